@@ -1,3 +1,9 @@
 module ampc
 
-go 1.26
+go 1.26.0
+
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/x448/float16 v0.8.4 // indirect
+	golang.org/x/tools v0.52.0 // indirect
+)
