@@ -67,9 +67,7 @@ func TestUpdateRewritesOnlyWhatExists(t *testing.T) {
 	}
 }
 
-// Failures are told apart here without failing this test: the comparison
-// functions report, and the file on disk stays as it was.
-func TestDifferenceLeavesFileAlone(t *testing.T) {
+func TestTrailingNewlineIsAsTxtarStoresIt(t *testing.T) {
 	c := &Case{Path: "x.txtar", archive: txtar.Parse([]byte("-- want --\nA\n"))}
 	f := &c.archive.Files[0]
 	if c.checkSection(t, f, Want("A")) || string(f.Data) != "A\n" {
