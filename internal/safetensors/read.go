@@ -1,0 +1,238 @@
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// File is an open, verified file. Its methods may be called concurrently.
+type File struct {
+	Meta    map[string]string // without the checksum entry
+	Tensors []Info            // in the order of their data
+
+	f      *os.File
+	data   int64 // offset of the data section
+	byName map[string]int
+}
+
+// Open reads the header of a file, checks it against the file's length and,
+// where the file carries a checksum, the checksum of everything. Each error is
+// one line that begins with the path.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, plain(path, err)
+	}
+	file := &File{f: f}
+	if err := file.load(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return file, nil
+}
+
+// Close releases the file.
+func (f *File) Close() error { return f.f.Close() }
+
+// Lookup finds a tensor by name.
+func (f *File) Lookup(name string) (Info, bool) {
+	i, ok := f.byName[name]
+	if !ok {
+		return Info{}, false
+	}
+	return f.Tensors[i], true
+}
+
+// Read fills dst, whose length must be the tensor's, with the named tensor.
+func (f *File) Read(name string, dst []byte) error {
+	info, ok := f.Lookup(name)
+	if !ok {
+		return fmt.Errorf("%s: no tensor named %q", f.f.Name(), name)
+	}
+	if int64(len(dst)) != info.Bytes() {
+		return fmt.Errorf("%s: tensor %s holds %d bytes, the reader wants %d", f.f.Name(), info, info.Bytes(), len(dst))
+	}
+	if _, err := f.f.ReadAt(dst, f.data+info.begin); err != nil {
+		return fmt.Errorf("%s: tensor %s: %w", f.f.Name(), info, err)
+	}
+	return nil
+}
+
+func (f *File) load() error {
+	stat, err := f.f.Stat()
+	if err != nil {
+		return err
+	}
+	if stat.IsDir() {
+		return errors.New("is a directory, not a safetensors file")
+	}
+	header, err := readHeader(f.f, stat.Size())
+	if err != nil {
+		return err
+	}
+	f.data = 8 + int64(len(header))
+	f.Meta, f.Tensors, err = parseHeader(header, stat.Size()-f.data)
+	if err != nil {
+		return err
+	}
+	f.byName = make(map[string]int, len(f.Tensors))
+	for i, t := range f.Tensors {
+		f.byName[t.Name] = i
+	}
+	want, ok := f.Meta[crcKey]
+	if !ok {
+		return nil
+	}
+	delete(f.Meta, crcKey)
+	got, err := checksum(header, want, io.NewSectionReader(f.f, f.data, stat.Size()-f.data))
+	if err == nil && got != want {
+		err = fmt.Errorf("damaged: checksum is %s, the file says %s", got, want)
+	}
+	return err
+}
+
+func readHeader(r io.ReaderAt, size int64) ([]byte, error) {
+	var length [8]byte
+	if _, err := r.ReadAt(length[:], 0); err != nil {
+		return nil, fmt.Errorf("truncated or not a safetensors file: %d bytes, too short for a header length", size)
+	}
+	n := binary.LittleEndian.Uint64(length[:])
+	if n > maxHeader {
+		return nil, fmt.Errorf("not a safetensors file: header length %d is above the limit of %d", n, maxHeader)
+	}
+	if int64(n) > size-8 {
+		return nil, fmt.Errorf("truncated: the header is %d bytes long, the file ends after %d of them", n, size-8)
+	}
+	header := make([]byte, n)
+	_, err := r.ReadAt(header, 8)
+	return header, err
+}
+
+// entry is a tensor's value in the header.
+type entry struct {
+	DType   DType     `json:"dtype"`
+	Shape   []int64   `json:"shape"`
+	Offsets *[2]int64 `json:"data_offsets"`
+}
+
+// parseHeader decodes a header for a data section of dataLen bytes and checks
+// that the tensors fill that section exactly, in some order, without overlap.
+func parseHeader(header []byte, dataLen int64) (map[string]string, []Info, error) {
+	if len(header) == 0 || header[0] != '{' {
+		return nil, nil, errors.New("not a safetensors file: the header is not a JSON object")
+	}
+	dec := json.NewDecoder(bytes.NewReader(header))
+	dec.Token() // the brace just seen
+	meta := map[string]string{}
+	var tensors []Info
+	seen := map[string]bool{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, nil, fmt.Errorf("header: %w", err)
+		}
+		name := key.(string) // an object's keys are strings, or Token fails
+		if seen[name] {
+			return nil, nil, fmt.Errorf("header: %q appears twice", name)
+		}
+		seen[name] = true
+		if name == metaKey {
+			if err := dec.Decode(&meta); err != nil {
+				return nil, nil, fmt.Errorf("header: %s: %w", metaKey, err)
+			}
+			continue
+		}
+		info, err := parseEntry(dec, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		tensors = append(tensors, info)
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, nil, fmt.Errorf("header: %w", err)
+	}
+	if rest := strings.TrimRight(string(header[dec.InputOffset():]), " "); rest != "" {
+		return nil, nil, fmt.Errorf("header: %d bytes after the JSON object", len(rest))
+	}
+	if meta == nil { // "__metadata__": null
+		meta = map[string]string{}
+	}
+	return meta, tensors, checkLayout(tensors, dataLen)
+}
+
+func parseEntry(dec *json.Decoder, name string) (Info, error) {
+	var e entry
+	if err := dec.Decode(&e); err != nil {
+		return Info{}, fmt.Errorf("header: tensor %q: %w", name, err)
+	}
+	if e.DType.Size() == 0 {
+		return Info{}, fmt.Errorf("header: tensor %q: unknown dtype %q", name, e.DType)
+	}
+	if e.Offsets == nil || e.Shape == nil {
+		return Info{}, fmt.Errorf("header: tensor %q: shape or data_offsets missing", name)
+	}
+	info := Info{Name: name, DType: e.DType, Shape: e.Shape, begin: e.Offsets[0], end: e.Offsets[1]}
+	want, ok := byteSize(e.DType, e.Shape)
+	if !ok {
+		return Info{}, fmt.Errorf("header: tensor %s: impossible shape", info)
+	}
+	if info.begin < 0 || info.end < info.begin || info.end-info.begin != want {
+		return Info{}, fmt.Errorf("header: tensor %s needs %d bytes, its offsets are %d to %d", info, want, info.begin, info.end)
+	}
+	return info, nil
+}
+
+// checkLayout sorts the tensors by offset and checks that they tile the data.
+func checkLayout(tensors []Info, dataLen int64) error {
+	slices.SortStableFunc(tensors, func(a, b Info) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
+	})
+	at := int64(0)
+	for _, t := range tensors {
+		switch {
+		case t.begin < at:
+			return fmt.Errorf("header: tensor %s overlaps the one before it", t)
+		case t.begin > at:
+			return fmt.Errorf("header: %d bytes before tensor %s belong to no tensor", t.begin-at, t)
+		}
+		at = t.end
+	}
+	if at > dataLen {
+		return fmt.Errorf("truncated: the tensors take %d bytes, the file holds %d", at, max(dataLen, 0))
+	}
+	if at < dataLen {
+		return fmt.Errorf("%d bytes after the last tensor", dataLen-at)
+	}
+	return nil
+}
+
+// checksum is the CRC-32C of the header, with the sum in it blanked, and the data.
+func checksum(header []byte, sum string, data io.Reader) (string, error) {
+	h := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	entry := func(s string) []byte { return fmt.Appendf(nil, "%q:%q", crcKey, s) }
+	h.Write(bytes.Replace(header, entry(sum), entry(crcBlank), 1))
+	if _, err := io.CopyBuffer(h, data, make([]byte, 1<<20)); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%08x", h.Sum32()), nil
+}
+
+// plain turns the operating system's error into "path: reason".
+func plain(path string, err error) error {
+	switch e := err.(type) {
+	case *os.PathError:
+		err = e.Err
+	case *os.LinkError:
+		err = e.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
