@@ -1,0 +1,140 @@
+// Package dataset reads the training data of the command-line tool: text as
+// characters, labelled images from CSV and IDX files. Batches are pure
+// functions of a seed and a position, so resuming needs one number.
+package dataset
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+)
+
+// Text is what was read and from where.
+type Text struct {
+	Content string
+	Source  string // for people: "212 files under src, 4.2 MB"
+}
+
+// ReadText reads files, and for a directory every text file below it in order
+// of path, leaving out names that begin with a dot. A file counts as text when
+// it is UTF-8 without a NUL. It stops after limit bytes at the end of a file;
+// limit <= 0 reads everything.
+func ReadText(limit int, paths ...string) (Text, error) {
+	c := collector{limit: limit}
+	for _, root := range paths {
+		info, err := os.Stat(root)
+		if err != nil {
+			return Text{}, plain(root, err)
+		}
+		if info.IsDir() {
+			err = c.dir(root, func(string) bool { return true })
+		} else {
+			err = c.named(root)
+		}
+		if err != nil {
+			return Text{}, err
+		}
+	}
+	return c.text(strings.Join(paths, ", "))
+}
+
+// GoSource reads the Go files of the user's own toolchain, without tests and
+// test data, up to limit bytes.
+func GoSource(limit int) (Text, error) {
+	root := os.Getenv("GOROOT")
+	if out, err := exec.Command("go", "env", "GOROOT").Output(); err == nil {
+		root = strings.TrimSpace(string(out))
+	}
+	src := filepath.Join(root, "src")
+	if info, err := os.Stat(src); root == "" || err != nil || !info.IsDir() {
+		return Text{}, errors.New("no Go toolchain with its source was found to train on: give text with --text FILE-or-DIR")
+	}
+	c := collector{limit: limit}
+	err := c.dir(src, func(path string) bool {
+		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "testdata")
+	})
+	if err != nil {
+		return Text{}, err
+	}
+	return c.text(src)
+}
+
+type collector struct {
+	limit int
+	files int
+	buf   bytes.Buffer
+}
+
+func (c *collector) full() bool { return c.limit > 0 && c.buf.Len() >= c.limit }
+
+func (c *collector) dir(root string, want func(path string) bool) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return plain(path, err)
+		case c.full():
+			return filepath.SkipAll
+		case path != root && strings.HasPrefix(d.Name(), "."):
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+			return nil
+		case !d.Type().IsRegular() || !want(path):
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return plain(path, err)
+		}
+		if isText(data) {
+			c.add(data)
+		}
+		return nil
+	})
+}
+
+// named reads a file that the user asked for by name: here no text is an error.
+func (c *collector) named(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return plain(path, err)
+	}
+	if !isText(data) {
+		return fmt.Errorf("%s: not UTF-8 text", path)
+	}
+	c.add(data)
+	return nil
+}
+
+func (c *collector) add(data []byte) {
+	c.buf.Write(data)
+	c.files++
+}
+
+func (c *collector) text(from string) (Text, error) {
+	if c.buf.Len() == 0 {
+		return Text{}, fmt.Errorf("%s: no text found", from)
+	}
+	unit := "files"
+	if c.files == 1 {
+		unit = "file"
+	}
+	return Text{c.buf.String(), fmt.Sprintf("%s: %d %s, %.1f MB", from, c.files, unit, float64(c.buf.Len())/1e6)}, nil
+}
+
+func isText(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }
+
+// plain turns the operating system's error into "path: reason".
+func plain(path string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,205 @@
+package ir
+
+import (
+	"slices"
+)
+
+// AttrKind says what an attribute holds and how it prints.
+type AttrKind uint8
+
+const (
+	AttrInt    AttrKind = iota // int64:   axis=-1
+	AttrFloat                  // float64: eps=1e-05
+	AttrBool                   // bool:    ta
+	AttrString                 // string:  mode="nearest", bare when an identifier
+	AttrDType                  // DType:   to=f16
+	AttrInts                   // []int64: axes=[0,1]
+	AttrFloats                 // []float64
+	AttrGraph                  // *Graph:  body of a foreign If, Loop or Scan
+	AttrAny                    // foreign attributes: any of the above
+)
+
+// AttrDef is an attribute a row knows. Default is what an absent attribute
+// means (nil: the zero value of the kind); Required ones have none.
+type AttrDef struct {
+	Name     string
+	Kind     AttrKind
+	Default  any
+	Required bool
+	Doc      string
+}
+
+// Attr is one attribute of a node: int64, float64, bool, string, DType,
+// []int64, []float64 or *Graph.
+type Attr struct {
+	Name  string
+	Value any
+}
+
+// Attrs is sorted by name and never modified in place: nodes may share it.
+type Attrs []Attr
+
+// A builds Attrs from name, value pairs; ints and plain []int are widened.
+func A(kv ...any) Attrs {
+	a := make(Attrs, 0, len(kv)/2)
+	for i := 0; i+1 < len(kv); i += 2 {
+		a = a.With(kv[i].(string), kv[i+1])
+	}
+	return a
+}
+
+func normAttr(v any) any {
+	switch v := v.(type) {
+	case int:
+		return int64(v)
+	case int32:
+		return int64(v)
+	case float32:
+		return float64(v)
+	case []int:
+		w := make([]int64, len(v))
+		for i, x := range v {
+			w[i] = int64(x)
+		}
+		return w
+	}
+	return v
+}
+
+// Get returns the value of name, nil when absent.
+func (a Attrs) Get(name string) any {
+	for i := range a {
+		if a[i].Name == name {
+			return a[i].Value
+		}
+	}
+	return nil
+}
+
+// With returns a copy that has name set to v.
+func (a Attrs) With(name string, v any) Attrs {
+	i, found := slices.BinarySearchFunc(a, name, func(x Attr, n string) int {
+		switch {
+		case x.Name < n:
+			return -1
+		case x.Name > n:
+			return 1
+		}
+		return 0
+	})
+	out := make(Attrs, 0, len(a)+1)
+	out = append(out, a[:i]...)
+	out = append(out, Attr{name, normAttr(v)})
+	if found {
+		i++
+	}
+	return append(out, a[i:]...)
+}
+
+// Without returns a copy that lacks name.
+func (a Attrs) Without(name string) Attrs {
+	if a.Get(name) == nil {
+		return a
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(x Attr) bool { return x.Name == name })
+}
+
+func attrEqual(x, y any) bool {
+	switch x := x.(type) {
+	case []int64:
+		y, ok := y.([]int64)
+		return ok && slices.Equal(x, y)
+	case []float64:
+		y, ok := y.([]float64)
+		return ok && slices.Equal(x, y)
+	case *Graph:
+		y, ok := y.(*Graph)
+		return ok && Equal(x, y) == nil
+	case float64:
+		y, ok := y.(float64)
+		return ok && (x == y || x != x && y != y)
+	}
+	return x == y
+}
+
+// Equal reports whether both lists say the same.
+func (a Attrs) Equal(b Attrs) bool {
+	return slices.EqualFunc(a, b, func(x, y Attr) bool { return x.Name == y.Name && attrEqual(x.Value, y.Value) })
+}
+
+// attrDef finds the row's attribute, or one that every row has.
+func (d *Def) attrDef(name string) *AttrDef {
+	for i := range d.Attrs {
+		if d.Attrs[i].Name == name {
+			return &d.Attrs[i]
+		}
+	}
+	for i := range commonAttrs {
+		if commonAttrs[i].Name == name {
+			return &commonAttrs[i]
+		}
+	}
+	return nil
+}
+
+// commonAttrs are legal on every node.
+var commonAttrs = []AttrDef{
+	{Name: "out", Kind: AttrDType, Doc: "stored dtype of the first result where the row leaves a choice"},
+	{Name: "acc", Kind: AttrDType, Doc: "accumulation dtype where the row leaves a choice"},
+	{Name: "loss", Kind: AttrString, Doc: "the sweep a backward node belongs to"},
+	{Name: "math", Kind: AttrString, Doc: "tf32: operands of an f32 product are rounded to a 10-bit mantissa"},
+}
+
+func (n *Node) attr(name string) any {
+	if v := n.Attrs.Get(name); v != nil {
+		return v
+	}
+	if d := n.Def().attrDef(name); d != nil && d.Default != nil {
+		return normAttr(d.Default)
+	}
+	return nil
+}
+
+// Int returns an integer attribute or its default.
+func (n *Node) Int(name string) int64 { v, _ := n.attr(name).(int64); return v }
+
+// Float returns a float attribute or its default; an integer literal counts.
+func (n *Node) Float(name string) float64 {
+	switch v := n.attr(name).(type) {
+	case float64:
+		return v
+	case int64:
+		return float64(v)
+	}
+	return 0
+}
+
+// Flag returns a boolean attribute or its default.
+func (n *Node) Flag(name string) bool { v, _ := n.attr(name).(bool); return v }
+
+// Str returns a string attribute or its default.
+func (n *Node) Str(name string) string { v, _ := n.attr(name).(string); return v }
+
+// Ints returns a list attribute or its default; callers do not modify it.
+func (n *Node) Ints(name string) []int64 { v, _ := n.attr(name).([]int64); return v }
+
+// Floats returns a list of floats, widening a list of integers.
+func (n *Node) Floats(name string) []float64 {
+	switch v := n.attr(name).(type) {
+	case []float64:
+		return v
+	case []int64:
+		w := make([]float64, len(v))
+		for i, x := range v {
+			w[i] = float64(x)
+		}
+		return w
+	}
+	return nil
+}
+
+// DT returns a dtype attribute or its default, Invalid when neither is there.
+func (n *Node) DT(name string) DType { v, _ := n.attr(name).(DType); return v }
+
+// Has reports whether the attribute is set on the node itself.
+func (n *Node) Has(name string) bool { return n.Attrs.Get(name) != nil }

@@ -1,0 +1,523 @@
+package ir
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Builder appends nodes to a graph. The first mistake sticks: later calls
+// return nil values and Err reports it with the position of the call.
+//
+// Op methods stand beside the rows of their family. They return nil after a
+// mistake, accept nil operands then, and never panic.
+type Builder struct {
+	*built
+	section Section
+	scope   string
+	next    string // name for the first result of the next node
+	pos     Pos
+	where   func() Pos
+	pin     Pin
+	of      *Node
+	loss    string
+}
+
+// built is what all builders of one graph share.
+type built struct {
+	g      *Graph
+	names  map[string]*Value
+	primes map[*Value]*Value // variable to its current next value
+	sites  int64             // highest random site in use
+	err    error
+}
+
+// NewBuilder starts an empty graph whose nodes go to the forward section.
+func NewBuilder(name string) *Builder { return Edit(&Graph{Name: name}) }
+
+// Edit returns a builder that appends to g.
+func Edit(g *Graph) *Builder {
+	b := &Builder{section: Forward, built: &built{g: g, names: make(map[string]*Value, 2*g.NumNodes()+len(g.Vars)), primes: map[*Value]*Value{}}}
+	for _, v := range g.Vars {
+		b.names[v.Name] = v
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Next == nil {
+				b.names[v.Name] = v
+			} else {
+				b.primes[v.Next] = v
+			}
+		}
+		b.sites = max(b.sites, n.Attrs.site())
+	}
+	return b
+}
+
+func (a Attrs) site() int64 { v, _ := a.Get("rng").(int64); return v }
+
+// Graph returns the graph being built.
+func (b *Builder) Graph() *Graph { return b.g }
+
+// Err returns the first mistake, nil when there was none.
+func (b *Builder) Err() error { return b.err }
+
+// Fail records a mistake at the current position unless there is one already.
+func (b *Builder) Fail(format string, args ...any) {
+	if b.err == nil {
+		b.err = &Error{Pos: b.position(), Msg: fmt.Sprintf(format, args...)}
+	}
+}
+
+// Error is a mistake in a graph: where, and one sentence.
+type Error struct {
+	Pos Pos
+	Msg string
+}
+
+func (e *Error) Error() string {
+	if p := e.Pos.String(); p != "" {
+		return p + ": " + e.Msg
+	}
+	return e.Msg
+}
+
+func nodeError(n *Node, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{n.Pos, fmt.Sprintf("%s: %s", n.Def().Name, err)}
+}
+
+func (b *Builder) position() Pos {
+	if b.where != nil {
+		return b.where()
+	}
+	return b.pos
+}
+
+// Locate makes the builder ask f for the source line of each call.
+func (b *Builder) Locate(f func() Pos) { b.where = f }
+
+// In returns a builder of the same graph for another section. All builders of
+// a graph share its names and its first mistake.
+func (b *Builder) In(s Section) *Builder { c := *b; c.section = s; return &c }
+
+// Scope returns a builder whose names start with name and a dot.
+func (b *Builder) Scope(name string) *Builder {
+	c := *b
+	c.scope = b.scope + name + "."
+	return &c
+}
+
+// ScopeName returns the prefix that names get, "" at the top.
+func (b *Builder) ScopeName() string { return b.scope }
+
+// Named returns a builder whose next node's first result is called name.
+func (b *Builder) Named(name string) *Builder { c := *b; c.next = name; return &c }
+
+// Pinned returns a builder whose nodes carry a precision pin.
+func (b *Builder) Pinned(p Pin) *Builder { c := *b; c.pin = p; return &c }
+
+// Deriving returns a builder whose nodes come from forward node n: they take
+// its position and pin, and belong to the sweep of loss.
+func (b *Builder) Deriving(n *Node, loss string) *Builder {
+	c := *b
+	c.of, c.loss, c.where = n, loss, nil
+	if n != nil {
+		c.pos, c.pin = n.Pos, n.Pin
+	}
+	return &c
+}
+
+// Site returns a fresh random site number, unique in the graph.
+func (b *Builder) Site() int64 {
+	b.sites++
+	return b.sites
+}
+
+// Declare adds a variable. The name is taken as it is, with the scope before it.
+func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs) *Value {
+	full := b.scope + name
+	if b.err == nil {
+		if old := b.names[full]; old != nil {
+			b.Fail("%s %s: the name is taken by %s", kind, quoteName(full), describe(old))
+		} else if err := CheckDims(t.Shape.Dims()); err != nil {
+			b.Fail("%s %s: %v", kind, quoteName(full), err)
+		} else if err := checkInit(t, init); err != nil {
+			b.Fail("%s %s: %v", kind, quoteName(full), err)
+		}
+	}
+	if b.err != nil {
+		return nil
+	}
+	v := &Value{Name: full, Type: t, Kind: kind, Init: init, Attr: a, Pos: b.position()}
+	b.g.Vars = append(b.g.Vars, v)
+	b.names[full] = v
+	return v
+}
+
+func describe(v *Value) string {
+	if v.IsVar() {
+		return v.Kind.String() + " " + v.String()
+	}
+	return v.Def.Def().Name + " " + v.String()
+}
+
+// initArgs gives the number of arguments each initialiser takes, -1 for one per element.
+var initArgs = map[string]int{"": 1, "zeros": 0, "ones": 0, "normal": 2, "uniform": 2, "trunc_normal": 2, "data": -1, "kaiming": 1, "xavier": 2}
+
+func checkInit(t Type, i *Init) error {
+	if i == nil {
+		return nil
+	}
+	if i.Func == "file" {
+		if n := t.Bytes(); n >= 0 && n != i.Size {
+			return fmt.Errorf("%s needs %d bytes, the file slice has %d", t, n, i.Size)
+		}
+		return nil
+	}
+	want, ok := initArgs[i.Func]
+	if !ok {
+		return fmt.Errorf("unknown initialiser %q", i.Func)
+	}
+	if want < 0 {
+		if n := t.Shape.Elements(); n != int64(len(i.Args)) {
+			return fmt.Errorf("%s holds %d elements, data has %d", t, n, len(i.Args))
+		}
+		return nil
+	}
+	if want != len(i.Args) {
+		return fmt.Errorf("initialiser %s takes %d arguments, got %d", i.Func, want, len(i.Args))
+	}
+	return nil
+}
+
+// Emit appends a node; every op method ends here. It checks arity, operand
+// kinds and attributes, infers the result types and names the results. It
+// returns one value per result, nil values after a mistake.
+func (b *Builder) Emit(op Op, in []*Value, a Attrs) []*Value {
+	return b.emit(&Node{Op: op, In: in, Attrs: a}, nil)
+}
+
+// EmitCustom appends a node of a user's op.
+func (b *Builder) EmitCustom(d *Def, in []*Value, a Attrs) []*Value {
+	return b.emit(&Node{Op: OpCustom, Custom: d, In: in, Attrs: a}, nil)
+}
+
+// EmitWrite appends a node whose first len(next) results are the next values
+// of those variables (nil: an ordinary result).
+func (b *Builder) EmitWrite(op Op, in []*Value, a Attrs, next ...*Value) []*Value {
+	return b.emit(&Node{Op: op, In: in, Attrs: a}, next)
+}
+
+// EmitNode appends a prepared node: Op, In, Attrs and what the caller set of
+// Captured, Of, Pin and Why. A foreign node brings its result types in types.
+func (b *Builder) EmitNode(n *Node, next []*Value, types ...Type) []*Value {
+	if n.Op == OpForeign {
+		n.Out = make([]*Value, len(types))
+		for i, t := range types {
+			n.Out[i] = &Value{Type: t}
+		}
+	}
+	return b.emit(n, next)
+}
+
+func (b *Builder) emit(n *Node, next []*Value) []*Value {
+	none := make([]*Value, max(len(n.Def().Out), 1))
+	if b.err != nil {
+		return none
+	}
+	if n.Pos == (Pos{}) {
+		n.Pos = b.position()
+	}
+	if n.Of == nil {
+		n.Of = b.of
+	}
+	if n.Pin == Unpinned {
+		n.Pin = b.pin
+	}
+	if b.loss != "" && !n.Has("loss") {
+		n.Attrs = n.Attrs.With("loss", b.loss)
+	}
+	n.Attrs = n.Def().canon(n.Attrs)
+	b.sites = max(b.sites, n.Attrs.site())
+	types, err := n.check()
+	if err != nil {
+		name := n.Def().Name
+		if b.next != "" {
+			name += fmt.Sprintf(" %q", b.next)
+		}
+		b.err = &Error{n.Pos, name + ": " + err.Error()}
+		return none
+	}
+	n.Out = make([]*Value, len(types))
+	for i, t := range types {
+		v := &Value{Type: t, Def: n, Idx: i}
+		if i < len(next) && next[i] != nil {
+			b.setNext(v, next[i])
+		} else {
+			v.Name = b.freshName(n, i)
+			b.names[v.Name] = v
+		}
+		n.Out[i] = v
+	}
+	if b.err != nil {
+		return none
+	}
+	b.g.Body[b.section] = append(b.g.Body[b.section], n)
+	return n.Out
+}
+
+func (b *Builder) setNext(v, variable *Value) {
+	v.Name, v.Next = variable.Name, variable
+	if v.Type != variable.Type {
+		b.Fail("%s has type %s, which is not the type of %s", v, b.g.TypeString(v.Type), variable)
+	}
+	if old := b.primes[variable]; old != nil { // only the last write carries the prime
+		old.Next = nil
+		old.Name = b.unique(variable.Name + ".w")
+		b.names[old.Name] = old
+	}
+	b.primes[variable] = v
+}
+
+func (b *Builder) freshName(n *Node, i int) string {
+	base := b.next
+	if base == "" {
+		base = n.Def().Name
+	}
+	base = b.scope + base
+	if i > 0 {
+		base += "." + n.Def().Out[min(i, len(n.Def().Out)-1)].Name
+	}
+	return b.unique(base)
+}
+
+// unique returns base, or base with the first free suffix _2, _3, ...
+func (b *Builder) unique(base string) string {
+	if _, taken := b.names[base]; !taken {
+		return base
+	}
+	for k := 2; ; k++ {
+		name := base + "_" + strconv.Itoa(k)
+		if _, taken := b.names[name]; !taken {
+			return name
+		}
+	}
+}
+
+// Rename gives a value a name of the caller's choosing, with a suffix where it is taken.
+func (b *Builder) Rename(v *Value, name string) *Value {
+	if b.err != nil || v == nil || v.Name == name {
+		return v
+	}
+	if b.names[v.Name] == v {
+		delete(b.names, v.Name)
+	}
+	v.Name = b.unique(name)
+	b.names[v.Name] = v
+	return v
+}
+
+// Lookup finds a value by its full name.
+func (b *Builder) Lookup(name string) *Value { return b.names[name] }
+
+// Return adds values to what the graph returns.
+func (b *Builder) Return(v ...*Value) {
+	for _, x := range v {
+		if x != nil {
+			b.g.Return = append(b.g.Return, x)
+		}
+	}
+}
+
+// canon drops attributes that say what their absence says, and widens integer
+// literals where the row wants floats.
+func (d *Def) canon(a Attrs) Attrs {
+	for _, x := range a {
+		def := d.attrDef(x.Name)
+		if def == nil {
+			continue
+		}
+		switch v := x.Value.(type) {
+		case int64:
+			if def.Kind == AttrFloat {
+				x.Value = float64(v)
+				a = a.With(x.Name, x.Value)
+			}
+		case []int64:
+			if def.Kind == AttrFloats {
+				w := make([]float64, len(v))
+				for i, e := range v {
+					w[i] = float64(e)
+				}
+				x.Value = w
+				a = a.With(x.Name, w)
+			}
+		case bool:
+			if !v && def.Default == nil {
+				a = a.Without(x.Name)
+			}
+		}
+		if def.Default != nil && attrEqual(normAttr(def.Default), x.Value) {
+			a = a.Without(x.Name)
+		}
+	}
+	return a
+}
+
+// check verifies arity, operands and attributes and infers the result types.
+func (n *Node) check() ([]Type, error) {
+	d := n.Def()
+	if err := n.checkOperands(d); err != nil {
+		return nil, err
+	}
+	if err := n.checkAttrs(d); err != nil {
+		return nil, err
+	}
+	types, err := d.Infer(n)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range types {
+		if err := CheckDims(t.Shape.Dims()); err != nil {
+			return nil, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	return types, nil
+}
+
+func (n *Node) checkOperands(d *Def) error {
+	if n.Op == OpForeign {
+		return nil
+	}
+	least, most := d.arity()
+	if len(n.In) < least || most >= 0 && len(n.In) > most {
+		return fmt.Errorf("takes %s, got %d", arityWords(d, least, most), len(n.In))
+	}
+	for i, v := range n.In {
+		o := n.OperandDef(i)
+		if v == nil {
+			if !o.Optional {
+				return fmt.Errorf("operand %s is missing", o.Name)
+			}
+			continue
+		}
+		kinds := o.Kinds
+		if kinds == 0 {
+			kinds = KFloat
+		}
+		if !kinds.accepts(v.Type.DType) {
+			return fmt.Errorf("operand %s is %s %s, want %s", o.Name, v, v.Type, kinds)
+		}
+	}
+	return nil
+}
+
+func (k Kinds) String() string {
+	var s []string
+	for i, name := range []string{"a float", "an integer", "bool"} {
+		if k&(1<<i) != 0 {
+			s = append(s, name)
+		}
+	}
+	return strings.Join(s, " or ")
+}
+
+// arity returns the least and the most operands; most is -1 for variadic rows.
+func (d *Def) arity() (least, most int) {
+	for i, o := range d.In {
+		if o.Variadic {
+			if !o.Optional {
+				least = i + 1
+			}
+			return least, -1
+		}
+		if !o.Optional {
+			least = i + 1
+		}
+	}
+	return least, len(d.In)
+}
+
+func arityWords(d *Def, least, most int) string {
+	names := make([]string, len(d.In))
+	for i, o := range d.In {
+		names[i] = o.Name
+	}
+	list := " (" + strings.Join(names, ", ") + ")"
+	switch {
+	case most < 0:
+		return fmt.Sprintf("at least %d operands%s", least, list)
+	case least == most:
+		return fmt.Sprintf("%d operands%s", most, list)
+	}
+	return fmt.Sprintf("%d to %d operands%s", least, most, list)
+}
+
+func (n *Node) checkAttrs(d *Def) error {
+	if n.Op == OpForeign {
+		return nil
+	}
+	for _, a := range n.Attrs {
+		def := d.attrDef(a.Name)
+		if def == nil {
+			return fmt.Errorf("has no attribute %s", a.Name)
+		}
+		if !def.Kind.accepts(a.Value) {
+			return fmt.Errorf("attribute %s is %s, want %s", a.Name, literal(a.Value), attrKindNames[def.Kind])
+		}
+	}
+	for i := range d.Attrs {
+		if d.Attrs[i].Required && !n.Has(d.Attrs[i].Name) {
+			return fmt.Errorf("attribute %s is missing", d.Attrs[i].Name)
+		}
+	}
+	return nil
+}
+
+var attrKindNames = [...]string{
+	AttrInt: "an integer", AttrFloat: "a number", AttrBool: "a flag", AttrString: "a word", AttrDType: "a dtype",
+	AttrInts: "a list of integers", AttrFloats: "a list of numbers", AttrGraph: "a graph", AttrAny: "a value",
+}
+
+func (k AttrKind) accepts(v any) bool {
+	switch v.(type) {
+	case int64:
+		return k == AttrInt || k == AttrFloat || k == AttrAny
+	case float64:
+		return k == AttrFloat || k == AttrAny
+	case bool:
+		return k == AttrBool || k == AttrAny
+	case string:
+		return k == AttrString || k == AttrAny
+	case DType:
+		return k == AttrDType || k == AttrAny
+	case []int64:
+		return k == AttrInts || k == AttrFloats || k == AttrAny
+	case []float64:
+		return k == AttrFloats || k == AttrAny
+	case *Graph:
+		return k == AttrGraph || k == AttrAny
+	}
+	return false
+}
+
+// Retype infers n's result types again after a pass changed operands or
+// attributes. Next values must keep their variables' types.
+func (n *Node) Retype() error {
+	types, err := n.check()
+	if err != nil {
+		return nodeError(n, err)
+	}
+	for i, v := range n.Out {
+		if v.Next != nil && types[i] != v.Next.Type {
+			return &Error{n.Pos, fmt.Sprintf("%s has type %s, which is not the type of %s", v, types[i], v.Next)}
+		}
+		v.Type = types[i]
+	}
+	return nil
+}

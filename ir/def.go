@@ -1,0 +1,199 @@
+package ir
+
+// Class is how a precision policy treats an operand, a result or a whole row.
+type Class uint8
+
+const (
+	NoClass  Class = iota
+	Low            // operands to the low dtype, f32 inside, result low or f32
+	Keep           // f32 inside; reads low where the kernel can; stores f32 unless every reader is happy with low
+	PromoteC       // f32 inside and never narrows: one f32 operand makes the result f32
+	Clear          // moves bits or keeps order: takes what it is given
+	Fixed          // dtypes are the op's contract
+	numClasses
+)
+
+var classNames = [numClasses]string{"none", "low", "keep", "promote", "clear", "fixed"}
+
+func (c Class) String() string { return classNames[c] }
+
+// ClassOf finds a class by its spelling.
+func ClassOf(name string) (Class, bool) {
+	for c := Low; c < numClasses; c++ {
+		if classNames[c] == name {
+			return c, true
+		}
+	}
+	return NoClass, false
+}
+
+// Flags are facts that passes ask for instead of listing ops.
+type Flags uint32
+
+const (
+	Commutative Flags = 1 << iota
+	Moves             // result elements are operand elements, bit for bit: casts may cross
+	Random            // draws numbers; never merged
+	NoMerge           // never merged with an equal node (round, random, state writers)
+	InPlace           // result 0 may overwrite operand 0 where that dies here
+	View              // result 0 is operand 0's memory under another shape
+	Collective        // talks to other ranks
+	Writer            // belongs to the update: its results are next values of variables
+)
+
+// Kinds of elements an operand accepts.
+type Kinds uint8
+
+const (
+	KFloat Kinds = 1 << iota // f32 f16 bf16 f64
+	KInt                     // i32 i64 u8
+	KBool
+	KAny  = KFloat | KInt | KBool
+	KNum  = KFloat | KInt
+	KMask = KInt | KBool
+)
+
+func (k Kinds) accepts(d DType) bool {
+	switch {
+	case d.Float():
+		return k&KFloat != 0
+	case d == Bool:
+		return k&KBool != 0
+	}
+	return k&KInt != 0
+}
+
+// Operand describes one operand of a row.
+type Operand struct {
+	Name     string
+	Kinds    Kinds // zero: KFloat
+	Class    Class // differs from the row's class (Fixed: stays f32); zero: the row's
+	ReadsLow bool  // the kernel converts on load although the class computes in f32
+	Optional bool
+	Variadic bool // this and all further operands; only the last
+	Named    bool // printed as name=%value among the attributes
+}
+
+// Result describes one result of a row.
+type Result struct {
+	Name      string
+	Class     Class // differs from the row's class; zero: the row's
+	StoresLow bool  // the out attribute may choose a low dtype although the row computes in f32
+	StoresF32 bool  // the out attribute may choose f32 although the operands are low
+	Optional  bool  // trailing results that a node may leave out
+}
+
+// Cost is what one execution of a node does, from types alone. Bytes count
+// every operand read once and every result written once, as stored.
+type Cost struct {
+	Flops       int64
+	Read, Write int64
+}
+
+// Bound is the error a bounded row may have against the evaluator, beyond the
+// rounding to the stored dtype: ULP units in the last place of f32, plus
+// K·2⁻²³·Σ|a·b| for rows that sum K products (Σ taken over the operands' magnitudes).
+type Bound struct {
+	ULP float64
+	K   int64
+}
+
+// Interval is a closed range a value is known to lie in; NaN reports that a
+// NaN is possible as well.
+type Interval struct {
+	Lo, Hi float64
+	NaN    bool
+}
+
+// Def is everything the compiler knows about an op that needs no tensor,
+// kernel or device.
+type Def struct {
+	Name   string // spelling in the text form
+	Doc    string // one sentence; copied into docs/ops.md
+	Family string // heading in docs/ops.md
+	In     []Operand
+	Out    []Result
+	Attrs  []AttrDef
+	Flags  Flags
+	Class  Class
+	Why    string // the class's reason, shown in dumps
+
+	// Infer checks operands and attributes and returns the result types, or one
+	// sentence that names the operands and their types.
+	Infer func(n *Node) ([]Type, error)
+	// Grad returns the gradient of each operand (nil: none flows) given those of
+	// the results (nil: none arrives). It builds with rows that have gradients.
+	Grad func(b *Builder, n *Node, d []*Value) []*Value
+	// NoGrad says why there is no gradient, where Grad and Expand are nil.
+	NoGrad string
+	// Expand is the same op in simpler rows: second derivatives, fallback, test, export.
+	Expand func(b *Builder, n *Node) []*Value
+	// Elem makes the row elementwise: it emits the code that computes one element
+	// of every result from one element of every operand (operands broadcast).
+	// The evaluator, the CPU and PTX all run this code.
+	Elem func(c *Code, n *Node) []Reg
+	Unit UnitRule // nil: UnitOne
+	// Bound is the error the row may have; nil for rows whose Elem is exact and
+	// for rows that only move elements.
+	Bound func(n *Node) Bound
+	Range func(n *Node, in []Interval) []Interval
+	Cost  func(n *Node) Cost // nil: one flop per result element of an elementwise row, none for others
+
+	// Kernel is the Go implementation of a custom op: flat row-major f32 (or
+	// int) data in, data out. Nil for built-in rows.
+	Kernel CustomKernel
+}
+
+// CustomKernel computes a custom op on host data. in and out hold one slice
+// per operand and result, in row-major order: []float32 for the float dtypes
+// (already widened; results are rounded when stored), []int64 for all others.
+type CustomKernel func(n *Node, in []any, out []any) error
+
+// Is reports whether the row has all the given flags.
+func (d *Def) Is(f Flags) bool { return d.Flags&f == f }
+
+// OperandClass returns the class operand i is treated by.
+func (n *Node) OperandClass(i int) Class {
+	if c := n.OperandDef(i).Class; c != NoClass {
+		return c
+	}
+	return n.Def().Class
+}
+
+// ResultClass returns the class result i is treated by.
+func (n *Node) ResultClass(i int) Class {
+	d := n.Def()
+	if i < len(d.Out) && d.Out[i].Class != NoClass {
+		return d.Out[i].Class
+	}
+	return d.Class
+}
+
+// NodeCost returns the row's cost: bytes from the stored types, flops from the
+// row. Symbolic dimensions count at their nominal size.
+func (g *Graph) NodeCost(n *Node) Cost {
+	var c Cost
+	if f := n.Def().Cost; f != nil {
+		c = f(n)
+	} else if n.Def().Elem != nil {
+		for _, v := range n.Out {
+			c.Flops += g.Elements(v.Type)
+		}
+	}
+	if c.Read == 0 {
+		for _, v := range n.In {
+			if v != nil {
+				c.Read += g.Elements(v.Type) * v.Type.DType.Size()
+			}
+		}
+	}
+	if c.Write == 0 && !n.Def().Is(View) {
+		for _, v := range n.Out {
+			c.Write += g.Elements(v.Type) * v.Type.DType.Size()
+		}
+	}
+	if n.Def().Is(View) {
+		c.Read = 0
+	}
+	return c
+}

@@ -1,0 +1,103 @@
+package ir
+
+import "fmt"
+
+// DType is the type of one element as stored.
+type DType uint8
+
+// The dtypes of the text form. E4M3 and E5M2 are reserved: they parse and
+// print, and no row accepts them yet.
+const (
+	Invalid DType = iota
+	F32
+	F16
+	BF16
+	F64
+	I32
+	I64
+	U8
+	Bool
+	E4M3
+	E5M2
+	numDTypes
+)
+
+var dtypes = [numDTypes]struct {
+	name  string
+	size  int64
+	float bool
+}{
+	Invalid: {"invalid", 0, false},
+	F32:     {"f32", 4, true},
+	F16:     {"f16", 2, true},
+	BF16:    {"bf16", 2, true},
+	F64:     {"f64", 8, true},
+	I32:     {"i32", 4, false},
+	I64:     {"i64", 8, false},
+	U8:      {"u8", 1, false},
+	Bool:    {"bool", 1, false},
+	E4M3:    {"e4m3", 1, true},
+	E5M2:    {"e5m2", 1, true},
+}
+
+func (d DType) String() string {
+	if d >= numDTypes {
+		return fmt.Sprintf("dtype(%d)", uint8(d))
+	}
+	return dtypes[d].name
+}
+
+// Size returns the bytes one element occupies.
+func (d DType) Size() int64 { return dtypes[d].size }
+
+// Float reports whether d is a floating-point format.
+func (d DType) Float() bool { return dtypes[d].float }
+
+// Low reports whether d is one of the 16-bit formats a policy lowers to.
+func (d DType) Low() bool { return d == F16 || d == BF16 }
+
+// DTypeOf finds a dtype by its spelling.
+func DTypeOf(name string) (DType, bool) {
+	for d := F32; d < numDTypes; d++ {
+		if dtypes[d].name == name {
+			return d, true
+		}
+	}
+	return Invalid, false
+}
+
+// Holds reports whether every value of from is exactly representable in d:
+// only then may a cast from→d→from be dropped.
+func (d DType) Holds(from DType) bool {
+	if d == from {
+		return true
+	}
+	switch d {
+	case F32:
+		return from.Low() || from == U8 || from == Bool
+	case F64:
+		return from == F32 || from.Low() || from == I32 || from == U8 || from == Bool
+	case I64:
+		return from == I32 || from == U8 || from == Bool
+	case I32, F16:
+		return from == U8 || from == Bool
+	case BF16:
+		return from == U8 || from == Bool
+	case U8:
+		return from == Bool
+	}
+	return false
+}
+
+// Promote returns the float dtype that results when a and b meet in one
+// elementwise op: the wider one, and f32 where f16 meets bf16.
+func Promote(a, b DType) DType {
+	switch {
+	case a == b:
+		return a
+	case a == F64 || b == F64:
+		return F64
+	default:
+		return F32
+	}
+}

@@ -1,0 +1,324 @@
+package ir
+
+import "fmt"
+
+// Section is where in the step a node runs.
+type Section uint8
+
+const (
+	Prepare  Section = iota // once per optimiser step, before the micro-batches
+	Forward                 // once per micro-batch
+	Backward                // once per micro-batch
+	Update                  // once per optimiser step
+	NumSections
+)
+
+var sectionNames = [NumSections]string{"prepare", "forward", "backward", "update"}
+
+func (s Section) String() string { return sectionNames[s] }
+
+// VarKind is how a variable is declared.
+type VarKind uint8
+
+const (
+	NotVar  VarKind = iota
+	Input           // fed at every micro-batch
+	Param           // trained weight
+	State           // everything else that outlives a step
+	Const           // known at compile time
+	numKind         // sentinel
+)
+
+var varNames = [numKind]string{"", "input", "param", "state", "const"}
+
+func (k VarKind) String() string { return varNames[k] }
+
+// Init says what a variable holds before the first step (or always, for a
+// const): a literal (Func "" and one argument), a named initialiser with
+// arguments, or a slice of a file (Func "file").
+//
+// Initialisers: zeros, ones, normal(mean,std), uniform(lo,hi),
+// trunc_normal(mean,std), data(v0,v1,...) in row-major order,
+// kaiming(fan_in), xavier(fan_in,fan_out).
+type Init struct {
+	Func   string
+	Args   []float64
+	File   string
+	Offset int64
+	Size   int64
+}
+
+// Pos is where the user wrote it: a Go source line or a line of text form.
+type Pos struct {
+	File string
+	Line int
+}
+
+func (p Pos) String() string {
+	if p.File == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", p.File, p.Line)
+}
+
+// Value is a declared variable or the result of a node.
+type Value struct {
+	Name string // without the %, without the prime
+	Type Type
+	Kind VarKind // NotVar for results of nodes
+	Init *Init
+	Attr Attrs  // declaration attributes: role, decay group, ...
+	Def  *Node  // nil for variables
+	Idx  int    // which result of Def
+	Next *Value // the variable this value is the next value of: prints as %name'
+	Pos  Pos
+
+	// Unit is the product of loss scales the value carries; see Units.
+	Unit Unit
+	// ID is scratch: dense after Graph.Number, meaningless otherwise.
+	ID int32
+}
+
+// IsVar reports whether v is declared rather than computed.
+func (v *Value) IsVar() bool { return v.Kind != NotVar }
+
+// String returns the value as the text form writes it.
+func (v *Value) String() string {
+	if v == nil {
+		return "_"
+	}
+	s := quoteName(v.Name)
+	if v.Next != nil {
+		s += "'"
+	}
+	return s
+}
+
+// Node is one op applied to values.
+type Node struct {
+	Op       Op
+	Custom   *Def     // the row when Op is OpCustom
+	In       []*Value // in the row's order; nil where an optional operand is absent; variadic ones last
+	Captured []*Value // values the nested graphs of a foreign op read
+	Out      []*Value
+	Attrs    Attrs
+	Of       *Node // the forward node a backward node comes from
+	Pin      Pin   // precision forced by code
+	Why      Reason
+	Pos      Pos
+
+	// ID is scratch: dense after Graph.Number, meaningless otherwise.
+	ID int32
+}
+
+// Def returns the node's row.
+func (n *Node) Def() *Def {
+	if n.Op == OpCustom {
+		return n.Custom
+	}
+	return &defs[n.Op]
+}
+
+// Name returns how messages call the node: its first result.
+func (n *Node) Name() string {
+	if len(n.Out) == 0 {
+		return n.Def().Name
+	}
+	return n.Out[0].String()
+}
+
+// Operand returns the operand with the row's name, nil where absent.
+// For a variadic operand it returns the first.
+func (n *Node) Operand(name string) *Value {
+	for i, o := range n.Def().In {
+		if o.Name == name && i < len(n.In) {
+			return n.In[i]
+		}
+	}
+	return nil
+}
+
+// OperandDef returns the row's description of operand i: the variadic one
+// stands for all from its place on.
+func (n *Node) OperandDef(i int) *Operand {
+	in := n.Def().In
+	if i >= len(in) {
+		i = len(in) - 1
+	}
+	return &in[i]
+}
+
+// Graph is one training step, or a part of one.
+type Graph struct {
+	Name   string
+	Syms   []Sym
+	Vars   []*Value
+	Body   [NumSections][]*Node
+	Return []*Value
+}
+
+// Nodes calls f for every node in section order until it returns false.
+func (g *Graph) Nodes(yield func(Section, *Node) bool) {
+	for s := range NumSections {
+		for _, n := range g.Body[s] {
+			if !yield(s, n) {
+				return
+			}
+		}
+	}
+}
+
+// NumNodes counts the nodes of all sections.
+func (g *Graph) NumNodes() int {
+	n := 0
+	for _, b := range g.Body {
+		n += len(b)
+	}
+	return n
+}
+
+// Sym returns the dimension named name, adding it when new.
+func (g *Graph) Sym(name string) Dim {
+	for i, s := range g.Syms {
+		if s.Name == name {
+			return Dim(-i - 1)
+		}
+	}
+	g.Syms = append(g.Syms, Sym{Name: name})
+	return Dim(-len(g.Syms))
+}
+
+// TypeString prints t with the graph's names for symbolic dimensions.
+func (g *Graph) TypeString(t Type) string { return typeString(t, g.Syms) }
+
+// Nominal returns the size costs use for d.
+func (g *Graph) Nominal(d Dim) int64 {
+	switch {
+	case d >= 0:
+		return int64(d)
+	case d != UnknownDim && int(-d) <= len(g.Syms) && g.Syms[-d-1].Nominal > 0:
+		return g.Syms[-d-1].Nominal
+	}
+	return DefaultNominal
+}
+
+// Elements returns the element count of t with symbols at their nominal sizes.
+func (g *Graph) Elements(t Type) int64 {
+	if n := t.Shape.Elements(); n >= 0 {
+		return n
+	}
+	if !t.Shape.Known() {
+		return UnknownElements
+	}
+	n := int64(1)
+	for _, d := range t.Shape.Dims() {
+		n *= g.Nominal(d)
+	}
+	return n
+}
+
+// Var finds a declaration by name.
+func (g *Graph) Var(name string) *Value {
+	for _, v := range g.Vars {
+		if v.Name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+// Value finds any unprimed value by name; it walks the graph.
+func (g *Graph) Value(name string) *Value {
+	if v := g.Var(name); v != nil {
+		return v
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Name == name && v.Next == nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// NextOf finds the last value written to variable v, nil when it keeps its value.
+func (g *Graph) NextOf(v *Value) *Value {
+	for s := range NumSections {
+		for _, n := range g.Body[s] {
+			for _, o := range n.Out {
+				if o.Next == v {
+					return o
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Number gives every value and node of g a dense ID and returns how many
+// there are of each. Values that a node reads from outside the graph (nested
+// graphs' captures) are numbered where they are first met.
+func (g *Graph) Number() (values, nodes int) {
+	for _, v := range g.Vars {
+		v.ID = int32(values)
+		values++
+	}
+	for _, n := range g.Nodes {
+		n.ID = int32(nodes)
+		nodes++
+		for _, v := range n.Out {
+			v.ID = int32(values)
+			values++
+		}
+	}
+	return values, nodes
+}
+
+// Use is one place a value is read: operand Arg of Node; Arg is -1 for a
+// captured value.
+type Use struct {
+	Node    *Node
+	Section Section
+	Arg     int
+}
+
+// Uses is a snapshot of who reads what, by Value.ID. Passes rebuild it rather
+// than keep it current: one walk is cheaper than bookkeeping on every edit.
+type Uses struct {
+	start []int32
+	list  []Use
+}
+
+// Uses numbers the graph and indexes every read in it (Graph.Return not included).
+func (g *Graph) Uses() *Uses {
+	values, _ := g.Number()
+	u := &Uses{start: make([]int32, values+1)}
+	eachUse(g, func(v *Value, _ Use) { u.start[v.ID+1]++ })
+	for i := range values {
+		u.start[i+1] += u.start[i]
+	}
+	u.list = make([]Use, u.start[values])
+	at := append([]int32(nil), u.start...)
+	eachUse(g, func(v *Value, x Use) {
+		u.list[at[v.ID]] = x
+		at[v.ID]++
+	})
+	return u
+}
+
+func eachUse(g *Graph, f func(*Value, Use)) {
+	for s, n := range g.Nodes {
+		for i, v := range n.In {
+			if v != nil {
+				f(v, Use{n, s, i})
+			}
+		}
+		for _, v := range n.Captured {
+			f(v, Use{n, s, -1})
+		}
+	}
+}
+
+// Of returns the reads of v, in section and list order.
+func (u *Uses) Of(v *Value) []Use { return u.list[u.start[v.ID]:u.start[v.ID+1]] }

@@ -1,0 +1,73 @@
+package ir
+
+import "fmt"
+
+// Helpers shared by the rows' inference functions.
+
+// in builds an operand list from names; options are applied by the With forms below.
+func in(ops ...Operand) []Operand { return ops }
+
+// out builds a result list.
+func out(rs ...Result) []Result { return rs }
+
+// x is a float operand of the row's class.
+func x(name string) Operand { return Operand{Name: name} }
+
+// outDType is the stored dtype of result 0: the out attribute, or def.
+func (n *Node) outDType(def DType) DType {
+	if d := n.DT("out"); d != Invalid {
+		return d
+	}
+	return def
+}
+
+// checkOut says whether the out attribute names a dtype the row can store.
+func (n *Node) checkOut() error {
+	d := n.DT("out")
+	if d == Invalid {
+		return nil
+	}
+	if !d.Float() || d == F64 || d == E4M3 || d == E5M2 {
+		return fmt.Errorf("cannot store %s", d)
+	}
+	return nil
+}
+
+// Broadcast returns the shape two operands meet in (equal, or one of them 1,
+// aligned at the end), and false where they do not fit.
+func Broadcast(a, b Shape) (Shape, bool) {
+	if a == b || !b.Known() {
+		return a, true
+	}
+	if !a.Known() {
+		return b, true
+	}
+	da, db := a.Dims(), b.Dims()
+	if len(da) < len(db) {
+		da, db = db, da
+	}
+	off := len(da) - len(db)
+	for i, y := range db {
+		switch x := da[off+i]; {
+		case x == y || y == 1:
+		case x == 1:
+			da[off+i] = y
+		case x == UnknownDim || y == UnknownDim:
+			da[off+i] = max(x, y) // the known one: sizes and symbols are above UnknownDim
+		default:
+			return Shape{}, false
+		}
+	}
+	return MakeShape(da...), true
+}
+
+// axisOf normalises an axis attribute for rank r; -1 is the last.
+func axisOf(a int64, r int) (int, error) {
+	if a < int64(-r) || a >= int64(r) {
+		return 0, fmt.Errorf("axis %d is outside rank %d", a, r)
+	}
+	if a < 0 {
+		a += int64(r)
+	}
+	return int(a), nil
+}

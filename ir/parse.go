@@ -1,0 +1,608 @@
+package ir
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Parse reads the text form. name stands for the file in messages. Custom ops
+// must be given; their spelling in the text is @name.
+func Parse(name string, src []byte, custom ...*Def) (*Graph, error) {
+	p := &parser{lex: lexer{file: name, src: src, line: 1}, custom: map[string]*Def{}}
+	for _, d := range custom {
+		p.custom[d.Name] = d
+	}
+	p.advance()
+	g := p.graph(nil)
+	if p.err == nil && p.tok.kind != tokEOF {
+		p.fail("text after the graph: %s", p.tok)
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return g, nil
+}
+
+// maxNesting bounds graphs within attributes, so that hostile text cannot exhaust the stack.
+const maxNesting = 32
+
+type parser struct {
+	lex    lexer
+	tok    token
+	err    error
+	custom map[string]*Def
+	depth  int
+
+	g       *Graph
+	b       *Builder
+	outer   *parser // scope of the enclosing graph, for captured values
+	primes  map[string]*Value
+	section Section
+}
+
+func (p *parser) fail(format string, args ...any) {
+	if p.err == nil {
+		p.err = p.lex.errorf(p.tok.line, format, args...)
+	}
+}
+
+func (p *parser) advance() {
+	if p.err != nil {
+		p.tok = token{kind: tokEOF, line: p.tok.line}
+		return
+	}
+	t, err := p.lex.next()
+	if err != nil {
+		p.err = err
+		t = token{kind: tokEOF, line: p.lex.line}
+	}
+	p.tok = t
+}
+
+func (p *parser) is(text string) bool {
+	return (p.tok.kind == tokPunct || p.tok.kind == tokIdent) && p.tok.text == text
+}
+
+func (p *parser) accept(text string) bool {
+	if p.is(text) {
+		p.advance()
+		return true
+	}
+	return false
+}
+
+func (p *parser) expect(text string) {
+	if !p.accept(text) {
+		p.fail("expected %q, found %s", text, p.tok)
+	}
+}
+
+func (p *parser) ident(what string) string {
+	t := p.tok
+	if t.kind != tokIdent && t.kind != tokString {
+		p.fail("expected %s, found %s", what, t)
+		return ""
+	}
+	p.advance()
+	return t.text
+}
+
+// graph parses one graph; outer is the parser of the graph around it.
+func (p *parser) graph(outer *parser) *Graph {
+	p.expect("graph")
+	p.expect("@")
+	p.g = &Graph{Name: p.ident("a name")}
+	p.b = Edit(p.g)
+	p.outer, p.primes = outer, map[string]*Value{}
+	p.expect("{")
+	for p.accept("dim") {
+		p.dim()
+	}
+	for p.err == nil {
+		kind := slices.Index(varNames[:], p.tok.text)
+		if p.tok.kind != tokIdent || kind <= 0 {
+			break
+		}
+		p.advance()
+		p.decl(VarKind(kind))
+	}
+	for s := range NumSections {
+		if p.accept(s.String()) {
+			p.expect(":")
+			p.section = s
+			p.b = p.b.In(s)
+			for p.err == nil && p.tok.kind == tokValue {
+				p.node()
+			}
+		}
+	}
+	if p.accept("return") {
+		p.g.Return = p.values()
+	}
+	p.expect("}")
+	return p.g
+}
+
+func (p *parser) dim() {
+	name := p.ident("a dimension name")
+	if p.err == nil && slices.ContainsFunc(p.g.Syms, func(s Sym) bool { return s.Name == name }) {
+		p.fail("dimension %s is declared twice", name)
+	}
+	s := Sym{Name: name}
+	if p.accept("=") {
+		s.Nominal = p.integer()
+		if p.err == nil && s.Nominal <= 0 {
+			p.fail("dimension %s needs a nominal size above zero", name)
+		}
+	}
+	p.g.Syms = append(p.g.Syms, s)
+}
+
+func (p *parser) decl(kind VarKind) {
+	t := p.tok
+	if t.kind != tokValue || t.prime {
+		p.fail("expected the name of the %s, found %s", kind, t)
+		return
+	}
+	p.advance()
+	p.expect(":")
+	typ := p.typ()
+	var init *Init
+	if p.accept("=") {
+		init = p.init()
+	}
+	var attrs Attrs
+	if p.is("{") {
+		attrs = p.attrs().list
+	}
+	if p.err != nil {
+		return
+	}
+	p.b.pos = Pos{p.lex.file, t.line}
+	p.b.Declare(kind, t.text, typ, init, attrs)
+	p.adopt()
+}
+
+// adopt takes the builder's mistake over.
+func (p *parser) adopt() {
+	if p.err == nil && p.b.err != nil {
+		p.err = p.b.err
+	}
+}
+
+func (p *parser) init() *Init {
+	if p.tok.kind == tokIdent && !numberText(p.tok.text) {
+		i := &Init{Func: p.ident("an initialiser")}
+		p.expect("(")
+		if i.Func == "file" {
+			i.File = p.tok.text
+			if p.tok.kind != tokString {
+				p.fail("expected a file name in quotes, found %s", p.tok)
+			}
+			p.advance()
+			p.expect(",")
+			i.Offset = p.integer()
+			p.expect(",")
+			i.Size = p.integer()
+		} else {
+			for p.err == nil && !p.is(")") {
+				i.Args = append(i.Args, p.number())
+				if !p.accept(",") {
+					break
+				}
+			}
+		}
+		p.expect(")")
+		return i
+	}
+	return &Init{Args: []float64{p.number()}}
+}
+
+func numberText(s string) bool {
+	_, err := strconv.ParseFloat(s, 64)
+	return err == nil
+}
+
+func (p *parser) number() float64 {
+	x, err := strconv.ParseFloat(p.tok.text, 64)
+	if p.tok.kind != tokIdent || err != nil {
+		p.fail("expected a number, found %s", p.tok)
+	}
+	p.advance()
+	return x
+}
+
+func (p *parser) integer() int64 {
+	x, err := strconv.ParseInt(p.tok.text, 10, 64)
+	if p.tok.kind != tokIdent || err != nil {
+		p.fail("expected an integer, found %s", p.tok)
+	}
+	p.advance()
+	return x
+}
+
+func (p *parser) typ() Type {
+	name := p.ident("a type")
+	d, ok := DTypeOf(name)
+	if !ok && p.err == nil {
+		p.fail("unknown dtype %q", name)
+	}
+	p.expect("[")
+	if p.accept("*") {
+		p.expect("]")
+		return Type{DType: d}
+	}
+	var dims []Dim
+	for p.err == nil && !p.is("]") {
+		dims = append(dims, p.dimension())
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect("]")
+	if err := CheckDims(dims); err != nil && p.err == nil {
+		p.fail("%v", err)
+	}
+	return T(d, dims...)
+}
+
+func (p *parser) dimension() Dim {
+	text := p.ident("a dimension")
+	if text == "?" {
+		return UnknownDim
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		if n < 0 {
+			p.fail("dimension %d is below zero", n)
+		}
+		return Dim(n)
+	}
+	for i, s := range p.g.Syms {
+		if s.Name == text {
+			return Dim(-i - 1)
+		}
+	}
+	p.fail("unknown dimension %q: declare it with \"dim %s\"", text, text)
+	return 0
+}
+
+func (p *parser) values() []*Value {
+	var vs []*Value
+	for p.err == nil {
+		vs = append(vs, p.operand())
+		if !p.accept(",") {
+			break
+		}
+	}
+	return vs
+}
+
+func (p *parser) operand() *Value {
+	if p.accept("_") {
+		return nil
+	}
+	t := p.tok
+	if t.kind != tokValue {
+		p.fail("expected a value, found %s", t)
+		return nil
+	}
+	p.advance()
+	if v := p.lookup(t); v != nil {
+		return v
+	}
+	if p.err == nil {
+		p.err = p.lex.errorf(t.line, "%s is used before it is defined", t.valueText())
+	}
+	return nil
+}
+
+func (t token) valueText() string {
+	if t.prime {
+		return quoteName(t.text) + "'"
+	}
+	return quoteName(t.text)
+}
+
+func (p *parser) lookup(t token) *Value {
+	for q := p; q != nil; q = q.outer {
+		if t.prime {
+			if v := q.primes[t.text]; v != nil {
+				return v
+			}
+		} else if v := q.b.names[t.text]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// node parses one line: results, op, operands, attributes, types.
+func (p *parser) node() {
+	line := p.tok.line
+	results := p.results()
+	p.expect("=")
+	n := &Node{Pos: Pos{p.lex.file, line}}
+	p.opName(n)
+	if p.err == nil && (p.tok.kind == tokValue || p.is("_")) {
+		n.In = p.values()
+	}
+	if p.accept("|") {
+		n.Captured = p.values()
+	}
+	if p.is("{") {
+		p.nodeAttrs(n)
+	}
+	var types []Type
+	if p.accept(":") {
+		for p.err == nil {
+			types = append(types, p.typ())
+			if !p.accept(",") {
+				break
+			}
+		}
+	}
+	if p.err == nil {
+		p.finish(n, results, types, line)
+	}
+}
+
+func (p *parser) results() []token {
+	var ts []token
+	for p.err == nil {
+		t := p.tok
+		if t.kind != tokValue {
+			p.fail("expected a result, found %s", t)
+			return nil
+		}
+		p.advance()
+		if dup := p.duplicate(t, ts); dup != "" {
+			p.err = p.lex.errorf(t.line, "%s", dup)
+			return nil
+		}
+		ts = append(ts, t)
+		if !p.accept(",") {
+			break
+		}
+	}
+	return ts
+}
+
+func (p *parser) duplicate(t token, line []token) string {
+	for _, u := range line {
+		if u.text == t.text && u.prime == t.prime {
+			return t.valueText() + " is defined twice"
+		}
+	}
+	if t.prime {
+		if p.primes[t.text] != nil {
+			return t.valueText() + " is written twice: only the last write carries the prime"
+		}
+		v := p.b.names[t.text]
+		if v == nil || !v.IsVar() {
+			return fmt.Sprintf("%s: there is no variable %s", t.valueText(), quoteName(t.text))
+		}
+		return ""
+	}
+	if old := p.b.names[t.text]; old != nil {
+		return fmt.Sprintf("%s is defined twice: it is already %s", t.valueText(), describe(old))
+	}
+	return ""
+}
+
+func (p *parser) opName(n *Node) {
+	if p.accept("@") {
+		name := p.ident("an op")
+		n.Op, n.Custom = OpCustom, p.custom[name]
+		if n.Custom == nil && p.err == nil {
+			p.fail("unknown custom op @%s: give its definition to Parse", name)
+		}
+		return
+	}
+	name := p.ident("an op")
+	op, ok := OpNamed(name)
+	if !ok && p.err == nil {
+		msg := fmt.Sprintf("unknown op %q", name)
+		if s := nearestOp(name); s != "" {
+			msg += fmt.Sprintf(", did you mean %q?", s)
+		}
+		p.fail("%s", msg)
+	}
+	n.Op = op
+}
+
+type parsedAttrs struct {
+	list  Attrs
+	named []namedOperand
+}
+
+func (p *parser) attrs() parsedAttrs {
+	var a parsedAttrs
+	p.expect("{")
+	for p.err == nil && !p.is("}") {
+		name := p.ident("an attribute")
+		if p.err == nil && a.has(name) {
+			p.fail("attribute %s stands twice", name)
+		}
+		if !p.accept("=") {
+			a.list = a.list.With(name, true)
+			continue
+		}
+		if p.tok.kind == tokValue {
+			a.named = append(a.named, namedOperand{name, p.operand()})
+			continue
+		}
+		a.list = a.list.With(name, p.attrValue())
+	}
+	p.expect("}")
+	return a
+}
+
+func (a *parsedAttrs) has(name string) bool {
+	return a.list.Get(name) != nil || slices.ContainsFunc(a.named, func(o namedOperand) bool { return o.name == name })
+}
+
+func (p *parser) attrValue() any {
+	if p.tok.kind == tokString {
+		s := p.tok.text
+		p.advance()
+		return s
+	}
+	if p.is("graph") {
+		return p.nested()
+	}
+	if p.accept("[") {
+		return p.listValue()
+	}
+	text := p.ident("a value")
+	return scalarValue(text)
+}
+
+func scalarValue(text string) any {
+	switch text {
+	case "true":
+		return true
+	case "false":
+		return false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	if d, ok := DTypeOf(text); ok {
+		return d
+	}
+	if strings.ContainsAny(text[:1], "0123456789+-.") || text == "inf" || text == "nan" {
+		if x, err := strconv.ParseFloat(text, 64); err == nil {
+			return x
+		}
+	}
+	return text
+}
+
+func (p *parser) listValue() any {
+	var ints []int64
+	var floats []float64
+	float := p.accept(".")
+	for p.err == nil && !p.is("]") {
+		switch x := scalarValue(p.ident("a number")).(type) {
+		case int64:
+			ints, floats = append(ints, x), append(floats, float64(x))
+		case float64:
+			float, floats = true, append(floats, x)
+		default:
+			p.fail("a list holds numbers only")
+		}
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect("]")
+	if float {
+		return append([]float64{}, floats...)
+	}
+	return append([]int64{}, ints...)
+}
+
+func (p *parser) nested() any {
+	if p.depth >= maxNesting {
+		p.fail("graphs are nested deeper than %d", maxNesting)
+		return nil
+	}
+	q := &parser{lex: p.lex, tok: p.tok, custom: p.custom, depth: p.depth + 1}
+	g := q.graph(p)
+	p.lex, p.tok, p.err = q.lex, q.tok, q.err
+	return g
+}
+
+// nodeAttrs sorts what stands in braces into attributes, named operands, of= and pin=.
+func (p *parser) nodeAttrs(n *Node) {
+	a := p.attrs()
+	if pin, ok := a.list.Get("pin").(string); ok || a.list.Get("pin") == F32 {
+		if !ok {
+			pin = "f32"
+		}
+		i := slices.Index(pinNames[:], pin)
+		if i <= 0 && p.err == nil {
+			p.fail("pin is %q, want f32, tf32 or low", pin)
+			return
+		}
+		n.Pin = Pin(i)
+		a.list = a.list.Without("pin")
+	}
+	if id, ok := a.list.Get("group").(int64); ok && n.Op != OpForeign {
+		if id < 1 || id > math.MaxInt32 {
+			p.fail("group is %d, want a number above zero", id)
+		}
+		n.Why.Group = int32(id)
+		a.list = a.list.Without("group")
+	}
+	n.Attrs = a.list
+	for _, o := range a.named {
+		if p.err == nil {
+			p.namedOperand(n, o)
+		}
+	}
+}
+
+func (p *parser) namedOperand(n *Node, o namedOperand) {
+	if o.name == "of" {
+		if n.Of = o.v.Def; n.Of == nil {
+			p.fail("of=%s is not the result of a node", o.v)
+		}
+		return
+	}
+	for i, d := range n.Def().In {
+		if d.Name == o.name && d.Named {
+			for len(n.In) <= i {
+				n.In = append(n.In, nil)
+			}
+			n.In[i] = o.v
+			return
+		}
+	}
+	p.fail("%s has no named operand %s", n.Def().Name, o.name)
+}
+
+func (p *parser) finish(n *Node, results []token, types []Type, line int) {
+	next := make([]*Value, len(results))
+	unprimed := 0
+	for i, t := range results {
+		if t.prime {
+			next[i] = p.b.names[t.text]
+		} else {
+			unprimed++
+		}
+	}
+	if len(types) != unprimed {
+		p.err = p.lex.errorf(line, "%s: %d results without a prime, %d types", n.Def().Name, unprimed, len(types))
+		return
+	}
+	foreign := []Type(nil)
+	if n.Op == OpForeign {
+		foreign = types
+	}
+	out := p.b.EmitNode(n, next, foreign...)
+	if p.adopt(); p.err != nil {
+		return
+	}
+	if len(out) != len(results) {
+		p.err = p.lex.errorf(line, "%s: has %d results, text names %d", n.Def().Name, len(out), len(results))
+		return
+	}
+	for i, t := range results {
+		if t.prime {
+			p.primes[t.text] = out[i]
+			continue
+		}
+		if out[i].Type != types[0] {
+			p.err = p.lex.errorf(line, "%s: result is %s, text says %s", n.Def().Name, p.g.TypeString(out[i].Type), p.g.TypeString(types[0]))
+			return
+		}
+		types = types[1:]
+		delete(p.b.names, out[i].Name)
+		out[i].Name = t.text
+		p.b.names[t.text] = out[i]
+	}
+}

@@ -1,0 +1,65 @@
+package ir
+
+// Pin is a precision forced by code for one node: Precision regions of the API,
+// pin= in the text form. It beats every pattern and policy.
+type Pin uint8
+
+const (
+	Unpinned Pin = iota
+	PinF32
+	PinTF32
+	PinLow
+	numPins
+)
+
+var pinNames = [numPins]string{"", "f32", "tf32", "low"}
+
+func (p Pin) String() string { return pinNames[p] }
+
+// Cause is what fixed a node's stored dtype.
+type Cause uint8
+
+const (
+	Undecided   Cause = iota
+	ByClass           // the row's class under the policy
+	ByPin             // Precision region or pin=
+	ByPattern         // a name pattern of the policy
+	ByOp              // an op override of the policy
+	ByNeighbour       // an operand or reader left no choice (From names it)
+	ByForward         // follows its forward node (From names it)
+	ByCut             // free: the minimum cut chose it
+	ByGuard           // a range guard vetoed low
+	ByContract        // the op's own contract: casts, scaler, optimiser
+	numCauses
+)
+
+var causeNames = [numCauses]string{"", "class", "pin", "pattern", "op", "neighbour", "forward", "cut", "guard", "contract"}
+
+func (c Cause) String() string { return causeNames[c] }
+
+// Marks are decisions that passes record on a node beyond its dtype.
+type Marks uint16
+
+const (
+	MarkCached    Marks = 1 << iota // a cast that is shared by all readers of its value
+	MarkHoisted                     // moved to prepare
+	MarkReadsLow                    // a kept row that reads 16-bit operands itself
+	MarkStoresF32                   // a low row that stores its f32 accumulator
+	MarkStoresLow                   // a kept row that stores 16 bits
+	MarkInserted                    // a cast that amp placed
+	MarkSeed                        // the start of a backward sweep
+)
+
+// Reason is why a node has the dtype it has: data, so that tools can follow the
+// chain of causes; the printer turns it into words.
+type Reason struct {
+	Class Class  // the class applied
+	Cause Cause  // what decided
+	From  *Value // the value or neighbour it came from, nil where none
+	Rule  string // the policy rule or pattern that applied, "" where none
+	Marks Marks
+	Group int32 // fusible group, 0: none; a positive id shared by its members
+}
+
+// Has reports whether all of m are set.
+func (r Reason) Has(m Marks) bool { return r.Marks&m == m }

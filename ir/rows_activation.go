@@ -1,0 +1,3 @@
+package ir
+
+var activationRows = map[Op]Def{}

@@ -1,0 +1,3 @@
+package ir
+
+var attentionRows = map[Op]Def{}

@@ -1,0 +1,3 @@
+package ir
+
+var collectiveRows = map[Op]Def{}

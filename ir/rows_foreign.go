@@ -1,0 +1,3 @@
+package ir
+
+var foreignRows = map[Op]Def{}

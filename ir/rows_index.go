@@ -1,0 +1,3 @@
+package ir
+
+var indexRows = map[Op]Def{}

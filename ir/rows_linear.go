@@ -1,0 +1,3 @@
+package ir
+
+var linearRows = map[Op]Def{}

@@ -1,0 +1,3 @@
+package ir
+
+var lossRows = map[Op]Def{}

@@ -1,0 +1,3 @@
+package ir
+
+var normRows = map[Op]Def{}

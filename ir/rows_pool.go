@@ -1,0 +1,3 @@
+package ir
+
+var poolRows = map[Op]Def{}

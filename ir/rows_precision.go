@@ -1,0 +1,3 @@
+package ir
+
+var precisionRows = map[Op]Def{}

@@ -1,0 +1,3 @@
+package ir
+
+var randomRows = map[Op]Def{}

@@ -1,0 +1,3 @@
+package ir
+
+var recurrentRows = map[Op]Def{}

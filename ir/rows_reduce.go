@@ -1,0 +1,3 @@
+package ir
+
+var reduceRows = map[Op]Def{}

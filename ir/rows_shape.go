@@ -1,0 +1,3 @@
+package ir
+
+var shapeRows = map[Op]Def{}

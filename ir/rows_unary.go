@@ -1,0 +1,3 @@
+package ir
+
+var unaryRows = map[Op]Def{}

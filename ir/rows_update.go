@@ -1,0 +1,3 @@
+package ir
+
+var updateRows = map[Op]Def{}

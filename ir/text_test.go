@@ -1,0 +1,75 @@
+package ir
+
+import (
+	"strings"
+	"testing"
+)
+
+const small = `graph @t {
+  dim N = 8
+  input %x : f32[N,4]
+  param %w : f32[4] = normal(0, 0.02)
+  state %s : f32[4] = 0
+  const %k : f32[2] = data(1, 2.5) {role=table}
+forward:
+  %y = mul %x, %w {loss=ce} : f32[N,4]
+  %"a b" = add %y, %w {of=%y pin=low group=2 out=f16} : f16[N,4]
+update:
+  %s' = mul %w, %w
+  return %y
+}
+`
+
+func TestTextRoundTrip(t *testing.T) {
+	g, err := Parse("t.ir", []byte(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := g.String(); got != small {
+		t.Errorf("printed\n%s\nwant\n%s", got, small)
+	}
+	if err := Verify(g, Training); err != nil {
+		t.Error(err)
+	}
+	if err := Equal(g, g.Clone()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{"mul %x, %w {", "mull %x, %w {", `t.ir:8: unknown op "mull", did you mean "mul"?`},
+		{"mul %x, %w {", "mul %x {", "t.ir:8: mul: takes 2 operands (a, b), got 1"},
+		{"mul %x, %w {", "mul %x, %z {", "t.ir:8: %z is used before it is defined"},
+		{`: f32[N,4]
+  %"a`, `: f32[N,5]
+  %"a`, "t.ir:8: mul: result is f32[N,4], text says f32[N,5]"},
+		{"%s' =", "%y' =", "t.ir:11: %y': there is no variable %y"},
+		{"f32[4] = normal", "f32[99999999999999999] = normal", "t.ir:4: [99999999999999999] holds more than 17592186044416 elements"},
+	} {
+		src := strings.Replace(small, c.from, c.to, 1)
+		if src == small {
+			t.Fatalf("%q is not in the text", c.from)
+		}
+		if _, err := Parse("t.ir", []byte(src)); err == nil || err.Error() != c.want {
+			t.Errorf("%q: got %v, want %s", c.to, err, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(small))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		g, err := Parse("f.ir", src)
+		if err != nil {
+			return
+		}
+		again, err := Parse("f.ir", []byte(g.String()))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, g)
+		}
+		if err := Equal(g, again); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

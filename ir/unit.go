@@ -1,0 +1,148 @@
+package ir
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Unit is the product of loss scales a value carries, in canonical form:
+// "" is one, "amp.scale" once, "amp.scale^-1 b.scale^2" and so on. A variable
+// with the attribute role=scale has itself as unit.
+type Unit string
+
+// RoleScale is the role attribute of a loss scale variable.
+const RoleScale = "scale"
+
+func (u Unit) parse() map[string]int {
+	m := map[string]int{}
+	for _, f := range strings.Fields(string(u)) {
+		name, exp, ok := strings.Cut(f, "^")
+		e := 1
+		if ok {
+			e, _ = strconv.Atoi(exp)
+		}
+		m[name] += e
+	}
+	return m
+}
+
+// Times returns u·v^exp.
+func (u Unit) Times(v Unit, exp int) Unit {
+	switch {
+	case v == "" || exp == 0:
+		return u
+	case u == "" && exp == 1:
+		return v
+	case u == v && exp == -1:
+		return ""
+	}
+	m := u.parse()
+	for name, e := range v.parse() {
+		m[name] += e * exp
+	}
+	names := make([]string, 0, len(m))
+	for name, e := range m {
+		if e != 0 {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for i, name := range names {
+		if m[name] != 1 {
+			names[i] = name + "^" + strconv.Itoa(m[name])
+		}
+	}
+	return Unit(strings.Join(names, " "))
+}
+
+func (u Unit) String() string {
+	if u == "" {
+		return "1"
+	}
+	return string(u)
+}
+
+// UnitRule gives the unit of a node's results from its operands' units, or one
+// sentence that says which operands do not fit.
+type UnitRule func(n *Node) (Unit, error)
+
+// UnitOne is the rule of rows that only make sense on unscaled values.
+func UnitOne(n *Node) (Unit, error) {
+	for _, v := range n.In {
+		if v != nil && v.Unit != "" {
+			return "", fmt.Errorf("%s carries the loss scale %s; unscale it first", v, v.Unit)
+		}
+	}
+	return "", nil
+}
+
+// UnitSame is the rule of rows that are linear in all operands together: sums,
+// casts, shapes. Operands that are not floats, and absent ones, do not count.
+func UnitSame(n *Node) (Unit, error) {
+	var first *Value
+	for _, v := range n.In {
+		switch {
+		case v == nil || !v.Type.DType.Float():
+		case first == nil:
+			first = v
+		case v.Unit != first.Unit:
+			return "", fmt.Errorf("%s (unit %s) meets %s (unit %s)", first, first.Unit, v, v.Unit)
+		}
+	}
+	if first == nil {
+		return "", nil
+	}
+	return first.Unit, nil
+}
+
+// UnitProduct is the rule of products, and of gradient rows, which are linear
+// in the incoming gradient.
+func UnitProduct(n *Node) (Unit, error) {
+	var u Unit
+	for _, v := range n.In {
+		if v != nil {
+			u = u.Times(v.Unit, 1)
+		}
+	}
+	return u, nil
+}
+
+// UnitQuotient is the rule of a/b.
+func UnitQuotient(n *Node) (Unit, error) { return n.In[0].Unit.Times(n.In[1].Unit, -1), nil }
+
+// UnitAny is the rule of rows whose result does not depend on a scale: signs,
+// finiteness, shapes read as numbers.
+func UnitAny(*Node) (Unit, error) { return "", nil }
+
+// InferUnits recomputes the unit of every value, and reports the first node
+// whose operands do not fit.
+func InferUnits(g *Graph) error {
+	for _, v := range g.Vars {
+		v.Unit = ""
+		if v.Attr.Get("role") == RoleScale {
+			v.Unit = Unit(v.Name)
+		}
+		if u, ok := v.Attr.Get("unit").(string); ok {
+			v.Unit = Unit(u)
+		}
+	}
+	for _, n := range g.Nodes {
+		rule := n.Def().Unit
+		if rule == nil {
+			rule = UnitOne
+		}
+		u, err := rule(n)
+		if err != nil {
+			return nodeError(n, err)
+		}
+		for _, v := range n.Out {
+			v.Unit = u
+			if !v.Type.DType.Float() {
+				v.Unit = ""
+			}
+		}
+	}
+	return nil
+}

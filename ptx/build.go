@@ -1,0 +1,149 @@
+package ptx
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Builder writes one kernel. Operands are typed by their registers; the first mistake (unknown
+// instruction, operand of the wrong class, instruction newer than the flavour) is kept and
+// returned by Kernel, and everything after it is ignored.
+type Builder struct {
+	fl     Flavour
+	k      Kernel
+	err    error
+	labels int
+	guard  Reg
+	not    bool
+}
+
+// NewBuilder starts a kernel for blocks of threads threads.
+func NewBuilder(fl Flavour, name string, threads int) *Builder {
+	return &Builder{fl: fl, k: Kernel{Name: name, Threads: threads}}
+}
+
+// Flavour is the dialect the kernel is written in.
+func (b *Builder) Flavour() Flavour { return b.fl }
+
+// Kernel ends the kernel with a return and gives it back, verified.
+func (b *Builder) Kernel() (*Kernel, error) {
+	b.Do("ret")
+	if b.err != nil {
+		return nil, b.err
+	}
+	m := Module{Flavour: b.fl, Kernels: []*Kernel{&b.k}}
+	if err := Verify(&m); err != nil {
+		return nil, err
+	}
+	return &b.k, nil
+}
+
+func (b *Builder) fail(format string, args ...any) {
+	if b.err == nil {
+		b.err = fmt.Errorf("ptx: kernel %s, instruction %d: %w", b.k.Name, len(b.k.Body), fmt.Errorf(format, args...))
+	}
+}
+
+// Reg makes a fresh register.
+func (b *Builder) Reg(c Class) Reg {
+	r := Reg{c, b.k.Regs[c]}
+	b.k.Regs[c]++
+	return r
+}
+
+// Param declares the next parameter, a 64-bit pointer, and returns it as a global address.
+func (b *Builder) Param(name string) Reg {
+	b.k.Params = append(b.k.Params, Param{name, "u64"})
+	return b.Do("cvta.to.global.u64", b.Do("ld.param.u64", Addr{Sym: name}))
+}
+
+// Shared declares a shared variable and returns its address.
+func (b *Builder) Shared(name string, align, bytes int) Reg {
+	b.k.Shared = append(b.k.Shared, Shared{name, align, bytes})
+	return b.Do("mov.u32", Sym(name))
+}
+
+// Do emits an instruction. An instruction with a scalar result gets a fresh register, which is
+// returned; pass only the sources.
+func (b *Builder) Do(name string, args ...Arg) Reg {
+	var dst Reg
+	if op := ops[name]; op != nil && op.Dst() != NoClass && op.Slots[0].Vec == 0 {
+		dst = b.Reg(op.Dst())
+		args = append([]Arg{dst}, args...)
+	}
+	b.emit(name, args)
+	return dst
+}
+
+// To emits an instruction with its destination given: an existing register or a Vec.
+func (b *Builder) To(dst Arg, name string, args ...Arg) {
+	b.emit(name, append([]Arg{dst}, args...))
+}
+
+// When emits what body emits under the guard p (or not p).
+func (b *Builder) When(p Reg, holds bool, body func()) {
+	if b.guard.Class != NoClass {
+		b.fail("nested guards")
+	}
+	b.guard, b.not = p, !holds
+	body()
+	b.guard, b.not = Reg{}, false
+}
+
+func (b *Builder) emit(name string, args []Arg) {
+	if b.err != nil {
+		return
+	}
+	in := Inst{Guard: b.guard, Not: b.not}
+	for _, a := range args {
+		in.Args = append(in.Args, a.operand())
+	}
+	op, err := Lookup(name, in.Args)
+	if err == nil {
+		in.Op = op
+		err = errors.Join(checkFeature(b.fl, op), checkOperands(&in))
+	}
+	if err != nil {
+		b.fail("%s: %w", name, err)
+		return
+	}
+	b.k.Body = append(b.k.Body, in)
+}
+
+// NewLabel makes a label that Place puts somewhere.
+func (b *Builder) NewLabel() Label {
+	b.labels++
+	return Label(fmt.Sprintf("L%d", b.labels-1))
+}
+
+// Place puts the label here.
+func (b *Builder) Place(l Label) { b.k.Body = append(b.k.Body, Inst{Label: string(l)}) }
+
+// If runs body where p holds; the rest jumps over it.
+func (b *Builder) If(p Reg, body func()) { b.branchOver(p, true, body) }
+
+// Unless runs body where p does not hold.
+func (b *Builder) Unless(p Reg, body func()) { b.branchOver(p, false, body) }
+
+func (b *Builder) branchOver(p Reg, holds bool, body func()) {
+	end := b.NewLabel()
+	b.When(p, !holds, func() { b.Do("bra", end) })
+	body()
+	b.Place(end)
+}
+
+// Loop runs body with i = from, from+step, … while i < limit; all are of unsigned type u32 or
+// u64, as from's class says. i is a register that body must not write.
+func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
+	t := map[Class]string{B32: "u32", B64: "u64"}[c]
+	i := b.Reg(c)
+	b.To(i, "mov."+t, from)
+	head, end := b.NewLabel(), b.NewLabel()
+	b.Place(head)
+	done := b.Do("setp.ge."+t, i, limit)
+	b.When(done, true, func() { b.Do("bra", end) })
+	body(i)
+	b.To(i, "add."+t, i, step)
+	b.Do("bra", head)
+	b.Place(end)
+}

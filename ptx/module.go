@@ -1,0 +1,126 @@
+package ptx
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Module is one PTX text: a flavour and its kernels.
+type Module struct {
+	Flavour Flavour
+	Kernels []*Kernel
+}
+
+// Kernel is one .entry function.
+type Kernel struct {
+	Name    string
+	Params  []Param
+	Shared  []Shared
+	Threads int             // .maxntid, the block size it was written for; 0 if not declared
+	Regs    [numClasses]int // how many registers of each class are declared
+	Body    []Inst
+}
+
+// Param is a kernel parameter; Type is a PTX type such as u64.
+type Param struct{ Name, Type string }
+
+// Shared is a static shared-memory variable.
+type Shared struct {
+	Name         string
+	Align, Bytes int
+}
+
+// Inst is one instruction, or a label when Op is nil.
+type Inst struct {
+	Label string
+	Op    *Op
+	Guard Reg  // predicate that must hold, or the zero Reg
+	Not   bool // the guard is negated
+	Args  []Operand
+	Line  int // in the parsed text; 0 when built
+}
+
+// Text prints the module. Parsing the text gives the same module back.
+func (m *Module) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".version %d.%d\n.target sm_%d\n.address_size 64\n",
+		m.Flavour.Version/10, m.Flavour.Version%10, m.Flavour.SM)
+	for _, k := range m.Kernels {
+		b.WriteByte('\n')
+		k.print(&b)
+	}
+	return b.String()
+}
+
+// Kernel finds a kernel by name, or nil.
+func (m *Module) Kernel(name string) *Kernel {
+	for _, k := range m.Kernels {
+		if k.Name == name {
+			return k
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) print(b *strings.Builder) {
+	fmt.Fprintf(b, ".visible .entry %s(", k.Name)
+	for i, p := range k.Params {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(b, "\n\t.param .%s %s", p.Type, p.Name)
+	}
+	b.WriteString(")\n")
+	if k.Threads > 0 {
+		fmt.Fprintf(b, ".maxntid %d, 1, 1\n", k.Threads)
+	}
+	b.WriteString("{\n")
+	for c := Pred; c < numClasses; c++ {
+		if k.Regs[c] > 0 {
+			fmt.Fprintf(b, "\t.reg .%s %s<%d>;\n", classInfo[c].decl, classInfo[c].prefix, k.Regs[c])
+		}
+	}
+	for _, s := range k.Shared {
+		fmt.Fprintf(b, "\t.shared .align %d .b8 %s[%d];\n", s.Align, s.Name, s.Bytes)
+	}
+	for i := range k.Body {
+		b.WriteString(k.Body[i].String())
+		b.WriteByte('\n')
+	}
+	b.WriteString("}\n")
+}
+
+// String is the instruction's line of text, without the newline.
+func (in *Inst) String() string {
+	if in.Op == nil {
+		return in.Label + ":"
+	}
+	var b strings.Builder
+	b.WriteByte('\t')
+	if in.Guard.Class != NoClass {
+		not := ""
+		if in.Not {
+			not = "!"
+		}
+		fmt.Fprintf(&b, "@%s%s ", not, in.Guard)
+	}
+	b.WriteString(in.Op.Spelling())
+	for i, a := range in.Args {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte(' ')
+		b.WriteString(a.String())
+	}
+	b.WriteByte(';')
+	return b.String()
+}
+
+// SharedBytes is the static shared memory of the kernel.
+func (k *Kernel) SharedBytes() int {
+	n := 0
+	for _, s := range k.Shared {
+		n = (n+s.Align-1)/s.Align*s.Align + s.Bytes
+	}
+	return n
+}

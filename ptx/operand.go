@@ -1,0 +1,84 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+func (r Reg) operand() Operand   { return Operand{Kind: KindReg, Reg: r} }
+func (i I) operand() Operand     { return Operand{Kind: KindImm, Imm: uint64(i)} }
+func (s Sym) operand() Operand   { return Operand{Kind: KindSym, Sym: string(s)} }
+func (l Label) operand() Operand { return Operand{Kind: KindLabel, Sym: string(l)} }
+func (v Vec) operand() Operand   { return Operand{Kind: KindVec, Vec: v} }
+
+func (f Fl) operand() Operand {
+	return Operand{Kind: KindImm, Imm: uint64(math.Float32bits(float32(f))), Float: F32}
+}
+
+func (f Db) operand() Operand {
+	return Operand{Kind: KindImm, Imm: math.Float64bits(float64(f)), Float: F64}
+}
+
+func (a Addr) operand() Operand {
+	return Operand{Kind: KindAddr, Reg: a.Base, Sym: a.Sym, Off: a.Off}
+}
+
+// String is the operand's PTX spelling.
+func (o Operand) String() string {
+	switch o.Kind {
+	case KindReg:
+		return o.Reg.String()
+	case KindImm:
+		return o.immText()
+	case KindAddr:
+		return o.addrText()
+	case KindVec:
+		parts := make([]string, len(o.Vec))
+		for i, r := range o.Vec {
+			parts[i] = r.String()
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	}
+	return o.Sym
+}
+
+func (o Operand) immText() string {
+	switch o.Float {
+	case F32:
+		return fmt.Sprintf("0f%08X", uint32(o.Imm))
+	case F64:
+		return fmt.Sprintf("0d%016X", o.Imm)
+	}
+	return fmt.Sprint(int64(o.Imm))
+}
+
+func (o Operand) addrText() string {
+	base := o.Sym
+	if o.Reg.Class != NoClass {
+		base = o.Reg.String()
+	}
+	if o.Off != 0 {
+		return fmt.Sprintf("[%s+%d]", base, o.Off)
+	}
+	return "[" + base + "]"
+}
+
+// regs calls f for every register the operand names.
+func (o Operand) regs(f func(Reg)) {
+	switch {
+	case o.Kind == KindVec:
+		for _, r := range o.Vec {
+			f(r)
+		}
+	case o.Reg.Class != NoClass:
+		f(o.Reg)
+	}
+}
+
+// specials are the special registers of the subset, all 32 bits wide.
+var specials = map[string]bool{
+	"%tid.x": true, "%tid.y": true, "%tid.z": true, "%ntid.x": true, "%ntid.y": true, "%ntid.z": true,
+	"%ctaid.x": true, "%ctaid.y": true, "%ctaid.z": true,
+	"%nctaid.x": true, "%nctaid.y": true, "%nctaid.z": true, "%laneid": true, "%warpid": true,
+}

@@ -1,0 +1,78 @@
+package kern
+
+import "unsafe"
+
+// serialWork is the work, in units of about one flop or half a byte of memory traffic, below which waking workers
+// costs more than they save.
+const serialWork = 1 << 19
+
+// Machine runs the kernels of a path on a pool of workers. Its methods are called one at a time.
+type Machine struct {
+	*Path
+	pool   *Pool
+	worker []worker
+
+	gemm gemmTask
+	conv convTask
+	attn attnTask
+	row  rowTask
+	vec  vecTask
+	parts []float32 // partial results, one per chunk of rows
+}
+
+// worker is the scratch memory of one worker; it grows to the largest need and stays.
+type worker struct {
+	a, b, c floats // packed operands, a block of results
+	tile    floats
+	row     [6]floats
+	offs    []int
+	_       [64]byte // keep workers off each other's cache lines
+}
+
+// New makes a machine of n workers; n <= 0 means GOMAXPROCS.
+func New(p *Path, n int) *Machine {
+	m := &Machine{Path: p, pool: NewPool(n)}
+	m.worker = make([]worker, m.pool.Workers())
+	return m
+}
+
+// Pool is the machine's pool, for regions of the caller's own. No kernel may run inside such a region.
+func (m *Machine) Pool() *Pool { return m.pool }
+
+// Close stops the workers.
+func (m *Machine) Close() { m.pool.Close() }
+
+// run is a parallel region of n tasks that do work units of work together, serial when that is little.
+func (m *Machine) run(work, n int, t Task) {
+	if work < serialWork {
+		for i := range n {
+			t.Run(0, i)
+		}
+		return
+	}
+	m.pool.Run(n, t)
+}
+
+// floats is reusable aligned storage.
+type floats struct{ s []float32 }
+
+// get returns n floats, aligned to 64 bytes, with undefined contents and a vector of slack behind.
+func (f *floats) get(n int) []float32 {
+	if len(f.s) < n+16 {
+		s := make([]float32, n+n/4+32)
+		off := int(-uintptr(unsafe.Pointer(&s[0]))&63) / 4
+		f.s = s[off:]
+	}
+	return f.s[:n]
+}
+
+// getInts is the same for offsets.
+func getInts(s *[]int, n int) []int {
+	if cap(*s) < n {
+		*s = make([]int, n+n/4)
+	}
+	return (*s)[:n]
+}
+
+func roundUp(x, m int) int { return (x + m - 1) / m * m }
+func ceilDiv(x, m int) int { return (x + m - 1) / m }

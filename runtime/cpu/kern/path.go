@@ -1,0 +1,72 @@
+package kern
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Path is one implementation of every kernel. It is immutable and safe for concurrent use.
+type Path struct {
+	name   string
+	lanes  int // float32 lanes of a vector
+	mr, nr int // largest register tile: rows, columns (nr is a multiple of lanes or, in Go, any number)
+	vw     int // columns of the narrow tile
+
+	tile  [2][]tileFunc // by tile width (vw, nr), then rows-1
+	rows  [numTypes]rowsFunc
+	trans [numTypes]transFunc
+
+	widen   [numTypes]func(n int, dst *float32, src *byte)
+	narrow  [numTypes]func(n int, dst *byte, src *float32)
+	unary   [numUnary]func(n int, dst, src *float32)
+	binary  [numBinary]func(n int, dst, a, b *float32)
+	ternary [numTernary]func(n int, dst, a, b, c *float32)
+
+	sum, max, min func(n int, x *float32) float32
+	dot           func(n int, a, b *float32) float32
+	sumSq         func(n int, x *float32, mean float32) float32                     // sum of (x-mean)^2
+	expSum        func(n int, dst, src *float32, shift float32) float32             // dst = exp(src-shift), its sum
+	axpb          func(n int, dst, src *float32, a, b float32)                      // dst = a*src+b, fused
+	axpy          func(n int, dst, src *float32, a float32)                         // dst += a*src, fused
+	affine        func(n int, dst, src, gamma, beta *float32, scale, shift float32) // dst = (src*scale+shift)*gamma+beta
+	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)              // dst = a*dy+b*xhat+c
+	scaleCheck    [numTypes]func(n int, dst *byte, src *byte, scale float32) (bad uint64)
+	probe         func(iters int) (flop float64)
+}
+
+// tileFunc computes a tile of C, rows x cols: C = (C if acc != 0, else 0) + sum over k < kc of a[k*rows+i]*b[k*ldb+j],
+// one fused chain in ascending k. b has a full vector of readable lanes in every row.
+type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+
+// rowsFunc widens n lanes of k rows: dst[r*ldd+j] = src[r*lds+j]. It may write up to the next full vector of each
+// dst row, rows in ascending order.
+type rowsFunc func(k, n int, dst *float32, ldd int, src *byte, lds int)
+
+// transFunc widens and transposes: dst[c*ldd+r] = src[offs[r]+c] for c < k and r < n; offs in bytes, c in elements.
+// It may write up to the next full vector of each dst row, rows in ascending order.
+type transFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
+
+var negInf = float32(math.Inf(-1))
+
+// Name is "avx512", "avx2" or "go".
+func (p *Path) Name() string { return p.name }
+
+// Lanes is the number of float32 lanes of a vector; 1 in plain Go.
+func (p *Path) Lanes() int { return p.lanes }
+
+// Paths lists what this processor runs, best first; "go" is always last.
+func Paths() []*Path { return append(archPaths(), goPath()) }
+
+// Detect is the path that the AMPC_CPU environment variable names, or the best one if it is empty.
+func Detect(getenv func(string) string) (*Path, error) {
+	paths, want := Paths(), getenv("AMPC_CPU")
+	var names []string
+	for _, p := range paths {
+		if want == "" || want == p.name {
+			return p, nil
+		}
+		names = append(names, p.name)
+	}
+	return nil, fmt.Errorf("AMPC_CPU=%q: this processor runs %s", want, strings.Join(names, ", "))
+}

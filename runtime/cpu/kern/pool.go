@@ -1,0 +1,114 @@
+package kern
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// Task is the body of a parallel region: Run is called once for every i, worker tells the calls of one
+// goroutine from those of another.
+type Task interface{ Run(worker, i int) }
+
+// Pool is a set of persistent workers. The caller of Run works too. One region at a time; regions do not nest.
+type Pool struct {
+	wake   []chan struct{} // wake[w] for worker w >= 1
+	done   chan struct{}
+	active atomic.Int64 // workers wanted by the running region
+	claim  atomic.Int64 // indices not yet taken
+	left   atomic.Int64 // indices not yet finished
+	n      int          // indices of the region; read only by who holds one
+	task   Task
+	fn     funcTask
+}
+
+// NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS. Close stops them.
+func NewPool(n int) *Pool {
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	p := &Pool{wake: make([]chan struct{}, n), done: make(chan struct{}, 1)}
+	for w := 1; w < n; w++ {
+		p.wake[w] = make(chan struct{}, 1)
+		go p.worker(w)
+	}
+	return p
+}
+
+// Workers is the number of workers, the caller included.
+func (p *Pool) Workers() int { return len(p.wake) }
+
+// Close ends the workers. The pool must be idle and is not used afterwards.
+func (p *Pool) Close() {
+	for _, c := range p.wake[1:] {
+		close(c)
+	}
+}
+
+func (p *Pool) worker(w int) {
+	for range p.wake[w] {
+		p.rouse(w)
+		if n := p.drain(w); n > 0 && p.left.Add(-n) == 0 {
+			p.done <- struct{}{}
+		}
+	}
+}
+
+// rouse wakes the workers below w: the caller wakes up to 16 itself; a larger team is woken as a tree.
+func (p *Pool) rouse(w int) {
+	k := int(p.active.Load())
+	fan := 4
+	if k <= 16 {
+		fan = 16
+	}
+	for c := fan*w + 1; c <= fan*w+fan && c < k; c++ {
+		select {
+		case p.wake[c] <- struct{}{}:
+		default: // still has an unread wake-up
+		}
+	}
+}
+
+// drain runs indices until none is left and returns how many it ran.
+func (p *Pool) drain(w int) (ran int64) {
+	for {
+		c := p.claim.Add(-1)
+		if c < 0 {
+			return ran
+		}
+		p.task.Run(w, p.n-1-int(c))
+		ran++
+	}
+}
+
+// Run calls t.Run for every i in [0,n) and returns when all calls have returned.
+func (p *Pool) Run(n int, t Task) {
+	k := min(len(p.wake), n)
+	if k <= 1 {
+		for i := range n {
+			t.Run(0, i)
+		}
+		return
+	}
+	// A worker that wakes late finds claim below zero, or the next region complete: n and task are written
+	// before claim is set, and read only by holders of an index.
+	p.n, p.task = n, t
+	p.active.Store(int64(k))
+	p.left.Store(int64(n))
+	p.claim.Store(int64(n))
+	p.rouse(0)
+	if ran := p.drain(0); ran == 0 || p.left.Add(-ran) != 0 {
+		<-p.done
+	}
+	p.task = nil
+}
+
+type funcTask struct{ f func(worker, i int) }
+
+func (t *funcTask) Run(worker, i int) { t.f(worker, i) }
+
+// For is Run for a function. A function that captures variables costs its caller an allocation.
+func (p *Pool) For(n int, f func(worker, i int)) {
+	p.fn.f = f
+	p.Run(n, &p.fn)
+	p.fn.f = nil
+}

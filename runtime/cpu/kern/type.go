@@ -1,0 +1,121 @@
+package kern
+
+import (
+	"unsafe"
+
+	"ampc/internal/fp"
+)
+
+// Type is a storage format.
+type Type uint8
+
+// The storage formats.
+const (
+	F32 Type = iota
+	F16
+	BF16
+	numTypes
+)
+
+func (t Type) String() string { return [...]string{"f32", "f16", "bf16"}[t] }
+
+// Size is the number of bytes of one element.
+func (t Type) Size() int {
+	if t == F32 {
+		return 4
+	}
+	return 2
+}
+
+// Buf is a run of elements: element i lies at i*Type.Size(). The zero Buf stands for an absent operand.
+// Data must be aligned to the element size; 64 bytes are fastest.
+type Buf struct {
+	Type Type
+	Data []byte
+}
+
+// Len is the number of elements.
+func (b Buf) Len() int { return len(b.Data) / b.Type.Size() }
+
+// From is b without its first n elements.
+func (b Buf) From(n int) Buf { return Buf{b.Type, b.Data[n*b.Type.Size():]} }
+
+// Floats is a view of f32 values as a Buf.
+func Floats(x []float32) Buf {
+	return Buf{F32, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))}
+}
+
+// Halves is a view of 16-bit patterns of format t as a Buf.
+func Halves(t Type, x []uint16) Buf {
+	return Buf{t, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))}
+}
+
+func (b Buf) absent() bool { return b.Data == nil }
+
+// at is the address of element i.
+func (b Buf) at(i int) *byte {
+	return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Data)), i*b.Type.Size()))
+}
+
+// get is element i as float32.
+func (b Buf) get(i int) float32 {
+	switch p := unsafe.Pointer(b.at(i)); b.Type {
+	case F16:
+		return fp.F16ToF32(*(*uint16)(p))
+	case BF16:
+		return fp.BF16ToF32(*(*uint16)(p))
+	default:
+		return *(*float32)(p)
+	}
+}
+
+// set rounds x to the format of b and stores it at i.
+func (b Buf) set(i int, x float32) {
+	switch p := unsafe.Pointer(b.at(i)); b.Type {
+	case F16:
+		*(*uint16)(p) = fp.F16(x)
+	case BF16:
+		*(*uint16)(p) = fp.BF16(x)
+	default:
+		*(*float32)(p) = x
+	}
+}
+
+func floatsAt(p *byte, n int) []float32 { return unsafe.Slice((*float32)(unsafe.Pointer(p)), n) }
+func halvesAt(p *byte, n int) []uint16  { return unsafe.Slice((*uint16)(unsafe.Pointer(p)), n) }
+
+// f32 is the view of an F32 buffer as floats.
+func (b Buf) f32() []float32 { return floatsAt(unsafe.SliceData(b.Data), len(b.Data)/4) }
+
+// Index is a run of integers, 4 or 8 bytes each: class labels, token numbers.
+type Index struct {
+	Data []byte
+	Wide bool // int64 rather than int32
+}
+
+// Ints32 and Ints64 are views of integers as an Index.
+func Ints32(x []int32) Index {
+	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), false}
+}
+
+// Ints64 is a view of 64-bit integers as an Index.
+func Ints64(x []int64) Index {
+	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 8*len(x)), true}
+}
+
+// Len is the number of integers.
+func (x Index) Len() int {
+	if x.Wide {
+		return len(x.Data) / 8
+	}
+	return len(x.Data) / 4
+}
+
+// At is integer i.
+func (x Index) At(i int) int {
+	p := unsafe.Pointer(unsafe.SliceData(x.Data))
+	if x.Wide {
+		return int(*(*int64)(unsafe.Add(p, 8*i)))
+	}
+	return int(*(*int32)(unsafe.Add(p, 4*i)))
+}

@@ -1,0 +1,77 @@
+package kern
+
+// Unary computes dst[i] = op(src[i]). dst and src have one length and are the same slice or do not overlap.
+func (p *Path) Unary(op Unary, dst, src []float32) {
+	if n := len(dst); n > 0 {
+		p.unary[op](n, &dst[0], &src[:n][0])
+	}
+}
+
+// Binary computes dst[i] = op(a[i], b[i]); dst may be a or b.
+func (p *Path) Binary(op Binary, dst, a, b []float32) {
+	if n := len(dst); n > 0 {
+		p.binary[op](n, &dst[0], &a[:n][0], &b[:n][0])
+	}
+}
+
+// Ternary computes dst[i] = op(a[i], b[i], c[i]); dst may be an operand.
+func (p *Path) Ternary(op Ternary, dst, a, b, c []float32) {
+	if n := len(dst); n > 0 {
+		p.ternary[op](n, &dst[0], &a[:n][0], &b[:n][0], &c[:n][0])
+	}
+}
+
+// Load widens len(dst) elements of format t at the start of src, exactly.
+func (p *Path) Load(dst []float32, src Buf) {
+	if n := len(dst); n > 0 {
+		_ = src.Data[n*src.Type.Size()-1]
+		p.widen[src.Type](n, &dst[0], &src.Data[0])
+	}
+}
+
+// Store rounds len(src) values to the format of dst, to nearest even.
+func (p *Path) Store(dst Buf, src []float32) {
+	if n := len(src); n > 0 {
+		_ = dst.Data[n*dst.Type.Size()-1]
+		p.narrow[dst.Type](n, &dst.Data[0], &src[0])
+	}
+}
+
+// Fill sets every element of dst to x.
+func (p *Path) Fill(dst []float32, x float32) {
+	for i := range dst {
+		dst[i] = x
+	}
+}
+
+// Sum is the sum of x over 64 interleaved partial sums, added as a tree.
+func (p *Path) Sum(x []float32) float32 {
+	if len(x) == 0 {
+		return 0
+	}
+	return p.sum(len(x), &x[0])
+}
+
+// Dot is the sum of a[i]*b[i], partial sums as Sum; the vector paths fuse multiply and add.
+func (p *Path) Dot(a, b []float32) float32 {
+	if len(a) == 0 {
+		return 0
+	}
+	return p.dot(len(a), &a[0], &b[:len(a)][0])
+}
+
+// MaxOf is the largest element, NaN if there is one, -Inf for none.
+func (p *Path) MaxOf(x []float32) float32 {
+	if len(x) == 0 {
+		return negInf
+	}
+	return p.max(len(x), &x[0])
+}
+
+// MinOf is the smallest element, NaN if there is one, +Inf for none.
+func (p *Path) MinOf(x []float32) float32 {
+	if len(x) == 0 {
+		return -negInf
+	}
+	return p.min(len(x), &x[0])
+}
