@@ -143,7 +143,7 @@ func TestImageErrors(t *testing.T) {
 	dir := t.TempDir()
 	for content, want := range map[string]string{
 		"":                          ": no images found",
-		"1,2,3,4\n":                 ":1: 3 pixels before the class make no square image",
+		"1,2,0\n":                   ":1: 2 pixels before the class make no square image",
 		"1,2,3,4,0\n1,2,x,4,0\n":    ":2: pixel 3 is \"x\", want a number",
 		"1,2,3,4,0\n1,2,NaN,4,0\n":  ":2: pixel 3 is \"NaN\"",
 		"1,2,3,4,0\n1,2,3,4,-1\n":   ":2: class is \"-1\"",
