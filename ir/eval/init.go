@@ -1,0 +1,122 @@
+package eval
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"os"
+
+	"ampc/internal/philox"
+	"ampc/ir"
+)
+
+// InitVar returns what a variable holds before the first step: the value of
+// its initialiser, zeros without one. Random initialisers draw from a stream
+// of the variable's name and the seed, so adding a variable changes no other.
+func InitVar(v *ir.Value, seed int64) (*Tensor, error) {
+	if !v.Type.Shape.Static() {
+		return nil, fmt.Errorf("%s has type %s, bind its dimensions first", v, v.Type)
+	}
+	t := New(v.Type)
+	i := v.Init
+	if i == nil {
+		return t, nil
+	}
+	if i.Func == "file" {
+		return fromFile(v.Type, i)
+	}
+	if want := map[string]int{"": 1, "data": t.Len(), "normal": 2, "uniform": 2, "trunc_normal": 2, "kaiming": 1, "xavier": 2}[i.Func]; len(i.Args) != want {
+		return nil, fmt.Errorf("%s: initialiser %s takes %d arguments, got %d", v, i, want, len(i.Args))
+	}
+	next := initialiser(i, newStream(v.Name, seed))
+	if next == nil {
+		return nil, fmt.Errorf("%s: unknown initialiser %q", v, i.Func)
+	}
+	for k := range t.F {
+		t.F[k] = next(k)
+	}
+	for k := range t.I {
+		t.I[k] = FloatToInt(next(k), v.Type.DType)
+	}
+	t.round()
+	return t, nil
+}
+
+// initialiser returns the function of the element's index that fills a tensor.
+func initialiser(i *ir.Init, s *stream) func(k int) float64 {
+	a := i.Args
+	normal := func(std float64) func(int) float64 { return func(int) float64 { return std * s.normal() } }
+	switch i.Func {
+	case "":
+		return func(int) float64 { return a[0] }
+	case "zeros":
+		return func(int) float64 { return 0 }
+	case "ones":
+		return func(int) float64 { return 1 }
+	case "data":
+		return func(k int) float64 { return a[k] }
+	case "normal":
+		return func(int) float64 { return a[0] + a[1]*s.normal() }
+	case "uniform":
+		return func(int) float64 { return a[0] + (a[1]-a[0])*s.uniform() }
+	case "trunc_normal":
+		return func(int) float64 { return a[0] + a[1]*s.truncated() }
+	case "kaiming": // He et al. 2015: N(0, 2/fan_in)
+		return normal(math.Sqrt(2 / a[0]))
+	case "xavier": // Glorot and Bengio 2010: U(-l, l), l² = 6/(fan_in+fan_out)
+		l := math.Sqrt(6 / (a[0] + a[1]))
+		return func(int) float64 { return l * (2*s.uniform() - 1) }
+	}
+	return nil
+}
+
+// stream is a sequence of draws named by a variable.
+type stream struct {
+	draw philox.Draw
+	at   int64
+}
+
+func newStream(name string, seed int64) *stream {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return &stream{draw: philox.Draw{Seed: seed ^ int64(h.Sum64()), Site: math.MaxUint32}}
+}
+
+func (s *stream) word() uint32 {
+	s.at++
+	return s.draw.Word(s.at - 1)
+}
+
+// uniform is in [0, 1) on a grid of 2⁻³².
+func (s *stream) uniform() float64 { return float64(s.word()) * 0x1p-32 }
+
+// normal is the standard normal, by inverting its distribution at the middle of a grid cell.
+func (s *stream) normal() float64 {
+	u := (float64(s.word()) + 0.5) * 0x1p-32
+	return math.Sqrt2 * math.Erfinv(2*u-1)
+}
+
+// truncated is the standard normal within two deviations.
+func (s *stream) truncated() float64 {
+	for {
+		if x := s.normal(); math.Abs(x) <= 2 {
+			return x
+		}
+	}
+}
+
+func fromFile(t ir.Type, i *ir.Init) (*Tensor, error) {
+	f, err := os.Open(i.File)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if t.Bytes() != i.Size {
+		return nil, fmt.Errorf("%s needs %d bytes, the slice of %s has %d", t, t.Bytes(), i.File, i.Size)
+	}
+	b := make([]byte, i.Size)
+	if _, err := f.ReadAt(b, i.Offset); err != nil {
+		return nil, fmt.Errorf("%s: %w", i.File, err)
+	}
+	return FromBytes(t, b)
+}
