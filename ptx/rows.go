@@ -12,7 +12,8 @@ const (
 	ints   = "{u16,s16,u32,s32,u64,s64}"
 	words  = "{u32,s32,u64,s64}"
 	flts   = "{f32,f64}"
-	memory = "{b8,u8,b16,u16,b32,u32,s32,b64,u64,s64,f32,f64}"
+	narrow = "{b8,u8,b16,u16,b32,u32,f32}" // memory types; one access moves at most 16 bytes
+	eights = "{b64,u64,f64}"
 )
 
 // rows is the instruction set. Sources: PTX ISA 7.0 to 9.1, chapter "Instruction Set".
@@ -25,10 +26,14 @@ var rows = []row{
 	{name: "mov.b64#unpack", args: "=2*b32 b64", kind: Unpack, min: base},
 	{name: "cvta.to.global.u64", args: "=u64 u64", min: base, eval: evalSame},
 	{name: "ld.param.{u32,b32,u64,b64,f32}", args: "=$1 [p]", kind: LoadParam, min: base},
-	{name: "ld.global{,.nc,.cs}{,.v2,.v4}." + memory, args: "=v*$3~ []", kind: Load, mode: "global", min: base},
-	{name: "st.global{,.cs}{,.v2,.v4}." + memory, args: "[] v*$3~", kind: Store, mode: "global", min: base},
-	{name: "ld.shared{,.v2,.v4}." + memory, args: "=v*$2~ []", kind: Load, mode: "shared", min: base},
-	{name: "st.shared{,.v2,.v4}." + memory, args: "[] v*$2~", kind: Store, mode: "shared", min: base},
+	{name: "ld.global{,.nc,.cs}{,.v2,.v4}." + narrow, args: "=v*$3~ []", kind: Load, mode: "global", min: base},
+	{name: "ld.global{,.nc,.cs}{,.v2}." + eights, args: "=v*$3 []", kind: Load, mode: "global", min: base},
+	{name: "st.global{,.cs}{,.v2,.v4}." + narrow, args: "[] v*$3~", kind: Store, mode: "global", min: base},
+	{name: "st.global{,.cs}{,.v2}." + eights, args: "[] v*$3", kind: Store, mode: "global", min: base},
+	{name: "ld.shared{,.v2,.v4}." + narrow, args: "=v*$2~ []", kind: Load, mode: "shared", min: base},
+	{name: "ld.shared{,.v2}." + eights, args: "=v*$2 []", kind: Load, mode: "shared", min: base},
+	{name: "st.shared{,.v2,.v4}." + narrow, args: "[] v*$2~", kind: Store, mode: "shared", min: base},
+	{name: "st.shared{,.v2}." + eights, args: "[] v*$2", kind: Store, mode: "shared", min: base},
 	{name: "selp.{b16,b32,b64,u32,s32,f32,f64}", args: "=$1 $1 $1 pred", min: base, eval: evalSelect},
 	{name: "prmt.b32", args: "=b32 b32 b32 b32", min: base, eval: evalPermute},
 

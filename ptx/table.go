@@ -224,3 +224,6 @@ func vecLen(n string, alt []string) int {
 }
 
 var widened = map[string]string{"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+
+// Trim cuts the bits of a constant to the slot's width.
+func (s Slot) Trim(x uint64) uint64 { return trim(x, uint(max(typeInfo[s.Type].bytes, 1)*8)) }

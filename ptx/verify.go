@@ -228,7 +228,7 @@ func (s Slot) check(o Operand) error {
 	case KindImm:
 		return s.checkImm(o)
 	case KindSym:
-		return expect(s.Role == Src && (s.Type == "u32" || s.Type == "u64"), "%s does not fit .%s", o, s.Type)
+		return expect(s.Role == Src && s.Type == "u32", "%s does not fit .%s", o, s.Type)
 	}
 	return fmt.Errorf("%s does not fit .%s", o, s.Type)
 }

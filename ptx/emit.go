@@ -1,0 +1,284 @@
+package ptx
+
+import "math"
+
+// DType is an element type as stored in memory, spelled as in the .ir text.
+type DType string
+
+// The element types kernels read and write.
+const (
+	Float32  DType = "f32"
+	Float16  DType = "f16"
+	BFloat16 DType = "bf16"
+	Float64  DType = "f64"
+	Int32    DType = "i32"
+	Int64    DType = "i64"
+	Uint8    DType = "u8"
+	Bool     DType = "bool"
+)
+
+// Size is the bytes of one element, 0 for an unknown type.
+func (d DType) Size() int {
+	switch d {
+	case Float16, BFloat16:
+		return 2
+	case Float32, Int32:
+		return 4
+	case Float64, Int64:
+		return 8
+	case Uint8, Bool:
+		return 1
+	}
+	return 0
+}
+
+// Low reports whether d is a 16-bit float.
+func (d DType) Low() bool { return d == Float16 || d == BFloat16 }
+
+// Short spellings of the operations generators write most.
+
+func (b *Builder) add(x, y Arg) Reg    { return b.Do("add.rn.f32", x, y) }
+func (b *Builder) sub(x, y Arg) Reg    { return b.Do("sub.rn.f32", x, y) }
+func (b *Builder) mul(x, y Arg) Reg    { return b.Do("mul.rn.f32", x, y) }
+func (b *Builder) div(x, y Arg) Reg    { return b.Do("div.rn.f32", x, y) }
+func (b *Builder) fma(x, y, z Arg) Reg { return b.Do("fma.rn.f32", x, y, z) }
+func (b *Builder) iadd(x, y Arg) Reg   { return b.Do("add.u32", x, y) }
+func (b *Builder) imul(x, y Arg) Reg   { return b.Do("mul.lo.u32", x, y) }
+func (b *Builder) bits(f Reg) Reg      { return b.Do("mov.b32", f) }
+
+// float reinterprets 32 bits as a float.
+func (b *Builder) float(r Arg) Reg {
+	f := b.Reg(F32)
+	b.To(f, "mov.b32", r)
+	return f
+}
+
+// konst puts a float constant in a register.
+func (b *Builder) konst(x float32) Reg { return b.Do("mov.f32", Fl(x)) }
+
+// at is the address base + index*size, index a u32.
+func (b *Builder) at(base, index Reg, size int) Reg {
+	return b.Do("mad.wide.u32", index, I(size), base)
+}
+
+// special reads a special register.
+func (b *Builder) special(name string) Reg { return b.Do("mov.u32", Sym(name)) }
+
+// memLetters is the memory type that moves the raw bits of an element.
+var memLetters = map[DType]string{
+	Float32: "f32", Float16: "b16", BFloat16: "b16", Float64: "f64",
+	Int32: "b32", Int64: "b64", Uint8: "u8", Bool: "u8",
+}
+
+// raw is the class that holds an element's bits.
+func raw(d DType) Class {
+	switch d {
+	case Float32:
+		return F32
+	case Float64:
+		return F64
+	case Int32:
+		return B32
+	case Int64:
+		return B64
+	}
+	return B16
+}
+
+// load reads n consecutive elements at base+off as they are stored, in the widest accesses.
+// Alignment to min(16, n*size) is the caller's promise.
+func (b *Builder) load(base Reg, off int, d DType, n int) []Reg {
+	return b.loadFrom("global", base, off, d, n)
+}
+
+func (b *Builder) loadFrom(space string, base Reg, off int, d DType, n int) []Reg {
+	if n > 1 && d.Size() < 4 {
+		return b.loadPacked(space, base, off, d, n)
+	}
+	out := make([]Reg, n)
+	for i := range out {
+		out[i] = b.Reg(raw(d))
+	}
+	for i := 0; i < n; {
+		k := accessLen(n-i, d.Size())
+		addr := Addr{Base: base, Off: int64(off + i*d.Size())}
+		if k == 1 {
+			b.To(out[i], "ld."+space+"."+memLetters[d], addr)
+		} else {
+			b.To(Vec(out[i:i+k]), "ld."+space+"."+vecSuffix(k)+memLetters[d], addr)
+		}
+		i += k
+	}
+	return out
+}
+
+// accessLen is how many of n elements one access of at most 16 bytes moves: 4, 2 or 1.
+func accessLen(n, size int) int {
+	for _, k := range []int{4, 2} {
+		if n >= k && k*size <= 16 {
+			return k
+		}
+	}
+	return 1
+}
+
+func vecSuffix(k int) string { return map[int]string{2: "v2.", 4: "v4."}[k] }
+
+// loadPacked reads 8- and 16-bit elements through 32-bit words; n*size is 2, 4, 8 or 16 bytes.
+func (b *Builder) loadPacked(space string, base Reg, off int, d DType, n int) []Reg {
+	per := 4 / d.Size()
+	if n < per {
+		var out []Reg
+		for i := 0; i < n; i++ {
+			out = append(out, b.loadFrom(space, base, off+i*d.Size(), d, 1)...)
+		}
+		return out
+	}
+	var out []Reg
+	for _, w := range b.loadFrom(space, base, off, Int32, n/per) {
+		out = append(out, b.split(w, d)...)
+	}
+	return out
+}
+
+// split takes a word apart into its elements.
+func (b *Builder) split(w Reg, d DType) []Reg {
+	if d.Size() == 2 {
+		lo, hi := b.Reg(B16), b.Reg(B16)
+		b.To(Vec{lo, hi}, "mov.b32", w)
+		return []Reg{lo, hi}
+	}
+	var out []Reg
+	for i := 0; i < 4; i++ {
+		out = append(out, b.Do("cvt.u16.u32", b.Do("bfe.u32", w, I(8*i), I(8))))
+	}
+	return out
+}
+
+// store writes consecutive elements given as stored bits.
+func (b *Builder) store(base Reg, off int, d DType, vals []Reg) {
+	b.storeTo("global", base, off, d, vals)
+}
+
+func (b *Builder) storeTo(space string, base Reg, off int, d DType, vals []Reg) {
+	per := 4 / d.Size()
+	if per > 1 && len(vals) >= per && len(vals)%per == 0 {
+		var words []Reg
+		for i := 0; i < len(vals); i += per {
+			words = append(words, b.join(vals[i:i+per]))
+		}
+		b.storeTo(space, base, off, Int32, words)
+		return
+	}
+	for i := 0; i < len(vals); {
+		k := accessLen(len(vals)-i, d.Size())
+		if d.Size() < 4 {
+			k = 1
+		}
+		addr := Addr{Base: base, Off: int64(off + i*d.Size())}
+		if k == 1 {
+			b.Do("st."+space+"."+memLetters[d], addr, vals[i])
+		} else {
+			b.Do("st."+space+"."+vecSuffix(k)+memLetters[d], addr, Vec(vals[i:i+k]))
+		}
+		i += k
+	}
+}
+
+// join packs two 16-bit or four 8-bit elements into a word.
+func (b *Builder) join(v []Reg) Reg {
+	if len(v) == 2 {
+		w := b.Reg(B32)
+		b.To(w, "mov.b32", Vec(v))
+		return w
+	}
+	w := b.Do("cvt.u32.u16", v[0])
+	for i, x := range v[1:] {
+		w = b.Do("or.b32", w, b.Do("shl.b32", b.Do("cvt.u32.u16", x), I(8*(i+1))))
+	}
+	return w
+}
+
+// widen turns stored bits into f32.
+func (b *Builder) widen(x Reg, d DType) Reg {
+	switch d {
+	case Float16:
+		return b.Do("cvt.f32.f16", x)
+	case BFloat16:
+		return b.float(b.Do("shl.b32", b.Do("cvt.u32.u16", x), I(16)))
+	case Int32:
+		return b.Do("cvt.rn.f32.s32", x)
+	case Int64:
+		return b.Do("cvt.rn.f32.s64", x)
+	case Float64:
+		return b.Do("cvt.rn.f32.f64", x)
+	case Uint8, Bool:
+		return b.Do("cvt.rn.f32.u16", x)
+	}
+	return x
+}
+
+// narrow rounds f32 to the bits stored for d: to nearest even for floats, toward zero for ints.
+func (b *Builder) narrow(x Reg, d DType) Reg {
+	switch d {
+	case Float16:
+		return b.Do("cvt.rn.f16.f32", x)
+	case BFloat16:
+		return b.toBrain(x)
+	case Int32:
+		return b.Do("cvt.rzi.s32.f32", x)
+	case Int64:
+		return b.Do("cvt.rzi.s64.f32", x)
+	case Float64:
+		return b.Do("cvt.f64.f32", x)
+	case Uint8:
+		return b.Do("cvt.u16.u32", b.Do("and.b32", b.Do("cvt.rzi.s32.f32", x), I(255)))
+	case Bool:
+		p := b.Do("setp.neu.f32", x, Fl(0))
+		return b.Do("selp.b16", I(1), I(0), p)
+	}
+	return x
+}
+
+// toBrain rounds to bfloat16; targets without the instruction do it in integers.
+func (b *Builder) toBrain(x Reg) Reg {
+	if b.fl.has(since.ampere) {
+		return b.Do("cvt.rn.bf16.f32", x)
+	}
+	w := b.bits(x)
+	odd := b.Do("bfe.u32", w, I(16), I(1))
+	up := b.iadd(w, b.iadd(odd, I(0x7fff)))
+	up = b.Do("selp.b32", I(0x7fff0000), up, b.Do("setp.nan.f32", x, x))
+	return b.Do("cvt.u16.u32", b.Do("shr.u32", up, I(16)))
+}
+
+// loadF reads n elements and widens them to f32.
+func (b *Builder) loadF(base Reg, off int, d DType, n int) []Reg {
+	out := b.load(base, off, d, n)
+	for i := range out {
+		out[i] = b.widen(out[i], d)
+	}
+	return out
+}
+
+// storeF rounds f32 values to d and writes them.
+func (b *Builder) storeF(base Reg, off int, d DType, vals []Reg) {
+	out := make([]Reg, len(vals))
+	for i, v := range vals {
+		out[i] = b.narrow(v, d)
+	}
+	b.store(base, off, d, out)
+}
+
+// maxNaN is the larger of two, NaN if either is: as max.NaN where the target lacks it.
+func (b *Builder) maxNaN(x, y Reg) Reg { return b.pick("max", x, y) }
+
+func (b *Builder) minNaN(x, y Reg) Reg { return b.pick("min", x, y) }
+
+func (b *Builder) pick(which string, x, y Reg) Reg {
+	if b.fl.has(since.ampere) {
+		return b.Do(which+".NaN.f32", x, y)
+	}
+	m := b.Do(which+".f32", x, y)
+	return b.Do("selp.f32", Fl(float32(math.NaN())), m, b.Do("setp.nan.f32", x, y))
+}

@@ -1,0 +1,447 @@
+package ptx
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Group is straight-line scalar code applied to every element of an iteration space: a fused
+// elementwise group, a cast, an optimiser update, a broadcast or a strided copy.
+//
+// Instructions are in order; instruction i defines value i, and operands name earlier values.
+// A load widens 16-bit floats to f32, a store rounds once. Value types are f32, f64, i32, i64 and
+// bool; a u8 element is an i32 value.
+type Group struct {
+	Name   string
+	Shape  []int64  // iteration space, row-major; empty is one element
+	Loads  []Access // parameters 0 … len(Loads)-1
+	Stores []Output // the parameters after them
+	Code   []Instr
+}
+
+// Access maps the iteration space to the elements of one buffer.
+type Access struct {
+	Name   string
+	DType  DType
+	Stride []int64 // in elements for each dimension of Shape; 0 repeats; nil is contiguous
+	Offset int64   // element that index 0…0 maps to
+}
+
+// Output writes a value. It may go to a buffer that a load reads when both map every index to the
+// same element.
+type Output struct {
+	Access
+	Value int
+}
+
+// Instr is one primitive. The names are those of the .ir element code: in const index add sub mul
+// div fma sqrt min max neg abs floor ceil rint select lt le eq ne and or xor not isnan isinf conv
+// round tf32 philox exp expm1 log log1p sin cos tan atan erf tanh pow.
+type Instr struct {
+	Op      string
+	Type    DType // of the result
+	To      DType // round only
+	A, B, C int
+	Imm     float64 // const of a float type
+	Int     int64   // in: which load; const of other types; philox: site
+}
+
+// Argument describes one kernel argument, a device pointer to Elems elements.
+type Argument struct {
+	Name  string
+	DType DType
+	Elems int64
+	Write bool // written by the kernel
+	Read  bool // read by the kernel
+}
+
+// Launch is a generated kernel and how to launch it. All arguments are device pointers aligned to
+// 256 bytes; there is one for each entry of Args, in order.
+type Launch struct {
+	Kernel *Kernel
+	Grid   [3]int
+	Block  int
+	Args   []Argument
+}
+
+const groupThreads = 256
+
+// Build generates the kernel of the group for a flavour.
+func (g Group) Build(fl Flavour) (*Launch, error) {
+	c, err := newGroupGen(g, fl)
+	if err != nil {
+		return nil, fmt.Errorf("ptx: group %s: %w", g.Name, err)
+	}
+	c.emit()
+	return finish(c.b, [3]int{int((c.vectors + c.tail + groupThreads - 1) / groupThreads), 1, 1}, c.args)
+}
+
+// finish closes a builder into a launch.
+func finish(b *Builder, grid [3]int, args []Argument) (*Launch, error) {
+	threads := b.k.Threads
+	k, err := b.Kernel()
+	if err != nil {
+		return nil, err
+	}
+	return &Launch{Kernel: k, Grid: grid, Block: threads, Args: args}, nil
+}
+
+// groupGen is the state of one generation.
+type groupGen struct {
+	Group
+	b             *Builder
+	n             int64 // elements
+	vec           int   // elements per thread
+	vectors, tail int64
+	args          []Argument
+	loads, stores []Reg
+	uniform       []bool // value i is the same for all elements
+	lanes         int    // of the body being emitted: vec or 1
+	index         Reg    // u64 linear index of lane 0
+	vals          [][]Reg
+	words         map[string][4]Reg // Philox blocks of this body
+}
+
+func newGroupGen(g Group, fl Flavour) (*groupGen, error) {
+	g, err := normalise(g)
+	if err != nil {
+		return nil, err
+	}
+	c := &groupGen{Group: g, n: product(g.Shape), b: NewBuilder(fl, g.Name, groupThreads)}
+	if c.n == 0 {
+		return nil, fmt.Errorf("no elements")
+	}
+	if c.n > 1<<40 {
+		return nil, fmt.Errorf("%d elements, the limit is 2^40", c.n)
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	c.vec = c.width()
+	c.vectors = c.n / int64(c.vec)
+	c.tail = c.n % int64(c.vec)
+	return c, nil
+}
+
+func product(s []int64) int64 {
+	n := int64(1)
+	for _, d := range s {
+		n *= d
+	}
+	return n
+}
+
+// contiguous gives the row-major strides of a shape.
+func contiguous(shape []int64) []int64 {
+	st := make([]int64, len(shape))
+	n := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		st[i] = n
+		n *= shape[i]
+	}
+	return st
+}
+
+// normalise fills in strides, drops dimensions of size 1 and merges dimensions that every access
+// walks as one. Linear indices do not change.
+func normalise(g Group) (Group, error) {
+	acc := make([]*Access, 0, len(g.Loads)+len(g.Stores))
+	g.Loads, g.Stores = append([]Access(nil), g.Loads...), append([]Output(nil), g.Stores...)
+	for i := range g.Loads {
+		acc = append(acc, &g.Loads[i])
+	}
+	for i := range g.Stores {
+		acc = append(acc, &g.Stores[i].Access)
+	}
+	for _, a := range acc {
+		if a.Stride == nil {
+			a.Stride = contiguous(g.Shape)
+		}
+		if len(a.Stride) != len(g.Shape) {
+			return g, fmt.Errorf("%s has %d strides for %d dimensions", a.Name, len(a.Stride), len(g.Shape))
+		}
+	}
+	var shape []int64
+	keep := make([][]int64, len(acc))
+	for d, n := range g.Shape {
+		if n == 1 {
+			continue
+		}
+		last := len(shape) - 1
+		if last >= 0 && mergeable(acc, keep, d, n) {
+			shape[last] *= n
+			for i, a := range acc {
+				keep[i][last] = a.Stride[d]
+			}
+			continue
+		}
+		shape = append(shape, n)
+		for i, a := range acc {
+			keep[i] = append(keep[i], a.Stride[d])
+		}
+	}
+	for i, a := range acc {
+		a.Stride = keep[i]
+	}
+	g.Shape = shape
+	return g, nil
+}
+
+// mergeable reports whether dimension d continues the last kept one in every access.
+func mergeable(acc []*Access, keep [][]int64, d int, n int64) bool {
+	for i, a := range acc {
+		if keep[i][len(keep[i])-1] != a.Stride[d]*n {
+			return false
+		}
+	}
+	return true
+}
+
+// check validates operands and finds uniform values.
+func (c *groupGen) check() error {
+	c.uniform = make([]bool, len(c.Code))
+	for i, in := range c.Code {
+		p, ok := prims[in.Op]
+		if !ok {
+			return fmt.Errorf("value %d: unknown primitive %q", i, in.Op)
+		}
+		args := [3]int{in.A, in.B, in.C}
+		uniform := p.args > 0
+		for _, a := range args[:p.args] {
+			if a < 0 || a >= i {
+				return fmt.Errorf("value %d: operand %d is not an earlier value", i, a)
+			}
+			uniform = uniform && c.uniform[a]
+		}
+		switch in.Op {
+		case "in":
+			if in.Int < 0 || in.Int >= int64(len(c.Loads)) {
+				return fmt.Errorf("value %d: load %d of %d", i, in.Int, len(c.Loads))
+			}
+			uniform = c.repeats(c.Loads[in.Int])
+		case "const":
+			uniform = true
+		case "philox":
+			uniform = false
+		}
+		c.uniform[i] = uniform
+	}
+	for _, s := range c.Stores {
+		if s.Value < 0 || s.Value >= len(c.Code) {
+			return fmt.Errorf("store %s: value %d of %d", s.Name, s.Value, len(c.Code))
+		}
+	}
+	return nil
+}
+
+// repeats reports whether the access gives the same element along the innermost dimension.
+func (c *groupGen) repeats(a Access) bool {
+	return len(a.Stride) == 0 || a.Stride[len(a.Stride)-1] == 0
+}
+
+// width picks how many elements a thread handles: as many as the widest 16-byte access of the
+// narrowest element takes, at most 8, if everything is contiguous and aligned enough.
+func (c *groupGen) width() int {
+	if len(c.Shape) == 0 {
+		return 1
+	}
+	smallest := 4
+	for _, a := range c.accesses() {
+		if !c.repeats(a) {
+			smallest = min(smallest, a.DType.Size())
+		}
+	}
+	for v := min(8, 16/smallest); v > 1; v /= 2 {
+		if c.fits(int64(v)) {
+			return v
+		}
+	}
+	return 1
+}
+
+func (c *groupGen) accesses() []Access {
+	all := append([]Access(nil), c.Loads...)
+	for _, s := range c.Stores {
+		all = append(all, s.Access)
+	}
+	return all
+}
+
+// fits reports whether v consecutive elements can be handled together.
+func (c *groupGen) fits(v int64) bool {
+	last := len(c.Shape) - 1
+	if last > 0 && c.Shape[last]%v != 0 || c.Shape[last] < v {
+		return false
+	}
+	for _, a := range c.accesses() {
+		if c.repeats(a) {
+			continue
+		}
+		if a.Stride[last] != 1 || a.Offset%v != 0 {
+			return false
+		}
+		for _, s := range a.Stride[:last] {
+			if s%v != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// emit writes the kernel: vector threads first, then one thread for each element of the tail.
+func (c *groupGen) emit() {
+	b := c.b
+	for _, a := range c.Loads {
+		c.loads = append(c.loads, c.param(a, false))
+	}
+	for _, s := range c.Stores {
+		c.stores = append(c.stores, c.param(s.Access, true))
+	}
+	tid := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	if c.vec == 1 {
+		c.guarded(tid, c.n, func() { c.body(b.Do("cvt.u64.u32", tid), 1) })
+		return
+	}
+	end := b.NewLabel()
+	isVec := b.Do("setp.lt.u32", tid, I(c.vectors))
+	b.Unless(isVec, func() {
+		if c.tail > 0 {
+			e := b.Do("add.u64", b.Do("cvt.u64.u32", tid), I(c.n-c.tail-c.vectors))
+			c.guarded(tid, c.vectors+c.tail, func() { c.body(e, 1) })
+		}
+		b.Do("bra", end)
+	})
+	c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec)
+	b.Place(end)
+}
+
+// guarded runs body in the threads below limit; a full grid needs no test.
+func (c *groupGen) guarded(tid Reg, limit int64, body func()) {
+	if limit%groupThreads == 0 {
+		body()
+		return
+	}
+	c.b.If(c.b.Do("setp.lt.u32", tid, I(limit)), body)
+}
+
+func (c *groupGen) param(a Access, write bool) Reg {
+	c.args = append(c.args, Argument{Name: a.Name, DType: a.DType, Elems: c.extent(a), Write: write, Read: !write})
+	return c.b.Param(fmt.Sprintf("p%d", len(c.args)-1))
+}
+
+// extent is how many elements an access reaches, counted from the pointer.
+func (c *groupGen) extent(a Access) int64 {
+	top := a.Offset
+	for i, s := range a.Stride {
+		if s > 0 {
+			top += s * (c.Shape[i] - 1)
+		}
+	}
+	return top + 1
+}
+
+// body emits the code for n consecutive elements from the linear index e (u64).
+func (c *groupGen) body(e Reg, n int) {
+	c.lanes, c.index = n, e
+	c.vals = make([][]Reg, len(c.Code))
+	c.words = map[string][4]Reg{}
+	coords := c.coordinates(e)
+	for i, in := range c.Code {
+		c.vals[i] = c.value(i, in, coords)
+	}
+	for i, s := range c.Stores {
+		out := make([]Reg, n)
+		for l := range out {
+			out[l] = c.toMemory(c.lane(s.Value, l), c.Code[s.Value].Type, s.DType)
+		}
+		c.b.store(c.address(c.stores[i], s.Access, coords), 0, s.DType, out)
+	}
+}
+
+// lane is value v of lane l.
+func (c *groupGen) lane(v, l int) Reg {
+	if len(c.vals[v]) == 1 {
+		return c.vals[v][0]
+	}
+	return c.vals[v][l]
+}
+
+// value emits instruction i for all lanes, or once when it is uniform.
+func (c *groupGen) value(i int, in Instr, coords []Reg) []Reg {
+	n := c.lanes
+	if c.uniform[i] {
+		n = 1
+	}
+	if in.Op == "in" {
+		a := c.Loads[in.Int]
+		raw := c.b.load(c.address(c.loads[in.Int], a, coords), 0, a.DType, n)
+		for l := range raw {
+			raw[l] = c.fromMemory(raw[l], a.DType, in.Type)
+		}
+		return raw
+	}
+	out := make([]Reg, n)
+	p := prims[in.Op]
+	args := [3]int{in.A, in.B, in.C}
+	for l := range out {
+		var r [3]Reg
+		for k, a := range args[:p.args] {
+			r[k] = c.lane(a, l)
+		}
+		out[l] = p.emit(c, in, r, l)
+	}
+	return out
+}
+
+// coordinates splits the linear index into one u64 register per dimension, outermost first.
+func (c *groupGen) coordinates(e Reg) []Reg {
+	if len(c.Shape) <= 1 {
+		return []Reg{e}
+	}
+	b := c.b
+	t, wide := "u32", c.n >= 1<<32
+	if wide {
+		t = "u64"
+	} else {
+		e = b.Do("cvt.u32.u64", e)
+	}
+	coords := make([]Reg, len(c.Shape))
+	for d := len(c.Shape) - 1; d > 0; d-- {
+		n := c.Shape[d]
+		coords[d], e = c.divide(t, e, n)
+	}
+	coords[0] = e
+	if !wide {
+		for i := range coords {
+			coords[i] = b.Do("cvt.u64.u32", coords[i])
+		}
+	}
+	return coords
+}
+
+// divide is e mod n and e div n.
+func (c *groupGen) divide(t string, e Reg, n int64) (rem, quo Reg) {
+	b := c.b
+	if n&(n-1) == 0 {
+		bt := "b" + t[1:]
+		return b.Do("and."+bt, e, I(n-1)), b.Do("shr."+t, e, I(bits.TrailingZeros64(uint64(n))))
+	}
+	quo = b.Do("div."+t, e, I(n))
+	return b.Do("sub."+t, e, b.Do("mul.lo."+t, quo, I(n))), quo
+}
+
+// address is the byte address of lane 0 in one buffer.
+func (c *groupGen) address(base Reg, a Access, coords []Reg) Reg {
+	b, size := c.b, int64(a.DType.Size())
+	addr := base
+	if a.Offset != 0 {
+		addr = b.Do("add.u64", addr, I(a.Offset*size))
+	}
+	for d, s := range a.Stride {
+		if s != 0 {
+			addr = b.Do("mad.lo.u64", coords[d], I(s*size), addr)
+		}
+	}
+	return addr
+}

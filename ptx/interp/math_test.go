@@ -1,0 +1,151 @@
+package interp
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"ampc/ptx"
+)
+
+// launch runs a generated kernel through its text: print, parse, verify, compile, run.
+func launch(t testing.TB, l *ptx.Launch, fl ptx.Flavour, args ...[]byte) Stats {
+	t.Helper()
+	m := &ptx.Module{Flavour: fl, Kernels: []*ptx.Kernel{l.Kernel}}
+	parsed, err := ptx.Parse(m.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ptx.Verify(parsed); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Compile(parsed.Kernels[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := NewMemory()
+	cfg := Config{Grid: l.Grid, Block: l.Block}
+	for i, a := range args {
+		addr := mem.Alloc(len(a))
+		if l.Args[i].Read {
+			if err := mem.Write(addr, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cfg.Args = append(cfg.Args, addr)
+	}
+	st, err := p.Run(mem, cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range args {
+		if l.Args[i].Write {
+			if err := mem.Read(a, cfg.Args[i]); err != nil {
+				t.Fatalf("%s: %v", l.Args[i].Name, err)
+			}
+		}
+	}
+	return st
+}
+
+func f32Bytes(x []float32) []byte {
+	b := make([]byte, 4*len(x))
+	for i, v := range x {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
+	}
+	return b
+}
+
+func f32s(b []byte) []float32 {
+	x := make([]float32, len(b)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return x
+}
+
+// ulps is |got-want| in units of the last f32 place of want.
+func ulps(got float32, want float64) float64 {
+	w := float32(want)
+	switch {
+	case want != want:
+		if got != got {
+			return 0
+		}
+		return math.Inf(1)
+	case got == w:
+		return 0
+	case got != got || math.IsInf(float64(got), 0) || math.IsInf(float64(w), 0):
+		return math.Inf(1)
+	}
+	_, e := math.Frexp(want)
+	unit := math.Ldexp(1, max(e-24, -149))
+	return math.Abs(float64(got)-want) / unit
+}
+
+// samples covers all exponents with several mantissas, both signs, and dense values in [-lim, lim].
+func samples(lim float64) []float32 {
+	x := []float32{0, float32(math.Copysign(0, -1)), float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 1, -1}
+	for e := uint32(0); e < 255; e++ {
+		for _, m := range []uint32{0, 1, 0x2aaaaa, 0x555555, 0x7fffff} {
+			x = append(x, math.Float32frombits(e<<23|m), -math.Float32frombits(e<<23|m))
+		}
+	}
+	for i := 0; i < 20000; i++ {
+		x = append(x, float32((2*math.Mod(float64(i)*0.618033988749895, 1)-1)*lim))
+	}
+	return x
+}
+
+func TestFunctionsAreAccurate(t *testing.T) {
+	for _, c := range []struct {
+		op    string
+		f     func(float64) float64
+		bound float64
+		lim   float64 // dense samples in [-lim, lim]
+		only  func(float64) bool
+	}{
+		{"exp", math.Exp, 1, 105, nil},
+		{"log", math.Log, 1, 20, nil},
+		{"tanh", math.Tanh, 2, 10, nil},
+		{"erf", math.Erf, 1.5, 5, nil},
+		{"expm1", math.Expm1, 1, 90, nil},
+		{"log1p", math.Log1p, 1, 4, nil},
+		{"sin", math.Sin, 1, 50, below(0x1p50)},
+		{"cos", math.Cos, 1, 50, below(0x1p50)},
+		{"tan", math.Tan, 1, 50, below(0x1p50)},
+		{"atan", math.Atan, 2, 20, nil},
+	} {
+		x := samples(c.lim)
+		g := ptx.Group{
+			Name: "f_" + c.op, Shape: []int64{int64(len(x))},
+			Loads:  []ptx.Access{{Name: "x", DType: ptx.Float32}},
+			Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: c.op, Type: ptx.Float32}},
+			Stores: []ptx.Output{{Access: ptx.Access{Name: "y", DType: ptx.Float32}, Value: 1}},
+		}
+		l, err := g.Build(ptx.SM80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := make([]byte, 4*len(x))
+		launch(t, l, ptx.SM80, f32Bytes(x), out)
+		worst, at := 0.0, float32(0)
+		for i, y := range f32s(out) {
+			if c.only != nil && !c.only(float64(x[i])) {
+				continue
+			}
+			if u := ulps(y, c.f(float64(x[i]))); u > worst {
+				worst, at = u, x[i]
+			}
+		}
+		t.Logf("%-6s %.3f ulp at %g", c.op, worst, at)
+		if worst > c.bound {
+			t.Errorf("%s: %.3f ulp at %g (%#x), bound %g", c.op, worst, at, math.Float32bits(at), c.bound)
+		}
+	}
+}
+
+// below holds for magnitudes under lim, infinities and NaN.
+func below(lim float64) func(float64) bool {
+	return func(x float64) bool { return !(math.Abs(x) >= lim) || math.IsInf(x, 0) }
+}

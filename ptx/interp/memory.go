@@ -1,0 +1,142 @@
+package interp
+
+import (
+	"fmt"
+	"sort"
+)
+
+// Memory is a simulated device memory: allocations at distinct addresses with unmapped gaps
+// between them, every byte knowing whether it was ever written.
+type Memory struct {
+	bufs   []*buffer // by address
+	next   uint64
+	last   *buffer // the buffer of the previous access
+	launch uint32  // counts launches: marks of earlier ones are stale
+	used   int64
+}
+
+type buffer struct {
+	addr   uint64
+	data   []byte
+	init   []bool
+	marks  []mark
+	launch uint32
+}
+
+const (
+	firstAddr = 0x7f00_0000_0000
+	alignment = 256
+	gap       = 4096 // unmapped bytes after each allocation
+)
+
+// NewMemory returns an empty memory.
+func NewMemory() *Memory { return &Memory{next: firstAddr} }
+
+// Alloc reserves n bytes, aligned to 256, all uninitialised, and returns their address.
+func (m *Memory) Alloc(n int) uint64 {
+	b := &buffer{addr: m.next, data: make([]byte, n), init: make([]bool, n)}
+	m.bufs = append(m.bufs, b)
+	m.next += (uint64(n)+alignment-1)/alignment*alignment + gap
+	m.used += int64(n)
+	return b.addr
+}
+
+// Used is the number of bytes allocated now.
+func (m *Memory) Used() int64 { return m.used }
+
+// Free releases an allocation; addr must be what Alloc returned.
+func (m *Memory) Free(addr uint64) error {
+	for i, b := range m.bufs {
+		if b.addr == addr {
+			m.used -= int64(len(b.data))
+			m.bufs = append(m.bufs[:i], m.bufs[i+1:]...)
+			m.last = nil
+			return nil
+		}
+	}
+	return fmt.Errorf("interp: free of %#x, which is no allocation", addr)
+}
+
+// find returns the buffer that holds [addr, addr+n), or nil.
+func (m *Memory) find(addr, n uint64) *buffer {
+	if b := m.last; b != nil && addr >= b.addr && addr-b.addr+n <= uint64(len(b.data)) {
+		return b
+	}
+	i := sort.Search(len(m.bufs), func(i int) bool { return m.bufs[i].addr > addr }) - 1
+	if i < 0 {
+		return nil
+	}
+	b := m.bufs[i]
+	if off := addr - b.addr; off+n < off || off+n > uint64(len(b.data)) {
+		return nil
+	}
+	m.last = b
+	return b
+}
+
+// span returns the bytes [addr, addr+n) or says why not.
+func (m *Memory) span(addr uint64, n int) (*buffer, uint64, error) {
+	b := m.find(addr, uint64(n))
+	if b == nil {
+		return nil, 0, fmt.Errorf("interp: %d bytes at %#x are outside every allocation", n, addr)
+	}
+	return b, addr - b.addr, nil
+}
+
+// Write copies data to addr and marks it initialised.
+func (m *Memory) Write(addr uint64, data []byte) error {
+	b, off, err := m.span(addr, len(data))
+	if err != nil {
+		return err
+	}
+	copy(b.data[off:], data)
+	setAll(b.init[off : off+uint64(len(data))])
+	return nil
+}
+
+// Read copies len(dst) bytes from addr; bytes never written are an error.
+func (m *Memory) Read(dst []byte, addr uint64) error {
+	b, off, err := m.span(addr, len(dst))
+	if err != nil {
+		return err
+	}
+	for i := range dst {
+		if !b.init[off+uint64(i)] {
+			return fmt.Errorf("interp: byte %d of the %d at %#x was never written", i, len(dst), addr)
+		}
+	}
+	copy(dst, b.data[off:])
+	return nil
+}
+
+// Fill sets n bytes to v and marks them initialised.
+func (m *Memory) Fill(addr uint64, v byte, n int) error {
+	b, off, err := m.span(addr, n)
+	if err != nil {
+		return err
+	}
+	for i := range b.data[off : off+uint64(n)] {
+		b.data[off+uint64(i)] = v
+	}
+	setAll(b.init[off : off+uint64(n)])
+	return nil
+}
+
+func setAll(s []bool) {
+	for i := range s {
+		s[i] = true
+	}
+}
+
+// shadow returns the race marks of the buffer for the current launch.
+func (m *Memory) shadow(b *buffer) []mark {
+	if b.launch != m.launch || b.marks == nil {
+		b.launch = m.launch
+		if b.marks == nil {
+			b.marks = make([]mark, len(b.data))
+		} else {
+			clear(b.marks)
+		}
+	}
+	return b.marks
+}
