@@ -17,7 +17,10 @@ type Machine struct {
 	attn attnTask
 	row  rowTask
 	vec  vecTask
-	parts []float32 // partial results, one per chunk of rows
+
+	parts     []float32 // partial results, one per chunk of rows
+	lossParts [maxParts + 1]float64
+	lossCount [maxParts + 1]int
 }
 
 // worker is the scratch memory of one worker; it grows to the largest need and stays.
@@ -26,6 +29,7 @@ type worker struct {
 	tile    floats
 	row     [6]floats
 	offs    []int
+	local   gemmTask // a product inside a task
 	_       [64]byte // keep workers off each other's cache lines
 }
 

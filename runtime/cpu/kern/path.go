@@ -10,11 +10,15 @@ import (
 type Path struct {
 	name   string
 	lanes  int // float32 lanes of a vector
-	mr, nr int // largest register tile: rows, columns (nr is a multiple of lanes or, in Go, any number)
+	mr, nr int // largest register tile: rows, columns
 	vw     int // columns of the narrow tile
+	tw     int // lanes that one call of trans takes at most
+	kc     int // depth of a packed block
+	mc     int // elements of a packed block of A
 
 	tile  [2][]tileFunc // by tile width (vw, nr), then rows-1
 	rows  [numTypes]rowsFunc
+	pick  [numTypes]pickFunc
 	trans [numTypes]transFunc
 
 	widen   [numTypes]func(n int, dst *float32, src *byte)
@@ -25,12 +29,12 @@ type Path struct {
 
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
-	sumSq         func(n int, x *float32, mean float32) float32                     // sum of (x-mean)^2
-	expSum        func(n int, dst, src *float32, shift float32) float32             // dst = exp(src-shift), its sum
-	axpb          func(n int, dst, src *float32, a, b float32)                      // dst = a*src+b, fused
-	axpy          func(n int, dst, src *float32, a float32)                         // dst += a*src, fused
-	affine        func(n int, dst, src, gamma, beta *float32, scale, shift float32) // dst = (src*scale+shift)*gamma+beta
-	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)              // dst = a*dy+b*xhat+c
+	sumSq         func(n int, x *float32, mean float32) float32                   // sum of (x-mean)^2
+	expSum        func(n int, dst, src *float32, shift float32) float32           // dst = exp(src-shift), its sum
+	axpb          func(n int, dst, src *float32, a, b float32)                    // dst = a*src+b, fused
+	axpy          func(n int, dst, src *float32, a float32)                       // dst += a*src, fused
+	affine        func(n int, dst, src, gamma, beta *float32, rstd, mean float32) // dst = (src-mean)*rstd*gamma+beta
+	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)            // dst = a*dy+b*xhat+c
 	scaleCheck    [numTypes]func(n int, dst *byte, src *byte, scale float32) (bad uint64)
 	probe         func(iters int) (flop float64)
 }
@@ -42,6 +46,9 @@ type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc in
 // rowsFunc widens n lanes of k rows: dst[r*ldd+j] = src[r*lds+j]. It may write up to the next full vector of each
 // dst row, rows in ascending order.
 type rowsFunc func(k, n int, dst *float32, ldd int, src *byte, lds int)
+
+// pickFunc widens n lanes of k scattered rows: dst[r*ldd+j] = src[offs[r]+j], offs in bytes. It writes nothing else.
+type pickFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transFunc widens and transposes: dst[c*ldd+r] = src[offs[r]+c] for c < k and r < n; offs in bytes, c in elements.
 // It may write up to the next full vector of each dst row, rows in ascending order.

@@ -11,7 +11,7 @@ const lanes = 64 // partial sums of a reduction
 
 // goPath is the plain Go path: a small register tile and one function call an element.
 func goPath() *Path {
-	p := &Path{name: "go", lanes: 1, mr: 4, nr: 8, vw: 4}
+	p := &Path{name: "go", lanes: 1, mr: 4, nr: 8, vw: 4, tw: 8, kc: 256, mc: 1 << 14}
 	for w := range p.tile {
 		for rows := 1; rows <= p.mr; rows++ {
 			p.tile[w] = append(p.tile[w], func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int) {
@@ -21,6 +21,7 @@ func goPath() *Path {
 	}
 	for t := range numTypes {
 		p.rows[t] = func(k, n int, dst *float32, ldd int, src *byte, lds int) { rowsGo(t, k, n, dst, ldd, src, lds) }
+		p.pick[t] = func(k, n int, dst *float32, ldd int, src *byte, offs *int) { pickGo(t, k, n, dst, ldd, src, offs) }
 		p.trans[t] = func(k, n int, dst *float32, ldd int, src *byte, offs *int) { transGo(t, k, n, dst, ldd, src, offs) }
 		p.widen[t] = func(n int, dst *float32, src *byte) { rowsGo(t, 1, n, dst, n, src, n) }
 		p.narrow[t] = func(n int, dst *byte, src *float32) { narrowGo(t, n, dst, src) }
@@ -85,6 +86,16 @@ func rowsGo(t Type, k, n int, dst *float32, ldd int, src *byte, lds int) {
 	d := unsafe.Slice(dst, (k-1)*ldd+n)
 	for r := range k {
 		widenGo(t, d[r*ldd:r*ldd+n], (*byte)(unsafe.Add(unsafe.Pointer(src), r*lds*t.Size())))
+	}
+}
+
+func pickGo(t Type, k, n int, dst *float32, ldd int, src *byte, offs *int) {
+	if k == 0 || n == 0 {
+		return
+	}
+	d := unsafe.Slice(dst, (k-1)*ldd+n)
+	for r, o := range unsafe.Slice(offs, k) {
+		widenGo(t, d[r*ldd:r*ldd+n], (*byte)(unsafe.Add(unsafe.Pointer(src), o)))
 	}
 }
 
@@ -244,10 +255,10 @@ func axpyGo(n int, dst, src *float32, a float32) {
 	}
 }
 
-func affineGo(n int, dst, src, gamma, beta *float32, scale, shift float32) {
+func affineGo(n int, dst, src, gamma, beta *float32, rstd, mean float32) {
 	d, g, b := unsafe.Slice(dst, n), unsafe.Slice(gamma, n), unsafe.Slice(beta, n)
 	for i, v := range unsafe.Slice(src, n) {
-		d[i] = fma32(fma32(v, scale, shift), g[i], b[i])
+		d[i] = fma32(float32(float32(v-mean)*rstd), g[i], b[i])
 	}
 }
 

@@ -119,3 +119,11 @@ func (x Index) At(i int) int {
 	}
 	return int(*(*int32)(unsafe.Add(p, 4*i)))
 }
+
+func ptr(p *byte) unsafe.Pointer { return unsafe.Pointer(p) }
+func bytes(p *float32) *byte     { return (*byte)(unsafe.Pointer(p)) }
+
+// byteAt is the address o bytes into b; o may point one past the end.
+func (b Buf) byteAt(o int) *byte {
+	return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Data)), o))
+}

@@ -75,3 +75,11 @@ func (p *Path) MinOf(x []float32) float32 {
 	}
 	return p.min(len(x), &x[0])
 }
+
+// SumSq is the sum of squares of x, partial sums as Sum; the vector paths fuse multiply and add.
+func (p *Path) SumSq(x []float32) float32 {
+	if len(x) == 0 {
+		return 0
+	}
+	return p.sumSq(len(x), &x[0], 0)
+}

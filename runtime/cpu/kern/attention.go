@@ -1,0 +1,230 @@
+package kern
+
+import "math"
+
+// View is a batch of heads of rows whose elements are contiguous: strides between batch items, heads and rows.
+// A zero stride broadcasts.
+type View struct {
+	Buf
+	Stride [3]int
+}
+
+// Attention describes y = softmax(scale * q k^T + mask) v and its gradient, without the S x T matrix in memory.
+// Query head h reads key head h*KVHeads/Heads. A query that sees no key gives zeros and an LSE of -Inf.
+type Attention struct {
+	Batch, Heads, KVHeads int
+	S, T                  int // queries, keys
+	D, DV                 int // width of q and k, of v and y
+	Scale                 float32
+	Causal                bool // query i sees keys up to i+Offset
+	Offset                int
+	Q, K, V, Y            View
+	Mask                  View      // added to scaled scores, [Batch, Heads, S, T] by its strides; absent if none
+	LSE                   []float32 // [Batch, Heads, S]: written forward, read by the gradient
+
+	DY                  View // gradient only, like the next three
+	GradQ, GradK, GradV View
+}
+
+// Blocks of the score matrix. They fix the order of sums, so they do not depend on the path or the workers.
+const (
+	attnRows = 64
+	attnKeys = 256
+)
+
+// attnTask is a running attention: forward a task is a block of queries of one head, backward a key head.
+type attnTask struct {
+	m    *Machine
+	a    Attention
+	grad bool
+}
+
+// Attention computes Y and, where present, LSE.
+func (m *Machine) Attention(a *Attention) {
+	t := &m.attn
+	t.m, t.a, t.grad = m, *a, false
+	work := 2 * a.Batch * a.Heads * a.S * a.T * (a.D + a.DV)
+	m.run(work, a.Batch*a.Heads*ceilDiv(a.S, attnRows), t)
+}
+
+// AttentionGrad computes GradQ, GradK and GradV from Q, K, V, Y, LSE and DY.
+func (m *Machine) AttentionGrad(a *Attention) {
+	t := &m.attn
+	t.m, t.a, t.grad = m, *a, true
+	work := 4 * a.Batch * a.Heads * a.S * a.T * (a.D + a.DV)
+	m.run(work, a.Batch*a.KVHeads, t)
+}
+
+func (t *attnTask) Run(worker, i int) {
+	w := &t.m.worker[worker]
+	if t.grad {
+		x := attnHead{t: t, w: w, worker: worker, b: i / t.a.KVHeads}
+		x.gradHead(i % t.a.KVHeads)
+		return
+	}
+	blocks := ceilDiv(t.a.S, attnRows)
+	i, q := i/blocks, i%blocks*attnRows
+	x := attnHead{t: t, w: w, worker: worker, b: i / t.a.Heads, h: i % t.a.Heads}
+	x.forward(q, min(attnRows, t.a.S-q))
+}
+
+// attnHead is the work of one worker on one head.
+type attnHead struct {
+	t      *attnTask
+	w      *worker
+	worker int
+	b, h   int
+}
+
+// mat is the matrix of v for this batch item and head, from row r.
+func (v *View) mat(b, h, r int, trans bool) Mat {
+	return Mat{Buf: v.From(b*v.Stride[0] + h*v.Stride[1] + r*v.Stride[2]), LD: v.Stride[2], T: trans}
+}
+
+func (x *attnHead) kvHead() int { return x.h * x.t.a.KVHeads / x.t.a.Heads }
+
+// seen is how many of the keys [k, k+n) query q sees.
+func (x *attnHead) seen(q, k, n int) int {
+	if !x.t.a.Causal {
+		return n
+	}
+	return max(0, min(n, q+x.t.a.Offset+1-k))
+}
+
+// local is a product inside a task: c (+)= a*b, f32.
+func (x *attnHead) local(rows, cols, depth int, a, b Mat, c []float32, ldc int, into bool) {
+	m, t := x.t.m, &x.w.local
+	t.mats[0], t.mats[1] = matSource{m.Path, a, 1, a.T, false}, matSource{m.Path, b, 1, !b.T, false}
+	t.a, t.b = &t.mats[0], &t.mats[1]
+	t.rows, t.cols, t.depth, t.items = rows, cols, depth, 1
+	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0}
+	t.into = into
+	t.serial(m)
+	t.Run(x.worker, 0)
+}
+
+// scores computes the scaled and masked scores of h queries from q against n keys from k.
+func (x *attnHead) scores(s []float32, q, h, k, n int) {
+	a, p := &x.t.a, x.t.m.Path
+	x.local(h, n, a.D, a.Q.mat(x.b, x.h, q, false), a.K.mat(x.b, x.kvHead(), k, true), s, attnKeys, false)
+	for r := range h {
+		row := s[r*attnKeys:][:n]
+		p.axpb(n, &row[0], &row[0], a.Scale, 0)
+		if !a.Mask.absent() {
+			mask := x.w.row[0].get(n)
+			p.Load(mask, a.Mask.mat(x.b, x.h, q+r, false).From(k))
+			p.Binary(Add, row, row, mask)
+		}
+		if vis := x.seen(q+r, k, n); vis < n {
+			p.Fill(row[vis:], negInf)
+		}
+	}
+}
+
+// forward computes queries [q,q+h) of the head by the online softmax of Milakov and Gimelshein (2018), keys in blocks.
+func (x *attnHead) forward(q, h int) {
+	a, p, w := &x.t.a, x.t.m.Path, x.w
+	s, o := w.row[1].get(attnRows*attnKeys), w.row[2].get(h*a.DV)
+	clear(o)
+	var top, sum [attnRows]float32
+	for r := range top {
+		top[r] = negInf
+	}
+	for k := 0; k < a.T && x.seen(q+h-1, k, 1) > 0; k += attnKeys {
+		n := min(attnKeys, a.T-k)
+		x.scores(s, q, h, k, n)
+		for r := range h {
+			row := s[r*attnKeys:][:n]
+			mx := max(top[r], p.MaxOf(row))
+			if mx == negInf {
+				clear(row)
+				continue
+			}
+			part := p.expSum(n, &row[0], &row[0], mx)
+			if old := exp32(top[r] - mx); old != 1 {
+				sum[r] *= old
+				p.axpb(a.DV, &o[r*a.DV], &o[r*a.DV], old, 0)
+			}
+			sum[r], top[r] = sum[r]+part, mx
+		}
+		x.local(h, a.DV, n, Mat{Buf: Floats(s), LD: attnKeys}, a.V.mat(x.b, x.kvHead(), k, false), o, a.DV, true)
+	}
+	for r := range h {
+		row, inv := o[r*a.DV:][:a.DV], 1/sum[r]
+		if sum[r] == 0 {
+			inv = 0
+		}
+		p.axpb(a.DV, &row[0], &row[0], inv, 0)
+		p.Store(a.Y.mat(x.b, x.h, q+r, false).Buf, row)
+		if a.LSE != nil {
+			a.LSE[(x.b*a.Heads+x.h)*a.S+q+r] = top[r] + float32(math.Log(float64(sum[r])))
+		}
+	}
+}
+
+func exp32(x float32) float32 { return float32(math.Exp(float64(x))) }
+
+// gradHead computes the gradients of one key head and of the query heads that read it.
+func (x *attnHead) gradHead(kv int) {
+	a, w := &x.t.a, x.w
+	dk, dv := w.row[3].get(a.T*a.D), w.row[4].get(a.T*a.DV)
+	clear(dk)
+	clear(dv)
+	for x.h = range a.Heads {
+		if x.kvHead() != kv {
+			continue
+		}
+		for q := 0; q < a.S; q += attnRows {
+			x.gradQueries(q, min(attnRows, a.S-q), dk, dv)
+		}
+	}
+	for r := range a.T {
+		x.t.m.Store(a.GradK.mat(x.b, kv, r, false).Buf, dk[r*a.D:(r+1)*a.D])
+		x.t.m.Store(a.GradV.mat(x.b, kv, r, false).Buf, dv[r*a.DV:(r+1)*a.DV])
+	}
+}
+
+// gradQueries adds what queries [q,q+h) give to dk and dv and stores their dq: with P the softmax,
+//
+//	dV += P^T dY    dP = dY V^T    dS = P*(dP - rowsum(dY*Y))*scale    dQ = dS K    dK += dS^T Q
+func (x *attnHead) gradQueries(q, h int, dk, dv []float32) {
+	a, p, w := &x.t.a, x.t.m.Path, x.w
+	s, ds := w.row[1].get(attnRows*attnKeys), w.row[2].get(attnRows*attnKeys)
+	dq := w.row[5].get(h*a.D + a.DV)
+	buf := dq[h*a.D:]
+	clear(dq)
+	var delta [attnRows]float32
+	for r := range h {
+		y := w.row[0].get(a.DV)
+		p.Load(y, a.Y.mat(x.b, x.h, q+r, false).Buf)
+		p.Load(buf, a.DY.mat(x.b, x.h, q+r, false).Buf)
+		delta[r] = p.Dot(y, buf)
+	}
+	dy := a.DY.mat(x.b, x.h, q, false)
+	for k := 0; k < a.T && x.seen(q+h-1, k, 1) > 0; k += attnKeys {
+		n := min(attnKeys, a.T-k)
+		x.scores(s, q, h, k, n)
+		x.local(h, n, a.DV, dy, a.V.mat(x.b, x.kvHead(), k, true), ds, attnKeys, false)
+		for r := range h {
+			row, g := s[r*attnKeys:][:n], ds[r*attnKeys:][:n]
+			lse := a.LSE[(x.b*a.Heads+x.h)*a.S+q+r]
+			if lse == negInf {
+				clear(row)
+				clear(g)
+				continue
+			}
+			p.expSum(n, &row[0], &row[0], lse)
+			p.axpb(n, &g[0], &g[0], 1, -delta[r])
+			p.Binary(Mul, g, g, row)
+			p.axpb(n, &g[0], &g[0], a.Scale, 0)
+		}
+		probs, grads := Mat{Buf: Floats(s), LD: attnKeys}, Mat{Buf: Floats(ds), LD: attnKeys}
+		x.local(h, a.D, n, grads, a.K.mat(x.b, x.kvHead(), k, false), dq, a.D, true)
+		probs.T, grads.T = true, true
+		x.local(n, a.DV, h, probs, dy, dv[k*a.DV:], a.DV, true)
+		x.local(n, a.D, h, grads, a.Q.mat(x.b, x.h, q, false), dk[k*a.D:], a.D, true)
+	}
+	for r := range h {
+		p.Store(a.GradQ.mat(x.b, x.h, q+r, false).Buf, dq[r*a.D:(r+1)*a.D])
+	}
+}

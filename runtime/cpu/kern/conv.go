@@ -1,0 +1,304 @@
+package kern
+
+// WeightOrder is the order of a convolution's weights: O output channels, I input channels of a group, X taps.
+type WeightOrder uint8
+
+// The weight orders: PyTorch and ONNX use OIX, channels-last libraries OXI, TensorFlow XIO.
+const (
+	OIX WeightOrder = iota
+	OXI
+	XIO
+)
+
+// Conv describes a convolution of one, two or three spatial dimensions (depth, height, width; the leading ones are
+// 1 where there are fewer) and, with the same fields, its two gradients.
+//
+//	y[n,k,o] = sum over c, t of w[k,c,t] * x[n, c, o*Stride - Pad + t*Dilation]
+//
+// Groups split C and K evenly. Pad is the zero padding before the image; what is needed behind it follows from Out.
+type Conv struct {
+	N, C, K, Groups       int
+	In, Out, Kernel       [3]int
+	Stride, Dilation, Pad [3]int
+	ChannelsLast          bool // x and y are [N, spatial, channels] rather than [N, channels, spatial]
+	Weights               WeightOrder
+	X, W, Y               Buf
+	TF32                  bool
+	Epilogue              // of the result; Bias has one element an output channel, RowBias is not used
+}
+
+func volume(d [3]int) int { return d[0] * d[1] * d[2] }
+
+// grid is a lattice of pixels inside a padded image in memory, the operand of a convolution.
+type grid struct {
+	buf     Buf
+	item    [2]int // elements between images, between groups
+	channel int    // elements between channels
+	axis    [3]int // elements between pixels along each axis
+	phases  int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
+	phase   int
+}
+
+// at is the offset of a pixel of the padded image.
+func (g *grid) at(z, y, x int) int {
+	return z*g.axis[0] + y*g.axis[1] + x%g.phases*g.phase + x/g.phases*g.axis[2]
+}
+
+// dense is the grid of an image as the caller stores it.
+func (c *Conv) dense(b Buf, channels int, size [3]int) grid {
+	g := grid{buf: b, phases: 1, item: [2]int{channels * volume(size), channels / c.Groups}}
+	px := channels
+	if !c.ChannelsLast {
+		px, g.channel = 1, volume(size)
+		g.item[1] *= g.channel
+	} else {
+		g.channel = 1
+	}
+	g.axis = [3]int{size[1] * size[2] * px, size[2] * px, px}
+	return g
+}
+
+// convTask holds the tables of a running convolution and copies images onto their canvas.
+type convTask struct {
+	c        *Conv
+	src, dst grid
+	size     [3]int // of an image
+	lo, step [3]int // where its pixels go
+	channels int
+	canvas   floats
+
+	table        [4]offsets
+	sources      [2]tableSource
+	patch, pixel *offsets
+}
+
+// offsets is a reusable table of byte offsets.
+type offsets struct{ s []int }
+
+func (o *offsets) reset() { o.s = o.s[:0] }
+
+// pixels lists where each of size pixels, step apart, is in g: the reading positions of the first tap.
+func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
+	o.reset()
+	es := g.buf.Type.Size()
+	for n := range images {
+		for z := range size[0] {
+			for y := range size[1] {
+				row := n*g.item[0] + z*step[0]*g.axis[0] + y*step[1]*g.axis[1]
+				for x := range size[2] {
+					o.s = append(o.s, (row+g.at(0, 0, x*step[2]))*es)
+				}
+			}
+		}
+	}
+}
+
+// taps lists the patch positions: channels by taps, or taps by channels if last. Tap t is at from + t*by.
+func (o *offsets) taps(g *grid, channels int, kernel, from, by [3]int, last bool) {
+	o.reset()
+	es, n := g.buf.Type.Size(), volume(kernel)
+	for i := range channels * n {
+		ch, t := i/n, i%n
+		if last {
+			ch, t = i%channels, i/channels
+		}
+		z, y, x := t/(kernel[1]*kernel[2]), t/kernel[2]%kernel[1], t%kernel[2]
+		o.s = append(o.s, (ch*g.channel+g.at(from[0]+z*by[0], from[1]+y*by[1], from[2]+x*by[2]))*es)
+	}
+}
+
+// strided lists i*a + j*b for i < n, j < m, with j running faster.
+func (o *offsets) strided(n, a, m, b int) {
+	o.reset()
+	for i := range n {
+		for j := range m {
+			o.s = append(o.s, i*a+j*b)
+		}
+	}
+}
+
+// tableSource is an operand whose element (lane, depth) is at base + lane[l] + depth[k], all in bytes. Neighbours
+// are contiguous in runs along the lanes (byLane) or along the depths.
+type tableSource struct {
+	p           *Path
+	buf         Buf
+	item        [2]int // elements
+	inner       int
+	lane, depth []int
+	byLane      bool
+	tf32        bool
+}
+
+// run is the length of the run of consecutive elements of size es at the start of o, at most n.
+func run(o []int, n, es int) int {
+	r := 1
+	for r < n && o[r] == o[r-1]+es {
+		r++
+	}
+	return r
+}
+
+func (s *tableSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int) {
+	base := (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
+	if s.byLane {
+		s.packLanes(dst, ld, base, l0, n, k0, kc)
+	} else {
+		s.packDepths(dst, ld, base, l0, n, k0, kc)
+	}
+	if s.tf32 {
+		s.p.Unary(RoundTF32, dst[:(kc-1)*ld+n], dst[:(kc-1)*ld+n])
+	}
+}
+
+func (s *tableSource) packLanes(dst []float32, ld, base, l0, n, k0, kc int) {
+	es := s.buf.Type.Size()
+	for l := 0; l < n; {
+		r := run(s.lane[l0+l:], n-l, es)
+		s.p.pick[s.buf.Type](kc, r, &dst[l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0])
+		l += r
+	}
+}
+
+func (s *tableSource) packDepths(dst []float32, ld, base, l0, n, k0, kc int) {
+	t, es := s.buf.Type, s.buf.Type.Size()
+	for k := 0; k < kc; {
+		r := run(s.depth[k0+k:], kc-k, es)
+		for g := 0; g < n; g += s.p.tw {
+			h := min(s.p.tw, n-g)
+			s.p.trans[t](r, h, &dst[k*ld+g], ld, s.buf.byteAt(base+s.depth[k0+k]), &s.lane[l0+g])
+		}
+		k += r
+	}
+}
+
+// Conv computes y from x and w.
+func (m *Machine) Conv(c *Conv) {
+	t := &m.conv
+	t.c = c
+	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
+	t.patch, t.pixel = &t.table[0], &t.table[1]
+	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
+	weights := m.weights(c.K/c.Groups, c.C/c.Groups, false)
+	m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, weights)
+}
+
+// ConvInputGrad computes the gradient of x, into X, from the gradient of y, in Y, and w.
+func (m *Machine) ConvInputGrad(c *Conv) {
+	t := &m.conv
+	t.c = c
+	var lo, size, from, by [3]int
+	for a := range 3 {
+		// Pixel i of x meets tap t at position i + Pad - t*Dilation of y spread Stride apart.
+		reach := (c.Kernel[a] - 1) * c.Dilation[a]
+		lo[a] = max(0, reach-c.Pad[a])
+		from[a], by[a] = lo[a]+c.Pad[a], -c.Dilation[a]
+		size[a] = max(lo[a]+(c.Out[a]-1)*c.Stride[a]+1, from[a]+c.In[a])
+	}
+	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1)
+	t.patch, t.pixel = &t.table[0], &t.table[1]
+	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
+	weights := m.weights(c.C/c.Groups, c.K/c.Groups, true)
+	m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, weights)
+}
+
+// convProduct multiplies the patches of g with the weights: out has the given channels and size, its pixels read
+// step apart. The weights are the rows of a channels-first product, the columns of a channels-last one.
+func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int, weights tableSource) {
+	t, c, gt := &m.conv, m.conv.c, &m.gemm
+	per, px := channels/c.Groups, volume(size)
+	images := 1
+	if c.ChannelsLast {
+		images = c.N
+	}
+	t.pixel.pixels(g, images, size, step)
+	patches := tableSource{m.Path, g.buf, g.item, c.Groups, t.pixel.s, t.patch.s, !c.ChannelsLast, c.TF32}
+	dst := Mat{Buf: out, LD: px, Stride: [2]int{channels * px, per * px}}
+	gt.depth = len(t.patch.s)
+	epi := c.Epilogue
+	if c.ChannelsLast {
+		dst.LD, dst.Stride = channels, [2]int{0, per}
+		t.sources = [2]tableSource{patches, weights}
+		gt.rows, gt.cols, gt.items = c.N*px, per, c.Groups
+	} else {
+		epi.Bias, epi.RowBias = Buf{}, epi.Bias
+		t.sources = [2]tableSource{weights, patches}
+		gt.rows, gt.cols, gt.items = per, px, c.N*c.Groups
+	}
+	gt.a, gt.b = &t.sources[0], &t.sources[1]
+	gt.out = output{m.Path, dst, c.Groups, epi, per}
+	m.multiply(gt)
+}
+
+// weights is the table of the weights as an operand: lanes are output channels of the product, depths its patch.
+// swapped says that the product runs from K to C.
+func (m *Machine) weights(lanes, depths int, swapped bool) tableSource {
+	t, c := &m.conv, m.conv.c
+	es, taps := c.W.Type.Size(), volume(c.Kernel)
+	so, si, sx := c.weightStrides()
+	group := c.K / c.Groups * so
+	ls, ds := so, si
+	if swapped {
+		ls, ds = si, so
+	}
+	lane, depth := &t.table[2], &t.table[3]
+	lane.strided(1, 0, lanes, ls*es)
+	if c.ChannelsLast {
+		depth.strided(taps, sx*es, depths, ds*es)
+	} else {
+		depth.strided(depths, ds*es, taps, sx*es)
+	}
+	return tableSource{m.Path, c.W, [2]int{0, group}, c.Groups, lane.s, depth.s, ls == 1, c.TF32}
+}
+
+// weightStrides are the distances, in elements, between output channels, input channels and taps.
+func (c *Conv) weightStrides() (o, i, x int) {
+	in, taps := c.C/c.Groups, volume(c.Kernel)
+	switch c.Weights {
+	case OXI:
+		return in * taps, 1, in
+	case XIO:
+		return 1, c.K, in * c.K
+	default:
+		return in * taps, taps, 1
+	}
+}
+
+// ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
+func (m *Machine) ConvWeightGrad(c *Conv) {
+	t, gt := &m.conv, &m.gemm
+	t.c = c
+	per, in, taps, px := c.K/c.Groups, c.C/c.Groups, volume(c.Kernel), volume(c.Out)
+	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
+	t.patch, t.pixel = &t.table[0], &t.table[1]
+	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
+	t.pixel.pixels(&g, c.N, c.Out, c.Stride)
+	patches := tableSource{m.Path, g.buf, [2]int{0, g.item[1]}, c.Groups, t.patch.s, t.pixel.s, c.ChannelsLast, c.TF32}
+
+	dy, es := c.dense(c.Y, c.K, c.Out), c.Y.Type.Size()
+	lane, depth := &t.table[2], &t.table[3]
+	lane.strided(1, 0, per, dy.channel*es)
+	depth.strided(c.N, dy.item[0]*es, px, dy.axis[2]*es)
+	grads := tableSource{m.Path, c.Y, [2]int{0, dy.item[1]}, c.Groups, lane.s, depth.s, c.ChannelsLast, c.TF32}
+
+	so, _, _ := c.weightStrides()
+	dst := Mat{Buf: c.W, LD: in * taps, Stride: [2]int{0, per * so}}
+	gt.rows, gt.cols = per, in*taps
+	t.sources = [2]tableSource{grads, patches}
+	if c.Weights == XIO {
+		dst.LD = c.K
+		gt.rows, gt.cols = gt.cols, gt.rows
+		t.sources[0], t.sources[1] = t.sources[1], t.sources[0]
+	}
+	gt.depth, gt.items = c.N*px, c.Groups
+	gt.a, gt.b = &t.sources[0], &t.sources[1]
+	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0}
+	m.multiply(gt)
+}
+
+// extent is the size of the padded image that the taps of a convolution reach.
+func (c *Conv) extent() (e [3]int) {
+	for a := range 3 {
+		e[a] = max((c.Out[a]-1)*c.Stride[a]+(c.Kernel[a]-1)*c.Dilation[a]+1, c.Pad[a]+c.In[a])
+	}
+	return e
+}

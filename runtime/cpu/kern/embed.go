@@ -1,0 +1,71 @@
+package kern
+
+import "math"
+
+// Gather copies rows of table, dim elements each, to dst: row i is table row index[i], in the type of dst. A row that
+// the table does not have becomes NaN.
+func (m *Machine) Gather(dst, table Buf, index Index, dim int) {
+	t := &m.row
+	t.dst, t.a, t.index = dst, table, index
+	m.each(rowGather, index.Len(), dim, 2)
+}
+
+func (t *rowTask) gatherRow(r int) {
+	dim, at := t.cols, t.index.At(r)
+	size := t.dst.Type.Size()
+	switch {
+	case at < 0 || (at+1)*dim > t.a.Len():
+		for i := range dim {
+			t.dst.set(r*dim+i, float32(math.NaN()))
+		}
+	case t.a.Type == t.dst.Type:
+		copy(t.dst.Data[r*dim*size:(r+1)*dim*size], t.a.From(at*dim).Data)
+	default:
+		for i := range dim {
+			t.dst.set(r*dim+i, t.a.get(at*dim+i))
+		}
+	}
+}
+
+// ScatterAdd adds row i of src, dim elements, to row index[i] of dst, for ascending i, in f32 whatever the types, and
+// rounds the result once. Rows that dst does not have are skipped. Results do not depend on the workers: they share
+// the columns, not the rows. If zero is set, dst starts from zero.
+func (m *Machine) ScatterAdd(dst, src Buf, index Index, dim int, zero bool) {
+	t := &m.row
+	t.m, t.op = m, rowScatter
+	t.dst, t.a, t.index, t.cols = dst, src, index, dim
+	rows := dst.Len() / dim
+	t.n = rows
+	if dst.Type == F32 {
+		t.table = dst.f32()[:rows*dim]
+		if zero {
+			clear(t.table)
+		}
+	} else {
+		m.parts = grow(m.parts, rows*dim)
+		t.table = m.parts[:rows*dim]
+		if clear(t.table); !zero {
+			m.Load(t.table, dst)
+		}
+	}
+	t.chunk = max(64, roundUp(ceilDiv(dim, maxParts), 16))
+	m.run(4*index.Len()*dim, ceilDiv(dim, t.chunk), t)
+	if dst.Type != F32 {
+		m.Store(dst, t.table)
+	}
+}
+
+func (t *rowTask) scatterStrip(w *worker, i int) {
+	c0 := i * t.chunk
+	n := min(t.chunk, t.cols-c0)
+	x := w.row[0].get(n)
+	for r := range t.index.Len() {
+		at := t.index.At(r)
+		if at < 0 || at >= t.n {
+			continue
+		}
+		t.m.Load(x, t.a.From(r*t.cols+c0))
+		row := t.table[at*t.cols+c0:][:n]
+		t.m.Binary(Add, row, row, x)
+	}
+}

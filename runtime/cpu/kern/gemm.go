@@ -1,0 +1,293 @@
+package kern
+
+// Mat is a matrix, or a batch of them: rows LD elements apart, items of the two batch levels Stride elements apart
+// (0 shares one matrix between items).
+type Mat struct {
+	Buf
+	LD     int
+	Stride [2]int
+	T      bool // stored transposed: LD separates columns
+}
+
+// Act is an activation applied to a product before it is stored.
+type Act uint8
+
+// The activations of an epilogue.
+const (
+	NoAct Act = iota
+	ActRelu
+	ActGeluErf
+	ActGeluTanh
+	ActSilu
+	ActTanh
+	ActSigmoid
+)
+
+var actOps = [...]Unary{ActRelu: Relu, ActGeluErf: GeluErf, ActGeluTanh: GeluTanh, ActSilu: Silu, ActTanh: Tanh, ActSigmoid: Sigmoid}
+
+// Epilogue says how a product becomes a result: act(Scale*A*B + Bias + RowBias) + Residual, plus the old C if
+// Accumulate is set, in f32, rounded once to the type of C. Its zero value stores the product.
+type Epilogue struct {
+	Scale      float32 // 0 means 1
+	Bias       Buf     // N elements, one a column
+	RowBias    Buf     // M elements, one a row
+	Act        Act
+	Residual   Mat // as C; its T is ignored
+	Accumulate bool
+}
+
+func (e *Epilogue) plain() bool {
+	return (e.Scale == 0 || e.Scale == 1) && e.Bias.absent() && e.RowBias.absent() && e.Act == NoAct &&
+		e.Residual.absent() && !e.Accumulate
+}
+
+// Gemm describes C[M,N] = epilogue(A[M,K] * B[K,N]) for every item of the batch. C may not overlap an operand.
+type Gemm struct {
+	M, N, K int
+	Batch   [2]int // outer and inner batch sizes; 0 means 1
+	A, B    Mat
+	C       Mat  // T is ignored: C is row-major
+	TF32    bool // operands are rounded to a 10-bit mantissa before they are multiplied
+	Epilogue
+}
+
+// Gemm runs g. Every element is one chain of fused multiply-adds over ascending k, then the epilogue.
+func (m *Machine) Gemm(g *Gemm) {
+	t := &m.gemm
+	inner := max(1, g.Batch[1])
+	t.mats[0] = matSource{m.Path, g.A, inner, g.A.T, g.TF32}
+	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
+	t.a, t.b = &t.mats[0], &t.mats[1]
+	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
+	t.out = output{m.Path, g.C, inner, g.Epilogue, 0}
+	m.multiply(t)
+}
+
+// source is one operand of a product: pack writes lanes [l0,l0+n) (rows of A, columns of B) of depths [k0,k0+kc)
+// as dst[k*ld+lane]. Elements past the lanes of a row may be overwritten, later rows after earlier ones.
+type source interface {
+	pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int)
+}
+
+// matSource packs a matrix in memory. contig says that lanes, not depths, are contiguous.
+type matSource struct {
+	p      *Path
+	m      Mat
+	inner  int
+	contig bool
+	tf32   bool
+}
+
+func (m *Mat) item(i, inner int) int { return i/inner*m.Stride[0] + i%inner*m.Stride[1] }
+
+func (s *matSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int) {
+	base, size := s.m.item(item, s.inner), s.m.Type.Size()
+	if s.contig {
+		s.p.rows[s.m.Type](kc, n, &dst[0], ld, s.m.at(base+k0*s.m.LD+l0), s.m.LD)
+	} else {
+		w.offs = getInts(&w.offs, s.p.tw)
+		for g := 0; g < n; g += s.p.tw {
+			h := min(s.p.tw, n-g)
+			for r := range h {
+				w.offs[r] = r * s.m.LD * size
+			}
+			s.p.trans[s.m.Type](kc, h, &dst[g], ld, s.m.at(base+(l0+g)*s.m.LD+k0), &w.offs[0])
+		}
+	}
+	if s.tf32 {
+		s.p.Unary(RoundTF32, dst[:(kc-1)*ld+n], dst[:(kc-1)*ld+n])
+	}
+}
+
+// gemmTask is a running product: a grid of independent blocks of C, each packing what it reads.
+type gemmTask struct {
+	p                        *Path
+	m                        *Machine
+	rows, cols, depth, items int
+	a, b                     source
+	mats                     [2]matSource
+	out                      output
+	mt, nt                   int // block of C of one task
+	gm, gn                   int // blocks along rows and columns
+	kc, nc                   int
+	direct                   bool // tiles go straight to C
+	into                     bool // and add to what is there
+}
+
+func (m *Machine) multiply(t *gemmTask) {
+	if t.rows == 0 || t.cols == 0 || t.items == 0 {
+		return
+	}
+	t.plan(m)
+	work := 2 * t.rows * t.cols * max(1, t.depth) * t.items
+	m.run(work, t.items*t.gm*t.gn, t)
+}
+
+// plan chooses the grid and the packed block sizes. They do not change the result.
+func (t *gemmTask) plan(m *Machine) {
+	t.p, t.m = m.Path, m
+	t.split(m.pool.Workers())
+	t.blocks()
+}
+
+// serial is plan for a product inside a task of another kernel.
+func (t *gemmTask) serial(m *Machine) {
+	t.p, t.m = m.Path, m
+	t.split(1)
+	t.blocks()
+}
+
+func (t *gemmTask) blocks() {
+	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0
+	kc := t.p.kc
+	if !t.direct {
+		kc *= 2 // a deeper block spares the round trips of partial sums
+	}
+	if t.depth > kc { // equal slices
+		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), 16)
+	}
+	t.kc = min(kc, max(1, t.depth))
+	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.kc/t.p.nr*t.p.nr))
+}
+
+// split chooses gm x gn blocks of C an item: enough for every worker, square, no smaller than pays.
+func (t *gemmTask) split(workers int) {
+	want := 1
+	if workers > 1 {
+		want = ceilDiv(2*workers, t.items)
+		if most := 2 * t.rows * t.cols * max(1, t.depth) >> 18; want > most {
+			want = max(1, most)
+		}
+	}
+	t.gm, t.gn = 1, 1
+	for t.gm*t.gn < want {
+		switch r, c := ceilDiv(t.rows, t.gm), ceilDiv(t.cols, t.gn); {
+		case r >= c && r > t.p.mr:
+			t.gm++
+		case c > t.p.nr:
+			t.gn++
+		case r > t.p.mr:
+			t.gm++
+		default:
+			want = 0
+		}
+	}
+	t.mt = roundUp(ceilDiv(t.rows, t.gm), t.p.mr)
+	t.nt = roundUp(ceilDiv(t.cols, t.gn), t.p.nr)
+	t.gm, t.gn = ceilDiv(t.rows, t.mt), ceilDiv(t.cols, t.nt)
+}
+
+func (t *gemmTask) Run(worker, i int) {
+	w := &t.m.worker[worker]
+	item, r := i/(t.gm*t.gn), i%(t.gm*t.gn)
+	i0, j0 := r/t.gn*t.mt, r%t.gn*t.nt
+	i1, j1 := min(i0+t.mt, t.rows), min(j0+t.nt, t.cols)
+	for j := j0; j < j1; j += t.nc {
+		t.strip(w, item, i0, i1, j, min(j+t.nc, j1))
+	}
+}
+
+// strip computes rows [i0,i1) of columns [j0,j1), slice after slice of the depth.
+func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
+	var part []float32
+	ldp := roundUp(j1-j0, t.p.nr)
+	if !t.direct && t.depth > t.kc {
+		part = w.c.get((i1 - i0) * ldp)
+	}
+	mc := max(t.p.mr, t.p.mc/t.kc/t.p.mr*t.p.mr)
+	mc = roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, mc)), t.p.mr)
+	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
+		kc := min(t.kc, t.depth-k0)
+		b := t.packB(w, item, j0, j1, k0, kc)
+		for ic := i0; ic < i1; ic += mc {
+			x := block{t: t, w: w, item: item, i0: ic, i1: min(ic+mc, i1), j0: j0, j1: j1, k0: k0, kc: kc, b: b}
+			if part != nil {
+				x.part, x.ldp = part[(ic-i0)*ldp:], ldp
+			}
+			x.run()
+		}
+	}
+}
+
+// packB packs columns [j0,j1) in panels of nr, the last one vw wide if that is enough.
+func (t *gemmTask) packB(w *worker, item, j0, j1, k0, kc int) []float32 {
+	b := w.b.get(roundUp(j1-j0, t.p.nr) * kc)
+	for j := j0; j < j1 && kc > 0; j += t.p.nr {
+		n := min(t.p.nr, j1-j)
+		t.b.pack(w, b[(j-j0)*kc:], t.p.width(n), item, j, n, k0, kc)
+	}
+	return b
+}
+
+// width is the tile width for n columns.
+func (p *Path) width(n int) int {
+	if n <= p.vw {
+		return p.vw
+	}
+	return p.nr
+}
+
+// block is a packed block of A against a packed strip of B.
+type block struct {
+	t              *gemmTask
+	w              *worker
+	item           int
+	i0, i1, j0, j1 int
+	k0, kc         int
+	b              []float32
+	part           []float32 // partial sums between slices of the depth, nil if there is one slice
+	ldp            int
+}
+
+func (x *block) run() {
+	t, m := x.t, x.i1-x.i0
+	panels := ceilDiv(m, t.p.mr)
+	a := x.w.a.get(m * x.kc)
+	for i := 0; i < panels && x.kc > 0; i++ {
+		r0, r1 := i*m/panels, (i+1)*m/panels
+		t.a.pack(x.w, a[r0*x.kc:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc)
+	}
+	for j := x.j0; j < x.j1; j += t.p.nr {
+		for i := range panels {
+			r0, r1 := i*m/panels, (i+1)*m/panels
+			x.tile(a[r0*x.kc:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
+		}
+	}
+}
+
+// tile computes rows r0.. of the block and columns j.., h x n of them.
+func (x *block) tile(a []float32, r0, h, j, n int) {
+	t, p := x.t, x.t.p
+	width := p.width(n)
+	fn := p.tile[0][h-1]
+	if width == p.nr {
+		fn = p.tile[1][h-1]
+	}
+	acc := 0
+	if x.k0 > 0 || t.into {
+		acc = 1
+	}
+	switch {
+	case t.direct:
+		c := &t.out.c
+		o := c.item(x.item, t.out.inner) + (x.i0+r0)*c.LD + j
+		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, (*float32)(ptr(c.at(o))), c.LD, n, acc)
+		return
+	case x.part != nil:
+		c := &x.part[r0*x.ldp+j-x.j0]
+		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, c, x.ldp, n, acc)
+		if x.k0+x.kc == t.depth {
+			tile := x.w.tile.get(h * p.nr)
+			p.rows[F32](h, n, &tile[0], p.nr, bytes(c), x.ldp)
+			t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n)
+		}
+		return
+	}
+	tile := x.w.tile.get(h * p.nr)
+	if x.kc == 0 {
+		clear(tile)
+	} else {
+		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, &tile[0], p.nr, n, 0)
+	}
+	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n)
+}

@@ -1,0 +1,146 @@
+package kern
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"ampc/internal/fp"
+)
+
+// each runs f on every path of this processor, with one worker and with three.
+func onPaths(t *testing.T, f func(t *testing.T, m *Machine)) {
+	for _, p := range Paths() {
+		for _, n := range []int{1, 3} {
+			t.Run(p.Name()+map[int]string{1: "/serial", 3: "/pool"}[n], func(t *testing.T) {
+				m := New(p, n)
+				defer m.Close()
+				f(t, m)
+			})
+		}
+	}
+}
+
+type dice struct{ *rand.Rand }
+
+func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 7))} }
+
+// buf is a buffer of n normal values of type t.
+func (d dice) buf(t Type, n int) Buf {
+	b := zeros(t, n)
+	for i := range n {
+		b.set(i, float32(d.NormFloat64()))
+	}
+	return b
+}
+
+func (d dice) typ() Type { return Type(d.IntN(int(numTypes))) }
+
+func zeros(t Type, n int) Buf { return Buf{t, make([]byte, n*t.Size())} }
+
+// halfUlp is the largest rounding error of x in format t.
+func halfUlp(t Type, x float64) float64 {
+	bits := map[Type]float64{F32: 24, F16: 11, BF16: 8}[t]
+	e := math.Ilogb(math.Max(math.Abs(x), map[Type]float64{F32: 0x1p-126, F16: 0x1p-14, BF16: 0x1p-126}[t]))
+	return math.Ldexp(0.5, e+1-int(bits))
+}
+
+// near checks got against want and a bound on the error before the final rounding.
+func near(t *testing.T, what string, typ Type, i int, got float32, want, bound float64) bool {
+	t.Helper()
+	if math.IsNaN(want) && got != got {
+		return true
+	}
+	if err := math.Abs(float64(got) - want); !(err <= bound+halfUlp(typ, math.Abs(want)+bound)) {
+		t.Errorf("%s: element %d = %g, want %g, error %.3g over %.3g", what, i, got, want, err, bound)
+		return false
+	}
+	return true
+}
+
+func TestDetect(t *testing.T) {
+	for _, p := range Paths() {
+		got, err := Detect(func(string) string { return p.Name() })
+		if err != nil || got.Name() != p.Name() {
+			t.Errorf("AMPC_CPU=%s: %v, %v", p.Name(), got, err)
+		}
+	}
+	if _, err := Detect(func(string) string { return "sse" }); err == nil {
+		t.Error("AMPC_CPU=sse accepted")
+	}
+}
+
+func TestPool(t *testing.T) {
+	for _, workers := range []int{1, 2, 7, 40} {
+		p := NewPool(workers)
+		for round := range 200 {
+			n := 1 + round%37
+			seen := make([]int, n)
+			p.For(n, func(_, i int) { seen[i]++ })
+			for i, c := range seen {
+				if c != 1 {
+					t.Fatalf("%d workers, round %d: index %d ran %d times", workers, round, i, c)
+				}
+			}
+		}
+		p.Close()
+	}
+}
+
+func TestFMAIsRoundedOnce(t *testing.T) {
+	d := newDice(1)
+	for range 200000 {
+		a, b := float32(d.NormFloat64()), float32(d.NormFloat64())
+		c := -a * b * (1 + float32(d.IntN(9)-4)*0x1p-20)
+		if d.IntN(2) == 0 {
+			c = math.Float32frombits(d.Uint32())
+		}
+		var want, x float64 = math.FMA(float64(a), float64(b), float64(c)), float64(a) * float64(b)
+		got := fma32(a, b, c)
+		if w := float32(want); got != w && !(got != got && w != w) {
+			// want was rounded twice: the truth lies strictly between two float64, so compare exact distances
+			near, far := math.Abs(x-float64(got)+float64(c)), math.Abs(x-float64(w)+float64(c))
+			if near > far {
+				t.Fatalf("fma(%x, %x, %x) = %x, math gives %x", a, b, c, got, w)
+			}
+		}
+	}
+}
+
+func TestHalvesMatchFP(t *testing.T) {
+	for _, p := range Paths() {
+		for typ, widen := range map[Type]func(uint16) float32{F16: fp.F16ToF32, BF16: fp.BF16ToF32} {
+			all := make([]uint16, 1<<16)
+			for i := range all {
+				all[i] = uint16(i)
+			}
+			got := make([]float32, len(all))
+			p.Load(got, Halves(typ, all))
+			for i, h := range all {
+				if math.Float32bits(got[i]) != math.Float32bits(widen(h)) {
+					t.Fatalf("%s: %v %#x widens to %x, want %x", p.Name(), typ, h, math.Float32bits(got[i]), math.Float32bits(widen(h)))
+				}
+			}
+		}
+		step := uint32(997)
+		if testing.Short() {
+			step = 99991
+		}
+		const block = 1003 // leaves a tail
+		x := make([]float32, block)
+		h := make([]uint16, block)
+		for typ, narrow := range map[Type]func(float32) uint16{F16: fp.F16, BF16: fp.BF16} {
+			for b := uint64(0); b < 1<<32; b += uint64(step) * block {
+				for i := range x {
+					x[i] = math.Float32frombits(uint32(b) + uint32(i)*step)
+				}
+				p.Store(Halves(typ, h), x)
+				for i := range x {
+					if h[i] != narrow(x[i]) {
+						t.Fatalf("%s: %x rounds to %v %#x, want %#x", p.Name(), math.Float32bits(x[i]), typ, h[i], narrow(x[i]))
+					}
+				}
+			}
+		}
+	}
+}

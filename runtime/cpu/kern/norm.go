@@ -1,0 +1,130 @@
+package kern
+
+import "math"
+
+// Norm describes layer_norm, or rms_norm if RMS is set, over rows of Cols elements, and its gradient.
+//
+//	xhat = (x - mean) * rstd        rstd = 1/sqrt(var + Eps)
+//	xhat = x * rstd                 rstd = 1/sqrt(mean(x^2) + Eps)
+//	y = xhat * Gamma + Beta
+//
+// Gamma and Beta may be absent. The forward pass writes Mean and Rstd, one f32 a row, where they are present (Mean is
+// not used by RMS); the gradient reads Rstd and Mean, X and DY and writes DX and those of DGamma and DBeta that are
+// present.
+type Norm struct {
+	Rows, Cols     int
+	RMS            bool
+	Eps            float32
+	X, Gamma, Beta Buf
+	Mean, Rstd     []float32
+	Y              Buf
+
+	DY, DX        Buf
+	DGamma, DBeta Buf
+}
+
+// Norm computes Y, Mean and Rstd.
+func (m *Machine) Norm(n *Norm) {
+	m.row.norm = *n
+	m.each(rowNorm, n.Rows, n.Cols, 4)
+}
+
+// NormGrad computes DX, DGamma and DBeta. The sums over rows are partial sums of up to 64 chunks, added as a tree.
+func (m *Machine) NormGrad(n *Norm) {
+	t := &m.row
+	t.norm = *n
+	m.parts = grow(m.parts, 2*maxParts*n.Cols)
+	m.each(rowNormGrad, n.Rows, n.Cols, 8)
+	parts := ceilDiv(n.Rows, t.chunk)
+	for i, d := range [...]Buf{n.DGamma, n.DBeta} {
+		if !d.absent() {
+			m.Store(d, m.foldParts(m.parts[i*maxParts*n.Cols:], parts, n.Cols))
+		}
+	}
+}
+
+// foldParts adds n vectors of cols elements as a tree into the first.
+func (m *Machine) foldParts(x []float32, n, cols int) []float32 {
+	for n > 1 {
+		h := ceilDiv(n, 2)
+		for i := range n - h {
+			m.Binary(Add, x[i*cols:(i+1)*cols], x[i*cols:(i+1)*cols], x[(i+h)*cols:(i+h+1)*cols])
+		}
+		n = h
+	}
+	return x[:cols]
+}
+
+func grow(s []float32, n int) []float32 {
+	if cap(s) < n {
+		return make([]float32, n)
+	}
+	return s[:n]
+}
+
+func (t *rowTask) normRow(w *worker, r int) {
+	n, p := &t.norm, t.m.Path
+	x, y := t.load(w, 0, n.X, r), t.place(w, 1, n.Y, r)
+	var mean float32
+	if !n.RMS {
+		mean = p.sum(len(x), &x[0]) / float32(len(x))
+	}
+	v := p.sumSq(len(x), &x[0], mean)/float32(len(x)) + n.Eps
+	rstd := float32(1 / math.Sqrt(float64(v)))
+	if n.Mean != nil {
+		n.Mean[r] = mean
+	}
+	if n.Rstd != nil {
+		n.Rstd[r] = rstd
+	}
+	gamma, beta := t.vector(w, 2, n.Gamma, 1), t.vector(w, 3, n.Beta, 0)
+	p.affine(len(x), &y[0], &x[0], &gamma[0], &beta[0], rstd, mean)
+	t.save(n.Y, r, y)
+}
+
+// vector is b as f32, or a row of x where b is absent. A worker widens it once a row: rows are far longer than that
+// is dear, and halves are read from cache.
+func (t *rowTask) vector(w *worker, slot int, b Buf, x float32) []float32 {
+	switch {
+	case b.absent():
+		v := w.row[slot].get(t.cols)
+		t.m.Fill(v, x)
+		return v
+	case b.Type == F32:
+		return b.f32()[:t.cols]
+	}
+	v := w.row[slot].get(t.cols)
+	t.m.Load(v, b)
+	return v
+}
+
+// normGrads handles rows [r0,r1), chunk i: with g = dy*gamma,
+//
+//	dx = rstd * (g - mean(g) - xhat*mean(g*xhat))     (without mean(g) for RMS)
+func (t *rowTask) normGrads(w *worker, i, r0, r1 int) {
+	n, p, cols := &t.norm, t.m.Path, t.cols
+	dgamma, dbeta := t.m.parts[i*cols:(i+1)*cols], t.m.parts[(maxParts+i)*cols:][:cols]
+	clear(dgamma)
+	clear(dbeta)
+	gamma := t.vector(w, 2, n.Gamma, 1)
+	xhat, g := w.row[3].get(cols), w.row[4].get(cols)
+	inv := 1 / float32(cols)
+	for r := r0; r < r1; r++ {
+		x, dy, dx := t.load(w, 0, n.X, r), t.load(w, 1, n.DY, r), t.place(w, 5, n.DX, r)
+		rstd, mean := n.Rstd[r], float32(0)
+		if !n.RMS {
+			mean = n.Mean[r]
+		}
+		p.axpb(cols, &xhat[0], &x[0], 1, -mean)
+		p.axpb(cols, &xhat[0], &xhat[0], rstd, 0)
+		p.Ternary(FMA, dgamma, dy, xhat, dgamma)
+		p.Binary(Add, dbeta, dbeta, dy)
+		p.Binary(Mul, g, dy, gamma)
+		mg, mgx := float32(0), p.Dot(g, xhat)*inv
+		if !n.RMS {
+			mg = p.Sum(g) * inv
+		}
+		p.normGrad(cols, &dx[0], &g[0], &xhat[0], rstd, -rstd*mgx, -rstd*mg)
+		t.save(n.DX, r, dx)
+	}
+}

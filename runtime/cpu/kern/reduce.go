@@ -1,0 +1,90 @@
+package kern
+
+// Reduction names what Reduce computes.
+type Reduction uint8
+
+// The reductions.
+const (
+	ReduceSum Reduction = iota
+	ReduceMean
+	ReduceMax
+	ReduceMin
+	ReduceSumSq
+)
+
+// Reduce reduces the middle axis of src [outer, n, inner] to dst [outer, inner]. With inner 1 the sum is Path.Sum's;
+// otherwise each element is one chain over ascending n. An empty axis gives 0 for sums, NaN for the mean and the
+// identity for max and min.
+func (m *Machine) Reduce(op Reduction, dst, src Buf, outer, n, inner int) {
+	t := &m.row
+	t.reduce, t.dst, t.a = op, dst, src
+	t.outer, t.n, t.inner = outer, n, inner
+	if inner == 1 {
+		m.each(rowReduce, outer, n, 2)
+		return
+	}
+	t.m, t.op = m, rowReduceAcross
+	t.chunk = min(inner, max(256, roundUp(ceilDiv(inner, maxParts), 16)))
+	m.run(2*outer*n*inner, outer*ceilDiv(inner, max(1, t.chunk)), t)
+}
+
+func (t *rowTask) reduceRow(w *worker, r int) {
+	x := t.load(w, 0, t.a, r)
+	p := t.m.Path
+	var v float32
+	switch t.reduce {
+	case ReduceSum:
+		v = p.Sum(x)
+	case ReduceMean:
+		v = p.Sum(x) / float32(len(x))
+	case ReduceMax:
+		v = p.MaxOf(x)
+	case ReduceMin:
+		v = p.MinOf(x)
+	case ReduceSumSq:
+		v = p.SumSq(x)
+	}
+	t.dst.set(r, v)
+}
+
+// strip is a task over columns: chunk columns of the middle axis, or of a table that rows are added to.
+func (t *rowTask) strip(w *worker, i int) {
+	if t.op == rowScatter {
+		t.scatterStrip(w, i)
+		return
+	}
+	strips := ceilDiv(t.inner, t.chunk)
+	o, c0 := i/strips, i%strips*t.chunk
+	n := min(t.chunk, t.inner-c0)
+	p, acc, x := t.m.Path, w.row[0].get(n), w.row[1].get(n)
+	t.m.Fill(acc, identity(t.reduce))
+	for k := range t.n {
+		p.Load(x, t.a.From((o*t.n+k)*t.inner+c0))
+		switch t.reduce {
+		case ReduceMax:
+			p.Binary(Max, acc, acc, x)
+		case ReduceMin:
+			p.Binary(Min, acc, acc, x)
+		case ReduceSumSq:
+			p.Ternary(FMA, acc, x, x, acc)
+		default:
+			p.Binary(Add, acc, acc, x)
+		}
+	}
+	if t.reduce == ReduceMean {
+		for i := range acc {
+			acc[i] /= float32(t.n)
+		}
+	}
+	p.Store(t.dst.From(o*t.inner+c0), acc)
+}
+
+func identity(op Reduction) float32 {
+	switch op {
+	case ReduceMax:
+		return negInf
+	case ReduceMin:
+		return -negInf
+	}
+	return 0
+}

@@ -1,0 +1,173 @@
+package kern
+
+import "math"
+
+// RowOp names a kernel over independent rows.
+type rowOp uint8
+
+const (
+	rowSoftmax rowOp = iota
+	rowLogSoftmax
+	rowSoftmaxGrad
+	rowLogSoftmaxGrad
+	rowNorm
+	rowNormGrad
+	rowLoss
+	rowLossGrad
+	rowReduce
+	rowReduceAcross
+	rowGather
+	rowScatter
+)
+
+// rowTask is a running row kernel: op over chunks of rows.
+type rowTask struct {
+	m               *Machine
+	op              rowOp
+	rows, cols      int
+	chunk           int // rows of a task
+	dst, a, b       Buf
+	norm            Norm
+	loss            CrossEntropy
+	reduce          Reduction
+	outer, n, inner int
+	index           Index
+	table           []float32
+	mean            bool
+}
+
+// each runs op over rows of cols elements in chunks whose number does not depend on the workers.
+func (m *Machine) each(op rowOp, rows, cols, work int) {
+	t := &m.row
+	t.m, t.op, t.rows, t.cols = m, op, rows, cols
+	if rows == 0 || cols == 0 && op != rowReduce {
+		return
+	}
+	t.chunk = max(1, ceilDiv(rows, maxParts), (1<<13)/max(1, cols))
+	m.run(work*rows*cols, ceilDiv(rows, t.chunk), t)
+}
+
+// maxParts is the largest number of chunks of rows, and so of partial results.
+const maxParts = 64
+
+func (t *rowTask) Run(worker, i int) {
+	w := &t.m.worker[worker]
+	if t.op == rowReduceAcross || t.op == rowScatter {
+		t.strip(w, i)
+		return
+	}
+	r0, r1 := i*t.chunk, min((i+1)*t.chunk, t.rows)
+	switch t.op {
+	case rowNormGrad:
+		t.normGrads(w, i, r0, r1)
+		return
+	case rowLoss:
+		t.lossRows(w, i, r0, r1)
+		return
+	}
+	for r := r0; r < r1; r++ {
+		t.one(w, r)
+	}
+}
+
+func (t *rowTask) one(w *worker, r int) {
+	switch t.op {
+	case rowSoftmax, rowLogSoftmax:
+		t.softmax(w, r)
+	case rowSoftmaxGrad, rowLogSoftmaxGrad:
+		t.softmaxGrad(w, r)
+	case rowNorm:
+		t.normRow(w, r)
+	case rowLossGrad:
+		t.lossGradRow(w, r)
+	case rowReduce:
+		t.reduceRow(w, r)
+	case rowGather:
+		t.gatherRow(r)
+	}
+}
+
+// load is row r of b as f32: in place if it is that already, else widened into slot of w.
+func (t *rowTask) load(w *worker, slot int, b Buf, r int) []float32 {
+	if b.Type == F32 {
+		return b.f32()[r*t.cols : (r+1)*t.cols]
+	}
+	x := w.row[slot].get(t.cols)
+	t.m.Load(x, b.From(r*t.cols))
+	return x
+}
+
+// place is where row r of b is computed: in b if it is f32, else in slot of w.
+func (t *rowTask) place(w *worker, slot int, b Buf, r int) []float32 {
+	if b.Type == F32 {
+		return b.f32()[r*t.cols : (r+1)*t.cols]
+	}
+	return w.row[slot].get(t.cols)
+}
+
+// save rounds a row computed in place's memory to where it belongs.
+func (t *rowTask) save(b Buf, r int, x []float32) {
+	if b.Type != F32 {
+		t.m.Store(b.From(r*t.cols), x)
+	}
+}
+
+// Softmax computes y = exp(x - max) / sum over each of rows rows of cols elements.
+func (m *Machine) Softmax(y, x Buf, rows, cols int) {
+	m.row.dst, m.row.a = y, x
+	m.each(rowSoftmax, rows, cols, 16)
+}
+
+// LogSoftmax computes y = x - max - log(sum exp(x - max)) over each row.
+func (m *Machine) LogSoftmax(y, x Buf, rows, cols int) {
+	m.row.dst, m.row.a = y, x
+	m.each(rowLogSoftmax, rows, cols, 16)
+}
+
+// softmax of a row that holds NaN, or +Inf, or only -Inf, is NaN throughout.
+func (t *rowTask) softmax(w *worker, r int) {
+	p := t.m.Path
+	x, y := t.load(w, 0, t.a, r), t.place(w, 1, t.dst, r)
+	n, mx := len(x), p.MaxOf(x)
+	if t.op == rowSoftmax {
+		sum := p.expSum(n, &y[0], &x[0], mx)
+		p.axpb(n, &y[0], &y[0], 1/sum, 0)
+	} else {
+		sum := p.expSum(n, &w.row[2].get(n)[0], &x[0], mx)
+		lse := float32(math.Log(float64(sum)))
+		for i, v := range x {
+			y[i] = v - mx - lse
+		}
+	}
+	t.save(t.dst, r, y)
+}
+
+// SoftmaxGrad computes dx = y * (dy - sum(y*dy)) over each row; y is the softmax.
+func (m *Machine) SoftmaxGrad(dx, y, dy Buf, rows, cols int) {
+	m.row.dst, m.row.a, m.row.b = dx, y, dy
+	m.each(rowSoftmaxGrad, rows, cols, 4)
+}
+
+// LogSoftmaxGrad computes dx = dy - exp(y) * sum(dy) over each row; y is the log-softmax.
+func (m *Machine) LogSoftmaxGrad(dx, y, dy Buf, rows, cols int) {
+	m.row.dst, m.row.a, m.row.b = dx, y, dy
+	m.each(rowLogSoftmaxGrad, rows, cols, 16)
+}
+
+func (t *rowTask) softmaxGrad(w *worker, r int) {
+	p := t.m.Path
+	y, dy, dx := t.load(w, 0, t.a, r), t.load(w, 1, t.b, r), t.place(w, 2, t.dst, r)
+	n := len(y)
+	if t.op == rowSoftmaxGrad {
+		dot := p.Dot(y, dy)
+		tmp := w.row[3].get(n)
+		p.axpb(n, &tmp[0], &dy[0], 1, -dot)
+		p.Binary(Mul, dx, tmp, y)
+	} else {
+		sum, e := p.Sum(dy), w.row[3].get(n)
+		p.Unary(Exp, e, y)
+		p.axpb(n, &e[0], &e[0], -sum, 0)
+		p.Binary(Add, dx, dy, e)
+	}
+	t.save(t.dst, r, dx)
+}
