@@ -1,0 +1,274 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+
+	"ampc/ir"
+)
+
+// Config says what to compile a source graph to. The zero Config compiles for
+// inference in f32.
+type Config struct {
+	Policy Policy // zero: f32, no casts
+	Train  bool   // false: inference, and everything below down to Outputs is unused
+
+	Losses []Loss
+	Groups []Group // first match wins; parameters that no group matches are not trained
+	Clip   Clip    // over all trained parameters; Group.Clip is over one group's
+	Scaler Scaler  // of losses that name none in Scalers; zero: what the policy wants
+	// Scalers gives losses their own: the key is Loss.Scaler.
+	Scalers map[string]Scaler
+	// NoSkip leaves out the finiteness checks: a NaN then reaches the weights.
+	// A graph with a dynamic scaler cannot do without them.
+	NoSkip bool
+	// Gradients edits unscaled gradients (unit 1, already divided by the count)
+	// before clipping. It returns one gradient per parameter it was given.
+	Gradients func(b *ir.Builder, g []GradOf) []GradOf
+	EMA       float64 // decay of the running average of trained parameters; 0: none
+	Micro     int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
+	BadMicro  BadMicro
+	// Prefix stands before the names of the step's own state (step, lr, bias
+	// corrections), so that several steps over the same variables count apart.
+	Prefix string
+
+	Outputs []Output // results beyond those the graph returns
+
+	Caps     ir.Caps       // which stored dtypes the target's kernels take
+	Disable  []string      // passes to leave out
+	Only     []string      // run these passes alone, in pipeline order; empty: all
+	Until    string        // stop after this pass; empty: none
+	NoVerify bool          // trust every pass
+	Check    bool          // shuffle before every pass, round-trip the text after it
+	After    func(e Event) // dump, time, trace; nil in production
+}
+
+// Loss names an f32[] value of the forward section that training minimises.
+type Loss struct {
+	Value  string
+	Weight float64 // zero: 1
+	Scaler string  // losses with one name are differentiated in one sweep; "": the default, "amp"
+}
+
+// DefaultScaler is the name of the scaler of losses that name none.
+const DefaultScaler = "amp"
+
+func (l Loss) weight() float64 {
+	if l.Weight == 0 {
+		return 1
+	}
+	return l.Weight
+}
+
+func (l Loss) scaler() string {
+	if l.Scaler == "" {
+		return DefaultScaler
+	}
+	return l.Scaler
+}
+
+// GradOf is a parameter and its gradient, as Config.Gradients sees them.
+type GradOf struct {
+	Param *ir.Value
+	Grad  *ir.Value
+}
+
+// BadMicro says what a non-finite micro-batch does.
+type BadMicro uint8
+
+const (
+	SkipStep  BadMicro = iota // the whole step is skipped
+	DropMicro                 // its gradients and its count are left out; the step counts as overflowed for the scaler
+)
+
+// Group says how the parameters that match Pattern are trained.
+type Group struct {
+	Pattern   string // "" and "*": everything; "h0.attn": the scope and all in it; "*.b": by last name
+	Optimizer Optimizer
+	LR        Schedule
+	Clip      Clip
+	Freeze    bool // not trained, no gradient computed
+}
+
+// Clip bounds gradients after unscaling. Both may be set: values first.
+type Clip struct {
+	Norm  float64 // scale all gradients so that their common 2-norm is at most this; 0: off
+	Value float64 // every element into [-Value, Value]; 0: off
+}
+
+// Algorithm is how an optimizer uses a gradient.
+type Algorithm uint8
+
+const (
+	NoOptimizer Algorithm = iota
+	UseSGD
+	UseAdam
+	UseAdamW
+)
+
+var algorithmNames = [...]string{"none", "sgd", "adam", "adamw"}
+
+func (a Algorithm) String() string { return algorithmNames[a] }
+
+// Optimizer is an algorithm with its constants. Build one with SGD, Adam or
+// AdamW and change fields of the copy.
+type Optimizer struct {
+	Algorithm    Algorithm
+	Momentum     float64  // SGD; 0: no state
+	Nesterov     bool     // SGD
+	Beta1, Beta2 float64  // Adam, AdamW
+	Eps          float64  // Adam, AdamW: added to the root of the second moment, in f32
+	Decay        float64  // added to the gradient (SGD, Adam) or taken off the weight (AdamW)
+	StateDType   ir.DType // of moments; zero: f32
+}
+
+// SGD is stochastic gradient descent, with momentum where it is not 0.
+func SGD(momentum float64) Optimizer { return Optimizer{Algorithm: UseSGD, Momentum: momentum} }
+
+// Adam has betas 0.9 and 0.999 and epsilon 1e-8.
+func Adam() Optimizer {
+	return Optimizer{Algorithm: UseAdam, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}
+}
+
+// AdamW is Adam with decoupled weight decay.
+func AdamW(decay float64) Optimizer {
+	o := Adam()
+	o.Algorithm, o.Decay = UseAdamW, decay
+	return o
+}
+
+func (o Optimizer) state() ir.DType {
+	if o.StateDType == ir.Invalid {
+		return ir.F32
+	}
+	return o.StateDType
+}
+
+// check refuses constants that cannot work, and moments in a dtype that must lose them.
+func (o Optimizer) check() error {
+	switch {
+	case o.Algorithm == NoOptimizer || int(o.Algorithm) >= len(algorithmNames):
+		return fmt.Errorf("no optimizer: give SGD, Adam or AdamW, or Freeze the group")
+	case o.Momentum < 0 || o.Momentum >= 1 || o.Decay < 0 || o.Eps < 0:
+		return fmt.Errorf("%s: momentum %g, decay %g, epsilon %g: want momentum in [0,1) and none below zero", o.Algorithm, o.Momentum, o.Decay, o.Eps)
+	case o.Nesterov && o.Momentum == 0:
+		return fmt.Errorf("sgd: Nesterov needs a momentum")
+	case o.Algorithm != UseSGD && (o.Beta1 < 0 || o.Beta1 >= 1 || o.Beta2 < 0 || o.Beta2 >= 1):
+		return fmt.Errorf("%s: betas %g and %g, want both in [0,1)", o.Algorithm, o.Beta1, o.Beta2)
+	}
+	return o.checkState()
+}
+
+func (o Optimizer) checkState() error {
+	d := o.state()
+	if d == ir.F32 {
+		return nil
+	}
+	if !d.Low() {
+		return fmt.Errorf("%s: state in %s: want f32, f16 or bf16", o.Algorithm, d)
+	}
+	if o.Algorithm == UseSGD {
+		return stalls("momentum", o.Momentum, d)
+	}
+	if d == ir.F16 {
+		return fmt.Errorf("%s: state in f16: the square of a gradient under 2.4e-4 is 0 there and the update divides by its root; use f32, or bf16 with a beta2 of at most 0.99", o.Algorithm)
+	}
+	if err := stalls("beta1", o.Beta1, d); err != nil {
+		return err
+	}
+	return stalls("beta2", o.Beta2, d)
+}
+
+// stalls refuses a decay that rounds back to the value it decays: a moving
+// average with it never falls.
+func stalls(name string, decay float64, d ir.DType) error {
+	halfULP := math.Ldexp(1, -9) // bf16: relative to the largest significand
+	if d == ir.F16 {
+		halfULP = math.Ldexp(1, -12)
+	}
+	if 1-decay > halfULP {
+		return nil
+	}
+	return fmt.Errorf("%s %g with state in %s: a moment times %g rounds back to itself, so it never falls; use f32", name, decay, d, decay)
+}
+
+// ScheduleKind is the shape of a learning rate over the steps.
+type ScheduleKind uint8
+
+const (
+	ConstantRate ScheduleKind = iota
+	CosineRate                // from the rate down to Min over Total steps, half a cosine
+	LinearRate                // from the rate down to Min over Total steps
+	StepRate                  // times Drop after every Every steps
+)
+
+var scheduleNames = [...]string{"constant", "cosine", "linear", "step"}
+
+func (k ScheduleKind) String() string { return scheduleNames[k] }
+
+// Schedule is a learning rate. The base rate is a state of the program, so it
+// may be changed between steps; the shape is compiled in. Groups with equal
+// schedules share one rate.
+type Schedule struct {
+	Rate     float64
+	Kind     ScheduleKind
+	Warmup   int64   // the rate rises linearly over this many steps: (step+1)/Warmup of it
+	Total    int64   // steps until Min, warm-up included
+	Min      float64 // as a share of the rate
+	Every    int64
+	Drop     float64
+	CountAll bool // count launched steps, skipped ones too; default: steps taken
+}
+
+// Constant is a rate that stays.
+func Constant(rate float64) Schedule { return Schedule{Rate: rate} }
+
+// Cosine rises over warmup steps and falls to 0 at step total.
+func Cosine(rate float64, warmup, total int64) Schedule {
+	return Schedule{Rate: rate, Kind: CosineRate, Warmup: warmup, Total: total}
+}
+
+// Linear rises over warmup steps and falls in a line to 0 at step total.
+func Linear(rate float64, warmup, total int64) Schedule {
+	return Schedule{Rate: rate, Kind: LinearRate, Warmup: warmup, Total: total}
+}
+
+// StepDecay multiplies the rate by drop after every so many steps.
+func StepDecay(rate, drop float64, every int64) Schedule {
+	return Schedule{Rate: rate, Kind: StepRate, Drop: drop, Every: every}
+}
+
+func (s Schedule) check() error {
+	switch {
+	case s.Rate < 0 || math.IsNaN(s.Rate) || math.IsInf(s.Rate, 0):
+		return fmt.Errorf("learning rate %g: want a finite rate, not below zero", s.Rate)
+	case s.Warmup < 0:
+		return fmt.Errorf("%s schedule: %d warm-up steps", s.Kind, s.Warmup)
+	case (s.Kind == CosineRate || s.Kind == LinearRate) && s.Total <= s.Warmup:
+		return fmt.Errorf("%s schedule: %d steps in all, %d of them warm-up: want more", s.Kind, s.Total, s.Warmup)
+	case s.Min < 0 || s.Min > 1:
+		return fmt.Errorf("%s schedule: least share %g, want one in [0,1]", s.Kind, s.Min)
+	case s.Kind == StepRate && (s.Every < 1 || s.Drop <= 0):
+		return fmt.Errorf("step schedule: times %g every %d steps: want both above zero", s.Drop, s.Every)
+	}
+	return nil
+}
+
+// Reduce says what stands in a result of a step with several micro-batches.
+type Reduce uint8
+
+const (
+	ByDefault Reduce = iota // Mean for losses, Last for all else
+	Last                    // the value of the last micro-batch
+	Mean                    // over the kept micro-batches; weighted by counts for a loss that has one
+	Sum
+)
+
+// Output is a result of the step.
+type Output struct {
+	// Value is the name of a value of the source graph, of a gradient as
+	// "d." and the parameter's name (returned unscaled), or one of
+	// "skip", "grad_norm", "lr".
+	Value  string
+	Reduce Reduce
+}

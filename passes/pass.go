@@ -1,0 +1,269 @@
+// Package passes turns a source graph into the training step that runs:
+// gradients, loss scaling, optimiser, precision, fusion and order, one file
+// per pass.
+package passes
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"ampc/ir"
+)
+
+// Pass is one rewrite of a graph.
+type Pass struct {
+	Name     string
+	Doc      string
+	Run      func(g *ir.Graph, c *Context) error
+	Required bool     // cannot be disabled: the result would not be a step any more
+	Stage    ir.Stage // what must hold afterwards
+}
+
+// Pipeline returns the passes in the order they run.
+func Pipeline() []Pass {
+	return []Pass{}
+}
+
+// order says which pass must run before which, and why. A pair counts when
+// both passes are in the pipeline.
+var order = [...]struct{ before, after, why string }{
+	{"mode", "canon", "dropout dies before it is folded"},
+	{"recognise", "autodiff", "gradients come from the recognised op"},
+	{"canon", "autodiff", "a dead node gets no gradient"},
+	{"autodiff", "amp", "one policy sees forward and backward; a free backward node follows its forward node"},
+	{"autodiff", "accumulate", "there is nothing to accumulate before"},
+	{"accumulate", "scale", "check and multiplier read the accumulators"},
+	{"scale", "optimizer", "the update reads checked gradients and one multiplier"},
+	{"optimizer", "amp", "master weights are Fixed nodes the policy must see"},
+	{"layout", "group", "groups are formed over final shapes"},
+	{"group", "amp", "interior values have no traffic"},
+	{"amp", "masks", "the clamp depends on the dtype"},
+	{"amp", "castcache", "there is nothing to share before"},
+	{"castcache", "castelim", "elimination counts uses of unique casts"},
+	{"castelim", "castfold", "a folded cast hides a round trip"},
+	{"castfold", "fuse", "a group is emitted with its final loads and stores"},
+	{"castfold", "shadow", "only casts that are left need a copy kept by the optimiser"},
+	{"fuse", "dce", "fusion leaves the old nodes behind"},
+	{"dce", "order", "dead nodes would count as live memory"},
+	{"order", "prove", "it judges what runs"},
+}
+
+// checkOrder reports the first pair of the order table that ps breaks.
+func checkOrder(ps []Pass) error {
+	at := make(map[string]int, len(ps))
+	for i, p := range ps {
+		if _, dup := at[p.Name]; dup {
+			return fmt.Errorf("pass %s is listed twice", p.Name)
+		}
+		at[p.Name] = i
+	}
+	for _, o := range order {
+		i, ok := at[o.before]
+		j, both := at[o.after]
+		if ok && both && i > j {
+			return fmt.Errorf("pass %s must run before %s: %s", o.before, o.after, o.why)
+		}
+	}
+	return nil
+}
+
+// Context is what a pass sees beside the graph.
+type Context struct {
+	Config
+	counters map[string]int
+	notes    []string
+	at       *ir.Node
+}
+
+// NewContext returns the context Run gives to a pass; tests of single passes use it.
+func NewContext(cfg Config) *Context { return &Context{Config: cfg, counters: map[string]int{}} }
+
+// Count adds n to a counter of the running pass: the golden's expect: line.
+func (c *Context) Count(name string, n int) { c.counters[name] += n }
+
+// Counter returns the value of a counter.
+func (c *Context) Counter(name string) int { return c.counters[name] }
+
+// Note records a sentence for the user: a safe rewrite, a scaler removed, a
+// constant clamped.
+func (c *Context) Note(format string, args ...any) {
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
+}
+
+// At names the node the pass is working on, so that a panic can say where.
+func (c *Context) At(n *ir.Node) { c.at = n }
+
+// Event is what happened in one pass.
+type Event struct {
+	Pass     string
+	Graph    *ir.Graph // as the pass left it; valid during the call only
+	Took     time.Duration
+	Counters map[string]int
+	Notes    []string
+}
+
+// Error is a mistake of a pass: it panicked, or left a graph that breaks its
+// stage. Mistakes of the user come out as *ir.Error or plain one-line errors.
+type Error struct {
+	Pass  string
+	Node  string // "" where unknown
+	Err   error
+	Near  string // the lines of IR around the node, "" where unknown
+	Stack string // of a panic
+}
+
+func (e *Error) Error() string {
+	s := "pass " + e.Pass
+	if e.Node != "" {
+		s += " at " + e.Node
+	}
+	return s + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Run takes g through the pipeline in place. After an error g is in no
+// defined state.
+func Run(g *ir.Graph, cfg Config) error {
+	ps, err := selectPasses(Pipeline(), cfg)
+	if err != nil {
+		return err
+	}
+	stage := ir.Source
+	for i, p := range ps {
+		if cfg.Check && stage < ir.Ready {
+			if err := g.Shuffle(uint64(i)); err != nil {
+				return &Error{Pass: p.Name, Err: fmt.Errorf("before it: %w", err)}
+			}
+		}
+		c := NewContext(cfg)
+		start := time.Now()
+		if err := runPass(p, g, c); err != nil {
+			return err
+		}
+		took := time.Since(start)
+		if err := checkAfter(p, g, cfg); err != nil {
+			return err
+		}
+		stage = p.Stage
+		if cfg.After != nil {
+			cfg.After(Event{p.Name, g, took, c.counters, c.notes})
+		}
+	}
+	return nil
+}
+
+// selectPasses applies Only, Until and Disable.
+func selectPasses(all []Pass, cfg Config) ([]Pass, error) {
+	if err := checkOrder(all); err != nil {
+		return nil, err
+	}
+	known := func(name string) bool {
+		return slices.ContainsFunc(all, func(p Pass) bool { return p.Name == name })
+	}
+	for _, name := range slices.Concat(cfg.Disable, cfg.Only) {
+		if !known(name) {
+			return nil, unknownPass(name, all)
+		}
+	}
+	if cfg.Until != "" && !known(cfg.Until) {
+		return nil, unknownPass(cfg.Until, all)
+	}
+	var ps []Pass
+	for _, p := range all {
+		off := slices.Contains(cfg.Disable, p.Name)
+		if off && p.Required {
+			return nil, fmt.Errorf("pass %s cannot be disabled: the result would not be a step", p.Name)
+		}
+		if !off && (len(cfg.Only) == 0 || slices.Contains(cfg.Only, p.Name)) {
+			ps = append(ps, p)
+		}
+		if p.Name == cfg.Until {
+			break
+		}
+	}
+	return ps, nil
+}
+
+func unknownPass(name string, all []Pass) error {
+	names := make([]string, len(all))
+	for i, p := range all {
+		names[i] = p.Name
+	}
+	return fmt.Errorf("no pass %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// runPass runs one pass and turns a panic into an *Error.
+func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e := &Error{Pass: p.Name, Err: fmt.Errorf("panic: %v", r), Stack: string(debug.Stack())}
+			if c.at != nil {
+				e.Node, e.Near = c.at.Name(), near(g, c.at.Name())
+			}
+			err = e
+		}
+	}()
+	return p.Run(g, c)
+}
+
+// checkAfter verifies the graph and, under Check, that its text reads back.
+func checkAfter(p Pass, g *ir.Graph, cfg Config) error {
+	if cfg.NoVerify {
+		return nil
+	}
+	if err := ir.Verify(g, p.Stage); err != nil {
+		return &Error{Pass: p.Name, Err: fmt.Errorf("left a graph that is not %s: %w", p.Stage, err), Near: near(g, quotedName(err))}
+	}
+	if !cfg.Check {
+		return nil
+	}
+	text := g.String()
+	again, err := ir.Parse(g.Name, []byte(text))
+	if err == nil {
+		err = ir.Equal(again, g)
+	}
+	if err != nil {
+		return &Error{Pass: p.Name, Err: fmt.Errorf("text does not read back: %w", err)}
+	}
+	return nil
+}
+
+// quotedName finds the first %name in a message, "" where there is none.
+func quotedName(err error) string {
+	var e *ir.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	for _, w := range strings.Fields(e.Msg) {
+		if strings.HasPrefix(w, "%") {
+			return strings.TrimRight(w, ",:;")
+		}
+	}
+	return ""
+}
+
+// near returns ten lines of IR around the line that defines name. The graph
+// may be broken, so printing may fail; then there is nothing to show.
+func near(g *ir.Graph, name string) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = ""
+		}
+	}()
+	if name == "" {
+		return ""
+	}
+	lines := strings.Split(g.String(), "\n")
+	for i, l := range lines {
+		head, _, _ := strings.Cut(l, " = ")
+		if slices.Contains(strings.Split(strings.TrimSpace(head), ", "), name) {
+			return strings.Join(lines[max(0, i-5):min(len(lines), i+5)], "\n")
+		}
+	}
+	return ""
+}

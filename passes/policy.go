@@ -1,0 +1,77 @@
+package passes
+
+import (
+	"maps"
+	"slices"
+
+	"ampc/ir"
+)
+
+// Policy says which precision each op gets. It is a value: methods return
+// changed copies and never touch the receiver. The zero Policy is f32.
+type Policy struct {
+	Name string
+	// Low is the 16-bit format; Invalid: everything stays f32.
+	Low ir.DType
+	// TF32 rounds the operands of f32 products to a 10-bit mantissa.
+	TF32 bool
+	// Manual leaves dtypes and casts as the source has them.
+	Manual bool
+	// Algorithm chooses the dtypes of free values: local, paint or mincut.
+	Algorithm string
+	// Eager stores what an eager system would, looking at operands only: a
+	// product stores low, a kept op stores f32, whoever reads them.
+	Eager bool
+	// Narrow lets promoting and kept ops store low although an operand is f32.
+	Narrow bool
+	// Cast casts weights and inputs to low for every reader, not only for products.
+	Cast bool
+	// NoMasters stores parameters and their gradients low.
+	NoMasters bool
+	// NormF32 keeps batch norm f32 where the classes say otherwise (keep_batchnorm_fp32).
+	NormF32 bool
+	// Outputs casts returned values to this dtype; Invalid: returns keep their
+	// source types (cast_model_outputs).
+	Outputs ir.DType
+	// Class overrides the classes of ops.
+	Class map[ir.Op]ir.Class
+	// Rules force precision by name; the last that matches wins.
+	Rules []Rule
+	// Scaler is the loss scaling that goes with the policy.
+	Scaler Scaler
+}
+
+// Rule forces the precision of the nodes whose names match.
+type Rule struct {
+	Pattern string
+	Pin     ir.Pin // PinF32, PinTF32 or PinLow
+}
+
+// Mixed reports whether the policy stores anything in 16 bits.
+func (p Policy) Mixed() bool { return p.Low != ir.Invalid }
+
+// Keep returns the policy with everything that matches pattern in f32. The
+// pattern is a scope ("h0.attn": it and everything inside) or a value's name;
+// * matches within one name part.
+func (p Policy) Keep(pattern string) Policy { return p.with(Rule{pattern, ir.PinF32}) }
+
+// Lower returns the policy with everything that matches pattern in 16 bits.
+func (p Policy) Lower(pattern string) Policy { return p.with(Rule{pattern, ir.PinLow}) }
+
+// KeepTF32 is Keep with products in the tf32 math mode.
+func (p Policy) KeepTF32(pattern string) Policy { return p.with(Rule{pattern, ir.PinTF32}) }
+
+func (p Policy) with(r Rule) Policy {
+	p.Rules = append(slices.Clip(p.Rules), r)
+	return p
+}
+
+// SetClass returns the policy with another class for op.
+func (p Policy) SetClass(op ir.Op, c ir.Class) Policy {
+	p.Class = maps.Clone(p.Class)
+	if p.Class == nil {
+		p.Class = map[ir.Op]ir.Class{}
+	}
+	p.Class[op] = c
+	return p
+}

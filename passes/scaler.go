@@ -1,0 +1,194 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+)
+
+// ScalerMode is how a loss is scaled.
+type ScalerMode uint8
+
+const (
+	AutoScale    ScalerMode = iota // dynamic where the policy's low dtype is f16, none elsewhere
+	NoScale                        // no scaling; the check and the skip remain
+	StaticScale                    // a fixed factor
+	DynamicScale                   // a factor that follows the overflows
+)
+
+var scalerModes = [...]string{"auto", "none", "static", "dynamic"}
+
+func (m ScalerMode) String() string { return scalerModes[m] }
+
+// Scaler says how the gradients of a loss are kept in range. All factors are
+// powers of two, so scaling never rounds. Zero fields of a dynamic scaler mean
+// the values of Dynamic.
+//
+// The rules of other systems differ in five ways, each a field: NoFloor, NoCap,
+// whether a non-finite forward pass lowers the scale (BlameForward), and when
+// the tolerated overflows are counted anew (Sticky, Renew).
+type Scaler struct {
+	Mode       ScalerMode
+	Init       float64 // the scale at start; of a static scaler for ever
+	Growth     float64
+	Backoff    float64
+	Every      int64 // clean steps before a growth
+	Floor      float64
+	NoFloor    bool
+	Cap        float64
+	NoCap      bool // a growth to Inf is left out
+	Hysteresis int64
+	// BlameForward lowers the scale also where the loss itself was not finite.
+	BlameForward bool
+	// Sticky keeps the hysteresis used up after a backoff until the next growth.
+	Sticky bool
+	// Renew restores the hysteresis on every clean step.
+	Renew bool
+}
+
+// Dynamic is ampc's own rule: start 2^16, doubled after 2000 clean steps,
+// halved on overflow, between 1 and 2^24.
+func Dynamic() Scaler {
+	return Scaler{Mode: DynamicScale, Init: 65536, Growth: 2, Backoff: 0.5, Every: 2000, Floor: 1, Cap: 1 << 24, Hysteresis: 1}
+}
+
+// Static scales by a fixed power of two.
+func Static(scale float64) Scaler { return Scaler{Mode: StaticScale, Init: scale} }
+
+// Unscaled trains without a loss scale; non-finite steps are still skipped.
+func Unscaled() Scaler { return Scaler{Mode: NoScale} }
+
+// TorchScaler is the rule of torch.amp.GradScaler: no floor, no cap but finiteness.
+func TorchScaler() Scaler {
+	s := Dynamic()
+	s.Floor, s.NoFloor, s.Cap, s.NoCap, s.BlameForward = 0, true, 0, true, true
+	return s
+}
+
+// ApexScaler is the rule of Apex's LossScaler: no floor, cap 2^24.
+func ApexScaler() Scaler {
+	s := Dynamic()
+	s.Floor, s.NoFloor, s.BlameForward = 0, true, true
+	return s
+}
+
+// DeepSpeedScaler is the rule of DeepSpeed's fp16 optimizer: hysteresis 2 that
+// a backoff does not renew, growth after 1000 clean steps, floor 1, no cap.
+func DeepSpeedScaler() Scaler {
+	s := Dynamic()
+	s.Every, s.Hysteresis, s.Sticky = 1000, 2, true
+	s.Cap, s.NoCap, s.BlameForward = 0, true, true
+	return s
+}
+
+// OneFlowScaler is the rule of OneFlow's graph scaler: floor 1, cap at the largest float.
+func OneFlowScaler() Scaler {
+	s := Dynamic()
+	s.Cap, s.BlameForward = math.MaxFloat32, true
+	return s
+}
+
+// KerasScaler is the rule of Keras 3's LossScaleOptimizer: start 2^15, no floor, no cap.
+func KerasScaler() Scaler {
+	s := TorchScaler()
+	s.Init = 32768
+	return s
+}
+
+// ScalerNamed finds a preset: none, dynamic, torch, apex, deepspeed, oneflow, keras.
+func ScalerNamed(name string) (Scaler, bool) {
+	switch name {
+	case "none":
+		return Unscaled(), true
+	case "dynamic":
+		return Dynamic(), true
+	case "torch":
+		return TorchScaler(), true
+	case "apex":
+		return ApexScaler(), true
+	case "deepspeed":
+		return DeepSpeedScaler(), true
+	case "oneflow":
+		return OneFlowScaler(), true
+	case "keras":
+		return KerasScaler(), true
+	}
+	return Scaler{}, false
+}
+
+// filled returns s with the defaults of its mode in place of zeros.
+func (s Scaler) filled() Scaler {
+	if s.Mode != DynamicScale {
+		return s
+	}
+	d := Dynamic()
+	for _, f := range []struct{ field, def *float64 }{
+		{&s.Init, &d.Init}, {&s.Growth, &d.Growth}, {&s.Backoff, &d.Backoff}, {&s.Floor, &d.Floor}, {&s.Cap, &d.Cap},
+	} {
+		if *f.field == 0 {
+			*f.field = *f.def
+		}
+	}
+	if s.Every == 0 {
+		s.Every = d.Every
+	}
+	if s.Hysteresis == 0 {
+		s.Hysteresis = d.Hysteresis
+	}
+	if s.NoFloor {
+		s.Floor = 0
+	}
+	if s.NoCap {
+		s.Cap = 0
+	}
+	return s
+}
+
+// check refuses factors that round, and bounds that contradict each other.
+func (s Scaler) check() error {
+	switch s.Mode {
+	case StaticScale:
+		return powerOfTwo("static scale", s.Init)
+	case DynamicScale:
+	default:
+		return nil
+	}
+	for _, f := range []struct {
+		what string
+		x    float64
+	}{{"initial scale", s.Init}, {"growth", s.Growth}, {"backoff", s.Backoff}} {
+		if err := powerOfTwo(f.what, f.x); err != nil {
+			return err
+		}
+	}
+	if !s.NoFloor {
+		if err := powerOfTwo("floor", s.Floor); err != nil {
+			return err
+		}
+	}
+	if !s.NoCap && s.Cap != math.MaxFloat32 {
+		if err := powerOfTwo("cap", s.Cap); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.Growth <= 1 || s.Backoff >= 1:
+		return fmt.Errorf("scaler: growth %g and backoff %g: want growth above 1 and backoff below", s.Growth, s.Backoff)
+	case s.Floor > s.Init || !s.NoCap && s.Init > s.Cap:
+		return fmt.Errorf("scaler: initial scale %g is outside %g to %g", s.Init, s.Floor, s.Cap)
+	case s.Every < 1 || s.Hysteresis < 1:
+		return fmt.Errorf("scaler: growth after %d steps, hysteresis %d: want at least 1 of each", s.Every, s.Hysteresis)
+	}
+	return nil
+}
+
+func powerOfTwo(what string, x float64) error {
+	frac, exp := math.Frexp(x)
+	if frac == 0.5 && exp > -126 && exp <= 128 {
+		return nil
+	}
+	if x <= 0 || math.IsInf(x, 0) || math.IsNaN(x) {
+		return fmt.Errorf("scaler: %s %g: want a power of two", what, x)
+	}
+	down := math.Ldexp(0.5, exp)
+	return fmt.Errorf("scaler: %s %g is not a power of two, so scaling would round: use %g or %g", what, x, down, 2*down)
+}
