@@ -29,6 +29,7 @@ type built struct {
 	g      *Graph
 	names  map[string]*Value
 	primes map[*Value]*Value // variable to its current next value
+	suffix map[string]int    // last suffix tried for a base name
 	sites  int64             // highest random site in use
 	err    error
 }
@@ -38,7 +39,7 @@ func NewBuilder(name string) *Builder { return Edit(&Graph{Name: name}) }
 
 // Edit returns a builder that appends to g.
 func Edit(g *Graph) *Builder {
-	b := &Builder{section: Forward, built: &built{g: g, names: make(map[string]*Value, 2*g.NumNodes()+len(g.Vars)), primes: map[*Value]*Value{}}}
+	b := &Builder{section: Forward, built: &built{g: g, names: make(map[string]*Value, 2*g.NumNodes()+len(g.Vars)), primes: map[*Value]*Value{}, suffix: map[string]int{}}}
 	for _, v := range g.Vars {
 		b.names[v.Name] = v
 	}
@@ -296,14 +297,15 @@ func (b *Builder) freshName(n *Node, i int) string {
 	return b.unique(base)
 }
 
-// unique returns base, or base with the first free suffix _2, _3, ...
+// unique returns base, or base with the next free suffix _2, _3, ...
 func (b *Builder) unique(base string) string {
 	if _, taken := b.names[base]; !taken {
 		return base
 	}
-	for k := 2; ; k++ {
+	for k := max(b.suffix[base]+1, 2); ; k++ {
 		name := base + "_" + strconv.Itoa(k)
 		if _, taken := b.names[name]; !taken {
+			b.suffix[base] = k
 			return name
 		}
 	}
