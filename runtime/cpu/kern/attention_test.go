@@ -1,0 +1,118 @@
+package kern
+
+import (
+	"math"
+	"testing"
+)
+
+func (d dice) view(t Type, batch, heads, rows, width int) View {
+	// [batch, rows, heads, width], as a projection leaves it
+	return View{d.buf(t, batch*heads*rows*width), [3]int{rows * heads * width, width, heads * width}}
+}
+
+func (v *View) elem(b, h, r, i int) float64 {
+	return float64(v.get(b*v.Stride[0] + h*v.Stride[1] + r*v.Stride[2] + i))
+}
+
+// refHead computes one query's probabilities and output in float64.
+func refProbs(a *Attention, b, h, q int) []float64 {
+	p, kv := make([]float64, a.T), h*a.KVHeads/a.Heads
+	top, sum := math.Inf(-1), 0.0
+	for k := range p {
+		for i := range a.D {
+			p[k] += a.Q.elem(b, h, q, i) * a.K.elem(b, kv, k, i)
+		}
+		p[k] *= float64(a.Scale)
+		if !a.Mask.absent() {
+			p[k] += a.Mask.elem(b, h, q, k)
+		}
+		if a.Causal && k > q+a.Offset {
+			p[k] = math.Inf(-1)
+		}
+		top = max(top, p[k])
+	}
+	for k := range p {
+		if p[k] = math.Exp(p[k] - top); math.IsInf(top, -1) {
+			p[k] = 0
+		}
+		sum += p[k]
+	}
+	for k := range p {
+		if sum > 0 {
+			p[k] /= sum
+		}
+	}
+	return p
+}
+
+// refAttention is y and the three gradients by the definition, indexed like the views.
+func refAttention(a *Attention) (y, dq, dk, dv []float64) {
+	y, dq = make([]float64, a.Y.Len()), make([]float64, a.Q.Len())
+	dk, dv = make([]float64, a.K.Len()), make([]float64, a.V.Len())
+	at := func(v *View, b, h, r, i int) int { return b*v.Stride[0] + h*v.Stride[1] + r*v.Stride[2] + i }
+	for b := range a.Batch {
+		for h := range a.Heads {
+			kv := h * a.KVHeads / a.Heads
+			for q := range a.S {
+				p := refProbs(a, b, h, q)
+				dp, dot := make([]float64, a.T), 0.0
+				for k := range a.T {
+					for i := range a.DV {
+						y[at(&a.Y, b, h, q, i)] += p[k] * a.V.elem(b, kv, k, i)
+						dp[k] += a.DY.elem(b, h, q, i) * a.V.elem(b, kv, k, i)
+						dv[at(&a.V, b, kv, k, i)] += p[k] * a.DY.elem(b, h, q, i)
+					}
+					dot += p[k] * dp[k]
+				}
+				for k := range a.T {
+					ds := p[k] * (dp[k] - dot) * float64(a.Scale)
+					for i := range a.D {
+						dq[at(&a.Q, b, h, q, i)] += ds * a.K.elem(b, kv, k, i)
+						dk[at(&a.K, b, kv, k, i)] += ds * a.Q.elem(b, h, q, i)
+					}
+				}
+			}
+		}
+	}
+	return y, dq, dk, dv
+}
+
+func TestAttention(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(8)
+		for round := range 12 {
+			kv := 1 + d.IntN(2)
+			a := &Attention{Batch: 1 + d.IntN(2), KVHeads: kv, Heads: kv * (1 + d.IntN(2)), S: 1 + d.IntN(80), T: 1 + d.IntN(100),
+				D: 1 + d.IntN(20), DV: 1 + d.IntN(20), Scale: 0.3, Causal: round%2 == 0, Offset: d.IntN(5) - 2}
+			if round == 0 {
+				a.S, a.T, a.Offset = 70, 600, 400
+			}
+			typ := Type(round % 3)
+			a.Q, a.K, a.V = d.view(typ, a.Batch, a.Heads, a.S, a.D), d.view(typ, a.Batch, kv, a.T, a.D), d.view(typ, a.Batch, kv, a.T, a.DV)
+			a.Y, a.DY = d.view(F32, a.Batch, a.Heads, a.S, a.DV), d.view(typ, a.Batch, a.Heads, a.S, a.DV)
+			a.GradQ, a.GradK, a.GradV = a.Q, a.K, a.V
+			for _, g := range []*View{&a.GradQ, &a.GradK, &a.GradV} {
+				g.Buf = zeros(F32, g.Len())
+			}
+			if round%4 < 2 {
+				a.Mask = View{d.buf(F32, a.S*a.T), [3]int{0, 0, a.T}}
+				a.Mask.set(0, float32(math.Inf(-1)))
+			}
+			a.LSE = make([]float32, a.Batch*a.Heads*a.S)
+			y, dq, dk, dv := refAttention(a)
+			m.Attention(a)
+			m.AttentionGrad(a)
+			for _, e := range []struct {
+				what string
+				got  Buf
+				want []float64
+			}{{"y", a.Y.Buf, y}, {"dq", a.GradQ.Buf, dq}, {"dk", a.GradK.Buf, dk}, {"dv", a.GradV.Buf, dv}} {
+				for i, want := range e.want {
+					if !near(t, e.what, F32, i, e.got.get(i), want, 2e-5) {
+						t.Fatalf("%+v", [...]any{a.Batch, a.Heads, a.KVHeads, a.S, a.T, a.D, a.DV, a.Causal, a.Offset, typ})
+					}
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package kern
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// randomConv is a convolution small enough for the definition.
+func randomConv(d dice) *Conv {
+	c := &Conv{N: 1 + d.IntN(3), Groups: 1 + d.IntN(3)/2*(1+d.IntN(2)), ChannelsLast: d.IntN(2) == 0,
+		Weights: WeightOrder(d.IntN(3)), In: [3]int{1, 1, 1}, Out: [3]int{1, 1, 1}, Kernel: [3]int{1, 1, 1},
+		Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, TF32: false}
+	c.C, c.K = c.Groups*(1+d.IntN(5)), c.Groups*(1+d.IntN(9))
+	for a := 3 - (1 + d.IntN(5)/2); a < 3; a++ {
+		c.Kernel[a], c.Stride[a], c.Dilation[a], c.Pad[a] = 1+d.IntN(3), 1+d.IntN(3), 1+d.IntN(2), d.IntN(3)
+		reach := (c.Kernel[a] - 1) * c.Dilation[a]
+		c.In[a] = reach + 1 + d.IntN(8)
+		c.Out[a] = (c.In[a]+2*c.Pad[a]-reach-1)/c.Stride[a] + 1
+	}
+	c.X = d.buf(d.typ(), c.N*c.C*volume(c.In))
+	c.W = d.buf(d.typ(), c.K*c.C/c.Groups*volume(c.Kernel))
+	c.Y = d.buf(d.typ(), c.N*c.K*volume(c.Out))
+	return c
+}
+
+func (c *Conv) String() string {
+	return fmt.Sprintf("n%d c%d k%d g%d in%v out%v kernel%v stride%v dil%v pad%v last=%v order=%d %v*%v=%v",
+		c.N, c.C, c.K, c.Groups, c.In, c.Out, c.Kernel, c.Stride, c.Dilation, c.Pad, c.ChannelsLast, c.Weights, c.X.Type, c.W.Type, c.Y.Type)
+}
+
+// image is the element number of channel ch, pixel p of image n.
+func (c *Conv) image(n, ch, p, channels, pixels int) int {
+	if c.ChannelsLast {
+		return (n*pixels+p)*channels + ch
+	}
+	return (n*channels+ch)*pixels + p
+}
+
+// terms calls f for every product of the definition with the element numbers of y, x and w.
+func (c *Conv) terms(f func(y, x, w int)) {
+	in, per, taps := c.C/c.Groups, c.K/c.Groups, volume(c.Kernel)
+	so, si, sx := c.weightStrides()
+	for n := range c.N {
+		for k := range c.K {
+			for o := range volume(c.Out) {
+				for t := range taps {
+					at, ok := c.reads(o, t)
+					if !ok {
+						continue
+					}
+					for i := range in {
+						ch := k/per*in + i
+						f(c.image(n, k, o, c.K, volume(c.Out)), c.image(n, ch, at, c.C, volume(c.In)), k*so+i*si+t*sx)
+					}
+				}
+			}
+		}
+	}
+}
+
+// reads is the input pixel that output pixel o reads at tap t.
+func (c *Conv) reads(o, t int) (at int, ok bool) {
+	op := [3]int{o / (c.Out[1] * c.Out[2]), o / c.Out[2] % c.Out[1], o % c.Out[2]}
+	tp := [3]int{t / (c.Kernel[1] * c.Kernel[2]), t / c.Kernel[2] % c.Kernel[1], t % c.Kernel[2]}
+	for a := range 3 {
+		i := op[a]*c.Stride[a] - c.Pad[a] + tp[a]*c.Dilation[a]
+		if i < 0 || i >= c.In[a] {
+			return 0, false
+		}
+		at = at*c.In[a] + i
+	}
+	return at, true
+}
+
+func TestConv(t *testing.T) {
+	type sums struct{ want, mag []float64 }
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(6)
+		rounds := 120
+		if m.lanes == 1 {
+			rounds = 60
+		}
+		for range rounds {
+			c := randomConv(d)
+			var y, x, w sums
+			for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {
+				s.want, s.mag = make([]float64, b.Len()), make([]float64, b.Len())
+			}
+			c.terms(func(iy, ix, iw int) {
+				vy, vx, vw := float64(c.Y.get(iy)), float64(c.X.get(ix)), float64(c.W.get(iw))
+				for _, e := range []struct {
+					s *sums
+					i int
+					v float64
+				}{{&y, iy, vx * vw}, {&x, ix, vy * vw}, {&w, iw, vx * vy}} {
+					e.s.want[e.i] += e.v
+					e.s.mag[e.i] += math.Abs(e.v)
+				}
+			})
+			check := func(what string, got Buf, s sums, depth int) {
+				for i, want := range s.want {
+					if !near(t, what+" "+c.String(), got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {
+						return
+					}
+				}
+			}
+			fwd, dx, dw := *c, *c, *c
+			fwd.Y, dx.X, dw.W = zeros(c.Y.Type, c.Y.Len()), zeros(c.X.Type, c.X.Len()), zeros(c.W.Type, c.W.Len())
+			m.Conv(&fwd)
+			m.ConvInputGrad(&dx)
+			m.ConvWeightGrad(&dw)
+			check("y", fwd.Y, y, c.C/c.Groups*volume(c.Kernel))
+			check("dx", dx.X, x, c.K/c.Groups*volume(c.Kernel))
+			check("dw", dw.W, w, c.N*volume(c.Out))
+			if t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+func TestConvBias(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(7)
+		for range 20 {
+			c := randomConv(d)
+			c.Y.Type, c.Y = F32, zeros(F32, c.Y.Len())
+			with := *c
+			with.Y, with.Bias, with.Act = zeros(F32, c.Y.Len()), d.buf(F32, c.K), ActRelu
+			m.Conv(c)
+			m.Conv(&with)
+			for n := range c.N {
+				for k := range c.K {
+					for p := range volume(c.Out) {
+						i := c.image(n, k, p, c.K, volume(c.Out))
+						if got, want := with.Y.get(i), max(0, c.Y.get(i)+with.Bias.get(k)); got != want {
+							t.Fatalf("%v: image %d channel %d: %g, want %g", c, n, k, got, want)
+						}
+					}
+				}
+			}
+		}
+	})
+}

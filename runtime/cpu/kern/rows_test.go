@@ -1,0 +1,259 @@
+package kern
+
+import (
+	"math"
+	"testing"
+)
+
+func TestSoftmax(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(9)
+		for _, cols := range []int{1, 2, 7, 10, 64, 65, 200, 1000} {
+			rows := 1 + d.IntN(9)
+			x, y, ly := d.buf(d.typ(), rows*cols), zeros(F32, rows*cols), zeros(F32, rows*cols)
+			dy, dx, ldx := d.buf(d.typ(), rows*cols), zeros(F32, rows*cols), zeros(F32, rows*cols)
+			m.Softmax(y, x, rows, cols)
+			m.LogSoftmax(ly, x, rows, cols)
+			m.SoftmaxGrad(dx, y, dy, rows, cols)
+			m.LogSoftmaxGrad(ldx, ly, dy, rows, cols)
+			for r := range rows {
+				sum, dot, total := 0.0, 0.0, 0.0
+				for c := range cols {
+					sum += math.Exp(float64(x.get(r*cols + c)))
+				}
+				for c := range cols {
+					p, g := math.Exp(float64(x.get(r*cols+c)))/sum, float64(dy.get(r*cols+c))
+					dot, total = dot+p*g, total+g
+				}
+				for c := range cols {
+					i := r*cols + c
+					p, g := math.Exp(float64(x.get(i)))/sum, float64(dy.get(i))
+					near(t, "softmax", F32, i, y.get(i), p, 1e-6*p)
+					near(t, "log_softmax", F32, i, ly.get(i), math.Log(p), 2e-6)
+					near(t, "softmax grad", F32, i, dx.get(i), p*(g-dot), 4e-6*p)
+					near(t, "log_softmax grad", F32, i, ldx.get(i), g-p*total, 1e-6*(1+math.Abs(p*total)*float64(cols)))
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("%d columns", cols)
+			}
+		}
+	})
+}
+
+// TestSoftmaxOfNaN: a NaN or +Inf logit makes its own row NaN and no other; -Inf is an ordinary zero.
+func TestSoftmaxOfNaN(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		const cols = 37
+		for _, bad := range []float64{math.NaN(), math.Inf(1)} {
+			x, y := newDice(10).buf(F32, 3*cols), zeros(F32, 3*cols)
+			x.set(cols+36, float32(bad))
+			x.set(3, negInf)
+			m.Softmax(y, x, 3, cols)
+			for i := range 3 * cols {
+				if v := y.get(i); (i/cols == 1) != (v != v) && i != cols+36 {
+					t.Fatalf("bad %g: element %d is %g", bad, i, v)
+				}
+			}
+			if y.get(3) != 0 {
+				t.Errorf("exp(-Inf) gave %g", y.get(3))
+			}
+		}
+	})
+}
+
+func TestNorm(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(11)
+		for round, cols := range []int{1, 3, 16, 64, 100, 257, 1024} {
+			rows := 1 + d.IntN(100)
+			n := &Norm{Rows: rows, Cols: cols, RMS: round%2 == 0, Eps: 1e-3, X: d.buf(d.typ(), rows*cols), Gamma: d.buf(d.typ(), cols),
+				Mean: make([]float32, rows), Rstd: make([]float32, rows), Y: zeros(F32, rows*cols), DY: d.buf(d.typ(), rows*cols),
+				DX: zeros(F32, rows*cols), DGamma: zeros(F32, cols), DBeta: zeros(F32, cols)}
+			if round%3 != 0 {
+				n.Beta = d.buf(F32, cols)
+			}
+			m.Norm(n)
+			m.NormGrad(n)
+			checkNorm(t, n)
+			if t.Failed() {
+				t.Fatalf("%d x %d rms=%v", rows, cols, n.RMS)
+			}
+		}
+	})
+}
+
+func checkNorm(t *testing.T, n *Norm) {
+	dgamma, dbeta := make([]float64, n.Cols), make([]float64, n.Cols)
+	c := float64(n.Cols)
+	for r := range n.Rows {
+		row := func(b Buf, i int) float64 { return float64(b.get(r*n.Cols + i)) }
+		mean, sq := 0.0, 0.0
+		for i := range n.Cols {
+			mean += row(n.X, i) / c
+		}
+		if n.RMS {
+			mean = 0
+		}
+		for i := range n.Cols {
+			sq += (row(n.X, i) - mean) * (row(n.X, i) - mean) / c
+		}
+		rstd := 1 / math.Sqrt(sq+float64(n.Eps))
+		mg, mgx := 0.0, 0.0
+		for i := range n.Cols {
+			xhat, g := (row(n.X, i)-mean)*rstd, row(n.DY, i)*float64(n.Gamma.get(i))
+			mg, mgx = mg+g/c, mgx+g*xhat/c
+			dgamma[i] += row(n.DY, i) * xhat
+			dbeta[i] += row(n.DY, i)
+		}
+		if n.RMS {
+			mg = 0
+		}
+		for i := range n.Cols {
+			xhat := (row(n.X, i) - mean) * rstd
+			y := xhat * float64(n.Gamma.get(i))
+			if !n.Beta.absent() {
+				y += float64(n.Beta.get(i))
+			}
+			near(t, "y", F32, r*n.Cols+i, n.Y.get(r*n.Cols+i), y, 4e-6*(1+math.Abs(y)))
+			dx := rstd * (row(n.DY, i)*float64(n.Gamma.get(i)) - mg - xhat*mgx)
+			near(t, "dx", F32, r*n.Cols+i, n.DX.get(r*n.Cols+i), dx, 1e-5*rstd*(1+math.Abs(mgx)+math.Abs(mg)))
+		}
+	}
+	for i := range n.Cols {
+		near(t, "dgamma", F32, i, n.DGamma.get(i), dgamma[i], 1e-5*float64(n.Rows))
+		near(t, "dbeta", F32, i, n.DBeta.get(i), dbeta[i], 1e-6*float64(n.Rows))
+	}
+}
+
+func TestCrossEntropy(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(12)
+		for _, smooth := range []float32{0, 0.1} {
+			const rows, cols, ignore = 90, 37, -100
+			labels := make([]int64, rows)
+			for r := range labels {
+				labels[r] = int64(d.IntN(cols))
+			}
+			labels[3], labels[7] = ignore, cols
+			c := &CrossEntropy{Rows: rows, Cols: cols, X: d.buf(d.typ(), rows*cols), Labels: Ints64(labels), Smoothing: smooth, Ignore: ignore,
+				LSE: make([]float32, rows), Loss: make([]float32, rows), DX: zeros(F32, rows*cols), DLoss: []float32{0.5}, Scale: 4}
+			sum, count := m.CrossEntropy(c)
+			m.CrossEntropyGrad(c)
+			if !math.IsNaN(sum) || count != rows-1 || c.Loss[3] != 0 || c.Loss[7] == c.Loss[7] || c.DX.get(3*cols) != 0 || c.DX.get(7*cols) == c.DX.get(7*cols) {
+				t.Fatalf("sum %g of %d rows, ignored %g, outside %g", sum, count, c.Loss[3], c.Loss[7])
+			}
+			for r, label := range labels {
+				if r == 3 || r == 7 {
+					continue
+				}
+				z := 0.0
+				for i := range cols {
+					z += math.Exp(float64(c.X.get(r*cols + i)))
+				}
+				loss := 0.0
+				for i := range cols {
+					q := float64(smooth) / cols
+					if i == int(label) {
+						q += 1 - float64(smooth)
+					}
+					x := float64(c.X.get(r*cols + i))
+					loss += q * (math.Log(z) - x)
+					near(t, "dx", F32, r*cols+i, c.DX.get(r*cols+i), 2*(math.Exp(x)/z-q), 1e-6)
+				}
+				near(t, "loss", F32, r, c.Loss[r], loss, 2e-6)
+			}
+		}
+	})
+}
+
+func TestReduce(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(13)
+		for round := range 60 {
+			outer, n, inner := 1+d.IntN(4), 1+d.IntN(200), 1+d.IntN(2)*d.IntN(600)
+			op := Reduction(round % 5)
+			src, dst := d.buf(d.typ(), outer*n*inner), zeros(F32, outer*inner)
+			m.Reduce(op, dst, src, outer, n, inner)
+			for o := range outer {
+				for i := range inner {
+					sum, sq, hi, lo := 0.0, 0.0, math.Inf(-1), math.Inf(1)
+					for k := range n {
+						v := float64(src.get((o*n+k)*inner + i))
+						sum, sq, hi, lo = sum+v, sq+v*v, max(hi, v), min(lo, v)
+					}
+					want := []float64{sum, sum / float64(n), hi, lo, sq}[op]
+					near(t, "reduce", F32, o*inner+i, dst.get(o*inner+i), want, 1e-6*float64(n))
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("op %d [%d %d %d] %v", op, outer, n, inner, src.Type)
+			}
+		}
+	})
+}
+
+func TestGatherScatter(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(14)
+		for _, typ := range []Type{F32, F16, BF16} {
+			const rows, dim, n = 11, 70, 200
+			index := make([]int32, n)
+			for i := range index {
+				index[i] = int32(d.IntN(rows))
+			}
+			table, out := d.buf(typ, rows*dim), zeros(F32, n*dim)
+			m.Gather(out, table, Ints32(index), dim)
+			want := make([]float64, rows*dim)
+			for i, r := range index {
+				for c := range dim {
+					if got, w := out.get(i*dim+c), table.get(int(r)*dim+c); got != w {
+						t.Fatalf("row %d column %d: %g, want %g", i, c, got, w)
+					}
+					want[int(r)*dim+c] += float64(out.get(i*dim + c))
+				}
+			}
+			sum := zeros(typ, rows*dim)
+			m.ScatterAdd(sum, out, Ints32(index), dim, true)
+			for i, w := range want {
+				near(t, "scatter", typ, i, sum.get(i), w, 1e-4)
+			}
+		}
+	})
+}
+
+func TestUnscale(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(15)
+		var list []Tensor
+		total := 0.0
+		for _, n := range []int{1, 17, 0, 40000, 64, 16384, 16385} {
+			x := Tensor{make([]float32, n), d.buf(d.typ(), n)}
+			for i := range n {
+				total += float64(x.Src.get(i)) * float64(x.Src.get(i)) / 64
+			}
+			list = append(list, x)
+		}
+		finite, norm := m.UnscaleNorm(list, 0.125)
+		if !finite || math.Abs(norm-math.Sqrt(total)) > 1e-5*norm {
+			t.Fatalf("finite %v, norm %g, want %g", finite, norm, math.Sqrt(total))
+		}
+		for _, x := range list {
+			for i, v := range x.Dst {
+				if v != x.Src.get(i)*0.125 {
+					t.Fatalf("element %d is %g", i, v)
+				}
+			}
+		}
+		for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+			for _, at := range []int{0, 16383, 16384, 39999} {
+				old := list[3].Src.get(at)
+				list[3].Src.set(at, float32(bad))
+				if m.Unscale(list, 0.5) {
+					t.Errorf("%g at %d not found", bad, at)
+				}
+				list[3].Src.set(at, old)
+			}
+		}
+	})
+}
