@@ -218,7 +218,7 @@ func (b *Builder) widen(x Reg, d DType) Reg {
 	return x
 }
 
-// narrow rounds f32 to the bits stored for d: to nearest even for floats, toward zero for ints.
+// narrow rounds f32 to the bits stored for d: to nearest even for floats, toward zero for i32.
 func (b *Builder) narrow(x Reg, d DType) Reg {
 	switch d {
 	case Float16:
@@ -227,15 +227,8 @@ func (b *Builder) narrow(x Reg, d DType) Reg {
 		return b.toBrain(x)
 	case Int32:
 		return b.Do("cvt.rzi.s32.f32", x)
-	case Int64:
-		return b.Do("cvt.rzi.s64.f32", x)
 	case Float64:
 		return b.Do("cvt.f64.f32", x)
-	case Uint8:
-		return b.Do("cvt.u16.u32", b.Do("and.b32", b.Do("cvt.rzi.s32.f32", x), I(255)))
-	case Bool:
-		p := b.Do("setp.neu.f32", x, Fl(0))
-		return b.Do("selp.b16", I(1), I(0), p)
 	}
 	return x
 }

@@ -2,7 +2,7 @@ package ptx
 
 import "math"
 
-var posInf = math.Inf(1)
+var posInf, nan64 = math.Inf(1), math.NaN()
 
 // philox emits Philox 4x32-10 (Salmon et al. 2011): counter (quad, site, micro-batch, attempt),
 // key = seed. r holds seed, attempt and micro-batch as i64 values; quad is the element index / 4.

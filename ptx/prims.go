@@ -16,7 +16,7 @@ var prims = map[string]prim{
 	"add":    {2, arith(2, "add.rn", "add")},
 	"sub":    {2, arith(2, "sub.rn", "sub")},
 	"mul":    {2, arith(2, "mul.rn", "mul.lo")},
-	"div":    {2, arith(2, "div.rn", "div")},
+	"div":    {2, emitDiv},
 	"fma":    {3, arith(3, "fma.rn", "mad.lo")},
 	"sqrt":   {1, arith(1, "sqrt.rn", "")},
 	"min":    {2, emitMinMax("min")},
@@ -89,6 +89,16 @@ func arith(n int, float, whole string) func(*groupGen, Instr, [3]Reg, int) Reg {
 		}
 		return c.b.Do(name+"."+letters[in.Type], args...)
 	}
+}
+
+// emitDiv divides; an integer divided by zero is zero.
+func emitDiv(c *groupGen, in Instr, r [3]Reg, _ int) Reg {
+	if isFloat(in.Type) {
+		return c.b.Do("div.rn."+letters[in.Type], r[0], r[1])
+	}
+	t := letters[in.Type]
+	zero := c.b.Do("setp.eq."+t, r[1], I(0))
+	return c.b.Do("selp.b"+t[1:], I(0), c.b.Do("div."+t, r[0], r[1]), zero)
 }
 
 func function(f func(*Builder, Reg) Reg) func(*groupGen, Instr, [3]Reg, int) Reg {
@@ -229,7 +239,12 @@ func (c *groupGen) convert(x Reg, to DType) Reg {
 		b.fail("no conversion from %s to %s", from, to)
 		return x
 	}
-	return b.Do(name, x)
+	y := b.Do(name, x)
+	if from[0] == 'f' && !isFloat(to) && (to == Int64 || from == "f64") { // NaN becomes 0
+		n := b.Do("setp.nan."+from, x, x)
+		y = b.Do(map[DType]string{Int32: "selp.b32", Int64: "selp.b64"}[to], I(0), y, n)
+	}
+	return y
 }
 
 // fromMemory turns stored bits of type d into a value of type t.
@@ -252,8 +267,12 @@ func (c *groupGen) toMemory(x Reg, t, d DType) Reg {
 	switch d {
 	case Float16, BFloat16:
 		return b.narrow(c.convert(x, Float32), d)
-	case Uint8:
-		return b.Do("cvt.u16.u32", b.Do("and.b32", c.convert(x, Int32), I(255)))
+	case Uint8: // floats saturate, integers wrap
+		i := c.convert(x, Int32)
+		if isFloat(t) {
+			i = b.Do("min.s32", b.Do("max.s32", i, I(0)), I(255))
+		}
+		return b.Do("cvt.u16.u32", b.Do("and.b32", i, I(255)))
 	case Bool:
 		return b.Do("selp.b16", I(1), I(0), c.convert(x, Bool))
 	}

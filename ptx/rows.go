@@ -16,8 +16,8 @@ const (
 	eights = "{b64,u64,f64}"
 )
 
-// rows is the instruction set. Sources: PTX ISA 7.0 to 9.1, chapter "Instruction Set".
-var rows = []row{
+// instructions is the instruction set. Sources: PTX ISA 7.0 to 9.1, chapter "Instruction Set".
+var instructions = []row{
 	// Data movement.
 	{name: "mov.{pred,b16,u16,b32,u32,s32,b64,u64,s64,f32,f64}", args: "=$1 $1", min: base, eval: evalSame},
 	{name: "mov.b32#pack", args: "=b32 2*b16", kind: Pack, min: base},

@@ -296,7 +296,8 @@ func evalIntToFloat(alt []string) Eval {
 	}
 }
 
-// evalFloatToInt rounds as named and saturates; NaN gives 0 (the 32-bit and f32 rule).
+// evalFloatToInt rounds as named and saturates; NaN gives 0, or the sign bit alone where source or
+// result has 64 bits.
 func evalFloatToInt(alt []string) Eval {
 	round, read := rounders[alt[0]], readFloat(alt[2])
 	n, signed := width(alt[1])
@@ -304,11 +305,15 @@ func evalFloatToInt(alt []string) Eval {
 	if signed {
 		lo, hi = -hi/2, hi/2
 	}
+	nan := uint64(0)
+	if n == 64 || alt[2] == "f64" {
+		nan = 1 << (n - 1)
+	}
 	return func(a, _, _, _ uint64) uint64 {
 		x := round(read(a))
 		switch {
 		case x != x:
-			return 0
+			return nan
 		case x <= lo:
 			return trim(uint64(int64(lo)), n)
 		case x >= hi && signed:

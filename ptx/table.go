@@ -101,7 +101,7 @@ type row struct {
 }
 
 // ops maps every mnemonic to its row; it is built once and never changes.
-var ops = expand(rows)
+var ops = expand(instructions)
 
 // Lookup finds the instruction spelled name; pack and unpack forms of mov are chosen by shape.
 func Lookup(name string, args []Operand) (*Op, error) {

@@ -1,0 +1,66 @@
+package interp
+
+import (
+	"testing"
+
+	"ampc/ptx"
+	"ampc/ptx/ptxtest"
+)
+
+// runCase builds, prints, parses and runs a case, and returns what it counted.
+func runCase(t *testing.T, c ptxtest.Case, fl ptx.Flavour) (Stats, int64) {
+	t.Helper()
+	l, err := c.Build(fl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bufs := c.Fill(c.Rand())
+	before := ptxtest.Snapshot(bufs)
+	if len(bufs) != len(l.Args) {
+		t.Fatalf("%d buffers for %d arguments", len(bufs), len(l.Args))
+	}
+	var raw [][]byte
+	var least int64
+	for i, b := range bufs {
+		if b.DType != l.Args[i].DType || int64(b.Len()) < l.Args[i].Elems {
+			t.Fatalf("argument %s is %s[%d], the buffer %s[%d]", l.Args[i].Name, l.Args[i].DType, l.Args[i].Elems, b.DType, b.Len())
+		}
+		raw = append(raw, b.Bytes)
+		least += int64(len(b.Bytes))
+	}
+	st, err := execute(compile(t, l, fl), l, c.Partial, raw)
+	if err == nil {
+		err = c.Check(before, bufs)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return st, least
+}
+
+func TestCases(t *testing.T) {
+	for _, c := range ptxtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			st, least := runCase(t, c, ptx.SM80)
+			if !c.Streams {
+				return
+			}
+			if moved := st.LoadBytes + st.StoreBytes; float64(moved) > 1.05*float64(least) {
+				t.Errorf("moves %d bytes, the least is %d", moved, least)
+			}
+			if wide := 16 * (st.LoadWidths[16] + st.StoreWidths[16]); float64(wide) < 0.9*float64(least) {
+				t.Errorf("moves %d of %d bytes in 16-byte accesses", wide, least)
+			}
+		})
+	}
+}
+
+// TestOldTarget runs every case in the base flavour, whose conversions differ.
+func TestOldTarget(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the second flavour is left to the full run")
+	}
+	for _, c := range ptxtest.Cases() {
+		t.Run(c.Name, func(t *testing.T) { runCase(t, c, ptx.SM70) })
+	}
+}

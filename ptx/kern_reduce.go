@@ -1,0 +1,219 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+)
+
+// fold describes how a reduction starts, takes an element and joins two results.
+type fold struct {
+	start float32
+	take  func(b *Builder, acc, x Reg) Reg
+	join  func(b *Builder, x, y Reg) Reg
+}
+
+func plain(op string) func(b *Builder, x, y Reg) Reg {
+	return func(b *Builder, x, y Reg) Reg { return b.Do(op+".rn.f32", x, y) }
+}
+
+// folds are the reductions by name; max and min give NaN if any element is NaN.
+var folds = map[string]fold{
+	"sum":   {0, plain("add"), plain("add")},
+	"prod":  {1, plain("mul"), plain("mul")},
+	"max":   {float32(math.Inf(-1)), (*Builder).maxNaN, (*Builder).maxNaN},
+	"min":   {float32(math.Inf(1)), (*Builder).minNaN, (*Builder).minNaN},
+	"l1":    {0, func(b *Builder, acc, x Reg) Reg { return b.add(acc, b.Do("abs.f32", x)) }, plain("add")},
+	"sumsq": {0, func(b *Builder, acc, x Reg) Reg { return b.fma(x, x, acc) }, plain("add")},
+}
+
+// RowReduce reduces each row of Rows×Cols to Split values in f32 arithmetic, each over a contiguous
+// range of columns, and multiplies by Scale (0 means 1); Root takes the square root first.
+// Arguments: x, y of Rows×Split. A long row is reduced in two launches: Split > 1, then a second
+// RowReduce over the Split columns with the joining operation (sum for l1 and sumsq).
+type RowReduce struct {
+	Name       string
+	Op         string // sum prod max min l1 sumsq
+	Rows, Cols int
+	Split      int
+	In, Out    DType
+	Scale      float32
+	Root       bool
+}
+
+// Build generates the kernel.
+func (s RowReduce) Build(fl Flavour) (*Launch, error) {
+	f, ok := folds[s.Op]
+	if !ok {
+		return nil, fmt.Errorf("ptx: %s: unknown reduction %q", s.Name, s.Op)
+	}
+	split := max(s.Split, 1)
+	if s.Rows < 1 || s.Cols < 1 || split > 65535 || split > s.Cols {
+		return nil, fmt.Errorf("ptx: %s: cannot reduce %d×%d in %d parts", s.Name, s.Rows, s.Cols, split)
+	}
+	vec := vecFor(s.Cols, s.In)
+	part := ceilDiv(s.Cols/vec, split) // vectors in one part
+	team := 32
+	for team < 512 && team*2 <= part {
+		team *= 2
+	}
+	r := startRows(fl, s.Name, s.Cols, team, vec, 0)
+	b := r.b
+	p := params{b: b}
+	x, y := p.in("x", s.In, s.Rows*s.Cols), p.out("y", s.Out, s.Rows*split)
+	r.begin()
+	slice := b.special("%ctaid.y")
+	r.alone(s.Rows, func(row Reg) {
+		first := b.imul(slice, I(part))
+		last := b.Do("min.u32", b.iadd(first, I(part)), I(s.Cols/vec))
+		acc := b.konst(f.start)
+		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
+		b.Loop(b.iadd(first, r.lane), last, I(team), B32, func(i Reg) {
+			v := acc
+			for _, e := range b.loadF(b.at(base, i, vec*s.In.Size()), 0, s.In, vec) {
+				v = f.take(b, v, e)
+			}
+			b.To(acc, "mov.f32", v)
+		})
+		total := s.finish(b, r.across(acc, func(x, y Reg) Reg { return f.join(b, x, y) }))
+		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+			at := b.Do("mad.lo.u32", row, I(split), slice)
+			b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{total})
+		})
+	})
+	g := r.grid(s.Rows)
+	g[1] = split
+	return finish(b, g, p.list)
+}
+
+func (s RowReduce) finish(b *Builder, x Reg) Reg {
+	if s.Root {
+		x = b.Do("sqrt.rn.f32", x)
+	}
+	if s.Scale != 0 && s.Scale != 1 {
+		x = b.mul(x, Fl(s.Scale))
+	}
+	return x
+}
+
+// ColReduce reduces Outer×N×Inner over N in f32 arithmetic. With Split > 1 the result has
+// Outer×Split×Inner elements, each over a contiguous range of N. Arguments: x, y.
+type ColReduce struct {
+	Name            string
+	Op              string
+	Outer, N, Inner int
+	Split           int
+	In, Out         DType
+	Scale           float32
+}
+
+const (
+	colLanes = 32 // columns of a block
+	colRows  = 8  // rows of a block handled side by side
+)
+
+// Build generates the kernel: a block takes 32 columns, its eight warps every eighth row, and their
+// sums meet in shared memory in a fixed order.
+func (s ColReduce) Build(fl Flavour) (*Launch, error) {
+	f, ok := folds[s.Op]
+	if !ok {
+		return nil, fmt.Errorf("ptx: %s: unknown reduction %q", s.Name, s.Op)
+	}
+	split := max(s.Split, 1)
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer > 65535 || split > 65535 {
+		return nil, fmt.Errorf("ptx: %s: cannot reduce %d×%d×%d in %d parts", s.Name, s.Outer, s.N, s.Inner, split)
+	}
+	b := NewBuilder(fl, s.Name, colLanes*colRows)
+	p := params{b: b}
+	x, y := p.in("x", s.In, s.Outer*s.N*s.Inner), p.out("y", s.Out, s.Outer*split*s.Inner)
+	tid := b.special("%tid.x")
+	lane, warp := b.Do("and.b32", tid, I(31)), b.Do("shr.u32", tid, I(5))
+	col := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(colLanes), lane)
+	slice, outer := b.special("%ctaid.y"), b.special("%ctaid.z")
+	part := ceilDiv(s.N, split)
+	first := b.imul(slice, I(part))
+	last := b.Do("min.u32", b.iadd(first, I(part)), I(s.N))
+	acc := b.konst(f.start)
+	inside := b.Do("setp.lt.u32", col, I(s.Inner))
+	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", outer), I(s.N*s.Inner*s.In.Size()), b.at(x, col, s.In.Size()))
+	b.If(inside, func() {
+		b.Loop(b.iadd(first, warp), last, I(colRows), B32, func(i Reg) {
+			at := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", i), I(s.Inner*s.In.Size()), start)
+			b.To(acc, "mov.f32", f.take(b, acc, b.loadF(at, 0, s.In, 1)[0]))
+		})
+	})
+	sh := b.Shared("parts", 4, 4*colLanes*colRows)
+	b.Do("st.shared.f32", Addr{Base: b.iadd(sh, b.Do("shl.b32", tid, I(2)))}, acc)
+	b.Do("bar.sync", I(0))
+	writes := b.Do("and.pred", inside, b.Do("setp.eq.u32", warp, I(0)))
+	b.If(writes, func() {
+		mine := b.iadd(sh, b.Do("shl.b32", lane, I(2)))
+		total := b.Do("ld.shared.f32", Addr{Base: mine})
+		for w := 1; w < colRows; w++ {
+			total = f.join(b, total, b.Do("ld.shared.f32", Addr{Base: mine, Off: int64(4 * colLanes * w)}))
+		}
+		if s.Scale != 0 && s.Scale != 1 {
+			total = b.mul(total, Fl(s.Scale))
+		}
+		at := b.Do("mad.lo.u32", b.Do("mad.lo.u32", outer, I(split), slice), I(s.Inner), col)
+		b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{total})
+	})
+	return finish(b, [3]int{ceilDiv(s.Inner, colLanes), split, s.Outer}, p.list)
+}
+
+// ArgMax finds the first index of the largest element of each row of Rows×Cols; a NaN counts as
+// larger than everything. Arguments: x, index (i64).
+type ArgMax struct {
+	Name       string
+	Rows, Cols int
+	In         DType
+	Min        bool // the smallest instead
+}
+
+// Build generates the kernel, one warp for each row.
+func (s ArgMax) Build(fl Flavour) (*Launch, error) {
+	if s.Rows < 1 || s.Cols < 1 {
+		return nil, fmt.Errorf("ptx: %s: no elements in %d×%d", s.Name, s.Rows, s.Cols)
+	}
+	r := startRows(fl, s.Name, s.Cols, 32, 1, 0)
+	b := r.b
+	p := params{b: b}
+	x, y := p.in("x", s.In, s.Rows*s.Cols), p.out("index", Int64, s.Rows)
+	r.begin()
+	r.alone(s.Rows, func(row Reg) {
+		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
+		best, at := b.Do("mov.u32", I(0)), b.Do("mov.u32", I(0xffffffff))
+		b.Loop(r.lane, I(s.Cols), I(32), B32, func(i Reg) {
+			v := b.loadF(b.at(base, i, s.In.Size()), 0, s.In, 1)[0]
+			s.better(b, best, at, b.rank(v, s.Min), i)
+		})
+		for d := 16; d > 0; d /= 2 {
+			v := b.Do("shfl.sync.bfly.b32", best, I(d), I(31), I(0xffffffff))
+			i := b.Do("shfl.sync.bfly.b32", at, I(d), I(31), I(0xffffffff))
+			s.better(b, best, at, v, i)
+		}
+		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+			b.Do("st.global.u64", Addr{Base: b.at(y, row, 8)}, b.Do("cvt.u64.u32", at))
+		})
+	})
+	return finish(b, r.grid(s.Rows), p.list)
+}
+
+// better takes (v, i) over (best, at) when v is larger, or equal and earlier.
+func (s ArgMax) better(b *Builder, best, at, v, i Reg) {
+	gt := b.Do("setp.gt.u32", v, best)
+	tie := b.Do("and.pred", b.Do("setp.eq.u32", v, best), b.Do("setp.lt.u32", i, at))
+	win := b.Do("or.pred", gt, tie)
+	b.To(best, "selp.b32", v, best, win)
+	b.To(at, "selp.b32", i, at, win)
+}
+
+// rank maps f32 to u32 in order (reversed for down), -0 equal to +0 and NaN on top.
+func (b *Builder) rank(x Reg, down bool) Reg {
+	w := b.bits(b.add(x, Fl(0))) // -0 + 0 = +0
+	neg := b.Do("setp.lt.s32", w, I(0))
+	up := b.Do("selp.b32", b.Do("not.b32", w), b.Do("or.b32", w, I(0x80000000)), neg)
+	if down {
+		up = b.Do("not.b32", up)
+	}
+	return b.Do("selp.b32", I(0xffffffff), up, b.Do("setp.nan.f32", x, x))
+}

@@ -1,0 +1,248 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+)
+
+// rows lays out kernels that work on the rows of a matrix. A row belongs to one team: a warp when
+// it is short (four teams share a block, no barriers), else the whole block. Each thread holds the
+// same columns of every row its team handles: chunk c of a thread covers vec columns from
+// (c*team + lane)*vec.
+type rows struct {
+	b          *Builder
+	cols       int
+	team       int // threads that share a row
+	perBlock   int // teams in a block
+	vec        int
+	chunks     int
+	lane       Reg // thread in team, u32
+	worker     Reg // team in grid, u32
+	scratch    int // shared arrays made so far
+	chunkValid []Reg
+}
+
+const (
+	warpTeams  = 4    // teams in a block of warp teams
+	maxPerLane = 32   // columns a thread may hold in registers
+	goodLane   = 16   // columns a thread holds when the row is short enough
+	maxTeam    = 1024 // threads of a block
+)
+
+// MaxRow is the longest row that kernels keep in registers (norms, softmax).
+const MaxRow = maxPerLane * maxTeam
+
+// vecFor is the widest vector that divides cols and moves at most 16 bytes of the smallest type.
+func vecFor(cols int, types ...DType) int {
+	size := 4
+	for _, d := range types {
+		size = min(size, d.Size())
+	}
+	v := min(8, 16/size)
+	for cols%v != 0 {
+		v /= 2
+	}
+	return v
+}
+
+// rowShape picks team size and chunks for a row held in registers.
+func rowShape(cols int, types ...DType) (team, vec, chunks int, err error) {
+	if cols < 1 || cols > MaxRow {
+		return 0, 0, 0, fmt.Errorf("ptx: rows of %d columns, this kernel takes 1 to %d", cols, MaxRow)
+	}
+	vec = vecFor(cols, types...)
+	for team = 32; team < maxTeam && ceilDiv(cols, team*vec)*vec > goodLane; team *= 2 {
+	}
+	return team, vec, ceilDiv(cols, team*vec), nil
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// newRows starts a kernel over rows held in registers.
+func newRows(fl Flavour, name string, cols int, types ...DType) (*rows, error) {
+	team, vec, chunks, err := rowShape(cols, types...)
+	if err != nil {
+		return nil, err
+	}
+	return startRows(fl, name, cols, team, vec, chunks), nil
+}
+
+func startRows(fl Flavour, name string, cols, team, vec, chunks int) *rows {
+	r := &rows{cols: cols, team: team, vec: vec, chunks: chunks, perBlock: 1}
+	if team == 32 {
+		r.perBlock = warpTeams
+	}
+	r.b = NewBuilder(fl, name, team*r.perBlock)
+	return r
+}
+
+// begin emits the thread's place; call it after the parameters are declared.
+func (r *rows) begin() {
+	b := r.b
+	tid := b.special("%tid.x")
+	r.lane, r.worker = tid, b.special("%ctaid.x")
+	if r.perBlock > 1 {
+		r.lane = b.Do("and.b32", tid, I(31))
+		r.worker = b.Do("mad.lo.u32", r.worker, I(r.perBlock), b.Do("shr.u32", tid, I(5)))
+	}
+	for c := 0; c < r.chunks; c++ {
+		var valid Reg
+		if (c+1)*r.team*r.vec > r.cols {
+			valid = b.Do("setp.lt.u32", b.iadd(r.lane, I(c*r.team)), I(r.cols/r.vec))
+		}
+		r.chunkValid = append(r.chunkValid, valid)
+	}
+}
+
+// grid is the blocks needed for n workers.
+func (r *rows) grid(n int) [3]int { return [3]int{ceilDiv(n, r.perBlock), 1, 1} }
+
+// alone runs body once for each row: worker i takes row i.
+func (r *rows) alone(n int, body func(row Reg)) {
+	if n%r.perBlock == 0 {
+		body(r.worker)
+		return
+	}
+	r.b.If(r.b.Do("setp.lt.u32", r.worker, I(n)), func() { body(r.worker) })
+}
+
+// each runs body for every chunk of the thread that lies inside the row.
+func (r *rows) each(body func(c int)) {
+	for c := 0; c < r.chunks; c++ {
+		if v := r.chunkValid[c]; v.Class == Pred {
+			r.b.If(v, func() { body(c) })
+		} else {
+			body(c)
+		}
+	}
+}
+
+// rowAddr is the address of the thread's first column of a row.
+func (r *rows) rowAddr(base, row Reg, d DType) Reg {
+	b := r.b
+	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(r.cols*d.Size()), base)
+	return b.at(start, r.lane, r.vec*d.Size())
+}
+
+// colAddr is the address of the thread's first column of a vector shared by all rows.
+func (r *rows) colAddr(base Reg, d DType) Reg { return r.b.at(base, r.lane, r.vec*d.Size()) }
+
+// chunkOff is the distance of chunk c from the thread's first column in bytes.
+func (r *rows) chunkOff(c int, d DType) int { return c * r.team * r.vec * d.Size() }
+
+// load reads a thread's columns as f32; chunks outside the row stay unset.
+func (r *rows) load(addr Reg, d DType) [][]Reg {
+	out := make([][]Reg, r.chunks)
+	r.each(func(c int) { out[c] = r.b.loadF(addr, r.chunkOff(c, d), d, r.vec) })
+	return out
+}
+
+// store rounds and writes a thread's columns.
+func (r *rows) store(addr Reg, d DType, v [][]Reg) {
+	r.each(func(c int) { r.b.storeF(addr, r.chunkOff(c, d), d, v[c]) })
+}
+
+// tile makes a register for every column of the thread, set to x.
+func (r *rows) tile(x float32) [][]Reg {
+	out := make([][]Reg, r.chunks)
+	for c := range out {
+		for i := 0; i < r.vec; i++ {
+			out[c] = append(out[c], r.b.konst(x))
+		}
+	}
+	return out
+}
+
+// fold combines a value of every column and then of every thread of the team. The order is fixed
+// by the shape, and all threads get the result.
+func (r *rows) fold(start float32, step func(acc Reg, c, i int) Reg, join func(x, y Reg) Reg) Reg {
+	b := r.b
+	acc := b.konst(start)
+	r.each(func(c int) {
+		v := acc
+		for i := 0; i < r.vec; i++ {
+			v = step(v, c, i)
+		}
+		b.To(acc, "mov.f32", v)
+	})
+	return r.across(acc, join)
+}
+
+// across combines one value of each thread of the team.
+func (r *rows) across(x Reg, join func(x, y Reg) Reg) Reg {
+	if r.team == 32 {
+		return r.b.butterfly(x, 32, join)
+	}
+	r.scratch++
+	return r.b.blockFold(x, r.lane, r.team, fmt.Sprintf("scratch%d", r.scratch), join)
+}
+
+// butterfly combines x over groups of n neighbouring lanes (a power of two).
+func (b *Builder) butterfly(x Reg, n int, join func(x, y Reg) Reg) Reg {
+	for d := n / 2; d > 0; d /= 2 {
+		other := b.Reg(x.Class)
+		b.To(other, "shfl.sync.bfly.b32", x, I(d), I(31), I(0xffffffff))
+		x = join(x, other)
+	}
+	return x
+}
+
+// blockFold combines x over a block of n threads through a shared array of its own. A loop that
+// comes back here needs another barrier in between.
+func (b *Builder) blockFold(x, tid Reg, n int, name string, join func(x, y Reg) Reg) Reg {
+	warps := n / 32
+	sh := b.Shared(name, 4, 4*warps)
+	x = b.butterfly(x, 32, join)
+	lane := b.Do("and.b32", tid, I(31))
+	b.If(b.Do("setp.eq.u32", lane, I(0)), func() {
+		slot := b.iadd(sh, b.Do("shl.b32", b.Do("shr.u32", tid, I(5)), I(2)))
+		b.Do("st.shared.b32", Addr{Base: slot}, x)
+	})
+	b.Do("bar.sync", I(0))
+	y := b.Reg(x.Class)
+	b.To(y, "ld.shared.b32", Addr{Base: b.iadd(sh, b.Do("shl.b32", b.Do("and.b32", lane, I(warps-1)), I(2)))})
+	return b.butterfly(y, warps, join)
+}
+
+func (r *rows) sum(f func(c, i int) Reg) Reg {
+	return r.fold(0, func(acc Reg, c, i int) Reg { return r.b.add(acc, f(c, i)) }, r.join("add.rn.f32"))
+}
+
+func (r *rows) max(f func(c, i int) Reg) Reg {
+	return r.fold(float32(math.Inf(-1)), func(acc Reg, c, i int) Reg { return r.b.Do("max.f32", acc, f(c, i)) }, r.join("max.f32"))
+}
+
+func (r *rows) join(op string) func(x, y Reg) Reg {
+	return func(x, y Reg) Reg { return r.b.Do(op, x, y) }
+}
+
+// mapTile computes a new tile from a function of column positions.
+func (r *rows) mapTile(f func(c, i int) Reg) [][]Reg {
+	out := make([][]Reg, r.chunks)
+	r.each(func(c int) {
+		for i := 0; i < r.vec; i++ {
+			out[c] = append(out[c], f(c, i))
+		}
+	})
+	return out
+}
+
+// params declares kernel parameters and collects their descriptions.
+type params struct {
+	b    *Builder
+	list []Argument
+}
+
+func (p *params) in(name string, d DType, n int) Reg  { return p.add(name, d, n, true, false) }
+func (p *params) out(name string, d DType, n int) Reg { return p.add(name, d, n, false, true) }
+
+// inout is read and written in place.
+func (p *params) inout(name string, d DType, n int) Reg { return p.add(name, d, n, true, true) }
+
+func (p *params) add(name string, d DType, n int, read, write bool) Reg {
+	if d.Size() == 0 {
+		p.b.fail("parameter %s has unknown dtype %q", name, d)
+	}
+	p.list = append(p.list, Argument{Name: name, DType: d, Elems: int64(n), Read: read, Write: write})
+	return p.b.Param(name)
+}

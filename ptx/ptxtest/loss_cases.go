@@ -1,0 +1,146 @@
+package ptxtest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"ampc/ptx"
+)
+
+func lossCases() []Case {
+	var cases []Case
+	for _, n := range sizes {
+		s := ptx.CrossEntropy{Rows: 5, Cols: n, In: ptx.Float16, Labels: ptx.Int64, Ignore: -100}
+		cases = append(cases, entropy(s), entropyBack(s))
+	}
+	s := ptx.CrossEntropy{Rows: 6, Cols: 1000, In: ptx.BFloat16, Labels: ptx.Int32, Smoothing: 0.125, Ignore: 3}
+	big := ptx.CrossEntropy{Rows: 2, Cols: 50304, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
+	return append(cases, entropy(s), entropyBack(s), entropy(big), entropyBack(big), lossSum(1), lossSum(1023))
+}
+
+// labels draws labels with one ignored row and one outside the columns.
+func labels(r *rand.Rand, s ptx.CrossEntropy) Tensor {
+	t := ids(r, s.Labels, s.Rows, s.Cols)
+	t.Set(0, float64(s.Ignore))
+	return t
+}
+
+func entropy(s ptx.CrossEntropy) Case {
+	s.Name = caseName("xent_fwd_%dx%d_%s", s.Rows, s.Cols, s.In)
+	return Case{
+		Name: s.Name, Build: s.Forward,
+		Fill: func(r *rand.Rand) []Tensor {
+			x := fill(r, s.In, s.Rows*s.Cols, 3)
+			l := labels(r, s)
+			l.Set(s.Rows-1, float64(s.Cols)) // outside
+			if s.Cols > 4 {
+				x.Set(s.Cols+1, math.Inf(-1))
+				l.Set(1, 2)
+			}
+			return []Tensor{x, l, New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)}
+		},
+		Check: func(in, out []Tensor) error {
+			loss, lse := make([]float64, s.Rows), make([]float64, s.Rows)
+			for row := range s.Rows {
+				loss[row], lse[row] = rowLoss(s, in, row)
+			}
+			tol := func(row int) float64 { return eps32 * (64 + 4*math.Abs(lse[row]) + math.Sqrt(float64(s.Cols))) }
+			if err := near("loss", out[2], func(r int) float64 { return loss[r] }, tol); err != nil {
+				return err
+			}
+			return near("lse", out[3], func(r int) float64 { return lse[r] }, tol)
+		},
+	}
+}
+
+func rowLoss(s ptx.CrossEntropy, in []Tensor, row int) (loss, lse float64) {
+	at := func(c int) float64 { return in[0].At(row*s.Cols + c) }
+	top, sum, mean := math.Inf(-1), 0.0, 0.0
+	for c := range s.Cols {
+		top = math.Max(top, at(c))
+	}
+	for c := range s.Cols {
+		sum += math.Exp(at(c) - top)
+		mean += at(c) / float64(s.Cols)
+	}
+	lse = top + math.Log(sum)
+	label := int64(in[1].At(row))
+	switch k := float64(s.Smoothing); {
+	case label == s.Ignore:
+		return 0, lse
+	case label < 0 || label >= int64(s.Cols):
+		return math.NaN(), lse
+	case k > 0:
+		return (1-k)*(lse-at(int(label))) + k*(lse-mean), lse
+	}
+	return lse - at(int(label)), lse
+}
+
+func entropyBack(s ptx.CrossEntropy) Case {
+	s.Name = caseName("xent_bwd_%dx%d_%s", s.Rows, s.Cols, s.In)
+	n := s.Rows * s.Cols
+	const dloss = 512.0
+	return Case{
+		Name: s.Name, Build: s.Backward,
+		Fill: func(r *rand.Rand) []Tensor {
+			x, l := fill(r, s.In, n, 3), labels(r, s)
+			lse := New(ptx.Float32, s.Rows)
+			for row := range s.Rows {
+				_, v := rowLoss(s, []Tensor{x, l}, row)
+				lse.Set(row, v)
+			}
+			d := New(ptx.Float32, 1)
+			d.Set(0, dloss)
+			return []Tensor{x, l, lse, d, New(s.In, n)}
+		},
+		Check: func(in, out []Tensor) error {
+			k := float64(s.Smoothing)
+			want := func(i int) float64 {
+				row, c := i/s.Cols, i%s.Cols
+				label := int64(in[1].At(row))
+				if label == s.Ignore {
+					return 0
+				}
+				p := math.Exp(in[0].At(i)-in[2].At(row)) - k/float64(s.Cols)
+				if int64(c) == label {
+					p -= 1 - k
+				}
+				return p * dloss
+			}
+			return near("dlogits", out[4], want, func(i int) float64 {
+				gap := math.Abs(in[0].At(i) - in[2].At(i/s.Cols))
+				return dloss * eps32 * (8 + (gap+4)*math.Exp(-gap))
+			})
+		},
+	}
+}
+
+func lossSum(rows int) Case {
+	s := ptx.CrossEntropy{Name: caseName("xent_sum_%d", rows), Rows: rows, Cols: 10, Labels: ptx.Int32, Ignore: -1}
+	return Case{
+		Name: s.Name, Build: s.LossSum,
+		Fill: func(r *rand.Rand) []Tensor {
+			l := ids(r, ptx.Int32, rows, 10)
+			for i := range rows {
+				if r.IntN(3) == 0 {
+					l.Set(i, -1)
+				}
+			}
+			return []Tensor{fill(r, ptx.Float32, rows, 1), l, New(ptx.Float32, 1), New(ptx.Float32, 1)}
+		},
+		Check: func(in, out []Tensor) error {
+			v, slack := reference("sum", rows, in[0].At)
+			count := 0.0
+			for i := range rows {
+				if in[1].At(i) != -1 {
+					count++
+				}
+			}
+			if out[3].At(0) != count {
+				return fmt.Errorf("count = %g, want %g", out[3].At(0), count)
+			}
+			return near("sum", out[2], func(int) float64 { return v }, func(int) float64 { return slack })
+		},
+	}
+}

@@ -1,0 +1,105 @@
+package ptxtest
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"ampc/ptx"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden texts")
+
+// representative kernels, kept as text so that a change of a generator is seen in review.
+var golden = []string{
+	"cast_f32_bf16_33", "bias_gelu_64x96", "dropout_31", "adamw_4097", "row_sum_3x1023_f32_split1", "softmax_fwd_6x1024_bf16",
+	"norm_fwd_res_6x768_bf16", "norm_bwd_res_11x768_bf16", "xent_fwd_2x50304_bf16", "embed_bwd_9x768_65", "transpose_1x33x31_f16", "gradstats_4097_f16",
+}
+
+// module builds every case for a flavour as one text.
+func module(t *testing.T, fl ptx.Flavour, want func(name string) bool) *ptx.Module {
+	t.Helper()
+	m := &ptx.Module{Flavour: fl}
+	for _, c := range Cases() {
+		if !want(c.Name) {
+			continue
+		}
+		l, err := c.Build(fl)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		m.Kernels = append(m.Kernels, l.Kernel)
+	}
+	if err := ptx.Verify(m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestGolden(t *testing.T) {
+	for _, name := range golden {
+		for _, fl := range []ptx.Flavour{ptx.SM70, ptx.SM80} {
+			if fl == ptx.SM70 && !strings.HasPrefix(name, "cast") {
+				continue // the other flavours differ from it only in conversions
+			}
+			m := module(t, fl, func(n string) bool { return n == name })
+			if len(m.Kernels) != 1 {
+				t.Fatalf("%d cases named %s", len(m.Kernels), name)
+			}
+			file := filepath.Join("..", "..", "testdata", "ptx", fmt.Sprintf("%s_sm%d.ptx", name, fl.SM))
+			if *update {
+				if err := os.WriteFile(file, []byte(m.Text()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(want) != m.Text() {
+				t.Errorf("%s differs from what is generated now; look at the difference, then run with -update", file)
+			}
+		}
+	}
+}
+
+var spills = regexp.MustCompile(`Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores`)
+
+// TestPtxas assembles every kernel for every GPU its flavour serves, and wants no spills.
+func TestPtxas(t *testing.T) {
+	bin := os.Getenv("AMPC_PTXAS")
+	if bin == "" {
+		bin, _ = exec.LookPath("ptxas")
+	}
+	if bin == "" {
+		t.Skip("no ptxas in PATH and AMPC_PTXAS is not set")
+	}
+	for sm, fl := range map[int]ptx.Flavour{70: ptx.SM70, 75: ptx.SM70, 80: ptx.SM80, 86: ptx.SM80, 90: ptx.SM90} {
+		if testing.Short() && sm != 90 {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "k.ptx")
+		if err := os.WriteFile(file, []byte(module(t, fl, func(string) bool { return true }).Text()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command(bin, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", file+".cubin", file).CombinedOutput()
+		if err != nil {
+			t.Fatalf("sm_%d: %v\n%s", sm, err, out)
+		}
+		found := spills.FindAllStringSubmatch(string(out), -1)
+		if len(found) < 50 {
+			t.Fatalf("sm_%d: only %d kernels in the report", sm, len(found))
+		}
+		for _, m := range found {
+			if m[2] != "0" || m[3] != "0" {
+				t.Errorf("sm_%d: %s uses %s bytes of stack, spills %s", sm, m[1], m[2], m[3])
+			}
+		}
+	}
+}
