@@ -21,6 +21,9 @@ type Path struct {
 	pick  [numTypes]pickFunc
 	trans [numTypes]transFunc
 
+	stripe [numTypes][4]stripeFunc // 1, 2, 4 and 8 rows
+	dots   [numTypes][2]dotsFunc   // 1 and 2 rows, nil if absent
+
 	widen   [numTypes]func(n int, dst *float32, src *byte)
 	narrow  [numTypes]func(n int, dst *byte, src *float32)
 	unary   [numUnary]func(n int, dst, src *float32)
@@ -30,13 +33,14 @@ type Path struct {
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
 	sumSq         func(n int, x *float32, mean float32) float32                   // sum of (x-mean)^2
-	expSum        func(n int, dst, src *float32, shift float32) float32           // dst = exp(src-shift), its sum
+	expShift      func(n int, dst, src *float32, shift float32)                   // dst = exp(src-shift)
 	axpb          func(n int, dst, src *float32, a, b float32)                    // dst = a*src+b, fused
-	axpy          func(n int, dst, src *float32, a float32)                       // dst += a*src, fused
+	axpy          func(n int, dst, src, y *float32, a float32)                    // dst = a*src+y, fused
 	affine        func(n int, dst, src, gamma, beta *float32, rstd, mean float32) // dst = (src-mean)*rstd*gamma+beta
 	normGrad      func(n int, dst, dy, xhat *float32, a, b, c float32)            // dst = a*dy+b*xhat+c
 	scaleCheck    [numTypes]func(n int, dst *byte, src *byte, scale float32) (bad uint64)
-	probe         func(iters int) (flop float64)
+	probe         func(iters int)
+	probeFlop     float64 // flop of one iteration of probe
 }
 
 // tileFunc computes a tile of C, rows x cols: C = (C if acc != 0, else 0) + sum over k < kc of a[k*rows+i]*b[k*ldb+j],
@@ -53,6 +57,13 @@ type pickFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
 // transFunc widens and transposes: dst[c*ldd+r] = src[offs[r]+c] for c < k and r < n; offs in bytes, c in elements.
 // It may write up to the next full vector of each dst row, rows in ascending order.
 type transFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
+
+// stripeFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
+type stripeFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+
+// dotsFunc computes out[i*ldo+j] = x[i].w[j] for 1 or 2 rows of x and 4 rows of w, k elements each, a multiple of 16,
+// in 16 partial sums folded in halves.
+type dotsFunc func(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 var negInf = float32(math.Inf(-1))
 

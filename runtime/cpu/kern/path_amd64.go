@@ -1,3 +1,148 @@
 package kern
 
-func archPaths() []*Path { return nil }
+import (
+	"unsafe"
+)
+
+//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go
+
+// archPaths lists the vector paths that the processor and the operating system support.
+func archPaths() (paths []*Path) {
+	avx2, avx512 := features()
+	if avx512 {
+		paths = append(paths, avx512Path())
+	}
+	if avx2 {
+		paths = append(paths, avx2Path())
+	}
+	return paths
+}
+
+// features reads CPUID: avx2 means AVX2, FMA, F16C and BMI2, avx512 F, BW, DQ and VL besides, with the registers
+// enabled by the operating system.
+func features() (avx2, avx512 bool) {
+	if top, _, _, _ := cpuid(0, 0); top < 7 {
+		return false, false
+	}
+	_, _, c1, _ := cpuid(1, 0)
+	const fma, osxsave, f16c = 1 << 12, 1 << 27, 1 << 29
+	if c1&osxsave == 0 {
+		return false, false
+	}
+	state, _ := xgetbv()
+	_, b7, _, _ := cpuid(7, 0)
+	const has2, has512 = 1<<5 | 1<<8, 1<<16 | 1<<17 | 1<<30 | 1<<31
+	avx2 = state&0x06 == 0x06 && c1&(fma|f16c) == fma|f16c && b7&has2 == has2
+	avx512 = avx2 && state&0xe6 == 0xe6 && b7&has512 == has512
+	return avx2, avx512
+}
+
+func avx512Path() *Path {
+	p := goPath()
+	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx512", 16, 14, 32, 16, 16, 512, 16*14*512
+	kernelsAVX512(p)
+	p.probe, p.probeFlop = probeAVX512, 4*24*16*2
+	return p.common()
+}
+
+func avx2Path() *Path {
+	p := goPath()
+	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx2", 8, 6, 16, 8, 8, 256, 24*6*256
+	kernelsAVX2(p)
+	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
+	for t := range numTypes {
+		p.trans[t] = wholeDepths(t, p.trans[t])
+	}
+	for _, t := range []Type{F16, BF16} {
+		p.rows[t], p.pick[t] = wholeRows(t, p.rows[t]), wholePicks(t, p.pick[t])
+		p.widen[t], p.narrow[t] = wholeWiden(t, p.widen[t]), wholeNarrow(t, p.narrow[t])
+		p.scaleCheck[t] = wholeCheck(t, p.scaleCheck[t])
+	}
+	return p.common()
+}
+
+// common completes a vector path: what is a plain copy, and what one range of the kernel does not cover.
+func (p *Path) common() *Path {
+	p.widen[F32] = func(n int, dst *float32, src *byte) { copy(unsafe.Slice(dst, n), floatsAt(src, n)) }
+	p.narrow[F32] = func(n int, dst *byte, src *float32) { copy(floatsAt(dst, n), unsafe.Slice(src, n)) }
+	for _, op := range []Unary{Sin, Cos} {
+		p.unary[op] = p.reduced(op, p.unary[op])
+	}
+	return p
+}
+
+// reduced is a sine or cosine kernel for any argument: blocks beyond the range of its argument reduction go to Go.
+func (p *Path) reduced(op Unary, kernel func(n int, dst, src *float32)) func(n int, dst, src *float32) {
+	const limit = 1e5
+	return func(n int, dst, src *float32) {
+		if p.max(n, src) < limit && p.min(n, src) > -limit {
+			kernel(n, dst, src)
+		} else {
+			unaryGo(unaryRows[op].f, n, dst, src)
+		}
+	}
+}
+
+// The functions below complete AVX2 kernels that take whole vectors: Go does the rest.
+
+func after(p *float32, n int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*n)) }
+func past(p *byte, n int) *byte        { return (*byte)(unsafe.Add(unsafe.Pointer(p), n)) }
+
+func wholeDepths(t Type, f transFunc) transFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
+		whole := k &^ 7
+		if whole > 0 {
+			f(whole, n, dst, ldd, src, offs)
+		}
+		if whole < k {
+			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, past(src, whole*t.Size()), offs)
+		}
+	}
+}
+
+func wholeRows(t Type, f rowsFunc) rowsFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, lds int) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(k, whole, dst, ldd, src, lds)
+		}
+		if whole < n {
+			rowsGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), lds)
+		}
+	}
+}
+
+func wholePicks(t Type, f pickFunc) pickFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(k, whole, dst, ldd, src, offs)
+		}
+		if whole < n {
+			pickGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), offs)
+		}
+	}
+}
+
+func wholeWiden(t Type, f func(n int, dst *float32, src *byte)) func(n int, dst *float32, src *byte) {
+	return func(n int, dst *float32, src *byte) {
+		whole := n &^ 7
+		f(whole, dst, src)
+		rowsGo(t, 1, n-whole, after(dst, whole), n, past(src, whole*t.Size()), n)
+	}
+}
+
+func wholeNarrow(t Type, f func(n int, dst *byte, src *float32)) func(n int, dst *byte, src *float32) {
+	return func(n int, dst *byte, src *float32) {
+		whole := n &^ 7
+		f(whole, dst, src)
+		narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
+	}
+}
+
+func wholeCheck(t Type, f func(n int, dst, src *byte, scale float32) uint64) func(n int, dst, src *byte, scale float32) uint64 {
+	return func(n int, dst, src *byte, scale float32) uint64 {
+		whole := n &^ 7
+		return f(whole, dst, src, scale) | scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
+	}
+}

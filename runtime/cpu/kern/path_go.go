@@ -2,6 +2,7 @@ package kern
 
 import (
 	"math"
+	"runtime"
 	"unsafe"
 
 	"ampc/internal/fp"
@@ -36,8 +37,9 @@ func goPath() *Path {
 	for op := range p.ternary {
 		p.ternary[op] = func(n int, dst, a, b, c *float32) { ternaryGo(ternaryRows[op].f, n, dst, a, b, c) }
 	}
-	p.sum, p.max, p.min, p.dot, p.sumSq, p.expSum = sumGo, maxGo, minGo, dotGo, sumSqGo, expSumGo
-	p.axpb, p.axpy, p.affine, p.normGrad, p.probe = axpbGo, axpyGo, affineGo, normGradGo, probeGo
+	p.sum, p.max, p.min, p.dot, p.sumSq, p.expShift = sumGo, maxGo, minGo, dotGo, sumSqGo, expShiftGo
+	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
+	p.probe, p.probeFlop = probeGo, 8
 	return p
 }
 
@@ -233,12 +235,11 @@ func minGo(n int, x *float32) float32 {
 	return m
 }
 
-func expSumGo(n int, dst, src *float32, shift float32) float32 {
+func expShiftGo(n int, dst, src *float32, shift float32) {
 	d := unsafe.Slice(dst, n)
 	for i, v := range unsafe.Slice(src, n) {
 		d[i] = float32(math.Exp(float64(v - shift)))
 	}
-	return sumGo(n, dst)
 }
 
 func axpbGo(n int, dst, src *float32, a, b float32) {
@@ -248,10 +249,10 @@ func axpbGo(n int, dst, src *float32, a, b float32) {
 	}
 }
 
-func axpyGo(n int, dst, src *float32, a float32) {
-	d := unsafe.Slice(dst, n)
+func axpyGo(n int, dst, src, y *float32, a float32) {
+	d, s := unsafe.Slice(dst, n), unsafe.Slice(y, n)
 	for i, v := range unsafe.Slice(src, n) {
-		d[i] = fma32(a, v, d[i])
+		d[i] = fma32(a, v, s[i])
 	}
 }
 
@@ -269,19 +270,15 @@ func normGradGo(n int, dst, dy, xhat *float32, a, b, c float32) {
 	}
 }
 
-// probeGo is a register-only chain of multiply-adds, the best scalar code can do.
-func probeGo(iters int) float64 {
+// probeGo is a chain of four multiply-adds in registers, the best that scalar code can do.
+func probeGo(iters int) {
 	var s [4]float32
-	x, y := float32(1), float32(0.5)
-	s0, s1, s2, s3 := s[0], s[1], s[2], s[3]
+	x, y := float32(iters), float32(0.5)
 	for range iters {
-		s0 += x * y
-		s1 += x * y
-		s2 += x * y
-		s3 += x * y
+		s[0] += x * y
+		s[1] += x * y
+		s[2] += x * y
+		s[3] += x * y
 	}
-	if s0+s1+s2+s3 < 0 {
-		return 0
-	}
-	return 8 * float64(iters)
+	runtime.KeepAlive(s)
 }

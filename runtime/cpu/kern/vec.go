@@ -83,3 +83,16 @@ func (p *Path) SumSq(x []float32) float32 {
 	}
 	return p.sumSq(len(x), &x[0], 0)
 }
+
+// expSum sets dst = exp(src-shift) and returns the sum of dst.
+func (p *Path) expSum(n int, dst, src *float32, shift float32) float32 {
+	p.expShift(n, dst, src, shift)
+	return p.sum(n, dst)
+}
+
+// Probe runs iters rounds of multiply-adds in registers and returns the floating-point operations done: the peak
+// that kernels are measured against.
+func (p *Path) Probe(iters int) (flop float64) {
+	p.probe(iters)
+	return p.probeFlop * float64(iters)
+}

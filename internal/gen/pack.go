@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+var types = []string{"F32", "F16", "BF16"}
+
+func (v *vm) packing() {
+	for _, t := range types {
+		v.rows(t)
+		v.pick2(t)
+		v.trans(t)
+	}
+}
+
+// rows emits a rowsFunc for up to two vectors. AVX2 takes halves by whole vectors only.
+func (v *vm) rows(t string) {
+	v.text("rows"+t, "k, n int, dst *float32, ldd int, src *byte, lds int", "is a rowsFunc for n up to two vectors.")
+	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
+	ldd, lds := ptrParam("ldd"), ptrParam("lds")
+	scaleBy(ldd, 4)
+	scaleBy(lds, typeSize(t))
+	x, y := v.new(), v.new()
+	second := Mem{Base: src, Disp: v.w * typeSize(t)}
+	masks := v.colMasks(2, n)
+	CMPQ(n, imm(v.w))
+	JGT(LabelRef("two"))
+	loop("one", k, func() {
+		v.loadEdge(t, Mem{Base: src}, masks[0], x)
+		VMOVUPS(x, Mem{Base: dst})
+		ADDQ(lds, src)
+		ADDQ(ldd, dst)
+	})
+	VZEROUPPER()
+	RET()
+	Label("two")
+	ahead := GP64()
+	LEAQ(Mem{Base: src, Index: lds, Scale: 8}, ahead)
+	loop("both", k, func() {
+		PREFETCHT0(Mem{Base: ahead})
+		ADDQ(lds, ahead)
+		v.load(t, Mem{Base: src}, x)
+		v.loadEdge(t, second, masks[1], y)
+		VMOVUPS(x, Mem{Base: dst})
+		VMOVUPS(y, Mem{Base: dst, Disp: v.size()})
+		ADDQ(lds, src)
+		ADDQ(ldd, dst)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// loadEdge loads the lanes of mask where the width can do that, else the whole vector.
+func (v *vm) loadEdge(t string, m Mem, mask reg.Register, d vec) {
+	if v.wide() || t == "F32" {
+		v.loadMasked(t, m, mask, d)
+	} else {
+		v.load(t, m, d)
+	}
+}
+
+// loop repeats body n > 0 times, counting n down.
+func loop(label string, n reg.GPVirtual, body func()) {
+	Label(label)
+	body()
+	DECQ(n)
+	JNZ(LabelRef(label))
+}
+
+// pick2 emits a pickFunc for up to two vectors. AVX2 takes halves by whole vectors only.
+func (v *vm) pick2(t string) {
+	v.text("pick"+t, "k, n int, dst *float32, ldd int, src *byte, offs *int", "is a pickFunc for n up to two vectors.")
+	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
+	ldd, offs := ptrParam("ldd"), ptrParam("offs")
+	scaleBy(ldd, 4)
+	x, y, o := v.new(), v.new(), GP64()
+	masks := v.colMasks(2, n)
+	whole := func(d vec, disp int) {
+		MOVQ(Mem{Base: offs}, o)
+		v.load(t, Mem{Base: src, Index: o, Scale: 1, Disp: disp * typeSize(t)}, d)
+	}
+	CMPQ(n, imm(v.w))
+	JGT(LabelRef("two"))
+	JEQ(LabelRef("full"))
+	loop("one", k, func() {
+		MOVQ(Mem{Base: offs}, o)
+		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1}, masks[0], x)
+		v.storePart(x, masks[0], Mem{Base: dst})
+		ADDQ(imm(8), offs)
+		ADDQ(ldd, dst)
+	})
+	VZEROUPPER()
+	RET()
+	Label("full")
+	loop("fulls", k, func() {
+		whole(x, 0)
+		VMOVUPS(x, Mem{Base: dst})
+		ADDQ(imm(8), offs)
+		ADDQ(ldd, dst)
+	})
+	VZEROUPPER()
+	RET()
+	Label("two")
+	loop("both", k, func() {
+		whole(x, 0)
+		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1, Disp: v.w * typeSize(t)}, masks[1], y)
+		VMOVUPS(x, Mem{Base: dst})
+		v.storePart(y, masks[1], Mem{Base: dst, Disp: v.size()})
+		ADDQ(imm(8), offs)
+		ADDQ(ldd, dst)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// trans emits a transFunc for up to w lanes: blocks of w x w are loaded by rows, transposed in registers and stored.
+// AVX2 takes whole blocks of depths only.
+func (v *vm) trans(t string) {
+	v.text("trans"+t, "k, n int, dst *float32, ldd int, src *byte, offs *int", fmt.Sprintf("is a transFunc for n up to %d.", v.w))
+	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
+	ldd, offs := ptrParam("ldd"), ptrParam("offs")
+	scaleBy(ldd, 4)
+	Label("block")
+	var mask reg.Register
+	if v.wide() {
+		cols, full := GP64(), GP64()
+		MOVQ(k, cols)
+		MOVQ(U32(16), full)
+		CMPQ(cols, full)
+		CMOVQGT(full, cols)
+		mask = v.lanes(cols)
+	}
+	// Lanes past n repeat the last row; they land where the caller expects anything.
+	p, o := GP64(), GP64()
+	MOVQ(offs, p)
+	in := make([]vec, v.w)
+	for r := range in {
+		in[r] = v.new()
+		MOVQ(Mem{Base: p}, o)
+		m := Mem{Base: src, Index: o, Scale: 1}
+		if v.wide() {
+			v.loadMasked(t, m, mask, in[r])
+		} else {
+			v.load(t, m, in[r])
+		}
+		if r < v.w-1 {
+			next := GP64()
+			LEAQ(Mem{Base: p, Disp: 8}, next)
+			CMPQ(n, imm(r+1))
+			CMOVQGT(next, p)
+		}
+	}
+	for i, x := range v.transpose(in) {
+		VMOVUPS(x, Mem{Base: dst})
+		ADDQ(ldd, dst)
+		if v.wide() && i < v.w-1 {
+			CMPQ(k, imm(i+1))
+			JLE(LabelRef("done"))
+		}
+	}
+	ADDQ(imm(v.w*typeSize(t)), src)
+	SUBQ(imm(v.w), k)
+	JG(LabelRef("block"))
+	Label("done")
+	VZEROUPPER()
+	RET()
+}
+
+func op3(i func(...Op), a, b, d vec) vec { i(a, b, d); return d }
+
+// transpose transposes a square of w x w lanes: pairs, then quads within 128-bit parts, then the parts.
+func (v *vm) transpose(in []vec) []vec {
+	pair, quad := make([]vec, v.w), make([]vec, v.w)
+	for i := 0; i < v.w; i += 2 {
+		pair[i] = op3(VUNPCKLPS, in[i+1], in[i], v.new())
+		pair[i+1] = op3(VUNPCKHPS, in[i+1], in[i], v.new())
+	}
+	for i := 0; i < v.w; i += 4 { // quad[i+j], part p: column 4p+j of rows i to i+3
+		quad[i] = op3(VUNPCKLPD, pair[i+2], pair[i], v.new())
+		quad[i+1] = op3(VUNPCKHPD, pair[i+2], pair[i], v.new())
+		quad[i+2] = op3(VUNPCKLPD, pair[i+3], pair[i+1], v.new())
+		quad[i+3] = op3(VUNPCKHPD, pair[i+3], pair[i+1], v.new())
+	}
+	out := make([]vec, v.w)
+	shuffle := func(sel uint64, lo, hi vec) vec {
+		d := v.new()
+		VSHUFF32X4(Imm(sel), hi, lo, d)
+		return d
+	}
+	for j := range 4 {
+		if !v.wide() {
+			out[j], out[4+j] = v.new(), v.new()
+			VPERM2F128(Imm(0x20), quad[4+j], quad[j], out[j])
+			VPERM2F128(Imm(0x31), quad[4+j], quad[j], out[4+j])
+			continue
+		}
+		even, odd := shuffle(0x88, quad[j], quad[4+j]), shuffle(0xdd, quad[j], quad[4+j])
+		evenHi, oddHi := shuffle(0x88, quad[8+j], quad[12+j]), shuffle(0xdd, quad[8+j], quad[12+j])
+		out[j], out[8+j] = shuffle(0x88, even, evenHi), shuffle(0xdd, even, evenHi)
+		out[4+j], out[12+j] = shuffle(0x88, odd, oddHi), shuffle(0xdd, odd, oddHi)
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// tiles emits the register tiles of the matrix product for 1 to mr rows, one and two vectors wide.
+func (v *vm) tiles() {
+	for nv := 1; nv <= 2; nv++ {
+		for rows := 1; rows <= v.tileRows(); rows++ {
+			v.tile(rows, nv)
+		}
+	}
+}
+
+// tileRows is the largest number of rows whose sums fit the registers beside two vectors of B and two of A.
+func (v *vm) tileRows() int {
+	if v.wide() {
+		return 14
+	}
+	return 6
+}
+
+// tileRegs are the registers of a tile kernel.
+type tileRegs struct {
+	a, b, c, ldb, ldc reg.GPVirtual
+	sum               [][]vec
+	row, col          []vec // broadcasts of A, vectors of B
+}
+
+func (v *vm) tile(mr, nv int) {
+	v.text(fmt.Sprintf("tile%dx%d", mr, nv*v.w), "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int",
+		fmt.Sprintf("is a tileFunc of %d rows.", mr))
+	kc, cols, acc := ptrParam("kc"), ptrParam("cols"), ptrParam("acc")
+	t := &tileRegs{a: ptrParam("a"), b: ptrParam("b"), c: ptrParam("c"), ldb: ptrParam("ldb"), ldc: ptrParam("ldc")}
+	scaleBy(t.ldb, 4)
+	scaleBy(t.ldc, 4)
+	for range mr {
+		var r []vec
+		for range nv {
+			r = append(r, v.new())
+		}
+		t.sum = append(t.sum, r)
+	}
+	v.tileInit(t, cols, acc)
+	for range nv {
+		t.col = append(t.col, v.new())
+	}
+	for range 2 {
+		t.row = append(t.row, v.new())
+	}
+	k4 := GP64()
+	MOVQ(kc, k4)
+	SHRQ(Imm(2), k4)
+	JZ(LabelRef("rest"))
+	Label("four")
+	for u := range 4 {
+		v.tileStep(t, u)
+	}
+	ADDQ(imm(16*mr), t.a)
+	DECQ(k4)
+	JNZ(LabelRef("four"))
+	Label("rest")
+	ANDQ(Imm(3), kc)
+	JZ(LabelRef("store"))
+	Label("one")
+	v.tileStep(t, 0)
+	ADDQ(imm(4*mr), t.a)
+	DECQ(kc)
+	JNZ(LabelRef("one"))
+	Label("store")
+	v.tileStore(t, cols)
+}
+
+// tileInit clears the sums, or loads them from C if acc is set.
+func (v *vm) tileInit(t *tileRegs, cols, acc reg.GPVirtual) {
+	for _, r := range t.sum {
+		for _, s := range r {
+			v.zero(s)
+		}
+	}
+	p := GP64()
+	MOVQ(t.c, p)
+	TESTQ(acc, acc)
+	JZ(LabelRef("fetch"))
+	masks := v.colMasks(len(t.sum[0]), cols)
+	for _, r := range t.sum {
+		for j, s := range r {
+			v.loadPart(Mem{Base: p, Disp: j * v.size()}, masks[j], s)
+		}
+		ADDQ(t.ldc, p)
+	}
+	JMP(LabelRef("begin"))
+	Label("fetch")
+	for range t.sum {
+		PREFETCHT0(Mem{Base: p})
+		ADDQ(t.ldc, p)
+	}
+	Label("begin")
+}
+
+// colMasks are the masks of the vectors of a row of cols elements.
+func (v *vm) colMasks(nv int, cols reg.GPVirtual) (masks []reg.Register) {
+	left := GP64()
+	MOVQ(cols, left)
+	for j := range nv {
+		n, full, zero := GP64(), GP64(), GP64()
+		MOVQ(left, n)
+		MOVQ(U32(uint32(v.w)), full)
+		CMPQ(n, full)
+		CMOVQGT(full, n)
+		XORL(zero.As32(), zero.As32())
+		TESTQ(n, n)
+		CMOVQLT(zero, n)
+		masks = append(masks, v.lanes(n))
+		if j < nv-1 {
+			SUBQ(imm(v.w), left)
+		}
+	}
+	return masks
+}
+
+// tileStep adds the products of one k, the u-th after t.a.
+func (v *vm) tileStep(t *tileRegs, u int) {
+	mr, nv := len(t.sum), len(t.col)
+	for j, c := range t.col {
+		VMOVUPS(Mem{Base: t.b, Disp: j * v.size()}, c)
+	}
+	if mr > 3 {
+		for j := range nv {
+			PREFETCHT0(Mem{Base: t.b, Disp: j*v.size() + 16*nv*v.size()})
+		}
+	}
+	ADDQ(t.ldb, t.b)
+	for i := range mr {
+		r := t.row[i%2]
+		VBROADCASTSS(Mem{Base: t.a, Disp: 4 * (u*mr + i)}, r)
+		for j, c := range t.col {
+			VFMADD231PS(c, r, t.sum[i][j])
+		}
+	}
+}
+
+// tileStore writes the sums, by mask unless the tile is full.
+func (v *vm) tileStore(t *tileRegs, cols reg.GPVirtual) {
+	nv := len(t.sum[0])
+	CMPQ(cols, imm(nv*v.w))
+	JNE(LabelRef("edge"))
+	p := GP64()
+	MOVQ(t.c, p)
+	for _, r := range t.sum {
+		for j, s := range r {
+			VMOVUPS(s, Mem{Base: p, Disp: j * v.size()})
+		}
+		ADDQ(t.ldc, p)
+	}
+	VZEROUPPER()
+	RET()
+	Label("edge")
+	masks := v.colMasks(nv, cols)
+	for _, r := range t.sum {
+		for j, s := range r {
+			v.storePart(s, masks[j], Mem{Base: t.c, Disp: j * v.size()})
+		}
+		ADDQ(t.ldc, t.c)
+	}
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,292 @@
+package kern
+
+import (
+	"math"
+	"testing"
+)
+
+// corners are values that primitives treat specially.
+func corners() []float32 {
+	x := []float32{0, 1, 2, 0.5, 1.5, 2.5, 3, 0.625, 1e-3, 1e10, 1e38, math.MaxFloat32, math.SmallestNonzeroFloat32,
+		0x1p-126, 0x1p-127, 0x1p-24, 0x1p23, 0x1p24, 65504, 65520, 65519.996, 88.7, 89, 104, 1e-30, 0x1p-25, 0x1p-14,
+		float32(math.Inf(1)), float32(math.NaN()), 8388608.5, 4194304.5, 1e5, 3e5}
+	for _, v := range x {
+		x = append(x, -v)
+	}
+	return x
+}
+
+// sample is every corner, then random bit patterns, then ordinary values.
+func sample(d dice, n int) []float32 {
+	x := corners()
+	for len(x) < n/2 {
+		x = append(x, math.Float32frombits(d.Uint32()))
+	}
+	for len(x) < n {
+		x = append(x, float32(d.NormFloat64()*3))
+	}
+	return x
+}
+
+func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
+
+// pairs are the corners in all combinations, then random patterns.
+func pairs(d dice, n int) (a, b []float32) {
+	for _, x := range corners() {
+		for _, y := range corners() {
+			a, b = append(a, x), append(b, y)
+		}
+	}
+	return append(a, sample(d, n)...), append(b, sample(d, n)[:n]...)
+}
+
+func TestExactUnary(t *testing.T) {
+	for _, p := range Paths() {
+		x := sample(newDice(20), 50003)
+		y := make([]float32, len(x))
+		for op := Neg; op <= RoundTF32; op++ {
+			p.Unary(op, y, x)
+			for i := range x {
+				if want := unaryRows[op].f(x[i]); !same(y[i], want) {
+					t.Errorf("%s: %v(%x) = %x, want %x", p.Name(), op, x[i], y[i], want)
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestExactBinary(t *testing.T) {
+	for _, p := range Paths() {
+		a, b := pairs(newDice(21), 20001)
+		y := make([]float32, len(a))
+		for op := Add; op <= ReluGrad; op++ {
+			p.Binary(op, y, a, b)
+			for i := range a {
+				if want := binaryRows[op].f(a[i], b[i]); !same(y[i], want) {
+					t.Errorf("%s: %v(%x, %x) = %x, want %x", p.Name(), op, a[i], b[i], y[i], want)
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestExactTernary(t *testing.T) {
+	for _, p := range Paths() {
+		d := newDice(22)
+		a, b := pairs(d, 20001)
+		c := sample(d, len(a))
+		y := make([]float32, len(a))
+		for op := FMA; op < numTernary; op++ {
+			p.Ternary(op, y, a, b, c)
+			for i := range a {
+				if want := ternaryRows[op].f(a[i], b[i], c[i]); !same(y[i], want) {
+					t.Errorf("%s: %v(%x, %x, %x) = %x, want %x", p.Name(), op, a[i], b[i], c[i], y[i], want)
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestLengths: every length writes its elements and nothing behind them, also in place.
+func TestLengths(t *testing.T) {
+	for _, p := range Paths() {
+		for n := range 150 {
+			x := make([]float32, n+20)
+			for i := range x {
+				x[i] = float32(i) - 7
+			}
+			y := append([]float32(nil), x...)
+			p.Unary(Square, y[3:3+n], x[3:3+n])
+			p.Unary(Exp, y[3:3+n], y[3:3+n])
+			p.Binary(Add, y[3:3+n], y[3:3+n], x[3:3+n])
+			p.Ternary(FMA, y[3:3+n], y[3:3+n], x[3:3+n], x[3:3+n])
+			for i := range x {
+				inside := i >= 3 && i < 3+n
+				if !inside && y[i] != x[i] {
+					t.Fatalf("%s: length %d changed element %d", p.Name(), n, i-3)
+				}
+				e := float32(math.Exp(float64(x[i] * x[i])))
+				if want := fma32(e+x[i], x[i], x[i]); inside && math.Abs(float64(y[i]-want)) > 1e-6*math.Abs(float64(want)) {
+					t.Fatalf("%s: length %d, element %d is %g, want %g", p.Name(), n, i-3, y[i], want)
+				}
+			}
+			for _, typ := range []Type{F32, F16, BF16} {
+				h := zeros(typ, n+9)
+				p.Store(h, x[:n])
+				back := make([]float32, n+2)
+				p.Load(back[:n], h)
+				for i := range n {
+					if back[i] != x[i] && typ != BF16 {
+						t.Fatalf("%s %v: length %d, element %d is %g", p.Name(), typ, n, i, back[i])
+					}
+				}
+				if back[n] != 0 || h.get(n) != 0 {
+					t.Fatalf("%s %v: length %d overwrote what follows", p.Name(), typ, n)
+				}
+			}
+		}
+	}
+}
+
+// TestReductionsAgree: the reductions of all paths see the same partial sums; exactly summable values show it.
+func TestReductionsAgree(t *testing.T) {
+	d := newDice(23)
+	for n := range 300 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(d.NormFloat64())
+		}
+		ref := goPath()
+		for _, p := range Paths() {
+			if got, want := p.Sum(x), ref.Sum(x); got != want {
+				t.Fatalf("%s: sum of %d is %x, want %x", p.Name(), n, got, want)
+			}
+			if got, want := p.MaxOf(x), ref.MaxOf(x); got != want {
+				t.Fatalf("%s: max of %d is %g, want %g", p.Name(), n, got, want)
+			}
+			if got, want := p.MinOf(x), ref.MinOf(x); got != want {
+				t.Fatalf("%s: min of %d is %g, want %g", p.Name(), n, got, want)
+			}
+			if got, want := p.Dot(x, x), ref.Dot(x, x); math.Abs(float64(got-want)) > 1e-6*float64(n) {
+				t.Fatalf("%s: dot of %d is %g, want %g", p.Name(), n, got, want)
+			}
+			if n > 0 {
+				y := append([]float32(nil), x...)
+				y[d.IntN(n)] = float32(math.NaN())
+				if m, l := p.MaxOf(y), p.MinOf(y); m == m || l == l {
+					t.Fatalf("%s: NaN among %d lost", p.Name(), n)
+				}
+				clear(y)
+				y[d.IntN(n)] = float32(math.Copysign(0, -1))
+				if n > 1 && math.Signbit(float64(p.MaxOf(y))) || !math.Signbit(float64(p.MinOf(y))) {
+					t.Fatalf("%s: zeros of %d out of order", p.Name(), n)
+				}
+			}
+		}
+	}
+}
+
+// ulps is the distance of got from the exact value in units of float32 at that value.
+func ulps(got float32, want float64) float64 {
+	w := float32(want)
+	switch {
+	case want != want:
+		if got != got {
+			return 0
+		}
+		return math.Inf(1)
+	case got == w || math.IsInf(float64(w), 0) && float64(got) == math.MaxFloat32:
+		return 0
+	case got != got || math.IsInf(float64(got), 0) != math.IsInf(float64(w), 0):
+		return math.Inf(1)
+	}
+	e := max(math.Ilogb(want), -126)
+	return math.Abs(float64(got)-want) / math.Ldexp(1, e-23)
+}
+
+// TestSmooth sweeps the smooth unary primitives over float32 patterns. The error is in ulp of the result, or, for
+// those that cross zero away from the origin, in ulp of the given magnitude.
+func TestSmooth(t *testing.T) {
+	for _, c := range []struct {
+		op       Unary
+		f        func(float64) float64
+		ulp      float64
+		absolute float64 // where set, the bound is ulp*2^-24*absolute instead
+		lo, hi   float64
+	}{
+		{Exp, math.Exp, 2, 0, math.Inf(-1), math.Inf(1)},
+		{Expm1, math.Expm1, 3, 0, math.Inf(-1), math.Inf(1)},
+		{Log, math.Log, 2, 0, math.Inf(-1), math.Inf(1)},
+		{Log1p, math.Log1p, 3, 0, math.Inf(-1), math.Inf(1)},
+		{Tanh, math.Tanh, 2, 0, math.Inf(-1), math.Inf(1)},
+		{Erf, math.Erf, 2, 0, math.Inf(-1), math.Inf(1)},
+		{Sigmoid, sigmoid, 3, 0, math.Inf(-1), math.Inf(1)},
+		{Sin, math.Sin, 2, 1, -1e5, 1e5},
+		{Cos, math.Cos, 2, 1, -1e5, 1e5},
+		{Softplus, func(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }, 3, 0, math.Inf(-1), math.Inf(1)},
+		{GeluTanh, func(x float64) float64 { return x * sigmoid(geluArg(x)) }, 4, 0, -1, math.MaxFloat32},
+		{GeluErf, func(x float64) float64 { return x * normCDF(x) }, 4, 0, -1, math.MaxFloat32},
+		{Silu, func(x float64) float64 { return x * sigmoid(x) }, 4, 0, -80, math.MaxFloat32},
+	} {
+		step := uint64(1009)
+		if testing.Short() {
+			step = 20011
+		}
+		for _, p := range Paths() {
+			if p.lanes == 1 {
+				continue
+			}
+			x, y := make([]float32, 4096), make([]float32, 4096)
+			worst, at := 0.0, float32(0)
+			for b := uint64(0); b < 1<<32; b += step * 4096 {
+				for i := range x {
+					x[i] = math.Float32frombits(uint32(b + uint64(i)*step))
+				}
+				p.Unary(c.op, y, x)
+				for i, v := range x {
+					if !(float64(v) >= c.lo && float64(v) <= c.hi) && v == v {
+						continue
+					}
+					e := ulps(y[i], c.f(float64(v)))
+					if c.absolute != 0 && v == v {
+						e = math.Abs(float64(y[i])-c.f(float64(v))) / (0x1p-24 * c.absolute)
+					}
+					if e > worst {
+						worst, at = e, v
+					}
+				}
+			}
+			t.Logf("%s %v: %.2f ulp at %g", p.Name(), c.op, worst, at)
+			if worst > c.ulp {
+				t.Errorf("%s: %v is off by %.2f ulp at %x (%g), allowed %g", p.Name(), c.op, worst, at, at, c.ulp)
+			}
+		}
+	}
+}
+
+// TestSmoothAgree: the vector paths compute the smooth primitives alike, whatever the width.
+func TestSmoothAgree(t *testing.T) {
+	var first [numUnary][]float32
+	x := sample(newDice(24), 30007)
+	for _, p := range Paths() {
+		if p.lanes == 1 {
+			continue
+		}
+		for op := Exp; op < numUnary; op++ {
+			y := make([]float32, len(x))
+			p.Unary(op, y, x)
+			if first[op] == nil {
+				first[op] = y
+			}
+			for i := range x {
+				if !same(y[i], first[op][i]) {
+					t.Errorf("%v(%x) = %x on %s, %x before", op, x[i], y[i], p.Name(), first[op][i])
+					break
+				}
+			}
+		}
+	}
+}
+
+// TestGradRows holds the smooth gradients against the formulas in float64.
+func TestGradRows(t *testing.T) {
+	d := newDice(25)
+	for _, p := range Paths() {
+		for op := GeluErfGrad; op < numBinary; op++ {
+			x, dy, y := make([]float32, 3001), make([]float32, 3001), make([]float32, 3001)
+			for i := range x {
+				x[i], dy[i] = float32(d.NormFloat64()*4), float32(d.NormFloat64())
+			}
+			p.Binary(op, y, x, dy)
+			for i := range x {
+				want := float64(binaryRows[op].f(x[i], dy[i]))
+				if !near(t, p.Name()+" "+op.String(), F32, i, y[i], want, 1e-6*math.Abs(float64(dy[i]))) {
+					t.Fatalf("x %g dy %g", x[i], dy[i])
+				}
+			}
+		}
+	}
+}
