@@ -17,6 +17,7 @@ const (
 	OpRsqrt
 	OpSquare
 	OpReciprocal
+	OpAffine // x·scale + shift with constant numbers
 	OpExp
 	OpExpm1
 	OpLog
@@ -276,11 +277,21 @@ func nearestOp(name string) string {
 	}
 	sort.Strings(names)
 	for _, n := range names {
-		if d := editDistance(name, n); d < dist {
+		d := editDistance(name, n)
+		if d < dist || d == dist && best != "" && commonPrefix(name, n) > commonPrefix(name, best) {
 			best, dist = n, d
 		}
 	}
 	return best
+}
+
+func commonPrefix(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
 }
 
 func editDistance(a, b string) int {

@@ -1,47 +1,316 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
+
+const whyWider = "takes the wider operand"
+
+// binary completes the row of a function of two broadcast operands a and b.
+func binary(d Def, f func(c *Code, a, b Reg) Reg) Def {
+	if d.In == nil {
+		d.In = in(number("a"), number("b"))
+	}
+	if d.Infer == nil {
+		d.Infer = inferBroadcast
+		d.Flags |= InPlace
+	}
+	if d.Class == Keep {
+		d.In[0].ReadsLow, d.In[1].ReadsLow = true, true
+	}
+	d.Out = out(Result{Name: "y", StoresLow: d.Class == Keep})
+	d.Elem = func(c *Code, _ *Node) []Reg { return []Reg{f(c, c.In(0), c.In(1))} }
+	return d
+}
+
+// comparison completes the row of a question about two operands.
+func comparison(d Def, f func(c *Code, a, b Reg) Reg) Def {
+	d.Infer, d.Class, d.Why, d.Unit, d.NoGrad = inferPredicate, Clear, "a question", UnitSame, "not a float"
+	return binary(d, f)
+}
+
+// logic completes the row of a logical (bools) or bitwise (integers) op.
+func logic(d Def, f func(c *Code, a, b Reg) Reg) Def {
+	d.In = in(Operand{Name: "a", Kinds: KMask}, Operand{Name: "b", Kinds: KMask})
+	d.Flags, d.Class, d.Why, d.Unit, d.NoGrad = Commutative, Clear, "logic", UnitAny, "not a float"
+	return binary(d, f)
+}
 
 var binaryRows = map[Op]Def{
-	OpAdd: {
-		Name: "add", Doc: "Adds, broadcasting the operands.",
-		In: in(x("a"), x("b")), Out: out(Result{Name: "y"}), Flags: Commutative | InPlace,
-		Class: PromoteC, Why: "takes the wider operand", Unit: UnitSame,
-		Infer: inferBinary, Grad: gradAdd,
-		Elem: func(c *Code, _ *Node) []Reg { return []Reg{c.Add(c.In(0), c.In(1))} },
+	OpAdd: binary(Def{Name: "add", Doc: "Adds, broadcasting the operands; integers wrap.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
+		Grad: both(func(_ *Builder, _ *Node, d *Value) (*Value, *Value) { return d, d }),
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{{in[0].Lo + in[1].Lo, in[0].Hi + in[1].Hi, in[0].NaN || in[1].NaN || math.IsInf(in[0].Lo, -1) || math.IsInf(in[1].Lo, -1)}}
+		}}, (*Code).Add),
+	OpSub: binary(Def{Name: "sub", Doc: "Subtracts, broadcasting the operands; integers wrap.", Class: PromoteC, Why: whyWider, Unit: UnitSame,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return []*Value{b.sumTo(d[0], n.In[0]), b.Neg(b.sumTo(d[0], n.In[1]))}
+		}}, (*Code).Sub),
+	OpMul: binary(Def{Name: "mul", Doc: "Multiplies, broadcasting the operands; integers wrap.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitProduct,
+		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) { return b.Mul(d, n.In[1]), b.Mul(d, n.In[0]) }),
+	}, (*Code).Mul),
+	OpDiv: binary(Def{Name: "div", Doc: "Divides, broadcasting the operands; integers truncate towards zero, and by zero give zero.", Class: PromoteC, Why: whyWider, Unit: UnitQuotient,
+		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
+			da := b.Div(d, n.In[1])
+			return da, b.Neg(b.Mul(da, n.Out[0]))
+		})}, (*Code).Div),
+	OpMod: binary(Def{Name: "mod", Doc: "a - floor(a/b)·b, each step rounded to f32: the sign of b; integers likewise.", Class: PromoteC, Why: whyWider, Unit: UnitSame,
+		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
+			return d, b.Neg(b.Mul(d, b.Floor(b.Div(n.In[0], n.In[1]))))
+		})}, elemMod),
+	OpPow: binary(Def{Name: "pow", Doc: "a to the power b; NaN for a below zero and b not an integer.", In: in(x("a"), x("b")), Class: Keep, Why: whyRange,
+		Grad: both(gradPow)}, (*Code).Pow),
+	OpMin: binary(Def{Name: "min", Doc: "The smaller one; NaN wins, -0 is below +0.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
+		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
+			return b.Where(b.Le(n.In[0], n.In[1]), d, nil), b.Where(b.Lt(n.In[1], n.In[0]), d, nil)
+		})}, (*Code).Min),
+	OpMax: binary(Def{Name: "max", Doc: "The larger one; NaN wins, +0 is above -0.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
+		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
+			return b.Where(b.Ge(n.In[0], n.In[1]), d, nil), b.Where(b.Gt(n.In[1], n.In[0]), d, nil)
+		})}, (*Code).Max),
+
+	OpEq: comparison(Def{Name: "eq", Doc: "a = b; false where either is NaN.", In: anyPair(), Flags: Commutative}, (*Code).Eq),
+	OpNe: comparison(Def{Name: "ne", Doc: "a ≠ b; true where either is NaN.", In: anyPair(), Flags: Commutative}, (*Code).Ne),
+	OpLt: comparison(Def{Name: "lt", Doc: "a < b; false where either is NaN."}, (*Code).Lt),
+	OpLe: comparison(Def{Name: "le", Doc: "a ≤ b; false where either is NaN."}, (*Code).Le),
+	OpGt: comparison(Def{Name: "gt", Doc: "a > b; false where either is NaN."}, func(c *Code, a, b Reg) Reg { return c.Lt(b, a) }),
+	OpGe: comparison(Def{Name: "ge", Doc: "a ≥ b; false where either is NaN."}, func(c *Code, a, b Reg) Reg { return c.Le(b, a) }),
+
+	OpAnd: logic(Def{Name: "and", Doc: "Logical and of bools, bitwise of integers."}, (*Code).And),
+	OpOr:  logic(Def{Name: "or", Doc: "Logical or of bools, bitwise of integers."}, (*Code).Or),
+	OpXor: logic(Def{Name: "xor", Doc: "Exclusive or of bools, bitwise of integers."}, (*Code).Xor),
+
+	OpWhere: {
+		Name: "where", Doc: "a where cond holds, else b (absent: zero), broadcasting; a choice of bits, so an unselected NaN does no harm.",
+		In:  in(Operand{Name: "cond", Kinds: KBool, Class: Fixed}, Operand{Name: "a", Kinds: KAny}, Operand{Name: "b", Kinds: KAny, Optional: true}),
+		Out: out(Result{Name: "y"}), Class: PromoteC, Why: whyWider, Unit: UnitSame,
+		Infer: inferWhere, Elem: elemWhere, Grad: gradWhere,
 	},
-	OpMul: {
-		Name: "mul", Doc: "Multiplies, broadcasting the operands.",
-		In: in(x("a"), x("b")), Out: out(Result{Name: "y"}), Flags: Commutative | InPlace,
-		Class: PromoteC, Why: "takes the wider operand", Unit: UnitProduct,
-		Infer: inferBinary, Grad: gradMul,
-		Elem: func(c *Code, _ *Node) []Reg { return []Reg{c.Mul(c.In(0), c.In(1))} },
+	OpAddN: {
+		Name: "add_n", Doc: "Adds operands of one shape from left to right in f32 and rounds once.",
+		In:  in(Operand{Name: "x", Variadic: true}),
+		Out: out(Result{Name: "y"}), Class: PromoteC, Why: whyWider, Unit: UnitSame, Flags: InPlace,
+		Infer: inferAddN,
+		Elem: func(c *Code, n *Node) []Reg {
+			s := c.In(0)
+			for i := range n.In[1:] {
+				s = c.Add(s, c.In(i+1))
+			}
+			return []Reg{s}
+		},
+		Grad: func(_ *Builder, n *Node, d []*Value) []*Value {
+			out := make([]*Value, len(n.In))
+			for i := range out {
+				out[i] = d[0]
+			}
+			return out
+		},
+		Cost: func(n *Node) Cost { return Cost{Flops: int64(len(n.In)-1) * count(n.Out[0].Type)} },
+	},
+
+	OpCast: {
+		Name: "cast", Doc: "Converts: floats round to nearest even (overflow to Inf, subnormals kept), floats to integers truncate, saturate and take NaN to 0, integers wrap, anything but zero is true.",
+		In: in(Operand{Name: "x", Kinds: KAny}), Out: out(Result{Name: "y"}),
+		Attrs: []AttrDef{{Name: "to", Kind: AttrDType, Required: true, Doc: "dtype of the result"}},
+		Class: Fixed, Why: "the dtype is its purpose", Unit: UnitSame,
+		Infer: inferCast, Elem: elemCast,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			if !n.In[0].Type.DType.Float() {
+				return []*Value{nil}
+			}
+			return []*Value{b.castTo(d[0], n.In[0].Type.DType)}
+		},
+		Range: func(_ *Node, in []Interval) []Interval { return in[:1] },
+	},
+	OpRound: {
+		Name: "round", Doc: "Rounds the value to the numbers of another dtype and keeps the dtype: never elided, moved or fused away.",
+		In: in(x("x")), Out: out(Result{Name: "y"}), Flags: NoMerge | InPlace,
+		Attrs: []AttrDef{{Name: "to", Kind: AttrDType, Required: true, Doc: "dtype whose numbers to round to"}},
+		Class: Fixed, Why: "the rounding is its purpose", Unit: UnitSame,
+		Infer: inferRound,
+		Elem:  func(c *Code, n *Node) []Reg { return []Reg{c.Round(c.In(0), n.DT("to"))} },
+		Grad:  func(_ *Builder, _ *Node, d []*Value) []*Value { return d[:1] }, // straight through
+		Range: func(_ *Node, in []Interval) []Interval { return in[:1] },
 	},
 }
 
-func inferBinary(n *Node) ([]Type, error) {
-	a, b := n.In[0], n.In[1]
-	s, ok := Broadcast(a.Type.Shape, b.Type.Shape)
-	if !ok {
-		return nil, fmt.Errorf("shapes do not broadcast: %s %s, %s %s", a, a.Type, b, b.Type)
+func anyPair() []Operand { return in(Operand{Name: "a", Kinds: KAny}, Operand{Name: "b", Kinds: KAny}) }
+
+// both is the gradient of a row of two broadcast operands: f gives the
+// gradients in the result's shape, which are summed to the operands'.
+func both(f func(b *Builder, n *Node, d *Value) (da, db *Value)) func(*Builder, *Node, []*Value) []*Value {
+	return func(b *Builder, n *Node, d []*Value) []*Value {
+		da, db := f(b, n, d[0])
+		return []*Value{b.sumTo(da, n.In[0]), b.sumTo(db, n.In[1])}
 	}
-	d := a.Type.DType
-	if d.Float() || b.Type.DType.Float() {
-		d = n.outDType(Promote(a.Type.DType, b.Type.DType))
+}
+
+func elemMod(c *Code, a, b Reg) Reg {
+	if !c.Type(a).Float() && !c.Type(b).Float() { // truncated, then moved to the sign of b
+		r := c.Sub(a, c.Mul(c.Div(a, b), b))
+		zero := c.Like(r, 0)
+		fix := c.And(c.Ne(r, zero), c.Xor(c.Lt(r, zero), c.Lt(b, zero)))
+		return c.Select(fix, c.Add(r, b), r)
 	}
-	return []Type{{d, s}}, n.checkOut()
+	return c.Sub(a, c.Mul(c.Floor(c.Div(a, b)), b))
+}
+
+// gradPow guards the logarithm: where a is not above zero the exponent gets no gradient.
+func gradPow(b *Builder, n *Node, d *Value) (da, db *Value) {
+	x, p := n.In[0], n.In[1]
+	da = b.Mul(d, b.Mul(p, b.Pow(x, b.Affine(p, 1, -1))))
+	positive := b.Gt(x, b.Scalar(x.Type.DType, 0))
+	log := b.Log(b.Where(positive, x, b.Scalar(x.Type.DType, 1)))
+	return da, b.Mul(d, b.Mul(n.Out[0], log))
+}
+
+func inferWhere(n *Node) ([]Type, error) {
+	a := n.In[1].Type.DType
+	if b := n.operand(2); b != nil && (a == Bool) != (b.Type.DType == Bool) {
+		return nil, fmt.Errorf("cannot choose between %s %s and %s %s", n.In[1], n.In[1].Type, b, b.Type)
+	}
+	return inferBroadcast(n)
+}
+
+func elemWhere(c *Code, n *Node) []Reg {
+	a := c.In(1)
+	b := Reg(0)
+	if n.operand(2) != nil {
+		b = c.In(2)
+	} else {
+		b = c.Like(a, 0)
+	}
+	return []Reg{c.Select(c.In(0), a, b)}
+}
+
+func gradWhere(b *Builder, n *Node, d []*Value) []*Value {
+	cond := n.In[0]
+	g := []*Value{nil, b.sumTo(b.Where(cond, d[0], nil), n.In[1])}
+	if y := n.operand(2); y != nil {
+		g = append(g, b.sumTo(b.Where(b.Not(cond), d[0], nil), y))
+	}
+	return g
+}
+
+func inferAddN(n *Node) ([]Type, error) {
+	for _, v := range n.In[1:] {
+		if a, b := n.In[0].Type.Shape, v.Type.Shape; a != b && a.Static() && b.Static() {
+			return nil, fmt.Errorf("shapes differ: %s %s, %s %s", n.In[0], n.In[0].Type, v, v.Type)
+		}
+	}
+	return inferBroadcast(n)
+}
+
+func inferCast(n *Node) ([]Type, error) {
+	to := n.DT("to")
+	if to == E4M3 || to == E5M2 {
+		return nil, fmt.Errorf("%s is reserved and cannot be computed yet", to)
+	}
+	if n.Has("out") {
+		return nil, fmt.Errorf("to names the dtype, out does not apply")
+	}
+	return []Type{n.In[0].Type.With(to)}, nil
+}
+
+// elemCast saturates before a conversion to u8, whose register is wider; the
+// conversions to i32 and i64 saturate themselves, and all others are the store.
+func elemCast(c *Code, n *Node) []Reg {
+	x, to := c.In(0), n.DT("to")
+	switch {
+	case to == Bool && c.Type(x) != Bool:
+		return []Reg{c.Ne(x, c.Like(x, 0))}
+	case to == U8 && c.Type(x).Float():
+		x = c.Min(c.Max(x, c.Like(x, 0)), c.Like(x, math.MaxUint8))
+	}
+	return []Reg{c.Conv(x, RegType(to))}
+}
+
+func inferRound(n *Node) ([]Type, error) {
+	if to := n.DT("to"); !to.Low() && to != F32 {
+		return nil, fmt.Errorf("cannot round to %s, want f16, bf16 or f32", to)
+	}
+	if n.Has("out") {
+		return nil, fmt.Errorf("keeps the dtype, out does not apply")
+	}
+	return []Type{n.In[0].Type}, nil
+}
+
+func (b *Builder) binary(op Op, x, y *Value) *Value { return b.Emit(op, []*Value{x, y}, nil)[0] }
+
+// castTo is a cast where the dtype differs.
+func (b *Builder) castTo(x *Value, d DType) *Value {
+	if x == nil || x.Type.DType == d {
+		return x
+	}
+	return b.Cast(x, d)
 }
 
 // Add returns a+b, broadcast.
-func (b *Builder) Add(x, y *Value) *Value { return b.Emit(OpAdd, []*Value{x, y}, nil)[0] }
+func (b *Builder) Add(x, y *Value) *Value { return b.binary(OpAdd, x, y) }
 
-// Mul returns x·y, broadcast.
-func (b *Builder) Mul(x, y *Value) *Value { return b.Emit(OpMul, []*Value{x, y}, nil)[0] }
+// Sub returns a-b, broadcast.
+func (b *Builder) Sub(x, y *Value) *Value { return b.binary(OpSub, x, y) }
 
-func gradAdd(b *Builder, n *Node, d []*Value) []*Value {
-	return []*Value{d[0], d[0]} // the row author sums broadcast dimensions away with sum_to
+// Mul returns a·b, broadcast.
+func (b *Builder) Mul(x, y *Value) *Value { return b.binary(OpMul, x, y) }
+
+// Div returns a/b, broadcast.
+func (b *Builder) Div(x, y *Value) *Value { return b.binary(OpDiv, x, y) }
+
+// Mod returns a - floor(a/b)·b, broadcast.
+func (b *Builder) Mod(x, y *Value) *Value { return b.binary(OpMod, x, y) }
+
+// Pow returns x to the power y, broadcast.
+func (b *Builder) Pow(x, y *Value) *Value { return b.binary(OpPow, x, y) }
+
+// Min returns the smaller of each pair, broadcast.
+func (b *Builder) Min(x, y *Value) *Value { return b.binary(OpMin, x, y) }
+
+// Max returns the larger of each pair, broadcast.
+func (b *Builder) Max(x, y *Value) *Value { return b.binary(OpMax, x, y) }
+
+// Eq asks whether x = y, broadcast.
+func (b *Builder) Eq(x, y *Value) *Value { return b.binary(OpEq, x, y) }
+
+// Ne asks whether x ≠ y, broadcast.
+func (b *Builder) Ne(x, y *Value) *Value { return b.binary(OpNe, x, y) }
+
+// Lt asks whether x < y, broadcast.
+func (b *Builder) Lt(x, y *Value) *Value { return b.binary(OpLt, x, y) }
+
+// Le asks whether x ≤ y, broadcast.
+func (b *Builder) Le(x, y *Value) *Value { return b.binary(OpLe, x, y) }
+
+// Gt asks whether x > y, broadcast.
+func (b *Builder) Gt(x, y *Value) *Value { return b.binary(OpGt, x, y) }
+
+// Ge asks whether x ≥ y, broadcast.
+func (b *Builder) Ge(x, y *Value) *Value { return b.binary(OpGe, x, y) }
+
+// And returns the logical (bools) or bitwise (integers) and.
+func (b *Builder) And(x, y *Value) *Value { return b.binary(OpAnd, x, y) }
+
+// Or returns the logical (bools) or bitwise (integers) or.
+func (b *Builder) Or(x, y *Value) *Value { return b.binary(OpOr, x, y) }
+
+// Xor returns the logical (bools) or bitwise (integers) exclusive or.
+func (b *Builder) Xor(x, y *Value) *Value { return b.binary(OpXor, x, y) }
+
+// Where returns x where cond holds and y elsewhere, broadcast; a nil y is zero.
+func (b *Builder) Where(cond, x, y *Value) *Value {
+	return b.Emit(OpWhere, values(cond, x, y), nil)[0]
 }
 
-func gradMul(b *Builder, n *Node, d []*Value) []*Value {
-	return []*Value{b.Mul(d[0], n.In[1]), b.Mul(d[0], n.In[0])}
+// AddN adds values of one shape from left to right, rounding once.
+func (b *Builder) AddN(x ...*Value) *Value { return b.Emit(OpAddN, x, nil)[0] }
+
+// Cast converts x to dtype d.
+func (b *Builder) Cast(x *Value, d DType) *Value {
+	return b.Emit(OpCast, []*Value{x}, A("to", d))[0]
+}
+
+// Round rounds x to the numbers of dtype d and keeps x's dtype.
+func (b *Builder) Round(x *Value, d DType) *Value {
+	return b.Emit(OpRound, []*Value{x}, A("to", d))[0]
 }

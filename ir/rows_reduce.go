@@ -1,3 +1,264 @@
 package ir
 
-var reduceRows = map[Op]Def{}
+import (
+	"fmt"
+	"math"
+)
+
+const whySums = "long sums lose bits"
+
+var keepAttr = AttrDef{Name: "keep", Kind: AttrBool, Doc: "reduced axes stay with size 1"}
+
+// reduction completes the row of a function of all elements along axes.
+func reduction(d Def) Def {
+	if d.In == nil {
+		d.In = in(Operand{Name: "x", ReadsLow: true})
+	}
+	d.Out = out(Result{Name: "y", StoresLow: true})
+	d.Attrs = append([]AttrDef{axesAttr, keepAttr}, d.Attrs...)
+	if d.Infer == nil {
+		d.Infer = inferReduce
+	}
+	if d.Class == NoClass {
+		d.Class, d.Why = Keep, whySums
+	}
+	if d.Bound == nil {
+		d.Bound = boundReduce
+	}
+	if d.Cost == nil {
+		d.Cost = flops(0, 1)
+	}
+	return d
+}
+
+// ordering completes the row of a choice among the elements along axes.
+func ordering(d Def) Def {
+	d.In, d.Class, d.Why, d.Range = in(number("x")), Clear, whyOrder, within(0)
+	d.Bound = func(*Node) Bound { return Bound{} }
+	return reduction(d)
+}
+
+var reduceRows = map[Op]Def{
+	OpReduceSum: reduction(Def{Name: "reduce_sum", Doc: "Sum along axes; integers wrap.", In: in(Operand{Name: "x", Kinds: KNum, ReadsLow: true}), Unit: UnitSame,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.spread(n, d[0])} },
+		Range: func(n *Node, in []Interval) []Interval {
+			k := float64(n.reduced())
+			return []Interval{{k * in[0].Lo, k * in[0].Hi, in[0].NaN || math.IsInf(in[0].Lo, -1)}}
+		}}),
+	OpReduceMean: reduction(Def{Name: "reduce_mean", Doc: "Mean along axes.", Unit: UnitSame, Range: within(0),
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.perElement(n, b.spread(n, d[0]), 0)} }}),
+	OpReduceVar: reduction(Def{Name: "reduce_var", Doc: "Variance along axes: squared distances from the mean, summed and divided by their number less correction.", Unit: unitPower(2),
+		Attrs: []AttrDef{{Name: "correction", Kind: AttrInt, Default: int64(0), Doc: "0: of the population, 1: of a sample"}}, Cost: flops(0, 4),
+		Bound: func(n *Node) Bound { return Bound{ULP: 4, K: 2 * n.reduced()} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			x := n.In[0]
+			centred := b.Sub(x, b.ReduceMean(x, true, ints64(n.Axes())...))
+			return []*Value{b.perElement(n, b.Mul(b.Affine(b.spread(n, d[0]), 2, 0), centred), n.Int("correction"))}
+		}}),
+	OpReduceMax: ordering(Def{Name: "reduce_max", Doc: "Largest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
+	OpReduceMin: ordering(Def{Name: "reduce_min", Doc: "Smallest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
+	OpReduceProd: reduction(Def{Name: "reduce_prod", Doc: "Product along axes.", Why: "products leave f16's range", Class: Keep, Grad: gradProd,
+		Bound: func(n *Node) Bound { return Bound{ULP: float64(n.reduced())} }}),
+	OpReduceL1: reduction(Def{Name: "reduce_l1", Doc: "Sum of absolute values along axes.", Unit: UnitSame,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return []*Value{b.Mul(b.spread(n, d[0]), b.Sign(n.In[0]))}
+		}}),
+	OpReduceL2: reduction(Def{Name: "reduce_l2", Doc: "Square root of the sum of squares along axes; the gradient at zero is zero.", Unit: UnitSame, Cost: flops(0, 2),
+		Bound: func(n *Node) Bound { return Bound{ULP: 2 + float64(n.reduced())} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			y := b.Clip(b.keptAxes(n, n.Out[0]), math.SmallestNonzeroFloat32, math.Inf(1))
+			return []*Value{b.Mul(b.spread(n, d[0]), b.Div(n.In[0], y))}
+		}}),
+	OpLogSumExp: reduction(Def{Name: "logsumexp", Doc: "log Σ eˣ along axes, the largest x taken out first.", Class: Keep, Why: whyRange, Cost: flops(0, 4),
+		Bound: func(n *Node) Bound { return Bound{ULP: 4 + float64(n.reduced()), K: 4} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return []*Value{b.Mul(b.spread(n, d[0]), b.Exp(b.Sub(n.In[0], b.keptAxes(n, n.Out[0]))))}
+		}}),
+	OpSumTo: {
+		Name: "sum_to", Doc: "Sums the dimensions away that broadcasting to the operand's shape had added: the gradient of broadcasting.",
+		In: in(Operand{Name: "x", ReadsLow: true}, likeIn), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{shapeAttr},
+		Class: Keep, Why: whySums, Unit: unitFirst, Infer: inferSumTo, Cost: flops(0, 1),
+		Bound: func(n *Node) Bound { return Bound{K: count(n.In[0].Type) / max(count(n.Out[0].Type), 1)} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return []*Value{b.broadcastLike(d[0], n.In[0]), nil}
+		},
+	},
+}
+
+// inferReduce types a reduction: f32 unless out says otherwise, the operand's
+// dtype for choices and integers.
+func inferReduce(n *Node) ([]Type, error) {
+	d := n.In[0].Type.DType
+	switch {
+	case !d.Float():
+	case n.Def().Class == Clear:
+		d = n.outDType(d)
+	default:
+		d = n.keptDType()
+	}
+	s, err := n.reducedShape()
+	if err != nil {
+		return nil, err
+	}
+	return []Type{{d, s}}, n.checkElemOut(d)
+}
+
+func (n *Node) reducedShape() (Shape, error) {
+	s := n.In[0].Type.Shape
+	if !s.Known() {
+		return s, nil
+	}
+	if _, err := axesOf(n.Ints("axes"), s.Rank()); err != nil {
+		return s, err
+	}
+	d := s.Dims()
+	gone := map[int]bool{}
+	for _, a := range n.Axes() {
+		gone[a] = true
+	}
+	kept := make([]Dim, 0, len(d))
+	for i, x := range d {
+		switch {
+		case !gone[i]:
+			kept = append(kept, x)
+		case n.Flag("keep"):
+			kept = append(kept, 1)
+		}
+	}
+	return MakeShape(kept...), nil
+}
+
+// reduced is how many elements each result is made of, symbols at their default.
+func (n *Node) reduced() int64 { return count(n.In[0].Type) / max(count(n.Out[0].Type), 1) }
+
+func boundReduce(n *Node) Bound { return Bound{K: n.reduced()} }
+
+// keptAxes gives a reduction's result (or its gradient) the axes of size 1 back.
+func (b *Builder) keptAxes(n *Node, v *Value) *Value {
+	axes := n.Axes()
+	if v == nil || n.Flag("keep") || len(axes) == 0 {
+		return v
+	}
+	return b.Unsqueeze(v, ints64(axes)...)
+}
+
+// spread repeats a reduction's gradient over the elements reduced.
+func (b *Builder) spread(n *Node, d *Value) *Value { return b.broadcastLike(b.keptAxes(n, d), n.In[0]) }
+
+// perElement divides v by how many elements n reduces to one, less correction.
+func (b *Builder) perElement(n *Node, v *Value, correction int64) *Value {
+	s := n.In[0].Type.Shape
+	k := Dim(1)
+	for _, a := range n.Axes() {
+		k = mulDims(k, s.Dim(a))
+	}
+	if k >= 0 {
+		return b.Affine(v, 1/float64(int64(k)-correction), 0)
+	}
+	ones := b.Emit(OpFull, []*Value{n.In[0]}, A("value", 1.0, "dtype", F32))[0]
+	return b.Div(v, b.Affine(b.ReduceSum(ones, true, ints64(n.Axes())...), 1, -float64(correction)))
+}
+
+// gradExtreme shares the gradient among the elements equal to the result.
+func gradExtreme(b *Builder, n *Node, d []*Value) []*Value {
+	hit := b.Eq(n.In[0], b.keptAxes(n, n.Out[0]))
+	ties := b.ReduceSum(b.Cast(hit, F32), true, ints64(n.Axes())...)
+	return []*Value{b.Where(hit, b.Div(b.keptAxes(n, d[0]), ties), nil)}
+}
+
+// gradProd is the product of the other elements, zeros included: where one
+// element is zero only it has a gradient, where more are, none has.
+func gradProd(b *Builder, n *Node, d []*Value) []*Value {
+	x, axes := n.In[0], ints64(n.Axes())
+	zero := b.Eq(x, b.Scalar(x.Type.DType, 0))
+	zeros := b.ReduceSum(b.Cast(zero, F32), true, axes...)
+	filled := b.Where(zero, b.Scalar(x.Type.DType, 1), x)
+	rest := b.Div(b.ReduceProd(filled, true, axes...), filled)
+	others := b.Sub(zeros, b.Cast(zero, F32))
+	return []*Value{b.Mul(b.spread(n, d[0]), b.Where(b.Eq(others, b.Scalar(F32, 0)), rest, nil))}
+}
+
+func inferSumTo(n *Node) ([]Type, error) {
+	x := n.In[0]
+	if err := firstError(n.checkOut(), n.checkShapeAttr(1)); err != nil {
+		return nil, err
+	}
+	t := Type{n.keptDType(), MakeShape(dimsOf(n.Ints("shape"))...)}
+	if v := n.like(); v != nil {
+		t.Shape = v.Type.Shape
+	}
+	if got, ok := Broadcast(t.Shape, x.Type.Shape); !ok || x.Type.Shape.Known() && t.Shape.Known() && got.Rank() != x.Type.Shape.Rank() {
+		return nil, fmt.Errorf("%s does not broadcast to %s %s", t, x, x.Type)
+	}
+	return []Type{t}, nil
+}
+
+func (b *Builder) reduce(op Op, x *Value, keep bool, axes []int64) *Value {
+	return b.Emit(op, []*Value{x}, reduceAttrs(keep, axes))[0]
+}
+
+func reduceAttrs(keep bool, axes []int64) Attrs {
+	a := A("keep", keep)
+	if len(axes) > 0 {
+		a = a.With("axes", axes)
+	}
+	return a
+}
+
+// ReduceSum sums along axes (none: all); keep leaves them with size 1.
+func (b *Builder) ReduceSum(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceSum, x, keep, axes)
+}
+
+// ReduceMean averages along axes (none: all).
+func (b *Builder) ReduceMean(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceMean, x, keep, axes)
+}
+
+// ReduceVar is the variance along axes (none: all), with the number of
+// elements less correction as divisor.
+func (b *Builder) ReduceVar(x *Value, correction int64, keep bool, axes ...int64) *Value {
+	return b.Emit(OpReduceVar, []*Value{x}, reduceAttrs(keep, axes).With("correction", correction))[0]
+}
+
+// ReduceMax is the largest element along axes (none: all).
+func (b *Builder) ReduceMax(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceMax, x, keep, axes)
+}
+
+// ReduceMin is the smallest element along axes (none: all).
+func (b *Builder) ReduceMin(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceMin, x, keep, axes)
+}
+
+// ReduceProd multiplies along axes (none: all).
+func (b *Builder) ReduceProd(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceProd, x, keep, axes)
+}
+
+// ReduceL1 sums absolute values along axes (none: all).
+func (b *Builder) ReduceL1(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceL1, x, keep, axes)
+}
+
+// ReduceL2 is the Euclidean norm along axes (none: all).
+func (b *Builder) ReduceL2(x *Value, keep bool, axes ...int64) *Value {
+	return b.reduce(OpReduceL2, x, keep, axes)
+}
+
+// LogSumExp is log Σ eˣ along axes (none: all), which vanish.
+func (b *Builder) LogSumExp(x *Value, axes ...int64) *Value {
+	return b.reduce(OpLogSumExp, x, false, axes)
+}
+
+// sumTo sums d to the shape that v had before broadcasting; nil stays nil.
+func (b *Builder) sumTo(d, v *Value) *Value {
+	if b.err != nil || d == nil || d.Type.Shape == v.Type.Shape {
+		return d
+	}
+	a, like := shapeOf(v)
+	if v.Type.Shape.Rank() == 0 && v.Type.Shape.Known() {
+		return b.ReduceSum(d, false)
+	}
+	return b.Emit(OpSumTo, values(d, like), a)[0]
+}

@@ -1,3 +1,206 @@
 package ir
 
-var unaryRows = map[Op]Def{}
+import "math"
+
+const (
+	whyRange  = "exp/log need range"
+	whySimple = "one rounding, no range"
+	whyOrder  = "keeps order"
+	whyPoles  = "unbounded near its poles"
+)
+
+var unaryRows = map[Op]Def{
+	OpNeg: pointwise(Def{Name: "neg", Doc: "Changes the sign.", In: in(number("x")), Class: Clear, Why: "flips one bit", Unit: UnitSame,
+		Grad: along(func(b *Builder, _, _, d *Value) *Value { return b.Neg(d) }),
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{{-in[0].Hi, -in[0].Lo, in[0].NaN}}
+		}}, func(c *Code, _ *Node, x Reg) Reg { return c.Neg(x) }),
+	OpAbs: pointwise(Def{Name: "abs", Doc: "Drops the sign.", In: in(number("x")), Class: Clear, Why: "clears one bit", Unit: UnitSame,
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Mul(d, b.Sign(x)) }),
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{{0, math.Max(math.Abs(in[0].Lo), math.Abs(in[0].Hi)), in[0].NaN}}
+		}}, func(c *Code, _ *Node, x Reg) Reg { return c.Abs(x) }),
+	OpSign: pointwise(Def{Name: "sign", Doc: "-1, 0 or 1; zeros keep their sign and NaN stays.", In: in(number("x")), Class: Clear, Why: whyOrder, Unit: UnitAny,
+		NoGrad: flat, Range: bounded(-1, 1)}, func(c *Code, _ *Node, x Reg) Reg {
+		zero := c.Like(x, 0)
+		return c.Select(c.Lt(zero, x), c.Like(x, 1), c.Select(c.Lt(x, zero), c.Like(x, -1), x))
+	}),
+	OpSqrt: pointwise(Def{Name: "sqrt", Doc: "Square root, correctly rounded.", Class: PromoteC, Why: whySimple,
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Div(b.Affine(d, 0.5, 0), y) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Sqrt(x) }),
+	OpRsqrt: pointwise(Def{Name: "rsqrt", Doc: "1/sqrt(x), both correctly rounded.", Class: Keep, Why: whyPoles,
+		Grad: along(func(b *Builder, _, y, d *Value) *Value {
+			return b.Affine(b.Mul(d, b.Mul(y, b.Square(y))), -0.5, 0)
+		})}, func(c *Code, _ *Node, x Reg) Reg { return c.Div(c.Like(x, 1), c.Sqrt(x)) }),
+	OpSquare: pointwise(Def{Name: "square", Doc: "x·x.", In: in(number("x")), Class: Keep, Why: "squares overflow f16", Unit: unitPower(2),
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Mul(b.Affine(d, 2, 0), x) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, x) }),
+	OpReciprocal: pointwise(Def{Name: "reciprocal", Doc: "1/x.", Class: Keep, Why: whyPoles, Unit: unitPower(-1),
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Neg(b.Mul(d, b.Square(y))) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Div(c.Like(x, 1), x) }),
+	OpAffine: pointwise(Def{Name: "affine", Doc: "x·scale + shift with constant numbers, each rounded once to f32; takes no side in a choice of dtype as a constant tensor would.",
+		In: in(number("x")), Class: Clear, Why: "constants have no dtype", Unit: unitAffine,
+		Attrs: []AttrDef{{Name: "scale", Kind: AttrFloat, Default: 1.0, Doc: "factor"}, {Name: "shift", Kind: AttrFloat, Default: 0.0, Doc: "addend"}},
+		Grad:  func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.Affine(d[0], n.Float("scale"), 0)} },
+		Range: func(n *Node, in []Interval) []Interval {
+			p, q := in[0].Lo*n.Float("scale"), in[0].Hi*n.Float("scale")
+			return []Interval{{min(p, q) + n.Float("shift"), max(p, q) + n.Float("shift"), in[0].NaN}}
+		}}, elemAffine),
+
+	OpExp: pointwise(Def{Name: "exp", Doc: "eˣ.", Class: Keep, Why: whyRange, Range: monotone(math.Exp),
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Mul(d, y) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Exp(x) }),
+	OpExpm1: pointwise(Def{Name: "expm1", Doc: "eˣ-1, accurate near zero.", Class: Keep, Why: whyRange, Range: monotone(math.Expm1),
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Mul(d, b.Affine(y, 1, 1)) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Expm1(x) }),
+	OpLog: pointwise(Def{Name: "log", Doc: "Natural logarithm; NaN below zero, -Inf at zero.", Class: Keep, Why: whyRange,
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Div(d, x) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Log(x) }),
+	OpLog1p: pointwise(Def{Name: "log1p", Doc: "log(1+x), accurate near zero.", Class: Keep, Why: whyRange,
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Div(d, b.Affine(x, 1, 1)) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Log1p(x) }),
+	OpSin: pointwise(Def{Name: "sin", Doc: "Sine of radians.", Class: Keep, Why: "large arguments need their last bits", Range: bounded(-1, 1),
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Mul(d, b.Cos(x)) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Sin(x) }),
+	OpCos: pointwise(Def{Name: "cos", Doc: "Cosine of radians.", Class: Keep, Why: "large arguments need their last bits", Range: bounded(-1, 1),
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Neg(b.Mul(d, b.Sin(x))) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Cos(x) }),
+	OpTan: pointwise(Def{Name: "tan", Doc: "Tangent of radians.", Class: Keep, Why: whyPoles,
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Mul(d, b.Affine(b.Square(y), 1, 1)) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Tan(x) }),
+	OpAtan: pointwise(Def{Name: "atan", Doc: "Arc tangent in radians.", Class: PromoteC, Why: whySimple, Range: monotone(math.Atan),
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Div(d, b.Affine(b.Square(x), 1, 1)) })},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Atan(x) }),
+	OpErf: pointwise(Def{Name: "erf", Doc: "Error function.", Class: PromoteC, Why: whySimple, Range: monotone(math.Erf),
+		Grad: along(func(b *Builder, x, _, d *Value) *Value {
+			return b.Mul(d, b.Affine(b.Exp(b.Neg(b.Square(x))), 2/math.Sqrt(math.Pi), 0))
+		})}, func(c *Code, _ *Node, x Reg) Reg { return c.Erf(x) }),
+
+	OpFloor: pointwise(Def{Name: "floor", Doc: "Largest integer not above x.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.Floor)},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Floor(x) }),
+	OpCeil: pointwise(Def{Name: "ceil", Doc: "Smallest integer not below x.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.Ceil)},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Ceil(x) }),
+	OpRoundEven: pointwise(Def{Name: "round_even", Doc: "Nearest integer, ties to even.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.RoundToEven)},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Rint(x) }),
+	OpClip: pointwise(Def{Name: "clip", Doc: "Limits x to [lo, hi]; NaN stays.", In: in(number("x")), Class: Clear, Why: whyOrder,
+		Attrs: []AttrDef{{Name: "hi", Kind: AttrFloat, Default: math.Inf(1), Doc: "upper limit"}, {Name: "lo", Kind: AttrFloat, Default: math.Inf(-1), Doc: "lower limit"}},
+		Grad:  along(func(b *Builder, x, y, d *Value) *Value { return b.Where(b.Eq(x, y), d, nil) }),
+		Range: func(n *Node, in []Interval) []Interval {
+			lo, hi := n.Float("lo"), n.Float("hi")
+			return []Interval{{min(max(in[0].Lo, lo), hi), min(max(in[0].Hi, lo), hi), in[0].NaN}}
+		}}, elemClip),
+	OpNot: pointwise(Def{Name: "not", Doc: "Logical not of bools, bitwise of integers.", In: in(Operand{Name: "x", Kinds: KMask}), Class: Clear, Why: "logic", Unit: UnitAny, NoGrad: "not a float"},
+		func(c *Code, _ *Node, x Reg) Reg { return c.Not(x) }),
+	OpIsNaN: pointwise(Def{Name: "isnan", Doc: "Whether x is NaN.", Class: Clear, Why: "a question", Unit: UnitAny, Infer: inferPredicate, Out: out(Result{Name: "yes"}), NoGrad: "not a float"},
+		func(c *Code, _ *Node, x Reg) Reg { return c.IsNaN(x) }),
+	OpIsInf: pointwise(Def{Name: "isinf", Doc: "Whether x is infinite.", Class: Clear, Why: "a question", Unit: UnitAny, Infer: inferPredicate, Out: out(Result{Name: "yes"}), NoGrad: "not a float"},
+		func(c *Code, _ *Node, x Reg) Reg { return c.IsInf(x) }),
+}
+
+// elemAffine skips the factor 1 and the addend 0, so that it is exact in
+// either alone; integers convert their constants towards zero.
+func elemAffine(c *Code, n *Node, x Reg) Reg {
+	if s := n.Float("scale"); s != 1 {
+		x = c.Mul(x, c.Like(x, s))
+	}
+	if s := n.Float("shift"); s != 0 {
+		x = c.Add(x, c.Like(x, s))
+	}
+	return x
+}
+
+func unitAffine(n *Node) (Unit, error) {
+	if n.Float("shift") != 0 {
+		return UnitOne(n)
+	}
+	return UnitSame(n)
+}
+
+// elemClip leaves a limit out where it is infinite: integers have none.
+func elemClip(c *Code, n *Node, x Reg) Reg {
+	if lo := n.Float("lo"); !math.IsInf(lo, -1) {
+		x = c.Max(x, c.Like(x, lo))
+	}
+	if hi := n.Float("hi"); !math.IsInf(hi, 1) {
+		x = c.Min(x, c.Like(x, hi))
+	}
+	return x
+}
+
+func (b *Builder) unary(op Op, x *Value) *Value { return b.Emit(op, []*Value{x}, nil)[0] }
+
+// Neg returns -x.
+func (b *Builder) Neg(x *Value) *Value { return b.unary(OpNeg, x) }
+
+// Abs returns |x|.
+func (b *Builder) Abs(x *Value) *Value { return b.unary(OpAbs, x) }
+
+// Sign returns -1, 0 or 1.
+func (b *Builder) Sign(x *Value) *Value { return b.unary(OpSign, x) }
+
+// Sqrt returns the square root.
+func (b *Builder) Sqrt(x *Value) *Value { return b.unary(OpSqrt, x) }
+
+// Rsqrt returns 1/sqrt(x).
+func (b *Builder) Rsqrt(x *Value) *Value { return b.unary(OpRsqrt, x) }
+
+// Square returns x·x.
+func (b *Builder) Square(x *Value) *Value { return b.unary(OpSquare, x) }
+
+// Reciprocal returns 1/x.
+func (b *Builder) Reciprocal(x *Value) *Value { return b.unary(OpReciprocal, x) }
+
+// Affine returns x·scale + shift.
+func (b *Builder) Affine(x *Value, scale, shift float64) *Value {
+	return b.Emit(OpAffine, []*Value{x}, A("scale", scale, "shift", shift))[0]
+}
+
+// Exp returns eˣ.
+func (b *Builder) Exp(x *Value) *Value { return b.unary(OpExp, x) }
+
+// Expm1 returns eˣ-1.
+func (b *Builder) Expm1(x *Value) *Value { return b.unary(OpExpm1, x) }
+
+// Log returns the natural logarithm.
+func (b *Builder) Log(x *Value) *Value { return b.unary(OpLog, x) }
+
+// Log1p returns log(1+x).
+func (b *Builder) Log1p(x *Value) *Value { return b.unary(OpLog1p, x) }
+
+// Sin returns the sine of radians.
+func (b *Builder) Sin(x *Value) *Value { return b.unary(OpSin, x) }
+
+// Cos returns the cosine of radians.
+func (b *Builder) Cos(x *Value) *Value { return b.unary(OpCos, x) }
+
+// Tan returns the tangent of radians.
+func (b *Builder) Tan(x *Value) *Value { return b.unary(OpTan, x) }
+
+// Atan returns the arc tangent in radians.
+func (b *Builder) Atan(x *Value) *Value { return b.unary(OpAtan, x) }
+
+// Erf returns the error function.
+func (b *Builder) Erf(x *Value) *Value { return b.unary(OpErf, x) }
+
+// Floor returns the largest integer not above x.
+func (b *Builder) Floor(x *Value) *Value { return b.unary(OpFloor, x) }
+
+// Ceil returns the smallest integer not below x.
+func (b *Builder) Ceil(x *Value) *Value { return b.unary(OpCeil, x) }
+
+// RoundEven returns the nearest integer, ties to even.
+func (b *Builder) RoundEven(x *Value) *Value { return b.unary(OpRoundEven, x) }
+
+// Clip limits x to [lo, hi]; an infinite limit is none.
+func (b *Builder) Clip(x *Value, lo, hi float64) *Value {
+	return b.Emit(OpClip, []*Value{x}, A("lo", lo, "hi", hi))[0]
+}
+
+// Not returns the logical (bools) or bitwise (integers) complement.
+func (b *Builder) Not(x *Value) *Value { return b.unary(OpNot, x) }
+
+// IsNaN asks of each element whether it is NaN.
+func (b *Builder) IsNaN(x *Value) *Value { return b.unary(OpIsNaN, x) }
+
+// IsInf asks of each element whether it is infinite.
+func (b *Builder) IsInf(x *Value) *Value { return b.unary(OpIsInf, x) }

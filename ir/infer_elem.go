@@ -1,0 +1,147 @@
+package ir
+
+import "fmt"
+
+// Helpers of the elementwise rows.
+
+// pointwise completes the row of a function of one float: operand x, result y
+// of the same shape, and the code. A Keep row's code widens on load and rounds
+// on store, so it reads and stores 16 bits where the policy lets it.
+func pointwise(d Def, f func(c *Code, n *Node, x Reg) Reg) Def {
+	if d.In == nil {
+		d.In = in(x("x"))
+	}
+	if d.Out == nil {
+		d.Out = out(Result{Name: "y"})
+	}
+	if d.Class == Keep {
+		d.In[0].ReadsLow, d.Out[0].StoresLow = true, true
+	}
+	if d.Infer == nil {
+		d.Infer = inferPointwise
+	}
+	if d.Out[0].Name == "y" && d.In[0].Kinds != KBool {
+		d.Flags |= InPlace
+	}
+	d.Elem = func(c *Code, n *Node) []Reg { return []Reg{f(c, n, c.In(0))} }
+	return d
+}
+
+// number is an operand that may be a float or an integer.
+func number(name string) Operand { return Operand{Name: name, Kinds: KNum} }
+
+// along is the gradient of a row with one operand x and one result y.
+func along(f func(b *Builder, x, y, d *Value) *Value) func(*Builder, *Node, []*Value) []*Value {
+	return func(b *Builder, n *Node, d []*Value) []*Value {
+		return []*Value{f(b, n.In[0], n.Out[0], d[0])}
+	}
+}
+
+// flat is why the steps of elementwise rows have no gradient.
+const flat = "flat: the gradient is zero wherever there is one"
+
+// elemDType is what an elementwise row stores by default: what its number
+// operands meet in (ints meet in the wider, floats win), and f32 for Keep rows.
+func (n *Node) elemDType() DType {
+	d := Invalid
+	for _, v := range n.In {
+		if v != nil && v.Type.DType != Bool {
+			d = meetDTypes(d, v.Type.DType)
+		}
+	}
+	switch {
+	case d == Invalid:
+		return Bool
+	case !d.Float():
+		return d
+	case n.Def().Class == Keep && d != F64:
+		d = F32
+	}
+	return n.outDType(d)
+}
+
+func meetDTypes(a, b DType) DType {
+	switch {
+	case a == Invalid || a == b:
+		return b
+	case a.Float() && b.Float():
+		return Promote(a, b)
+	case a.Float():
+		return a
+	case b.Float():
+		return b
+	case a == I64 || b == I64:
+		return I64
+	}
+	return I32
+}
+
+// checkElemOut is checkOut for a result of dtype d, which may be an integer
+// that no attribute can change.
+func (n *Node) checkElemOut(d DType) error {
+	if n.Has("out") && !d.Float() {
+		return fmt.Errorf("cannot store %s as %s", d, n.DT("out"))
+	}
+	return n.checkOut()
+}
+
+func inferPointwise(n *Node) ([]Type, error) {
+	d := n.elemDType()
+	return []Type{n.In[0].Type.With(d)}, n.checkElemOut(d)
+}
+
+// inferBroadcast types a row of any number of operands that broadcast.
+func inferBroadcast(n *Node) ([]Type, error) {
+	s, err := n.broadcastAll()
+	if err != nil {
+		return nil, err
+	}
+	d := n.elemDType()
+	return []Type{{d, s}}, n.checkElemOut(d)
+}
+
+// broadcastAll returns the shape that all operands meet in.
+func (n *Node) broadcastAll() (Shape, error) {
+	first := n.In[0]
+	s := first.Type.Shape
+	for _, v := range n.In[1:] {
+		if v == nil {
+			continue
+		}
+		t, ok := Broadcast(s, v.Type.Shape)
+		if !ok {
+			return s, fmt.Errorf("shapes do not broadcast: %s %s, %s %s", first, first.Type, v, v.Type)
+		}
+		if t != s {
+			first = v
+		}
+		s = t
+	}
+	return s, nil
+}
+
+// inferPredicate types a row that answers a question about each element.
+func inferPredicate(n *Node) ([]Type, error) {
+	s, err := n.broadcastAll()
+	if err == nil && n.Has("out") {
+		err = fmt.Errorf("cannot store bool as %s", n.DT("out"))
+	}
+	return []Type{{Bool, s}}, err
+}
+
+// unitPower is the rule of x to a power.
+func unitPower(p int) UnitRule {
+	return func(n *Node) (Unit, error) { return Unit("").Times(n.In[0].Unit, p), nil }
+}
+
+// monotone is the range of an increasing function.
+func monotone(f func(float64) float64) func(*Node, []Interval) []Interval {
+	return func(_ *Node, in []Interval) []Interval {
+		return []Interval{{f(in[0].Lo), f(in[0].Hi), in[0].NaN}}
+	}
+}
+
+// bounded is the range of a function whose results lie in [lo, hi].
+func bounded(lo, hi float64) func(*Node, []Interval) []Interval {
+	return func(_ *Node, in []Interval) []Interval { return []Interval{{lo, hi, in[0].NaN}} }
+}
