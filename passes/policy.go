@@ -39,6 +39,8 @@ type Policy struct {
 	Rules []Rule
 	// Scaler is the loss scaling that goes with the policy.
 	Scaler Scaler
+	// Losses is how many losses get a scaler of their own (num_losses); 0 and 1: all share one.
+	Losses int
 }
 
 // Rule forces the precision of the nodes whose names match.

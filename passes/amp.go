@@ -1,0 +1,200 @@
+package passes
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// amp turns the policy's classes into stored dtypes. An algorithm chooses one
+// dtype per stored value (amp_local.go, amp_mincut.go); realise then writes the
+// choice into the graph: out attributes, casts where a reader wants another
+// dtype, and the cause of each choice.
+func amp(g *ir.Graph, c *Context) error {
+	if c.Policy.Manual {
+		return nil
+	}
+	a, err := newAssigner(g, c)
+	if err != nil {
+		return err
+	}
+	if err := a.storeParams(); err != nil {
+		return err
+	}
+	switch c.Policy.Algorithm {
+	case "", "local":
+		a.local()
+	default:
+		return fmt.Errorf("policy %s: no algorithm %q; there is local", c.Policy.Name, c.Policy.Algorithm)
+	}
+	return a.realise()
+}
+
+// assigner holds what the algorithms decide from and where they put it.
+// Slices are indexed by node or value ID.
+type assigner struct {
+	g    *ir.Graph
+	c    *Context
+	p    Policy
+	low  ir.DType // the policy's low dtype, f32 where it has none
+	uses *ir.Uses
+	node []treatment
+	src  []ir.DType   // dtype of the value before assignment
+	want []ir.DType   // chosen: how the value is stored (Invalid: not a float this pass may change)
+	weak []bool       // one constant element: never widens what it meets
+	out  []bool       // returned, captured or a next value: keeps its source dtype
+	kept []bool       // variables that Cast and NoMasters leave alone
+	sec  []ir.Section // of a node
+}
+
+// treatment is how one node is handled: its class under the policy and why.
+type treatment struct {
+	class ir.Class
+	force
+	from *ir.Value // the value that decided, nil where none
+}
+
+func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
+	forced, err := forcedPins(g, c.Policy)
+	if err != nil {
+		return nil, err
+	}
+	uses := g.Uses()
+	values, nodes := g.Number()
+	a := &assigner{
+		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,
+		node: make([]treatment, nodes), src: make([]ir.DType, values), want: make([]ir.DType, values),
+		weak: make([]bool, values), out: make([]bool, values), kept: make([]bool, values), sec: make([]ir.Section, nodes),
+	}
+	if a.low == ir.Invalid {
+		a.low = ir.F32
+	}
+	for _, v := range g.Vars {
+		a.src[v.ID] = v.Type.DType
+		a.weak[v.ID] = v.Kind == ir.Const && v.Type.Shape.Elements() == 1
+		a.kept[v.ID] = a.keepsVar(v)
+	}
+	for s, n := range g.Nodes {
+		a.sec[n.ID] = s
+		a.node[n.ID] = a.treat(n, forced[n.ID])
+		for _, v := range n.Out {
+			a.src[v.ID] = v.Type.DType
+			a.out[v.ID] = v.Next != nil
+			a.weak[v.ID] = n.Op == ir.OpFull && v.Type.Shape.Elements() == 1
+		}
+	}
+	for _, v := range g.Return {
+		a.out[v.ID] = true
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Captured {
+			a.out[v.ID] = true
+		}
+	}
+	return a, nil
+}
+
+// keepsVar reports whether a rule keeps variable v f32, or batch norm's
+// parameters are to stay f32 and v is one.
+func (a *assigner) keepsVar(v *ir.Value) bool {
+	keep := false
+	for _, r := range a.p.Rules {
+		if matchScope(r.Pattern, v.Name) {
+			keep = r.Pin != ir.PinLow
+		}
+	}
+	if keep || !a.p.NormF32 {
+		return keep
+	}
+	for _, u := range a.uses.Of(v) {
+		switch u.Node.Op {
+		case ir.OpBatchNorm, ir.OpBatchNormInfer:
+			return true
+		}
+	}
+	return false
+}
+
+// treat applies the overrides, strongest first: contract, pin, pattern, op, class.
+func (a *assigner) treat(n *ir.Node, f force) treatment {
+	d := n.Def()
+	t := treatment{class: d.Class, force: f}
+	switch {
+	case d.Class == ir.Fixed:
+		t.force = force{cause: ir.ByContract}
+	case f.pin == ir.PinLow && a.low != ir.F32:
+		t.class = ir.Low
+	case f.pin == ir.PinF32 || f.pin == ir.PinTF32:
+		t.class = ir.Keep
+	default:
+		t.force = force{cause: ir.ByClass}
+		if class, ok := a.p.Class[n.Op]; ok && class != d.Class {
+			t.class, t.cause = class, ir.ByOp
+		}
+	}
+	return t
+}
+
+// kept32 reports whether n is forced to compute and store f32.
+func (t *treatment) kept32() bool { return t.pin == ir.PinF32 || t.pin == ir.PinTF32 }
+
+// class returns how operand i of n is treated under the policy.
+func (a *assigner) class(n *ir.Node, i int) ir.Class {
+	row, t := n.OperandClass(i), &a.node[n.ID]
+	if row == ir.Fixed || row != n.Def().Class {
+		return row
+	}
+	return t.class
+}
+
+// assignable reports whether v is a float whose stored dtype is a choice.
+func (a *assigner) assignable(v *ir.Value) bool {
+	d := a.src[v.ID]
+	return d == ir.F32 || d.Low()
+}
+
+// free reports whether n's stored dtype follows its operands.
+func (t *treatment) free() bool { return t.class == ir.PromoteC || t.class == ir.Clear }
+
+// demand is what operand i of n must be stored as, Invalid where the kernel
+// takes either or the dtype of n's own result decides.
+func (a *assigner) demand(n *ir.Node, i int) ir.DType {
+	v := n.In[i]
+	switch a.class(n, i) {
+	case ir.Fixed:
+		if a.p.NoMasters && n.Def().Is(ir.Writer) {
+			return ir.Invalid
+		}
+		return a.src[v.ID]
+	case ir.Low:
+		return a.low
+	case ir.Keep:
+		if n.Def().Class == ir.Low || !a.c.Caps.Loads(n, i) {
+			return ir.F32
+		}
+	}
+	return ir.Invalid
+}
+
+// storeParams turns parameters low in place under NoMasters, and marks which
+// variables every reader sees low.
+func (a *assigner) storeParams() error {
+	for _, v := range a.g.Vars {
+		a.want[v.ID] = ir.Invalid
+		if !a.assignable(v) {
+			continue
+		}
+		a.want[v.ID] = v.Type.DType
+		if a.p.NoMasters && v.Kind == ir.Param && !a.kept[v.ID] {
+			v.Type = v.Type.With(a.low)
+			a.want[v.ID] = a.low
+		}
+	}
+	return nil
+}
+
+// castVar reports whether a reader without a demand sees v low (o2: weights
+// and inputs are cast for everyone).
+func (a *assigner) castVar(v *ir.Value) bool {
+	return a.p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) && a.src[v.ID] == ir.F32 && !a.kept[v.ID]
+}

@@ -1,0 +1,166 @@
+package passes
+
+import "ampc/ir"
+
+// wishes are facts about the readers of a value, those behind rows that take
+// what they are given included.
+type wishes uint8
+
+const (
+	readByLow     wishes = 1 << iota // a low operand
+	readByF32                        // somebody who needs f32 in memory
+	readByPromote                    // a row that would promote with it
+	readByOther                      // a reader without a wish
+)
+
+// local chooses each dtype from the operands, and from what the readers can
+// take: no search, no cost. Under Eager it looks at operands alone, as an eager
+// system must.
+func (a *assigner) local() {
+	wish := a.wishes()
+	seen := make([]ir.DType, len(a.want)) // what a promoting reader takes a value for
+	for _, v := range a.g.Vars {
+		seen[v.ID] = a.want[v.ID]
+		if a.castVar(v) {
+			seen[v.ID] = a.low
+		}
+	}
+	for s, n := range a.g.Nodes {
+		for i, v := range n.Out {
+			if !a.assignable(v) {
+				continue
+			}
+			stored, as := a.choose(s, n, i, wish[v.ID], seen)
+			a.want[v.ID], seen[v.ID] = stored, as
+		}
+	}
+}
+
+// wishes walks the graph backwards, so that rows that pass a value on have
+// their own readers' wishes already.
+func (a *assigner) wishes() []wishes {
+	wish := make([]wishes, len(a.want))
+	for s := int(ir.NumSections) - 1; s >= 0; s-- {
+		body := a.g.Body[s]
+		for k := len(body) - 1; k >= 0; k-- {
+			n := body[k]
+			for i, v := range n.In {
+				if v != nil && a.assignable(v) {
+					wish[v.ID] |= a.wish(n, i, wish)
+				}
+			}
+		}
+	}
+	return wish
+}
+
+// wish is what n as a reader of operand i wants.
+func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
+	if v := n.In[i]; v.Def != nil && v.Def.Why.Group > 0 && v.Def.Why.Group == n.Why.Group {
+		return 0 // reads the register
+	}
+	switch d := a.demand(n, i); {
+	case d == ir.F32:
+		return readByF32
+	case d != ir.Invalid:
+		return readByLow
+	}
+	var behind wishes
+	for _, o := range n.Out {
+		if a.assignable(o) {
+			behind |= wish[o.ID]
+			if a.out[o.ID] {
+				behind |= readByF32
+			}
+		}
+	}
+	switch a.class(n, i) {
+	case ir.Clear:
+		return behind
+	case ir.PromoteC:
+		if behind == readByF32 && !a.p.Eager {
+			return readByF32
+		}
+		return readByPromote
+	}
+	return readByOther
+}
+
+// choose returns how result i of n is stored and what promoting readers inside
+// its group take it for.
+func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []ir.DType) (stored, as ir.DType) {
+	t := &a.node[n.ID]
+	v := n.Out[i]
+	if a.out[v.ID] {
+		wish |= readByF32
+	}
+	onlyF32 := wish == readByF32 && !a.p.Eager
+	if c := n.ResultClass(i); c == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
+		return a.src[v.ID], a.src[v.ID]
+	}
+	switch {
+	case t.class == ir.Low && onlyF32 && a.c.Caps.StoresF32(n):
+		return ir.F32, ir.F32
+	case t.class == ir.Low:
+		return a.low, a.low
+	case t.class == ir.Keep:
+		return a.keep(n, wish, seen)
+	}
+	d := a.follow(s, n, t, seen)
+	if onlyF32 && !n.Def().Is(ir.View) {
+		return ir.F32, d
+	}
+	return d, d
+}
+
+// keep stores f32, and low where a low operand reads the value, nobody needs
+// f32 and no promoting row would be widened by f32 or narrowed by low. Inside
+// its group the value is a register, as wide as what it was computed from.
+func (a *assigner) keep(n *ir.Node, wish wishes, seen []ir.DType) (stored, as ir.DType) {
+	d, _ := a.widest(n, seen)
+	if !a.c.Caps.StoresLow(n) || a.p.Eager || wish&readByF32 != 0 {
+		return ir.F32, d
+	}
+	if a.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0 {
+		return a.low, d
+	}
+	return ir.F32, d
+}
+
+// follow is the dtype of a free node: its forward node's, or the widest of its
+// operands, or under Narrow the narrowest.
+func (a *assigner) follow(s ir.Section, n *ir.Node, t *treatment, seen []ir.DType) ir.DType {
+	if of := n.Of; s == ir.Backward && of != nil && !n.Def().Is(ir.View) && a.node[of.ID].free() && a.assignable(of.Out[0]) {
+		t.cause, t.from = ir.ByForward, of.Out[0]
+		return seen[of.Out[0].ID]
+	}
+	d, from := a.widest(n, seen)
+	if from != nil {
+		t.cause, t.from = ir.ByNeighbour, from
+	}
+	return d
+}
+
+// widest returns the dtype that n's float operands meet in, and the operand
+// that made it so. Constants of one element take no part unless alone.
+func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
+	d, from := ir.Invalid, (*ir.Value)(nil)
+	for i, v := range n.In {
+		if v == nil || !a.assignable(v) || a.weak[v.ID] || n.OperandClass(i) == ir.Fixed {
+			continue
+		}
+		x := seen[v.ID]
+		switch {
+		case d == ir.Invalid || a.p.Narrow && x.Low() && !d.Low():
+			d, from = x, v
+		case x != d && !(a.p.Narrow && d.Low()):
+			if m := ir.Promote(d, x); m != d {
+				d, from = m, v
+			}
+		}
+	}
+	if d == ir.Invalid {
+		return ir.F32, nil
+	}
+	return d, from
+}

@@ -1,0 +1,201 @@
+package passes
+
+import "ampc/ir"
+
+// realise writes the chosen dtypes into the graph. It trusts no prediction: the
+// types that inference finds are what readers are compared with, so a row that
+// cannot store what was chosen costs a cast and is never wrong.
+func (a *assigner) realise() error {
+	r := &realiser{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}}
+	for s := range ir.NumSections {
+		body := a.g.Body[s]
+		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
+		r.b = r.b.In(s)
+		for _, n := range body {
+			a.c.At(n)
+			if err := r.place(s, n); err != nil {
+				return err
+			}
+		}
+	}
+	return r.returns()
+}
+
+type realiser struct {
+	*assigner
+	b    *ir.Builder
+	left map[*ir.Value]*ir.Value // value used inside its group, to the cast that leaves it
+}
+
+// place casts what n reads, stores what was chosen and appends n, with the cast
+// that leaves its group after it.
+func (r *realiser) place(s ir.Section, n *ir.Node) error {
+	t := &r.node[n.ID]
+	marks := n.Why.Marks &^ (ir.MarkReadsLow | ir.MarkStoresF32 | ir.MarkStoresLow)
+	for i, v := range n.In {
+		if v == nil || v.Type.DType == ir.F64 || !v.Type.DType.Float() {
+			continue
+		}
+		n.In[i] = r.operand(n, i, v)
+		if t.class == ir.Keep && n.In[i].Type.DType.Low() {
+			marks |= ir.MarkReadsLow
+		}
+	}
+	if r.b.Err() != nil {
+		return r.b.Err()
+	}
+	if n.Op != ir.OpForeign {
+		if err := r.store(n, t); err != nil {
+			return err
+		}
+	}
+	r.tf32(n, t)
+	if len(n.Out) > 0 {
+		switch d := n.Out[0].Type.DType; {
+		case t.class == ir.Low && d == ir.F32 && r.low != ir.F32 && !r.interior(n):
+			marks |= ir.MarkStoresF32
+		case t.class == ir.Keep && d.Low():
+			marks |= ir.MarkStoresLow
+		}
+	}
+	n.Why = ir.Reason{Class: t.class, Cause: t.cause, From: t.from, Rule: t.rule, Marks: marks, Group: n.Why.Group}
+	r.g.Body[s] = append(r.g.Body[s], n)
+	return r.leave(n)
+}
+
+// operand returns v as n reads it, cast where it must be.
+func (r *realiser) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
+	if v.Def != nil && n.Why.Group > 0 && v.Def.Why.Group == n.Why.Group {
+		return v
+	}
+	if out := r.left[v]; out != nil {
+		v = out
+	}
+	d := r.demand(n, i)
+	switch {
+	case d != ir.Invalid:
+	case r.castVar(v) && r.class(n, i) != ir.Fixed:
+		d = r.low
+	case !r.node[n.ID].free() || n.Def().Is(ir.View) || r.c.Caps.Loads(n, i):
+		return v
+	default: // a free row whose kernel reads one dtype: its result's
+		d = r.want[n.Out[0].ID]
+	}
+	return r.cast(v, d, 0)
+}
+
+// cast emits a cast of v to d unless it has that dtype.
+func (r *realiser) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
+	if v == nil || d == ir.Invalid || v.Type.DType == d {
+		return v
+	}
+	out := r.b.Named(castName(v, d)).Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", d))[0]
+	if out == nil {
+		return v
+	}
+	out.Def.Pos = v.Pos
+	if v.Def != nil {
+		out.Def.Pos = v.Def.Pos
+	}
+	out.Def.Why = ir.Reason{Class: ir.Fixed, Cause: ir.ByContract, From: v, Marks: ir.MarkInserted | marks}
+	r.c.Count("casts_inserted", 1)
+	return out
+}
+
+// castName is the name of the low copy of v: %fc1.w.f16.
+func castName(v *ir.Value, d ir.DType) string { return v.Name + "." + d.String() }
+
+// store sets the out attribute where the row's own choice is another, and
+// infers the result types.
+func (r *realiser) store(n *ir.Node, t *treatment) error {
+	if err := n.Retype(); err != nil {
+		return err
+	}
+	if len(n.Out) == 0 || n.Out[0].Next != nil || t.class == ir.Fixed || !r.assignable(n.Out[0]) {
+		return nil
+	}
+	v := n.Out[0]
+	d := r.want[v.ID]
+	if r.interior(n) {
+		d = ir.F32
+	}
+	if d == v.Type.DType || d == ir.Invalid || !r.canStore(n, d) {
+		return nil
+	}
+	n.Attrs = n.Attrs.With("out", d)
+	return n.Retype()
+}
+
+func (r *realiser) canStore(n *ir.Node, d ir.DType) bool {
+	if d == ir.F32 {
+		return r.c.Caps.StoresF32(n)
+	}
+	return r.c.Caps.StoresLow(n)
+}
+
+// interior reports whether a member of n's own group reads its first result:
+// that one is an f32 register then.
+func (r *realiser) interior(n *ir.Node) bool {
+	return n.Why.Group > 0 && r.insiders(n) > 0
+}
+
+func (r *realiser) insiders(n *ir.Node) int {
+	k := 0
+	for _, u := range r.uses.Of(n.Out[0]) {
+		if u.Node.Why.Group == n.Why.Group {
+			k++
+		}
+	}
+	return k
+}
+
+// leave adds the cast through which a value that its group uses leaves the group.
+func (r *realiser) leave(n *ir.Node) error {
+	if len(n.Out) == 0 || !r.assignable(n.Out[0]) || !r.interior(n) {
+		return nil
+	}
+	v := n.Out[0]
+	if d := r.want[v.ID]; d.Low() && r.insiders(n) < len(r.uses.Of(v)) && v.Next == nil {
+		out := r.cast(v, d, 0)
+		out.Def.Why.Group = n.Why.Group
+		r.left[v] = out
+	}
+	return r.b.Err()
+}
+
+// tf32 sets the math mode of f32 products.
+func (r *realiser) tf32(n *ir.Node, t *treatment) {
+	if n.Def().Class != ir.Low || len(n.Out) == 0 {
+		return
+	}
+	on := t.pin == ir.PinTF32 || r.p.TF32 && t.pin == ir.Unpinned
+	for i, v := range n.In {
+		if v != nil && n.OperandClass(i) == ir.Low && v.Type.DType != ir.F32 {
+			on = false
+		}
+	}
+	if on {
+		n.Attrs = n.Attrs.With("math", "tf32")
+		r.c.Count("tf32", 1)
+	}
+}
+
+// returns gives returned values their source types back, or the type that
+// cast_model_outputs asks for.
+func (r *realiser) returns() error {
+	for i, v := range r.g.Return {
+		if !r.assignable(v) {
+			continue
+		}
+		d := r.src[v.ID]
+		if r.p.Outputs != ir.Invalid && v.Type.Shape.Rank() > 0 {
+			d = r.p.Outputs
+		}
+		r.b = r.b.In(ir.Forward)
+		if v.Def != nil {
+			r.b = r.b.In(r.sec[v.Def.ID])
+		}
+		r.g.Return[i] = r.cast(v, d, 0)
+	}
+	return r.b.Err()
+}

@@ -1,0 +1,72 @@
+package passes
+
+import "ampc/ir"
+
+// castKey is what makes two casts the same.
+type castKey struct {
+	v *ir.Value
+	d ir.DType
+}
+
+// castcache leaves one cast per value and dtype, where its first reader is, and
+// moves casts of parameters, and of all that does not change within a step, to
+// prepare: one cast per step, whoever reads it and however often.
+func castcache(g *ir.Graph, c *Context) error {
+	written := writtenInMicro(g)
+	first := map[castKey]*ir.Node{}
+	same := map[*ir.Value]*ir.Value{}
+	var hoisted []*ir.Node
+	g.Filter(func(s ir.Section, n *ir.Node) bool {
+		if n.Op != ir.OpCast || n.Out[0].Next != nil {
+			return true
+		}
+		v, out := n.In[0], n.Out[0]
+		k := castKey{v, out.Type.DType}
+		if kept := first[k]; kept != nil {
+			mergeCast(kept, n)
+			same[out] = kept.Out[0]
+			c.Count("casts_reused", 1)
+			return false
+		}
+		first[k] = n
+		if !v.IsVar() || v.Kind == ir.Input || written[v] || s == ir.Prepare {
+			return true
+		}
+		n.Why.Marks |= ir.MarkCached | ir.MarkHoisted
+		n.Why.Group = 0
+		hoisted = append(hoisted, n)
+		c.Count("casts_hoisted", 1)
+		return false
+	})
+	g.Body[ir.Prepare] = append(hoisted, g.Body[ir.Prepare]...)
+	g.Replace(same)
+	return nil
+}
+
+// mergeCast makes kept stand for n as well. The shorter name wins, which is the
+// one without a suffix, so names do not depend on which cast came first.
+func mergeCast(kept, n *ir.Node) {
+	a, b := kept.Out[0], n.Out[0]
+	if len(b.Name) < len(a.Name) || len(b.Name) == len(a.Name) && b.Name < a.Name {
+		a.Name = b.Name
+	}
+	if kept.Why.Group == 0 && n.Why.Group > 0 {
+		kept.Why.Group = n.Why.Group
+	}
+	kept.Why.Marks |= n.Why.Marks
+}
+
+// writtenInMicro finds the variables whose value changes between micro-batches.
+func writtenInMicro(g *ir.Graph) map[*ir.Value]bool {
+	w := map[*ir.Value]bool{}
+	for _, s := range []ir.Section{ir.Forward, ir.Backward} {
+		for _, n := range g.Body[s] {
+			for _, v := range n.Out {
+				if v.Next != nil {
+					w[v.Next] = true
+				}
+			}
+		}
+	}
+	return w
+}

@@ -1,0 +1,262 @@
+package passes
+
+import "ampc/ir"
+
+// castelim removes casts that change nothing and lets casts meet:
+//
+//	A→A          is dropped
+//	A→B→C        becomes A→C where B holds every A (so A→B→A is dropped)
+//	moves, cast  becomes cast, moves where that costs no more, because the cast
+//	             is there already, narrows before the move, or can merge on
+//
+// Over f32, f16 and bf16 the second rule reads: through f32 always, through a
+// 16-bit format never. round is not a cast and stands in nobody's way or favour.
+func castelim(g *ir.Graph, c *Context) error {
+	e := newCastEdit(g, c)
+	for s := range ir.NumSections {
+		e.begin(s)
+		for _, n := range e.body {
+			c.At(n)
+			e.visit(n)
+		}
+		e.end()
+	}
+	g.Replace(e.same)
+	e.sweep()
+	return e.b.Err()
+}
+
+// sweep drops the casts that nobody reads any more, last first.
+func (e *castEdit) sweep() {
+	for s := int(ir.NumSections) - 1; s >= 0; s-- {
+		body := e.g.Body[s]
+		kept := len(body)
+		for i := len(body) - 1; i >= 0; i-- {
+			n := body[i]
+			if n.Op == ir.OpCast && n.Out[0].Next == nil && e.reads[n.Out[0]] == 0 {
+				e.reads[n.In[0]]--
+				e.c.Count("casts_dead", 1)
+				continue
+			}
+			kept--
+			body[kept] = n
+		}
+		e.g.Body[s] = body[kept:]
+	}
+}
+
+// castEdit rewrites one section after the other; nodes go to list as they are
+// visited, and may be taken back out.
+type castEdit struct {
+	g       *ir.Graph
+	c       *Context
+	b       *ir.Builder
+	s       ir.Section
+	body    []*ir.Node
+	list    []*ir.Node
+	at      map[*ir.Node]int // position in list
+	reads   map[*ir.Value]int
+	same    map[*ir.Value]*ir.Value
+	cast    map[castKey]*ir.Value
+	written map[*ir.Value]bool
+}
+
+func newCastEdit(g *ir.Graph, c *Context) *castEdit {
+	e := &castEdit{
+		g: g, c: c, b: ir.Edit(g), at: map[*ir.Node]int{}, reads: map[*ir.Value]int{},
+		same: map[*ir.Value]*ir.Value{}, cast: map[castKey]*ir.Value{}, written: writtenInMicro(g),
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			e.reads[v]++
+		}
+		for _, v := range n.Captured {
+			e.reads[v] += 2
+		}
+	}
+	for _, v := range g.Return {
+		e.reads[v] += 2 // never the only reader
+	}
+	return e
+}
+
+func (e *castEdit) begin(s ir.Section) {
+	e.s, e.body = s, e.g.Body[s]
+	e.list = make([]*ir.Node, 0, len(e.body))
+}
+
+func (e *castEdit) end() {
+	kept := e.list[:0]
+	for _, n := range e.list {
+		if n != nil {
+			kept = append(kept, n)
+		}
+	}
+	if e.s == ir.Prepare {
+		kept = append(kept, e.g.Body[ir.Prepare][len(e.body):]...)
+	}
+	e.g.Body[e.s] = kept
+}
+
+func (e *castEdit) append(n *ir.Node) {
+	e.at[n] = len(e.list)
+	e.list = append(e.list, n)
+}
+
+func (e *castEdit) visit(n *ir.Node) {
+	for i, v := range n.In {
+		n.In[i] = e.final(v)
+	}
+	if n.Op != ir.OpCast || n.Out[0].Next != nil {
+		e.append(n)
+		return
+	}
+	e.simplify(n)
+}
+
+// final follows replacements made so far.
+func (e *castEdit) final(v *ir.Value) *ir.Value {
+	for {
+		w, ok := e.same[v]
+		if !ok || v == nil {
+			return v
+		}
+		v = w
+	}
+}
+
+// simplify places cast n, or a value it equals.
+func (e *castEdit) simplify(n *ir.Node) {
+	out := n.Out[0]
+	d := out.Type.DType
+	x := e.through(n.In[0])
+	if x != n.In[0] {
+		e.c.Count("casts_chained", 1)
+	}
+	e.read(n, x)
+	if x.Type.DType == d {
+		e.c.Count("casts_removed", 1)
+		e.drop(n, x)
+		return
+	}
+	if w := e.cast[castKey{x, d}]; w != nil {
+		e.c.Count("casts_merged", 1)
+		e.drop(n, w)
+		return
+	}
+	if m := e.crossed(n, x); m != nil {
+		e.c.Count("casts_crossed", 1)
+		e.cross(n, m, d)
+		return
+	}
+	e.cast[castKey{x, d}] = out
+	e.append(n)
+}
+
+// through looks behind casts that lost nothing.
+func (e *castEdit) through(x *ir.Value) *ir.Value {
+	for x.Def != nil && x.Def.Op == ir.OpCast && x.Next == nil {
+		y := x.Def.In[0]
+		if !y.Type.DType.Float() || !x.Type.DType.Holds(y.Type.DType) {
+			break
+		}
+		x = y
+	}
+	return x
+}
+
+// read points cast n at x.
+func (e *castEdit) read(n *ir.Node, x *ir.Value) {
+	e.reads[n.In[0]]--
+	e.reads[x]++
+	n.In[0] = x
+}
+
+// drop makes the readers of cast n read v.
+func (e *castEdit) drop(n *ir.Node, v *ir.Value) {
+	e.reads[n.In[0]]--
+	e.reads[v] += e.reads[n.Out[0]]
+	e.same[n.Out[0]] = v
+}
+
+// crossed returns the moving node whose result x the narrowing cast n can be
+// made before, nil where that gains nothing: n must be the only reader, and
+// each operand must have the cast already or be no larger than the result.
+func (e *castEdit) crossed(n *ir.Node, x *ir.Value) *ir.Node {
+	m := x.Def
+	d := n.Out[0].Type.DType
+	if m == nil || !m.Def().Is(ir.Moves) || len(m.Out) != 1 || x.Next != nil || e.reads[x] != 1 || m.Why.Group > 0 {
+		return nil
+	}
+	if at, here := e.at[m]; !here || at >= len(e.list) || e.list[at] != m || d.Size() >= x.Type.DType.Size() {
+		return nil
+	}
+	moved := int64(0)
+	for i, v := range m.In {
+		switch {
+		case v == nil || !v.Type.DType.Float() || m.OperandClass(i) == ir.Fixed:
+		case v.Type.DType != x.Type.DType:
+			return nil
+		case e.cast[castKey{v, d}] == nil && !e.narrows(v, d):
+			moved += e.g.Elements(v.Type)
+		}
+	}
+	if moved > e.g.Elements(x.Type) {
+		return nil
+	}
+	return m
+}
+
+// narrows reports whether a cast of v to d would meet a cast that widened v.
+func (e *castEdit) narrows(v *ir.Value, d ir.DType) bool { return e.through(v).Type.DType == d }
+
+// cross takes m out of the list, casts what it moves, and puts m back, now
+// moving dtype d.
+func (e *castEdit) cross(n, m *ir.Node, d ir.DType) {
+	e.list[e.at[m]] = nil
+	delete(e.at, m)
+	from := m.Out[0].Type.DType
+	for i, v := range m.In {
+		if v == nil || v.Type.DType != from || m.OperandClass(i) == ir.Fixed {
+			continue
+		}
+		e.reads[v]--
+		m.In[i] = e.casted(v, d)
+		e.reads[m.In[i]]++
+	}
+	if err := m.Retype(); err != nil {
+		e.b.Fail("%v", err)
+		return
+	}
+	m.Why.From = n.Out[0]
+	e.append(m)
+	e.drop(n, m.Out[0])
+}
+
+// casted returns v in dtype d: by a cast that exists, by what a cast widened,
+// or by a new cast, in prepare where v does not change within the step.
+func (e *castEdit) casted(v *ir.Value, d ir.DType) *ir.Value {
+	if w := e.cast[castKey{v, d}]; w != nil {
+		return w
+	}
+	node := &ir.Node{Op: ir.OpCast, In: []*ir.Value{v}, Attrs: ir.A("to", d), Why: ir.Reason{Class: ir.Fixed, Cause: ir.ByContract, From: v, Marks: ir.MarkInserted}}
+	hoist := v.IsVar() && v.Kind != ir.Input && !e.written[v]
+	s := e.s
+	if hoist {
+		s = ir.Prepare
+		node.Why.Marks |= ir.MarkCached | ir.MarkHoisted
+	}
+	tail := e.g.Body[s]
+	w := e.b.In(s).Named(castName(v, d)).EmitNode(node, nil)[0]
+	if w == nil {
+		return v
+	}
+	e.reads[v]++
+	if hoist {
+		e.cast[castKey{v, d}] = w
+		return w
+	}
+	e.g.Body[s] = tail // placed by hand
+	e.simplify(node)
+	return e.final(w)
+}

@@ -1,0 +1,86 @@
+package passes
+
+import "ampc/ir"
+
+// fuse completes the groups that become steps. A cast of what a group computes
+// is one more store of that group, and a cast that only one group reads is one
+// of its loads: both save reading or writing a value once, and round where the
+// cast did. An elementwise node that stands alone makes a group with its casts.
+func fuse(g *ir.Graph, c *Context) error {
+	f := &fuser{uses: g.Uses(), c: c}
+	_, nodes := g.Number()
+	f.sec = make([]ir.Section, nodes)
+	for s, n := range g.Nodes {
+		f.sec[n.ID] = s
+		f.last = max(f.last, n.Why.Group)
+	}
+	for _, n := range g.Nodes {
+		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Group == 0 {
+			f.join(n)
+		}
+	}
+	renumberGroups(g)
+	c.Count("groups", int(f.last))
+	return nil
+}
+
+type fuser struct {
+	c    *Context
+	uses *ir.Uses
+	sec  []ir.Section // by node ID
+	last int32        // highest group in use
+}
+
+// join puts cast n into its producer's group, or into the group of its only readers.
+func (f *fuser) join(n *ir.Node) {
+	p := n.In[0].Def
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && fusible(p) {
+		if p.Why.Group == 0 {
+			f.last++
+			p.Why.Group = f.last
+		}
+		n.Why.Group = p.Why.Group
+		f.c.Count("casts_stored", 1)
+		return
+	}
+	if q := f.onlyGroup(n); q > 0 {
+		n.Why.Group = q
+		f.c.Count("casts_loaded", 1)
+	}
+}
+
+// onlyGroup returns the group that all readers of n belong to, 0 where there is
+// none, or it computes another shape or runs in another section.
+func (f *fuser) onlyGroup(n *ir.Node) int32 {
+	group := int32(0)
+	for _, u := range f.uses.Of(n.Out[0]) {
+		r := u.Node
+		if r.Why.Group == 0 || group != 0 && r.Why.Group != group || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
+			return 0
+		}
+		group = r.Why.Group
+	}
+	return group
+}
+
+// renumberGroups numbers groups densely by first member in list order and
+// drops the number of a group with a single member.
+func renumberGroups(g *ir.Graph) int {
+	size := map[int32]int{}
+	for _, n := range g.Nodes {
+		size[n.Why.Group]++
+	}
+	id := map[int32]int32{}
+	for _, n := range g.Nodes {
+		old := n.Why.Group
+		if old == 0 || size[old] < 2 {
+			n.Why.Group = 0
+			continue
+		}
+		if id[old] == 0 {
+			id[old] = int32(len(id) + 1)
+		}
+		n.Why.Group = id[old]
+	}
+	return len(id)
+}

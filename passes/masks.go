@@ -1,0 +1,94 @@
+package passes
+
+import (
+	"math"
+
+	"ampc/ir"
+)
+
+// masks clamps finite constants that the dtype they are stored in turns into an
+// infinity. Such a constant is a mask (-1e9 added to scores): half the dtype's
+// least number masks as well, and stays finite when something is added to it.
+// Infinities are left: whoever writes one means it.
+func masks(g *ir.Graph, c *Context) error {
+	m := &masker{c: c, b: ir.Edit(g), clamped: map[castKey]*ir.Value{}}
+	for _, n := range g.Nodes {
+		c.At(n)
+		if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() {
+			continue
+		}
+		d := n.Out[0].Type.DType
+		m.attr(n, d)
+		if n.Def().Elem == nil {
+			continue
+		}
+		for i, v := range n.In {
+			if v != nil && v.Kind == ir.Const && v.Type.DType == ir.F32 {
+				n.In[i] = m.clamp(v, d)
+			}
+		}
+	}
+	return m.b.Err()
+}
+
+type masker struct {
+	c       *Context
+	b       *ir.Builder
+	clamped map[castKey]*ir.Value
+}
+
+// attr clamps the number that full and pad carry.
+func (m *masker) attr(n *ir.Node, d ir.DType) {
+	if n.Op != ir.OpFull && n.Op != ir.OpPad || !n.Has("value") {
+		return
+	}
+	x := n.Float("value")
+	if y := clampMask(x, d); y != x {
+		n.Attrs = n.Attrs.With("value", y)
+		m.note(n.Name(), x, y, d)
+	}
+}
+
+// clamp returns a constant like v within the range of d.
+func (m *masker) clamp(v *ir.Value, d ir.DType) *ir.Value {
+	if v.Init == nil || v.Init.Func != "" && v.Init.Func != "data" {
+		return v
+	}
+	if w := m.clamped[castKey{v, d}]; w != nil {
+		return w
+	}
+	args := make([]float64, len(v.Init.Args))
+	worst := 0.0
+	for i, x := range v.Init.Args {
+		args[i] = clampMask(x, d)
+		if args[i] != x {
+			worst = x
+		}
+	}
+	w := v
+	if worst != 0 {
+		w = m.b.Declare(ir.Const, v.Name+".clamped."+d.String(), v.Type, &ir.Init{Func: v.Init.Func, Args: args}, v.Attr)
+		m.note(v.String(), worst, clampMask(worst, d), d)
+	}
+	m.clamped[castKey{v, d}] = w
+	return w
+}
+
+func (m *masker) note(name string, from, to float64, d ir.DType) {
+	m.c.Count("masks_clamped", 1)
+	m.c.Note("%s: %g is beyond %s and became %g", name, from, d, to)
+}
+
+// clampMask returns x, or half the largest finite number of d with x's sign
+// where x is finite and d would store an infinity.
+func clampMask(x float64, d ir.DType) float64 {
+	largest := 65504.0
+	overflow := 65520.0 // rounds to Inf from here on
+	if d == ir.BF16 {
+		largest, overflow = math.Ldexp(255, 120), math.Ldexp(511, 119)
+	}
+	if math.IsInf(x, 0) || math.IsNaN(x) || math.Abs(x) < overflow {
+		return x
+	}
+	return math.Copysign(largest/2, x)
+}

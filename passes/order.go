@@ -1,0 +1,345 @@
+package passes
+
+import (
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// orderPass puts each section into a topological order of low peak memory: of
+// the nodes that can run, the one that frees most next. What outlives its
+// section (saved activations, gradients, results) must be paid for in any
+// order, so it counts as free; ties go to the smaller depth, then to the name,
+// so the list order a pass left has no influence.
+func orderPass(g *ir.Graph, c *Context) error {
+	o := newOrderer(g)
+	for s := range ir.NumSections {
+		g.Body[s] = o.section(s)
+	}
+	renumberGroups(g)
+	return nil
+}
+
+type orderer struct {
+	g     *ir.Graph
+	uses  *ir.Uses
+	name  []int32 // rank of a node's name, by node ID
+	unit  []int32 // by node ID
+	units []unit
+	root  []int32 // value whose memory a value is (views), by value ID
+	bytes []int64 // of a root that lives and dies in one section, else 0
+	left  []int32 // reads of a root still to come
+}
+
+// unit is what runs as one step: a node, or a group.
+type unit struct {
+	sec   ir.Section
+	nodes []*ir.Node
+	reads []*ir.Value // from outside the unit, one entry per operand
+	waits int32       // reads of values of this section that are not there yet
+	depth int32
+	name  int32 // the smallest of its nodes'
+	turn  int32 // entries of the heap with an older turn are stale
+	done  bool
+}
+
+func newOrderer(g *ir.Graph) *orderer {
+	uses := g.Uses()
+	values, nodes := g.Number()
+	o := &orderer{
+		g: g, uses: uses, name: make([]int32, nodes), unit: make([]int32, nodes),
+		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values),
+	}
+	o.rankNames(nodes)
+	o.formUnits()
+	o.findRoots()
+	o.sizes()
+	return o
+}
+
+func (o *orderer) rankNames(nodes int) {
+	type named struct {
+		name string
+		id   int32
+	}
+	all := make([]named, 0, nodes)
+	for _, n := range o.g.Nodes {
+		name := n.Name() // a next value sorts beside its variable
+		all = append(all, named{name, n.ID})
+	}
+	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	for i, x := range all {
+		o.name[x.id] = int32(i)
+	}
+}
+
+func (o *orderer) formUnits() {
+	group := map[int32]int32{}
+	for s, n := range o.g.Nodes {
+		u, known := group[n.Why.Group]
+		if !known || n.Why.Group == 0 {
+			u = int32(len(o.units))
+			o.units = append(o.units, unit{sec: s, name: o.name[n.ID]})
+			group[n.Why.Group] = u
+		}
+		x := &o.units[u]
+		x.nodes = append(x.nodes, n)
+		x.name = min(x.name, o.name[n.ID])
+		o.unit[n.ID] = u
+	}
+	for i := range o.units {
+		u := &o.units[i]
+		for _, n := range u.nodes {
+			for _, v := range operands(n) {
+				if v.Def == nil || o.unit[v.Def.ID] != int32(i) {
+					u.reads = append(u.reads, v)
+				}
+			}
+		}
+	}
+}
+
+func (o *orderer) findRoots() {
+	for _, v := range o.g.Vars {
+		o.root[v.ID] = v.ID
+	}
+	for _, n := range o.g.Nodes {
+		for _, v := range n.Out {
+			o.root[v.ID] = v.ID
+		}
+		if n.Def().Is(ir.View) && n.In[0] != nil {
+			o.root[n.Out[0].ID] = o.root[n.In[0].ID]
+		}
+	}
+}
+
+// here reports whether v is computed in the section of unit u.
+func (o *orderer) here(v *ir.Value, u *unit) bool {
+	return v.Def != nil && o.units[o.unit[v.Def.ID]].sec == u.sec
+}
+
+// sizes fills in the bytes of values that are stored, and live and die in one section.
+func (o *orderer) sizes() {
+	const escapes = -1
+	size := make([]int64, len(o.root)) // 0: interior, until somebody outside reads it
+	for _, v := range o.g.Return {
+		size[o.root[v.ID]] = escapes
+	}
+	for i := range o.units {
+		u := &o.units[i]
+		for _, n := range u.nodes {
+			for _, v := range n.Out {
+				if v.Next != nil {
+					size[o.root[v.ID]] = escapes
+				}
+			}
+		}
+		for _, v := range u.reads {
+			r := o.root[v.ID]
+			o.left[r]++
+			if !o.here(v, u) {
+				size[r] = escapes
+			} else if size[r] == 0 {
+				size[r] = o.g.Elements(v.Type) * v.Type.DType.Size()
+			}
+		}
+	}
+	for r, n := range size {
+		o.bytes[r] = max(n, 0)
+	}
+}
+
+// operands lists what n reads, captured values included, absent ones left out.
+func operands(n *ir.Node) []*ir.Value {
+	if len(n.Captured) == 0 && !slices.Contains(n.In, nil) {
+		return n.In
+	}
+	var vs []*ir.Value
+	for _, v := range slices.Concat(n.In, n.Captured) {
+		if v != nil {
+			vs = append(vs, v)
+		}
+	}
+	return vs
+}
+
+// section schedules the units of one section.
+func (o *orderer) section(s ir.Section) []*ir.Node {
+	h := &readyHeap{}
+	out := make([]*ir.Node, 0, len(o.g.Body[s]))
+	for i := range o.units {
+		u := &o.units[i]
+		if u.sec != s {
+			continue
+		}
+		for _, v := range u.reads {
+			if o.here(v, u) {
+				u.waits++
+			}
+		}
+		if u.waits == 0 {
+			o.push(h, int32(i))
+		}
+	}
+	for len(h.list) > 0 {
+		e := h.pop()
+		u := &o.units[e.unit]
+		if u.done || u.turn != e.turn {
+			continue
+		}
+		u.done = true
+		out = append(out, o.sorted(u)...)
+		o.run(h, u)
+	}
+	return out
+}
+
+// sorted orders the members of a group by depth within it, then by name.
+func (o *orderer) sorted(u *unit) []*ir.Node {
+	if len(u.nodes) == 1 {
+		return u.nodes
+	}
+	depth := make(map[*ir.Node]int, len(u.nodes))
+	for _, n := range u.nodes { // list order is topological
+		for _, v := range operands(n) {
+			if v.Def != nil && o.unit[v.Def.ID] == o.unit[n.ID] {
+				depth[n] = max(depth[n], depth[v.Def]+1)
+			}
+		}
+	}
+	slices.SortFunc(u.nodes, func(a, b *ir.Node) int {
+		if d := depth[a] - depth[b]; d != 0 {
+			return d
+		}
+		return int(o.name[a.ID] - o.name[b.ID])
+	})
+	return u.nodes
+}
+
+// push puts a ready unit on the heap at its present cost: the bytes it adds
+// minus those it is the last to read.
+func (o *orderer) push(h *readyHeap, i int32) {
+	u := &o.units[i]
+	cost := int64(0)
+	for _, n := range u.nodes {
+		for _, v := range n.Out {
+			if o.root[v.ID] == v.ID {
+				cost += o.bytes[v.ID]
+			}
+		}
+	}
+	for k, v := range u.reads {
+		r := o.root[v.ID]
+		if o.bytes[r] == 0 || o.left[r] > int32(len(u.reads)) || slices.Contains(u.reads[:k], v) {
+			continue
+		}
+		mine := int32(0)
+		for _, w := range u.reads {
+			if o.root[w.ID] == r {
+				mine++
+			}
+		}
+		if o.left[r] == mine {
+			cost -= o.bytes[r]
+		}
+	}
+	u.turn++
+	h.push(ready{cost, u.depth, u.name, i, u.turn})
+}
+
+// run accounts for u having run: its readers may become ready, and the last
+// readers of what it read become cheaper.
+func (o *orderer) run(h *readyHeap, u *unit) {
+	for _, v := range u.reads {
+		r := o.root[v.ID]
+		if o.left[r]--; o.left[r] == 1 && o.bytes[r] > 0 {
+			o.recost(h, u, v)
+		}
+	}
+	for _, n := range u.nodes {
+		for _, v := range n.Out {
+			for _, use := range o.uses.Of(v) {
+				i := o.unit[use.Node.ID]
+				w := &o.units[i]
+				if w.sec != u.sec || w == u {
+					continue
+				}
+				w.depth = max(w.depth, u.depth+1)
+				if w.waits--; w.waits == 0 {
+					o.push(h, i)
+				}
+			}
+		}
+	}
+}
+
+// recost pushes the ready readers of v again: one of them is the last and
+// frees it now.
+func (o *orderer) recost(h *readyHeap, u *unit, v *ir.Value) {
+	uses := o.uses.Of(v)
+	if len(uses) > maxRecost {
+		return
+	}
+	for _, use := range uses {
+		i := o.unit[use.Node.ID]
+		if w := &o.units[i]; w.sec == u.sec && w.waits == 0 && !w.done {
+			o.push(h, i)
+		}
+	}
+}
+
+// maxRecost keeps a value with very many readers from costing quadratic time.
+const maxRecost = 64
+
+// ready is a node that can run.
+type ready struct {
+	cost        int64
+	depth, name int32
+	unit, turn  int32
+}
+
+func (a ready) less(b ready) bool {
+	switch {
+	case a.cost != b.cost:
+		return a.cost < b.cost
+	case a.depth != b.depth:
+		return a.depth < b.depth
+	}
+	return a.name < b.name
+}
+
+// readyHeap is a binary min-heap.
+type readyHeap struct{ list []ready }
+
+func (h *readyHeap) push(r ready) {
+	h.list = append(h.list, r)
+	for i := len(h.list) - 1; i > 0; {
+		p := (i - 1) / 2
+		if !h.list[i].less(h.list[p]) {
+			return
+		}
+		h.list[i], h.list[p] = h.list[p], h.list[i]
+		i = p
+	}
+}
+
+func (h *readyHeap) pop() ready {
+	top, last := h.list[0], len(h.list)-1
+	h.list[0] = h.list[last]
+	h.list = h.list[:last]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= last {
+			return top
+		}
+		if c+1 < last && h.list[c+1].less(h.list[c]) {
+			c++
+		}
+		if !h.list[c].less(h.list[i]) {
+			return top
+		}
+		h.list[i], h.list[c] = h.list[c], h.list[i]
+		i = c
+	}
+}
