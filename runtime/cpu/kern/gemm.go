@@ -60,6 +60,10 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
 	t.out = output{m.Path, g.C, inner, g.Epilogue, 0}
+	if how := t.choose(m, g); how != packed {
+		m.skinny(t, how)
+		return
+	}
 	m.multiply(t)
 }
 

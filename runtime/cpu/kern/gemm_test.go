@@ -136,6 +136,9 @@ func TestGemmDeep(t *testing.T) {
 			{m: 1, n: 300, k: 700, outer: 1, inner: 1, b: F16},
 			{m: 2, n: 130, k: 1100, outer: 1, inner: 1, tb: true},
 			{m: 11, n: 130, k: 1100, outer: 1, inner: 1, b: BF16, c: F16},
+			{m: 16, n: 1234, k: 515, outer: 1, inner: 2, ta: true, b: F16, pad: 3},
+			{m: 7, n: 1111, k: 133, outer: 1, inner: 2, tb: true, b: BF16, pad: 3},
+			{m: 3, n: 66, k: 17, outer: 2, inner: 1, tb: true, b: F16},
 		} {
 			checkGemm(t, m, d, gc, nil)
 		}

@@ -12,11 +12,12 @@ type Machine struct {
 	pool   *Pool
 	worker []worker
 
-	gemm gemmTask
-	conv convTask
-	attn attnTask
-	row  rowTask
-	vec  vecTask
+	gemm      gemmTask
+	skinnyRun skinnyTask
+	conv      convTask
+	attn      attnTask
+	row       rowTask
+	vec       vecTask
 
 	parts     []float32 // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64

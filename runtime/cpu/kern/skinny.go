@@ -1,0 +1,202 @@
+package kern
+
+// skinnyRows is the largest number of rows of A for which B is read as it lies: packing it would cost more than the
+// product.
+const skinnyRows = 16
+
+// way is how a product is computed.
+type way uint8
+
+const (
+	packed  way = iota // both operands in panels
+	striped            // B row-major, read in groups of 8 rows
+	dotted             // B column-major, four dot products at a time
+)
+
+// choose picks the way for t, by shape alone, so that it is the same for every number of workers and vector width.
+func (t *gemmTask) choose(m *Machine, g *Gemm) way {
+	switch {
+	case m.stripe[0][0] == nil || g.TF32 || g.M > skinnyRows || g.N < 64 || g.K < 2*stripeDepth:
+		return packed
+	case !g.B.T:
+		return striped
+	case !g.A.T && g.M <= skinnyRows/2:
+		return dotted
+	}
+	return packed
+}
+
+const stripeDepth = 8 // rows of B that a stripe takes
+
+// skinnyTask is a product with few rows: tasks are strips of columns.
+type skinnyTask struct {
+	g     *gemmTask
+	way   way
+	chunk int // columns of a task
+}
+
+func (m *Machine) skinny(t *gemmTask, how way) {
+	s := &m.skinnyRun
+	s.g, s.way = t, how
+	t.plan(m)
+	// A strip of results stays in L1 for a stripe; enough strips for the workers.
+	s.chunk = max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Workers())))
+	s.chunk = roundUp(s.chunk, 64)
+	m.run(2*t.rows*t.cols*t.depth*t.items+4*t.cols*t.depth, s.strips()*t.items, s)
+}
+
+// strips is the number of strips; the last one also takes what does not fill another.
+func (s *skinnyTask) strips() int { return max(1, s.g.cols/s.chunk) }
+
+func (s *skinnyTask) Run(worker, i int) {
+	t := s.g
+	w := &t.m.worker[worker]
+	strips := s.strips()
+	item, j0 := i/strips, i%strips*s.chunk
+	n := s.chunk
+	if i%strips == strips-1 {
+		n = t.cols - j0
+	}
+	if s.way == dotted {
+		s.dots(w, item, j0, n)
+		return
+	}
+	whole := n / t.p.lanes * t.p.lanes
+	if whole > 0 {
+		s.stripes(w, item, j0, whole)
+	}
+	if whole < n {
+		t.strip(w, item, 0, t.rows, j0+whole, j0+n)
+	}
+}
+
+// stripes computes n columns from j0, a whole number of vectors.
+func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
+	t, b := s.g, &s.g.mats[1].m
+	y := w.c.get(t.rows * n)
+	clear(y)
+	x := w.a.get(t.rows * t.depth)
+	for r := 0; r < t.rows; {
+		h := group(t.rows - r)
+		t.a.pack(w, x[r*t.depth:], h, item, r, h, 0, t.depth)
+		r += h
+	}
+	base := b.item(item, t.out.inner) + j0
+	k := 0
+	for ; k+stripeDepth <= t.depth; k += stripeDepth {
+		for r := 0; r < t.rows; {
+			h := group(t.rows - r)
+			t.p.stripe[b.Type][log2(h)](n/t.p.lanes, &y[r*n], n, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
+			r += h
+		}
+	}
+	for ; k < t.depth; k++ {
+		row := w.row[2].get(n)
+		t.p.Load(row, b.From(base+k*b.LD))
+		for r := range t.rows {
+			h0 := groupStart(t.rows, r)
+			h := group(t.rows - h0)
+			t.p.axpy(n, &y[r*n], &row[0], &y[r*n], x[h0*t.depth+k*h+r-h0])
+		}
+	}
+	t.finishRows(w, y, item, j0, n)
+}
+
+// group is how many of n remaining rows one stripe takes: 8, 4, 2 or 1.
+func group(n int) int {
+	h := 8
+	for h > n {
+		h /= 2
+	}
+	return h
+}
+
+// groupStart is the first row of the group of row r of n.
+func groupStart(n, r int) int {
+	start := 0
+	for start+group(n-start) <= r {
+		start += group(n - start)
+	}
+	return start
+}
+
+// log2 is the index of 1, 2, 4 and 8.
+func log2(h int) int { return [...]int{1: 0, 2: 1, 4: 2, 8: 3}[h] }
+
+// finishRows applies the epilogue to rows of n columns from j0 and stores them.
+func (t *gemmTask) finishRows(w *worker, y []float32, item, j0, n int) {
+	p := t.p
+	for r := 0; r < t.rows; r += p.mr {
+		h := min(p.mr, t.rows-r)
+		for j := 0; j < n; j += p.nr {
+			wide := min(p.nr, n-j)
+			tile := w.tile.get(h * p.nr)
+			p.rows[F32](h, wide, &tile[0], p.nr, bytes(&y[r*n+j]), n)
+			t.out.finish(w, tile, item, r, h, j0+j, wide)
+		}
+	}
+}
+
+// dots computes n columns from j0 as dot products of contiguous rows.
+func (s *skinnyTask) dots(w *worker, item, j0, n int) {
+	t, a, b := s.g, &s.g.mats[0].m, &s.g.mats[1].m
+	y := w.c.get(t.rows * n)
+	depth := roundUp(t.depth, 16)
+	x := w.a.get(t.rows * depth)
+	for r := range t.rows {
+		row := x[r*depth : (r+1)*depth]
+		t.p.Load(row[:t.depth], a.From(a.item(item, t.out.inner)+r*a.LD))
+		clear(row[t.depth:])
+	}
+	whole := t.depth &^ 15
+	base := b.item(item, t.out.inner) + j0*b.LD
+	tail := zeroTail{buf: Buf{b.Type, w.tailOf(b.Type)}}
+	for j := 0; j < n; j += 4 {
+		j := min(j, n-4) // the last group overlaps the one before
+		s.dot4(x, depth, whole, b.at(base+j*b.LD), b.LD, b.Type, y[j:], n)
+		if whole < t.depth {
+			tail.fill(b, base+j*b.LD+whole, t.depth-whole)
+			sum := w.row[2].get(4 * t.rows)
+			s.dot4(x[whole:], depth, 16, tail.buf.at(0), 16, b.Type, sum, 4)
+			for i, v := range sum {
+				y[i/4*n+j+i%4] += v
+			}
+		}
+	}
+	t.finishRows(w, y, item, j0, n)
+}
+
+// dot4 computes four columns of every row, out[r*ldo+j].
+func (s *skinnyTask) dot4(x []float32, ldx, k int, w *byte, ldw int, typ Type, out []float32, ldo int) {
+	t := s.g
+	if k == 0 {
+		for r := range t.rows {
+			clear(out[r*ldo : r*ldo+4])
+		}
+		return
+	}
+	for r := 0; r < t.rows; {
+		h := 1
+		if t.rows-r > 1 && t.p.dots[typ][1] != nil {
+			h = 2
+		}
+		t.p.dots[typ][h-1](k, &x[r*ldx], ldx, w, ldw, &out[r*ldo], ldo)
+		r += h
+	}
+}
+
+// zeroTail is a copy of the last few elements of four rows, 16 apart, with zeros behind them.
+type zeroTail struct{ buf Buf }
+
+func (z *zeroTail) fill(b *Mat, at, n int) {
+	size := b.Type.Size()
+	clear(z.buf.Data)
+	for r := range 4 {
+		copy(z.buf.Data[r*16*size:(r*16+n)*size], b.From(at+r*b.LD).Data)
+	}
+}
+
+// tailOf is memory for four rows of 16 elements.
+func (w *worker) tailOf(t Type) []byte {
+	return Floats(w.row[3].get(64)).Data[:64*t.Size()]
+}
