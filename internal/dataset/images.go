@@ -22,6 +22,9 @@ type Images struct {
 	Labels                  []int32
 }
 
+// Ignored is the label that losses leave out by default.
+const Ignored = -100
+
 // Len is the number of images.
 func (m *Images) Len() int { return len(m.Labels) }
 
@@ -190,8 +193,8 @@ func (m *Images) Shuffled(seed uint64, i int64, n int) (pixels []float32, labels
 	return m.gather(pick)
 }
 
-// Batch returns n images from at on; past the end images of class -1, which a
-// loss with ignore index -1 leaves out, fill the batch up.
+// Batch returns n images from at on; past the end images of class Ignored,
+// which a loss leaves out, fill the batch up.
 func (m *Images) Batch(at, n int) (pixels []float32, labels []int32) {
 	have := min(n, m.Len()-at)
 	pick := make([]int, have)
@@ -201,7 +204,7 @@ func (m *Images) Batch(at, n int) (pixels []float32, labels []int32) {
 	pixels, labels = m.gather(pick)
 	for range n - have {
 		pixels = append(pixels, make([]float32, m.size())...)
-		labels = append(labels, -1)
+		labels = append(labels, Ignored)
 	}
 	return pixels, labels
 }

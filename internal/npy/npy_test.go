@@ -1,0 +1,71 @@
+package npy
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func file(header string, data ...byte) []byte {
+	out := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
+	binary.LittleEndian.PutUint16(out[8:], uint16(len(header)))
+	return append(append(out, header...), data...)
+}
+
+func TestParse(t *testing.T) {
+	for header, want := range map[string]Array{
+		"{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }\n":   {"f16", []int64{2}, []byte{1, 2, 3, 4}},
+		"{'descr': '>i4', 'fortran_order': False, 'shape': (1, 1), }\n": {"i32", []int64{1, 1}, []byte{4, 3, 2, 1}},
+		"{'descr': '|u1', 'fortran_order': True, 'shape': (4,), }":      {"u8", []int64{4}, []byte{1, 2, 3, 4}},
+		"{'descr': '<f4', 'fortran_order': False, 'shape': (), }":       {"f32", nil, []byte{1, 2, 3, 4}},
+	} {
+		got, err := Parse(file(header, 1, 2, 3, 4))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v (%v), want %v", header, got, err, want)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct {
+		data []byte
+		want string
+	}{
+		{[]byte("nonsense, really"), "not an npy"},
+		{file("{}"), "no plain dtype"},
+		{file("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }"), "dtype <c8"},
+		{file("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", 1, 2, 3, 4), "Fortran"},
+		{file("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 1), "needs 8 bytes, 1 follow"},
+		{file("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999, 999999999), }"), "impossibly large"},
+		{file("")[:9], "not an npy"},
+		{append([]byte("\x93NUMPY\x02\x00"), 255, 255, 255, 255, 0), "truncated"},
+	} {
+		if _, err := Parse(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.30q: error %v, want one with %q", c.data, err, c.want)
+		}
+	}
+}
+
+func TestNPZ(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, _ := z.Create("x.npy")
+	w.Write(file("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", 1))
+	z.Close()
+	path := filepath.Join(t.TempDir(), "a.npz")
+	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadFile(path)
+	if err != nil || !reflect.DeepEqual(got, map[string]Array{"x": {"bool", []int64{1}, []byte{1}}}) {
+		t.Errorf("%v (%v)", got, err)
+	}
+	if _, err := ReadFile(path + ".none"); err == nil || !strings.HasSuffix(err.Error(), ": no such file or directory") {
+		t.Errorf("missing file: %v", err)
+	}
+}
