@@ -1,0 +1,202 @@
+package kern
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Every benchmark prints what it reaches against a probe measured beside it: the multiply-add loop of its path, or
+// a copy of as many bytes. Samples alternate with probes, since neighbours share the machine.
+
+// ratio runs work and probe in turn until the benchmark has run b.N times, and reports the rate of work (units a
+// second, in 1e9) and its share of the probe's.
+func ratio(b *testing.B, unit string, units float64, work func(), probeUnits float64, probe func()) {
+	work()
+	var tw, tp time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		s := time.Now()
+		probe()
+		mid := time.Now()
+		work()
+		tp, tw = tp+mid.Sub(s), tw+time.Since(mid)
+	}
+	rate := float64(b.N) * units / float64(tw.Nanoseconds())
+	b.ReportMetric(rate, unit)
+	b.ReportMetric(rate/(float64(b.N)*probeUnits/float64(tp.Nanoseconds())), "of-probe")
+	b.ReportMetric(0, "ns/op")
+}
+
+func onVectorPaths(b *testing.B, f func(b *testing.B, m *Machine)) {
+	for _, p := range Paths() {
+		if p.lanes > 1 {
+			b.Run(p.Name(), func(b *testing.B) {
+				m := New(p, 1)
+				defer m.Close()
+				f(b, m)
+			})
+		}
+	}
+}
+
+const probeIters = 20000
+
+func flops(b *testing.B, m *Machine, flop float64, work func()) {
+	ratio(b, "GFLOP/s", flop, work, m.probeFlop*probeIters, func() { m.Probe(probeIters) })
+}
+
+func bytesPerSec(b *testing.B, n int, work func()) {
+	dst, src := make([]byte, n/2), make([]byte, n/2)
+	ratio(b, "GB/s", float64(n), work, float64(n), func() { copy(dst, src) })
+}
+
+func benchGemm(m, n, k int, t Type) *Gemm {
+	d := newDice(1)
+	return &Gemm{M: m, N: n, K: k, A: Mat{Buf: d.buf(t, m*k), LD: k}, B: Mat{Buf: d.buf(t, k*n), LD: n}, C: Mat{Buf: zeros(F32, m*n), LD: n}}
+}
+
+func BenchmarkGemm(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, n := range []int{64, 128, 256, 512, 1024, 2048} {
+			for t := range numTypes {
+				g := benchGemm(n, n, n, t)
+				b.Run(fmt.Sprintf("%d/%v", n, t), func(b *testing.B) {
+					flops(b, m, 2*float64(n)*float64(n)*float64(n), func() { m.Gemm(g) })
+				})
+			}
+		}
+	})
+}
+
+// BenchmarkGemmShapes are products of small models: an MLP at batch 128, a GPT of width 256, LeNet as a product.
+func BenchmarkGemmShapes(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, s := range [][3]int{{128, 512, 784}, {128, 512, 512}, {128, 10, 512}, {512, 10, 128}, {1024, 256, 256}, {1024, 768, 256}, {32, 500, 800}, {20, 576, 25}} {
+			g := benchGemm(s[0], s[1], s[2], F32)
+			for _, tb := range []bool{false, true} {
+				if g.B.T = tb; tb {
+					g.B.LD = s[2]
+				}
+				b.Run(fmt.Sprintf("%dx%dx%d/tb=%v", s[0], s[1], s[2], tb), func(b *testing.B) {
+					flops(b, m, 2*float64(s[0]*s[1]*s[2]), func() { m.Gemm(g) })
+				})
+			}
+		}
+	})
+}
+
+// BenchmarkSkinny is y = x W for few rows, with W in memory.
+func BenchmarkSkinny(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, rows := range []int{1, 2, 4, 8, 16} {
+			for t := range numTypes {
+				for _, tb := range []bool{false, true} {
+					g := benchGemm(rows, 4096, 4096, t)
+					g.B.T = tb
+					b.Run(fmt.Sprintf("%dx4096/%v/tb=%v", rows, t, tb), func(b *testing.B) {
+						flops(b, m, 2*float64(rows)*4096*4096, func() { m.Gemm(g) })
+					})
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkStream are the passes over 64 MB that memory bounds.
+func BenchmarkStream(b *testing.B) {
+	const n = 16 << 20
+	x, y, z := make([]float32, n), make([]float32, n), make([]float32, n)
+	h := make([]uint16, n)
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, t := range []Type{F16, BF16} {
+			b.Run("load/"+t.String(), func(b *testing.B) { bytesPerSec(b, 6*n, func() { m.Load(x, Halves(t, h)) }) })
+			b.Run("store/"+t.String(), func(b *testing.B) { bytesPerSec(b, 6*n, func() { m.Store(Halves(t, h), x) }) })
+		}
+		list := []Tensor{{x, Floats(x)}}
+		b.Run("unscale", func(b *testing.B) { bytesPerSec(b, 8*n, func() { m.Unscale(list, 1) }) })
+		b.Run("add", func(b *testing.B) { bytesPerSec(b, 12*n, func() { m.Binary(Add, z, x, y) }) })
+		b.Run("relu", func(b *testing.B) { bytesPerSec(b, 8*n, func() { m.Unary(Relu, z, x) }) })
+	})
+}
+
+// BenchmarkCache are row kernels and smooth primitives on data in cache.
+func BenchmarkCache(b *testing.B) {
+	const rows, cols = 16, 1024
+	d := newDice(2)
+	x, y := d.buf(F32, rows*cols), zeros(F32, rows*cols)
+	gamma, beta := d.buf(F32, cols), d.buf(F32, cols)
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		run := func(name string, f func()) {
+			b.Run(name, func(b *testing.B) { bytesPerSec(b, 8*rows*cols, f) })
+		}
+		run("softmax", func() { m.Softmax(y, x, rows, cols) })
+		n := &Norm{Rows: rows, Cols: cols, Eps: 1e-5, X: x, Y: y, Gamma: gamma, Beta: beta}
+		run("layer_norm", func() { m.Norm(n) })
+		for _, op := range []Unary{GeluErf, GeluTanh, Exp, Log, Tanh, Erf, Sigmoid, Sin} {
+			run(op.String(), func() { m.Unary(op, y.f32(), x.f32()) })
+		}
+	})
+}
+
+// BenchmarkConv are the 3x3 layers of ResNet-18 and the layers of LeNet, forward and both gradients.
+func BenchmarkConv(b *testing.B) {
+	layer := func(n, c, k, size, kernel, pad int, last bool) *Conv {
+		out := size + 2*pad - kernel + 1
+		v := &Conv{N: n, C: c, K: k, Groups: 1, In: [3]int{1, size, size}, Out: [3]int{1, out, out}, Kernel: [3]int{1, kernel, kernel},
+			Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, pad, pad}, ChannelsLast: last}
+		if last {
+			v.Weights = OXI
+		}
+		d := newDice(3)
+		v.X, v.W, v.Y = d.buf(F32, n*c*size*size), d.buf(F32, k*c*kernel*kernel), d.buf(F32, n*k*out*out)
+		return v
+	}
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, last := range []bool{false, true} {
+			for _, c := range []*Conv{layer(8, 64, 64, 32, 3, 1, last), layer(8, 128, 128, 16, 3, 1, last), layer(8, 256, 256, 8, 3, 1, last),
+				layer(8, 512, 512, 4, 3, 1, last), layer(32, 1, 20, 28, 5, 0, last), layer(32, 20, 50, 12, 5, 0, last)} {
+				flop := 2 * float64(c.N*c.K*c.C*volume(c.Out)*volume(c.Kernel))
+				for name, f := range map[string]func(*Conv){"fwd": m.Conv, "dx": m.ConvInputGrad, "dw": m.ConvWeightGrad} {
+					b.Run(fmt.Sprintf("%dx%dx%d/last=%v/%s", c.In[1], c.C, c.K, last, name), func(b *testing.B) { flops(b, m, flop, func() { f(c) }) })
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkAttention(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, s := range []struct{ batch, heads, s, d int }{{8, 8, 128, 32}, {1, 8, 1024, 64}} {
+			d := newDice(4)
+			a := &Attention{Batch: s.batch, Heads: s.heads, KVHeads: s.heads, S: s.s, T: s.s, D: s.d, DV: s.d, Scale: 0.125}
+			for _, v := range []*View{&a.Q, &a.K, &a.V, &a.Y, &a.DY, &a.GradQ, &a.GradK, &a.GradV} {
+				*v = d.view(F32, s.batch, s.heads, s.s, s.d)
+			}
+			a.LSE = make([]float32, s.batch*s.heads*s.s)
+			flop := 4 * float64(s.batch*s.heads*s.s*s.s*s.d)
+			for _, causal := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%dx%d/causal=%v/fwd", s.s, s.d, causal), func(b *testing.B) { a.Causal = causal; flops(b, m, flop, func() { m.Attention(a) }) })
+				b.Run(fmt.Sprintf("%dx%d/causal=%v/bwd", s.s, s.d, causal), func(b *testing.B) { a.Causal = causal; flops(b, m, 2.5*flop, func() { m.AttentionGrad(a) }) })
+			}
+		}
+	})
+}
+
+// BenchmarkRegion is an empty parallel region.
+func BenchmarkRegion(b *testing.B) {
+	for _, n := range []int{1, 2, 4} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := NewPool(n)
+			defer p.Close()
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Run(n, &nothing{})
+			}
+		})
+	}
+}
+
+type nothing struct{}
+
+func (*nothing) Run(_, _ int) {}
