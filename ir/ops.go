@@ -187,6 +187,7 @@ const (
 	OpScale
 	OpUnscale
 	OpAnyNonfinite
+	OpMultiplier
 	OpUpdateScale
 	OpGlobalNorm
 
@@ -196,6 +197,9 @@ const (
 	OpAdam
 	OpAdamW
 	OpEMA
+	OpCount
+	OpBiasCorrection
+	OpSchedule
 	OpCommit // the next value of a variable: new where the step is taken, old where it is skipped
 
 	// collective
@@ -222,7 +226,7 @@ type family struct {
 func init() {
 	for _, f := range []family{
 		{"elementwise", unaryRows}, {"elementwise", activationRows}, {"elementwise", binaryRows}, {"shape", shapeRows}, {"shape", indexRows},
-		{"reduce", reduceRows}, {"linear", linearRows}, {"norm", normRows}, {"attention", attentionRows}, {"pool", poolRows},
+		{"reduce", reduceRows}, {"linear", linearRows}, {"linear", convRows}, {"norm", softmaxRows}, {"norm", normRows}, {"attention", attentionRows}, {"pool", poolRows},
 		{"recurrent", recurrentRows}, {"loss", lossRows}, {"random", randomRows}, {"precision", precisionRows}, {"update", updateRows},
 		{"collective", collectiveRows}, {"foreign", foreignRows},
 	} {

@@ -268,7 +268,8 @@ const (
 type Output struct {
 	// Value is the name of a value of the source graph, of a gradient as
 	// "d." and the parameter's name (returned unscaled), or one of
-	// "skip", "grad_norm", "lr".
+	// "skip", "scale" (of the first sweep, in this step; 1 without one),
+	// "grad_norm", "lr".
 	Value  string
 	Reduce Reduce
 }

@@ -192,3 +192,6 @@ func powerOfTwo(what string, x float64) error {
 	down := math.Ldexp(0.5, exp)
 	return fmt.Errorf("scaler: %s %g is not a power of two, so scaling would round: use %g or %g", what, x, down, 2*down)
 }
+
+// scales reports whether gradients carry a scale at all.
+func (s Scaler) scales() bool { return s.Mode == StaticScale || s.Mode == DynamicScale }

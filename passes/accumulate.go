@@ -1,0 +1,264 @@
+package passes
+
+import (
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// accumulate makes a step of several micro-batches out of a step of one:
+// gradients, losses, counts and asked-for results add up in states that the
+// first kept micro-batch overwrites, and running statistics pass from one
+// micro-batch to the next through a pending copy.
+func accumulate(g *ir.Graph, c *Context) error {
+	t := c.training
+	t.results = map[*ir.Value]*ir.Value{}
+	t.findPending(g)
+	if len(t.sweeps) == 0 {
+		return nil
+	}
+	if c.Micro <= 1 {
+		for _, s := range t.sweeps {
+			for _, l := range s.losses {
+				l.final = l.value
+			}
+		}
+		return nil
+	}
+	a := &accumulator{b: ir.Edit(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
+	from := len(g.Body[ir.Forward])
+	a.flags()
+	a.gradients()
+	a.losses()
+	a.outputs()
+	a.statistics(from)
+	body := g.Body[ir.Forward]
+	g.Body[ir.Forward] = slices.Concat(body[from:], body[:from]) // what every node may read goes first
+	c.Count("accumulators", a.made)
+	return a.b.Err()
+}
+
+// accumulator builds the nodes of the pass.
+type accumulator struct {
+	b *ir.Builder
+	g *ir.Graph
+	c *Context
+	t *training
+
+	zeroth *ir.Value // this is micro-batch 0
+	first  *ir.Value // nothing is in the accumulators yet
+	ok     *ir.Value // this micro-batch counts; nil: all do
+	bad    *ir.Value
+	sums   map[*ir.Value]*ir.Value // accumulators by what they add up
+	made   int
+}
+
+func (a *accumulator) at(name string) *ir.Builder { return a.b.In(ir.Backward).Named(name) }
+
+// flags computes which micro-batch this is and, where bad ones are dropped,
+// whether it counts. Number 0 starts the counts again, so nothing is cleared.
+func (a *accumulator) flags() {
+	index := roleVar(a.g, "micro")
+	if index == nil {
+		index = a.b.Declare(ir.Input, "micro", ir.T(ir.I32), nil, ir.A("role", "micro"))
+	}
+	zero := a.constant("zero", ir.I32, 0)
+	one := a.constant("one", ir.I32, 1)
+	a.zeroth = a.b.In(ir.Forward).Named("micro.first").Emit(ir.OpEq, []*ir.Value{index, zero}, nil)[0]
+	a.first = a.zeroth
+	kept := a.state("acc.kept", ir.T(ir.I32), "")
+	a.t.micro = &micro{kept: kept}
+	if a.c.BadMicro != DropMicro || a.c.NoSkip {
+		a.at("").EmitWrite(ir.OpAccum, []*ir.Value{kept, one, a.first, nil}, nil, kept)
+		return
+	}
+	a.bad = a.at("micro.bad").AnyNonfinite(a.observed()...)
+	a.ok = a.at("micro.ok").Emit(ir.OpNot, []*ir.Value{a.bad}, nil)[0]
+	before := a.at("micro.kept").Emit(ir.OpWhere, []*ir.Value{a.zeroth, zero, kept}, nil)[0]
+	a.first = a.at("micro.none").Emit(ir.OpEq, []*ir.Value{before, zero}, nil)[0]
+	a.at("").EmitWrite(ir.OpCount, []*ir.Value{before, a.bad}, nil, kept)
+
+	dropped := a.state("acc.dropped", ir.T(ir.Bool), "")
+	no := a.at("micro.again").Emit(ir.OpNot, []*ir.Value{a.zeroth}, nil)[0]
+	earlier := a.at("micro.dropped").Emit(ir.OpAnd, []*ir.Value{no, dropped}, nil)[0]
+	a.at("").EmitWrite(ir.OpOr, []*ir.Value{earlier, a.bad}, nil, dropped)
+	a.t.micro.dropped = dropped
+}
+
+// observed is everything whose finiteness makes a micro-batch a good one.
+func (a *accumulator) observed() []*ir.Value {
+	var vs []*ir.Value
+	for _, s := range a.t.sweeps {
+		for _, l := range s.losses {
+			vs = append(vs, l.value)
+		}
+		for _, x := range s.grads {
+			vs = append(vs, x.d)
+		}
+	}
+	for _, p := range a.t.pending {
+		vs = append(vs, p.next)
+	}
+	return vs
+}
+
+func (a *accumulator) constant(name string, d ir.DType, x float64) *ir.Value {
+	if v := a.b.Lookup(name); v != nil && v.Kind == ir.Const && v.Type == ir.T(d) {
+		return v
+	}
+	if a.b.Lookup(name) != nil {
+		name = "acc." + name
+	}
+	return a.b.Declare(ir.Const, name, ir.T(d), &ir.Init{Args: []float64{x}}, nil)
+}
+
+// state declares an accumulator. They hold nothing between steps, so they are
+// not part of a checkpoint.
+func (a *accumulator) state(name string, t ir.Type, unit ir.Unit) *ir.Value {
+	attrs := ir.A("role", "acc")
+	if unit != "" {
+		attrs = attrs.With("unit", string(unit))
+	}
+	a.made++
+	return a.b.Declare(ir.State, name, t, &ir.Init{Args: []float64{0}}, attrs)
+}
+
+// sum declares an accumulator for v, adds v to it in every micro-batch, and
+// returns the variable for the update to read.
+func (a *accumulator) sum(name string, v *ir.Value, unit ir.Unit) *ir.Value {
+	if acc := a.sums[v]; acc != nil {
+		return acc
+	}
+	t := v.Type
+	if t.DType.Float() {
+		t.DType = ir.F32
+	}
+	acc := a.state(name, t, unit)
+	a.at("").Accum(acc, acc, v, a.first, a.ok)
+	a.sums[v] = acc
+	return acc
+}
+
+func (a *accumulator) gradients() {
+	for _, s := range a.t.sweeps {
+		var unit ir.Unit
+		if s.scaler.scales() {
+			unit = ir.Unit(s.scaleName())
+		}
+		for i := range s.grads {
+			x := &s.grads[i]
+			x.d = a.sum(s.label("acc")+"."+x.p.v.Name, x.d, unit)
+		}
+	}
+}
+
+func (a *accumulator) losses() {
+	for _, s := range a.t.sweeps {
+		for _, l := range s.losses {
+			if l.count == nil {
+				l.final = a.mean(l.value)
+				continue
+			}
+			total, count := a.sum("acc."+l.sum.Name, l.sum, ""), a.sum("acc."+l.count.Name, l.count, "")
+			l.final = a.b.In(ir.Update).Named(l.value.Name+".mean").Emit(ir.OpDiv, []*ir.Value{total, count}, nil)[0]
+		}
+		if s.count != nil {
+			s.count = a.sums[s.count]
+		}
+		for _, l := range s.losses {
+			a.t.results[l.value] = l.final
+		}
+		if s.count == nil {
+			s.count = a.t.micro.kept
+		}
+	}
+}
+
+// mean is the sum of v over the kept micro-batches over their number.
+func (a *accumulator) mean(v *ir.Value) *ir.Value {
+	total := a.sum("acc."+v.Name, v, "")
+	share := a.b.In(ir.Update).Named(v.Name+".share").Multiplier(nil, a.t.micro.kept, nil, 0, 0)
+	return a.b.In(ir.Update).Named(v.Name+".mean").Mul(total, share)
+}
+
+// outputs turns results that say mean or sum into accumulators.
+func (a *accumulator) outputs() {
+	for _, o := range a.c.Outputs {
+		v := a.g.Value(o.Value)
+		if v == nil || v.IsVar() || !v.Type.DType.Float() || a.t.results[v] != nil {
+			continue
+		}
+		switch o.Reduce {
+		case Mean:
+			a.t.results[v] = a.mean(v)
+		case Sum:
+			a.t.results[v] = a.sum("acc."+v.Name, v, "")
+		}
+	}
+}
+
+// statistics chains running statistics through the micro-batches: each reads
+// the pending copy of the one before, and a dropped one leaves it as it was.
+// The nodes of the micro-batch proper are the first count of the forward section.
+func (a *accumulator) statistics(count int) {
+	starts := map[*ir.Value]*ir.Value{}
+	for i := range a.t.pending {
+		p := &a.t.pending[i]
+		copied := a.state(p.state.Name+".pending", p.state.Type, "")
+		start := a.b.In(ir.Forward).Named(p.state.Name+".before").Emit(ir.OpWhere, []*ir.Value{a.zeroth, p.state, copied}, nil)[0]
+		skip := a.bad
+		if skip == nil {
+			skip = a.constant("never", ir.Bool, 0)
+		}
+		a.at("").EmitWrite(ir.OpCommit, []*ir.Value{start, p.next, skip}, nil, copied)
+		p.next, starts[p.state] = copied, start
+	}
+	if len(starts) == 0 || a.b.Err() != nil {
+		return
+	}
+	for _, n := range a.g.Body[ir.Forward][:count] {
+		for k, v := range n.In {
+			if s := starts[v]; s != nil {
+				n.In[k] = s
+			}
+		}
+	}
+}
+
+func roleVar(g *ir.Graph, role string) *ir.Value {
+	for _, v := range g.Vars {
+		if v.Attr.Get("role") == role {
+			return v
+		}
+	}
+	return nil
+}
+
+// findPending lists the running statistics that rows advance: a result new_x
+// beside an operand running_x that is a state. Where several nodes advance one
+// state, each reads what the one before it left.
+func (t *training) findPending(g *ir.Graph) {
+	at := map[*ir.Value]int{}
+	for _, n := range g.Body[ir.Forward] {
+		for k, o := range n.Out {
+			name, isNew := strings.CutPrefix(n.Def().Out[min(k, len(n.Def().Out)-1)].Name, "new_")
+			if !isNew {
+				continue
+			}
+			for i, v := range n.In {
+				if v == nil || n.OperandDef(i).Name != "running_"+name || v.Kind != ir.State {
+					continue
+				}
+				if j, again := at[v]; again {
+					n.In[i] = t.pending[j].next
+					t.pending[j].next = o
+					continue
+				}
+				at[v] = len(t.pending)
+				t.pending = append(t.pending, pendingStat{v, o})
+			}
+		}
+	}
+	slices.SortFunc(t.pending, func(x, y pendingStat) int { return strings.Compare(x.state.Name, y.state.Name) })
+}

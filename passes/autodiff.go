@@ -1,0 +1,204 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+
+	"ampc/ir"
+)
+
+// autodiff appends the backward section: one sweep per scaler, seeded at its
+// losses with a constant that the scale pass multiplies. It emits no casts and
+// keeps only what a trained parameter's gradient depends on. Work and size are
+// linear in the graph.
+func autodiff(g *ir.Graph, c *Context) error {
+	if !c.Train || len(g.Body[ir.Backward]) > 0 {
+		return nil
+	}
+	t := c.training
+	if err := t.plan(g, c); err != nil {
+		return err
+	}
+	reasons := map[string]bool{}
+	for k, s := range t.sweeps {
+		if err := s.differentiate(g, c, uint64(1)<<k, reasons); err != nil {
+			return err
+		}
+	}
+	return t.checkReached(g, c, reasons)
+}
+
+// differentiate makes the sweep's gradients of all trained parameters.
+func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[string]bool) error {
+	t := c.training
+	b := ir.Edit(g)
+	s.planCount(g, c)
+	for _, l := range s.losses {
+		l.seed = declareSeed(b, s.label("seed"), l.weight()*math.Ldexp(1, -s.shift))
+	}
+	loss, from := "", len(g.Body[ir.Backward])
+	if len(t.sweeps) > 1 {
+		loss = s.name
+	}
+	tp := newTape(b, ir.Backward, t.wanted(), s.label("d"), loss)
+	for _, l := range s.losses {
+		at := l.value
+		if s.count != nil {
+			at = l.sum
+		}
+		tp.add(at, l.seed)
+	}
+	if err := tp.flow(g.Body[ir.Forward]); err != nil {
+		return err
+	}
+	var kept []*ir.Value
+	for _, p := range t.params {
+		if d := tp.total(p.v); d != nil {
+			s.grads = append(s.grads, grad{p, d})
+			p.reach |= bit
+			kept = append(kept, d)
+		}
+	}
+	for _, n := range tp.stopped {
+		reasons[fmt.Sprintf("%s %s", n.Def().Name, n.Def().NoGrad)] = true
+	}
+	var dropped int
+	g.Body[ir.Backward], dropped = sweepDead(g.Body[ir.Backward], from, kept)
+	markSeeds(g.Body[ir.Backward][from:], s.losses)
+	c.Count("sweeps", 1)
+	c.Count("gradients", len(s.grads))
+	c.Count("fan_in_sums", tp.sums)
+	c.Count("dead_backward_nodes", dropped)
+	return b.Err()
+}
+
+// planCount decides whether the sweep's gradients stay sums until the update,
+// where the counts of all micro-batches divide them. That needs one count for
+// the whole sweep. The seed then is a power of two near one over the count, so
+// that scaled gradients have the size they would have for the mean.
+func (s *sweep) planCount(g *ir.Graph, c *Context) {
+	if c.Micro <= 1 {
+		return
+	}
+	count := s.losses[0].count
+	for _, l := range s.losses {
+		if l.count != count {
+			c.Note("losses scaled by %s have several counts, so every micro-batch weighs the same", s.name)
+			return
+		}
+	}
+	if count == nil {
+		return
+	}
+	s.count = count
+	labels := count.Def.In[min(1, len(count.Def.In)-1)]
+	s.shift = bits.Len64(uint64(max(g.Elements(labels.Type)-1, 0)))
+}
+
+func declareSeed(b *ir.Builder, name string, x float64) *ir.Value {
+	if b.Lookup(name) != nil {
+		for k := 2; ; k++ {
+			if next := fmt.Sprintf("%s_%d", name, k); b.Lookup(next) == nil {
+				name = next
+				break
+			}
+		}
+	}
+	return b.Declare(ir.Const, name, ir.T(ir.F32), &ir.Init{Args: []float64{x}}, nil)
+}
+
+// markSeeds records which nodes start the sweep.
+func markSeeds(nodes []*ir.Node, losses []*lossTerm) {
+	for _, n := range nodes {
+		for _, l := range losses {
+			for _, v := range n.In {
+				if v == l.seed {
+					n.Why.Marks |= ir.MarkSeed
+				}
+			}
+		}
+	}
+}
+
+// checkReached reports parameters that no loss depends on: an error where a
+// group names them, a note where a group takes everything.
+func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool) error {
+	reached := t.params[:0]
+	for _, p := range t.params {
+		if p.reach != 0 {
+			reached = append(reached, p)
+			continue
+		}
+		msg := fmt.Sprintf("no loss depends on parameter %s: freeze it or leave it out of the groups", p.v)
+		if len(reasons) > 0 {
+			msg += " (gradients stopped at " + strings.Join(sortedKeys(reasons), ", ") + ")"
+		}
+		if !everything(p.group.Pattern) {
+			return &ir.Error{Pos: p.v.Pos, Msg: msg}
+		}
+		c.Count("params_without_gradient", 1)
+		c.Note("%s", msg)
+	}
+	t.params = reached
+	if len(reached) == 0 {
+		return fmt.Errorf("graph @%s: no loss depends on any trained parameter", g.Name)
+	}
+	return nil
+}
+
+// GradScale is what Gradients seeds with: a static power of two, taken off
+// again before the gradients are used.
+type GradScale struct {
+	Scale float64 // zero: 1, and no unscaling
+	Name  string  // of the scale's constant; "": grad.scale
+}
+
+// Gradients appends to b's forward section the derivatives of the scalar y by
+// each of wrt: values like any other, which a loss may depend on. nil stands
+// where y does not depend on a value. They have unit 1; what lies before the
+// unscaling carries the given scale, and its overflow counts as the outer
+// loss's.
+func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) ([]*ir.Value, error) {
+	if b.Err() != nil {
+		return nil, b.Err()
+	}
+	if y.Type != ir.T(ir.F32) {
+		return nil, &ir.Error{Pos: posOf(y), Msg: fmt.Sprintf("gradient of %s %s, want f32[]: reduce it to one number", y, b.Graph().TypeString(y.Type))}
+	}
+	seed := declareSeed(b, "grad.seed", 1)
+	mul := (*ir.Value)(nil)
+	if gs.Scale != 0 && gs.Scale != 1 {
+		if err := powerOfTwo("scale of an inner gradient", gs.Scale); err != nil {
+			return nil, err
+		}
+		seed = declareInnerScale(b, gs)
+		mul = b.In(ir.Forward).Named("grad.mul").Multiplier(seed, nil, nil, 0, 0)
+	}
+	tp := newTape(b, ir.Forward, wrt, "grad", "")
+	tp.add(y, seed)
+	if err := tp.flow(b.Graph().Body[ir.Forward]); err != nil {
+		return nil, err
+	}
+	out := make([]*ir.Value, len(wrt))
+	for i, v := range wrt {
+		out[i] = tp.total(v)
+		if out[i] != nil && mul != nil {
+			out[i] = b.In(ir.Forward).Named("grad."+v.Name+".unscaled").Unscale(out[i], mul)
+		}
+	}
+	return out, b.Err()
+}
+
+func declareInnerScale(b *ir.Builder, gs GradScale) *ir.Value {
+	name := gs.Name
+	if name == "" {
+		name = "grad.scale"
+	}
+	v := declareSeed(b, name, gs.Scale)
+	if v != nil {
+		v.Attr = v.Attr.With("role", ir.RoleScale)
+	}
+	return v
+}

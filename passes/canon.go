@@ -1,0 +1,251 @@
+package passes
+
+import (
+	"hash/maphash"
+	"math"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// canon removes what no result depends on, computes exact rows of constants,
+// and merges equal nodes. Random rows, rows that must stay apart, and nodes that
+// differ in pin are never merged, and bounded rows are never folded: their
+// bits belong to the backend.
+func canon(g *ir.Graph, c *Context) error {
+	keep := keptValues(g, c)
+	values, _ := g.Number()
+	m := &merger{g: g, c: c, keep: keep, to: make([]*ir.Value, values), seen: map[uint64][]*ir.Node{}, seed: maphash.MakeSeed()}
+	body := g.Body[ir.Forward]
+	kept := body[:0]
+	for _, n := range body {
+		m.redirect(n.In)
+		m.redirect(n.Captured)
+		if m.fold(n) || m.merge(n) {
+			continue
+		}
+		kept = append(kept, n)
+	}
+	clear(body[len(kept):])
+	g.Body[ir.Forward] = kept
+	m.redirect(g.Return)
+	return dropDead(g, c, keep)
+}
+
+// keptValues are those that a config names: results, losses and outputs keep
+// their nodes.
+func keptValues(g *ir.Graph, c *Context) map[*ir.Value]bool {
+	names := map[string]bool{}
+	for _, l := range c.Losses {
+		names[l.Value] = true
+	}
+	for _, o := range c.Outputs {
+		names[o.Value] = true
+	}
+	keep := map[*ir.Value]bool{}
+	for _, v := range g.Return {
+		keep[v] = true
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Next != nil || len(names) > 0 && names[v.Name] {
+				keep[v] = true
+			}
+		}
+	}
+	return keep
+}
+
+// merger walks a section in order and remembers what it has seen.
+type merger struct {
+	g    *ir.Graph
+	c    *Context
+	keep map[*ir.Value]bool
+	to   []*ir.Value // what replaces a value, by Value.ID
+	seen map[uint64][]*ir.Node
+	seed maphash.Seed
+}
+
+func (m *merger) redirect(vs []*ir.Value) {
+	for i, v := range vs {
+		if v != nil && int(v.ID) < len(m.to) && m.to[v.ID] != nil {
+			vs[i] = m.to[v.ID]
+		}
+	}
+}
+
+func (m *merger) keeps(n *ir.Node) bool {
+	for _, v := range n.Out {
+		if m.keep[v] {
+			return true
+		}
+	}
+	return false
+}
+
+// merge redirects n's results to an equal node's and reports whether there is one.
+func (m *merger) merge(n *ir.Node) bool {
+	def := n.Def()
+	if def.Flags&(ir.Random|ir.NoMerge|ir.Writer|ir.Collective) != 0 || n.Op == ir.OpForeign || n.Op == ir.OpCustom {
+		return false
+	}
+	h := m.hash(n)
+	for _, k := range m.seen[h] {
+		if !m.keeps(n) && equalNodes(k, n) && m.sameRules(k, n) {
+			for i, v := range n.Out {
+				m.to[v.ID] = k.Out[i]
+			}
+			m.c.Count("merged", 1)
+			return true
+		}
+	}
+	m.seen[h] = append(m.seen[h], n)
+	return false
+}
+
+func (m *merger) hash(n *ir.Node) uint64 {
+	var h maphash.Hash
+	h.SetSeed(m.seed)
+	h.WriteByte(byte(n.Op))
+	h.WriteByte(byte(n.Op >> 8))
+	for _, v := range n.In {
+		id := int32(-1)
+		if v != nil {
+			id = v.ID
+		}
+		h.Write([]byte{byte(id), byte(id >> 8), byte(id >> 16), byte(id >> 24)})
+	}
+	return h.Sum64()
+}
+
+func equalNodes(a, b *ir.Node) bool {
+	if a.Op != b.Op || a.Pin != b.Pin || a.Of != b.Of || len(a.In) != len(b.In) || len(a.Out) != len(b.Out) || !a.Attrs.Equal(b.Attrs) {
+		return false
+	}
+	for i := range a.In {
+		if a.In[i] != b.In[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// sameRules reports whether every rule of the policy says the same of both nodes.
+func (m *merger) sameRules(a, b *ir.Node) bool {
+	for _, r := range m.c.Policy.Rules {
+		if matchScope(r.Pattern, a.Out[0].Name) != matchScope(r.Pattern, b.Out[0].Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// foldLimit is the most elements a folded constant may have.
+const foldLimit = 1024
+
+// fold turns an exact elementwise row of constants into a constant of the
+// result's name.
+func (m *merger) fold(n *ir.Node) bool {
+	if n.Def().Elem == nil || n.Def().Flags&(ir.Random|ir.NoMerge) != 0 || len(n.In) == 0 || len(n.Out) != 1 || m.keeps(n) {
+		return false
+	}
+	in := make([]*eval.Tensor, len(n.In))
+	for i, v := range n.In {
+		if v == nil {
+			continue
+		}
+		if v.Kind != ir.Const || v.Init == nil || v.Init.Func == "file" || !small(v.Type) {
+			return false
+		}
+		t, err := eval.InitVar(v, 0)
+		if err != nil {
+			return false
+		}
+		in[i] = t
+	}
+	if code, _ := ir.NodeCode(n); !small(n.Out[0].Type) || !exact(code) {
+		return false
+	}
+	out, err := eval.Node(n, in, eval.Options{})
+	if err != nil {
+		return false
+	}
+	init := constant(out[0])
+	if init == nil {
+		return false
+	}
+	old := n.Out[0]
+	v := &ir.Value{Name: old.Name, Type: old.Type, Kind: ir.Const, Init: init, Pos: n.Pos, ID: old.ID}
+	m.g.Vars = append(m.g.Vars, v)
+	m.to[old.ID] = v
+	m.c.Count("folded", 1)
+	return true
+}
+
+func small(t ir.Type) bool {
+	n := t.Shape.Elements()
+	return n >= 0 && n <= foldLimit
+}
+
+func exact(c *ir.Code) bool { ok, _ := c.Exact(); return ok }
+
+// constant is the initialiser that gives t again, nil where text cannot hold it.
+func constant(t *eval.Tensor) *ir.Init {
+	args := append([]float64(nil), t.F...)
+	for _, x := range t.I {
+		if x > 1<<53 || x < -1<<53 {
+			return nil
+		}
+		args = append(args, float64(x))
+	}
+	for _, x := range args {
+		if math.IsNaN(x) {
+			return nil
+		}
+	}
+	if len(args) == 1 && t.Type.Shape.Rank() == 0 {
+		return &ir.Init{Args: args}
+	}
+	return &ir.Init{Func: "data", Args: args}
+}
+
+// dropDead removes the forward nodes that nothing kept depends on.
+func dropDead(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
+	_, nodes := g.Number()
+	live := make([]bool, nodes)
+	for v := range keep {
+		if v != nil && v.Def != nil {
+			live[v.Def.ID] = true
+		}
+	}
+	body := g.Body[ir.Forward]
+	for s, n := range g.Nodes {
+		if s != ir.Forward {
+			reach(n, live)
+		}
+	}
+	for i := len(body) - 1; i >= 0; i-- {
+		if live[body[i].ID] {
+			reach(body[i], live)
+		}
+	}
+	g.Filter(func(s ir.Section, n *ir.Node) bool {
+		if s != ir.Forward || live[n.ID] {
+			return true
+		}
+		c.Count("dead", 1)
+		return false
+	})
+	return nil
+}
+
+// reach marks the nodes that n reads from.
+func reach(n *ir.Node, live []bool) {
+	for _, vs := range [2][]*ir.Value{n.In, n.Captured} {
+		for _, v := range vs {
+			if v != nil && v.Def != nil {
+				live[v.Def.ID] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package passes
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// optimizer appends what steps the variables: one row per parameter, its state,
+// learning rates, bias corrections, running averages, the commits of running
+// statistics, and the counters. Every next value is the old one where the step
+// is skipped.
+func optimizer(g *ir.Graph, c *Context) error {
+	t := c.training
+	if len(t.sweeps) == 0 {
+		return nil
+	}
+	o := &updating{b: ir.Edit(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, bases: map[Schedule]*ir.Value{}}
+	o.attempt = o.counter("attempt", "attempt")
+	o.steps()
+	for _, p := range t.params {
+		o.step(p)
+	}
+	o.averages()
+	for _, p := range t.pending {
+		o.commit(p)
+	}
+	for _, tr := range t.tracks {
+		o.at().CountUp(tr.step, tr.skip)
+	}
+	o.at().CountUp(o.attempt, nil)
+	o.results()
+	if o.b.Err() != nil {
+		return o.b.Err()
+	}
+	return ir.InferUnits(g)
+}
+
+// updating builds the nodes of the pass.
+type updating struct {
+	b       *ir.Builder
+	g       *ir.Graph
+	c       *Context
+	t       *training
+	attempt *ir.Value
+	bases   map[Schedule]*ir.Value // the base rate of each schedule
+	rates   map[rateKey]*ir.Value
+}
+
+type rateKey struct {
+	s Schedule
+	t *track
+}
+
+func (o *updating) at() *ir.Builder { return o.b.In(ir.Update) }
+
+// counter finds the variable with a role, or declares it.
+func (o *updating) counter(name, role string) *ir.Value {
+	for _, v := range o.g.Vars {
+		if v.Attr.Get("role") == role && v.Name == name {
+			return v
+		}
+	}
+	if role == "attempt" {
+		if v := roleVar(o.g, role); v != nil {
+			return v
+		}
+	}
+	return o.b.Declare(ir.State, name, ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", role))
+}
+
+// steps declares the counters of taken steps. The first track is the whole
+// step's; another has its own only where it may be skipped apart.
+func (o *updating) steps() {
+	for _, tr := range o.t.tracks {
+		tr.step = o.counter(o.c.Prefix+"step"+tr.name, "step")
+	}
+}
+
+// rate is the learning rate of a schedule on a track.
+func (o *updating) rate(s Schedule, tr *track) *ir.Value {
+	key := rateKey{s, tr}
+	if s.CountAll {
+		key.t = nil
+	}
+	if v := o.rates[key]; v != nil {
+		return v
+	}
+	base := o.bases[s]
+	if base == nil {
+		name := o.c.Prefix + "lr"
+		if n := len(o.bases); n > 0 {
+			name += fmt.Sprintf(".%d", n+1)
+		}
+		base = o.b.Declare(ir.State, name, ir.T(ir.F32), &ir.Init{Args: []float64{s.Rate}}, ir.A("role", "lr"))
+		o.bases[s] = base
+	}
+	v := base
+	if s.Kind != ConstantRate || s.Warmup > 0 {
+		count := tr.step
+		if s.CountAll {
+			count = o.attempt
+		}
+		a := ir.A("kind", s.Kind.String(), "warmup", s.Warmup, "total", s.Total, "min", s.Min)
+		if s.Kind == StepRate {
+			a = a.With("every", s.Every).With("drop", s.Drop)
+		}
+		v = o.at().Named(base.Name+".now").Schedule(base, count, a)
+		o.c.Count("schedules", 1)
+	}
+	o.rates[key] = v
+	return v
+}
+
+// step steps one parameter.
+func (o *updating) step(p *trained) {
+	opt, tr := p.group.Optimizer, p.track
+	lr := o.rate(p.group.LR, tr)
+	o.c.Count(opt.Algorithm.String(), 1)
+	if opt.Algorithm == UseSGD {
+		o.stepSGD(p, opt, lr)
+		return
+	}
+	c1, c2 := o.bias(tr, opt.Beta1), o.bias(tr, opt.Beta2)
+	m, v := o.moment(p, "m"), o.moment(p, "v")
+	op := ir.OpAdam
+	if opt.Algorithm == UseAdamW {
+		op = ir.OpAdamW
+	}
+	a := ir.A("beta1", opt.Beta1, "beta2", opt.Beta2, "eps", opt.Eps, "decay", opt.Decay)
+	o.at().EmitWrite(op, []*ir.Value{p.v, p.g, m, v, lr, tr.skip, p.mul, c1, c2}, a, p.v, m, v)
+}
+
+func (o *updating) stepSGD(p *trained, opt Optimizer, lr *ir.Value) {
+	a := ir.A("momentum", opt.Momentum, "nesterov", opt.Nesterov, "decay", opt.Decay)
+	next := []*ir.Value{p.v}
+	var m *ir.Value
+	if opt.Momentum != 0 {
+		m = o.moment(p, "m")
+		next = append(next, m)
+	}
+	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.track.skip, p.mul}, a, next...)
+}
+
+// moment declares an optimizer state of a parameter.
+func (o *updating) moment(p *trained, name string) *ir.Value {
+	return o.b.Declare(ir.State, p.v.Name+"."+name, p.v.Type.With(p.group.Optimizer.state()), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
+}
+
+// bias advances 1-beta^t and returns it as of this step.
+func (o *updating) bias(tr *track, beta float64) *ir.Value {
+	if v := tr.biases[beta]; v != nil {
+		return v
+	}
+	name := fmt.Sprintf("%sbias.%g%s", o.c.Prefix, beta, tr.name)
+	state := o.b.Declare(ir.State, name, ir.T(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
+	tr.biases[beta] = o.at().BiasCorrection(state, tr.skip, beta)
+	return tr.biases[beta]
+}
+
+// averages keeps a running average of every trained parameter's next value.
+func (o *updating) averages() {
+	if o.c.EMA == 0 {
+		return
+	}
+	next := map[*ir.Value]*ir.Value{}
+	for _, n := range o.g.Body[ir.Update] {
+		for _, v := range n.Out {
+			if v.Next != nil {
+				next[v.Next] = v
+			}
+		}
+	}
+	counts := map[*track]*ir.Value{}
+	for _, p := range o.t.params {
+		if counts[p.track] == nil {
+			counts[p.track] = o.b.Declare(ir.State, o.c.Prefix+"ema.steps"+p.track.name, ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
+		}
+		avg := o.b.Declare(ir.State, p.v.Name+".ema", p.v.Type.With(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "ema"))
+		o.at().EMA(avg, next[p.v], counts[p.track], p.track.skip, o.c.EMA)
+		o.c.Count("averages", 1)
+	}
+	for _, tr := range o.t.tracks {
+		if counts[tr] != nil {
+			o.at().CountUp(counts[tr], tr.skip)
+		}
+	}
+}
+
+// commit writes a running statistic where the step as a whole is taken.
+func (o *updating) commit(p pendingStat) {
+	skip := o.t.tracks[0].skip
+	if skip == nil {
+		skip = o.b.Declare(ir.Const, "never", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, nil)
+	}
+	o.at().Commit(p.state, p.next, skip)
+	o.c.Count("commits", 1)
+}
+
+// results puts the values over all micro-batches in the place of those of one,
+// and appends what the config asks for.
+func (o *updating) results() {
+	for i, v := range o.g.Return {
+		if r := o.t.results[v]; r != nil {
+			o.g.Return[i] = r
+		}
+	}
+	for _, out := range o.c.Outputs {
+		v, err := o.output(out)
+		if err != nil {
+			o.b.Fail("%v", err)
+			return
+		}
+		o.b.Return(v)
+	}
+}
+
+func (o *updating) output(out Output) (*ir.Value, error) {
+	switch out.Value {
+	case "skip":
+		if skip := o.t.tracks[0].skip; skip != nil {
+			return skip, nil
+		}
+		return nil, fmt.Errorf("output skip: the checks are turned off")
+	case "scale":
+		if scale := o.t.sweeps[0].scale; scale != nil {
+			return scale, nil
+		}
+		return o.b.Declare(ir.Const, "unscaled", ir.T(ir.F32), &ir.Init{Args: []float64{1}}, nil), nil
+	case "grad_norm":
+		return o.t.total, nil
+	case "lr":
+		return o.rate(o.t.params[0].group.LR, o.t.params[0].track), nil
+	}
+	for _, p := range o.t.params {
+		if out.Value == "d."+p.v.Name {
+			return p.shown, nil
+		}
+	}
+	v := o.g.Value(out.Value)
+	if v == nil {
+		return nil, fmt.Errorf("output %q: no such value in graph @%s", out.Value, o.g.Name)
+	}
+	if r := o.t.results[v]; r != nil {
+		v = r
+	}
+	return v, nil
+}

@@ -1,0 +1,44 @@
+package passes
+
+import "strings"
+
+// matchScope reports whether pattern names the value called name: the whole
+// name, or a scope around it (its first components up to a dot). A * stands for
+// any characters, dots included. "h*.attn" matches h3.attn and h3.attn.q.w.
+func matchScope(pattern, name string) bool {
+	if pattern == "" || pattern == "*" {
+		return true
+	}
+	if glob(pattern, name) {
+		return true
+	}
+	for i := len(name) - 1; i > 0; i-- {
+		if name[i] == '.' && glob(pattern, name[:i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// glob matches all of s against p, where * stands for any characters.
+func glob(p, s string) bool {
+	head, rest, star := strings.Cut(p, "*")
+	if !star {
+		return p == s
+	}
+	if !strings.HasPrefix(s, head) {
+		return false
+	}
+	s = s[len(head):]
+	for {
+		part, more, star := strings.Cut(rest, "*")
+		if !star {
+			return strings.HasSuffix(s, part)
+		}
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s, rest = s[i+len(part):], more
+	}
+}

@@ -1,0 +1,174 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// tape accumulates gradients while nodes are visited last to first. Every
+// array is by Value.ID; values made by expansions are numbered as they come.
+type tape struct {
+	b       *ir.Builder
+	section ir.Section // where backward nodes go
+	prefix  string     // of gradients' names
+	loss    string     // the sweep, "" where there is only one
+	need    []bool     // the value depends on a wanted one
+	parts   [][]*ir.Value
+	named   map[*ir.Value]bool // gradients that carry their final name
+	stopped []*ir.Node         // nodes without a gradient that one arrived at
+	sums    int
+}
+
+// newTape marks what depends on wanted.
+func newTape(b *ir.Builder, section ir.Section, wanted []*ir.Value, prefix, loss string) *tape {
+	g := b.Graph()
+	n, nodes := g.Number()
+	t := &tape{b: b.In(section), section: section, prefix: prefix, loss: loss, need: make([]bool, n), parts: make([][]*ir.Value, n), named: make(map[*ir.Value]bool, nodes)}
+	for _, v := range wanted {
+		t.need[v.ID] = true
+	}
+	for _, n := range g.Body[ir.Forward] {
+		t.mark(n)
+	}
+	return t
+}
+
+// mark propagates need through one node.
+func (t *tape) mark(n *ir.Node) {
+	for _, vs := range [2][]*ir.Value{n.In, n.Captured} {
+		for _, v := range vs {
+			if v != nil && t.need[v.ID] {
+				for _, o := range n.Out {
+					t.need[o.ID] = t.need[o.ID] || o.Type.DType.Float()
+				}
+				return
+			}
+		}
+	}
+}
+
+// add contributes d to the gradient of v, if anybody needs that.
+func (t *tape) add(v, d *ir.Value) {
+	if v != nil && d != nil && t.need[v.ID] {
+		t.parts[v.ID] = append(t.parts[v.ID], d)
+	}
+}
+
+// flow visits nodes last to first.
+func (t *tape) flow(nodes []*ir.Node) error {
+	for i := len(nodes) - 1; i >= 0; i-- {
+		if err := t.visit(nodes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *tape) visit(n *ir.Node) error {
+	arrived := false
+	for _, o := range n.Out {
+		arrived = arrived || len(t.parts[o.ID]) > 0
+	}
+	if !arrived {
+		return nil
+	}
+	d := make([]*ir.Value, len(n.Out))
+	for i, o := range n.Out {
+		d[i] = t.total(o)
+	}
+	b := t.b.Deriving(n, t.loss).Scope(t.prefix).Scope(n.Out[0].Name)
+	switch def := n.Def(); {
+	case def.Grad != nil:
+		for i, x := range def.Grad(b, n, d) {
+			if i < len(n.In) {
+				t.add(n.In[i], x)
+			}
+		}
+		return b.Err()
+	case def.Expand != nil:
+		return t.expanded(b, n, d)
+	case n.Op == ir.OpForeign || n.Op == ir.OpCustom:
+		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s has no gradient, and a loss depends on parameters through it", def.Name, n.Name())}
+	}
+	t.stopped = append(t.stopped, n)
+	return nil
+}
+
+// total is the whole gradient of v: its only contribution, or one sum of all.
+func (t *tape) total(v *ir.Value) *ir.Value {
+	parts := t.parts[v.ID]
+	if len(parts) == 0 {
+		return nil
+	}
+	d := parts[0]
+	name := t.prefix + "." + v.Name
+	if len(parts) > 1 {
+		// in the order of names: the sum must not depend on the order of the section
+		slices.SortFunc(parts, func(x, y *ir.Value) int { return strings.Compare(x.Name, y.Name) })
+		d = t.b.Deriving(v.Def, t.loss).Named(name).Emit(ir.OpAddN, parts, nil)[0]
+		t.sums++
+	} else if d != nil && d.Def != nil && !t.named[d] && d.ID == 0 {
+		t.b.Rename(d, name)
+	}
+	t.named[d] = true
+	t.parts[v.ID] = []*ir.Value{d}
+	return d
+}
+
+// expanded differentiates n through its expansion: the simpler nodes are
+// computed again beside the backward ones, and gradients flow through them.
+func (t *tape) expanded(b *ir.Builder, n *ir.Node, d []*ir.Value) error {
+	body := &t.b.Graph().Body[t.section]
+	from := len(*body)
+	out := n.Def().Expand(b, n)
+	if b.Err() != nil {
+		return b.Err()
+	}
+	inner := append([]*ir.Node(nil), (*body)[from:]...)
+	for _, k := range inner {
+		for _, o := range k.Out {
+			o.ID = int32(len(t.need))
+			t.need, t.parts = append(t.need, false), append(t.parts, nil)
+		}
+		t.mark(k)
+	}
+	for i, o := range out {
+		if i < len(d) && o != nil {
+			t.add(o, d[i])
+		}
+	}
+	return t.flow(inner)
+}
+
+// sweepDead drops the nodes of list from index from on that no kept value
+// depends on, and returns the shortened list with the number dropped.
+func sweepDead(list []*ir.Node, from int, kept []*ir.Value) ([]*ir.Node, int) {
+	live := make(map[*ir.Node]bool, len(list)-from)
+	for _, v := range kept {
+		if v != nil && v.Def != nil {
+			live[v.Def] = true
+		}
+	}
+	for i := len(list) - 1; i >= from; i-- {
+		if !live[list[i]] {
+			continue
+		}
+		for _, v := range list[i].In {
+			if v != nil && v.Def != nil {
+				live[v.Def] = true
+			}
+		}
+	}
+	out := list[:from]
+	for _, n := range list[from:] {
+		if live[n] {
+			out = append(out, n)
+		}
+	}
+	dropped := len(list) - len(out)
+	clear(list[len(out):])
+	return out, dropped
+}

@@ -1,0 +1,426 @@
+package passes
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// scale seeds each sweep with its loss scale and takes the scale off again in
+// the update: it makes the one multiplier that the optimizer applies, the norms,
+// the checks, and the scaler's next state. An unscaled gradient is written only
+// where something but the optimizer reads it.
+func scale(g *ir.Graph, c *Context) error {
+	t := c.training
+	if len(t.sweeps) == 0 {
+		return nil
+	}
+	s := &scaling{b: ir.Edit(g), g: g, c: c, t: t}
+	for _, sw := range t.sweeps {
+		s.seed(sw)
+		s.multiplier(sw)
+	}
+	s.meet()
+	if err := s.transform(); err != nil {
+		return err
+	}
+	s.clipValues()
+	norms := s.norms()
+	for k, sw := range t.sweeps {
+		s.check(sw, uint64(1)<<k, norms)
+	}
+	s.tracks()
+	s.shown()
+	s.clipNorms(norms)
+	for _, sw := range t.sweeps {
+		s.advance(sw)
+	}
+	if s.b.Err() != nil {
+		return s.b.Err()
+	}
+	return ir.InferUnits(g)
+}
+
+// scaling builds the nodes of the pass.
+type scaling struct {
+	b      *ir.Builder
+	g      *ir.Graph
+	c      *Context
+	t      *training
+	copies map[*trained]*ir.Value // unscaled gradients
+}
+
+func (s *scaling) at(name string) *ir.Builder { return s.b.In(ir.Update).Named(name) }
+
+// seed declares the sweep's scale and makes it start the sweep: the scale
+// itself where the seed is 1, else the seed times it, computed once per step.
+func (s *scaling) seed(sw *sweep) {
+	if !sw.scaler.scales() {
+		return
+	}
+	sw.scale = s.b.Declare(ir.State, sw.scaleName(), ir.T(ir.F32), &ir.Init{Args: []float64{sw.scaler.Init}}, ir.A("role", ir.RoleScale))
+	starts := map[*ir.Value]*ir.Value{}
+	for _, l := range sw.losses {
+		starts[l.seed] = sw.scale
+		if l.seed.Init.Args[0] != 1 {
+			starts[l.seed] = s.b.In(ir.Prepare).Named(l.seed.Name+".scaled").Scale(l.seed, sw.scale)
+		}
+	}
+	for _, n := range s.g.Body[ir.Backward] {
+		for i, v := range n.In {
+			if start := starts[v]; start != nil {
+				n.In[i] = start
+			}
+		}
+	}
+	for i, x := range sw.grads {
+		if start := starts[x.d]; start != nil { // a loss that is a parameter's own value
+			sw.grads[i].d = start
+		}
+	}
+	for _, l := range sw.losses {
+		if start := starts[l.seed]; start == sw.scale {
+			s.undeclare(l.seed)
+		}
+	}
+	s.c.Count("scaled_sweeps", 1)
+}
+
+func (s *scaling) undeclare(v *ir.Value) {
+	vars := s.g.Vars[:0]
+	for _, x := range s.g.Vars {
+		if x != v {
+			vars = append(vars, x)
+		}
+	}
+	s.g.Vars = vars
+}
+
+// multiplier makes what takes scale and count off the sweep's gradients.
+func (s *scaling) multiplier(sw *sweep) {
+	if sw.scale != nil || sw.count != nil || sw.shift != 0 {
+		sw.mul = s.at(sw.label("mul")).Multiplier(sw.scale, sw.count, nil, sw.shift, 0)
+	}
+}
+
+// meet gives every parameter one gradient: the sweep's own with its multiplier,
+// or the sum of what several sweeps unscaled.
+func (s *scaling) meet() {
+	s.copies = map[*trained]*ir.Value{}
+	parts := make(map[*trained][]*ir.Value, len(s.t.params))
+	for _, sw := range s.t.sweeps {
+		for _, x := range sw.grads {
+			if x.p.reach&(x.p.reach-1) == 0 {
+				x.p.g, x.p.mul = x.d, sw.mul
+				continue
+			}
+			d := x.d
+			if sw.mul != nil {
+				d = s.at(sw.label("u")+"."+x.p.v.Name).Unscale(d, sw.mul)
+			}
+			parts[x.p] = append(parts[x.p], d)
+		}
+	}
+	for _, p := range s.t.params {
+		if ds := parts[p]; ds != nil {
+			p.g = s.at("g."+p.v.Name).Emit(ir.OpAddN, ds, nil)[0]
+			s.c.Count("gradients_met", 1)
+		}
+	}
+}
+
+// unscaled is p's gradient with unit 1, written once.
+func (s *scaling) unscaled(p *trained) *ir.Value {
+	if p.mul == nil {
+		return p.g
+	}
+	if s.copies[p] == nil {
+		s.copies[p] = s.at("g."+p.v.Name).Unscale(p.g, p.mul)
+		s.c.Count("unscaled_copies", 1)
+	}
+	return s.copies[p]
+}
+
+// materialise makes the unscaled copy p's gradient.
+func (s *scaling) materialise(p *trained) { p.g, p.mul = s.unscaled(p), nil }
+
+// transform hands unscaled gradients to the user's function.
+func (s *scaling) transform() error {
+	f := s.c.Gradients
+	if f == nil || s.b.Err() != nil {
+		return nil
+	}
+	gs := make([]GradOf, len(s.t.params))
+	for i, p := range s.t.params {
+		s.materialise(p)
+		gs[i] = GradOf{p.v, p.g}
+	}
+	out := f(s.b.In(ir.Update), gs)
+	if len(out) != len(gs) {
+		return fmt.Errorf("the gradient transform returned %d gradients for %d parameters", len(out), len(gs))
+	}
+	for i, p := range s.t.params {
+		switch d := out[i].Grad; {
+		case s.b.Err() != nil:
+			return s.b.Err()
+		case out[i].Param != p.v || d == nil:
+			return fmt.Errorf("the gradient transform returned no gradient for %s in its place", p.v)
+		case d.Type != p.v.Type.With(ir.F32):
+			return fmt.Errorf("the gradient transform returned %s %s for %s %s", d, s.g.TypeString(d.Type), p.v, s.g.TypeString(p.v.Type))
+		default:
+			p.g = d
+		}
+	}
+	return nil
+}
+
+func (s *scaling) clipValues() {
+	for _, p := range s.t.params {
+		limit := p.group.Clip.Value
+		if own := s.c.Clip.Value; limit == 0 || own != 0 && own < limit {
+			limit = own
+		}
+		if limit == 0 {
+			continue
+		}
+		s.materialise(p)
+		p.g = s.at("clip."+p.v.Name).Emit(ir.OpClip, []*ir.Value{p.g}, ir.A("lo", -limit, "hi", limit))[0]
+		s.c.Count("clipped_by_value", 1)
+	}
+}
+
+// shown unscales the gradients that are results, as they are before clipping by norm.
+func (s *scaling) shown() {
+	for _, p := range s.t.params {
+		if s.asked("d." + p.v.Name) {
+			p.shown = s.unscaled(p)
+		}
+	}
+}
+
+// norm is the norm of the gradients of some parameters, and what clips them by it.
+type norm struct {
+	params []*trained
+	reach  uint64
+	value  *ir.Value
+	max    float64
+}
+
+// norms computes the norm over all parameters where the config clips by it or
+// asks for it, and over each group that clips by its own.
+func (s *scaling) norms() []*norm {
+	var ns []*norm
+	if s.c.Clip.Norm > 0 || s.asked("grad_norm") {
+		ns = append(ns, s.norm("grad_norm", s.t.params, s.c.Clip.Norm))
+		s.t.total = ns[0].value
+	}
+	groups := map[*Group][]*trained{}
+	for _, p := range s.t.params {
+		groups[p.group] = append(groups[p.group], p)
+	}
+	for i := range s.c.Groups {
+		gr := &s.c.Groups[i]
+		if ps := groups[gr]; gr.Clip.Norm > 0 && len(ps) > 0 {
+			name := "grad_norm"
+			if s.b.Lookup(name) != nil {
+				name = fmt.Sprintf("grad_norm.%d", i+1)
+			}
+			ns = append(ns, s.norm(name, ps, gr.Clip.Norm))
+			if s.t.total == nil && len(ps) == len(s.t.params) {
+				s.t.total = ns[len(ns)-1].value
+			}
+		}
+	}
+	return ns
+}
+
+func (s *scaling) asked(output string) bool {
+	for _, o := range s.c.Outputs {
+		if o.Value == output {
+			return true
+		}
+	}
+	return false
+}
+
+// norm reads scaled gradients with their multiplier where all have the same,
+// and unscaled ones elsewhere.
+func (s *scaling) norm(name string, ps []*trained, limit float64) *norm {
+	n := &norm{params: ps, max: limit}
+	same := true
+	for _, p := range ps {
+		n.reach |= p.reach
+		same = same && p.mul == ps[0].mul
+	}
+	vs := make([]*ir.Value, len(ps))
+	for i, p := range ps {
+		if !same {
+			s.materialise(p)
+		}
+		vs[i] = p.g
+	}
+	n.value = s.at(name).GlobalNorm(ps[0].mul, vs...)
+	s.c.Count("norms", 1)
+	return n
+}
+
+// check computes whether the sweep's scaled gradients, and the norms they enter,
+// are finite, and whether the forward pass was.
+func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
+	if s.c.NoSkip {
+		return
+	}
+	vs := make([]*ir.Value, 0, len(sw.grads)+1)
+	for _, x := range sw.grads {
+		vs = append(vs, x.d)
+	}
+	for _, n := range norms {
+		if n.reach&bit != 0 {
+			vs = append(vs, n.value)
+		}
+	}
+	sw.foundInf = s.at(sw.label("found_inf")).AnyNonfinite(vs...)
+	sw.overflow = sw.foundInf
+	if m := s.t.micro; m != nil && m.dropped != nil {
+		sw.overflow = s.at(sw.label("overflow")).Or(sw.foundInf, m.dropped)
+	}
+	var fs []*ir.Value
+	for _, l := range sw.losses {
+		fs = append(fs, l.final)
+	}
+	for _, p := range s.t.pending {
+		fs = append(fs, p.next)
+	}
+	sw.forward = s.at(sw.label("fwd")).AnyNonfinite(fs...)
+	s.c.Count("checks", 1)
+}
+
+// tracks makes one skip predicate per set of sweeps that some parameter's
+// gradient comes from, and one for what belongs to the step as a whole.
+func (s *scaling) tracks() {
+	all := uint64(1)<<len(s.t.sweeps) - 1
+	byReach := map[uint64]*track{}
+	for _, reach := range append([]uint64{all}, reaches(s.t.params)...) {
+		if byReach[reach] == nil {
+			tr := &track{reach: reach, biases: map[float64]*ir.Value{}}
+			if len(s.t.tracks) > 0 {
+				tr.name = fmt.Sprintf(".%d", len(s.t.tracks)+1)
+			}
+			tr.skip = s.skip(tr)
+			byReach[reach] = tr
+			s.t.tracks = append(s.t.tracks, tr)
+		}
+	}
+	for _, p := range s.t.params {
+		p.track = byReach[p.reach]
+	}
+}
+
+func reaches(ps []*trained) []uint64 {
+	rs := make([]uint64, len(ps))
+	for i, p := range ps {
+		rs[i] = p.reach
+	}
+	return rs
+}
+
+// skip is the OR of found_inf and forward over the track's sweeps, and of there
+// being no micro-batch left.
+func (s *scaling) skip(tr *track) *ir.Value {
+	if s.c.NoSkip {
+		return nil
+	}
+	var flags []*ir.Value
+	for k, sw := range s.t.sweeps {
+		if tr.reach&(1<<k) != 0 {
+			flags = append(flags, sw.foundInf, sw.forward)
+		}
+	}
+	if m := s.t.micro; m != nil && m.dropped != nil {
+		zero := s.b.Lookup("zero")
+		flags = append(flags, s.at("none_kept").Emit(ir.OpEq, []*ir.Value{m.kept, zero}, nil)[0])
+	}
+	skip := flags[0]
+	for i, f := range flags[1:] {
+		b := s.b.In(ir.Update)
+		if i == len(flags)-2 {
+			b = b.Named("skip" + tr.name)
+		}
+		skip = b.Or(skip, f)
+	}
+	return skip
+}
+
+// clipNorms replaces the multipliers of clipped parameters by ones that clip.
+// Where a group clips inside a clipped whole, the smaller factor holds for it:
+// its own norm is taken first.
+func (s *scaling) clipNorms(norms []*norm) {
+	for _, n := range norms {
+		if n.max == 0 {
+			continue
+		}
+		made := map[*ir.Value]*ir.Value{}
+		for _, p := range n.params {
+			if made[p.mul] == nil {
+				made[p.mul] = s.clipped(p.mul, n)
+			}
+			p.mul = made[p.mul]
+		}
+		s.c.Count("clipped_by_norm", len(n.params))
+	}
+}
+
+// clipped is mul with n's clip in it; nil stands for 1.
+func (s *scaling) clipped(mul *ir.Value, n *norm) *ir.Value {
+	factor := s.at("clip")
+	if mul == nil {
+		return factor.Multiplier(nil, nil, n.value, 0, n.max)
+	}
+	if d := mul.Def; d.Op == ir.OpMultiplier && d.Operand("norm") == nil {
+		in := []*ir.Value{d.Operand("scale"), d.Operand("count")}
+		return factor.Multiplier(in[0], in[1], n.value, int(d.Int("shift")), n.max)
+	}
+	return s.at("clip.both").Mul(mul, factor.Multiplier(nil, nil, n.value, 0, n.max))
+}
+
+// advance steps a dynamic scaler. An inner gradient sweep that overflowed
+// explains a non-finite loss, so the scale goes down instead of waiting.
+func (s *scaling) advance(sw *sweep) {
+	sc := sw.scaler
+	if sc.Mode != DynamicScale {
+		return
+	}
+	counter := func(name string, start int64) *ir.Value {
+		return s.b.Declare(ir.State, sw.name+"."+name, ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
+	}
+	good, left := counter("good", 0), counter("left", sc.Hysteresis)
+	run, hits := counter("fwd_run", 0), counter("floor_hits", 0)
+	found, fwd := sw.overflow, sw.forward
+	if inner := s.inner(sw); inner != nil {
+		outer := s.at(sw.label("outer_ok")).Emit(ir.OpNot, []*ir.Value{inner}, nil)[0]
+		fwd = s.at(sw.label("fwd_outer")).And(sw.forward, outer)
+		found = s.at(sw.label("overflow")).Or(found, inner)
+	}
+	if sc.BlameForward {
+		found, fwd = s.at(sw.label("overflow")).Or(found, fwd), nil
+	}
+	a := ir.A("growth", sc.Growth, "backoff", sc.Backoff, "every", sc.Every, "floor", sc.Floor, "cap", sc.Cap,
+		"hysteresis", sc.Hysteresis, "sticky", sc.Sticky, "renew", sc.Renew)
+	s.b.In(ir.Update).EmitWrite(ir.OpUpdateScale, []*ir.Value{sw.scale, good, left, run, hits, found, fwd}, a, sw.scale, good, left, run, hits)
+	s.c.Count("dynamic_scalers", 1)
+}
+
+// inner is whether a scaled gradient inside the forward pass overflowed; nil
+// where there is none. Such gradients are what unscale reads there.
+func (s *scaling) inner(sw *sweep) *ir.Value {
+	var ds []*ir.Value
+	for _, n := range s.g.Body[ir.Forward] {
+		if n.Op == ir.OpUnscale {
+			ds = append(ds, n.In[0])
+		}
+	}
+	if len(ds) == 0 {
+		return nil
+	}
+	return s.at(sw.label("inner_inf")).AnyNonfinite(ds...)
+}
