@@ -1,3 +1,301 @@
 package ir
 
-var lossRows = map[Op]Def{}
+import (
+	"fmt"
+	"math"
+)
+
+// A loss row yields the sum of its terms and their count, both f32, so that
+// micro-batches add up to the batch; Builder methods return the mean.
+var lossRows = map[Op]Def{
+	OpCrossEntropy: {
+		Name: "cross_entropy", Doc: "Σ −log softmax(logits)[label] along axis over labels other than ignore; with smoothing s the target is 1−s on the label plus s/classes everywhere.",
+		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}),
+		Out: lossOut, Attrs: classAttrs(smoothingAttr),
+		Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeLoss,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return lossGrad(d, func(dsum *Value) []*Value {
+				return []*Value{b.CrossEntropyGrad(n.In[0], n.In[1], dsum, n.Attrs.only("axis", "ignore", "smoothing")), nil}
+			})
+		},
+		Expand: func(b *Builder, n *Node) []*Value {
+			terms := b.Mul(b.Neg(b.LogSoftmax(n.In[0], n.Int("axis"))), b.target(n))
+			return b.maskedSum(n, terms)
+		},
+	},
+	OpCrossEntropyGrad: {
+		Name: "cross_entropy_grad", Doc: "(softmax(logits) − target)·dsum along axis, zero where the label is ignored.",
+		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, Operand{Name: "dsum", Class: Fixed}),
+		Out: out(Result{Name: "dlogits", StoresLow: true}), Attrs: classAttrs(smoothingAttr),
+		Class: Keep, Why: "exp needs range", Unit: UnitProduct, Infer: inferCrossEntropyGrad, Cost: flops(0, 6),
+		Bound: func(n *Node) Bound { return Bound{ULP: 40, K: n.along()} },
+		Expand: func(b *Builder, n *Node) []*Value {
+			g := b.Mul(b.Sub(b.Softmax(n.In[0], n.Int("axis")), b.target(n)), n.In[2])
+			return []*Value{b.Where(b.counted(n), g, nil)}
+		},
+	},
+	OpNLL: {
+		Name: "nll", Doc: "Σ −logp[label] along axis over labels other than ignore.",
+		In:  in(Operand{Name: "logp", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}),
+		Out: lossOut, Attrs: classAttrs(),
+		Class: Keep, Why: "long sums lose bits", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(1, 1),
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return lossGrad(d, func(dsum *Value) []*Value {
+				g := b.Mul(b.Neg(b.target(n)), dsum)
+				return []*Value{b.Where(b.counted(n), g, nil), nil}
+			})
+		},
+		Expand: func(b *Builder, n *Node) []*Value {
+			return b.maskedSum(n, b.Where(b.onLabel(n), b.Neg(n.In[0]), nil))
+		},
+	},
+	OpBCEWithLogits: pairLoss(Def{Name: "bce_with_logits", Doc: "Σ of the binary cross entropy of sigmoid(x) against target, without leaving the range.", Why: "exp and log need range"}, 8,
+		func(b *Builder, n *Node, x, t *Value) *Value {
+			soft := b.Log1p(b.Exp(b.Neg(b.Abs(x))))
+			return b.Add(b.Sub(b.Relu(x), b.Mul(x, t)), soft)
+		},
+		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) { return b.Sub(b.Sigmoid(x), t), b.Neg(x) }),
+	OpBCE: pairLoss(Def{Name: "bce", Doc: "Σ of the binary cross entropy of the probability p against target; logarithms stop at −100.", Why: "log needs range"}, 8,
+		func(b *Builder, n *Node, p, t *Value) *Value {
+			on, off := b.logClamped(p), b.logClamped(b.Affine(p, -1, 1))
+			return b.Neg(b.Add(b.Mul(t, on), b.Mul(b.Affine(t, -1, 1), off)))
+		},
+		func(b *Builder, n *Node, p, t *Value) (dp, dt *Value) {
+			q := b.Affine(p, -1, 1)
+			dp = b.Div(b.Sub(p, t), b.Clip(b.Mul(p, q), 1e-12, 1))
+			return dp, b.Sub(b.logClamped(q), b.logClamped(p))
+		}),
+	OpMSE: pairLoss(Def{Name: "mse", Doc: "Σ (x − target)².", Why: "squares need range"}, 3,
+		func(b *Builder, n *Node, x, t *Value) *Value { return b.Square(b.Sub(x, t)) },
+		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) {
+			g := b.Affine(b.Sub(x, t), 2, 0)
+			return g, b.Neg(g)
+		}),
+	OpL1Loss: pairLoss(Def{Name: "l1_loss", Doc: "Σ |x − target|.", Why: "long sums lose bits"}, 3,
+		func(b *Builder, n *Node, x, t *Value) *Value { return b.Abs(b.Sub(x, t)) },
+		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) {
+			g := b.Sign(b.Sub(x, t))
+			return g, b.Neg(g)
+		}),
+	OpHuber: pairLoss(Def{Name: "huber", Doc: "Σ of r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere, r = x − target.", Why: "squares need range",
+		Attrs: []AttrDef{{Name: "delta", Kind: AttrFloat, Default: float64(1), Doc: "where the square turns into a line"}}}, 5,
+		func(b *Builder, n *Node, x, t *Value) *Value {
+			delta := n.Float("delta")
+			r := b.Abs(b.Sub(x, t))
+			near := b.Clip(r, 0, delta)
+			return b.Mul(near, b.Sub(r, b.Affine(near, 0.5, 0)))
+		},
+		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) {
+			g := b.Clip(b.Sub(x, t), -n.Float("delta"), n.Float("delta"))
+			return g, b.Neg(g)
+		}),
+	OpKLDiv: pairLoss(Def{Name: "kl_div", Doc: "Σ target·(log target − logp) with 0·log 0 = 0; the count is that of distributions along the last dimension.", Why: "exp and log need range",
+		Attrs: []AttrDef{{Name: "log_target", Kind: AttrBool, Doc: "target holds logarithms"}}}, 6,
+		func(b *Builder, n *Node, x, t *Value) *Value {
+			p, logp := b.klTarget(n, t)
+			return b.Mul(p, b.Sub(logp, x))
+		},
+		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) {
+			p, logp := b.klTarget(n, t)
+			dt = b.Affine(b.Sub(logp, x), 1, 1)
+			if n.Flag("log_target") {
+				dt = b.Mul(p, dt)
+			}
+			return b.Neg(p), dt
+		}),
+}
+
+var (
+	lossOut       = out(Result{Name: "sum", Class: Fixed}, Result{Name: "count", Class: Fixed})
+	smoothingAttr = AttrDef{Name: "smoothing", Kind: AttrFloat, Default: float64(0), Doc: "share of the target spread over all classes"}
+)
+
+func classAttrs(more ...AttrDef) []AttrDef {
+	return append([]AttrDef{axisAttr, {Name: "ignore", Kind: AttrInt, Default: int64(-100), Doc: "label that counts for nothing"}}, more...)
+}
+
+// pairLoss completes the row of Σ term(x, target): slope gives the derivatives
+// of a term in both.
+func pairLoss(d Def, cost int64, term func(b *Builder, n *Node, x, t *Value) *Value, slope func(b *Builder, n *Node, x, t *Value) (dx, dt *Value)) Def {
+	d.In, d.Out, d.Class = in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "target", ReadsLow: true}), lossOut, Keep
+	d.Infer, d.Bound, d.Cost = inferPairLoss, boundLoss, flops(0, cost)
+	d.Grad = func(b *Builder, n *Node, d []*Value) []*Value {
+		return lossGrad(d, func(dsum *Value) []*Value {
+			dx, dt := slope(b, n, n.In[0], n.In[1])
+			return []*Value{b.Mul(dx, dsum), b.Mul(dt, dsum)}
+		})
+	}
+	d.Expand = func(b *Builder, n *Node) []*Value {
+		t := term(b, n, n.In[0], n.In[1])
+		ones := b.broadcastLike(b.Scalar(n.statDType(), 1), n.In[0])
+		if n.Op == OpKLDiv {
+			ones = b.ReduceMean(ones, false, -1)
+		}
+		return []*Value{b.sumAll(t), b.sumAll(ones)}
+	}
+	return d
+}
+
+// lossGrad calls f with the gradient of the sum; a count has none.
+func lossGrad(d []*Value, f func(dsum *Value) []*Value) []*Value {
+	if d[0] == nil {
+		return []*Value{nil, nil}
+	}
+	return f(d[0])
+}
+
+func (n *Node) lossTypes() []Type {
+	t := T(n.statDType())
+	return []Type{t, t}
+}
+
+func inferPairLoss(n *Node) ([]Type, error) {
+	x, t := n.In[0], n.In[1]
+	if n.Op == OpHuber && !(n.Float("delta") > 0) {
+		return nil, fmt.Errorf("delta=%g, want more than zero", n.Float("delta"))
+	}
+	if n.Op == OpKLDiv {
+		if err := wantRank("x", x, 1, MaxRank); err != nil {
+			return nil, err
+		}
+	}
+	if a, b := x.Type.Shape, t.Type.Shape; a.Known() && b.Known() && (a.Rank() != b.Rank() || !sameSizes(a, b)) {
+		return nil, fmt.Errorf("shapes differ: x %s %s, target %s %s", x, x.Type, t, t.Type)
+	}
+	return n.lossTypes(), n.noOut()
+}
+
+// noOut refuses the out attribute: sums and counts are f32.
+func (n *Node) noOut() error {
+	if n.Has("out") {
+		return fmt.Errorf("its results are f32, out does not apply")
+	}
+	return nil
+}
+
+func inferClassLoss(n *Node) ([]Type, error) {
+	return n.lossTypes(), firstError(n.checkClasses(), n.noOut())
+}
+
+// checkClasses fits labels to the scores without their class axis.
+func (n *Node) checkClasses() error {
+	x, labels := n.In[0], n.In[1]
+	if s := n.Float("smoothing"); !(s >= 0 && s <= 1) {
+		return fmt.Errorf("smoothing=%g, want 0 to 1", s)
+	}
+	if err := wantRank(n.Def().In[0].Name, x, 1, MaxRank); err != nil || !x.Type.Shape.Known() {
+		return err
+	}
+	axis, err := axisOf(n.Int("axis"), x.Type.Shape.Rank())
+	if err != nil {
+		return err
+	}
+	d := x.Type.Shape.Dims()
+	return wantShape("labels", labels, append(d[:axis:axis], d[axis+1:]...)...)
+}
+
+func inferCrossEntropyGrad(n *Node) ([]Type, error) {
+	t := []Type{{n.keptDType(), n.In[0].Type.Shape}}
+	return t, firstError(n.checkClasses(), wantShape("dsum", n.In[2]), n.checkOut())
+}
+
+func boundLoss(n *Node) Bound { return Bound{ULP: 40, K: count(n.In[0].Type)} }
+
+func rangeLoss(n *Node, in []Interval) []Interval {
+	inf := math.Inf(1)
+	return []Interval{{Lo: 0, Hi: inf, NaN: true}, {Lo: 0, Hi: float64(count(n.In[1].Type))}}
+}
+
+// onLabel is true at each label's class.
+func (b *Builder) onLabel(n *Node) *Value {
+	axis, _ := axisOf(n.Int("axis"), n.In[0].Type.Shape.Rank())
+	classes := b.iotaAlong(n.In[1].Type.DType, n.In[0].Type.Shape, axis)
+	return b.Eq(classes, b.Unsqueeze(n.In[1], int64(axis)))
+}
+
+// target is the distribution that the label and the smoothing ask for.
+func (b *Builder) target(n *Node) *Value {
+	d, s := n.statDType(), 0.0
+	if n.Op != OpNLL {
+		s = n.Float("smoothing")
+	}
+	hot := b.Where(b.onLabel(n), b.Scalar(d, 1), b.Scalar(d, 0))
+	return b.Affine(hot, 1-s, s/float64(n.along()))
+}
+
+// counted is true where the label is not ignored, with the class axis as 1.
+func (b *Builder) counted(n *Node) *Value {
+	labels := n.In[1]
+	axis, _ := axisOf(n.Int("axis"), n.In[0].Type.Shape.Rank())
+	return b.Unsqueeze(b.Ne(labels, b.Scalar(labels.Type.DType, float64(n.Int("ignore")))), int64(axis))
+}
+
+// maskedSum sums terms whose label counts, and counts those labels.
+func (b *Builder) maskedSum(n *Node, terms *Value) []*Value {
+	counted := b.counted(n)
+	return []*Value{b.sumAll(b.Where(counted, terms, nil)), b.sumAll(b.castTo(counted, n.statDType()))}
+}
+
+func (b *Builder) logClamped(p *Value) *Value {
+	return b.Clip(b.Log(p), -100, math.Inf(1))
+}
+
+// klTarget is kl_div's target as probabilities and as logarithms, the latter 0 where the former is.
+func (b *Builder) klTarget(n *Node, t *Value) (p, logp *Value) {
+	if n.Flag("log_target") {
+		return b.Exp(t), t
+	}
+	one := b.Scalar(t.Type.DType, 1)
+	return t, b.Log(b.Where(b.Gt(t, b.Scalar(t.Type.DType, 0)), t, one))
+}
+
+// meanLoss is a loss row's sum over its count.
+func (b *Builder) meanLoss(op Op, x, target *Value, a Attrs) *Value {
+	name := b.next
+	unnamed := *b
+	unnamed.next = ""
+	r := unnamed.Emit(op, []*Value{x, target}, a)
+	return unnamed.Named(name).Div(r[0], r[1])
+}
+
+// CrossEntropy is the mean cross entropy of softmax(logits) against integer
+// labels. Attributes: axis, ignore, smoothing. Sum and count are the operands
+// of the division it returns.
+func (b *Builder) CrossEntropy(logits, labels *Value, a Attrs) *Value {
+	return b.meanLoss(OpCrossEntropy, logits, labels, a)
+}
+
+// CrossEntropyGrad is the gradient of the sum of cross_entropy, times dsum.
+func (b *Builder) CrossEntropyGrad(logits, labels, dsum *Value, a Attrs) *Value {
+	return b.Emit(OpCrossEntropyGrad, []*Value{logits, labels, dsum}, a)[0]
+}
+
+// NLL is the mean of −logp at integer labels. Attributes: axis, ignore.
+func (b *Builder) NLL(logp, labels *Value, a Attrs) *Value {
+	return b.meanLoss(OpNLL, logp, labels, a)
+}
+
+// BCEWithLogits is the mean binary cross entropy of sigmoid(x) against target.
+func (b *Builder) BCEWithLogits(x, target *Value) *Value {
+	return b.meanLoss(OpBCEWithLogits, x, target, nil)
+}
+
+// BCE is the mean binary cross entropy of probabilities p against target.
+func (b *Builder) BCE(p, target *Value) *Value { return b.meanLoss(OpBCE, p, target, nil) }
+
+// MSE is the mean squared difference.
+func (b *Builder) MSE(x, target *Value) *Value { return b.meanLoss(OpMSE, x, target, nil) }
+
+// L1Loss is the mean absolute difference.
+func (b *Builder) L1Loss(x, target *Value) *Value { return b.meanLoss(OpL1Loss, x, target, nil) }
+
+// Huber is the mean Huber loss with the given delta.
+func (b *Builder) Huber(x, target *Value, delta float64) *Value {
+	return b.meanLoss(OpHuber, x, target, A("delta", delta))
+}
+
+// KLDiv is the Kullback-Leibler divergence of target from the logarithms logp,
+// averaged over distributions. Attribute: log_target.
+func (b *Builder) KLDiv(logp, target *Value, a Attrs) *Value {
+	return b.meanLoss(OpKLDiv, logp, target, a)
+}

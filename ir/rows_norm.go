@@ -1,3 +1,393 @@
 package ir
 
-var normRows = map[Op]Def{}
+import (
+	"fmt"
+	"math"
+)
+
+// Norms read x in any dtype, compute in f32 and keep their statistics in f32.
+// A gradient row takes the statistics its norm saved, and yields dx, and
+// dscale and dbias where there is a scale.
+var normRows = map[Op]Def{
+	OpLayerNorm: {
+		Name: "layer_norm", Doc: "(x − mean)/√(var + eps)·scale + bias over the last dims dimensions; saves mean and 1/√(var+eps).",
+		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
+		Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			g := b.normGrad(OpLayerNormGrad, n, d, A("dims", n.Int("dims")))
+			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
+		},
+		Expand: expandNorm,
+	},
+	OpLayerNormGrad: {
+		Name: "layer_norm_grad", Doc: "The gradients of layer_norm.",
+		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{dimsAttr},
+		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
+	},
+	OpRMSNorm: {
+		Name: "rms_norm", Doc: "x/√(mean x² + eps)·scale over the last dims dimensions; saves 1/√(mean x² + eps).",
+		In: normIn("scale"), Out: normOut("rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
+		Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 5), Range: rangeNorm,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			g := b.normGrad(OpRMSNormGrad, n, d, A("dims", n.Int("dims")))
+			return []*Value{b.addStatGrads(n, g[0], d), g[1]}
+		},
+		Expand: expandNorm,
+	},
+	OpRMSNormGrad: {
+		Name: "rms_norm_grad", Doc: "The gradients of rms_norm.",
+		In: normGradIn("rstd"), Out: normGradOut[:2], Attrs: []AttrDef{dimsAttr},
+		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 9), Expand: expandNormGrad,
+	},
+	OpGroupNorm: {
+		Name: "group_norm", Doc: "Normalises each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
+		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, groupsAttr, layoutAttr},
+		Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			g := b.normGrad(OpGroupNormGrad, n, d, n.sameWindow())
+			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
+		},
+		Expand: expandNorm,
+	},
+	OpGroupNormGrad: {
+		Name: "group_norm_grad", Doc: "The gradients of group_norm, and of instance_norm with as many groups as channels.",
+		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{groupsAttr, layoutAttr},
+		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferGroupNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
+	},
+	OpInstanceNorm: {
+		Name: "instance_norm", Doc: "Normalises each channel of each image over its positions; saves mean and rstd [N,C].",
+		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, layoutAttr},
+		Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			g := b.normGrad(OpGroupNormGrad, n, d, windowOf(n, "groups", int64(max(n.channels(), 1))))
+			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
+		},
+		Expand: expandNorm,
+	},
+	OpBatchNorm: {
+		Name: "batch_norm", Doc: "Normalises each channel over batch and positions. new_mean and new_var are the pending next values of the running statistics: old + momentum·(batch − old), the variance unbiased.",
+		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
+		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
+		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
+		Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			g := b.normGrad(OpBatchNormGrad, n, d, n.sameWindow())
+			return append([]*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}, nil, nil)[:len(n.In)]
+		},
+		Expand: expandNorm,
+	},
+	OpBatchNormGrad: {
+		Name: "batch_norm_grad", Doc: "The gradients of batch_norm.",
+		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{layoutAttr},
+		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferBatchNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
+	},
+	OpBatchNormInfer: {
+		Name: "batch_norm_infer", Doc: "(x − mean)/√(var + eps)·scale + bias per channel, with given statistics.",
+		In:  append(normIn("scale", "bias"), stat("mean", false), stat("var", false)),
+		Out: normOut(), Attrs: []AttrDef{epsAttr, layoutAttr},
+		Class: Keep, Why: normWhy, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,
+	},
+}
+
+const normWhy = "statistics need f32"
+
+var (
+	epsAttr  = AttrDef{Name: "eps", Kind: AttrFloat, Default: 1e-5, Doc: "added to the variance, in f32"}
+	dimsAttr = AttrDef{Name: "dims", Kind: AttrInt, Default: int64(1), Doc: "how many of the last dimensions are normalised together"}
+)
+
+func stat(name string, optional bool) Operand {
+	return Operand{Name: name, Class: Fixed, Optional: optional}
+}
+
+func normIn(params ...string) []Operand {
+	ops := in(Operand{Name: "x", ReadsLow: true})
+	for _, p := range params {
+		ops = append(ops, stat(p, true))
+	}
+	return ops
+}
+
+func normOut(stats ...string) []Result {
+	rs := out(Result{Name: "y", StoresLow: true})
+	for _, s := range stats {
+		rs = append(rs, Result{Name: s, Class: Fixed})
+	}
+	return rs
+}
+
+func normGradIn(stats ...string) []Operand {
+	ops := in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "dy", ReadsLow: true})
+	for _, s := range stats {
+		ops = append(ops, stat(s, false))
+	}
+	return append(ops, stat("scale", true))
+}
+
+var normGradOut = out(Result{Name: "dx", StoresLow: true},
+	Result{Name: "dscale", Class: Fixed, Optional: true}, Result{Name: "dbias", Class: Fixed, Optional: true})
+
+// channels is the size of the channel dimension, UnknownDim where not known.
+func (n *Node) channels() Dim {
+	s := n.In[0].Type.Shape
+	if s.Rank() < 2 {
+		return UnknownDim
+	}
+	return s.Dim(n.channelAxis(s.Rank()))
+}
+
+// normTypes are the results' types: y like x, then k statistics of the given shape.
+func (n *Node) normTypes(stats Shape, k int) []Type {
+	ts := []Type{{n.keptDType(), n.In[0].Type.Shape}}
+	for range k {
+		ts = append(ts, Type{n.statDType(), stats})
+	}
+	return ts
+}
+
+// normGradTypes are the types of dx and, with a scale, of its and the bias's gradient.
+func (n *Node) normGradTypes() []Type {
+	ts := []Type{{n.keptDType(), n.In[0].Type.Shape}}
+	if s := n.Operand("scale"); s != nil {
+		for range n.Def().Out[1:] {
+			ts = append(ts, Type{n.statDType(), s.Type.Shape})
+		}
+	}
+	return ts
+}
+
+func (n *Node) checkNorm(least int) error {
+	if !(n.Float("eps") >= 0) {
+		return fmt.Errorf("eps=%g, want zero or more", n.Float("eps"))
+	}
+	if n.Operand("bias") != nil && n.Operand("scale") == nil {
+		return fmt.Errorf("has a bias and no scale")
+	}
+	if l := n.Str("layout"); l != "" && l != "NCHW" && l != "NHWC" {
+		return fmt.Errorf("layout %q, want NCHW or NHWC", l)
+	}
+	return firstError(wantRank("x", n.In[0], least, MaxRank), n.checkOut())
+}
+
+// lastDims splits x's shape before its last dims dimensions.
+func (n *Node) lastDims() (lead, last []Dim, err error) {
+	k, s := int(n.Int("dims")), n.In[0].Type.Shape
+	if k < 1 || s.Known() && k > s.Rank() {
+		return nil, nil, fmt.Errorf("dims=%d, want 1 to the rank of %s", k, n.In[0].Type)
+	}
+	if !s.Known() {
+		return nil, nil, nil
+	}
+	d := s.Dims()
+	return d[:len(d)-k], d[len(d)-k:], nil
+}
+
+func (n *Node) wantParams(d ...Dim) error {
+	if !n.In[0].Type.Shape.Known() {
+		return nil
+	}
+	return firstError(wantShape("scale", n.Operand("scale"), d...), wantShape("bias", n.Operand("bias"), d...))
+}
+
+func inferLayerNorm(n *Node) ([]Type, error) {
+	if err := n.checkNorm(1); err != nil {
+		return nil, err
+	}
+	lead, last, err := n.lastDims()
+	if err != nil {
+		return nil, err
+	}
+	var stats Shape
+	if n.In[0].Type.Shape.Known() {
+		stats = MakeShape(lead...)
+	}
+	return n.normTypes(stats, len(n.Def().Out)-1), n.wantParams(last...)
+}
+
+func inferLayerNormGrad(n *Node) ([]Type, error) {
+	if err := n.checkNormGrad(1); err != nil {
+		return nil, err
+	}
+	lead, last, err := n.lastDims()
+	if err != nil || !n.In[0].Type.Shape.Known() {
+		return n.normGradTypes(), err
+	}
+	return n.normGradTypes(), firstError(n.wantParams(last...), n.wantStats(lead...))
+}
+
+func (n *Node) checkNormGrad(least int) error {
+	if err := n.checkNorm(least); err != nil || !n.In[0].Type.Shape.Known() {
+		return err
+	}
+	return wantShape("dy", n.In[1], n.In[0].Type.Shape.Dims()...)
+}
+
+func (n *Node) wantStats(d ...Dim) error {
+	return firstError(wantShape("mean", n.Operand("mean"), d...), wantShape("rstd", n.Operand("rstd"), d...))
+}
+
+// groupCount is the number of groups: instance_norm has one per channel.
+func (n *Node) groupCount() Dim {
+	if n.Op == OpInstanceNorm {
+		return n.channels()
+	}
+	return Dim(n.Int("groups"))
+}
+
+func (n *Node) checkGroups() error {
+	g, c := n.groupCount(), n.channels()
+	if n.Op != OpInstanceNorm && g < 1 || c > 0 && g > 0 && c%g != 0 {
+		return fmt.Errorf("groups=%d do not divide the channels of %s", g, n.In[0].Type)
+	}
+	return nil
+}
+
+func inferGroupNorm(n *Node) ([]Type, error) {
+	if err := firstError(n.checkNorm(3), n.checkGroups()); err != nil {
+		return nil, err
+	}
+	var stats Shape
+	if s := n.In[0].Type.Shape; s.Known() {
+		stats = MakeShape(s.Dim(0), n.groupCount())
+	}
+	return n.normTypes(stats, 2), n.wantParams(n.channels())
+}
+
+func inferGroupNormGrad(n *Node) ([]Type, error) {
+	if err := firstError(n.checkNormGrad(3), n.checkGroups()); err != nil || !n.In[0].Type.Shape.Known() {
+		return n.normGradTypes(), err
+	}
+	return n.normGradTypes(), firstError(n.wantParams(n.channels()), n.wantStats(n.In[0].Type.Shape.Dim(0), n.groupCount()))
+}
+
+func inferBatchNorm(n *Node) ([]Type, error) {
+	if err := n.checkNorm(2); err != nil {
+		return nil, err
+	}
+	mean, variance, c := n.operand(3), n.operand(4), n.channels()
+	if (mean == nil) != (variance == nil) {
+		return nil, fmt.Errorf("has one running statistic, want running_mean and running_var or neither")
+	}
+	k := 2
+	if mean != nil {
+		k = 4
+	}
+	ts := n.normTypes(MakeShape(c), k)
+	for i := 3; i < len(ts); i++ {
+		ts[i].DType = n.In[i].Type.DType
+	}
+	return ts, firstError(n.wantParams(c), wantShape("running_mean", mean, c), wantShape("running_var", variance, c))
+}
+
+func inferBatchNormGrad(n *Node) ([]Type, error) {
+	if err := n.checkNormGrad(2); err != nil || !n.In[0].Type.Shape.Known() {
+		return n.normGradTypes(), err
+	}
+	return n.normGradTypes(), firstError(n.wantParams(n.channels()), n.wantStats(n.channels()))
+}
+
+func inferBatchNormInfer(n *Node) ([]Type, error) {
+	if err := n.checkNorm(2); err != nil {
+		return nil, err
+	}
+	c := n.channels()
+	return n.normTypes(Shape{}, 0), firstError(n.wantParams(c), wantShape("mean", n.In[3], c), wantShape("var", n.In[4], c))
+}
+
+// normCount is how many elements one pair of statistics covers.
+func (n *Node) normCount() int64 {
+	for _, v := range n.Out[1:] {
+		if v.Def.Def().Out[v.Idx].Name == "rstd" {
+			return max(count(n.In[0].Type)/max(count(v.Type), 1), 1)
+		}
+	}
+	if r := n.Operand("rstd"); r != nil {
+		return max(count(n.In[0].Type)/max(count(r.Type), 1), 1)
+	}
+	return 1
+}
+
+// boundNorm: two sums over the normalised elements and three roundings.
+func boundNorm(n *Node) Bound { return Bound{ULP: 8, K: 2 * n.normCount()} }
+
+// rangeNorm: a normalised element is at most √(count−1) away from 0, whatever x holds.
+func rangeNorm(n *Node, in []Interval) []Interval {
+	m := math.Sqrt(float64(n.normCount()))
+	for i, v := range n.In {
+		if v == nil {
+			continue
+		}
+		switch n.OperandDef(i).Name {
+		case "scale":
+			m *= in[i].magnitude()
+		case "bias":
+			m += in[i].magnitude()
+		}
+	}
+	inf := math.Inf(1)
+	r := []Interval{{Lo: -m, Hi: m, NaN: in[0].NaN}}
+	for i := range n.Out[1:] {
+		r = append(r, Interval{Lo: -inf, Hi: inf, NaN: in[0].NaN})
+		switch name := n.Def().Out[i+1].Name; {
+		case name == "mean":
+			r[i+1] = in[0]
+		case name == "rstd":
+			r[i+1].Lo, r[i+1].Hi = 0, 1/math.Sqrt(n.Float("eps"))
+		}
+	}
+	return r
+}
+
+// LayerNorm normalises over the last dims dimensions (attributes dims, eps);
+// scale and bias may be nil. The statistics are results 1 and 2 of the node.
+func (b *Builder) LayerNorm(x, scale, bias *Value, a Attrs) *Value {
+	return b.Emit(OpLayerNorm, values(x, scale, bias), a)[0]
+}
+
+// RMSNorm divides by the root of the mean square over the last dims
+// dimensions (attributes dims, eps); scale may be nil.
+func (b *Builder) RMSNorm(x, scale *Value, a Attrs) *Value {
+	return b.Emit(OpRMSNorm, values(x, scale), a)[0]
+}
+
+// GroupNorm normalises groups of channels (attributes groups, eps, layout).
+func (b *Builder) GroupNorm(x, scale, bias *Value, a Attrs) *Value {
+	return b.Emit(OpGroupNorm, values(x, scale, bias), a)[0]
+}
+
+// InstanceNorm normalises each channel of each image (attributes eps, layout).
+func (b *Builder) InstanceNorm(x, scale, bias *Value, a Attrs) *Value {
+	return b.Emit(OpInstanceNorm, values(x, scale, bias), a)[0]
+}
+
+// BatchNorm normalises over batch and positions (attributes eps, momentum,
+// layout). With running statistics, results 3 and 4 of the node are their
+// pending next values, which training commits.
+func (b *Builder) BatchNorm(x, scale, bias, mean, variance *Value, a Attrs) *Value {
+	return b.Emit(OpBatchNorm, values(x, scale, bias, mean, variance), a)[0]
+}
+
+// BatchNormInfer normalises with given statistics (attributes eps, layout).
+func (b *Builder) BatchNormInfer(x, scale, bias, mean, variance *Value, a Attrs) *Value {
+	return b.Emit(OpBatchNormInfer, []*Value{x, scale, bias, mean, variance}, a)[0]
+}
+
+// LayerNormGrad returns dx and, with a scale, dscale and dbias.
+func (b *Builder) LayerNormGrad(x, dy, mean, rstd, scale *Value, a Attrs) []*Value {
+	return b.Emit(OpLayerNormGrad, values(x, dy, mean, rstd, scale), a)
+}
+
+// RMSNormGrad returns dx and, with a scale, dscale.
+func (b *Builder) RMSNormGrad(x, dy, rstd, scale *Value, a Attrs) []*Value {
+	return b.Emit(OpRMSNormGrad, values(x, dy, rstd, scale), a)
+}
+
+// GroupNormGrad returns dx and, with a scale, dscale and dbias.
+func (b *Builder) GroupNormGrad(x, dy, mean, rstd, scale *Value, a Attrs) []*Value {
+	return b.Emit(OpGroupNormGrad, values(x, dy, mean, rstd, scale), a)
+}
+
+// BatchNormGrad returns dx and, with a scale, dscale and dbias.
+func (b *Builder) BatchNormGrad(x, dy, mean, rstd, scale *Value, a Attrs) []*Value {
+	return b.Emit(OpBatchNormGrad, values(x, dy, mean, rstd, scale), a)
+}

@@ -1,0 +1,269 @@
+package eval
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"ampc/ir"
+)
+
+// rowCase is one node to check: its row against its expansion, and its first
+// and second derivatives against differences, in float64.
+type rowCase struct {
+	name  string
+	op    ir.Op
+	in    []*Tensor // nil: absent
+	attrs ir.Attrs
+	fixed []int // results the loss leaves out: no gradient flows from them
+	first bool  // second derivatives are zero or undefined at kinks: check the first only
+}
+
+var gen = rand.New(rand.NewPCG(1, 2))
+
+// normal is a tensor of normal numbers.
+func normal(dims ...ir.Dim) *Tensor {
+	t := New(ir.T(ir.F32, dims...))
+	for i := range t.F {
+		t.F[i] = gen.NormFloat64()
+	}
+	return t
+}
+
+// uniform is a tensor of numbers between lo and hi.
+func uniform(lo, hi float64, dims ...ir.Dim) *Tensor {
+	t := New(ir.T(ir.F32, dims...))
+	for i := range t.F {
+		t.F[i] = lo + (hi-lo)*gen.Float64()
+	}
+	return t
+}
+
+// indices is a tensor of integers below n.
+func indices(n int64, dims ...ir.Dim) *Tensor {
+	t := New(ir.T(ir.I32, dims...))
+	for i := range t.I {
+		t.I[i] = gen.Int64N(n)
+	}
+	return t
+}
+
+// bench is a case's graph: the node, and the weighted sum of its results.
+type bench struct {
+	c    rowCase
+	b    *ir.Builder
+	env  map[string]*Tensor
+	vars []*ir.Value // the float operands
+	node *ir.Node
+}
+
+func newBench(t *testing.T, c rowCase) *bench {
+	k := &bench{c: c, b: ir.NewBuilder("check"), env: map[string]*Tensor{}}
+	in := make([]*ir.Value, len(c.in))
+	for i, x := range c.in {
+		if x != nil {
+			in[i] = k.input(fmt.Sprintf("in%d", i), x)
+			if x.F != nil {
+				k.vars = append(k.vars, in[i])
+			}
+		}
+	}
+	out := k.b.Emit(c.op, in, c.attrs)
+	if err := k.b.Err(); err != nil {
+		t.Fatal(err)
+	}
+	k.node = out[0].Def
+	return k
+}
+
+func (k *bench) input(name string, x *Tensor) *ir.Value {
+	k.env[name] = x
+	return k.b.Declare(ir.Input, name, x.Type, nil, nil)
+}
+
+// weighted is Σ v·weights with fresh random weights.
+func (k *bench) weighted(name string, vs []*ir.Value) *ir.Value {
+	var sum *ir.Value
+	for i, v := range vs {
+		if v == nil || !v.Type.DType.Float() {
+			continue
+		}
+		w := k.input(fmt.Sprintf("%s%d", name, i), normal(v.Type.Shape.Dims()...))
+		term := k.b.Mul(v, w)
+		if v.Type.Shape.Rank() > 0 {
+			term = k.b.ReduceSum(term, false)
+		}
+		if sum != nil {
+			term = k.b.Add(sum, term)
+		}
+		sum = term
+	}
+	return sum
+}
+
+// grads appends the gradients of loss in vars, expanding rows without a gradient.
+func grads(b *ir.Builder, loss *ir.Value, vars []*ir.Value) []*ir.Value {
+	d := map[*ir.Value]*ir.Value{loss: b.Scalar(ir.F32, 1)}
+	var back func(nodes []*ir.Node)
+	back = func(nodes []*ir.Node) {
+		for i := len(nodes) - 1; i >= 0; i-- {
+			n := nodes[i]
+			dn := make([]*ir.Value, len(n.Out))
+			some := false
+			for k, v := range n.Out {
+				dn[k] = d[v]
+				some = some || d[v] != nil
+			}
+			if !some {
+				continue
+			}
+			if n.Def().Grad == nil {
+				if n.Def().Expand == nil {
+					continue
+				}
+				start := len(b.Graph().Body[ir.Forward])
+				for k, v := range n.Def().Expand(b, n) {
+					if dn[k] != nil {
+						d[v] = dn[k]
+					}
+				}
+				back(append([]*ir.Node(nil), b.Graph().Body[ir.Forward][start:]...))
+				continue
+			}
+			for k, g := range n.Def().Grad(b, n, dn) {
+				if g == nil || n.In[k] == nil {
+					continue
+				}
+				if v := n.In[k]; d[v] != nil {
+					d[v] = b.Add(d[v], g)
+				} else {
+					d[v] = g
+				}
+			}
+		}
+	}
+	back(append([]*ir.Node(nil), b.Graph().Body[ir.Forward]...))
+	out := make([]*ir.Value, len(vars))
+	for i, v := range vars {
+		out[i] = d[v]
+	}
+	return out
+}
+
+// compare holds the gradients of loss against central differences.
+func (k *bench) compare(t *testing.T, what string, loss *ir.Value, d []*ir.Value) {
+	t.Helper()
+	if err := k.b.Err(); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	at := func() float64 {
+		r, err := Run(k.b.Graph(), k.env, Options{Float64: true})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return r.Value(loss).F[0]
+	}
+	r, err := Run(k.b.Graph(), k.env, Options{Float64: true})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	const h = 1e-5
+	for i, v := range k.vars {
+		x := k.env[v.Name]
+		for e := 0; e < x.Len(); e += 1 + x.Len()/7 {
+			old := x.F[e]
+			x.F[e] = old + h
+			up := at()
+			x.F[e] = old - h
+			down := at()
+			x.F[e] = old
+			want, got := (up-down)/(2*h), 0.0
+			if d[i] != nil {
+				if d[i].Type.Shape != v.Type.Shape {
+					t.Fatalf("%s: gradient of %s has type %s", what, v, d[i].Type)
+				}
+				got = r.Value(d[i]).F[e]
+			}
+			if !(math.Abs(got-want) <= 1e-6*(1+math.Abs(want)+math.Abs(r.Value(loss).F[0]))) {
+				t.Errorf("%s: gradient of operand %s, element %d: got %g, differences say %g", what, v, e, got, want)
+				return
+			}
+		}
+	}
+}
+
+func checkRow(t *testing.T, c rowCase) {
+	k := newBench(t, c)
+	k.expansion(t)
+	if c.op.Def().NoGrad != "" {
+		return
+	}
+	var results []*ir.Value
+	for i, v := range k.node.Out {
+		if contains(c.fixed, i) {
+			v = nil
+		}
+		results = append(results, v)
+	}
+	loss := k.weighted("c", results)
+	d := grads(k.b, loss, k.vars)
+	k.compare(t, "first", loss, d)
+	if c.first || t.Failed() {
+		return
+	}
+	if second := k.weighted("e", d); second != nil {
+		k.compare(t, "second", second, grads(k.b, second, k.vars))
+	}
+}
+
+func contains(list []int, x int) bool {
+	for _, y := range list {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
+
+// expansion compares the row with what it says it equals, up to the rounding
+// of the expansion's constants to f32.
+func (k *bench) expansion(t *testing.T) {
+	if k.node.Def().Expand == nil {
+		return
+	}
+	want, err := Node(k.node, k.c.in, Options{Float64: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Expansion(k.node)
+	if err != nil {
+		t.Fatalf("expansion: %v", err)
+	}
+	env := map[string]*Tensor{}
+	for i, x := range k.c.in {
+		if x != nil {
+			env[operandName(i)] = x
+		}
+	}
+	r, err := Run(g, env, Options{Float64: true})
+	if err != nil {
+		t.Fatalf("expansion: %v", err)
+	}
+	if len(g.Return) != len(want) {
+		t.Fatalf("expansion has %d results, the row %d", len(g.Return), len(want))
+	}
+	for i, v := range g.Return {
+		if v.Type.Shape != k.node.Out[i].Type.Shape {
+			t.Errorf("expansion: result %d is %s, want %s", i, v.Type, k.node.Out[i].Type)
+			continue
+		}
+		got := r.Value(v)
+		for e := range got.Len() {
+			if x, y := got.At(e), want[i].At(e); !(math.Abs(x-y) <= 0x1p-23*(1+math.Abs(y))) {
+				t.Errorf("expansion: result %d element %d is %g, the row says %g", i, e, x, y)
+				break
+			}
+		}
+	}
+}

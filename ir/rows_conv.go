@@ -1,0 +1,335 @@
+package ir
+
+import "fmt"
+
+// The weights of a convolution are [O,C/groups,*kernel] in layout NCHW and
+// [O,*kernel,C/groups] in NHWC.
+var convRows = map[Op]Def{
+	OpConv: {
+		Name: "conv", Doc: "Convolves over 1, 2 or 3 spatial dimensions: x[N,C,*], w[O,C/groups,*], b[O]; in NHWC x[N,*,C], w[O,*,C/groups].",
+		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}), Attrs: windowAttrs(groupsAttr),
+		Class: Low, Why: "tensor cores", Unit: unitLinear,
+		Infer: inferConv, Grad: gradConv,
+		Bound: func(n *Node) Bound { return Bound{K: n.taps() + 1} },
+		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.taps()} },
+		Range: rangeConv,
+	},
+	OpConvGradX: {
+		Name: "conv_grad_x", Doc: "The gradient of conv in x: spreads dy over the windows it came from.",
+		In: in(x("dy"), x("w")), Out: out(Result{Name: "dx", StoresF32: true}),
+		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "size", Kind: AttrInts, Required: true, Doc: "spatial dimensions of x"}),
+		Class: Low, Why: "tensor cores", Unit: UnitProduct,
+		Infer: inferConvGradX, Grad: gradConvGradX,
+		Bound: func(n *Node) Bound { return Bound{K: n.taps() * n.perGroup(0)} },
+		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
+	},
+	OpConvGradW: {
+		Name: "conv_grad_w", Doc: "The gradient of conv in w: x and dy multiplied over all positions and images.",
+		In: in(x("x"), x("dy")), Out: out(Result{Name: "dw", StoresF32: true}),
+		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "kernel", Kind: AttrInts, Required: true, Doc: "spatial dimensions of w"}),
+		Class: Low, Why: "tensor cores", Unit: UnitProduct,
+		Infer: inferConvGradW, Grad: gradConvGradW,
+		Bound: func(n *Node) Bound { return Bound{K: n.positions(1)} },
+		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.positions(1)} },
+	},
+	OpConvTranspose: {
+		Name: "conv_transpose", Doc: "Transposed convolution: the gradient of a conv that maps O channels to C, plus b[O]; w[C,O/groups,*], in NHWC w[C,*,O/groups].",
+		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}),
+		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "output_padding", Kind: AttrInts, Doc: "added to the spatial dimensions of the result; absent: zeros"}),
+		Class: Low, Why: "tensor cores", Unit: unitLinear,
+		Infer: inferConvTranspose, Grad: gradConvTranspose, Expand: expandConvTranspose,
+		Bound: func(n *Node) Bound { return Bound{K: n.taps()*n.perGroup(0) + 1} },
+		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
+	},
+}
+
+// taps is how many products one element of conv's result sums: a filter's size.
+func (n *Node) taps() int64 {
+	s := n.In[1].Type.Shape
+	if s.Rank() < 3 {
+		return UnknownElements
+	}
+	return count(n.In[1].Type) / max(size(s.Dim(0)), 1)
+}
+
+// perGroup is how many channels of operand i one group has.
+func (n *Node) perGroup(i int) int64 {
+	s := n.In[i].Type.Shape
+	if s.Rank() < 3 {
+		return UnknownElements
+	}
+	return max(size(s.Dim(n.channelAxis(s.Rank())))/max(n.Int("groups"), 1), 1)
+}
+
+// positions is how many windows operand i has, over all images.
+func (n *Node) positions(i int) int64 {
+	s := n.In[i].Type.Shape
+	if s.Rank() < 3 {
+		return UnknownElements
+	}
+	return count(n.In[i].Type) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1)
+}
+
+func rangeConv(n *Node, in []Interval) []Interval {
+	m := float64(n.taps()) * in[0].magnitude() * in[1].magnitude()
+	if n.operand(2) != nil {
+		m += in[2].magnitude()
+	}
+	return []Interval{{Lo: -m, Hi: m, NaN: in[0].NaN || in[1].NaN}}
+}
+
+// convOperands checks ranks and attributes; nd is 0 where a shape is not known.
+func convOperands(n *Node) (nd int, s spatial, err error) {
+	a, b := n.In[0], n.In[1]
+	names := n.Def().In
+	if err := firstError(wantRank(names[0].Name, a, 3, 5), wantRank(names[1].Name, b, 3, 5), n.checkOut()); err != nil {
+		return 0, s, err
+	}
+	if g := n.Int("groups"); g < 1 {
+		return 0, s, fmt.Errorf("groups=%d, want one or more", g)
+	}
+	if !a.Type.Shape.Known() || !b.Type.Shape.Known() {
+		return 0, s, nil
+	}
+	nd = a.Type.Shape.Rank() - 2
+	if b.Type.Shape.Rank() != nd+2 {
+		return 0, s, fmt.Errorf("ranks differ: %s %s, %s %s", a, a.Type, b, b.Type)
+	}
+	s, err = n.spatial(nd)
+	return nd, s, err
+}
+
+// grouped is d·k, or d/k where k is negative, unknown dimensions staying so.
+func grouped(what string, d Dim, groups int64) (Dim, error) {
+	if d < 0 {
+		return UnknownDim, nil
+	}
+	if int64(d)%groups != 0 {
+		return 0, fmt.Errorf("%d %s do not split into %d groups", d, what, groups)
+	}
+	return d / Dim(groups), nil
+}
+
+func times(d Dim, k int64) Dim {
+	if d < 0 {
+		if k == 1 {
+			return d
+		}
+		return UnknownDim
+	}
+	return d * Dim(k)
+}
+
+func inferConv(n *Node) ([]Type, error) {
+	t := Type{DType: n.lowDType()}
+	nd, s, err := convOperands(n)
+	if err != nil || nd == 0 {
+		return []Type{t}, err
+	}
+	batch, channels, in := parts(n.In[0].Type.Shape, s.last)
+	o, per, kernel := parts(n.In[1].Type.Shape, s.last)
+	if _, err := grouped("filters", o, n.Int("groups")); err != nil {
+		return nil, err
+	}
+	if !fits(channels, times(per, n.Int("groups"))) {
+		return nil, fmt.Errorf("channels differ: %s %s, %s %s with groups=%d", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type, n.Int("groups"))
+	}
+	to := make([]Dim, nd)
+	for i := range to {
+		if kernel[i] < 0 {
+			to[i] = UnknownDim
+		} else if to[i], err = s.output(i, in[i], int64(kernel[i]), false); err != nil {
+			return nil, err
+		}
+	}
+	t.Shape = image(batch, o, to, s.last)
+	return []Type{t}, wantShape("bias", n.operand(2), o)
+}
+
+func inferConvGradX(n *Node) ([]Type, error) {
+	t := Type{DType: n.lowDType()}
+	nd, s, err := convOperands(n)
+	if err != nil || nd == 0 {
+		return []Type{t}, err
+	}
+	batch, o, _ := parts(n.In[0].Type.Shape, s.last)
+	o2, per, kernel := parts(n.In[1].Type.Shape, s.last)
+	if !fits(o, o2) {
+		return nil, fmt.Errorf("channels differ: dy %s %s, w %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
+	}
+	in := n.Ints("size")
+	if len(in) != nd {
+		return nil, fmt.Errorf("size has %d numbers, want %d", len(in), nd)
+	}
+	t.Shape = image(batch, times(per, n.Int("groups")), toDims(in), s.last)
+	return []Type{t}, s.matches(n.In[0], sizes(kernel), in)
+}
+
+// matches fails unless windows over in give dy's spatial dimensions.
+func (s *spatial) matches(dy *Value, kernel, in []int64) error {
+	_, _, got := parts(dy.Type.Shape, s.last)
+	for i := range in {
+		if kernel[i] < 0 {
+			continue
+		}
+		want, err := s.output(i, Dim(in[i]), kernel[i], false)
+		if err != nil {
+			return err
+		}
+		if !fits(got[i], want) {
+			return fmt.Errorf("dy %s has type %s, spatial dimension %d should be %d", dy, dy.Type, i, want)
+		}
+	}
+	return nil
+}
+
+func inferConvGradW(n *Node) ([]Type, error) {
+	t := Type{DType: n.lowDType()}
+	nd, s, err := convOperands(n)
+	if err != nil || nd == 0 {
+		return []Type{t}, err
+	}
+	batch, channels, in := parts(n.In[0].Type.Shape, s.last)
+	batch2, o, _ := parts(n.In[1].Type.Shape, s.last)
+	if !fits(batch, batch2) {
+		return nil, fmt.Errorf("batches differ: x %s %s, dy %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
+	}
+	per, err := grouped("channels", channels, n.Int("groups"))
+	if err != nil {
+		return nil, err
+	}
+	kernel := n.Ints("kernel")
+	if len(kernel) != nd {
+		return nil, fmt.Errorf("kernel has %d numbers, want %d", len(kernel), nd)
+	}
+	t.Shape = image(o, per, toDims(kernel), s.last)
+	for _, d := range in {
+		if d < 0 {
+			return []Type{t}, nil
+		}
+	}
+	return []Type{t}, s.matches(n.In[1], kernel, sizes(in))
+}
+
+func inferConvTranspose(n *Node) ([]Type, error) {
+	t := Type{DType: n.lowDType()}
+	nd, s, err := convOperands(n)
+	if err != nil || nd == 0 {
+		return []Type{t}, err
+	}
+	batch, c, in := parts(n.In[0].Type.Shape, s.last)
+	c2, per, kernel := parts(n.In[1].Type.Shape, s.last)
+	if !fits(c, c2) {
+		return nil, fmt.Errorf("channels differ: x %s %s, w %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
+	}
+	extra := n.Ints("output_padding")
+	if extra != nil && len(extra) != nd {
+		return nil, fmt.Errorf("output_padding has %d numbers, want %d", len(extra), nd)
+	}
+	to := make([]Dim, nd)
+	for i := range to {
+		if in[i] < 0 || kernel[i] < 0 {
+			to[i] = UnknownDim
+			continue
+		}
+		size := (int64(in[i])-1)*s.stride[i] + s.dilation[i]*(int64(kernel[i])-1) + 1 - s.begin[i] - s.end[i]
+		if extra != nil {
+			if extra[i] < 0 || extra[i] >= max(s.stride[i], s.dilation[i]) {
+				return nil, fmt.Errorf("output_padding holds %d, want less than the stride or the dilation", extra[i])
+			}
+			size += extra[i]
+		}
+		if size < 1 {
+			return nil, fmt.Errorf("pads leave no output in spatial dimension %d", i)
+		}
+		to[i] = Dim(size)
+	}
+	o := times(per, n.Int("groups"))
+	t.Shape = image(batch, o, to, s.last)
+	return []Type{t}, wantShape("bias", n.operand(2), o)
+}
+
+// windowOf copies the attributes that say where windows lie, and adds one.
+func windowOf(n *Node, name string, v any) Attrs {
+	return n.sameWindow().With(name, v)
+}
+
+func (n *Node) sameWindow() Attrs {
+	return n.Attrs.only("strides", "pads", "dilations", "layout", "groups")
+}
+
+// spatialSizes are v's spatial dimensions; not known, the builder fails for n.
+func (b *Builder) spatialSizes(n *Node, v *Value) []int64 {
+	if !v.Type.Shape.Known() {
+		b.Fail("%s: the gradient needs the rank of %s", n.Def().Name, v)
+		return nil
+	}
+	_, _, d := parts(v.Type.Shape, n.Str("layout") == "NHWC")
+	for _, x := range d {
+		if x < 0 {
+			b.Fail("%s: the gradient needs the spatial dimensions of %s, which has type %s; bind them first", n.Def().Name, v, b.g.TypeString(v.Type))
+		}
+	}
+	return sizes(d)
+}
+
+func gradConv(b *Builder, n *Node, d []*Value) []*Value {
+	x, w, dy := n.In[0], n.In[1], d[0]
+	g := []*Value{
+		b.ConvGradX(dy, w, windowOf(n, "size", b.spatialSizes(n, x))),
+		b.ConvGradW(x, dy, windowOf(n, "kernel", b.spatialSizes(n, w))),
+		nil,
+	}
+	if n.operand(2) != nil {
+		g[2] = b.sumBut(dy, n.channelAxis(x.Type.Shape.Rank()))
+	}
+	return g
+}
+
+func gradConvGradX(b *Builder, n *Node, d []*Value) []*Value {
+	dy, w, dd := n.In[0], n.In[1], d[0]
+	return []*Value{b.Conv(dd, w, nil, n.sameWindow()), b.ConvGradW(dd, dy, windowOf(n, "kernel", b.spatialSizes(n, w)))}
+}
+
+func gradConvGradW(b *Builder, n *Node, d []*Value) []*Value {
+	x, dy, dd := n.In[0], n.In[1], d[0]
+	return []*Value{b.ConvGradX(dy, dd, windowOf(n, "size", b.spatialSizes(n, x))), b.Conv(x, dd, nil, n.sameWindow())}
+}
+
+func gradConvTranspose(b *Builder, n *Node, d []*Value) []*Value {
+	x, w, dy := n.In[0], n.In[1], d[0]
+	g := []*Value{b.Conv(dy, w, nil, n.sameWindow()), b.ConvGradW(dy, x, windowOf(n, "kernel", b.spatialSizes(n, w))), nil}
+	if n.operand(2) != nil {
+		g[2] = b.sumBut(dy, n.channelAxis(x.Type.Shape.Rank()))
+	}
+	return g
+}
+
+func expandConvTranspose(b *Builder, n *Node) []*Value {
+	y := b.ConvGradX(n.In[0], n.In[1], windowOf(n, "size", b.spatialSizes(n, n.Out[0])))
+	if c := n.operand(2); c != nil {
+		y = b.Add(y, b.alongChannels(n, c, n.In[0].Type.Shape.Rank()))
+	}
+	return []*Value{y}
+}
+
+// Conv convolves x with w and adds bias (nil: none). Attributes: strides,
+// pads, dilations, groups, layout.
+func (b *Builder) Conv(x, w, bias *Value, a Attrs) *Value {
+	return b.Emit(OpConv, values(x, w, bias), a)[0]
+}
+
+// ConvGradX is the gradient of Conv in x, whose spatial dimensions a gives as size.
+func (b *Builder) ConvGradX(dy, w *Value, a Attrs) *Value {
+	return b.Emit(OpConvGradX, []*Value{dy, w}, a)[0]
+}
+
+// ConvGradW is the gradient of Conv in w, whose spatial dimensions a gives as kernel.
+func (b *Builder) ConvGradW(x, dy *Value, a Attrs) *Value {
+	return b.Emit(OpConvGradW, []*Value{x, dy}, a)[0]
+}
+
+// ConvTranspose is the transposed convolution. Attributes: those of Conv and output_padding.
+func (b *Builder) ConvTranspose(x, w, bias *Value, a Attrs) *Value {
+	return b.Emit(OpConvTranspose, values(x, w, bias), a)[0]
+}

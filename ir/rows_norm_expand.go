@@ -1,0 +1,199 @@
+package ir
+
+// normView is how a norm lays x out in order to speak of its statistics as
+// plain reductions.
+type normView struct {
+	axes   []int64 // covered by one pair of statistics
+	others []int64 // summed for the gradients of scale and bias
+	shape  []Dim   // x seen with its groups apart; nil: as it is
+	x      Shape
+	params []Dim // scale and bias seen with their groups apart; nil: as they are
+	after  int   // dimensions of the view behind those of scale and bias
+}
+
+func (n *Node) normView() normView {
+	s := n.In[0].Type.Shape
+	r := int64(s.Rank())
+	last := n.Str("layout") == "NHWC"
+	switch n.Op {
+	case OpLayerNorm, OpLayerNormGrad, OpRMSNorm, OpRMSNormGrad:
+		k := r - n.Int("dims")
+		return normView{axes: span(k, r), others: span(0, k)}
+	case OpBatchNorm, OpBatchNormGrad, OpBatchNormInfer:
+		v := normView{axes: allBut(r, int64(n.channelAxis(int(r))))}
+		v.others = v.axes
+		if !last {
+			v.after = int(r) - 2
+		}
+		return v
+	}
+	g := n.groupCount()
+	batch, c, space := parts(s, last)
+	v := normView{x: s, params: []Dim{g, c / g}}
+	if last {
+		v.shape = append(append([]Dim{batch}, space...), g, c/g)
+		v.axes, v.others = append(span(1, r-1), r), span(0, r-1)
+	} else {
+		v.shape = append([]Dim{batch, g, c / g}, space...)
+		v.axes, v.others, v.after = span(2, r+1), append([]int64{0}, span(3, r+1)...), int(r)-2
+	}
+	return v
+}
+
+// span lists lo, lo+1, ..., hi−1.
+func span(lo, hi int64) []int64 {
+	s := make([]int64, 0, max(hi-lo, 0))
+	for i := lo; i < hi; i++ {
+		s = append(s, i)
+	}
+	return s
+}
+
+// allBut lists the axes of rank r without one.
+func allBut(r, axis int64) []int64 { return append(span(0, axis), span(axis+1, r)...) }
+
+func (v *normView) open(b *Builder, x *Value) *Value {
+	if v.shape == nil {
+		return x
+	}
+	return b.reshaped(x, v.shape...)
+}
+
+func (v *normView) close(b *Builder, x *Value) *Value {
+	if v.shape == nil {
+		return x
+	}
+	return b.reshaped(x, v.x.Dims()...)
+}
+
+// stat makes a saved statistic broadcast against the view.
+func (v *normView) stat(b *Builder, s *Value) *Value { return b.Unsqueeze(s, v.axes...) }
+
+// param makes scale or bias broadcast against the view.
+func (v *normView) param(b *Builder, p *Value) *Value {
+	if v.params != nil {
+		p = b.reshaped(p, v.params...)
+	}
+	if v.after == 0 || p == nil {
+		return p
+	}
+	r := int64(p.Type.Shape.Rank())
+	return b.Unsqueeze(p, span(r, r+int64(v.after))...)
+}
+
+// paramSum sums a view down to scale's shape.
+func (v *normView) paramSum(b *Builder, x, like *Value) *Value {
+	return b.reshaped(b.sumAxes(x, v.others), like.Type.Shape.Dims()...)
+}
+
+// scaled is x·scale + bias in the view, either absent.
+func (v *normView) scaled(b *Builder, n *Node, x *Value) *Value {
+	if s := n.Operand("scale"); s != nil {
+		x = b.Mul(x, v.param(b, s))
+	}
+	if c := n.Operand("bias"); c != nil {
+		x = b.Add(x, v.param(b, c))
+	}
+	return x
+}
+
+// expandNorm is any norm in sums, squares and one rsqrt.
+func expandNorm(b *Builder, n *Node) []*Value {
+	v := n.normView()
+	x := v.open(b, n.In[0])
+	var stats []*Value
+	centred := x
+	if n.Op != OpRMSNorm {
+		mean := b.ReduceMean(x, false, v.axes...)
+		centred = b.Sub(x, v.stat(b, mean))
+		stats = append(stats, mean)
+	}
+	variance := b.ReduceMean(b.Square(centred), false, v.axes...)
+	rstd := b.Rsqrt(b.Affine(variance, 1, n.Float("eps")))
+	stats = append(stats, rstd)
+	y := v.close(b, v.scaled(b, n, b.Mul(centred, v.stat(b, rstd))))
+	if old := n.operand(3); n.Op == OpBatchNorm && old != nil {
+		m, k := n.Float("momentum"), float64(n.normCount())
+		unbiased := b.Affine(variance, k/max(k-1, 1), 0)
+		stats = append(stats, b.Add(old, b.Affine(b.Sub(stats[0], old), m, 0)), b.Add(n.In[4], b.Affine(b.Sub(unbiased, n.In[4]), m, 0)))
+	}
+	return append([]*Value{y}, stats...)
+}
+
+// expandNormGrad: with x̂ = (x−mean)·rstd and g = dy·scale,
+// dx = rstd·(g − mean g − x̂·mean(g·x̂)); rms_norm has no mean and no mean g.
+func expandNormGrad(b *Builder, n *Node) []*Value {
+	v := n.normView()
+	x, dy := v.open(b, n.In[0]), v.open(b, n.In[1])
+	scale, rstd := n.Operand("scale"), v.stat(b, n.Operand("rstd"))
+	if mean := n.Operand("mean"); mean != nil {
+		x = b.Sub(x, v.stat(b, mean))
+	}
+	xhat := b.Mul(x, rstd)
+	g := dy
+	if scale != nil {
+		g = b.Mul(dy, v.param(b, scale))
+	}
+	dx := b.Sub(g, b.Mul(xhat, v.stat(b, b.ReduceMean(b.Mul(g, xhat), false, v.axes...))))
+	if n.Operand("mean") != nil {
+		dx = b.Sub(dx, v.stat(b, b.ReduceMean(g, false, v.axes...)))
+	}
+	out := []*Value{v.close(b, b.Mul(dx, rstd))}
+	if scale != nil {
+		out = append(out, v.paramSum(b, b.Mul(dy, xhat), scale), v.paramSum(b, dy, scale))
+	}
+	return out[:min(len(out), len(n.Out))]
+}
+
+func expandBatchNormInfer(b *Builder, n *Node) []*Value {
+	v := n.normView()
+	x := b.Sub(n.In[0], v.stat(b, n.In[3]))
+	x = b.Mul(x, v.stat(b, b.Rsqrt(b.Affine(n.In[4], 1, n.Float("eps")))))
+	return []*Value{v.scaled(b, n, x)}
+}
+
+// normGrad emits the gradient row of norm node n and returns dx, dscale, dbias,
+// nil where there is none. No gradient arrived for y: all are nil.
+func (b *Builder) normGrad(op Op, n *Node, d []*Value, a Attrs) [3]*Value {
+	var g [3]*Value
+	if d[0] == nil {
+		return g
+	}
+	ops := []*Value{n.In[0], d[0]}
+	for i, r := range n.Def().Out {
+		if r.Name == "mean" || r.Name == "rstd" {
+			ops = append(ops, n.Out[i])
+		}
+	}
+	copy(g[:], b.Emit(op, values(append(ops, n.Operand("scale"))...), a))
+	if n.Operand("bias") == nil {
+		g[2] = nil
+	}
+	return g
+}
+
+// addStatGrads adds what flows into x through the saved statistics, which only
+// second derivatives and losses on the statistics need:
+// dx += dmean/n − drstd·rstd³·(x−mean)/n.
+func (b *Builder) addStatGrads(n *Node, dx *Value, d []*Value) *Value {
+	v, defs := n.normView(), n.Def().Out
+	x := v.open(b, n.In[0])
+	for i := 1; i < min(len(d), 3); i++ {
+		if d[i] == nil {
+			continue
+		}
+		part := b.Affine(d[i], 1/float64(n.normCount()), 0)
+		if defs[i].Name == "mean" {
+			part = b.broadcastLike(v.stat(b, part), x)
+		} else {
+			centred := x
+			if defs[1].Name == "mean" {
+				centred = b.Sub(x, v.stat(b, n.Out[1]))
+			}
+			cube := b.Mul(b.Square(n.Out[i]), n.Out[i])
+			part = b.Mul(v.stat(b, b.Mul(b.Neg(part), cube)), centred)
+		}
+		dx = b.plusGrad(dx, v.close(b, part))
+	}
+	return dx
+}

@@ -1,0 +1,158 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Window is the geometry of a convolution or a pool: the numbers a kernel
+// needs, read off a node's types and attributes. Lists hold one number per
+// spatial dimension. For pools O is C and Groups is C.
+type Window struct {
+	N, C, O, Groups                               int64
+	In, Out, Kernel, Stride, Dilation, Begin, End []int64
+	Last                                          bool // channels come last: NHWC
+}
+
+// windowAttrs are the attributes of every row with a sliding window.
+func windowAttrs(more ...AttrDef) []AttrDef {
+	return append([]AttrDef{
+		{Name: "strides", Kind: AttrInts, Doc: "one per spatial dimension; absent: ones"},
+		{Name: "pads", Kind: AttrInts, Doc: "added at the begin of each spatial dimension, then at the end of each; absent: zeros"},
+		{Name: "dilations", Kind: AttrInts, Doc: "one per spatial dimension; absent: ones"},
+		layoutAttr,
+	}, more...)
+}
+
+var layoutAttr = AttrDef{Name: "layout", Kind: AttrString, Default: "NCHW", Doc: "NCHW: channels stand second; NHWC: last (also for 1 and 3 spatial dimensions)"}
+
+var groupsAttr = AttrDef{Name: "groups", Kind: AttrInt, Default: int64(1), Doc: "channels are split into this many independent groups"}
+
+// spatial are a window row's attributes with defaults filled in for nd dimensions.
+type spatial struct {
+	stride, dilation, begin, end []int64
+	last                         bool
+}
+
+func (n *Node) spatial(nd int) (spatial, error) {
+	s := spatial{last: n.Str("layout") == "NHWC"}
+	if l := n.Str("layout"); l != "NCHW" && l != "NHWC" {
+		return s, fmt.Errorf("layout %q, want NCHW or NHWC", l)
+	}
+	list := func(name string, k int, least, def int64) ([]int64, error) {
+		v := n.Ints(name)
+		if v == nil {
+			return slices.Repeat([]int64{def}, k), nil
+		}
+		if len(v) != k {
+			return nil, fmt.Errorf("%s has %d numbers, want %d for %d spatial dimensions", name, len(v), k, nd)
+		}
+		for _, x := range v {
+			if x < least || x > 1<<20 {
+				return nil, fmt.Errorf("%s holds %d, want %d to %d", name, x, least, 1<<20)
+			}
+		}
+		return v, nil
+	}
+	pads, err := list("pads", 2*nd, 0, 0)
+	if err != nil {
+		return s, err
+	}
+	s.begin, s.end = pads[:nd], pads[nd:]
+	if s.stride, err = list("strides", nd, 1, 1); err != nil {
+		return s, err
+	}
+	s.dilation, err = list("dilations", nd, 1, 1)
+	return s, err
+}
+
+// output is the number of window positions along spatial dimension i.
+func (s *spatial) output(i int, in Dim, kernel int64, ceil bool) (Dim, error) {
+	reach := s.dilation[i]*(kernel-1) + 1
+	if in < 0 {
+		if s.stride[i] == 1 && s.begin[i]+s.end[i] == reach-1 {
+			return in, nil
+		}
+		return UnknownDim, nil
+	}
+	room := int64(in) + s.begin[i] + s.end[i] - reach
+	if room < 0 {
+		return 0, fmt.Errorf("the window spans %d, spatial dimension %d has %d with its padding", reach, i, int64(in)+s.begin[i]+s.end[i])
+	}
+	out := room/s.stride[i] + 1
+	if ceil && room%s.stride[i] != 0 && out*s.stride[i] < int64(in)+s.begin[i] { // a window may not start beyond the data
+		out++
+	}
+	return Dim(out), nil
+}
+
+// parts splits [N,C,*] or [N,*,C] into batch, channels and spatial dimensions.
+func parts(s Shape, last bool) (batch, channels Dim, space []Dim) {
+	d := s.Dims()
+	if last {
+		return d[0], d[len(d)-1], d[1 : len(d)-1]
+	}
+	return d[0], d[1], d[2:]
+}
+
+// image is the shape [N,C,*] or [N,*,C].
+func image(batch, channels Dim, space []Dim, last bool) Shape {
+	if last {
+		return MakeShape(append(append([]Dim{batch}, space...), channels)...)
+	}
+	return MakeShape(append([]Dim{batch, channels}, space...)...)
+}
+
+// channelAxis is the axis of the channels in a tensor of rank r.
+func (n *Node) channelAxis(r int) int {
+	if n.Str("layout") == "NHWC" {
+		return r - 1
+	}
+	return 1
+}
+
+func sizes(d []Dim) []int64 {
+	s := make([]int64, len(d))
+	for i, x := range d {
+		s[i] = int64(x)
+	}
+	return s
+}
+
+func toDims(v []int64) []Dim {
+	d := make([]Dim, len(v))
+	for i, x := range v {
+		d[i] = Dim(x)
+	}
+	return d
+}
+
+// Window returns the geometry of a conv, conv_transpose, conv_grad or pool
+// node whose types are static. For the gradient rows and conv_transpose it is
+// that of the convolution whose gradient they are: In is the side with more
+// detail, Out the side that was strided.
+func (n *Node) Window() Window {
+	var data, out, w *Value
+	switch n.Op {
+	case OpConv:
+		data, out, w = n.In[0], n.Out[0], n.In[1]
+	case OpConvGradX, OpConvTranspose:
+		data, out, w = n.Out[0], n.In[0], n.In[1]
+	case OpConvGradW:
+		data, out, w = n.In[0], n.In[1], n.Out[0]
+	case OpMaxPool, OpAvgPool, OpAdaptiveAvgPool:
+		data, out = n.In[0], n.Out[0]
+	default: // gradients of pools
+		data, out = n.Out[0], n.In[0]
+	}
+	s, _ := n.spatial(data.Type.Shape.Rank() - 2)
+	batch, channels, in := parts(data.Type.Shape, s.last)
+	_, o, to := parts(out.Type.Shape, s.last)
+	g := Window{N: int64(batch), C: int64(channels), O: int64(o), Groups: int64(channels), In: sizes(in), Out: sizes(to),
+		Stride: s.stride, Dilation: s.dilation, Begin: s.begin, End: s.end, Last: s.last, Kernel: n.Ints("kernel")}
+	if w != nil {
+		_, _, k := parts(w.Type.Shape, s.last)
+		g.Kernel, g.Groups = sizes(k), n.Int("groups")
+	}
+	return g
+}
