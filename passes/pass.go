@@ -25,7 +25,23 @@ type Pass struct {
 
 // Pipeline returns the passes in the order they run.
 func Pipeline() []Pass {
-	return []Pass{}
+	return []Pass{
+		{"mode", "training or inference: dropout, batch norm", mode, true, ir.Source},
+		{"canon", "drops dead nodes, folds exact rows of constants, merges equal nodes", canon, false, ir.Source},
+		{"autodiff", "appends backward, one sweep per scaler; sums at fan-out", autodiff, true, ir.Training},
+		{"accumulate", "micro-batch accumulators, counts and results", accumulate, true, ir.Training},
+		{"scale", "seeds, multipliers, checks, norms and the scalers' next states", scale, true, ir.Training},
+		{"optimizer", "the update: a row per parameter, schedules, averages, counters", optimizer, true, ir.Training},
+		{"group", "marks fusible groups and so interior values", group, false, ir.Training},
+		{"amp", "turns classes into stored dtypes and inserts casts", amp, true, ir.Mixed},
+		{"masks", "clamps mask constants to the dtype they got", masks, false, ir.Mixed},
+		{"castcache", "leaves one cast per value and dtype; casts of parameters move to prepare", castcache, false, ir.Mixed},
+		{"castelim", "drops casts that change nothing, lets casts meet across moving rows", castelim, false, ir.Mixed},
+		{"castfold", "drops casts that a kernel does on load or store", castfold, false, ir.Mixed},
+		{"fuse", "completes groups with the casts around them", fuse, false, ir.Mixed},
+		{"dce", "drops nodes that no result depends on", dce, false, ir.Mixed},
+		{"order", "a topological order of low peak memory", orderPass, false, ir.Ready},
+	}
 }
 
 // order says which pass must run before which, and why. A pair counts when
@@ -77,10 +93,13 @@ type Context struct {
 	counters map[string]int
 	notes    []string
 	at       *ir.Node
+	training *training // what the training passes tell each other
 }
 
 // NewContext returns the context Run gives to a pass; tests of single passes use it.
-func NewContext(cfg Config) *Context { return &Context{Config: cfg, counters: map[string]int{}} }
+func NewContext(cfg Config) *Context {
+	return &Context{Config: cfg, counters: map[string]int{}, training: &training{}}
+}
 
 // Count adds n to a counter of the running pass: the golden's expect: line.
 func (c *Context) Count(name string, n int) { c.counters[name] += n }
@@ -133,7 +152,7 @@ func Run(g *ir.Graph, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	stage := ir.Source
+	stage, shared := ir.Source, &training{}
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
 			if err := g.Shuffle(uint64(i)); err != nil {
@@ -141,6 +160,7 @@ func Run(g *ir.Graph, cfg Config) error {
 			}
 		}
 		c := NewContext(cfg)
+		c.training = shared
 		start := time.Now()
 		if err := runPass(p, g, c); err != nil {
 			return err
