@@ -3,6 +3,7 @@ package ir
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 const whySums = "long sums lose bits"
@@ -74,6 +75,31 @@ var reduceRows = map[Op]Def{
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.Mul(b.spread(n, d[0]), b.Exp(b.Sub(n.In[0], b.keptAxes(n, n.Out[0]))))}
 		}}),
+	OpArgmax: arg(Def{Name: "argmax", Doc: "Index of the largest element along an axis: the first of equal ones; NaN counts as the largest."}),
+	OpArgmin: arg(Def{Name: "argmin", Doc: "Index of the smallest element along an axis: the first of equal ones; NaN counts as the smallest."}),
+	OpCumsum: {
+		Name: "cumsum", Doc: "Running sum along an axis.", In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}),
+		Attrs: []AttrDef{alongAxis, {Name: "exclusive", Kind: AttrBool, Doc: "without the element itself"}, {Name: "reverse", Kind: AttrBool, Doc: "from the end"}},
+		Class: Keep, Why: whySums, Unit: UnitSame, Infer: inferCumsum, Cost: flops(0, 1),
+		Bound: func(n *Node) Bound { return Bound{K: size(dimOrUnknown(n.In[0], n.Int("axis")))} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return []*Value{b.Cumsum(d[0], n.Int("axis"), n.Flag("exclusive"), !n.Flag("reverse"))}
+		},
+	},
+	OpTopK: {
+		Name: "topk", Doc: "The k largest elements along an axis, in descending order, and their indices; equal ones in index order; NaN counts as the largest.",
+		In: in(number("x")), Out: out(Result{Name: "values"}, Result{Name: "indices", Class: Fixed}),
+		Attrs: []AttrDef{{Name: "k", Kind: AttrInt, Required: true, Doc: "how many"}, {Name: "axis", Kind: AttrInt, Default: int64(-1), Doc: "counts from the end where negative"},
+			{Name: "smallest", Kind: AttrBool, Doc: "the smallest in ascending order instead, NaN last"}},
+		Class: Clear, Why: whyOrder, Unit: UnitSame, Infer: inferTopK, Bound: noBound,
+		Range: func(_ *Node, in []Interval) []Interval { return []Interval{in[0], {Lo: 0, Hi: math.Inf(1)}} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			if d[0] == nil {
+				return []*Value{nil}
+			}
+			return []*Value{b.ScatterAdd(b.zerosLike(n.In[0]), n.Out[1], d[0], n.Int("axis"))}
+		},
+	},
 	OpSumTo: {
 		Name: "sum_to", Doc: "Sums the dimensions away that broadcasting to the operand's shape had added: the gradient of broadcasting.",
 		In: in(Operand{Name: "x", ReadsLow: true}, likeIn), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{shapeAttr},
@@ -83,6 +109,66 @@ var reduceRows = map[Op]Def{
 			return []*Value{b.broadcastLike(d[0], n.In[0]), nil}
 		},
 	},
+}
+
+// arg completes the row of an index along an axis.
+func arg(d Def) Def {
+	d.In, d.Out = in(number("x")), out(Result{Name: "index", Class: Fixed})
+	d.Attrs = []AttrDef{alongAxis, keepAttr}
+	d.Class, d.Why, d.Unit, d.NoGrad = Clear, whyOrder, UnitAny, "not a float"
+	d.Infer, d.Bound = inferArg, noBound
+	return d
+}
+
+func inferArg(n *Node) ([]Type, error) {
+	if err := n.bare(); err != nil {
+		return nil, err
+	}
+	s := n.In[0].Type.Shape
+	if !s.Known() {
+		return []Type{{DType: I64}}, nil
+	}
+	d := s.Dims()
+	axis, err := axisOf(n.Int("axis"), len(d))
+	switch {
+	case err != nil:
+		return nil, err
+	case d[axis] == 0:
+		return nil, fmt.Errorf("axis %d of %s %s is empty", axis, n.In[0], n.In[0].Type)
+	case n.Flag("keep"):
+		d[axis] = 1
+	default:
+		d = slices.Delete(d, axis, axis+1)
+	}
+	return []Type{{I64, MakeShape(d...)}}, nil
+}
+
+func inferCumsum(n *Node) ([]Type, error) {
+	x := n.In[0]
+	if x.Type.Shape.Known() {
+		if _, err := axisOf(n.Int("axis"), x.Type.Shape.Rank()); err != nil {
+			return nil, err
+		}
+	}
+	return []Type{x.Type.With(n.keptDType())}, n.checkOut()
+}
+
+func inferTopK(n *Node) ([]Type, error) {
+	x, k := n.In[0], n.Int("k")
+	t := x.Type
+	if t.Shape.Known() {
+		d := t.Shape.Dims()
+		axis, err := axisOf(n.Int("axis"), len(d))
+		if err != nil {
+			return nil, err
+		}
+		if k < 0 || d[axis] >= 0 && k > int64(d[axis]) {
+			return nil, fmt.Errorf("k is %d, axis %d of %s %s has %d", k, axis, x, x.Type, d[axis])
+		}
+		d[axis] = Dim(k)
+		t.Shape = MakeShape(d...)
+	}
+	return []Type{t, t.With(I64)}, n.bare()
 }
 
 // inferReduce types a reduction: f32 unless out says otherwise, the operand's
@@ -249,6 +335,29 @@ func (b *Builder) ReduceL2(x *Value, keep bool, axes ...int64) *Value {
 // LogSumExp is log Σ eˣ along axes (none: all), which vanish.
 func (b *Builder) LogSumExp(x *Value, axes ...int64) *Value {
 	return b.reduce(OpLogSumExp, x, false, axes)
+}
+
+// Argmax is the index of the largest element along an axis.
+func (b *Builder) Argmax(x *Value, axis int64, keep bool) *Value {
+	return b.Emit(OpArgmax, []*Value{x}, A("axis", axis, "keep", keep))[0]
+}
+
+// Argmin is the index of the smallest element along an axis.
+func (b *Builder) Argmin(x *Value, axis int64, keep bool) *Value {
+	return b.Emit(OpArgmin, []*Value{x}, A("axis", axis, "keep", keep))[0]
+}
+
+// Cumsum is the running sum along an axis; exclusive leaves the element itself
+// out, reverse starts at the end.
+func (b *Builder) Cumsum(x *Value, axis int64, exclusive, reverse bool) *Value {
+	return b.Emit(OpCumsum, []*Value{x}, A("axis", axis, "exclusive", exclusive, "reverse", reverse))[0]
+}
+
+// TopK returns the k largest (or smallest) elements along an axis, in order,
+// and their indices.
+func (b *Builder) TopK(x *Value, k, axis int64, smallest bool) (values, indices *Value) {
+	y := b.Emit(OpTopK, []*Value{x}, A("k", k, "axis", axis, "smallest", smallest))
+	return y[0], y[1]
 }
 
 // sumTo sums d to the shape that v had before broadcasting; nil stays nil.

@@ -1,0 +1,241 @@
+package eval
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// indexFns choose elements by number, or number them.
+var indexFns = map[ir.Op]fn{
+	ir.OpIota: iotaAlong, ir.OpOneHot: oneHot, ir.OpGather: gather, ir.OpGatherElements: gatherElements,
+	ir.OpScatter: scatter, ir.OpScatterAdd: scatter, ir.OpArgmax: arg, ir.OpArgmin: arg,
+	ir.OpCumsum: cumsum, ir.OpTopK: topK, ir.OpResize: resize, ir.OpResizeGrad: resize,
+}
+
+func iotaAlong(c *call) error {
+	y, axis := c.out[0], int(c.Int("axis"))
+	if axis < 0 {
+		axis += len(y.dims())
+	}
+	eachIndex(y.dims(), func(i int, at []int) { y.fill(i, float64(at[axis])) })
+	return nil
+}
+
+func oneHot(c *call) error {
+	x, y, axis := c.in[0], c.out[0], int(c.Int("axis"))
+	if axis < 0 {
+		axis += len(y.dims())
+	}
+	_, depth, inner := blocks(y.dims(), axis)
+	for i, id := range x.I {
+		if id >= 0 && id < int64(depth) {
+			y.fill((i/inner*depth+int(id))*inner+i%inner, 1)
+		}
+	}
+	return nil
+}
+
+// pick checks an id against an axis.
+func pick(id int64, size int) (int, error) {
+	if id < 0 || id >= int64(size) {
+		return 0, fmt.Errorf("id %d is outside 0..%d", id, size-1)
+	}
+	return int(id), nil
+}
+
+func gather(c *call) error {
+	x, ids, y := c.in[0], c.in[1], c.out[0]
+	outer, size, inner := blocks(x.dims(), c.Axis())
+	for o := range outer {
+		for k, id := range ids.I {
+			row, err := pick(id, size)
+			if err != nil {
+				return err
+			}
+			for i := range inner {
+				y.set((o*len(ids.I)+k)*inner+i, x, (o*size+row)*inner+i)
+			}
+		}
+	}
+	return nil
+}
+
+// eachPick calls f with the position of every id and where it points in a tensor of shape d.
+func eachPick(c *call, ids *Tensor, d []int, f func(i, to int)) error {
+	axis, s := c.Axis(), strides(d)
+	var failed error
+	eachIndex(ids.dims(), func(i int, at []int) {
+		k, err := pick(ids.I[i], d[axis])
+		if err != nil {
+			failed = err
+		}
+		f(i, dot(at, s)+(k-at[axis])*s[axis])
+	})
+	return failed
+}
+
+func gatherElements(c *call) error {
+	x, y := c.in[0], c.out[0]
+	return guarded(c, x, func(i, from int) { y.set(i, x, from) })
+}
+
+// guarded is eachPick that calls f only when every id is inside.
+func guarded(c *call, x *Tensor, f func(i, to int)) error {
+	if err := eachPick(c, c.in[1], x.dims(), func(int, int) {}); err != nil {
+		return err
+	}
+	return eachPick(c, c.in[1], x.dims(), f)
+}
+
+func scatter(c *call) error {
+	x, u, y := c.in[0], c.in[2], c.out[0]
+	for i := range y.Len() {
+		y.set(i, x, i)
+	}
+	return guarded(c, x, func(i, to int) {
+		if c.Op == ir.OpScatterAdd {
+			y.F[to] += u.F[i]
+		} else {
+			y.set(to, u, i)
+		}
+	})
+}
+
+// lanes calls f with the positions of each line along an axis of shape d, and its number.
+func lanes(d []int, axis int, f func(lane int, at []int)) {
+	outer, size, inner := blocks(d, axis)
+	at := make([]int, size)
+	for o := range outer {
+		for i := range inner {
+			for k := range at {
+				at[k] = (o*size+k)*inner + i
+			}
+			f(o*inner+i, at)
+		}
+	}
+}
+
+// ranks says whether x comes before y in descending (or ascending) order. NaN
+// is the largest, and to argmin (firstNaN) also the smallest.
+func ranks(x, y float64, ascending, firstNaN bool) bool {
+	switch {
+	case x != x:
+		return y == y && (firstNaN || !ascending)
+	case y != y:
+		return ascending && !firstNaN
+	case ascending:
+		return x < y
+	}
+	return x > y
+}
+
+func arg(c *call) error {
+	x, y := c.in[0], c.out[0]
+	lanes(x.dims(), c.Axis(), func(lane int, at []int) {
+		best := 0
+		for k := range at {
+			if c.before(at[k], at[best], c.Op == ir.OpArgmin, true) {
+				best = k
+			}
+		}
+		y.I[lane] = int64(best)
+	})
+	return nil
+}
+
+// before orders elements i and j of operand 0.
+func (c *call) before(i, j int, ascending, firstNaN bool) bool {
+	if x := c.in[0]; x.I != nil {
+		return x.I[i] != x.I[j] && x.I[i] < x.I[j] == ascending
+	}
+	return ranks(c.in[0].F[i], c.in[0].F[j], ascending, firstNaN)
+}
+
+func topK(c *call) error {
+	x, axis := c.in[0], c.Axis()
+	_, k, inner := blocks(c.out[0].dims(), axis)
+	lanes(x.dims(), axis, func(lane int, at []int) {
+		order := make([]int, len(at))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(i, j int) int {
+			switch {
+			case c.before(at[i], at[j], c.Flag("smallest"), false):
+				return -1
+			case c.before(at[j], at[i], c.Flag("smallest"), false):
+				return 1
+			}
+			return 0
+		})
+		for i := range k {
+			to := (lane/inner*k+i)*inner + lane%inner
+			c.out[0].set(to, x, at[order[i]])
+			c.out[1].I[to] = int64(order[i])
+		}
+	})
+	return nil
+}
+
+func cumsum(c *call) error {
+	x, y := c.in[0], c.out[0]
+	lanes(x.dims(), c.Axis(), func(_ int, at []int) {
+		if c.Flag("reverse") {
+			slices.Reverse(at)
+		}
+		total := 0.0
+		for _, i := range at {
+			if c.Flag("exclusive") {
+				y.F[i] = total
+			}
+			total += x.F[i]
+			if !c.Flag("exclusive") {
+				y.F[i] = total
+			}
+		}
+	})
+	return nil
+}
+
+// resize samples x, or for its transpose adds every element of dy to those it
+// came from. The taps go from the large image's place to the small one's.
+func resize(c *call) error {
+	from, to := c.in[0], c.out[0]
+	sampled, source := to, from
+	if c.Op == ir.OpResizeGrad {
+		sampled, source = from, to
+	}
+	axes := c.SpatialAxes()
+	taps := make([][]ir.Tap, len(axes))
+	for i, a := range axes {
+		taps[i] = ir.ResizeTaps(c.Str("mode"), c.Str("coords"), source.dims()[a], sampled.dims()[a])
+	}
+	s := strides(source.dims())
+	eachIndex(sampled.dims(), func(i int, at []int) {
+		base := dot(at, s)
+		for _, a := range axes {
+			base -= at[a] * s[a]
+		}
+		for corner := range 1 << len(axes) {
+			w, j := 1.0, base
+			for k, a := range axes {
+				t := taps[k][at[a]]
+				if corner>>k&1 == 1 {
+					w, j = w*t.W, j+t.Hi*s[a]
+				} else {
+					w, j = w*(1-t.W), j+t.Lo*s[a]
+				}
+			}
+			switch {
+			case w == 0:
+			case c.Op == ir.OpResizeGrad:
+				to.F[j] += w * from.F[i]
+			default:
+				to.F[i] += w * from.F[j]
+			}
+		}
+	})
+	return nil
+}
