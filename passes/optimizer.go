@@ -223,10 +223,11 @@ func (o *updating) output(out Output) (*ir.Value, error) {
 		}
 		return nil, fmt.Errorf("output skip: the checks are turned off")
 	case "scale":
-		if scale := o.t.sweeps[0].scale; scale != nil {
-			return scale, nil
+		one := declareSeed(o.b, "unscaled", 1)
+		if scale := o.t.sweeps[0].scale; scale != nil { // a copy: the variable moves on
+			return o.at().Named("scale").Scale(one, scale), nil
 		}
-		return o.b.Declare(ir.Const, "unscaled", ir.T(ir.F32), &ir.Init{Args: []float64{1}}, nil), nil
+		return one, nil
 	case "grad_norm":
 		return o.t.total, nil
 	case "lr":
