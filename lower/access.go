@@ -1,0 +1,126 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+
+	"ampc/ir"
+)
+
+// verifyAccess checks that a step has the one description its kind wants and
+// that no access leaves its buffer.
+func (s *Step) verifyAccess(p *Program) error {
+	set := map[StepKind]bool{
+		KindGemm: s.Gemm != nil, KindConv: s.Conv != nil, KindAttention: s.Attn != nil, KindGroup: s.Group != nil,
+		KindKernel: s.Kernel != nil, KindCopy: s.Moves != nil && len(s.Moves.List) > 0, KindFill: s.Moves != nil,
+	}
+	if !set[s.Kind] {
+		return errors.New("has no description of its kind")
+	}
+	switch {
+	case s.Group != nil:
+		return s.Group.verify(p)
+	case s.Gemm != nil:
+		return s.verifyGemm(p)
+	case s.Moves != nil:
+		return s.verifyMoves(p)
+	}
+	return nil
+}
+
+func (g *Group) verify(p *Program) error {
+	for i := range g.Loads {
+		if err := g.Loads[i].inside(p, g.Shape, g.Loads[i].Buffer); err != nil {
+			return err
+		}
+	}
+	for i := range g.Stores {
+		a := &g.Stores[i]
+		if int(a.Reg) < 0 || int(a.Reg) >= len(g.Code) {
+			return fmt.Errorf("stores register %d of %d", a.Reg, len(g.Code))
+		}
+		if err := a.inside(p, g.Shape, a.Buffer); err != nil {
+			return err
+		}
+	}
+	for r, i := range g.Code {
+		for _, a := range []ir.Reg{i.A, i.B, i.C}[:ir.Prims[i.Op].Args] {
+			if int(a) >= r {
+				return fmt.Errorf("register %d reads register %d, which comes later", r, a)
+			}
+		}
+		if i.Op == ir.PIn && int(i.Int) >= len(g.Loads) {
+			return fmt.Errorf("register %d reads load %d of %d", r, i.Int, len(g.Loads))
+		}
+	}
+	return nil
+}
+
+// inside checks that walking shape by a stays in the buffer.
+func (a *Access) inside(p *Program, shape []int64, id BufferID) error {
+	b := &p.Buffers[id]
+	if a.DType != b.Type.DType {
+		return fmt.Errorf("accesses %%%s as %s, it holds %s", b.Name, a.DType, b.Type.DType)
+	}
+	if len(a.Strides) != len(shape) {
+		return fmt.Errorf("accesses %%%s with %d strides in %d dimensions", b.Name, len(a.Strides), len(shape))
+	}
+	lo, hi := a.Offset, a.Offset
+	for i, n := range shape {
+		if n == 0 {
+			return nil
+		}
+		if step := a.Strides[i] * (n - 1); step < 0 {
+			lo += step
+		} else {
+			hi += step
+		}
+	}
+	if n := b.Type.Shape.Elements(); lo < 0 || hi >= n {
+		return fmt.Errorf("accesses elements %d to %d of %%%s, which has %d", lo, hi, b.Name, n)
+	}
+	return nil
+}
+
+func (s *Step) verifyMoves(p *Program) error {
+	for i := range s.Moves.List {
+		m := &s.Moves.List[i]
+		if m.From >= len(s.In) || m.To >= len(s.Out) {
+			return fmt.Errorf("move %d names an operand the step does not have", i)
+		}
+		if m.Src.DType != m.Dst.DType {
+			return fmt.Errorf("move %d changes the dtype from %s to %s", i, m.Src.DType, m.Dst.DType)
+		}
+		if err := m.Src.inside(p, m.Shape, s.In[m.From]); err != nil {
+			return err
+		}
+		if err := m.Dst.inside(p, m.Shape, s.Out[m.To]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Step) verifyGemm(p *Program) error {
+	g := s.Gemm
+	if len(s.In) < 2 || len(s.Out) != 1 {
+		return fmt.Errorf("a product has two operands or more and one result, not %d and %d", len(s.In), len(s.Out))
+	}
+	for _, i := range []int{g.Epilogue.Bias, g.Epilogue.Residual} {
+		if i >= len(s.In) || i == 1 || i > 0 && s.In[i] == None {
+			return fmt.Errorf("the epilogue names operand %d", i)
+		}
+	}
+	for i, m := range []*Matrix{&g.A, &g.B, &g.C} {
+		rows, cols := [...]int64{g.M, g.K, g.M}[i], [...]int64{g.K, g.N, g.N}[i]
+		id := append(s.In[:2:2], s.Out[0])[i]
+		if m.T {
+			rows, cols = cols, rows
+		}
+		a := Access{DType: p.Buffers[id].Type.DType, Strides: append([]int64{m.LD, 1}, m.Strides...)}
+		if err := a.inside(p, append([]int64{rows, cols}, g.Batch...), id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package lower
+
+import "ampc/ir"
+
+var convDirs = map[ir.Op]ConvDir{
+	ir.OpConv: ConvForward, ir.OpConvGradX: ConvGradX, ir.OpConvGradW: ConvGradW, ir.OpConvTranspose: ConvGradX,
+}
+
+// lowerConv lowers a convolution, its gradients, and a transposed convolution,
+// which is the gradient in x of the convolution it transposes.
+func lowerConv(l *lowerer, n *ir.Node) error {
+	l.now = []*ir.Node{n}
+	s := l.step(KindConv, n)
+	s.Conv = &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: n.Str("math") == "tf32"}
+	if len(s.In) > 2 {
+		if s.In[2] == None {
+			s.In = s.In[:2]
+		} else {
+			s.Conv.Epilogue.Bias = 2
+		}
+	}
+	l.emit(s)
+	return nil
+}
+
+// lowerAttention lowers attention and its gradient; see the rows for the operands.
+func lowerAttention(l *lowerer, n *ir.Node) error {
+	l.now = []*ir.Node{n}
+	s := l.step(KindAttention, n)
+	q, k, v := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.In[2].Type.Shape)
+	a := &Attention{Backward: n.Op == ir.OpAttentionGrad, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
+		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: n.Str("math") == "tf32"}
+	for i := range n.In {
+		if n.In[i] != nil && n.OperandDef(i).Name == "mask" {
+			a.Mask = i
+			a.MaskStrides = broadcastStrides(n.In[i].Type.Shape, []int64{q[0], q[1], q[2], k[2]})
+		}
+	}
+	s.Attn = a
+	l.emit(s)
+	return nil
+}

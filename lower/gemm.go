@@ -1,0 +1,174 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// lowerMatmul lowers a product with broadcast leading dimensions.
+func lowerMatmul(l *lowerer, n *ir.Node) error {
+	l.now = []*ir.Node{n}
+	s := l.step(KindGemm, n)
+	s.Gemm = gemmOf(n)
+	l.emit(s)
+	return nil
+}
+
+// lowerLinear lowers x[..,K]·w + b: rows of all leading dimensions together.
+func lowerLinear(l *lowerer, n *ir.Node) error {
+	l.now = []*ir.Node{n}
+	s := l.step(KindGemm, n)
+	s.Gemm = gemmOf(n)
+	if len(s.In) > 2 && s.In[2] == None {
+		s.In = s.In[:2]
+	}
+	l.emit(s)
+	return nil
+}
+
+// gemmOf describes the product of a matmul or linear node, the bias included.
+func gemmOf(n *ir.Node) *Gemm {
+	g := &Gemm{TF32: n.Str("math") == "tf32"}
+	a, b, y := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.Out[0].Type.Shape)
+	g.A.T, g.B.T = n.Flag("ta"), n.Flag("tb")
+	if n.Op == ir.OpLinear && len(a) == 1 {
+		a, y = append([]int64{1}, a...), append([]int64{1}, y...)
+	}
+	g.M, g.N = y[len(y)-2], y[len(y)-1]
+	g.K = a[len(a)-1]
+	if g.A.T {
+		g.K = a[len(a)-2]
+	}
+	g.A.LD, g.B.LD, g.C.LD = a[len(a)-1], b[len(b)-1], g.N
+	if len(n.In) > 2 && n.In[2] != nil {
+		g.Epilogue.Bias = 2
+	}
+	g.batch(a[:len(a)-2], b[:len(b)-2], y[:len(y)-2])
+	return g
+}
+
+// batch sets the batch levels from the leading dimensions: those that all
+// operands walk alike become one, and rows of an untransposed A join M where B is shared.
+func (g *Gemm) batch(a, b, y []int64) {
+	sa, sb, sy := leadingStrides(a, y, g.aRows()*g.A.LD), leadingStrides(b, y, g.bRows()*g.B.LD), rowMajor(y)
+	for i := range sy {
+		sy[i] *= g.M * g.C.LD
+	}
+	for i, size := range y {
+		last := len(g.Batch) - 1
+		switch {
+		case size == 1:
+		case last >= 0 && g.A.Strides[last] == sa[i]*size && g.B.Strides[last] == sb[i]*size && g.C.Strides[last] == sy[i]*size:
+			g.Batch[last] *= size
+			g.A.Strides[last], g.B.Strides[last], g.C.Strides[last] = sa[i], sb[i], sy[i]
+		default:
+			g.Batch = append(g.Batch, size)
+			g.A.Strides, g.B.Strides, g.C.Strides = append(g.A.Strides, sa[i]), append(g.B.Strides, sb[i]), append(g.C.Strides, sy[i])
+		}
+	}
+	if last := len(g.Batch) - 1; last >= 0 && !g.A.T && g.B.Strides[last] == 0 && g.A.Strides[last] == g.M*g.A.LD {
+		g.M *= g.Batch[last]
+		g.Batch = g.Batch[:last]
+		for _, m := range []*Matrix{&g.A, &g.B, &g.C} {
+			m.Strides = m.Strides[:last]
+		}
+	}
+}
+
+// aRows and bRows count the stored rows of one matrix.
+func (g *Gemm) aRows() int64 {
+	if g.A.T {
+		return g.K
+	}
+	return g.M
+}
+
+func (g *Gemm) bRows() int64 {
+	if g.B.T {
+		return g.N
+	}
+	return g.K
+}
+
+// leadingStrides aligns an operand's leading dimensions with the result's;
+// one item takes step elements, a broadcast dimension has stride 0.
+func leadingStrides(own, y []int64, step int64) []int64 {
+	st := make([]int64, len(y))
+	off := len(y) - len(own)
+	for i := len(own) - 1; i >= 0; i-- {
+		if own[i] != 1 {
+			st[off+i] = step
+		}
+		step *= own[i]
+	}
+	return st
+}
+
+// lowerProduct tries to end product n with the elementwise nodes that follow it
+// in its group: one bias, one activation, one residual, in this order.
+func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) (bool, error) {
+	if n.Op != ir.OpMatmul && n.Op != ir.OpLinear {
+		return false, nil
+	}
+	g := gemmOf(n)
+	in := []*ir.Value{n.In[0], n.In[1]}
+	if g.Epilogue.Bias != 0 {
+		in = append(in, n.In[2])
+	}
+	at := n.Out[0]
+	for _, m := range nodes {
+		if l.stored(at, nodes) || at.Type.DType != ir.F32 || len(l.uses.Of(at)) != 1 {
+			return false, nil
+		}
+		operand, ok := g.Epilogue.take(m, at, len(in))
+		if !ok {
+			return false, nil
+		}
+		if operand != nil {
+			in = append(in, operand)
+		}
+		at = m.Out[0]
+	}
+	l.now = append([]*ir.Node{n}, nodes...)
+	s := Step{Kind: KindGemm, Gemm: g, Node: NodeRef{at.String(), n.Pos}}
+	for _, v := range in {
+		s.In = append(s.In, l.in(v))
+	}
+	s.Out = []BufferID{l.result(at)}
+	if slices.Contains(s.In[:2], s.Out[0]) {
+		return false, nil
+	}
+	l.emit(s)
+	return true, nil
+}
+
+// epilogueActs are the activations whose fused form gives the bits of the separate one.
+var epilogueActs = map[ir.Op]Act{ir.OpRelu: Relu, ir.OpTanh: Tanh}
+
+// take adds node m, which reads the product so far as at, to the epilogue. It
+// returns m's other operand, where that becomes operand number next of the step.
+func (e *Epilogue) take(m *ir.Node, at *ir.Value, next int) (*ir.Value, bool) {
+	if act, ok := epilogueActs[m.Op]; ok && e.Act == NoAct && e.Residual == 0 {
+		e.Act = act
+		return nil, true
+	}
+	if m.Op != ir.OpAdd || e.Residual != 0 {
+		return nil, false
+	}
+	other := m.In[0]
+	if other == at {
+		other = m.In[1]
+	}
+	switch {
+	case other == at || !other.Type.DType.Float() || other.Type.DType == ir.F64:
+		return nil, false
+	case other.Type.Shape == at.Type.Shape && at.Type.Shape.Rank() > 1:
+		e.Residual = next
+	case other.Type.Shape == ir.MakeShape(at.Type.Shape.Dim(-1)) && e.Bias == 0 && e.Act == NoAct:
+		e.Bias = next
+	default:
+		return nil, false
+	}
+	return other, true
+}

@@ -1,0 +1,224 @@
+package lower
+
+import (
+	"ampc/ir"
+)
+
+// segment is a run of a group's members that becomes one step: elementwise
+// members over one shape, or a single node of any other kind.
+type segment struct {
+	nodes []*ir.Node
+	shape ir.Shape // elementwise segments
+	elem  bool
+}
+
+// lowerGroup lowers the members of a fusible group, as few steps as there are
+// products, reductions and distinct iteration spaces among them.
+func (l *lowerer) lowerGroup(u *unit) error {
+	segs := l.segments(u)
+	for i := 0; i < len(segs); i++ {
+		s := segs[i]
+		if s.elem {
+			l.emitGroup(s.nodes)
+			continue
+		}
+		n := s.nodes[0]
+		if i+1 < len(segs) && segs[i+1].elem {
+			if done, err := l.lowerProduct(n, segs[i+1].nodes); done || err != nil {
+				if err != nil {
+					return err
+				}
+				i++
+				continue
+			}
+		}
+		if err := ruleOf(n, l.p.Target)(l, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// segments distributes members over segments such that operands come from the
+// same or an earlier one. An elementwise member joins the first segment of its
+// shape that it may follow and that it shares an operand with.
+func (l *lowerer) segments(u *unit) []segment {
+	var segs []segment
+	at := make(map[*ir.Node]int, len(u.nodes))
+	reads := []map[*ir.Value]bool{} // per segment
+	for _, n := range u.nodes {
+		elem, shape := n.Def().Elem != nil, n.Out[0].Type.Shape
+		first := 0
+		for _, v := range n.In {
+			if v == nil || v.Def == nil {
+				continue
+			}
+			if k, ok := at[v.Def]; ok {
+				if !elem || !segs[k].elem || segs[k].shape != shape {
+					k++
+				}
+				first = max(first, k)
+			}
+		}
+		k := len(segs)
+		for i := first; elem && i < len(segs); i++ {
+			if segs[i].elem && segs[i].shape == shape && touches(reads[i], n) {
+				k = i
+				break
+			}
+		}
+		if k == len(segs) {
+			segs = append(segs, segment{elem: elem, shape: shape})
+			reads = append(reads, map[*ir.Value]bool{})
+		}
+		segs[k].nodes = append(segs[k].nodes, n)
+		at[n] = k
+		for _, v := range append(n.In[:len(n.In):len(n.In)], n.Out...) {
+			if v != nil && v.Type.Shape == shape {
+				reads[k][v] = true
+			}
+		}
+	}
+	return segs
+}
+
+func touches(known map[*ir.Value]bool, n *ir.Node) bool {
+	for _, v := range n.In {
+		if known[v] {
+			return true
+		}
+	}
+	return false
+}
+
+// emitGroup joins the code of elementwise nodes over one shape into one step.
+// Values that only they read stay in registers.
+func (l *lowerer) emitGroup(nodes []*ir.Node) {
+	l.now = nodes
+	j := l.join(nodes)
+	s := Step{Kind: KindGroup, In: j.in, Group: &j.group, Node: NodeRef{nodes[len(nodes)-1].Name(), nodes[0].Pos}}
+	for _, n := range nodes {
+		for _, v := range n.Out {
+			if !l.stored(v, nodes) {
+				continue
+			}
+			id := l.result(v)
+			s.Out = append(s.Out, id)
+			j.group.Stores = append(j.group.Stores, Access{Buffer: id, DType: v.Type.DType,
+				Strides: rowMajor(j.group.Shape), Reg: j.regs[v]})
+		}
+	}
+	l.emit(s)
+}
+
+// stored reports whether anybody but nodes reads v.
+func (l *lowerer) stored(v *ir.Value, nodes []*ir.Node) bool {
+	if v.Next != nil || l.returned[v.ID] {
+		return true
+	}
+	for _, u := range l.uses.Of(v) {
+		if !contains(nodes, u.Node) {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(nodes []*ir.Node, n *ir.Node) bool {
+	for _, m := range nodes {
+		if m == n {
+			return true
+		}
+	}
+	return false
+}
+
+// joiner builds the code of a group.
+type joiner struct {
+	l     *lowerer
+	group Group
+	in    []BufferID
+	code  *ir.Code
+	node  *ir.Node // whose code is being emitted
+	regs  map[*ir.Value]ir.Reg
+	loads map[*ir.Value]ir.Reg
+}
+
+func (l *lowerer) join(nodes []*ir.Node) *joiner {
+	shape := nodes[0].Out[0].Type.Shape
+	j := &joiner{l: l, regs: map[*ir.Value]ir.Reg{}, loads: map[*ir.Value]ir.Reg{}}
+	j.group.Shape = sizes(shape)
+	j.code = ir.NewCode(func(i int) ir.Reg { return j.read(j.node.In[i]) })
+	for _, n := range nodes {
+		j.node = n
+		for i, r := range n.Def().Elem(j.code, n) {
+			j.regs[n.Out[i]] = r
+		}
+	}
+	j.group.Code = j.code.Ins
+	return j
+}
+
+// read is the register of v: its member's, rounded if it is of a low dtype, or a load.
+func (j *joiner) read(v *ir.Value) ir.Reg {
+	if r, ok := j.regs[v]; ok {
+		if d := v.Type.DType; d.Low() && !j.holds(r, d) {
+			r = j.code.Round(r, d)
+			j.regs[v] = r // storing it rounds to the same bits
+		}
+		return j.code.Conv(r, ir.RegType(v.Type.DType))
+	}
+	if r, ok := j.loads[v]; ok {
+		return r
+	}
+	id := j.l.in(v)
+	r := j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(v.Type.DType), Int: int64(len(j.group.Loads))})
+	j.group.Loads = append(j.group.Loads, Access{Buffer: id, DType: v.Type.DType, Strides: broadcastStrides(v.Type.Shape, j.group.Shape)})
+	j.in = append(j.in, id)
+	j.loads[v] = r
+	return r
+}
+
+// holds reports whether register r is known to hold a value of dtype d.
+func (j *joiner) holds(r ir.Reg, d ir.DType) bool {
+	switch i := j.code.Ins[r]; i.Op {
+	case ir.PRound:
+		return i.To == d
+	case ir.PIn:
+		return j.group.Loads[i.Int].DType == d
+	}
+	return false
+}
+
+func sizes(s ir.Shape) []int64 {
+	d := make([]int64, 0, s.Rank())
+	for _, x := range s.Dims() {
+		d = append(d, int64(x))
+	}
+	return d
+}
+
+// rowMajor returns the strides of a dense tensor.
+func rowMajor(shape []int64) []int64 {
+	st := make([]int64, len(shape))
+	n := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		st[i] = n
+		n *= shape[i]
+	}
+	return st
+}
+
+// broadcastStrides aligns s with the end of shape; dimensions of size one repeat.
+func broadcastStrides(s ir.Shape, shape []int64) []int64 {
+	own := sizes(s)
+	dense := rowMajor(own)
+	st := make([]int64, len(shape))
+	off := len(shape) - len(own)
+	for i, n := range own {
+		if n != 1 || shape[off+i] == 1 {
+			st[off+i] = dense[i]
+		}
+	}
+	return st
+}

@@ -1,0 +1,314 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// Lower turns a Ready graph whose dimensions are all known into a Program for
+// t. Errors name the node and carry its position. The graph is not changed
+// (but renumbered).
+func Lower(g *ir.Graph, t Target) (*Program, error) {
+	if err := Check(g, t); err != nil {
+		return nil, err
+	}
+	l := newLowerer(g, t)
+	if err := l.declare(); err != nil {
+		return nil, err
+	}
+	for part := range NumParts {
+		if err := l.part(part); err != nil {
+			return nil, err
+		}
+	}
+	l.finish()
+	l.plan()
+	return l.p, nil
+}
+
+// Check says whether every op of g can be lowered for t and every dimension is
+// known; the error names the first node or declaration that stands in the way.
+func Check(g *ir.Graph, t Target) error {
+	for _, v := range g.Vars {
+		if !v.Type.Shape.Static() {
+			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s has type %s: bind its dimensions before lowering", v, g.TypeString(v.Type))}
+		}
+	}
+	for _, n := range g.Nodes {
+		if ruleOf(n, t) == nil {
+			return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: no rule lowers it for %s", n.Def().Name, t)}
+		}
+		for _, v := range n.Out {
+			if !v.Type.Shape.Static() {
+				return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s has type %s: bind its dimensions before lowering", n.Def().Name, v, g.TypeString(v.Type))}
+			}
+		}
+	}
+	return nil
+}
+
+// lowerer is the state of one Lower call.
+type lowerer struct {
+	g    *ir.Graph
+	p    *Program
+	uses *ir.Uses
+
+	buf      []BufferID // by Value.ID; None where there is no buffer yet
+	returned []bool     // by Value.ID
+	written  []bool     // by Value.ID of a variable: it has a next value
+	lastRead []int32    // by Value.ID of a variable: position of its last read under its old name
+	seq      []int32    // by Node.ID: position in emission order
+	steps    *[]Step    // of the part being lowered
+	late     []lateWrite
+	old      []Binding  // returned variables, as they were before the step
+	unit     *unit      // being lowered
+	now      []*ir.Node // that become the step being built
+}
+
+// lateWrite is a next value that could not overwrite its variable because old
+// reads follow; it is copied at the end of its part.
+type lateWrite struct{ from, to BufferID }
+
+func newLowerer(g *ir.Graph, t Target) *lowerer {
+	l := &lowerer{g: g, p: &Program{Name: g.Name, Target: t}, uses: g.Uses()}
+	values, nodes := g.Number()
+	l.buf = slices.Repeat([]BufferID{None}, values)
+	l.returned = make([]bool, values)
+	l.seq = make([]int32, nodes)
+	for _, v := range g.Return {
+		l.returned[v.ID] = true
+	}
+	l.written = make([]bool, values)
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Next != nil {
+				l.written[v.Next.ID] = true
+			}
+		}
+	}
+	return l
+}
+
+func (l *lowerer) newBuffer(name string, t ir.Type, a Arena) BufferID {
+	id := BufferID(len(l.p.Buffers))
+	l.p.Buffers = append(l.p.Buffers, Buffer{Name: name, Type: t, Arena: a, Root: id, Size: t.Bytes(), Live: Span{-1, -1}})
+	return id
+}
+
+// view shows root (or what root shows) as another type of the same bytes.
+func (l *lowerer) view(name string, t ir.Type, of BufferID) BufferID {
+	id := l.newBuffer(name, t, l.p.Buffers[of].Arena)
+	l.p.Buffers[id].Root = l.p.Buffers[of].Root
+	return id
+}
+
+var kindArenas = [...]Arena{ir.Input: InputArena, ir.Param: StateArena, ir.State: StateArena, ir.Const: ConstArena}
+
+func (l *lowerer) declare() error {
+	for _, v := range l.g.Vars {
+		id := l.newBuffer(v.Name, v.Type, kindArenas[v.Kind])
+		l.buf[v.ID] = id
+		l.p.Vars = append(l.p.Vars, Var{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr, Buffer: id})
+	}
+	return nil
+}
+
+// part lowers one part: units in an order that keeps every group together.
+func (l *lowerer) part(part Part) error {
+	l.steps = &l.p.Parts[part]
+	l.late = nil
+	units, err := l.units(part)
+	if err != nil {
+		return err
+	}
+	l.number(units)
+	if part == Prepare {
+		l.snapshotOld()
+	}
+	for i := range units {
+		l.unit = &units[i]
+		if err := l.lowerUnit(l.unit); err != nil {
+			return err
+		}
+	}
+	for _, w := range l.late {
+		b := &l.p.Buffers[w.to]
+		l.emit(Step{Kind: KindCopy, In: []BufferID{w.from}, Out: []BufferID{w.to}, Node: NodeRef{Name: "%" + b.Name + "'"},
+			Moves: wholeMove(b.Type)})
+	}
+	return nil
+}
+
+// number gives the part's nodes their units their positions and notes where each variable
+// is last read under its old name: until there its next value may not overwrite it.
+func (l *lowerer) number(units []unit) {
+	l.lastRead = slices.Repeat([]int32{-1}, len(l.buf))
+	pos := int32(0)
+	for _, u := range units {
+		for _, n := range u.nodes {
+			l.seq[n.ID] = pos
+			for _, v := range n.In {
+				if v != nil {
+					l.lastRead[l.rootVar(v).ID] = pos
+				}
+			}
+		}
+		pos++
+	}
+}
+
+// rootVar follows views to what they show.
+func (l *lowerer) rootVar(v *ir.Value) *ir.Value {
+	for v.Def != nil && v.Def.Def().Is(ir.View) && v.Next == nil {
+		v = v.Def.In[0]
+	}
+	return v
+}
+
+// snapshotOld copies variables that are returned under their old name and
+// written in this step: the caller gets the value from before.
+func (l *lowerer) snapshotOld() {
+	for _, v := range l.g.Return {
+		if root := l.rootVar(v); root.IsVar() && l.written[root.ID] {
+			id := l.newBuffer(v.Name, v.Type, WorkArena)
+			l.emit(Step{Kind: KindCopy, In: []BufferID{l.buf[root.ID]}, Out: []BufferID{id}, Node: NodeRef{Name: v.String(), Pos: v.Pos},
+				Moves: wholeMove(v.Type)})
+			l.old = append(l.old, Binding{v.String(), v.Type, id})
+		}
+	}
+}
+
+// result gives value v a buffer: that of its variable where v is a next value
+// that may overwrite it, else a new one.
+func (l *lowerer) result(v *ir.Value) BufferID {
+	if l.buf[v.ID] != None {
+		return l.buf[v.ID]
+	}
+	id := None
+	switch variable := v.Next; {
+	case variable == nil:
+		id = l.newBuffer(v.Name, v.Type, WorkArena)
+	case l.lastRead[variable.ID] <= l.seq[v.Def.ID] && l.overwrites(v):
+		id = l.buf[variable.ID]
+	default:
+		id = l.newBuffer(v.Name+"'", v.Type, WorkArena)
+		l.late = append(l.late, lateWrite{id, l.buf[variable.ID]})
+	}
+	l.buf[v.ID] = id
+	return id
+}
+
+// overwrites reports whether v's node may store over the variable while it
+// still reads it: elementwise nodes may where shapes agree, others where the row says so.
+func (l *lowerer) overwrites(v *ir.Value) bool {
+	n, variable := v.Def, v.Next
+	for i, x := range n.In {
+		if x == nil || l.rootVar(x) != variable {
+			continue
+		}
+		switch d := n.Def(); {
+		case d.Elem != nil:
+			if x.Type != v.Type {
+				return false
+			}
+		case !d.Is(ir.InPlace) || i != 0 || v.Idx != 0:
+			return false
+		}
+	}
+	// A group stores as a whole: its members may read the variable only in the
+	// same step and at the same points.
+	for _, m := range l.unit.nodes {
+		for _, x := range m.In {
+			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || !contains(l.now, m)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (l *lowerer) in(v *ir.Value) BufferID {
+	if v == nil {
+		return None
+	}
+	return l.buf[v.ID]
+}
+
+func (l *lowerer) ins(n *ir.Node) []BufferID {
+	ids := make([]BufferID, len(n.In))
+	for i, v := range n.In {
+		ids[i] = l.in(v)
+	}
+	return ids
+}
+
+func (l *lowerer) outs(n *ir.Node) []BufferID {
+	ids := make([]BufferID, len(n.Out))
+	for i, v := range n.Out {
+		ids[i] = l.result(v)
+	}
+	return ids
+}
+
+// step starts the step of one node.
+func (l *lowerer) step(k StepKind, n *ir.Node) Step {
+	return Step{Kind: k, In: l.ins(n), Out: l.outs(n), Node: NodeRef{n.Name(), n.Pos}}
+}
+
+func (l *lowerer) emit(s Step) {
+	if s.Bytes == 0 {
+		s.Bytes = l.p.traffic(&s)
+	}
+	*l.steps = append(*l.steps, s)
+}
+
+// traffic counts every distinct buffer of a step once.
+func (p *Program) traffic(s *Step) int64 {
+	var n int64
+	for _, list := range [2][]BufferID{s.In, s.Out} {
+		for i, id := range list {
+			if id != None && !slices.Contains(list[:i], id) {
+				n += p.Buffers[id].Size
+			}
+		}
+	}
+	return n
+}
+
+// finish records what a runtime binds: outputs, written variables, low copies.
+func (l *lowerer) finish() {
+	for _, v := range l.g.Return {
+		b := Binding{v.String(), v.Type, l.buf[v.ID]}
+		for _, s := range l.old {
+			if s.Name == b.Name {
+				b = s
+			}
+		}
+		l.p.Outputs = append(l.p.Outputs, b)
+	}
+	for _, v := range l.g.Vars {
+		if l.written[v.ID] {
+			l.p.Written = append(l.p.Written, v.Name)
+		}
+	}
+	l.keepCopies()
+}
+
+// keepCopies moves casts of variables that prepare makes into the state arena,
+// where they outlive the step.
+func (l *lowerer) keepCopies() {
+	for _, n := range l.g.Body[ir.Prepare] {
+		if n.Op != ir.OpCast || !n.In[0].IsVar() || n.In[0].Kind == ir.Input || !n.Out[0].Type.DType.Low() {
+			continue
+		}
+		id := l.buf[n.Out[0].ID]
+		at := slices.IndexFunc(l.p.Parts[Prepare], func(s Step) bool { return len(s.Out) == 1 && s.Out[0] == id })
+		if at < 0 {
+			continue
+		}
+		l.p.Buffers[id].Arena = StateArena
+		l.p.Copies = append(l.p.Copies, Copy{Var: n.In[0].Name, DType: n.Out[0].Type.DType, Buffer: id, Step: at})
+	}
+}

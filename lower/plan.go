@@ -1,0 +1,343 @@
+package lower
+
+import (
+	"cmp"
+	"slices"
+)
+
+// plan gives every root buffer its offset and every arena its size.
+func (l *lowerer) plan() {
+	p := l.p
+	p.lifetimes()
+	for a := range NumArenas {
+		if a == WorkArena {
+			continue
+		}
+		for i := range p.Buffers {
+			if b := &p.Buffers[i]; b.Arena == a && b.Root == BufferID(i) {
+				b.Offset = p.Arenas[a]
+				p.Arenas[a] += roundUp(b.Size)
+			}
+		}
+	}
+	p.planWork()
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		root := &p.Buffers[b.Root]
+		b.Arena, b.Offset = root.Arena, root.Offset
+	}
+}
+
+func roundUp(n int64) int64 { return (n + Align - 1) / Align * Align }
+
+// lifetimes sets the span of every root: from its first write to its last
+// read. What prepare computes and a later part reads lives until micro ends,
+// because micro repeats; what is returned lives to the end.
+func (p *Program) lifetimes() {
+	pos, microEnd := int32(0), int32(len(p.Parts[Prepare])+len(p.Parts[Micro])-1)
+	total := microEnd + int32(len(p.Parts[Update]))
+	touch := func(id BufferID, at int32) {
+		if id == None {
+			return
+		}
+		b := &p.Buffers[p.Buffers[id].Root]
+		if b.Live.From < 0 {
+			b.Live.From = at
+		}
+		b.Live.To = max(b.Live.To, at)
+	}
+	prepared := int32(len(p.Parts[Prepare]))
+	for part := range NumParts {
+		for i := range p.Parts[part] {
+			s := &p.Parts[part][i]
+			for _, id := range s.In {
+				touch(id, pos)
+			}
+			for _, id := range s.Out {
+				touch(id, pos)
+			}
+			pos++
+		}
+	}
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		if b.Live.From >= 0 && b.Live.From < prepared && b.Live.To >= prepared {
+			b.Live.To = max(b.Live.To, microEnd)
+		}
+	}
+	for _, o := range p.Outputs {
+		touch(o.Buffer, max(total, 0))
+	}
+}
+
+// block is memory that one buffer, or a chain of buffers that overwrite each
+// other in place, holds over a span.
+type block struct {
+	live   Span
+	size   int64
+	offset int64
+	chain  []BufferID
+}
+
+// planWork places the work buffers.
+func (p *Program) planWork() {
+	blocks := p.chains()
+	p.Separate, p.MaxLive = 0, maxLive(blocks)
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Arena == WorkArena && b.Root == BufferID(i) {
+			p.Separate += roundUp(b.Size)
+		}
+	}
+	peak := placeInTime(blocks)
+	if len(blocks) <= smallPlan && peak*100 > p.MaxLive*102 {
+		p.tryBySize(blocks, &peak)
+	}
+	for _, b := range blocks {
+		for _, id := range b.chain {
+			p.Buffers[id].Offset = b.offset
+		}
+	}
+	p.Arenas[WorkArena] = peak
+}
+
+// smallPlan is the number of blocks up to which the quadratic placement is tried.
+const smallPlan = 8192
+
+func (p *Program) tryBySize(blocks []block, peak *int64) {
+	kept := make([]int64, len(blocks))
+	for i := range blocks {
+		kept[i] = blocks[i].offset
+	}
+	if again := placeBySize(blocks); again < *peak {
+		*peak = again
+		return
+	}
+	for i := range blocks {
+		blocks[i].offset = kept[i]
+	}
+}
+
+// chains groups work buffers: a result goes where an operand that dies with
+// the step lies, if the step may write over it.
+func (p *Program) chains() []block {
+	of := make([]int32, len(p.Buffers)) // block of a root, -1: none yet
+	for i := range of {
+		of[i] = -1
+	}
+	var blocks []block
+	pos := int32(0)
+	for part := range NumParts {
+		for i := range p.Parts[part] {
+			s := &p.Parts[part][i]
+			for _, id := range s.Out {
+				root := p.Buffers[id].Root
+				b := &p.Buffers[root]
+				if b.Arena != WorkArena || of[root] >= 0 {
+					continue
+				}
+				if k := p.reusable(s, id, pos, of, blocks); k >= 0 {
+					of[root] = k
+					blocks[k].live.To = b.Live.To
+					blocks[k].chain = append(blocks[k].chain, root)
+					continue
+				}
+				of[root] = int32(len(blocks))
+				blocks = append(blocks, block{live: b.Live, size: roundUp(b.Size), chain: []BufferID{root}})
+			}
+			pos++
+		}
+	}
+	return blocks
+}
+
+// reusable finds the block of an operand of s that ends here, has the size of
+// result out and may be overwritten by it; -1 where there is none.
+func (p *Program) reusable(s *Step, out BufferID, pos int32, of []int32, blocks []block) int32 {
+	for _, id := range s.In {
+		if id == None {
+			continue
+		}
+		root := p.Buffers[id].Root
+		k := of[root]
+		if k < 0 || blocks[k].live.To != pos || blocks[k].size != roundUp(p.Buffers[p.Buffers[out].Root].Size) {
+			continue
+		}
+		if p.mayOverwrite(s, id, out) {
+			return k
+		}
+	}
+	return -1
+}
+
+// mayOverwrite reports whether step s may store result out over operand in: a
+// group where it loads and stores them at the same points, a kernel where its
+// row says so for result 0 and operand 0.
+func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
+	a, b := &p.Buffers[in], &p.Buffers[out]
+	if a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
+		return false
+	}
+	switch s.Kind {
+	case KindKernel:
+		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.Contains(s.In[1:], in)
+	case KindGroup:
+		return s.Group.samePoints(p, a.Root, out)
+	}
+	return false
+}
+
+// samePoints reports whether every load from root walks exactly as the store to out does.
+func (g *Group) samePoints(p *Program, root, out BufferID) bool {
+	i := slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == out })
+	if i < 0 {
+		return false
+	}
+	for _, a := range g.Loads {
+		if p.Buffers[a.Buffer].Root == root && (a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxLive is the largest sum of sizes that live at one step.
+func maxLive(blocks []block) int64 {
+	type event struct {
+		at   int32
+		diff int64
+	}
+	var ev []event
+	for _, b := range blocks {
+		ev = append(ev, event{b.live.From, b.size}, event{b.live.To + 1, -b.size})
+	}
+	slices.SortFunc(ev, func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.diff, b.diff)) })
+	var live, most int64
+	for _, e := range ev {
+		live += e.diff
+		most = max(most, live)
+	}
+	return most
+}
+
+// placeInTime walks the program and takes the smallest hole that fits (the
+// largest buffer of a step first), as an allocator would. It returns the peak.
+func placeInTime(blocks []block) int64 {
+	byStart, byEnd := order(len(blocks)), order(len(blocks))
+	slices.SortFunc(byStart, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(blocks[a].live.From, blocks[b].live.From), cmp.Compare(blocks[b].size, blocks[a].size), cmp.Compare(a, b))
+	})
+	slices.SortStableFunc(byEnd, func(a, b int32) int { return cmp.Compare(blocks[a].live.To, blocks[b].live.To) })
+	var holes holes
+	freed := 0
+	for _, i := range byStart {
+		b := &blocks[i]
+		for ; freed < len(byEnd) && blocks[byEnd[freed]].live.To < b.live.From; freed++ {
+			e := &blocks[byEnd[freed]]
+			holes.free(e.offset, e.size)
+		}
+		b.offset = holes.take(b.size)
+	}
+	return holes.peak
+}
+
+func order(n int) []int32 {
+	o := make([]int32, n)
+	for i := range o {
+		o[i] = int32(i)
+	}
+	return o
+}
+
+// holes is a free list sorted by offset; memory from end on is free too.
+type holes struct {
+	list      []hole
+	end, peak int64
+}
+
+type hole struct{ offset, size int64 }
+
+func (h *holes) take(size int64) int64 {
+	if size == 0 {
+		return 0
+	}
+	best := -1
+	for i, x := range h.list {
+		if x.size >= size && (best < 0 || x.size < h.list[best].size) {
+			best = i
+		}
+	}
+	if best < 0 {
+		at := h.end
+		if last := len(h.list) - 1; last >= 0 && h.list[last].offset+h.list[last].size == h.end {
+			at = h.list[last].offset
+			h.list = h.list[:last]
+		}
+		h.end = at + size
+		h.peak = max(h.peak, h.end)
+		return at
+	}
+	at := h.list[best].offset
+	if h.list[best].size == size {
+		h.list = slices.Delete(h.list, best, best+1)
+	} else {
+		h.list[best].offset += size
+		h.list[best].size -= size
+	}
+	return at
+}
+
+func (h *holes) free(offset, size int64) {
+	if size == 0 {
+		return
+	}
+	i, _ := slices.BinarySearchFunc(h.list, offset, func(x hole, o int64) int { return cmp.Compare(x.offset, o) })
+	h.list = slices.Insert(h.list, i, hole{offset, size})
+	if i+1 < len(h.list) && offset+size == h.list[i+1].offset {
+		h.list[i].size += h.list[i+1].size
+		h.list = slices.Delete(h.list, i+1, i+2)
+	}
+	if i > 0 && h.list[i-1].offset+h.list[i-1].size == offset {
+		h.list[i-1].size += h.list[i].size
+		h.list = slices.Delete(h.list, i, i+1)
+	}
+}
+
+// placeBySize takes the largest block first and puts each at the lowest offset
+// that no block sharing a step with it occupies (greedy by size; Pisarchyk and
+// Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
+func placeBySize(blocks []block) int64 {
+	bySize := order(len(blocks))
+	slices.SortFunc(bySize, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(blocks[b].size, blocks[a].size), cmp.Compare(blocks[a].live.From, blocks[b].live.From), cmp.Compare(a, b))
+	})
+	placed := make([]int32, 0, len(blocks)) // by offset
+	var peak int64
+	for _, i := range bySize {
+		b := &blocks[i]
+		b.offset = lowestGap(blocks, placed, b)
+		peak = max(peak, b.offset+b.size)
+		at, _ := slices.BinarySearchFunc(placed, b.offset, func(j int32, o int64) int { return cmp.Compare(blocks[j].offset, o) })
+		placed = slices.Insert(placed, at, i)
+	}
+	return peak
+}
+
+// lowestGap finds the smallest gap between the placed neighbours in time that
+// b fits in, or the end of the last of them.
+func lowestGap(blocks []block, placed []int32, b *block) int64 {
+	best, bestSize, end := int64(-1), int64(0), int64(0)
+	for _, j := range placed {
+		o := &blocks[j]
+		if o.live.From > b.live.To || o.live.To < b.live.From {
+			continue
+		}
+		if gap := o.offset - end; gap >= b.size && (best < 0 || gap < bestSize) {
+			best, bestSize = end, gap
+		}
+		end = max(end, o.offset+o.size)
+	}
+	if best >= 0 {
+		return best
+	}
+	return end
+}

@@ -1,0 +1,303 @@
+package lower
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"ampc/ir"
+)
+
+// Print writes the Program as text: arenas, buffers with place and life, and
+// the steps of each part.
+func (p *Program) Print(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "program @%s target=%s {\n", p.Name, p.Target)
+	for a := range NumArenas {
+		if p.Arenas[a] == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "  arena %-5s %s", a, digits(p.Arenas[a]))
+		if a == WorkArena {
+			fmt.Fprintf(b, "  ; planned from %s, %s live at most", digits(p.Separate), digits(p.MaxLive))
+		}
+		fmt.Fprintln(b)
+	}
+	p.printBuffers(b)
+	for part := range NumParts {
+		p.printPart(b, part)
+	}
+	for _, o := range p.Outputs {
+		fmt.Fprintf(b, "return %s\n", p.name(o.Buffer))
+	}
+	fmt.Fprintln(b, "}")
+	return b.Flush()
+}
+
+func (p *Program) String() string {
+	var b strings.Builder
+	p.Print(&b) //nolint:errcheck // a strings.Builder does not fail
+	return b.String()
+}
+
+// digits writes n with underscores between groups of three.
+func digits(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "_" + s[i:]
+	}
+	return s
+}
+
+func (p *Program) name(id BufferID) string {
+	if id == None {
+		return "_"
+	}
+	return "%" + p.Buffers[id].Name
+}
+
+func (p *Program) names(ids []BufferID) string {
+	s := make([]string, len(ids))
+	for i, id := range ids {
+		s[i] = p.name(id)
+	}
+	return strings.Join(s, ", ")
+}
+
+func (p *Program) printBuffers(w io.Writer) {
+	names, types := 0, 0
+	for i := range p.Buffers {
+		names = max(names, len(p.Buffers[i].Name))
+		types = max(types, len(p.Buffers[i].Type.String()))
+	}
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		fmt.Fprintf(w, "  buffer %%%-*s %-*s %s+%s size %s", names, b.Name, types, b.Type, b.Arena, digits(b.Offset), digits(b.Size))
+		switch {
+		case b.Root != BufferID(i):
+			fmt.Fprintf(w, " view of %s", p.name(b.Root))
+		case b.Arena == WorkArena:
+			fmt.Fprintf(w, " live %d..%d", b.Live.From, b.Live.To)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func (p *Program) printPart(w io.Writer, part Part) {
+	if len(p.Parts[part]) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%s:\n", part)
+	at := 0
+	for q := range part {
+		at += len(p.Parts[q])
+	}
+	for i := range p.Parts[part] {
+		s := &p.Parts[part][i]
+		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.what(s), p.names(s.In), p.names(s.Out), s.order())
+		fmt.Fprintf(w, "  ; %s bytes", digits(s.Bytes))
+		if part == Prepare && p.keeps(i) {
+			fmt.Fprint(w, ", kept while the variable is unchanged")
+		}
+		fmt.Fprintln(w)
+		if s.Group != nil && len(s.Group.Code) > 0 {
+			fmt.Fprintf(w, "        %s\n", s.Group)
+		}
+	}
+}
+
+func (p *Program) keeps(step int) bool {
+	for _, c := range p.Copies {
+		if c.Step == step {
+			return true
+		}
+	}
+	return false
+}
+
+// order says on which stream a step runs and for what it waits, where that is not the default.
+func (s *Step) order() string {
+	var b strings.Builder
+	if s.Stream != 0 {
+		fmt.Fprintf(&b, " stream=%d", s.Stream)
+	}
+	for _, e := range s.Wait {
+		fmt.Fprintf(&b, " wait=%d", e)
+	}
+	if s.Record != 0 {
+		fmt.Fprintf(&b, " record=%d", s.Record)
+	}
+	return b.String()
+}
+
+// what describes a step without its operands.
+func (p *Program) what(s *Step) string {
+	switch s.Kind {
+	case KindGemm:
+		return p.gemmString(s)
+	case KindConv:
+		return p.convString(s)
+	case KindAttention:
+		return p.attentionString(s)
+	case KindKernel:
+		return s.Kernel.what(p, s)
+	case KindGroup:
+		return fmt.Sprintf("group %v", s.Group.Shape)
+	case KindCopy:
+		if m := s.Moves; m.Filled {
+			return fmt.Sprintf("copy moves=%d fill=%g", len(m.List), m.Value)
+		}
+		return fmt.Sprintf("copy moves=%d", len(s.Moves.List))
+	}
+	return fmt.Sprintf("%s %g", s.Kind, s.Moves.Value)
+}
+
+func (p *Program) dtype(id BufferID) ir.DType {
+	if id == None {
+		return ir.Invalid
+	}
+	return p.Buffers[id].Type.DType
+}
+
+func (p *Program) gemmString(s *Step) string {
+	g := s.Gemm
+	var b strings.Builder
+	fmt.Fprintf(&b, "gemm %s*%s->%s acc=f32 m=%d n=%d k=%d", p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0]), g.M, g.N, g.K)
+	if len(g.Batch) > 0 {
+		fmt.Fprintf(&b, " batch=%v", g.Batch)
+	}
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{{g.A.T, "ta"}, {g.B.T, "tb"}, {g.TF32, "tf32"}} {
+		if f.on {
+			b.WriteString(" " + f.name)
+		}
+	}
+	b.WriteString(p.epilogue(&g.Epilogue, s))
+	return b.String()
+}
+
+func (p *Program) epilogue(e *Epilogue, s *Step) string {
+	var parts []string
+	if e.Scale != 0 {
+		parts = append(parts, fmt.Sprintf("scale(%g)", e.Scale))
+	}
+	if e.Bias != 0 {
+		parts = append(parts, fmt.Sprintf("bias(%s)", p.name(s.In[e.Bias])))
+	}
+	if e.Act != NoAct {
+		parts = append(parts, e.Act.String())
+	}
+	if e.Residual != 0 {
+		parts = append(parts, fmt.Sprintf("residual(%s)", p.name(s.In[e.Residual])))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " epilogue=" + strings.Join(parts, ",")
+}
+
+func (p *Program) convString(s *Step) string {
+	c, w := s.Conv, &s.Conv.Window
+	t := fmt.Sprintf("conv.%s %s*%s->%s n=%d c=%d o=%d in=%v out=%v kernel=%v stride=%v", c.Dir, p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0]),
+		w.N, w.C, w.O, w.In, w.Out, w.Kernel, w.Stride)
+	if w.Last {
+		t += " nhwc"
+	}
+	if w.Groups > 1 {
+		t += fmt.Sprintf(" groups=%d", w.Groups)
+	}
+	if c.TF32 {
+		t += " tf32"
+	}
+	return t + p.epilogue(&c.Epilogue, s)
+}
+
+func (p *Program) attentionString(s *Step) string {
+	a := s.Attn
+	t := fmt.Sprintf("attention %s->%s batch=%d heads=%d", p.dtype(s.In[0]), p.dtype(s.Out[0]), a.Batch, a.Heads)
+	if a.Backward {
+		t = "attention_grad" + t[len("attention"):]
+	}
+	if a.KVHeads != a.Heads {
+		t += fmt.Sprintf("/%d", a.KVHeads)
+	}
+	t += fmt.Sprintf(" queries=%d keys=%d width=%d scale=%g", a.Queries, a.Keys, a.Width, a.Scale)
+	if a.Causal {
+		t += " causal"
+	}
+	return t
+}
+
+// what names a kernel with the dtypes of its first operand and result and its attributes.
+func (k *Kernel) what(p *Program, s *Step) string {
+	var b strings.Builder
+	b.WriteString(s.Kind.String() + " " + k.Name)
+	for _, list := range [2][]BufferID{s.In, s.Out} {
+		if len(list) > 0 && list[0] != None {
+			b.WriteString("." + p.dtype(list[0]).String())
+		}
+	}
+	for _, a := range k.Node.Attrs {
+		if a.Name != "loss" && a.Name != "out" {
+			fmt.Fprintf(&b, " %s=%v", a.Name, a.Value)
+		}
+	}
+	return b.String()
+}
+
+// String writes the code of a group on one line: r2=mul(l0,r1).
+func (g *Group) String() string {
+	var b strings.Builder
+	for r, i := range g.Code {
+		if i.Op == ir.PIn {
+			continue
+		}
+		fmt.Fprintf(&b, "r%d=%s; ", r, g.instr(&g.Code[r]))
+		_ = i
+	}
+	for i, s := range g.Stores {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "s%d=%s", i, g.reg(s.Reg))
+	}
+	return b.String()
+}
+
+func (g *Group) reg(r ir.Reg) string {
+	if i := g.Code[r]; i.Op == ir.PIn {
+		return fmt.Sprintf("l%d", i.Int)
+	}
+	return fmt.Sprintf("r%d", r)
+}
+
+func (g *Group) instr(i *ir.Instr) string {
+	switch i.Op {
+	case ir.PConst:
+		if i.Type.Float() {
+			return strconv.FormatFloat(i.Imm, 'g', -1, 64)
+		}
+		return strconv.FormatInt(i.Int, 10)
+	case ir.PIndex:
+		return "index"
+	}
+	name := i.Op.String()
+	switch i.Op {
+	case ir.PConv:
+		name += "." + i.Type.String()
+	case ir.PRound:
+		name += "." + i.To.String()
+	case ir.PPhilox:
+		name += fmt.Sprintf(".%d", i.Int)
+	}
+	args := []ir.Reg{i.A, i.B, i.C}[:ir.Prims[i.Op].Args]
+	s := make([]string, len(args))
+	for k, a := range args {
+		s[k] = g.reg(a)
+	}
+	return name + "(" + strings.Join(s, ",") + ")"
+}

@@ -1,0 +1,299 @@
+// Package lower turns a Ready graph into a Program: buffers with offsets and
+// steps in three parts. A Program is data for any target; it can be printed and
+// verified where no device is.
+package lower
+
+import "ampc/ir"
+
+// Target names what a Program runs on: "cpu", "sm_80", "sm_90".
+type Target string
+
+// CPU is the target of the embedded backend.
+const CPU Target = "cpu"
+
+// Part is a stretch of a step that runs as a whole.
+type Part uint8
+
+const (
+	Prepare  Part = iota // once per optimiser step
+	Micro                // forward and backward, once per micro-batch
+	Update               // once per optimiser step
+	NumParts             // sentinel
+)
+
+var partNames = [NumParts]string{"prepare", "micro", "update"}
+
+func (p Part) String() string { return partNames[p] }
+
+var partSections = [NumParts][]ir.Section{
+	Prepare: {ir.Prepare},
+	Micro:   {ir.Forward, ir.Backward},
+	Update:  {ir.Update},
+}
+
+// Arena is a region of memory with a life of its own.
+type Arena uint8
+
+const (
+	InputArena Arena = iota // filled before every micro-batch
+	StateArena              // variables and their low copies; outlives the program
+	ConstArena              // filled once, when the program is loaded
+	WorkArena               // reused from step to step
+	NumArenas               // sentinel
+)
+
+var arenaNames = [NumArenas]string{"input", "state", "const", "work"}
+
+func (a Arena) String() string { return arenaNames[a] }
+
+// Align is what every offset is a multiple of.
+const Align = 256
+
+// BufferID indexes Program.Buffers. None stands for an absent optional operand.
+type BufferID int32
+
+// None is the BufferID of an absent operand.
+const None BufferID = -1
+
+// Buffer is a typed stretch of an arena. A view has the Root and the offset of
+// the buffer it shows under another shape; a buffer that is none is its own Root.
+//
+// Offsets in the state arena lay out this program's variables alone: a store
+// that several programs share finds them by name instead.
+type Buffer struct {
+	Name   string
+	Type   ir.Type
+	Arena  Arena
+	Root   BufferID
+	Offset int64
+	Size   int64
+	Live   Span // of a root in the work arena: first write to last read
+}
+
+// Span is an interval of steps, numbered through all parts, both ends included.
+type Span struct{ From, To int32 }
+
+// Program is one training (or inference) step, lowered.
+type Program struct {
+	Name    string
+	Target  Target
+	Arenas  [NumArenas]int64
+	Buffers []Buffer
+	Parts   [NumParts][]Step
+	Events  int
+
+	Vars    []Var     // every declaration, inputs included
+	Outputs []Binding // what the graph returns, in order
+	Copies  []Copy    // casts of variables that a store keeps between steps
+	Written []string  // variables that have a next value
+
+	// MaxLive is the largest number of bytes of work buffers that live at one
+	// step: no plan can be smaller. Separate is their sum.
+	MaxLive, Separate int64
+}
+
+// Var is a declaration and the buffer that holds it.
+type Var struct {
+	Name   string
+	Type   ir.Type
+	Kind   ir.VarKind
+	Init   *ir.Init
+	Attr   ir.Attrs
+	Buffer BufferID
+}
+
+// Role returns what a runtime fills in or watches by itself: "micro", "seed", ...
+func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
+
+// Binding names a buffer.
+type Binding struct {
+	Name   string
+	Type   ir.Type
+	Buffer BufferID
+}
+
+// Copy is a low copy of a variable, made by a step of prepare. While the
+// variable has not been written since, a store may skip the step.
+type Copy struct {
+	Var    string
+	DType  ir.DType
+	Buffer BufferID
+	Step   int // in Parts[Prepare]
+}
+
+// StepKind says which of a Step's descriptions is set.
+type StepKind uint8
+
+const (
+	KindGemm StepKind = iota
+	KindConv
+	KindAttention
+	KindGroup
+	KindKernel
+	KindCopy
+	KindFill
+	numKinds
+)
+
+var kindNames = [numKinds]string{"gemm", "conv", "attention", "group", "kernel", "copy", "fill"}
+
+func (k StepKind) String() string { return kindNames[k] }
+
+// EventID is an event that a step records and others wait for.
+type EventID int32
+
+// NodeRef says which node a step comes from.
+type NodeRef struct {
+	Name string
+	Pos  ir.Pos
+}
+
+// Step is one launch. In and Out list the buffers in the order that the
+// description refers to; an absent operand is None.
+type Step struct {
+	Kind   StepKind
+	In     []BufferID
+	Out    []BufferID
+	Stream uint8
+	Wait   []EventID
+	Record EventID // 0: none; events count from 1
+	Node   NodeRef
+	Bytes  int64 // read and written, each buffer once
+
+	// Exactly one is set.
+	Gemm   *Gemm
+	Conv   *Conv
+	Attn   *Attention
+	Group  *Group
+	Kernel *Kernel
+	Moves  *Moves
+}
+
+// Access is how a step walks a buffer: element i of the iteration space lies
+// at Offset + the sum of i's coordinates times Strides, in elements. A stride
+// of zero repeats.
+type Access struct {
+	Buffer  BufferID
+	DType   ir.DType
+	Offset  int64
+	Strides []int64
+	Reg     ir.Reg // stores only: the register that is stored
+}
+
+// Group is fused elementwise work: Code runs for every point of Shape. A PIn
+// instruction reads Loads[Int]; a load widens, a store rounds once.
+type Group struct {
+	Shape  []int64
+	Loads  []Access
+	Stores []Access
+	Code   []ir.Instr
+}
+
+// Matrix is an operand of a product: rows LD elements apart (columns where T),
+// batch items Strides apart, one stride per batch level.
+type Matrix struct {
+	LD      int64
+	Strides []int64
+	T       bool
+}
+
+// Gemm is C = epilogue(A·B) for every item of a batch: In[0] is A, In[1] is B,
+// then the epilogue's operands; Out[0] is C.
+type Gemm struct {
+	M, N, K  int64
+	Batch    []int64 // sizes of the batch levels, outermost first
+	A, B, C  Matrix
+	TF32     bool // operands are rounded to a 10-bit mantissa
+	Epilogue Epilogue
+}
+
+// Epilogue is what happens to a product before it is stored, in this order and
+// in f32. Bias and Residual index Step.In; 0 means absent (In[0] is an operand).
+type Epilogue struct {
+	Scale    float64 // 0: none
+	Bias     int     // one element per column (conv: per channel)
+	Act      Act
+	Residual int // as C
+}
+
+// Act is an activation of an epilogue.
+type Act uint8
+
+// The activations.
+const (
+	NoAct Act = iota
+	Relu
+	GeluErf
+	GeluTanh
+	Silu
+	Tanh
+	Sigmoid
+	numActs
+)
+
+var actNames = [numActs]string{"none", "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid"}
+
+func (a Act) String() string { return actNames[a] }
+
+// ConvDir says which of a convolution's three tensors is computed.
+type ConvDir uint8
+
+const (
+	ConvForward ConvDir = iota // y from x, w
+	ConvGradX                  // dx from dy, w
+	ConvGradW                  // dw from x, dy
+	numDirs
+)
+
+var dirNames = [numDirs]string{"forward", "grad_x", "grad_w"}
+
+func (d ConvDir) String() string { return dirNames[d] }
+
+// Conv is a convolution, or one of its gradients: Window has the geometry of
+// the convolution itself. In is x, w (forward), dy, w (grad_x) or x, dy
+// (grad_w), then the epilogue's operands.
+type Conv struct {
+	Dir      ConvDir
+	Window   ir.Window
+	TF32     bool
+	Epilogue Epilogue
+}
+
+// Attention is softmax(Scale·Q·Kᵀ + mask)·V for every head, or its gradient.
+// Operands and results are those of the rows attention and attention_grad;
+// tensors are [batch, heads, length, width].
+type Attention struct {
+	Backward              bool
+	Batch, Heads, KVHeads int64
+	Queries, Keys         int64
+	Width, VWidth         int64 // of q and k, of v and y
+	Scale                 float64
+	Causal                bool // query i sees keys up to i + Keys - Queries
+	Mask                  int  // operand number of the mask, 0: none
+	MaskStrides           []int64
+	TF32                  bool
+}
+
+// Kernel is any other op, run under the name of its row. Node carries the op,
+// its attributes and its operands' and results' types; it is cut off from the graph.
+type Kernel struct {
+	Name string
+	Node *ir.Node
+	// InPlace says that result 0 may lie where operand 0 lies.
+	InPlace bool
+}
+
+// Moves copies elements without changing them. Where Filled, the whole of
+// Out[0] is first set to Value.
+type Moves struct {
+	Filled bool
+	Value  float64
+	List   []Move
+}
+
+// Move copies the points of Shape from In[From] to Out[To].
+type Move struct {
+	Shape    []int64
+	From, To int
+	Src, Dst Access
+}

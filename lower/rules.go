@@ -1,0 +1,96 @@
+package lower
+
+import "ampc/ir"
+
+// rule lowers one node to steps (or to none, for a view).
+type rule func(l *lowerer, n *ir.Node) error
+
+// rules holds the ops that lower to something other than their row says by
+// itself. Every other op is a group (elementwise), a view, or the kernel of its name.
+var rules = map[ir.Op]rule{
+	ir.OpMatmul: lowerMatmul, ir.OpLinear: lowerLinear,
+	ir.OpConv: lowerConv, ir.OpConvGradX: lowerConv, ir.OpConvGradW: lowerConv, ir.OpConvTranspose: lowerConv,
+	ir.OpAttention: lowerAttention, ir.OpAttentionGrad: lowerAttention,
+	ir.OpTranspose: lowerTranspose, ir.OpBroadcast: lowerBroadcast, ir.OpSlice: lowerSlice, ir.OpFlip: lowerFlip,
+	ir.OpConcat: lowerConcat, ir.OpSplit: lowerSplit, ir.OpPad: lowerPad, ir.OpTile: lowerTile,
+	ir.OpDepthToSpace: lowerDepthToSpace, ir.OpSpaceToDepth: lowerSpaceToDepth,
+	ir.OpForeign: nil,
+}
+
+// ruleOf returns the rule of a node for a target, nil where there is none.
+func ruleOf(n *ir.Node, _ Target) rule {
+	if r, ok := rules[n.Op]; ok {
+		return r
+	}
+	switch d := n.Def(); {
+	case d.Elem != nil:
+		return lowerElem
+	case d.Is(ir.View):
+		return lowerView
+	}
+	return lowerKernel
+}
+
+func lowerElem(l *lowerer, n *ir.Node) error {
+	l.emitGroup([]*ir.Node{n})
+	return nil
+}
+
+// lowerView shows the operand's buffer under the result's type. A next value
+// must be copied: its variable has a place of its own.
+func lowerView(l *lowerer, n *ir.Node) error {
+	y := n.Out[0]
+	if y.Next == nil {
+		l.buf[y.ID] = l.view(y.Name, y.Type, l.in(n.In[0]))
+		return nil
+	}
+	l.emitMoves(n, wholeMove(y.Type))
+	return nil
+}
+
+// lowerKernel is the default: the kernel named as the row, with the node's
+// attributes and types.
+func lowerKernel(l *lowerer, n *ir.Node) error {
+	l.now = []*ir.Node{n}
+	s := l.step(KindKernel, n)
+	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(n), InPlace: n.Def().Is(ir.InPlace)}
+	c := l.g.NodeCost(n)
+	s.Bytes = c.Read + c.Write
+	l.emit(s)
+	return nil
+}
+
+// detached is n without its graph: op, attributes, and operands and results
+// that have only a name and a type.
+func detached(n *ir.Node) *ir.Node {
+	d := &ir.Node{Op: n.Op, Custom: n.Custom, Attrs: n.Attrs, Pos: n.Pos}
+	bare := func(list []*ir.Value) []*ir.Value {
+		out := make([]*ir.Value, len(list))
+		for i, v := range list {
+			if v != nil {
+				out[i] = &ir.Value{Name: v.Name, Type: v.Type}
+			}
+		}
+		return out
+	}
+	d.In, d.Out = bare(n.In), bare(n.Out)
+	return d
+}
+
+// emitMoves emits the step that fills n's only result by copying elements.
+func (l *lowerer) emitMoves(n *ir.Node, m *Moves) {
+	l.now = []*ir.Node{n}
+	s := l.step(KindCopy, n)
+	s.Moves = m
+	if len(m.List) == 0 {
+		s.Kind = KindFill
+	}
+	l.emit(s)
+}
+
+// wholeMove copies a tensor as it lies.
+func wholeMove(t ir.Type) *Moves {
+	n := []int64{t.Shape.Elements()}
+	a := Access{DType: t.DType, Strides: []int64{1}}
+	return &Moves{List: []Move{{Shape: n, Src: a, Dst: a}}}
+}

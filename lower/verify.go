@@ -1,0 +1,260 @@
+package lower
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Verify checks what a Program promises: buffers inside their arenas at aligned
+// offsets, views inside their roots, no two live buffers in one place except
+// where a step overwrites an operand that dies there, nothing of prepare
+// overwritten while micro repeats, no read before a write, every pair of steps
+// that touch one buffer ordered by stream or event, and descriptions whose
+// accesses stay inside their buffers. The error names buffers and steps.
+func Verify(p *Program) error {
+	if err := p.verifyBuffers(); err != nil {
+		return err
+	}
+	v := &checker{p: p, first: make([]int32, len(p.Buffers)), last: make([]int32, len(p.Buffers))}
+	for i := range v.first {
+		v.first[i], v.last[i] = -1, -1
+	}
+	if err := v.walk(); err != nil {
+		return err
+	}
+	if err := v.lifetimes(); err != nil {
+		return err
+	}
+	if err := v.overlaps(); err != nil {
+		return err
+	}
+	return v.ordered()
+}
+
+func (p *Program) verifyBuffers() error {
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		if b.Root < 0 || int(b.Root) >= len(p.Buffers) || p.Buffers[b.Root].Root != b.Root {
+			return fmt.Errorf("buffer %%%s: its root is no root", b.Name)
+		}
+		root := &p.Buffers[b.Root]
+		switch {
+		case b.Size != b.Type.Bytes():
+			return fmt.Errorf("buffer %%%s: %d bytes for %s", b.Name, b.Size, b.Type)
+		case b.Arena != root.Arena || b.Offset < root.Offset || b.Offset+b.Size > root.Offset+root.Size:
+			return fmt.Errorf("buffer %%%s: the view leaves its root %%%s", b.Name, root.Name)
+		case root.Offset%Align != 0:
+			return fmt.Errorf("buffer %%%s: offset %d is not a multiple of %d", root.Name, root.Offset, Align)
+		case b.Offset < 0 || b.Offset+b.Size > p.Arenas[b.Arena]:
+			return fmt.Errorf("buffer %%%s: ends at %d, beyond the %s arena of %d bytes", b.Name, b.Offset+b.Size, b.Arena, p.Arenas[b.Arena])
+		}
+	}
+	return nil
+}
+
+// checker recomputes lifetimes from the steps, not from what the planner noted.
+type checker struct {
+	p           *Program
+	first, last []int32 // by root: first write, last use
+	steps       []*Step // in order, through all parts
+	parts       []Part
+}
+
+func (v *checker) walk() error {
+	for part := range NumParts {
+		for i := range v.p.Parts[part] {
+			s := &v.p.Parts[part][i]
+			v.steps, v.parts = append(v.steps, s), append(v.parts, part)
+			if err := v.step(s, int32(len(v.steps)-1)); err != nil {
+				return fmt.Errorf("%s step %d (%s %s): %w", part, i, s.Kind, s.Node.Name, err)
+			}
+		}
+	}
+	for _, o := range v.p.Outputs {
+		root := v.p.Buffers[o.Buffer].Root
+		if v.p.Buffers[root].Arena == WorkArena && v.first[root] < 0 {
+			return fmt.Errorf("result %s is never written", o.Name)
+		}
+		v.last[root] = int32(max(len(v.steps)-1, 0))
+	}
+	return nil
+}
+
+func (v *checker) step(s *Step, at int32) error {
+	for _, id := range s.In {
+		if id == None {
+			continue
+		}
+		if id < 0 || int(id) >= len(v.p.Buffers) {
+			return fmt.Errorf("reads buffer %d of %d", id, len(v.p.Buffers))
+		}
+		root := v.p.Buffers[id].Root
+		if v.p.Buffers[root].Arena == WorkArena && v.first[root] < 0 {
+			return fmt.Errorf("%%%s is read before it is written", v.p.Buffers[id].Name)
+		}
+		v.last[root] = at
+	}
+	for _, id := range s.Out {
+		if id < 0 || int(id) >= len(v.p.Buffers) {
+			return fmt.Errorf("writes buffer %d of %d", id, len(v.p.Buffers))
+		}
+		root := v.p.Buffers[id].Root
+		if a := v.p.Buffers[root].Arena; a == InputArena || a == ConstArena {
+			return fmt.Errorf("%%%s lies in the %s arena and is written", v.p.Buffers[id].Name, a)
+		}
+		if v.first[root] < 0 {
+			v.first[root] = at
+		}
+		v.last[root] = max(v.last[root], at)
+		for _, in := range s.In {
+			if in != None && v.p.Buffers[in].Root == root && !v.p.mayOverwrite(s, in, id) {
+				return fmt.Errorf("overwrites its operand %%%s, which it reads at other points", v.p.Buffers[in].Name)
+			}
+		}
+	}
+	return s.verifyAccess(v.p)
+}
+
+// lifetimes extends what prepare leaves for later to the end of micro, and
+// compares with the spans the planner noted.
+func (v *checker) lifetimes() error {
+	prepared := int32(len(v.p.Parts[Prepare]))
+	end := prepared + int32(len(v.p.Parts[Micro])) - 1
+	for i := range v.p.Buffers {
+		b := &v.p.Buffers[i]
+		if b.Arena != WorkArena || b.Root != BufferID(i) || v.first[i] < 0 {
+			continue
+		}
+		if v.first[i] < prepared && v.last[i] >= prepared {
+			v.last[i] = max(v.last[i], end)
+		}
+		if b.Live.From > v.first[i] || b.Live.To < v.last[i] {
+			return fmt.Errorf("buffer %%%s: planned to live %d..%d, is used %d..%d", b.Name, b.Live.From, b.Live.To, v.first[i], v.last[i])
+		}
+	}
+	return nil
+}
+
+// overlaps sweeps through time with the live buffers sorted by offset.
+func (v *checker) overlaps() error {
+	var roots []BufferID
+	for i := range v.p.Buffers {
+		if b := &v.p.Buffers[i]; b.Arena == WorkArena && b.Root == BufferID(i) && v.first[i] >= 0 && b.Size > 0 {
+			roots = append(roots, BufferID(i))
+		}
+	}
+	byEnd := slices.Clone(roots)
+	slices.SortFunc(roots, func(a, b BufferID) int { return cmp.Or(cmp.Compare(v.first[a], v.first[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(byEnd, func(a, b BufferID) int { return cmp.Or(cmp.Compare(v.last[a], v.last[b]), cmp.Compare(a, b)) })
+	var live []BufferID // by offset; at most two share bytes, and only during the step that overwrites
+	place := func(id BufferID) int {
+		at, _ := slices.BinarySearchFunc(live, v.p.Buffers[id].Offset, func(x BufferID, o int64) int { return cmp.Compare(v.p.Buffers[x].Offset, o) })
+		return at
+	}
+	ended := 0
+	for _, id := range roots {
+		for ; ended < len(byEnd) && v.last[byEnd[ended]] < v.first[id]; ended++ {
+			at := slices.Index(live[place(byEnd[ended]):], byEnd[ended]) + place(byEnd[ended])
+			live = slices.Delete(live, at, at+1)
+		}
+		at := place(id)
+		b := &v.p.Buffers[id]
+		for k := max(0, at-2); k < len(live) && v.p.Buffers[live[k]].Offset < b.Offset+b.Size; k++ {
+			o := &v.p.Buffers[live[k]]
+			if o.Offset+o.Size > b.Offset && !v.inPlace(live[k], id) {
+				return fmt.Errorf("buffers %%%s (live %d..%d) and %%%s (live %d..%d) share bytes of the work arena",
+					o.Name, v.first[live[k]], v.last[live[k]], b.Name, v.first[id], v.last[id])
+			}
+		}
+		live = slices.Insert(live, at, id)
+	}
+	return nil
+}
+
+// inPlace reports whether a step that is the last use of in and the first of
+// out may overwrite in.
+func (v *checker) inPlace(in, out BufferID) bool {
+	at := v.first[out]
+	if v.last[in] != at || v.p.Buffers[in].Offset != v.p.Buffers[out].Offset {
+		return false
+	}
+	s := v.steps[at]
+	for _, x := range s.In {
+		if x == None || v.p.Buffers[x].Root != in {
+			continue
+		}
+		if !slices.ContainsFunc(s.Out, func(y BufferID) bool { return v.p.Buffers[y].Root == out && v.p.mayOverwrite(s, x, y) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// ordered checks that steps which touch a buffer, one of them writing, are
+// ordered by their stream or by a chain of events.
+func (v *checker) ordered() error {
+	streams := 0
+	for _, s := range v.steps {
+		streams = max(streams, int(s.Stream)+1)
+	}
+	if streams <= 1 {
+		return nil
+	}
+	clock := make([][]int32, streams) // clock[s][t]: last step of t that s has waited for
+	for i := range clock {
+		clock[i] = slices.Repeat([]int32{-1}, streams)
+	}
+	events := make([][]int32, v.p.Events+1)
+	type use struct{ step, stream int32 }
+	writes, reads := make([][]use, len(v.p.Buffers)), make([][]use, len(v.p.Buffers))
+	for i, s := range v.steps {
+		own := clock[s.Stream]
+		if i > 0 && v.parts[i] != v.parts[i-1] { // a part begins when the one before has ended
+			for _, c := range clock {
+				for t := range c {
+					c[t] = int32(i) - 1
+				}
+			}
+		}
+		for _, e := range s.Wait {
+			if int(e) >= len(events) || events[e] == nil {
+				return fmt.Errorf("%s waits for event %d, which nothing has recorded", s.Node.Name, e)
+			}
+			for t := range own {
+				own[t] = max(own[t], events[e][t])
+			}
+		}
+		check := func(id BufferID, earlier []use) error {
+			for _, u := range earlier {
+				if own[u.stream] < u.step {
+					return fmt.Errorf("%s and %s touch %%%s and nothing orders them", v.steps[u.step].Node.Name, s.Node.Name, v.p.Buffers[id].Name)
+				}
+			}
+			return nil
+		}
+		own[s.Stream] = int32(i)
+		me := use{int32(i), int32(s.Stream)}
+		for _, id := range s.In {
+			if id == None {
+				continue
+			}
+			root := v.p.Buffers[id].Root
+			if err := check(id, writes[root]); err != nil {
+				return err
+			}
+			reads[root] = append(reads[root], me)
+		}
+		for _, id := range s.Out {
+			root := v.p.Buffers[id].Root
+			if err := cmp.Or(check(id, writes[root]), check(id, reads[root])); err != nil {
+				return err
+			}
+			writes[root], reads[root] = append(writes[root][:0], me), reads[root][:0]
+		}
+		if s.Record != 0 {
+			events[s.Record] = slices.Clone(own)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+// Package cpu is the backend that is always there: it runs Programs on the
+// host's processor. The steps of a part run in order; the work inside a step is
+// shared by one pool of workers, in pieces that do not depend on their number,
+// so results do not either.
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
+)
+
+// Backend is the CPU with its worker pool.
+type Backend struct {
+	m  *kern.Machine
+	mu sync.Mutex // one step at a time: steps share the pool and its scratch memory
+}
+
+// Open starts a backend with the given number of threads, 0 for one per
+// processor. The environment variable AMPC_CPU names the set of kernels; the
+// best one this processor runs is the default.
+func Open(threads int) (*Backend, error) {
+	if threads < 0 || threads > 4096 {
+		return nil, fmt.Errorf("cpu: %d threads, want 0 (one per processor) to 4096", threads)
+	}
+	path, err := kern.Detect(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %w", err)
+	}
+	return OpenPath(path, threads), nil
+}
+
+// OpenPath is Open with a given set of kernels.
+func OpenPath(p *kern.Path, threads int) *Backend { return &Backend{m: kern.New(p, threads)} }
+
+// Name is "cpu" with the set of kernels: "cpu/avx2".
+func (b *Backend) Name() string { return "cpu/" + b.m.Name() }
+
+// Target is lower.CPU.
+func (b *Backend) Target() lower.Target { return lower.CPU }
+
+// Threads is the number of workers.
+func (b *Backend) Threads() int { return b.m.Pool().Workers() }
+
+// Close stops the workers. No step may be running.
+func (b *Backend) Close() error {
+	b.m.Close()
+	return nil
+}
+
+// NewStore allocates the params and states among vars.
+func (b *Backend) NewStore(vars []lower.Var) (runtime.Store, error) {
+	s := &store{vars: map[string]*variable{}, mu: &b.mu}
+	if err := s.Declare(vars); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Load implements runtime.Backend.
+func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) {
+	st, ok := s.(*store)
+	if !ok {
+		return nil, fmt.Errorf("cpu: the store is a %T, made by another backend", s)
+	}
+	if p.Target != lower.CPU {
+		return nil, fmt.Errorf("cpu: %s is lowered for %s", p.Name, p.Target)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return load(b, p, st)
+}
+
+var _ runtime.Backend = (*Backend)(nil)
+
+// Supports says whether every kernel that p names exists here; the error names
+// the first that does not.
+func Supports(p *lower.Program) error {
+	for part := range lower.NumParts {
+		for i := range p.Parts[part] {
+			s := &p.Parts[part][i]
+			if s.Kind == lower.KindKernel && s.Kernel.Node.Op != ir.OpCustom && kernels[s.Kernel.Name] == nil {
+				return fmt.Errorf("cpu: no kernel %s (%s)", s.Kernel.Name, s.Node.Name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,278 @@
+package cpu
+
+import (
+	"fmt"
+	"time"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
+)
+
+// exec is a loaded Program: every step bound to its memory.
+type exec struct {
+	b     *Backend
+	p     *lower.Program
+	arena []byte   // work
+	mem   [][]byte // by buffer
+	steps [lower.NumParts][]step
+
+	inputs  []input
+	micro   []byte // the input that holds the micro-batch index, nil where there is none
+	written []*variable
+	outputs [][]byte
+
+	ring    [runtime.RingSize][][]byte
+	tickets []ticket // handed out one by one, made in bulk so that steps rarely allocate
+	seq     int64
+
+	count   runtime.Counters
+	profile func(part lower.Part, step int, took time.Duration)
+}
+
+type input struct {
+	name string
+	mem  []byte
+}
+
+// step is what one Program step became. Steps that only refresh a low copy
+// have it; they are skipped while it is current.
+type step struct {
+	run   func()
+	fresh *refresh
+}
+
+type refresh struct {
+	from *variable
+	to   *lowCopy
+}
+
+func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
+	e := &exec{b: b, p: p, mem: make([][]byte, len(p.Buffers)), arena: aligned(p.Arenas[lower.WorkArena])}
+	refreshes, err := e.bind(s)
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
+	}
+	for part := range lower.NumParts {
+		for i := range p.Parts[part] {
+			st := &p.Parts[part][i]
+			run, err := e.compile(st)
+			if err != nil {
+				return nil, fmt.Errorf("cpu: %s: %s %s: %w", p.Name, st.Kind, st.Node.Name, err)
+			}
+			bound := step{run: run}
+			if part == lower.Prepare {
+				bound.fresh = refreshes[i]
+			}
+			e.steps[part] = append(e.steps[part], bound)
+		}
+	}
+	for _, o := range p.Outputs {
+		e.outputs = append(e.outputs, e.mem[o.Buffer])
+		for k := range e.ring {
+			e.ring[k] = append(e.ring[k], make([]byte, len(e.mem[o.Buffer])))
+		}
+	}
+	return e, nil
+}
+
+// bind gives every buffer its memory, and fills constants. It returns the low
+// copies by the step of prepare that makes them.
+func (e *exec) bind(s *store) (map[int]*refresh, error) {
+	for i := range e.p.Vars {
+		if err := e.bindVar(s, &e.p.Vars[i]); err != nil {
+			return nil, err
+		}
+	}
+	refreshes := map[int]*refresh{}
+	for _, c := range e.p.Copies {
+		v := s.vars[c.Var]
+		if v == nil { // a constant: cast at every step
+			e.mem[c.Buffer] = aligned(e.p.Buffers[c.Buffer].Size)
+			continue
+		}
+		low := v.copyOf(c.DType)
+		e.mem[c.Buffer] = low.mem
+		refreshes[c.Step] = &refresh{v, low}
+	}
+	for i := range e.p.Buffers {
+		switch b := &e.p.Buffers[i]; {
+		case b.Root != lower.BufferID(i): // below: roots come first
+		case b.Arena == lower.WorkArena:
+			e.mem[i] = e.arena[b.Offset : b.Offset+b.Size : b.Offset+b.Size]
+		case e.mem[i] == nil:
+			return nil, fmt.Errorf("buffer %%%s has no memory", b.Name)
+		}
+	}
+	for i := range e.p.Buffers {
+		if b := &e.p.Buffers[i]; b.Root != lower.BufferID(i) {
+			root := &e.p.Buffers[b.Root]
+			at := b.Offset - root.Offset
+			e.mem[i] = e.mem[b.Root][at : at+b.Size : at+b.Size]
+		}
+	}
+	for _, name := range e.p.Written {
+		e.written = append(e.written, s.vars[name])
+	}
+	return refreshes, nil
+}
+
+func (e *exec) bindVar(s *store, v *lower.Var) error {
+	switch v.Kind {
+	case ir.Input:
+		mem := aligned(v.Type.Bytes())
+		e.mem[v.Buffer] = mem
+		if v.Role() != runtime.RoleMicro {
+			e.inputs = append(e.inputs, input{v.Name, mem})
+			return nil
+		}
+		if v.Type != ir.T(ir.I32) {
+			return fmt.Errorf("input %q has role micro and type %s, want i32[]", v.Name, v.Type)
+		}
+		e.micro = mem
+	case ir.Const:
+		b, err := runtime.InitialBytes(v, 0)
+		if err != nil {
+			return err
+		}
+		e.mem[v.Buffer] = aligned(int64(len(b)))
+		copy(e.mem[v.Buffer], b)
+	default:
+		x := s.vars[v.Name]
+		if x == nil {
+			return fmt.Errorf("the store has no variable %q", v.Name)
+		}
+		if x.t != v.Type {
+			return fmt.Errorf("variable %q is %s in the store, the program takes %s", v.Name, x.t, v.Type)
+		}
+		e.mem[v.Buffer] = x.mem
+	}
+	return nil
+}
+
+// compile binds one step.
+func (e *exec) compile(s *lower.Step) (func(), error) {
+	switch s.Kind {
+	case lower.KindGroup:
+		return e.group(s.Group), nil
+	case lower.KindGemm:
+		return e.gemm(s), nil
+	case lower.KindConv:
+		return e.conv(s), nil
+	case lower.KindAttention:
+		return e.attention(s), nil
+	case lower.KindCopy, lower.KindFill:
+		return e.moves(s), nil
+	}
+	return e.kernel(s)
+}
+
+// Step implements runtime.Exec. It returns when the step is done.
+func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
+	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
+		return nil, err
+	}
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	e.part(lower.Prepare)
+	if len(e.steps[lower.Micro]) > 0 {
+		for i, f := range feeds {
+			for _, in := range e.inputs {
+				copy(in.mem, f[in.name].Data)
+			}
+			if e.micro != nil {
+				slice[int32](e.micro)[0] = int32(i)
+			}
+			e.part(lower.Micro)
+		}
+	}
+	e.part(lower.Update)
+	for _, v := range e.written {
+		v.version++
+	}
+	e.count.Steps++
+	return e.publish(), nil
+}
+
+// part runs one part's steps in order.
+func (e *exec) part(part lower.Part) {
+	for i := range e.steps[part] {
+		s := &e.steps[part][i]
+		if f := s.fresh; f != nil {
+			if f.to.version == f.from.version {
+				e.count.CastsSaved++
+				continue
+			}
+			f.to.version = f.from.version
+			e.count.CastsMade++
+			e.count.CastBytes += int64(len(f.to.mem))
+		}
+		if e.profile == nil {
+			s.run()
+			continue
+		}
+		start := time.Now()
+		s.run()
+		e.profile(part, i, time.Since(start))
+	}
+}
+
+// ticket reads the results of one step from the ring.
+type ticket struct {
+	e   *exec
+	seq int64
+}
+
+// publish copies the results to the ring.
+func (e *exec) publish() *ticket {
+	slot := e.ring[e.seq%runtime.RingSize]
+	for i, out := range e.outputs {
+		copy(slot[i], out)
+	}
+	if len(e.tickets) == 0 {
+		e.tickets = make([]ticket, 1024)
+	}
+	t := &e.tickets[0]
+	e.tickets = e.tickets[1:]
+	t.e, t.seq = e, e.seq
+	e.seq++
+	return t
+}
+
+// Read implements runtime.Ticket.
+func (t *ticket) Read(out int, dst []byte) error {
+	e := t.e
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	switch {
+	case out < 0 || out >= len(e.outputs):
+		return fmt.Errorf("%s: result %d of %d", e.p.Name, out, len(e.outputs))
+	case e.seq-t.seq > runtime.RingSize:
+		return fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
+	case len(dst) != len(e.outputs[out]):
+		return fmt.Errorf("%s: result %s is %s, %d bytes, not %d", e.p.Name, e.p.Outputs[out].Name, e.p.Outputs[out].Type, len(e.outputs[out]), len(dst))
+	}
+	copy(dst, e.ring[t.seq%runtime.RingSize][out])
+	return nil
+}
+
+// Close implements runtime.Exec; the memory goes with the last reference.
+func (e *exec) Close() error {
+	e.arena, e.mem = nil, nil
+	return nil
+}
+
+// Counters implements runtime.Counted.
+func (e *exec) Counters() runtime.Counters { return e.count }
+
+// Profile implements runtime.Profiled.
+func (e *exec) Profile(f func(part lower.Part, step int, took time.Duration)) { e.profile = f }
+
+var (
+	_ runtime.Counted  = (*exec)(nil)
+	_ runtime.Profiled = (*exec)(nil)
+)
+
+// machine is the kernels and workers.
+func (e *exec) machine() *kern.Machine { return e.b.m }

@@ -1,0 +1,517 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"ampc/internal/philox"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime/cpu/kern"
+)
+
+// blockLen is how many elements of a group go through its code at a time: the
+// registers of a block stay in the first-level cache.
+const blockLen = 1024
+
+// class is the kind of storage a register has.
+type class uint8
+
+const (
+	floats  class = iota // []float32: F32, and Bool as 0 and 1
+	ints                 // []int64: I32, I64
+	doubles              // []float64
+	numClasses
+)
+
+func classOf(d ir.DType) class {
+	switch d {
+	case ir.F64:
+		return doubles
+	case ir.F32, ir.Bool:
+		return floats
+	}
+	return ints
+}
+
+// lanes are one worker's registers, a block each, by class and slot.
+type lanes struct {
+	f [][]float32
+	i [][]int64
+	d [][]float64
+}
+
+// vop is one instruction bound to slots, run for the n elements from start on.
+type vop func(l *lanes, start, n int)
+
+// groupStep runs a fused group over its whole iteration space.
+type groupStep struct {
+	m      *kern.Machine
+	n      int // elements
+	block  int
+	once   []vop // uniform instructions: the same value everywhere
+	ops    []vop
+	shared lanes   // uniform registers, read by all
+	work   []lanes // per worker
+	serial bool
+	count  int // blocks
+	per    int // blocks of one task
+}
+
+// Run is one task: a run of blocks.
+func (g *groupStep) Run(worker, task int) {
+	l := &g.work[worker]
+	for b := task * g.per; b < min((task+1)*g.per, g.count); b++ {
+		start := b * g.block
+		n := min(g.block, g.n-start)
+		for _, op := range g.ops {
+			op(l, start, n)
+		}
+	}
+}
+
+func (g *groupStep) run() {
+	if g.n == 0 {
+		return
+	}
+	for _, op := range g.once {
+		op(&g.shared, 0, g.block)
+	}
+	tasks := (g.count + g.per - 1) / g.per
+	if g.serial {
+		for i := range tasks {
+			g.Run(0, i)
+		}
+		return
+	}
+	g.m.Pool().Run(tasks, g)
+}
+
+// group compiles a fused group: registers get slots that are reused once
+// their last reader has run; what is the same for all elements runs once.
+func (e *exec) group(g *lower.Group) func() {
+	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: 1}}
+	for _, n := range g.Shape {
+		c.step.n *= int(n)
+	}
+	c.step.block = min(blockLen, max(c.step.n, 1))
+	c.shape, c.strides = coalesce(g)
+	c.analyse()
+	c.bind()
+	c.divide()
+	return c.step.run
+}
+
+type groupCompiler struct {
+	e       *exec
+	g       *lower.Group
+	path    *kern.Path
+	step    *groupStep
+	shape   []int64   // coalesced
+	strides [][]int64 // of loads, then stores
+	uniform []bool
+	last    []int  // by register: index of the last instruction that reads it
+	lies    []bool // a load that is read where it lies: its slot has no memory of its own
+	fused   []bool // a product that its only reader, a sum, computes too
+	slot    []int
+	free    [numClasses][]int
+	slots   [numClasses]int
+	uslots  [numClasses]int
+	fill    []func() // sets constants
+}
+
+// coalesce drops dimensions of size one and merges neighbours that every
+// access walks as one. A scalar has one dimension of size one.
+func coalesce(g *lower.Group) (shape []int64, strides [][]int64) {
+	all := make([]lower.Access, 0, len(g.Loads)+len(g.Stores))
+	all = append(append(all, g.Loads...), g.Stores...)
+	return coalesceAccesses(g.Shape, all)
+}
+
+func coalesceAccesses(full []int64, all []lower.Access) (shape []int64, strides [][]int64) {
+	strides = make([][]int64, len(all))
+	for d, n := range full {
+		if n == 1 {
+			continue
+		}
+		last := len(shape) - 1
+		merge := last >= 0
+		for i := range all {
+			merge = merge && strides[i][last] == all[i].Strides[d]*n
+		}
+		if merge {
+			shape[last] *= n
+		} else {
+			shape = append(shape, n)
+			last++
+		}
+		for i := range all {
+			if merge {
+				strides[i][last] = all[i].Strides[d]
+			} else {
+				strides[i] = append(strides[i], all[i].Strides[d])
+			}
+		}
+	}
+	if len(shape) == 0 {
+		shape = []int64{1}
+		for i := range strides {
+			strides[i] = []int64{0}
+		}
+	}
+	return shape, strides
+}
+
+// analyse finds uniform registers, products that fold into a sum, and last readers.
+func (c *groupCompiler) analyse() {
+	code := c.g.Code
+	c.uniform, c.last, c.fused, c.slot = make([]bool, len(code)), make([]int, len(code)), make([]bool, len(code)), make([]int, len(code))
+	c.lies = make([]bool, len(code))
+	readers := make([]int, len(code))
+	for r := range code {
+		i := &code[r]
+		args := instrArgs(i)
+		switch i.Op {
+		case ir.PConst:
+			c.uniform[r] = true
+		case ir.PIn:
+			c.uniform[r] = !slices.ContainsFunc(c.strides[i.Int], func(s int64) bool { return s != 0 })
+		case ir.PIndex, ir.PPhilox:
+		default:
+			c.uniform[r] = true
+			for _, a := range args {
+				c.uniform[r] = c.uniform[r] && c.uniform[a]
+			}
+		}
+		c.last[r] = r
+		for _, a := range args {
+			readers[a]++
+			c.last[a] = r
+		}
+	}
+	for i := range c.g.Stores {
+		r := c.g.Stores[i].Reg
+		readers[r]++
+		c.last[r] = len(code)
+	}
+	for r := range code {
+		if i := &code[r]; i.Op == ir.PAdd && i.Type == ir.F32 && !c.uniform[r] {
+			for _, a := range [2]ir.Reg{i.A, i.B} {
+				if code[a].Op == ir.PMul && !c.uniform[a] && readers[a] == 1 && !c.fused[i.A] && !c.fused[i.B] {
+					c.fused[a] = true
+					for _, x := range instrArgs(&code[a]) {
+						c.last[x] = max(c.last[x], r)
+					}
+				}
+			}
+		}
+	}
+}
+
+func instrArgs(i *ir.Instr) []ir.Reg {
+	return []ir.Reg{i.A, i.B, i.C}[:ir.Prims[i.Op].Args]
+}
+
+// bind turns instructions into vops over slots.
+func (c *groupCompiler) bind() {
+	code := c.g.Code
+	for r := range code {
+		if c.fused[r] {
+			continue
+		}
+		i := &code[r]
+		c.slot[r] = c.take(r)
+		var op vop
+		switch {
+		case i.Op == ir.PIn:
+			op = c.load(r)
+		case i.Op == ir.PConst:
+			op = c.constant(r)
+		case i.Op == ir.PAdd && !c.uniform[r] && (c.fused[i.A] || c.fused[i.B]):
+			op = c.mulAdd(r)
+		default:
+			op = c.instr(r)
+		}
+		if c.uniform[r] {
+			c.step.once = append(c.step.once, op)
+		} else {
+			c.step.ops = append(c.step.ops, op)
+		}
+		c.release(r)
+	}
+	for i := range c.g.Stores {
+		c.step.ops = append(c.step.ops, c.store(i))
+	}
+}
+
+// take gives register r a slot: a shared one where it is uniform.
+func (c *groupCompiler) take(r int) int {
+	k := classOf(c.g.Code[r].Type)
+	if c.uniform[r] {
+		c.uslots[k]++
+		return -c.uslots[k] // shared slots count down from -1
+	}
+	if c.lies[r] = c.readInPlace(r); c.lies[r] {
+		c.slots[k]++
+		return c.slots[k] - 1
+	}
+	if n := len(c.free[k]); n > 0 {
+		s := c.free[k][n-1]
+		c.free[k] = c.free[k][:n-1]
+		return s
+	}
+	c.slots[k]++
+	return c.slots[k] - 1
+}
+
+// release frees the slots of registers that instruction r read last.
+func (c *groupCompiler) release(r int) {
+	seen := []ir.Reg{}
+	args := instrArgs(&c.g.Code[r])
+	for _, a := range args {
+		if c.fused[a] {
+			args = append(args, instrArgs(&c.g.Code[a])...)
+		}
+	}
+	if c.last[r] == r { // never read
+		args = append(args, ir.Reg(r))
+	}
+	for _, a := range args {
+		if c.last[a] == r && !c.uniform[a] && !c.fused[a] && !c.lies[a] && !slices.Contains(seen, a) {
+			seen = append(seen, a)
+			k := classOf(c.g.Code[a].Type)
+			c.free[k] = append(c.free[k], c.slot[a])
+		}
+	}
+}
+
+// divide makes the registers' memory and cuts the work into tasks.
+func (c *groupCompiler) divide() {
+	s := c.step
+	s.shared = newLanes(c.uslots, s.block)
+	s.work = make([]lanes, s.m.Pool().Workers())
+	for w := range s.work {
+		s.work[w] = newLanes(c.slots, s.block)
+	}
+	s.count = (s.n + s.block - 1) / s.block
+	s.per = max(1, s.count/(16*len(s.work)))
+	s.serial = s.n*(len(s.ops)+2) < 1<<17
+	for _, f := range c.fill {
+		f()
+	}
+}
+
+func newLanes(n [numClasses]int, block int) lanes {
+	l := lanes{f: make([][]float32, n[floats]), i: make([][]int64, n[ints]), d: make([][]float64, n[doubles])}
+	mem := slice[float32](aligned(int64(4 * n[floats] * block)))
+	for k := range l.f {
+		l.f[k] = mem[k*block : (k+1)*block]
+	}
+	for k := range l.i {
+		l.i[k] = make([]int64, block)
+	}
+	for k := range l.d {
+		l.d[k] = make([]float64, block)
+	}
+	return l
+}
+
+// reg reads a register's block: from the shared lanes where it is uniform.
+type reg struct {
+	slot   int
+	shared *lanes // nil: the worker's own
+}
+
+func (c *groupCompiler) reg(r ir.Reg) reg {
+	if s := c.slot[r]; s < 0 {
+		return reg{-s - 1, &c.step.shared}
+	}
+	return reg{c.slot[r], nil}
+}
+
+func (r reg) from(l *lanes) *lanes {
+	if r.shared != nil {
+		return r.shared
+	}
+	return l
+}
+
+func (r reg) f(l *lanes, n int) []float32 { return r.from(l).f[r.slot][:n] }
+func (r reg) i(l *lanes, n int) []int64   { return r.from(l).i[r.slot][:n] }
+func (r reg) d(l *lanes, n int) []float64 { return r.from(l).d[r.slot][:n] }
+
+// constant fills its shared register when the group is compiled.
+func (c *groupCompiler) constant(r int) vop {
+	i, dst := &c.g.Code[r], c.reg(ir.Reg(r))
+	c.fill = append(c.fill, func() {
+		l := &c.step.shared
+		switch n := c.step.block; classOf(i.Type) {
+		case floats:
+			x := float32(i.Imm)
+			if i.Type == ir.Bool {
+				x = float32(i.Int)
+			}
+			fill(dst.f(l, n), x)
+		case ints:
+			fill(dst.i(l, n), i.Int)
+		default:
+			fill(dst.d(l, n), i.Imm)
+		}
+	})
+	return func(*lanes, int, int) {}
+}
+
+func fill[T any](s []T, x T) {
+	for i := range s {
+		s[i] = x
+	}
+}
+
+// mulAdd is a sum one side of which is a product that nothing else reads.
+func (c *groupCompiler) mulAdd(r int) vop {
+	i := &c.g.Code[r]
+	product, other := i.A, i.B
+	if !c.fused[product] {
+		product, other = other, product
+	}
+	m := &c.g.Code[product]
+	dst, x, y, z, p := c.reg(ir.Reg(r)), c.reg(m.A), c.reg(m.B), c.reg(other), c.path
+	return func(l *lanes, _, n int) {
+		p.Ternary(kern.MulAdd, dst.f(l, n), x.f(l, n), y.f(l, n), z.f(l, n))
+	}
+}
+
+var unaryOps = map[ir.Prim]kern.Unary{
+	ir.PNeg: kern.Neg, ir.PAbs: kern.Abs, ir.PSqrt: kern.Sqrt, ir.PFloor: kern.Floor, ir.PCeil: kern.Ceil, ir.PRint: kern.Rint,
+	ir.PNot: kern.Not, ir.PIsNaN: kern.IsNaN, ir.PIsInf: kern.IsInf, ir.PTF32: kern.RoundTF32,
+	ir.PExp: kern.Exp, ir.PExpm1: kern.Expm1, ir.PLog: kern.Log, ir.PLog1p: kern.Log1p, ir.PSin: kern.Sin, ir.PCos: kern.Cos,
+	ir.PTan: kern.Tan, ir.PAtan: kern.Atan, ir.PErf: kern.Erf, ir.PTanh: kern.Tanh,
+}
+
+var binaryOps = map[ir.Prim]kern.Binary{
+	ir.PAdd: kern.Add, ir.PSub: kern.Sub, ir.PMul: kern.Mul, ir.PDiv: kern.Div, ir.PMin: kern.Min, ir.PMax: kern.Max, ir.PPow: kern.Pow,
+	ir.PLt: kern.Lt, ir.PLe: kern.Le, ir.PEq: kern.Eq, ir.PNe: kern.Ne, ir.PAnd: kern.And, ir.POr: kern.Or, ir.PXor: kern.Ne,
+}
+
+var ternaryOps = map[ir.Prim]kern.Ternary{ir.PFma: kern.FMA, ir.PSelect: kern.Select}
+
+// instr compiles an instruction that is neither a load nor a constant.
+func (c *groupCompiler) instr(r int) vop {
+	i, p := &c.g.Code[r], c.path
+	dst := c.reg(ir.Reg(r))
+	switch i.Op {
+	case ir.PIndex:
+		return func(l *lanes, start, n int) {
+			for e, x := 0, dst.i(l, n); e < n; e++ {
+				x[e] = int64(start + e)
+			}
+		}
+	case ir.PPhilox:
+		return c.philox(r)
+	case ir.PConv:
+		return c.convert(r)
+	case ir.PSelect:
+		if classOf(i.Type) != floats {
+			return c.selectWide(r)
+		}
+	case ir.PRound:
+		if i.To.Low() && i.Type == ir.F32 {
+			a, op := c.reg(i.A), map[ir.DType]kern.Unary{ir.F16: kern.RoundF16, ir.BF16: kern.RoundBF16}[i.To]
+			return func(l *lanes, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
+		}
+		return c.roundWide(r)
+	}
+	if classOf(c.g.Code[i.A].Type) != floats {
+		return c.wide(r)
+	}
+	a, b, d := c.reg(i.A), c.reg(i.B), c.reg(i.C)
+	if op, ok := unaryOps[i.Op]; ok {
+		return func(l *lanes, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
+	}
+	if op, ok := binaryOps[i.Op]; ok {
+		return func(l *lanes, _, n int) { p.Binary(op, dst.f(l, n), a.f(l, n), b.f(l, n)) }
+	}
+	op, ok := ternaryOps[i.Op]
+	if !ok {
+		panic(fmt.Sprintf("cpu: no vector form of primitive %s", i.Op)) // a table is incomplete: TestEveryPrimitive finds it
+	}
+	return func(l *lanes, _, n int) { p.Ternary(op, dst.f(l, n), a.f(l, n), b.f(l, n), d.f(l, n)) }
+}
+
+// philox draws the words of the block's elements.
+func (c *groupCompiler) philox(r int) vop {
+	i := &c.g.Code[r]
+	dst, seed, attempt, micro, site := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C), uint32(i.Int)
+	return func(l *lanes, start, n int) {
+		d := philox.Draw{Seed: seed.i(l, 1)[0], Attempt: uint32(attempt.i(l, 1)[0]), Micro: uint32(micro.i(l, 1)[0]), Site: site}
+		out := dst.i(l, n)
+		words := d.Block(uint64(start) / 4)
+		for e := range out {
+			at := start + e
+			if e > 0 && at&3 == 0 {
+				words = d.Block(uint64(at) / 4)
+			}
+			out[e] = int64(words[at&3])
+		}
+	}
+}
+
+// selectWide chooses between integers or doubles.
+func (c *groupCompiler) selectWide(r int) vop {
+	i := &c.g.Code[r]
+	dst, cond, a, b := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C)
+	if classOf(i.Type) == ints {
+		return func(l *lanes, _, n int) { choose(dst.i(l, n), cond.f(l, n), a.i(l, n), b.i(l, n)) }
+	}
+	return func(l *lanes, _, n int) { choose(dst.d(l, n), cond.f(l, n), a.d(l, n), b.d(l, n)) }
+}
+
+func choose[T any](dst []T, cond []float32, a, b []T) {
+	for e, c := range cond {
+		if c != 0 {
+			dst[e] = a[e]
+		} else {
+			dst[e] = b[e]
+		}
+	}
+}
+
+// roundWide rounds a double, or f32 to a format that kern has no rounding for.
+func (c *groupCompiler) roundWide(r int) vop {
+	i := &c.g.Code[r]
+	dst, a, to := c.reg(ir.Reg(r)), c.reg(i.A), i.To
+	if i.Type == ir.F64 {
+		return func(l *lanes, _, n int) {
+			x, y := a.d(l, n), dst.d(l, n)
+			for e := range x {
+				y[e] = roundTo(x[e], to)
+			}
+		}
+	}
+	return func(l *lanes, _, n int) { copy(dst.f(l, n), a.f(l, n)) } // to f32 or wider: nothing to do
+}
+
+// roundTo rounds x once to a float dtype: to odd in f32 first, so that the
+// second rounding cannot see a tie the first one made.
+func roundTo(x float64, d ir.DType) float64 {
+	switch d {
+	case ir.F32:
+		return float64(float32(x))
+	case ir.F16, ir.BF16:
+		return float64(widen(d, narrow(d, oddFloat32(x))))
+	}
+	return x
+}
+
+// oddFloat32 is x cut to f32 with the last bit set where that lost anything.
+func oddFloat32(x float64) float32 {
+	f := float32(x)
+	if float64(f) == x || x != x || math.IsInf(float64(f), 0) {
+		return f
+	}
+	if math.Abs(float64(f)) > math.Abs(x) {
+		f = math.Nextafter32(f, 0)
+	}
+	return math.Float32frombits(math.Float32bits(f) | 1)
+}

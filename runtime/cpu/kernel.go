@@ -1,0 +1,228 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime/cpu/kern"
+)
+
+// view is an operand or result of a kernel; the zero view is an absent one.
+type view struct {
+	t   ir.Type
+	mem []byte
+}
+
+func (v view) absent() bool   { return !v.t.Shape.Known() }
+func (v view) len() int       { return int(v.t.Shape.Elements()) }
+func (v view) buf() kern.Buf  { return kern.Buf{Type: kernTypes[v.t.DType], Data: v.mem} }
+func (v view) f32() []float32 { return slice[float32](v.mem) }
+
+// dims are the sizes as int.
+func (v view) dims() []int {
+	d := make([]int, 0, v.t.Shape.Rank())
+	for _, x := range v.t.Shape.Dims() {
+		d = append(d, int(x))
+	}
+	return d
+}
+
+// index views an i32 or i64 operand for kern.
+func (v view) index() kern.Index { return kern.Index{Data: v.mem, Wide: v.t.DType == ir.I64} }
+
+// float is element i of a float operand.
+func (v view) float(i int) float32 { return loadOne(v.buf(), i) }
+
+// set rounds x to element i of a float result.
+func (v view) set(i int, x float32) {
+	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType {
+	case ir.F32:
+		*(*float32)(unsafe.Add(p, 4*i)) = x
+	case ir.F64:
+		*(*float64)(unsafe.Add(p, 8*i)) = float64(x)
+	default:
+		*(*uint16)(unsafe.Add(p, 2*i)) = narrow(v.t.DType, x)
+	}
+}
+
+// int is element i of an integer or bool operand.
+func (v view) int(i int) int64 {
+	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType {
+	case ir.I64:
+		return *(*int64)(unsafe.Add(p, 8*i))
+	case ir.I32:
+		return int64(*(*int32)(unsafe.Add(p, 4*i)))
+	default:
+		return int64(*(*uint8)(unsafe.Add(p, i)))
+	}
+}
+
+// setInt stores element i of an integer result.
+func (v view) setInt(i int, x int64) {
+	switch p := unsafe.Pointer(unsafe.SliceData(v.mem)); v.t.DType {
+	case ir.I64:
+		*(*int64)(unsafe.Add(p, 8*i)) = x
+	case ir.I32:
+		*(*int32)(unsafe.Add(p, 4*i)) = int32(x)
+	default:
+		*(*uint8)(unsafe.Add(p, i)) = uint8(x)
+	}
+}
+
+// call is a kernel step being bound: the node (attributes, types) and memory.
+type call struct {
+	*ir.Node
+	m       *kern.Machine
+	in, out []view
+}
+
+// arg is operand i, absent beyond those the step has.
+func (c *call) arg(i int) view {
+	if i < len(c.in) {
+		return c.in[i]
+	}
+	return view{}
+}
+
+// res is result i, absent where the node leaves it out.
+func (c *call) res(i int) view {
+	if i < len(c.out) {
+		return c.out[i]
+	}
+	return view{}
+}
+
+// binder checks what a kernel can do and returns the function that runs it.
+// Everything it needs is allocated here: the function allocates nothing.
+type binder func(c *call) (func(), error)
+
+// kernels are the ops that no other kind of step covers, by row name.
+var kernels = merge(rowKernels, normKernels, lossKernels, reduceKernels, indexKernels, poolKernels, recurrentKernels, updateKernels)
+
+func merge(tables ...map[string]binder) map[string]binder {
+	all := map[string]binder{}
+	for _, t := range tables {
+		for name, b := range t {
+			all[name] = b
+		}
+	}
+	return all
+}
+
+// kernel binds a kernel step.
+func (e *exec) kernel(s *lower.Step) (func(), error) {
+	k := s.Kernel
+	c := &call{Node: k.Node, m: e.machine()}
+	for i, id := range s.In {
+		if id == lower.None {
+			c.in = append(c.in, view{})
+			continue
+		}
+		c.in = append(c.in, view{k.Node.In[i].Type, e.mem[id]})
+	}
+	for i, id := range s.Out {
+		c.out = append(c.out, view{k.Node.Out[i].Type, e.mem[id]})
+	}
+	if k.Node.Op == ir.OpCustom {
+		return customKernel(c)
+	}
+	b := kernels[k.Name]
+	if b == nil {
+		return nil, fmt.Errorf("no kernel %s", k.Name)
+	}
+	return b(c)
+}
+
+// region is a parallel loop that allocates nothing when it runs.
+type region struct {
+	f func(worker, i int)
+}
+
+func (r *region) Run(worker, i int) { r.f(worker, i) }
+
+// parallel returns a loop over n pieces of work units each; a small loop stays
+// on the caller's goroutine. How work is cut never depends on the number of workers.
+func (c *call) parallel(n, work int, f func(worker, i int)) func() {
+	if n*work < 1<<16 || n < 2 {
+		return func() {
+			for i := range n {
+				f(0, i)
+			}
+		}
+	}
+	r := &region{f}
+	pool := c.m.Pool()
+	return func() { pool.Run(n, r) }
+}
+
+// chunks cuts n elements into pieces of at most size: f gets each one's bounds.
+func (c *call) chunks(n, size int, f func(worker, lo, hi int)) func() {
+	return c.parallel((n+size-1)/size, size, func(w, i int) { f(w, i*size, min((i+1)*size, n)) })
+}
+
+// scratch gives every worker n floats.
+func (c *call) scratch(n int) [][]float32 {
+	s := make([][]float32, c.m.Pool().Workers())
+	for w := range s {
+		s[w] = slice[float32](aligned(int64(4 * n)))
+	}
+	return s
+}
+
+// customKernel runs the Go function of a user's op on widened copies.
+func customKernel(c *call) (func(), error) {
+	f := c.Node.Custom.Kernel
+	if f == nil {
+		return nil, fmt.Errorf("the custom op %s has no Go kernel", c.Node.Custom.Name)
+	}
+	in, out := make([]any, len(c.in)), make([]any, len(c.out))
+	var before, after []func()
+	for i, v := range c.in {
+		in[i] = hostCopy(c, v, &before, true)
+	}
+	for i, v := range c.out {
+		out[i] = hostCopy(c, v, &after, false)
+	}
+	return func() {
+		for _, g := range before {
+			g()
+		}
+		if err := f(c.Node, in, out); err != nil {
+			panic(fmt.Sprintf("custom op %s: %v", c.Node.Custom.Name, err)) // the step recovers and reports it
+		}
+		for _, g := range after {
+			g()
+		}
+	}, nil
+}
+
+// hostCopy makes the slice a custom kernel sees, and the conversion that fills
+// it (or empties it into a result).
+func hostCopy(c *call, v view, conv *[]func(), load bool) any {
+	if v.absent() {
+		return nil
+	}
+	n := v.len()
+	if v.t.DType.Float() && v.t.DType != ir.F64 {
+		s := make([]float32, n)
+		if load {
+			*conv = append(*conv, func() { c.m.Load(s, v.buf()) })
+		} else {
+			*conv = append(*conv, func() { c.m.Store(v.buf(), s) })
+		}
+		return s
+	}
+	s := make([]int64, n)
+	*conv = append(*conv, func() {
+		for i := range s {
+			if load {
+				s[i] = v.int(i)
+			} else {
+				v.setInt(i, s[i])
+			}
+		}
+	})
+	return s
+}

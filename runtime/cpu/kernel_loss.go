@@ -1,0 +1,185 @@
+package cpu
+
+import (
+	"math"
+
+	"ampc/ir"
+	"ampc/runtime/cpu/kern"
+)
+
+// lossKernels yield the sum of a loss's terms and their count. Sums are in
+// float64 over chunks that do not depend on the number of workers.
+var lossKernels = map[string]binder{
+	"cross_entropy":      bindCrossEntropy,
+	"cross_entropy_grad": bindCrossEntropyGrad,
+	"nll":                bindNLL,
+	"bce_with_logits": pairLoss(func(*call) func(x, t float64) float64 {
+		return func(x, t float64) float64 { return math.Max(x, 0) - x*t + math.Log1p(math.Exp(-math.Abs(x))) }
+	}),
+	"bce": pairLoss(func(*call) func(x, t float64) float64 {
+		return func(p, t float64) float64 { return -(t*logClamped(p) + (1-t)*logClamped(1-p)) }
+	}),
+	"mse": pairLoss(func(*call) func(x, t float64) float64 {
+		return func(x, t float64) float64 { return (x - t) * (x - t) }
+	}),
+	"l1_loss": pairLoss(func(*call) func(x, t float64) float64 {
+		return func(x, t float64) float64 { return math.Abs(x - t) }
+	}),
+	"huber": pairLoss(func(c *call) func(x, t float64) float64 {
+		delta := c.Float("delta")
+		return func(x, t float64) float64 {
+			r := math.Abs(x - t)
+			if r <= delta {
+				return r * r / 2
+			}
+			return delta * (r - delta/2)
+		}
+	}),
+	"kl_div": pairLoss(func(c *call) func(x, t float64) float64 {
+		if c.Flag("log_target") {
+			return func(x, t float64) float64 { return math.Exp(t) * (t - x) }
+		}
+		return func(x, t float64) float64 {
+			if t == 0 {
+				return 0
+			}
+			return t * (math.Log(t) - x)
+		}
+	}),
+}
+
+// logClamped is a logarithm that stops at -100, as the row says.
+func logClamped(x float64) float64 {
+	y := math.Log(x)
+	if y < -100 {
+		return -100
+	}
+	return y
+}
+
+// lossChunk is how many terms are summed together.
+const lossChunk = 1 << 13
+
+// pairLoss sums term(x, target) over all elements.
+func pairLoss(make1 func(*call) func(x, t float64) float64) binder {
+	return func(c *call) (func(), error) {
+		if err := c.onlyFloats(); err != nil {
+			return nil, err
+		}
+		term := make1(c)
+		x, t := c.in[0], c.in[1]
+		n := x.len()
+		xs, ts := c.scratch(lossChunk), c.scratch(lossChunk)
+		part := make([]float64, (n+lossChunk-1)/lossChunk)
+		run := c.chunks(n, lossChunk, func(w, lo, hi int) {
+			a, b := xs[w][:hi-lo], ts[w][:hi-lo]
+			c.m.Load(a, x.buf().From(lo))
+			c.m.Load(b, t.buf().From(lo))
+			sum := 0.0
+			for i := range a {
+				sum += term(float64(a[i]), float64(b[i]))
+			}
+			part[lo/lossChunk] = sum
+		})
+		count := n
+		if c.Op == ir.OpKLDiv { // distributions along the last dimension
+			if d := x.dims(); len(d) > 0 && d[len(d)-1] > 0 {
+				count /= d[len(d)-1]
+			}
+		}
+		return func() {
+			run()
+			c.out[0].set(0, float32(sum64(part)))
+			c.out[1].set(0, float32(count))
+		}, nil
+	}
+}
+
+func sum64(x []float64) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += v
+	}
+	return s
+}
+
+// classRows gives the logits as rows of classes: where they lie, or transposed
+// into scratch by the returned function.
+func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
+	outer, n, inner := c.axis(v)
+	if inner == 1 {
+		return v.buf(), outer, n, func() {}
+	}
+	x = kern.Floats(slice[float32](aligned(int64(4 * outer * n * inner))))
+	return x, outer * inner, n, c.transposeIn(x, v, outer, n, inner)
+}
+
+// ignored is the label that counts for nothing; kern takes it as it is, labels
+// outside the classes give NaN.
+func (c *call) crossEntropy() (k *kern.CrossEntropy, load func()) {
+	k = &kern.CrossEntropy{Labels: c.in[1].index(), Smoothing: float32(c.Float("smoothing")), Ignore: int(c.Int("ignore"))}
+	k.X, k.Rows, k.Cols, load = c.classRows(c.in[0])
+	k.LSE = make([]float32, k.Rows)
+	return k, load
+}
+
+func bindCrossEntropy(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	k, load := c.crossEntropy()
+	return func() {
+		load()
+		sum, rows := c.m.CrossEntropy(k)
+		c.out[0].set(0, float32(sum))
+		c.out[1].set(0, float32(rows))
+	}, nil
+}
+
+func bindCrossEntropyGrad(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	k, load := c.crossEntropy()
+	k.DLoss, k.Scale = make([]float32, 1), 1
+	outer, n, inner := c.axis(c.in[0])
+	back := func() {}
+	if k.DX = c.out[0].buf(); inner != 1 {
+		k.DX = kern.Floats(slice[float32](aligned(int64(4 * k.Rows * k.Cols))))
+		back = c.transposeOut(c.out[0], k.DX, outer, n, inner)
+	}
+	return func() {
+		load()
+		k.DLoss[0] = c.in[2].float(0)
+		c.m.CrossEntropy(k) // the logarithms of the sums
+		c.m.CrossEntropyGrad(k)
+		back()
+	}, nil
+}
+
+func bindNLL(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	outer, n, inner := c.axis(c.in[0])
+	x, labels, ignore := c.in[0], c.in[1], c.Int("ignore")
+	return func() {
+		sum, count := 0.0, 0
+		for o := range outer {
+			for i := range inner {
+				label := labels.int(o*inner + i)
+				if label == ignore {
+					continue
+				}
+				count++
+				if label < 0 || label >= int64(n) {
+					sum = math.NaN()
+					continue
+				}
+				sum -= float64(x.float((o*n+int(label))*inner + i))
+			}
+		}
+		c.out[0].set(0, float32(sum))
+		c.out[1].set(0, float32(count))
+	}, nil
+}

@@ -1,0 +1,196 @@
+package cpu
+
+import (
+	"math"
+
+	"ampc/ir"
+)
+
+// poolKernels run over windows or parts of images. Work is cut by plane (image
+// and channel), so windows that overlap meet in one task.
+var poolKernels = map[string]binder{
+	"max_pool":               bindMaxPool,
+	"max_pool_grad":          bindMaxPoolGrad,
+	"avg_pool":               bindAvgPool(false),
+	"avg_pool_grad":          bindAvgPool(true),
+	"adaptive_avg_pool":      bindAvgPool(false),
+	"adaptive_avg_pool_grad": bindAvgPool(true),
+}
+
+// pool is the geometry of a pooling row over up to three dimensions, with the
+// cells that every window covers.
+type pool struct {
+	planes   int
+	last     bool
+	count    int // channels
+	x, y     int // positions per plane, detailed and pooled side
+	cells    []int32
+	first    []int32 // window i covers cells[first[i]:first[i+1]]
+	divisors []float32
+}
+
+// span is what a window covers along one dimension, padding left out; size
+// counts the taps that lie in the data or its padding.
+type span struct {
+	at   []int
+	size int
+}
+
+func (c *call) pool() *pool {
+	w := c.Window()
+	p := &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
+	var spans [3][]span
+	in := three(w.In, 1)
+	out := three(w.Out, 1)
+	kernel, stride, dil, begin, end := three(w.Kernel, 1), three(w.Stride, 1), three(w.Dilation, 1), three(w.Begin, 0), three(w.End, 0)
+	adaptive := c.Op == ir.OpAdaptiveAvgPool || c.Op == ir.OpAdaptiveAvgPoolGrad
+	for d := range 3 {
+		p.x *= in[d]
+		p.y *= out[d]
+		for o := range out[d] {
+			var s span
+			if adaptive {
+				for i := o * in[d] / out[d]; i < ((o+1)*in[d]+out[d]-1)/out[d]; i++ {
+					s.at = append(s.at, i)
+				}
+				s.size = len(s.at)
+			} else {
+				for t := range kernel[d] {
+					i := o*stride[d] + t*dil[d] - begin[d]
+					if i >= 0 && i < in[d] {
+						s.at = append(s.at, i)
+					}
+					if i < in[d]+end[d] {
+						s.size++
+					}
+				}
+			}
+			spans[d] = append(spans[d], s)
+		}
+	}
+	padded := c.Flag("count_include_pad")
+	for _, a := range spans[0] {
+		for _, b := range spans[1] {
+			for _, e := range spans[2] {
+				p.first = append(p.first, int32(len(p.cells)))
+				for _, i := range a.at {
+					for _, j := range b.at {
+						for _, k := range e.at {
+							p.cells = append(p.cells, int32((i*in[1]+j)*in[2]+k))
+						}
+					}
+				}
+				n := len(a.at) * len(b.at) * len(e.at)
+				if padded {
+					n = a.size * b.size * e.size
+				}
+				p.divisors = append(p.divisors, float32(n))
+			}
+		}
+	}
+	p.first = append(p.first, int32(len(p.cells)))
+	return p
+}
+
+// place is where plane k of a tensor of that many positions starts, and how
+// far apart its elements lie.
+func (p *pool) place(k, positions int) (offset, stride int) {
+	if p.last {
+		return k/p.count*positions*p.count + k%p.count, p.count
+	}
+	return k * positions, 1
+}
+
+func bindMaxPool(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	p := c.pool()
+	x, y, index := c.in[0], c.out[0], c.out[1]
+	xs, ys := c.scratch(p.x), c.scratch(p.y)
+	return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
+		from, st := p.place(k, p.x)
+		to, sty := p.place(k, p.y)
+		c.loadRun(xs[w], x, from, st)
+		for i := range p.y {
+			best, at := float32(math.Inf(-1)), int32(-1)
+			for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
+				if v := xs[w][cell]; at < 0 || v > best || v != v && best == best {
+					best, at = v, cell
+				}
+			}
+			ys[w][i] = best
+			index.setInt(to+i*sty, int64(at))
+		}
+		c.storeRun(y, to, sty, ys[w])
+	}), nil
+}
+
+func bindMaxPoolGrad(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	dy, index, dx := c.in[0], c.in[1], c.out[0]
+	w := c.Window()
+	p := &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
+	for i := range w.In {
+		p.x *= int(w.In[i])
+		p.y *= int(w.Out[i])
+	}
+	xs, ys := c.scratch(p.x), c.scratch(p.y)
+	return c.parallel(p.planes, p.x+4*p.y, func(w, k int) {
+		from, st := p.place(k, p.y)
+		to, stx := p.place(k, p.x)
+		c.loadRun(ys[w], dy, from, st)
+		clear(xs[w])
+		for i, d := range ys[w] {
+			if at := index.int(from + i*st); at >= 0 && at < int64(p.x) {
+				xs[w][at] += d
+			}
+		}
+		c.storeRun(dx, to, stx, xs[w])
+	}), nil
+}
+
+// bindAvgPool binds the mean over windows or parts, or its gradient.
+func bindAvgPool(gradient bool) binder {
+	return func(c *call) (func(), error) {
+		if err := c.onlyFloats(); err != nil {
+			return nil, err
+		}
+		p := c.pool()
+		in, out, nin, nout := c.in[0], c.out[0], p.x, p.y
+		pass := p.mean
+		if gradient {
+			nin, nout, pass = p.y, p.x, p.spread
+		}
+		ins, outs := c.scratch(nin), c.scratch(nout)
+		return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
+			from, st := p.place(k, nin)
+			to, sto := p.place(k, nout)
+			c.loadRun(ins[w], in, from, st)
+			pass(outs[w], ins[w])
+			c.storeRun(out, to, sto, outs[w])
+		}), nil
+	}
+}
+
+func (p *pool) mean(y, x []float32) {
+	for i := range y {
+		s := float32(0)
+		for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
+			s += x[cell]
+		}
+		y[i] = s / p.divisors[i]
+	}
+}
+
+func (p *pool) spread(dx, dy []float32) {
+	clear(dx)
+	for i, d := range dy {
+		d /= p.divisors[i]
+		for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
+			dx[cell] += d
+		}
+	}
+}

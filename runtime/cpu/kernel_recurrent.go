@@ -1,0 +1,4 @@
+package cpu
+
+// recurrentKernels unroll over time.
+var recurrentKernels = map[string]binder{}

@@ -1,0 +1,286 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+
+	"ampc/runtime/cpu/kern"
+)
+
+// reduceKernels fold elements along axes.
+var reduceKernels = map[string]binder{
+	"reduce_sum":  reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.bind,
+	"reduce_mean": reduction{fast: kern.ReduceMean, isFast: true}.bind,
+	"reduce_max":  reduction{fast: kern.ReduceMax, isFast: true, ints: func(a, x int64) int64 { return max(a, x) }, zero: math.MinInt64}.bind,
+	"reduce_min":  reduction{fast: kern.ReduceMin, isFast: true, ints: func(a, x int64) int64 { return min(a, x) }, zero: math.MaxInt64}.bind,
+	"reduce_l2":   reduction{row: func(c *call, x []float32) float32 { return sqrt32(sumSquares(x)) }}.bind,
+	"reduce_l1": reduction{row: func(c *call, x []float32) float32 {
+		c.m.Unary(kern.Abs, x, x)
+		return c.m.Sum(x)
+	}}.bind,
+	"reduce_prod": reduction{row: func(_ *call, x []float32) float32 {
+		p := 1.0
+		for _, v := range x {
+			p *= float64(v)
+		}
+		return float32(p)
+	}}.bind,
+	"reduce_var": reduction{row: func(c *call, x []float32) float32 {
+		var sum, sq float64
+		for _, v := range x {
+			sum += float64(v)
+		}
+		mean := sum / float64(len(x))
+		for _, v := range x {
+			sq += (float64(v) - mean) * (float64(v) - mean)
+		}
+		return float32(sq / (float64(len(x)) - float64(c.Int("correction"))))
+	}}.bind,
+	"logsumexp": reduction{row: func(c *call, x []float32) float32 {
+		m := c.m.MaxOf(x)
+		if math.IsInf(float64(m), 0) || m != m {
+			return m
+		}
+		s := 0.0
+		for _, v := range x {
+			s += math.Exp(float64(v) - float64(m))
+		}
+		return float32(float64(m) + math.Log(s))
+	}}.bind,
+	"sum_to": bindSumTo,
+	"argmax": bindArg(func(x, best float32) bool { return x > best }),
+	"argmin": bindArg(func(x, best float32) bool { return x < best }),
+	"cumsum": bindCumsum,
+}
+
+func sqrt32(x float64) float32 { return float32(math.Sqrt(x)) }
+
+func sumSquares(x []float32) float64 {
+	s := 0.0
+	for _, v := range x {
+		s += float64(v) * float64(v)
+	}
+	return s
+}
+
+// reduction folds the elements that each result is made of. Where those are
+// one axis of [outer, n, inner] and kern has the fold, it runs there; elsewhere
+// they are gathered into a row.
+type reduction struct {
+	fast   kern.Reduction
+	isFast bool
+	row    func(c *call, x []float32) float32 // may overwrite x
+	ints   func(a, x int64) int64
+	zero   int64 // of ints
+}
+
+func (r reduction) bind(c *call) (func(), error) {
+	gone := make([]bool, c.in[0].t.Shape.Rank())
+	for _, a := range c.Axes() {
+		gone[a] = true
+	}
+	return r.over(c, gone)
+}
+
+// over binds the reduction of the axes that are gone.
+func (r reduction) over(c *call, gone []bool) (func(), error) {
+	x, y := c.in[0], c.out[0]
+	shape, goes := mergeAxes(x.dims(), gone)
+	if !x.t.DType.Float() {
+		return r.integers(c, shape, goes), nil
+	}
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	if outer, n, inner, ok := oneAxis(shape, goes); ok && r.isFast {
+		return func() { c.m.Reduce(r.fast, y.buf(), x.buf(), outer, n, inner) }, nil
+	}
+	f := r.row
+	if r.isFast {
+		f = r.fastRow
+	}
+	g := newGatherer(shape, goes)
+	rows := c.scratch(g.n)
+	return c.parallel(y.len(), max(g.n, 1), func(w, k int) {
+		row := rows[w]
+		g.gather(k, func(at, from int) { row[at] = x.float(from) })
+		y.set(k, f(c, row))
+	}), nil
+}
+
+// fastRow is kern's fold of one gathered row.
+func (r reduction) fastRow(c *call, x []float32) float32 {
+	switch r.fast {
+	case kern.ReduceMax:
+		return c.m.MaxOf(x)
+	case kern.ReduceMin:
+		return c.m.MinOf(x)
+	case kern.ReduceMean:
+		return c.m.Sum(x) / float32(len(x))
+	}
+	return c.m.Sum(x)
+}
+
+func (r reduction) integers(c *call, shape []int, goes []bool) func() {
+	x, y := c.in[0], c.out[0]
+	g := newGatherer(shape, goes)
+	return c.parallel(y.len(), max(g.n, 1), func(_, k int) {
+		acc, first := r.zero, r.zero != 0
+		g.gather(k, func(_, from int) {
+			if v := x.int(from); first {
+				acc, first = v, false
+			} else {
+				acc = r.ints(acc, v)
+			}
+		})
+		y.setInt(k, wrapInt(acc, y.t.DType))
+	})
+}
+
+// mergeAxes joins neighbouring axes that are both kept or both gone, and drops
+// those of size one.
+func mergeAxes(d []int, gone []bool) (shape []int, goes []bool) {
+	for i, n := range d {
+		switch last := len(shape) - 1; {
+		case n == 1:
+		case last >= 0 && goes[last] == gone[i]:
+			shape[last] *= n
+		default:
+			shape, goes = append(shape, n), append(goes, gone[i])
+		}
+	}
+	return shape, goes
+}
+
+// oneAxis reports whether the merged axes are [outer, gone, inner].
+func oneAxis(shape []int, goes []bool) (outer, n, inner int, ok bool) {
+	outer, n, inner = 1, 1, 1
+	at := slices.Index(goes, true)
+	if at < 0 {
+		for _, k := range shape {
+			inner *= k
+		}
+		return 1, 1, inner, true
+	}
+	if slices.Contains(goes[at+1:], true) {
+		return 0, 0, 0, false
+	}
+	n = shape[at]
+	for _, k := range shape[:at] {
+		outer *= k
+	}
+	for _, k := range shape[at+1:] {
+		inner *= k
+	}
+	return outer, n, inner, true
+}
+
+// gatherer lists the elements that one result is made of, in row-major order.
+type gatherer struct {
+	kept, gone     []int // sizes
+	keptSt, goneSt []int
+	n              int // elements per result
+}
+
+func newGatherer(shape []int, goes []bool) *gatherer {
+	g := &gatherer{n: 1}
+	st := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		if goes[i] {
+			g.gone, g.goneSt = append(g.gone, shape[i]), append(g.goneSt, st)
+			g.n *= shape[i]
+		} else {
+			g.kept, g.keptSt = append(g.kept, shape[i]), append(g.keptSt, st)
+		}
+		st *= shape[i]
+	}
+	return g // innermost first
+}
+
+func (g *gatherer) gather(result int, f func(at, from int)) {
+	base := 0
+	for i, n := range g.kept {
+		base += result % n * g.keptSt[i]
+		result /= n
+	}
+	for at := range g.n {
+		from, rest := base, at
+		for i, n := range g.gone {
+			from += rest % n * g.goneSt[i]
+			rest /= n
+		}
+		f(at, from)
+	}
+}
+
+// bindSumTo sums the axes away that broadcasting the result's shape to the
+// operand's had added.
+func bindSumTo(c *call) (func(), error) {
+	x, y := c.in[0].dims(), c.out[0].dims()
+	gone := make([]bool, len(x))
+	off := len(x) - len(y)
+	for i := range x {
+		gone[i] = i < off || y[i-off] == 1 && x[i] != 1
+	}
+	return reduction{fast: kern.ReduceSum, isFast: true, ints: func(a, x int64) int64 { return a + x }}.over(c, gone)
+}
+
+// bindArg finds the first best element along an axis; a NaN is best.
+func bindArg(better func(x, best float32) bool) binder {
+	return func(c *call) (func(), error) {
+		x, y := c.in[0], c.out[0]
+		outer, n, inner := c.axis(x)
+		integer := !x.t.DType.Float()
+		return c.parallel(outer*inner, max(n, 1), func(_, k int) {
+			base := k/inner*n*inner + k%inner
+			at := 0
+			for i := 1; i < n; i++ {
+				if integer {
+					if a, b := x.int(base+i*inner), x.int(base+at*inner); a != b && better(float32(truth(a > b)), 0.5) {
+						at = i
+					}
+					continue
+				}
+				v, best := x.float(base+i*inner), x.float(base+at*inner)
+				if best == best && (v != v || better(v, best)) {
+					at = i
+				}
+			}
+			y.setInt(k, int64(at))
+		}), nil
+	}
+}
+
+// bindCumsum sums along an axis, in float64 and in order.
+func bindCumsum(c *call) (func(), error) {
+	x, y := c.in[0], c.out[0]
+	outer, n, inner := c.axis(x)
+	exclusive, reverse := c.Flag("exclusive"), c.Flag("reverse")
+	return c.parallel(outer*inner, max(n, 1), func(_, k int) {
+		base := k/inner*n*inner + k%inner
+		var sum float64
+		var whole int64
+		for i := range n {
+			at := base + i*inner
+			if reverse {
+				at = base + (n-1-i)*inner
+			}
+			if x.t.DType.Float() {
+				old := sum
+				sum += float64(x.float(at))
+				y.set(at, float32(pick(exclusive, old, sum)))
+			} else {
+				old := whole
+				whole += x.int(at)
+				y.setInt(at, wrapInt(pick(exclusive, old, whole), y.t.DType))
+			}
+		}
+	}), nil
+}
+
+func pick[T any](cond bool, a, b T) T {
+	if cond {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,94 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/runtime/runtimetest"
+)
+
+// mlp is a training step written by hand: two layers, cross entropy, SGD with
+// momentum, low copies of the weights cast once per step.
+const mlp = `graph @mlp {
+  input %x : f32[16,12]
+  input %y : i32[16]
+  param %w1 : f32[12,20] = kaiming(12)
+  param %b1 : f32[20] = zeros()
+  param %w2 : f32[20,10] = kaiming(20)
+  state %m1 : f32[12,20]
+  state %m2 : f32[20,10]
+  const %lr : f32[] = 0.1
+  const %one : f32[] = 1
+prepare:
+  %w1.l = cast %w1 {to=f16} : f16[12,20]
+  %b1.l = cast %b1 {to=f16} : f16[20]
+  %w2.l = cast %w2 {to=f16} : f16[20,10]
+forward:
+  %x.l = cast %x {to=f16} : f16[16,12]
+  %h = linear %x.l, %w1.l, %b1.l : f16[16,20]
+  %a = relu %h : f16[16,20]
+  %z = linear %a, %w2.l {out=f32} : f32[16,10]
+  %sum, %count = cross_entropy %z, %y : f32[], f32[]
+  %loss = div %sum, %count : f32[]
+backward:
+  %d.sum = div %one, %count : f32[]
+  %d.z = cross_entropy_grad %z, %y, %d.sum {out=f16} : f16[16,10]
+  %d.w2 = matmul %a, %d.z {ta out=f32} : f32[20,10]
+  %d.a = matmul %d.z, %w2.l {tb} : f16[16,20]
+  %d.h = relu_grad %h, %d.a : f16[16,20]
+  %d.w1 = matmul %x.l, %d.h {ta out=f32} : f32[12,20]
+  %d.b1 = reduce_sum %d.h {axes=[0]} : f32[20]
+update:
+  %w1', %m1' = sgd %w1, %d.w1, %m1 {lr=%lr momentum=0.9}
+  %b1' = sgd %b1, %d.b1 {lr=%lr}
+  %w2', %m2' = sgd %w2, %d.w2, %m2 {lr=%lr momentum=0.9}
+  return %loss, %d.w1
+}
+`
+
+func TestTrainingStep(t *testing.T) {
+	g, err := ir.Parse("mlp.ir", []byte(mlp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ir.Verify(g, ir.Mixed); err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	l := runtimetest.Load(t, b, g, 3)
+	defer l.Close(t)
+	if testing.Verbose() {
+		t.Logf("\n%s", l.Program)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	first, last := 0.0, 0.0
+	x, y := eval.New(ir.T(ir.F32, 16, 12)), eval.New(ir.T(ir.I32, 16))
+	for i := range x.F {
+		x.F[i] = float64(float32(r.NormFloat64()))
+	}
+	for i := range y.I {
+		y.I[i] = r.Int64N(10)
+	}
+	for step := range 30 {
+		feed := map[string]*eval.Tensor{"x": x, "y": y}
+		got, want := l.Step(t, feed), l.Want(t, feed)
+		loss := got["%loss"].F[0]
+		if math.Abs(loss-want["%loss"].F[0]) > 2e-3*math.Abs(loss) {
+			t.Fatalf("step %d: loss %g, the evaluator has %g", step, loss, want["%loss"].F[0])
+		}
+		if step == 0 {
+			first = loss
+		}
+		last = loss
+	}
+	if last > first/4 {
+		t.Errorf("the loss went from %g to %g", first, last)
+	}
+}

@@ -1,0 +1,147 @@
+package cpu
+
+import (
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime/cpu/kern"
+)
+
+// moves binds a copy or fill step.
+func (e *exec) moves(s *lower.Step) func() {
+	var list []func()
+	if s.Moves.Filled {
+		list = append(list, e.fillBuffer(s.Out[0], s.Moves.Value))
+	}
+	for i := range s.Moves.List {
+		m := &s.Moves.List[i]
+		list = append(list, newMover(e.machine(), m, e.mem[s.In[m.From]], e.mem[s.Out[m.To]]))
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return func() {
+		for _, f := range list {
+			f()
+		}
+	}
+}
+
+// fillBuffer sets every element to x, rounded to the buffer's dtype.
+func (e *exec) fillBuffer(id lower.BufferID, x float64) func() {
+	mem := e.mem[id]
+	switch d := e.p.Buffers[id].Type.DType; d {
+	case ir.F64:
+		return func() { fill(slice[float64](mem), x) }
+	case ir.F32:
+		return func() { fill(slice[float32](mem), float32(x)) }
+	case ir.F16, ir.BF16:
+		h := narrow(d, oddFloat32(x))
+		return func() { fill(slice[uint16](mem), h) }
+	case ir.I64:
+		return func() { fill(slice[int64](mem), toInt(x, d)) }
+	case ir.I32:
+		return func() { fill(slice[int32](mem), int32(toInt(x, d))) }
+	default:
+		return func() { fill(mem, uint8(toInt(x, d))) }
+	}
+}
+
+// mover copies the points of a shape. A task is one index of the outer
+// dimensions; its two innermost ones are copied in tiles.
+type mover struct {
+	m              *kern.Machine
+	outer          []int64 // sizes and strides of the outer dimensions
+	outSrc, outDst []int64
+	srcOff, dstOff int64
+	rows, cols     int64
+	sr, sc, dr, dc int64 // strides of rows and columns
+	tasks          int
+	copyTile       func(src, dst int64, rows, cols int64)
+	serial         bool
+}
+
+// tileSide bounds a tile: rows and columns of a transposition that stay in cache.
+const tileSide = 64
+
+func newMover(m *kern.Machine, mv *lower.Move, src, dst []byte) func() {
+	shape, st := coalesceAccesses(mv.Shape, []lower.Access{mv.Src, mv.Dst})
+	for len(shape) < 2 {
+		shape = append([]int64{1}, shape...)
+		st[0], st[1] = append([]int64{0}, st[0]...), append([]int64{0}, st[1]...)
+	}
+	k := len(shape) - 2
+	t := &mover{m: m, outer: shape[:k], outSrc: st[0][:k], outDst: st[1][:k], srcOff: mv.Src.Offset, dstOff: mv.Dst.Offset,
+		rows: shape[k], cols: shape[k+1], sr: st[0][k], sc: st[0][k+1], dr: st[1][k], dc: st[1][k+1]}
+	blocks := (t.rows + tileSide - 1) / tileSide
+	n := blocks
+	for _, d := range t.outer {
+		n *= d
+	}
+	t.tasks = int(n)
+	t.serial = n*tileSide*t.cols*mv.Src.DType.Size() < 1<<17
+	switch mv.Src.DType.Size() {
+	case 1:
+		t.copyTile = tile(t, src, dst)
+	case 2:
+		t.copyTile = tile(t, slice[uint16](src), slice[uint16](dst))
+	case 4:
+		t.copyTile = tile(t, slice[uint32](src), slice[uint32](dst))
+	default:
+		t.copyTile = tile(t, slice[uint64](src), slice[uint64](dst))
+	}
+	if n == 0 || t.cols == 0 {
+		return func() {}
+	}
+	return t.run
+}
+
+func (t *mover) run() {
+	if t.serial {
+		for i := range t.tasks {
+			t.Run(0, i)
+		}
+		return
+	}
+	t.m.Pool().Run(t.tasks, t)
+}
+
+// Run copies one block of rows.
+func (t *mover) Run(_, i int) {
+	blocks := int((t.rows + tileSide - 1) / tileSide)
+	row, rest := int64(i%blocks)*tileSide, int64(i/blocks)
+	src, dst := t.srcOff+row*t.sr, t.dstOff+row*t.dr
+	for d := len(t.outer) - 1; d >= 0; d-- {
+		x := rest % t.outer[d]
+		rest /= t.outer[d]
+		src += x * t.outSrc[d]
+		dst += x * t.outDst[d]
+	}
+	rows := min(tileSide, t.rows-row)
+	if t.dc == 1 && t.sc == 1 {
+		t.copyTile(src, dst, rows, t.cols)
+		return
+	}
+	for col := int64(0); col < t.cols; col += tileSide {
+		t.copyTile(src+col*t.sc, dst+col*t.dc, rows, min(tileSide, t.cols-col))
+	}
+}
+
+// tile copies rows x cols elements between places.
+func tile[T any](t *mover, src, dst []T) func(s, d int64, rows, cols int64) {
+	if t.dc == 1 && t.sc == 1 {
+		return func(s, d int64, rows, cols int64) {
+			for r := range rows {
+				copy(dst[d+r*t.dr:d+r*t.dr+cols], src[s+r*t.sr:])
+			}
+		}
+	}
+	return func(s, d int64, rows, cols int64) {
+		for r := range rows {
+			at, to := s+r*t.sr, d+r*t.dr
+			for range cols {
+				dst[to] = src[at]
+				at, to = at+t.sc, to+t.dc
+			}
+		}
+	}
+}

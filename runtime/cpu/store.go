@@ -1,0 +1,108 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// store holds variables and the low copies that programs keep of them.
+type store struct {
+	mu   *sync.Mutex // the backend's: no reading or writing during a step
+	vars map[string]*variable
+}
+
+type variable struct {
+	t       ir.Type
+	mem     []byte
+	version int64 // counts writes: Write, and steps of programs that write it
+	low     map[ir.DType]*lowCopy
+}
+
+// lowCopy is current while version is that of its variable.
+type lowCopy struct {
+	mem     []byte
+	version int64
+}
+
+// aligned returns n zero bytes, aligned to 64, in memory without pointers.
+func aligned(n int64) []byte {
+	b := make([]byte, n+64)
+	off := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 63
+	return b[off : int64(off)+n : int64(off)+n]
+}
+
+// Declare implements runtime.Store.
+func (s *store) Declare(vars []lower.Var) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range vars {
+		v := &vars[i]
+		if v.Kind != ir.Param && v.Kind != ir.State {
+			continue
+		}
+		if old := s.vars[v.Name]; old != nil {
+			if old.t != v.Type {
+				return fmt.Errorf("variable %q is %s in the store, declared again as %s", v.Name, old.t, v.Type)
+			}
+			continue
+		}
+		s.vars[v.Name] = &variable{t: v.Type, mem: aligned(v.Type.Bytes()), version: 1, low: map[ir.DType]*lowCopy{}}
+	}
+	return nil
+}
+
+func (s *store) find(name string, bytes int) (*variable, error) {
+	v := s.vars[name]
+	switch {
+	case v == nil:
+		return nil, fmt.Errorf("the store has no variable %q", name)
+	case len(v.mem) != bytes:
+		return nil, fmt.Errorf("variable %q is %s, %d bytes, not %d", name, v.t, len(v.mem), bytes)
+	}
+	return v, nil
+}
+
+// Write implements runtime.Store. Low copies of the variable become stale.
+func (s *store) Write(name string, src []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.find(name, len(src))
+	if err != nil {
+		return err
+	}
+	copy(v.mem, src)
+	v.version++
+	return nil
+}
+
+// Read implements runtime.Store.
+func (s *store) Read(name string, dst []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := s.find(name, len(dst))
+	if err != nil {
+		return err
+	}
+	copy(dst, v.mem)
+	return nil
+}
+
+// Close implements runtime.Store.
+func (s *store) Close() error {
+	s.vars = map[string]*variable{}
+	return nil
+}
+
+// copyOf finds or adds the low copy of v; a new one is stale.
+func (v *variable) copyOf(d ir.DType) *lowCopy {
+	c := v.low[d]
+	if c == nil {
+		c = &lowCopy{mem: aligned(v.t.With(d).Bytes())}
+		v.low[d] = c
+	}
+	return c
+}

@@ -1,0 +1,213 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime/cpu/kern"
+)
+
+// kernTypes are the float formats that kern stores.
+var kernTypes = map[ir.DType]kern.Type{ir.F32: kern.F32, ir.F16: kern.F16, ir.BF16: kern.BF16}
+
+// walk visits a buffer in the order of an iteration space.
+type walk struct {
+	shape, strides []int64
+	offset         int64
+	dense          bool // element i lies at offset+i
+}
+
+func newWalk(shape, strides []int64, offset int64) walk {
+	w := walk{shape, strides, offset, true}
+	step := int64(1)
+	for d := len(shape) - 1; d >= 0; d-- {
+		w.dense = w.dense && (strides[d] == step || shape[d] == 1)
+		step *= shape[d]
+	}
+	return w
+}
+
+// runs calls f for every stretch of elements [start, start+n) along the last
+// dimension: k elements from place `to` of the block, at element `at` of the
+// buffer, `step` apart.
+func (w *walk) runs(start, n int, f func(to, k int, at, step int64)) {
+	last := len(w.shape) - 1
+	row, step := int(w.shape[last]), w.strides[last]
+	for to := 0; to < n; {
+		i := start + to
+		col := i % row
+		at := w.offset + int64(col)*step
+		rest := int64(i / row)
+		for d := last - 1; d >= 0; d-- {
+			at += rest % w.shape[d] * w.strides[d]
+			rest /= w.shape[d]
+		}
+		k := min(row-col, n-to)
+		f(to, k, at, step)
+		to += k
+	}
+}
+
+// load compiles a PIn instruction.
+func (c *groupCompiler) load(r int) vop {
+	i := &c.g.Code[r]
+	a := &c.g.Loads[i.Int]
+	mem := c.e.mem[a.Buffer]
+	dst := c.reg(ir.Reg(r))
+	w := newWalk(c.shape, c.strides[i.Int], a.Offset)
+	if t, ok := kernTypes[a.DType]; ok {
+		return c.loadFloat(r, dst, w, kern.Buf{Type: t, Data: mem})
+	}
+	switch a.DType {
+	case ir.Bool:
+		return gather(w, slice[uint8](mem), dst.f, func(x uint8) float32 { return truth(x != 0) })
+	case ir.U8:
+		return gather(w, slice[uint8](mem), dst.i, func(x uint8) int64 { return int64(x) })
+	case ir.I32:
+		return gather(w, slice[int32](mem), dst.i, func(x int32) int64 { return int64(x) })
+	case ir.I64:
+		return gather(w, slice[int64](mem), dst.i, func(x int64) int64 { return x })
+	default:
+		return gather(w, slice[float64](mem), dst.d, func(x float64) float64 { return x })
+	}
+}
+
+// gather loads elements one by one, converting each.
+func gather[M, R any](w walk, mem []M, dst func(*lanes, int) []R, conv func(M) R) vop {
+	return func(l *lanes, start, n int) {
+		out := dst(l, n)
+		w.runs(start, n, func(to, k int, at, step int64) {
+			for e := range k {
+				out[to+e] = conv(mem[at+int64(e)*step])
+			}
+		})
+	}
+}
+
+// loadFloat widens runs of floats. A dense f32 operand is read where it lies.
+func (c *groupCompiler) loadFloat(r int, dst reg, w walk, b kern.Buf) vop {
+	p := c.path
+	if c.lies[r] {
+		mem, off, slot := slice[float32](b.Data), int(w.offset), dst.slot
+		return func(l *lanes, start, n int) { l.f[slot] = mem[off+start : off+start+n : off+start+n] }
+	}
+	if w.dense && !c.uniform[r] {
+		return func(l *lanes, start, n int) { p.Load(dst.f(l, n), b.From(int(w.offset)+start)) }
+	}
+	return func(l *lanes, start, n int) {
+		out := dst.f(l, n)
+		w.runs(start, n, func(to, k int, at, step int64) {
+			switch step {
+			case 1:
+				p.Load(out[to:to+k], b.From(int(at)))
+			case 0:
+				fill(out[to:to+k], loadOne(b, int(at)))
+			default:
+				for e := range k {
+					out[to+e] = loadOne(b, int(at+int64(e)*step))
+				}
+			}
+		})
+	}
+}
+
+// readInPlace reports whether register r is a dense f32 operand, which needs no copy.
+func (c *groupCompiler) readInPlace(r int) bool {
+	i := &c.g.Code[r]
+	if i.Op != ir.PIn || c.uniform[r] || c.storedItself(r) {
+		return false
+	}
+	a := &c.g.Loads[i.Int]
+	return a.DType == ir.F32 && newWalk(c.shape, c.strides[i.Int], 0).dense
+}
+
+// storedItself reports whether a store takes its elements from load r unchanged.
+func (c *groupCompiler) storedItself(r int) bool {
+	for i := range c.g.Stores {
+		if int(c.g.Stores[i].Reg) == r {
+			return true
+		}
+	}
+	return false
+}
+
+// loadOne is element i of b.
+func loadOne(b kern.Buf, i int) float32 {
+	p := unsafe.Add(unsafe.Pointer(unsafe.SliceData(b.Data)), i*b.Type.Size())
+	switch b.Type {
+	case kern.F16:
+		return widen(ir.F16, *(*uint16)(p))
+	case kern.BF16:
+		return widen(ir.BF16, *(*uint16)(p))
+	}
+	return *(*float32)(p)
+}
+
+// store compiles the store of one result; results are dense.
+func (c *groupCompiler) store(i int) vop {
+	a := &c.g.Stores[i]
+	mem, src := c.e.mem[a.Buffer], c.reg(a.Reg)
+	from := classOf(c.g.Code[a.Reg].Type)
+	if t, ok := kernTypes[a.DType]; ok {
+		b, p := kern.Buf{Type: t, Data: mem}, c.path
+		switch from {
+		case floats:
+			return func(l *lanes, start, n int) { p.Store(b.From(start), src.f(l, n)) }
+		case ints:
+			return func(l *lanes, start, n int) {
+				var one [1]float32
+				for e, x := range src.i(l, n) {
+					one[0] = float32(x)
+					p.Store(b.From(start+e), one[:])
+				}
+			}
+		}
+		return storeDoubles(a, mem, src)
+	}
+	switch a.DType {
+	case ir.Bool:
+		return scatter(from, src, slice[uint8](mem), func(x float64) uint8 { return uint8(truth(x != 0)) }, func(x int64) uint8 { return uint8(truth(x != 0)) })
+	case ir.U8:
+		return scatter(from, src, slice[uint8](mem), func(x float64) uint8 { return uint8(toInt(x, ir.U8)) }, func(x int64) uint8 { return uint8(x) })
+	case ir.I32:
+		return scatter(from, src, slice[int32](mem), func(x float64) int32 { return int32(toInt(x, ir.I32)) }, func(x int64) int32 { return int32(x) })
+	case ir.I64:
+		return scatter(from, src, slice[int64](mem), func(x float64) int64 { return toInt(x, ir.I64) }, func(x int64) int64 { return x })
+	}
+	return scatter(from, src, slice[float64](mem), func(x float64) float64 { return x }, func(x int64) float64 { return float64(x) })
+}
+
+// storeDoubles rounds doubles once to a narrower float.
+func storeDoubles(a *lower.Access, mem []byte, src reg) vop {
+	return func(l *lanes, start, n int) {
+		for e, x := range src.d(l, n) {
+			if a.DType == ir.F32 {
+				slice[float32](mem)[start+e] = float32(x)
+			} else {
+				slice[uint16](mem)[start+e] = narrow(a.DType, oddFloat32(x))
+			}
+		}
+	}
+}
+
+// scatter stores elements one by one, converting each.
+func scatter[M any](from class, src reg, mem []M, float func(float64) M, integer func(int64) M) vop {
+	return func(l *lanes, start, n int) {
+		out := mem[start : start+n]
+		switch from {
+		case floats:
+			for e, x := range src.f(l, n) {
+				out[e] = float(float64(x))
+			}
+		case ints:
+			for e, x := range src.i(l, n) {
+				out[e] = integer(x)
+			}
+		default:
+			for e, x := range src.d(l, n) {
+				out[e] = float(x)
+			}
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// Package runtime is what every backend offers: one store of variables that
+// several programs share, and executables that run a lowered Program step by step.
+package runtime
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// Backend runs Programs on one device.
+type Backend interface {
+	Name() string
+	Target() lower.Target
+	// NewStore allocates variables, filled with zeros. Inputs and constants
+	// among vars are left out.
+	NewStore(vars []lower.Var) (Store, error)
+	// Load prepares p over the variables of s; every variable of p must be there.
+	Load(p *lower.Program, s Store) (Exec, error)
+	Close() error
+}
+
+// Store holds variables by name, and low copies of them with the version they
+// were cast from. Data is little-endian, row-major, dense.
+type Store interface {
+	// Declare adds variables that are not there yet, filled with zeros. One
+	// that is there must have the same type.
+	Declare(vars []lower.Var) error
+	Write(name string, src []byte) error
+	Read(name string, dst []byte) error
+	Close() error
+}
+
+// Exec is a loaded Program. Steps run one at a time; two programs over one
+// store do not run at once.
+type Exec interface {
+	// Step runs prepare, micro for every feed, update. The feeds are checked
+	// before anything runs and may be reused when Step returns. A program
+	// without inputs takes one empty Feed per micro-batch; one without a micro
+	// part takes none.
+	Step(feeds []Feed) (Ticket, error)
+	Close() error
+}
+
+// Ticket gives the results of one step, once they are there. The last
+// RingSize steps keep theirs.
+type Ticket interface {
+	// Read copies result out (its place among Program.Outputs) to dst.
+	Read(out int, dst []byte) error
+}
+
+// RingSize is how many steps keep their results.
+const RingSize = 4
+
+// Tensor is host data.
+type Tensor struct {
+	Type ir.Type
+	Data []byte // little-endian, row-major, dense
+}
+
+// Feed is one micro-batch: a tensor for every input by name. Inputs with a
+// role are filled by the runtime.
+type Feed map[string]Tensor
+
+// RoleMicro is the role of an i32[] input that holds the index of the
+// micro-batch within its step.
+const RoleMicro = "micro"
+
+// CheckFeeds says what is wrong with the feeds of a step of p, in one line.
+func CheckFeeds(p *lower.Program, feeds []Feed) error {
+	if len(feeds) == 0 && len(p.Parts[lower.Micro]) > 0 {
+		return fmt.Errorf("%s: no feeds: a step takes one per micro-batch", p.Name)
+	}
+	for i, f := range feeds {
+		if err := checkFeed(p, f); err != nil {
+			if len(feeds) > 1 {
+				return fmt.Errorf("%s: micro-batch %d: %w", p.Name, i, err)
+			}
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkFeed(p *lower.Program, f Feed) error {
+	wanted := 0
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if v.Kind != ir.Input || v.Role() == RoleMicro {
+			continue
+		}
+		x, ok := f[v.Name]
+		switch {
+		case !ok:
+			return fmt.Errorf("no feed for input %q %s", v.Name, v.Type)
+		case x.Type != v.Type:
+			return fmt.Errorf("feed %q is %s, the program takes %s", v.Name, x.Type, v.Type)
+		case int64(len(x.Data)) != v.Type.Bytes():
+			return fmt.Errorf("feed %q has %d bytes, %s takes %d", v.Name, len(x.Data), v.Type, v.Type.Bytes())
+		}
+		wanted++
+	}
+	if len(f) == wanted {
+		return nil
+	}
+	return unknownFeed(p, f)
+}
+
+func unknownFeed(p *lower.Program, f Feed) error {
+	known := map[string]bool{}
+	var names []string
+	for i := range p.Vars {
+		if v := &p.Vars[i]; v.Kind == ir.Input && v.Role() != RoleMicro {
+			known[v.Name] = true
+			names = append(names, v.Name)
+		}
+	}
+	var extra []string
+	for name := range f {
+		if !known[name] {
+			extra = append(extra, name)
+		}
+	}
+	sort.Strings(extra)
+	if len(names) == 0 {
+		return fmt.Errorf("feed %q: the program has no inputs", extra[0])
+	}
+	return fmt.Errorf("feed %q: no such input, the program takes %s", extra[0], strings.Join(names, ", "))
+}
+
+// OutputIndex finds a result by name, with or without its %.
+func OutputIndex(p *lower.Program, name string) (int, error) {
+	want := "%" + strings.TrimPrefix(name, "%")
+	var names []string
+	for i, o := range p.Outputs {
+		if o.Name == want {
+			return i, nil
+		}
+		names = append(names, o.Name)
+	}
+	return 0, fmt.Errorf("%s returns no %s, it returns %s", p.Name, want, strings.Join(names, ", "))
+}
+
+// Variables lists the variables of several programs, each name once: what a
+// store for all of them declares. It fails where two programs disagree on a type.
+func Variables(programs ...*lower.Program) ([]lower.Var, error) {
+	var vars []lower.Var
+	at := map[string]int{}
+	for _, p := range programs {
+		for _, v := range p.Vars {
+			if v.Kind != ir.Param && v.Kind != ir.State {
+				continue
+			}
+			k, ok := at[v.Name]
+			if !ok {
+				at[v.Name] = len(vars)
+				vars = append(vars, v)
+				continue
+			}
+			if vars[k].Type != v.Type {
+				return nil, fmt.Errorf("variable %q is %s in one program and %s in %s", v.Name, vars[k].Type, v.Type, p.Name)
+			}
+		}
+	}
+	return vars, nil
+}
+
+// Counters are what an Exec has counted since it was loaded.
+type Counters struct {
+	Steps      int64
+	CastBytes  int64 // written by casts of variables in prepare
+	CastsMade  int64
+	CastsSaved int64 // skipped, the copy being current
+}
+
+// Counted is an Exec that counts.
+type Counted interface{ Counters() Counters }
+
+// Profiled is an Exec that can report how long every step of the Program took.
+// A nil f turns it off.
+type Profiled interface {
+	Profile(f func(part lower.Part, step int, took time.Duration))
+}

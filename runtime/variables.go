@@ -1,0 +1,35 @@
+package runtime
+
+import (
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/lower"
+)
+
+// Initialise writes what the variables hold before the first step. Random
+// initialisers draw from streams of the variables' names and the seed.
+func Initialise(s Store, vars []lower.Var, seed int64) error {
+	for i := range vars {
+		v := &vars[i]
+		if v.Kind != ir.Param && v.Kind != ir.State {
+			continue
+		}
+		b, err := InitialBytes(v, seed)
+		if err != nil {
+			return err
+		}
+		if err := s.Write(v.Name, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// InitialBytes evaluates the initialiser of a declaration.
+func InitialBytes(v *lower.Var, seed int64) ([]byte, error) {
+	t, err := eval.InitVar(&ir.Value{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, seed)
+	if err != nil {
+		return nil, err
+	}
+	return t.Bytes(), nil
+}
