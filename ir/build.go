@@ -245,7 +245,12 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 	}
 	n.Attrs = n.Def().canon(n.Attrs)
 	b.sites = max(b.sites, n.Attrs.site())
-	types, err := n.check()
+	err := n.checkArity(n.Def())
+	var types []Type
+	if err == nil {
+		n.pad()
+		types, err = n.check()
+	}
 	if err != nil {
 		name := n.Def().Name
 		if b.next != "" {
@@ -392,13 +397,29 @@ func (n *Node) check() ([]Type, error) {
 	return types, nil
 }
 
+// pad gives a node whose row is not variadic an entry for every operand, nil
+// where absent: rows index their operands, and text drops absent ones.
+func (n *Node) pad() {
+	d := n.Def()
+	if _, most := d.arity(); most > len(n.In) && n.Op != OpForeign {
+		n.In = append(n.In[:len(n.In):len(n.In)], make([]*Value, most-len(n.In))...)
+	}
+}
+
+func (n *Node) checkArity(d *Def) error {
+	least, most := d.arity()
+	if n.Op != OpForeign && (len(n.In) < least || most >= 0 && len(n.In) > most) {
+		return fmt.Errorf("takes %s, got %d", arityWords(d, least, most), len(n.In))
+	}
+	return nil
+}
+
 func (n *Node) checkOperands(d *Def) error {
 	if n.Op == OpForeign {
 		return nil
 	}
-	least, most := d.arity()
-	if len(n.In) < least || most >= 0 && len(n.In) > most {
-		return fmt.Errorf("takes %s, got %d", arityWords(d, least, most), len(n.In))
+	if err := n.checkArity(d); err != nil {
+		return err
 	}
 	for i, v := range n.In {
 		o := n.OperandDef(i)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,7 +140,7 @@ func declText(g *Graph, v *Value) string {
 		s += " = " + v.Init.String()
 	}
 	if len(v.Attr) > 0 {
-		s += " " + attrsText(v.Attr, nil, nil, "")
+		s += " " + attrsText(v.Attr, nil, nil, &Def{})
 	}
 	return s
 }
@@ -177,7 +178,7 @@ func nodeText(g *Graph, n *Node) string {
 		b.WriteString(" | " + valueList(n.Captured))
 	}
 	if extra := n.extraAttrs(); len(n.Attrs) > 0 || len(named) > 0 || len(extra) > 0 {
-		b.WriteString(" " + attrsText(n.Attrs, named, extra, n.Def().Name))
+		b.WriteString(" " + attrsText(n.Attrs, named, extra, n.Def()))
 	}
 	var types []string
 	for _, v := range n.Out {
@@ -236,7 +237,7 @@ func (n *Node) extraAttrs() []string {
 	return s
 }
 
-func attrsText(a Attrs, named []namedOperand, extra []string, op string) string {
+func attrsText(a Attrs, named []namedOperand, extra []string, d *Def) string {
 	parts := slices.Clone(extra)
 	for _, o := range named {
 		parts = append(parts, o.name+"="+o.v.String())
@@ -246,7 +247,11 @@ func attrsText(a Attrs, named []namedOperand, extra []string, op string) string 
 			parts = append(parts, bareOrQuoted(x.Name))
 			continue
 		}
-		parts = append(parts, bareOrQuoted(x.Name)+"="+literal(x.Value))
+		text := literal(x.Value)
+		if a := d.attrDef(x.Name); a != nil && a.Kind == AttrFloat {
+			text = strings.TrimSuffix(text, ".0") // the row says that it is a float
+		}
+		parts = append(parts, bareOrQuoted(x.Name)+"="+text)
 	}
 	return "{" + strings.Join(parts, " ") + "}"
 }
@@ -308,6 +313,9 @@ func wordText(s string) string {
 // it reads as a float rather than an integer in a list or a foreign attribute.
 func floatText(x float64) string {
 	s := strconv.FormatFloat(x, 'g', -1, 64)
+	if x == math.Trunc(x) && math.Abs(x) < 1e8 {
+		s = strconv.FormatFloat(x, 'f', -1, 64)
+	}
 	switch {
 	case s == "+Inf":
 		return "inf"
