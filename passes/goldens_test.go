@@ -1,0 +1,107 @@
+package passes
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ampc/internal/golden"
+	"ampc/ir"
+)
+
+// TestGoldens runs testdata/passes/PASS/*.txtar. The run line is
+//
+//	dump [--policy NAME|file] [--passes a,b] [--disable a,b] [--reasons] [--check=false]
+//
+// over the graph in section in; section policy holds a policy file. A section
+// want.error pins the message of a run that must fail, want.notes the notes.
+func TestGoldens(t *testing.T) {
+	for _, pass := range []string{"group", "amp", "masks", "castcache", "castelim", "castfold", "fuse", "dce", "order", "policy"} {
+		t.Run(pass, func(t *testing.T) { golden.Run(t, filepath.Join("../testdata/passes", pass), runGolden) })
+	}
+}
+
+func runGolden(t *testing.T, c *golden.Case) golden.Result {
+	g, err := ir.Parse(c.Name, []byte(c.Section("in")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, mode, err := goldenConfig(c)
+	res := golden.Result{Counters: map[string]int{}, Sections: map[string]string{}}
+	var notes strings.Builder
+	cfg.After = func(e Event) {
+		maps.Copy(res.Counters, e.Counters)
+		for _, n := range e.Notes {
+			fmt.Fprintln(&notes, n)
+		}
+	}
+	if err == nil {
+		err = Run(g, cfg)
+	}
+	if err != nil {
+		if !c.Has("want.error") {
+			t.Fatal(err)
+		}
+		res.Sections["want.error"] = err.Error() + "\n"
+		return res
+	}
+	var b strings.Builder
+	if err := g.Print(&b, mode); err != nil {
+		t.Fatal(err)
+	}
+	res.Sections["want"] = b.String()
+	res.Sections["want.notes"] = notes.String()
+	return res
+}
+
+func goldenConfig(c *golden.Case) (cfg Config, mode ir.PrintMode, err error) {
+	cfg.Policy = MixedF16()
+	run := c.Run
+	for i := 1; i < len(run); i++ {
+		switch run[i] {
+		case "--reasons":
+			mode |= ir.Reasons
+		case "--check":
+			cfg.Check = true
+		case "--epilogue":
+			cfg.Caps.Epilogue = true
+		case "--policy", "--passes", "--disable", "--no-load", "--no-store":
+			i++
+			if err := goldenOption(&cfg, c, run[i-1], run[i]); err != nil {
+				return cfg, mode, err
+			}
+		default:
+			return cfg, mode, fmt.Errorf("run: no option %s", run[i])
+		}
+	}
+	return cfg, mode, nil
+}
+
+func goldenOption(cfg *Config, c *golden.Case, option, value string) (err error) {
+	ops := map[ir.Op]bool{}
+	list := strings.Split(value, ",")
+	for _, name := range list {
+		if op, ok := ir.OpNamed(name); ok {
+			ops[op] = true
+		}
+	}
+	switch option {
+	case "--policy":
+		if value == "file" {
+			cfg.Policy, err = ParsePolicy("policy", []byte(c.Section("policy")))
+		} else {
+			cfg.Policy, err = PolicyNamed(value)
+		}
+	case "--passes":
+		cfg.Only = list
+	case "--disable":
+		cfg.Disable = list
+	case "--no-load":
+		cfg.Caps.NoLoad = ops
+	case "--no-store":
+		cfg.Caps.NoStore = ops
+	}
+	return err
+}
