@@ -97,7 +97,7 @@ func (x *attnHead) local(rows, cols, depth int, a, b Mat, c []float32, ldc int, 
 	t.mats[0], t.mats[1] = matSource{m.Path, a, 1, a.T, false}, matSource{m.Path, b, 1, !b.T, false}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = rows, cols, depth, 1
-	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0}
+	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0, colRun{}}
 	t.into = into
 	t.serial(m)
 	t.Run(x.worker, 0)

@@ -202,19 +202,23 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 }
 
 // convProduct multiplies the patches of g with the weights: out has the given channels and size, its pixels read
-// step apart. The weights are the rows of a channels-first product, the columns of a channels-last one.
+// step apart. The weights are the rows of a channels-first product, the columns of a channels-last one. The images of
+// a batch are one product, unless channels-first pixels are many and would not fill whole tiles.
 func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int, weights tableSource) {
 	t, c, gt := &m.conv, m.conv.c, &m.gemm
 	per, px := channels/c.Groups, volume(size)
-	images := 1
-	if c.ChannelsLast {
-		images = c.N
+	images, item := c.N, g.item
+	merge := c.ChannelsLast || px%m.nr == 0 || px < 512
+	if merge {
+		item[0] = 0
+	} else {
+		images = 1
 	}
 	t.pixel.pixels(g, images, size, step)
-	patches := tableSource{m.Path, g.buf, g.item, c.Groups, t.pixel.s, t.patch.s, !c.ChannelsLast, c.TF32}
+	patches := tableSource{m.Path, g.buf, item, c.Groups, t.pixel.s, t.patch.s, !c.ChannelsLast, c.TF32}
 	dst := Mat{Buf: out, LD: px, Stride: [2]int{channels * px, per * px}}
 	gt.depth = len(t.patch.s)
-	epi := c.Epilogue
+	epi, cols := c.Epilogue, colRun{}
 	if c.ChannelsLast {
 		dst.LD, dst.Stride = channels, [2]int{0, per}
 		t.sources = [2]tableSource{patches, weights}
@@ -222,10 +226,13 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	} else {
 		epi.Bias, epi.RowBias = Buf{}, epi.Bias
 		t.sources = [2]tableSource{weights, patches}
-		gt.rows, gt.cols, gt.items = per, px, c.N*c.Groups
+		gt.rows, gt.cols, gt.items = per, images*px, c.N/images*c.Groups
+		if merge {
+			cols = colRun{px, dst.Stride[0]}
+		}
 	}
 	gt.a, gt.b = &t.sources[0], &t.sources[1]
-	gt.out = output{m.Path, dst, c.Groups, epi, per}
+	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
 	m.multiply(gt)
 }
 
@@ -291,7 +298,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 	}
 	gt.depth, gt.items = c.N*px, c.Groups
 	gt.a, gt.b = &t.sources[0], &t.sources[1]
-	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0}
+	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0, colRun{}}
 	m.multiply(gt)
 }
 

@@ -8,6 +8,19 @@ type output struct {
 	epi   Epilogue
 
 	perGroup int // bias elements that an inner batch item moves on
+	cols     colRun
+}
+
+// colRun describes columns that run through the images of a channels-first batch: column j of C is pixel j%n of
+// image j/n, images jump elements apart. n is 0 where columns are contiguous.
+type colRun struct{ n, jump int }
+
+// at is the offset of column j, and how many of the n columns from there are contiguous.
+func (r colRun) at(j, n int) (off, same int) {
+	if r.n == 0 {
+		return j, n
+	}
+	return j/r.n*r.jump + j%r.n, min(n, r.n-j%r.n)
 }
 
 // finish applies the epilogue to a finished tile (h rows of n, nr apart) and stores it at row i, column j.
@@ -32,23 +45,32 @@ func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int) {
 	if e.Act != NoAct {
 		p.unary[actOps[e.Act]](len(tile), &tile[0], &tile[0])
 	}
-	if !e.Residual.absent() {
-		o.add(w, tile, &e.Residual, item, i, h, j, n)
-	}
-	if e.Accumulate {
-		o.add(w, tile, &o.c, item, i, h, j, n)
-	}
-	at := o.c.item(item, o.inner) + i*o.c.LD + j
-	for r := range h {
-		p.narrow[o.c.Type](n, o.c.at(at+r*o.c.LD), &tile[r*p.nr])
+	for done := 0; done < n; {
+		at, same := o.cols.at(j+done, n-done)
+		o.put(w, tile[done:], item, i, h, at, same)
+		done += same
 	}
 }
 
-// add adds the same tile of m.
-func (o *output) add(w *worker, tile []float32, m *Mat, item, i, h, j, n int) {
+// put adds what is there, if asked to, and stores n contiguous columns at offset at of a row.
+func (o *output) put(w *worker, tile []float32, item, i, h, at, n int) {
+	if !o.epi.Residual.absent() {
+		o.add(w, tile, &o.epi.Residual, item, i, h, at, n)
+	}
+	if o.epi.Accumulate {
+		o.add(w, tile, &o.c, item, i, h, at, n)
+	}
+	at += o.c.item(item, o.inner) + i*o.c.LD
+	for r := range h {
+		o.p.narrow[o.c.Type](n, o.c.at(at+r*o.c.LD), &tile[r*o.p.nr])
+	}
+}
+
+// add adds the same columns of m.
+func (o *output) add(w *worker, tile []float32, m *Mat, item, i, h, at, n int) {
 	p := o.p
 	old := w.row[1].get(h * p.nr)
-	p.rows[m.Type](h, n, &old[0], p.nr, m.at(m.item(item, o.inner)+i*m.LD+j), m.LD)
+	p.rows[m.Type](h, n, &old[0], p.nr, m.at(m.item(item, o.inner)+i*m.LD+at), m.LD)
 	for r := range h {
 		p.binary[Add](n, &tile[r*p.nr], &tile[r*p.nr], &old[r*p.nr])
 	}

@@ -59,7 +59,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
-	t.out = output{m.Path, g.C, inner, g.Epilogue, 0}
+	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
 	if how := t.choose(m, g); how != packed {
 		m.skinny(t, how)
 		return
@@ -142,7 +142,7 @@ func (t *gemmTask) serial(m *Machine) {
 }
 
 func (t *gemmTask) blocks() {
-	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0
+	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
 	if !t.direct {
 		kc *= 2 // a deeper block spares the round trips of partial sums
@@ -274,7 +274,8 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 	switch {
 	case t.direct:
 		c := &t.out.c
-		o := c.item(x.item, t.out.inner) + (x.i0+r0)*c.LD + j
+		at, _ := t.out.cols.at(j, n)
+		o := c.item(x.item, t.out.inner) + (x.i0+r0)*c.LD + at
 		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, (*float32)(ptr(c.at(o))), c.LD, n, acc)
 		return
 	case x.part != nil:
