@@ -91,16 +91,10 @@ func (x *attnHead) seen(q, k, n int) int {
 	return max(0, min(n, q+x.t.a.Offset+1-k))
 }
 
-// local is a product inside a task: c (+)= a*b, f32.
+// local is a product inside the task: c (+)= a*b, f32.
 func (x *attnHead) local(rows, cols, depth int, a, b Mat, c []float32, ldc int, into bool) {
-	m, t := x.t.m, &x.w.local
-	t.mats[0], t.mats[1] = matSource{m.Path, a, 1, a.T, false}, matSource{m.Path, b, 1, !b.T, false}
-	t.a, t.b = &t.mats[0], &t.mats[1]
-	t.rows, t.cols, t.depth, t.items = rows, cols, depth, 1
-	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0, colRun{}}
-	t.into = into
-	t.serial(m)
-	t.Run(x.worker, 0)
+	x.w.local.rows, x.w.local.cols = rows, cols
+	x.w.local.multiplyLocal(x.t.m, x.worker, a, b, depth, c, ldc, into)
 }
 
 // scores computes the scaled and masked scores of h queries from q against n keys from k.

@@ -31,8 +31,16 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	return d
 }
 
-// Run copies image n onto its canvas.
-func (t *convTask) Run(_, n int) {
+// Run is the task of image n: copy it onto its canvas, or scatter its gradient.
+func (t *convTask) Run(worker, n int) {
+	if t.scatter {
+		t.scatterImage(worker, n)
+	} else {
+		t.copyImage(n)
+	}
+}
+
+func (t *convTask) copyImage(n int) {
 	es := t.dst.buf.Type.Size()
 	clear(t.dst.buf.Data[n*t.dst.item[0]*es : (n+1)*t.dst.item[0]*es])
 	planes, run := t.channels, 1

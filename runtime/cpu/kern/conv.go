@@ -60,6 +60,8 @@ func (c *Conv) dense(b Buf, channels int, size [3]int) grid {
 
 // convTask holds the tables of a running convolution and copies images onto their canvas.
 type convTask struct {
+	m        *Machine
+	scatter  bool // an input gradient by scattering, rather than a copy onto the canvas
 	c        *Conv
 	src, dst grid
 	size     [3]int // of an image
@@ -186,6 +188,10 @@ func (m *Machine) Conv(c *Conv) {
 func (m *Machine) ConvInputGrad(c *Conv) {
 	t := &m.conv
 	t.c = c
+	if c.scatters() {
+		m.scatterGrad(c)
+		return
+	}
 	var lo, size, from, by [3]int
 	for a := range 3 {
 		// Pixel i of x meets tap t at position i + Pad - t*Dilation of y spread Stride apart.
