@@ -1,0 +1,180 @@
+package cuda
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+)
+
+// Attempt is one file tried for a library.
+type Attempt struct{ Library, Path, Problem string }
+
+// LibraryReport is what was found of one library.
+type LibraryReport struct {
+	Library string
+	Path    string // as opened; empty when not found
+	Version string
+	Missing []string // functions the library lacks
+	Tried   []Attempt
+}
+
+// Report is the outcome of Discover.
+type Report struct {
+	Libraries []LibraryReport
+	Devices   []Info
+	Problem   string // why there is no device to use; empty when there is one
+	Advice    string // the one thing to do about it
+}
+
+// String prints the report in one screen.
+func (r *Report) String() string {
+	var b strings.Builder
+	for _, l := range r.Libraries {
+		switch {
+		case l.Path == "":
+			fmt.Fprintf(&b, "%-9s not found; tried %s\n", l.Library, summary(l.Tried))
+		default:
+			fmt.Fprintf(&b, "%-9s %s  %s\n", l.Library, l.Version, l.Path)
+		}
+		if len(l.Missing) > 0 {
+			fmt.Fprintf(&b, "%-9s lacks %s\n", "", strings.Join(l.Missing, ", "))
+		}
+	}
+	for _, d := range r.Devices {
+		fmt.Fprintf(&b, "device %d  %s, sm_%d%d, %d SMs, %.1f GiB\n", d.Ordinal, d.Name, d.Major, d.Minor, d.SMs, float64(d.Memory)/(1<<30))
+	}
+	if r.Problem != "" {
+		fmt.Fprintf(&b, "no device: %s\n", r.Problem)
+	}
+	if r.Advice != "" {
+		fmt.Fprintf(&b, "to do: %s\n", r.Advice)
+	}
+	return b.String()
+}
+
+// summary names the first files tried and counts the rest.
+func summary(tried []Attempt) string {
+	const shown = 3
+	var names []string
+	for _, a := range tried[:min(shown, len(tried))] {
+		names = append(names, a.Path)
+	}
+	s := strings.Join(names, ", ")
+	if len(tried) > shown {
+		s += fmt.Sprintf(" and %d more", len(tried)-shown)
+	}
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}
+
+// places is the world the search looks at, replaceable in tests.
+type places struct {
+	env  func(string) string
+	glob func(string) []string
+	home string
+	path func(string) string // finds a program, symlinks resolved
+}
+
+func realPlaces() places {
+	home, _ := os.UserHomeDir()
+	return places{
+		env:  os.Getenv,
+		glob: func(p string) []string { m, _ := filepath.Glob(p); sort.Strings(m); return m },
+		home: home,
+		path: resolveProgram,
+	}
+}
+
+// resolveProgram finds a program in PATH and follows links.
+func resolveProgram(name string) string {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if p, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
+			return p
+		}
+	}
+	return ""
+}
+
+// candidates lists the files to try for a library, in order: an explicit file or folder, the
+// system loader, Python wheels, CUDA folders, and for the driver the usual system folders.
+func (w places) candidates(lib string) []string {
+	var out []string
+	seen := map[string]bool{}
+	add := func(p string) {
+		if !seen[p] && !strings.Contains(p, "stubs") {
+			seen[p] = true
+			out = append(out, p)
+		}
+	}
+	folders := func(dirs ...string) {
+		for _, d := range dirs {
+			for _, so := range sonames[lib] {
+				for _, f := range w.glob(filepath.Join(d, so)) {
+					add(f)
+				}
+			}
+		}
+	}
+	if p := w.env("AMPC_LIB" + strings.ToUpper(lib)); p != "" {
+		if strings.Contains(filepath.Base(p), ".so") {
+			add(p)
+		} else {
+			folders(p)
+		}
+	}
+	for _, d := range filepath.SplitList(w.env("AMPC_CUDA_LIBDIR")) {
+		folders(d)
+	}
+	for _, so := range sonames[lib] {
+		add(so)
+	}
+	if lib != libDriver {
+		folders(w.wheelFolders()...)
+		for _, root := range w.cudaRoots() {
+			folders(filepath.Join(root, "lib64"), filepath.Join(root, "targets/x86_64-linux/lib"), filepath.Join(root, "lib"))
+		}
+		return out
+	}
+	folders("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu/nvidia/current")
+	return out
+}
+
+// wheelFolders are the library folders of NVIDIA's Python packages.
+func (w places) wheelFolders() []string {
+	roots := []string{w.env("VIRTUAL_ENV"), w.env("CONDA_PREFIX")}
+	if py := w.path("python3"); py != "" {
+		roots = append(roots, filepath.Dir(filepath.Dir(py)))
+	}
+	roots = append(roots, filepath.Join(w.home, ".local"), "/usr/local", "/usr")
+	var out []string
+	for _, r := range roots {
+		if r == "" {
+			continue
+		}
+		for _, kind := range []string{"site-packages", "dist-packages"} {
+			base := filepath.Join(r, "lib/python3*", kind, "nvidia")
+			for _, sub := range []string{"cu13/lib", "cublas/lib", "cuda_nvrtc/lib", "cudnn/lib", "nccl/lib"} {
+				out = append(out, w.glob(filepath.Join(base, sub))...)
+			}
+		}
+	}
+	return out
+}
+
+func (w places) cudaRoots() []string {
+	roots := []string{w.env("CUDA_HOME"), w.env("CUDA_PATH"), "/usr/local/cuda"}
+	newest := w.glob("/usr/local/cuda-*")
+	sort.Sort(sort.Reverse(sort.StringSlice(newest)))
+	roots = append(append(roots, newest...), "/opt/cuda")
+	var out []string
+	for _, r := range roots {
+		if r != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
