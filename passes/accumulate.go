@@ -13,7 +13,7 @@ import (
 // micro-batch to the next through a pending copy.
 func accumulate(g *ir.Graph, c *Context) error {
 	t := c.training
-	t.results = map[*ir.Value]*ir.Value{}
+	t.results = map[result]*ir.Value{}
 	t.findPending(g)
 	if len(t.sweeps) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (a *accumulator) losses() {
 			s.count = a.sums[s.count]
 		}
 		for _, l := range s.losses {
-			a.t.results[l.value] = l.final
+			a.t.results[result{l.value, ByDefault}], a.t.results[result{l.value, Mean}] = l.final, l.final
 		}
 		if s.count == nil {
 			s.count = a.t.micro.kept
@@ -186,14 +186,14 @@ func (a *accumulator) mean(v *ir.Value) *ir.Value {
 func (a *accumulator) outputs() {
 	for _, o := range a.c.Outputs {
 		v := a.g.Value(o.Value)
-		if v == nil || v.IsVar() || !v.Type.DType.Float() || a.t.results[v] != nil {
+		if v == nil || v.IsVar() || !v.Type.DType.Float() || a.t.results[result{v, o.Reduce}] != nil {
 			continue
 		}
 		switch o.Reduce {
 		case Mean:
-			a.t.results[v] = a.mean(v)
+			a.t.results[result{v, Mean}] = a.mean(v)
 		case Sum:
-			a.t.results[v] = a.sum("acc."+v.Name, v, "")
+			a.t.results[result{v, Sum}] = a.sum("acc."+v.Name, v, "")
 		}
 	}
 }

@@ -201,7 +201,7 @@ func (o *updating) commit(p pendingStat) {
 // and appends what the config asks for.
 func (o *updating) results() {
 	for i, v := range o.g.Return {
-		if r := o.t.results[v]; r != nil {
+		if r := o.t.results[result{v, ByDefault}]; r != nil {
 			o.g.Return[i] = r
 		}
 	}
@@ -242,7 +242,7 @@ func (o *updating) output(out Output) (*ir.Value, error) {
 	if v == nil {
 		return nil, fmt.Errorf("output %q: no such value in graph @%s", out.Value, o.g.Name)
 	}
-	if r := o.t.results[v]; r != nil {
+	if r := o.t.results[result{v, out.Reduce}]; r != nil {
 		v = r
 	}
 	return v, nil

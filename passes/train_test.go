@@ -15,6 +15,9 @@ type trainer struct {
 	g   *ir.Graph
 	env map[string]*eval.Tensor
 	ctx *Context
+
+	exact bool // round nothing
+	last  *eval.Result
 }
 
 // trainingPasses are the passes up to the update, as the pipeline runs them.
@@ -49,7 +52,7 @@ func newTrainer(t *testing.T, text string, cfg Config) *trainer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &trainer{t, g, map[string]*eval.Tensor{}, c}
+	return &trainer{t: t, g: g, env: map[string]*eval.Tensor{}, ctx: c}
 }
 
 type feed = map[string]*eval.Tensor
@@ -57,7 +60,7 @@ type feed = map[string]*eval.Tensor
 // step runs one step and returns what it computed; states move on in env.
 func (tr *trainer) step(feeds ...feed) *eval.Result {
 	tr.t.Helper()
-	r, err := eval.Step(tr.g, tr.env, feeds, eval.Options{Seed: 1})
+	r, err := eval.Step(tr.g, tr.env, feeds, eval.Options{Seed: 1, Float64: tr.exact})
 	if err != nil {
 		tr.t.Fatalf("%v\n%s", err, tr.g)
 	}
@@ -69,7 +72,18 @@ func (tr *trainer) step(feeds ...feed) *eval.Result {
 	for name, x := range r.Next {
 		tr.env[name] = x
 	}
+	tr.last = r
 	return r
+}
+
+// initial is what a variable starts with.
+func (tr *trainer) initial(name string) []float64 {
+	tr.t.Helper()
+	x, err := eval.InitVar(tr.g.Var(name), 1)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	return x.F
 }
 
 func (tr *trainer) scalar(name string) float64 {

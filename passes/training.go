@@ -19,8 +19,14 @@ type training struct {
 
 	micro   *micro // nil: one micro-batch per step
 	pending []pendingStat
-	total   *ir.Value // the norm under Config.Clip, nil where not asked for
-	results map[*ir.Value]*ir.Value
+	total   *ir.Value            // the norm under Config.Clip, nil where not asked for
+	results map[result]*ir.Value // what stands for a value over all micro-batches
+}
+
+// result is a value of a micro-batch and how micro-batches combine.
+type result struct {
+	v  *ir.Value
+	by Reduce
 }
 
 // sweep is one backward pass: the losses that share a scaler.

@@ -1,0 +1,235 @@
+package passes
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// classText is a classifier over n rows with ignored labels.
+func classText(n int, loss string) string {
+	return fmt.Sprintf(`graph @class {
+  input %%x : f32[%[1]d,3]
+  input %%y : i32[%[1]d]
+  param %%w : f32[3,4] = normal(0, 0.7)
+  param %%b : f32[4] = 0
+forward:
+  %%logits = linear %%x, %%w, %%b : f32[%[1]d,4]
+  %%sum, %%count = cross_entropy %%logits, %%y : f32[], f32[]
+  %%mean = div %%sum, %%count : f32[]
+%[2]s  return %%loss
+}`, n, loss)
+}
+
+const plainLoss = "  %loss = div %sum, %count : f32[]\n"
+
+// rows are 16 examples; every label in ignored is not to be counted.
+func rowsFeed(from, to int, ignored map[int]bool) feed {
+	var x, y []float64
+	for i := from; i < to; i++ {
+		for k := range 3 {
+			x = append(x, float64(float32(math.Sin(float64(3*i+5*k)))))
+		}
+		label := float64(i % 4)
+		if ignored[i] {
+			label = -100
+		}
+		y = append(y, label)
+	}
+	ids := make([]int64, len(y))
+	for i := range y {
+		ids[i] = int64(y[i])
+	}
+	n := ir.Dim(to - from)
+	return feed{"x": f32s([]ir.Dim{n, 3}, x...), "y": eval.Ints(ir.I32, []ir.Dim{n}, ids...)}
+}
+
+func wholeAndParts(t *testing.T, ignored map[int]bool, cfg Config, exact bool) (whole, parts *trainer, results [2]float64) {
+	t.Helper()
+	whole = newTrainer(t, classText(16, plainLoss), cfg)
+	cfg.Micro = 4
+	parts = newTrainer(t, classText(4, plainLoss), cfg)
+	whole.exact, parts.exact = exact, exact
+	for range 3 {
+		r := whole.step(rowsFeed(0, 16, ignored))
+		results[0] = r.Value(whole.g.Return[0]).F[0]
+		q := parts.step(rowsFeed(0, 4, ignored), rowsFeed(4, 8, ignored), rowsFeed(8, 12, ignored), rowsFeed(12, 16, ignored))
+		results[1] = q.Value(parts.g.Return[0]).F[0]
+	}
+	return whole, parts, results
+}
+
+func close64(a, b, tol float64) bool { return math.Abs(a-b) <= tol*(math.Abs(a)+math.Abs(b)+1e-3) }
+
+func TestMicroBatchesEqualOneBatch(t *testing.T) {
+	ignored := map[int]bool{0: true, 1: true, 2: true, 5: true, 12: true, 13: true, 14: true, 15: true}
+	for _, opt := range []Optimizer{SGD(0.9), AdamW(0.1)} {
+		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
+			for _, exact := range []bool{true, false} {
+				cfg := Config{Groups: oneGroup(opt, Constant(0.1)), Scaler: scaler, Clip: Clip{Norm: 0.2}}
+				whole, parts, loss := wholeAndParts(t, ignored, cfg, exact)
+				tol := 4e-6 // f32, another order of summation
+				if exact {
+					tol = 1e-13
+				}
+				if !close64(loss[0], loss[1], tol) {
+					t.Errorf("%s %s: loss %v in one batch, %v in parts", opt.Algorithm, scaler.Mode, loss[0], loss[1])
+				}
+				for _, name := range []string{"w", "b"} {
+					for i, x := range whole.env[name].F {
+						if y := parts.env[name].F[i]; !close64(x, y, tol) {
+							t.Errorf("%s %s: %s[%d] %v in one batch, %v in parts", opt.Algorithm, scaler.Mode, name, i, x, y)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// A step may have fewer micro-batches than the program was made for.
+func TestShortTail(t *testing.T) {
+	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.1))}
+	whole := newTrainer(t, classText(8, plainLoss), cfg)
+	cfg.Micro = 4
+	parts := newTrainer(t, classText(4, plainLoss), cfg)
+	whole.exact, parts.exact = true, true
+	parts.step(rowsFeed(0, 4, nil), rowsFeed(4, 8, nil), rowsFeed(8, 12, nil), rowsFeed(12, 16, nil))
+	whole.env["w"], whole.env["b"] = parts.env["w"], parts.env["b"]
+	whole.step(rowsFeed(0, 8, nil))
+	parts.step(rowsFeed(0, 4, nil), rowsFeed(4, 8, nil))
+	for i, x := range whole.env["w"].F {
+		if y := parts.env["w"].F[i]; !close64(x, y, 1e-13) {
+			t.Errorf("w[%d] %v in one batch, %v in a tail of two", i, x, y)
+		}
+	}
+}
+
+// A loss without one count is averaged over the micro-batches.
+func TestLossWithoutCountIsAveraged(t *testing.T) {
+	text := classText(4, "  %loss = mul %mean, %mean : f32[]\n")
+	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.5)), Micro: 2, Scaler: Static(64)}
+	tr := newTrainer(t, text, cfg)
+	tr.exact = true
+	r := tr.step(rowsFeed(0, 4, nil), rowsFeed(4, 8, nil))
+	got := r.Value(tr.g.Return[0]).F[0]
+
+	sum := 0.0
+	grad := make([]float64, 12)
+	for _, from := range []int{0, 4} {
+		one := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(0.5)), Scaler: Static(64)})
+		one.exact = true
+		start := one.initial("w")
+		q := one.step(rowsFeed(from, from+4, nil))
+		sum += q.Value(one.g.Return[0]).F[0]
+		for i := range grad {
+			grad[i] += (start[i] - one.env["w"].F[i]) / 2
+		}
+	}
+	if !close64(got, sum/2, 1e-13) {
+		t.Errorf("loss %v, the mean is %v", got, sum/2)
+	}
+	start := tr.initial("w")
+	for i := range grad {
+		if want := start[i] - grad[i]; !close64(tr.env["w"].F[i], want, 1e-13) {
+			t.Errorf("w[%d] = %v, want %v", i, tr.env["w"].F[i], want)
+		}
+	}
+}
+
+func TestBadMicroBatch(t *testing.T) {
+	bad := rowsFeed(4, 8, nil)
+	bad["x"].F[0] = math.NaN()
+	good := []feed{rowsFeed(0, 4, nil), rowsFeed(8, 12, map[int]bool{8: true}), rowsFeed(12, 16, nil)}
+	cfg := Config{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Scaler: Dynamic(), Micro: 4, BadMicro: DropMicro, Outputs: []Output{{Value: "skip"}}}
+
+	t.Run("dropped", func(t *testing.T) {
+		for place := range 4 {
+			want := newTrainer(t, classText(4, plainLoss), cfg)
+			want.step(good...)
+			got := newTrainer(t, classText(4, plainLoss), cfg)
+			feeds := append(append(append([]feed{}, good[:place]...), bad), good[place:]...)
+			r := got.step(feeds...)
+			if x := r.Value(got.g.Return[0]).F[0]; x != want.last.Value(want.g.Return[0]).F[0] {
+				t.Errorf("bad batch at %d: loss %v, without it %v", place, x, want.last.Value(want.g.Return[0]).F[0])
+			}
+			for i, x := range want.env["w"].F {
+				if y := got.env["w"].F[i]; x != y {
+					t.Errorf("bad batch at %d: w[%d] %v, without it %v", place, i, y, x)
+				}
+			}
+			if s := got.scalar("amp.scale"); s != 32768 {
+				t.Errorf("bad batch at %d: scale %g, want a backoff to 32768", place, s)
+			}
+			got.step(good...)
+			if g := got.scalar("amp.good"); g != 1 {
+				t.Errorf("after a clean step good is %g, want 1", g)
+			}
+		}
+	})
+	t.Run("all dropped", func(t *testing.T) {
+		tr := newTrainer(t, classText(4, plainLoss), cfg)
+		tr.step(good...)
+		w := tr.env["w"].F
+		r := tr.step(bad, bad)
+		if r.Value(tr.g.Return[1]).I[0] != 1 {
+			t.Error("a step of nothing was taken")
+		}
+		for i, x := range tr.env["w"].F {
+			if x != w[i] {
+				t.Errorf("w[%d] changed", i)
+			}
+		}
+	})
+	t.Run("skips the step", func(t *testing.T) {
+		skip := cfg
+		skip.BadMicro = SkipStep
+		tr := newTrainer(t, classText(4, plainLoss), skip)
+		tr.step(good...)
+		w := tr.env["w"].F
+		tr.step(append([]feed{bad}, good...)...)
+		for i, x := range tr.env["w"].F {
+			if x != w[i] {
+				t.Errorf("w[%d] changed", i)
+			}
+		}
+		if s := tr.scalar("step"); s != 1 {
+			t.Errorf("step counter %g, want 1", s)
+		}
+	})
+}
+
+func TestResultsOverMicroBatches(t *testing.T) {
+	cfg := Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{
+		{Value: "logits", Reduce: Mean}, {Value: "mean", Reduce: Sum}, {Value: "logits"}, {Value: "d.w"}, {Value: "grad_norm"}, {Value: "scale"}}, Scaler: Static(256)}
+	tr := newTrainer(t, classText(4, plainLoss), cfg)
+	tr.exact = true
+	a, b := rowsFeed(0, 4, nil), rowsFeed(4, 8, nil)
+	first, second := tr.step(a).Values["logits"].F, tr.step(b).Values["logits"].F
+	r := tr.step(a, b)
+	get := func(k int) []float64 { return r.Value(tr.g.Return[k]).F }
+	for i := range first {
+		if want := (first[i] + second[i]) / 2; !close64(get(1)[i], want, 1e-14) {
+			t.Errorf("mean of logits[%d] is %v, want %v", i, get(1)[i], want)
+		}
+		if get(3)[i] != second[i] {
+			t.Errorf("last logits[%d] is %v, want %v", i, get(3)[i], second[i])
+		}
+	}
+	if want := 2 * get(0)[0]; !close64(get(2)[0], want, 1e-14) {
+		t.Errorf("sum of means is %v, want %v", get(2)[0], want)
+	}
+	norm := 0.0
+	for _, x := range get(4) {
+		norm += x * x
+	}
+	if norm == 0 || math.Sqrt(norm) > get(5)[0] {
+		t.Errorf("norm of one gradient %v, of all %v", math.Sqrt(norm), get(5)[0])
+	}
+	if get(6)[0] != 256 {
+		t.Errorf("scale %v, want 256", get(6)[0])
+	}
+}
