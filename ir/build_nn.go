@@ -109,7 +109,7 @@ func (b *Builder) iotaAlong(d DType, s Shape, axis int) *Value {
 		one[i] = 1
 	}
 	one[axis] = int64(s.Dim(axis))
-	return b.Emit(OpIota, nil, A("dtype", d, "axis", axis, "shape", one))[0]
+	return b.Iota(d, int64(axis), one...)
 }
 
 // causalMask is 0 where query i may see key j, j ≤ i + keys − queries, and −Inf elsewhere.

@@ -251,11 +251,8 @@ func (b *Builder) klTarget(n *Node, t *Value) (p, logp *Value) {
 
 // meanLoss is a loss row's sum over its count.
 func (b *Builder) meanLoss(op Op, x, target *Value, a Attrs) *Value {
-	name := b.next
-	unnamed := *b
-	unnamed.next = ""
-	r := unnamed.Emit(op, []*Value{x, target}, a)
-	return unnamed.Named(name).Div(r[0], r[1])
+	r := b.unnamed().Emit(op, []*Value{x, target}, a)
+	return b.Div(r[0], r[1])
 }
 
 // CrossEntropy is the mean cross entropy of softmax(logits) against integer

@@ -211,7 +211,7 @@ func gradMaxPoolGrad(b *Builder, n *Node, d []*Value) []*Value {
 	for i, x := range b.spatialSizes(n, n.In[0]) {
 		windows, cells = windows*Dim(x), cells*Dim(n.Ints("size")[i])
 	}
-	picked := b.Emit(OpGatherElements, []*Value{flat(d[0], cells), flat(n.In[1], windows)}, A("axis", axis))[0]
+	picked := b.GatherElements(flat(d[0], cells), flat(n.In[1], windows), axis)
 	return []*Value{b.reshaped(picked, s.Dims()...), nil}
 }
 

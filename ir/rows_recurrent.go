@@ -1,3 +1,276 @@
 package ir
 
-var recurrentRows = map[Op]Def{}
+import "fmt"
+
+// Recurrent rows run the recurrence alone: the products of all inputs with the
+// input weights are one linear before them, and the gradient of the recurrent
+// weights is one matmul behind them. Layout: steps S, batch B, directions D
+// (the second one, or the only one where reverse is set, runs from the last
+// step to the first), features. The recurrent product reads h in the dtype of r.
+var recurrentRows = map[Op]Def{
+	OpLSTM: {
+		Name: "lstm", Doc: "Long short-term memory over xp[S,B,D,4H], the inputs' products, with r[D,H,4H]: i, f, o = σ, g = tanh of xp + h·r in the order i, f, g, o; c = f·c + i·g; h = o·tanh c. Yields h and c of every step and saves the gates.",
+		In:  in(preIn, x("r"), startIn("h0", NoClass), startIn("c0", Fixed)),
+		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "c", Class: Fixed}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
+		Class: Low, Why: "tensor cores", Infer: inferLSTM, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandLSTM,
+		Grad: gradLSTM, Range: rangeGates(4),
+	},
+	OpLSTMGrad: {
+		Name: "lstm_grad", Doc: "The gradients of lstm in xp, h0 and c0, from its saved gates and c, and the gradients of its three results.",
+		In: in(x("r"), savedIn("gates"), Operand{Name: "c", Class: Fixed}, startIn("c0", Fixed),
+			flowIn("dy"), flowIn("dc"), flowIn("dgates")),
+		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dh0", Class: Fixed}, Result{Name: "dc0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
+		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferLSTMGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandLSTMGrad,
+	},
+	OpGRU: {
+		Name: "gru", Doc: "Gated recurrent unit over xp[S,B,D,3H], the inputs' products, with r[D,H,3H] in the order r, z, n: r, z = σ(xp + h·r); q = h·rₙ + bn; n = tanh(xp + r·q); h = (1−z)·n + z·h. Yields h of every step and saves r, z, n and q.",
+		In:  in(preIn, x("r"), startIn("bn", Fixed), startIn("h0", NoClass)),
+		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
+		Class: Low, Why: "tensor cores", Infer: inferGRU, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandGRU,
+		Grad: gradGRU,
+	},
+	OpGRUGrad: {
+		Name: "gru_grad", Doc: "The gradients of gru in xp, q and h0, from its saved gates and y, and the gradients of its two results.",
+		In:  in(x("r"), savedIn("gates"), savedIn("y"), startIn("h0", Keep), flowIn("dy"), flowIn("dgates")),
+		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dq"}, Result{Name: "dh0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
+		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferGRUGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandGRUGrad,
+	},
+}
+
+var (
+	preIn       = Operand{Name: "xp", Class: Keep, ReadsLow: true}
+	reverseAttr = AttrDef{Name: "reverse", Kind: AttrBool, Doc: "the only direction runs from the last step to the first"}
+)
+
+func startIn(name string, c Class) Operand { return Operand{Name: name, Class: c, Optional: true} }
+func savedIn(name string) Operand          { return Operand{Name: name, Class: Keep, ReadsLow: true} }
+func flowIn(name string) Operand {
+	return Operand{Name: name, Class: Keep, ReadsLow: true, Optional: true}
+}
+
+// unitFlow is the unit that the incoming gradients share.
+func unitFlow(n *Node) (Unit, error) {
+	var first *Value
+	for i, v := range n.In {
+		switch {
+		case v == nil || !isFlow(n.OperandDef(i).Name):
+		case first == nil:
+			first = v
+		case v.Unit != first.Unit:
+			return "", fmt.Errorf("%s (unit %s) meets %s (unit %s)", first, first.Unit, v, v.Unit)
+		}
+	}
+	if first == nil {
+		return "", nil
+	}
+	return first.Unit, nil
+}
+
+func isFlow(name string) bool { return name == "dy" || name == "dc" || name == "dgates" }
+
+// boundRecurrent: an error of one step's product passes into all later steps.
+func boundRecurrent(n *Node) Bound {
+	r, s := n.Operand("r").Type.Shape, n.steps()
+	if r.Rank() != 3 {
+		return Bound{ULP: 8, K: UnknownElements}
+	}
+	return Bound{ULP: 8 * float64(s), K: s * (size(r.Dim(2)) + 8)}
+}
+
+// steps is the number of steps S.
+func (n *Node) steps() int64 {
+	v := n.Operand("gates")
+	if v == nil {
+		v = n.In[0]
+	}
+	if v.Type.Shape.Rank() != 4 {
+		return UnknownElements
+	}
+	return size(v.Type.Shape.Dim(0))
+}
+
+// costRecurrent: every element of operand i (the gates) is a product with a column of r.
+func costRecurrent(i int) func(*Node) Cost {
+	return func(n *Node) Cost {
+		r := n.Operand("r").Type.Shape
+		if r.Rank() != 3 {
+			return Cost{}
+		}
+		return Cost{Flops: 2 * count(n.In[1-i].Type) * size(r.Dim(1))}
+	}
+}
+
+func rangeGates(results int) func(*Node, []Interval) []Interval {
+	return func(n *Node, _ []Interval) []Interval {
+		s := float64(n.steps())
+		unit := Interval{Lo: -1, Hi: 1, NaN: true}
+		if n.operand(3) != nil { // c starts anywhere
+			return nil
+		}
+		return []Interval{unit, {Lo: -s, Hi: s, NaN: true}, unit}[:min(results, 3)]
+	}
+}
+
+// recurrence are the sizes of a recurrent node; ok is false where a rank is not known.
+type recurrence struct {
+	s, b, d, h Dim
+	ok         bool
+}
+
+// recurrence checks pre, which has k gates of h features per direction, against r.
+func (n *Node) recurrence(pre *Value, k, kr Dim) (c recurrence, err error) {
+	r := n.Operand("r")
+	if err := firstError(wantRank("operand", pre, 4, 4), wantRank("r", r, 3, 3), n.checkOut()); err != nil {
+		return c, err
+	}
+	if !pre.Type.Shape.Known() || !r.Type.Shape.Known() {
+		return c, nil
+	}
+	p, w := pre.Type.Shape.Dims(), r.Type.Shape.Dims()
+	c = recurrence{s: p[0], b: p[1], d: narrow(p[2], w[0]), h: w[1], ok: true}
+	if !fits(p[2], w[0]) || !fits(w[2], times(c.h, int64(kr))) || !fits(p[3], times(c.h, int64(k))) {
+		return c, fmt.Errorf("%s has type %s, r %s has type %s: want [S,B,D,%d·H] and [D,H,%d·H]", pre, pre.Type, r, r.Type, k, kr)
+	}
+	if c.d > 2 || c.d == 2 && n.Flag("reverse") {
+		return c, fmt.Errorf("%d directions with reverse=%t, want one, or two without reverse", c.d, n.Flag("reverse"))
+	}
+	return c, nil
+}
+
+// seq is the shape [S,B,D,k·H], start [D,B,H]; unknown where a rank is not known.
+func (c recurrence) seq(k int64) Shape {
+	if !c.ok {
+		return Shape{}
+	}
+	return MakeShape(c.s, c.b, c.d, times(c.h, k))
+}
+
+func (c recurrence) start() Shape {
+	if !c.ok {
+		return Shape{}
+	}
+	return MakeShape(c.d, c.b, c.h)
+}
+
+// want checks operands by name: those in starts are [D,B,H], the others [S,B,D,k·H].
+func (c recurrence) want(n *Node, starts []string, seqs map[string]int64) error {
+	if !c.ok {
+		return nil
+	}
+	for _, name := range starts {
+		if err := wantShape(name, n.Operand(name), c.start().Dims()...); err != nil {
+			return err
+		}
+	}
+	for _, o := range n.Def().In {
+		if k := seqs[o.Name]; k > 0 {
+			if err := wantShape(o.Name, n.Operand(o.Name), c.seq(k).Dims()...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// storedLow is the dtype the Low operands meet in, whatever out says.
+func (n *Node) storedLow() DType {
+	bare := *n
+	bare.Attrs = n.Attrs.Without("out")
+	return bare.lowDType()
+}
+
+func inferLSTM(n *Node) ([]Type, error) {
+	c, err := n.recurrence(n.In[0], 4, 4)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{{n.lowDType(), c.seq(1)}, {n.statDType(), c.seq(1)}, {n.storedLow(), c.seq(4)}},
+		c.want(n, []string{"h0", "c0"}, nil)
+}
+
+func inferLSTMGrad(n *Node) ([]Type, error) {
+	c, err := n.recurrence(n.In[1], 4, 4)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{{n.lowDType(), c.seq(4)}, {n.statDType(), c.start()}, {n.statDType(), c.start()}},
+		c.want(n, []string{"c0"}, map[string]int64{"c": 1, "dy": 1, "dc": 1, "dgates": 4})
+}
+
+func inferGRU(n *Node) ([]Type, error) {
+	c, err := n.recurrence(n.In[0], 3, 3)
+	if err != nil {
+		return nil, err
+	}
+	if c.ok {
+		err = wantShape("bn", n.operand(2), c.d, c.h)
+	}
+	return []Type{{n.lowDType(), c.seq(1)}, {n.storedLow(), c.seq(4)}}, firstError(err, c.want(n, []string{"h0"}, nil))
+}
+
+func inferGRUGrad(n *Node) ([]Type, error) {
+	c, err := n.recurrence(n.In[1], 4, 3)
+	if err != nil {
+		return nil, err
+	}
+	return []Type{{n.lowDType(), c.seq(3)}, {n.storedLow(), c.seq(1)}, {n.statDType(), c.start()}},
+		c.want(n, []string{"h0"}, map[string]int64{"y": 1, "dy": 1, "dgates": 4})
+}
+
+func gradLSTM(b *Builder, n *Node, d []*Value) []*Value {
+	r, h0, c0 := n.In[1], n.operand(2), n.operand(3)
+	g := b.Emit(OpLSTMGrad, values(r, n.Out[2], n.Out[1], c0, d[0], d[1], d[2]), n.Attrs.only("reverse"))
+	out := []*Value{g[0], b.recurrentWeightGrad(n, n.Out[0], h0, g[0]), nil, nil}
+	if h0 != nil {
+		out[2] = g[1]
+	}
+	if c0 != nil {
+		out[3] = g[2]
+	}
+	return out
+}
+
+func gradGRU(b *Builder, n *Node, d []*Value) []*Value {
+	r, bn, h0 := n.In[1], n.operand(2), n.operand(3)
+	g := b.Emit(OpGRUGrad, values(r, n.Out[1], n.Out[0], h0, d[0], d[1]), n.Attrs.only("reverse"))
+	if g[0] == nil {
+		return make([]*Value, 4)
+	}
+	h := int64(r.Type.Shape.Dim(1))
+	products := b.Concat(3, b.sliceAxis(g[0], 3, 0, 2*h), g[1]) // what h·r got: r, z, and q in place of n
+	out := []*Value{g[0], b.recurrentWeightGrad(n, n.Out[0], h0, products), nil, nil}
+	if bn != nil {
+		out[2] = b.ReduceSum(g[1], false, 0, 1)
+	}
+	if h0 != nil {
+		out[3] = g[2]
+	}
+	return out
+}
+
+// LSTM runs x[S,B,I] through a long short-term memory: w[I,D·4H] and bias
+// (nil: none) project the inputs, r[D,H,4H] the state; D = 2 runs both ways;
+// h0 and c0 [D,B,H] start it (nil: zeros); gates in the order i, f, g, o.
+// It returns h of every step [S,B,D·H] and the last h and c [D,B,H]. Attribute: reverse.
+func (b *Builder) LSTM(x, w, r, bias, h0, c0 *Value, a Attrs) (y, h, c *Value) {
+	u := b.unnamed()
+	o := u.Emit(OpLSTM, values(u.project(x, w, r, bias), r, h0, c0), a)
+	if o[0] == nil {
+		return nil, nil, nil
+	}
+	return b.joinDirections(o[0]), u.lastStep(o[0].Def, o[0]), u.lastStep(o[0].Def, o[1])
+}
+
+// GRU runs x[S,B,I] through a gated recurrent unit: w[I,D·3H] and bias (nil:
+// none) project the inputs, r[D,H,3H] the state, bn[D,H] (nil: none) is added
+// to the state's share of n before the reset gate; h0[D,B,H] starts it (nil:
+// zeros); gates in the order r, z, n. It returns h of every step [S,B,D·H] and
+// the last h [D,B,H]. Attribute: reverse.
+func (b *Builder) GRU(x, w, r, bias, bn, h0 *Value, a Attrs) (y, h *Value) {
+	u := b.unnamed()
+	o := u.Emit(OpGRU, values(u.project(x, w, r, bias), r, bn, h0), a)
+	if o[0] == nil {
+		return nil, nil
+	}
+	return b.joinDirections(o[0]), u.lastStep(o[0].Def, o[0])
+}

@@ -122,3 +122,21 @@ func TestLossRows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })
 	}
 }
+
+func TestRecurrentRows(t *testing.T) {
+	back := ir.A("reverse", true)
+	for _, c := range []rowCase{
+		{name: "lstm", op: ir.OpLSTM, in: []*Tensor{normal(3, 2, 1, 8), normal(1, 2, 8)}},
+		{name: "lstm both ways", op: ir.OpLSTM, in: []*Tensor{normal(3, 2, 2, 8), normal(2, 2, 8), normal(2, 2, 2), normal(2, 2, 2)}},
+		{name: "lstm reverse", op: ir.OpLSTM, in: []*Tensor{normal(2, 2, 1, 8), normal(1, 2, 8), nil, normal(1, 2, 2)}, attrs: back},
+		{name: "lstm_grad", op: ir.OpLSTMGrad, in: []*Tensor{normal(2, 2, 8), uniform(0.1, 0.9, 3, 1, 2, 8), normal(3, 1, 2, 2), normal(2, 1, 2), normal(3, 1, 2, 2), normal(3, 1, 2, 2), normal(3, 1, 2, 8)}},
+		{name: "lstm_grad dc alone", op: ir.OpLSTMGrad, in: []*Tensor{normal(1, 2, 8), uniform(0.1, 0.9, 3, 1, 1, 8), normal(3, 1, 1, 2), nil, nil, normal(3, 1, 1, 2)}},
+		{name: "gru", op: ir.OpGRU, in: []*Tensor{normal(3, 2, 1, 6), normal(1, 2, 6)}},
+		{name: "gru both ways", op: ir.OpGRU, in: []*Tensor{normal(3, 2, 2, 6), normal(2, 2, 6), normal(2, 2), normal(2, 2, 2)}},
+		{name: "gru reverse", op: ir.OpGRU, in: []*Tensor{normal(2, 1, 1, 6), normal(1, 2, 6), normal(1, 2)}, attrs: back},
+		{name: "gru_grad", op: ir.OpGRUGrad, in: []*Tensor{normal(2, 2, 6), uniform(0.1, 0.9, 3, 1, 2, 8), normal(3, 1, 2, 2), normal(2, 1, 2), normal(3, 1, 2, 2), normal(3, 1, 2, 8)}},
+		{name: "gru_grad gates alone", op: ir.OpGRUGrad, in: []*Tensor{normal(1, 2, 6), uniform(0.1, 0.9, 2, 1, 1, 8), normal(2, 1, 1, 2), nil, nil, normal(2, 1, 1, 8)}},
+	} {
+		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })
+	}
+}
