@@ -167,7 +167,7 @@ func gradAttention(b *Builder, n *Node, d []*Value) []*Value {
 		copy(g, b.AttentionGrad(n.In[0], n.In[1], n.In[2], n.Out[0], d[0], n.Out[1], n.operand(3), n.Attrs.only("causal", "scale")))
 	}
 	mask := n.operand(3)
-	learned := mask != nil && mask.Kind != Const && mask.Kind != Input
+	learned := mask != nil && mask.Kind != Const
 	if !learned && d[1] == nil {
 		return g
 	}
