@@ -43,17 +43,21 @@ func castcache(g *ir.Graph, c *Context) error {
 	return nil
 }
 
-// mergeCast makes kept stand for n as well. The shorter name wins, which is the
-// one without a suffix, so names do not depend on which cast came first.
+// mergeCast makes kept stand for n as well.
 func mergeCast(kept, n *ir.Node) {
-	a, b := kept.Out[0], n.Out[0]
-	if len(b.Name) < len(a.Name) || len(b.Name) == len(a.Name) && b.Name < a.Name {
-		a.Name = b.Name
-	}
+	takeName(kept.Out[0], n.Out[0])
 	if kept.Why.Group == 0 && n.Why.Group > 0 {
 		kept.Why.Group = n.Why.Group
 	}
 	kept.Why.Marks |= n.Why.Marks
+}
+
+// takeName gives a the name of b, which it replaces, where that is shorter: the
+// name without a suffix. So names do not depend on which of them came first.
+func takeName(a, b *ir.Value) {
+	if len(b.Name) < len(a.Name) || len(b.Name) == len(a.Name) && b.Name < a.Name {
+		a.Name = b.Name
+	}
 }
 
 // writtenInMicro finds the variables whose value changes between micro-batches.

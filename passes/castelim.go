@@ -141,6 +141,7 @@ func (e *castEdit) simplify(n *ir.Node) {
 	}
 	if w := e.cast[castKey{x, d}]; w != nil {
 		e.c.Count("casts_merged", 1)
+		takeName(w, out)
 		e.drop(n, w)
 		return
 	}
@@ -222,13 +223,13 @@ func (e *castEdit) cross(n, m *ir.Node, d ir.DType) {
 		}
 		e.reads[v]--
 		m.In[i] = e.casted(v, d)
+		m.Why.From = m.In[i]
 		e.reads[m.In[i]]++
 	}
 	if err := m.Retype(); err != nil {
 		e.b.Fail("%v", err)
 		return
 	}
-	m.Why.From = n.Out[0]
 	e.append(m)
 	e.drop(n, m.Out[0])
 }

@@ -11,7 +11,8 @@ import (
 // the nodes that can run, the one that frees most next. What outlives its
 // section (saved activations, gradients, results) must be paid for in any
 // order, so it counts as free; ties go to the smaller depth, then to the name,
-// so the list order a pass left has no influence.
+// so the list order a pass left has no influence. A view stands before its
+// first reader.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
 	for s := range ir.NumSections {
@@ -22,21 +23,25 @@ func orderPass(g *ir.Graph, c *Context) error {
 }
 
 type orderer struct {
-	g     *ir.Graph
-	uses  *ir.Uses
-	name  []int32 // rank of a node's name, by node ID
-	unit  []int32 // by node ID
-	units []unit
-	root  []int32 // value whose memory a value is (views), by value ID
-	bytes []int64 // of a root that lives and dies in one section, else 0
-	left  []int32 // reads of a root still to come
+	g       *ir.Graph
+	sec     []ir.Section // of a node
+	name    []int32      // rank of a node's name
+	unit    []int32      // of a node; -1 for views
+	placed  []bool       // views that are in the order already
+	units   []unit
+	root    []int32 // value whose memory a value is (views), by value ID
+	bytes   []int64 // of a root that lives and dies in one section, else 0
+	left    []int32 // reads of a root still to come
+	start   []int32 // by value ID: where its readers begin
+	readers []int32 // units that read a value in its own section
 }
 
 // unit is what runs as one step: a node, or a group.
 type unit struct {
 	sec   ir.Section
 	nodes []*ir.Node
-	reads []*ir.Value // from outside the unit, one entry per operand
+	reads []*ir.Value // from outside the unit, views looked through, one entry per operand
+	views []*ir.Node  // the views it looks through, bases first
 	waits int32       // reads of values of this section that are not there yet
 	depth int32
 	name  int32 // the smallest of its nodes'
@@ -45,15 +50,14 @@ type unit struct {
 }
 
 func newOrderer(g *ir.Graph) *orderer {
-	uses := g.Uses()
 	values, nodes := g.Number()
 	o := &orderer{
-		g: g, uses: uses, name: make([]int32, nodes), unit: make([]int32, nodes),
-		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values),
+		g: g, sec: make([]ir.Section, nodes), name: make([]int32, nodes), unit: make([]int32, nodes), placed: make([]bool, nodes),
+		root: make([]int32, values), bytes: make([]int64, values), left: make([]int32, values), start: make([]int32, values+1),
 	}
 	o.rankNames(nodes)
 	o.formUnits()
-	o.findRoots()
+	o.indexReads()
 	o.sizes()
 	return o
 }
@@ -65,8 +69,7 @@ func (o *orderer) rankNames(nodes int) {
 	}
 	all := make([]named, 0, nodes)
 	for _, n := range o.g.Nodes {
-		name := n.Name() // a next value sorts beside its variable
-		all = append(all, named{name, n.ID})
+		all = append(all, named{n.Name(), n.ID}) // a next value sorts beside its variable
 	}
 	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 	for i, x := range all {
@@ -74,9 +77,25 @@ func (o *orderer) rankNames(nodes int) {
 	}
 }
 
+func isView(n *ir.Node) bool {
+	return n.Def().Is(ir.View) && len(n.In) > 0 && n.In[0] != nil && n.Out[0].Next == nil
+}
+
 func (o *orderer) formUnits() {
 	group := map[int32]int32{}
+	for _, v := range o.g.Vars {
+		o.root[v.ID] = v.ID
+	}
 	for s, n := range o.g.Nodes {
+		o.sec[n.ID] = s
+		for _, v := range n.Out {
+			o.root[v.ID] = v.ID
+		}
+		if isView(n) {
+			o.unit[n.ID] = -1
+			o.root[n.Out[0].ID] = o.root[n.In[0].ID]
+			continue
+		}
 		u, known := group[n.Why.Group]
 		if !known || n.Why.Group == 0 {
 			u = int32(len(o.units))
@@ -93,31 +112,54 @@ func (o *orderer) formUnits() {
 		for _, n := range u.nodes {
 			for _, v := range operands(n) {
 				if v.Def == nil || o.unit[v.Def.ID] != int32(i) {
-					u.reads = append(u.reads, v)
+					o.read(u, v)
 				}
 			}
 		}
 	}
 }
 
-func (o *orderer) findRoots() {
-	for _, v := range o.g.Vars {
-		o.root[v.ID] = v.ID
+// read adds v to what u reads, through the views of u's section.
+func (o *orderer) read(u *unit, v *ir.Value) {
+	if v.Def == nil || !isView(v.Def) || o.sec[v.Def.ID] != u.sec {
+		u.reads = append(u.reads, v)
+		return
 	}
-	for _, n := range o.g.Nodes {
-		for _, v := range n.Out {
-			o.root[v.ID] = v.ID
-		}
-		if n.Def().Is(ir.View) && n.In[0] != nil {
-			o.root[n.Out[0].ID] = o.root[n.In[0].ID]
-		}
+	for _, w := range operands(v.Def) {
+		o.read(u, w)
 	}
+	u.views = append(u.views, v.Def)
 }
 
 // here reports whether v is computed in the section of unit u.
-func (o *orderer) here(v *ir.Value, u *unit) bool {
-	return v.Def != nil && o.units[o.unit[v.Def.ID]].sec == u.sec
+func (o *orderer) here(v *ir.Value, u *unit) bool { return v.Def != nil && o.sec[v.Def.ID] == u.sec }
+
+// indexReads lists the readers of each value in its own section.
+func (o *orderer) indexReads() {
+	each := func(f func(v *ir.Value, i int32)) {
+		for i := range o.units {
+			u := &o.units[i]
+			for _, v := range u.reads {
+				if o.here(v, u) {
+					f(v, int32(i))
+				}
+			}
+		}
+	}
+	each(func(v *ir.Value, _ int32) { o.start[v.ID+1]++ })
+	for i := 1; i < len(o.start); i++ {
+		o.start[i] += o.start[i-1]
+	}
+	o.readers = make([]int32, o.start[len(o.start)-1])
+	at := slices.Clone(o.start)
+	each(func(v *ir.Value, i int32) {
+		o.readers[at[v.ID]] = i
+		at[v.ID]++
+	})
 }
+
+// readersOf lists the units of v's section that read it, once per operand.
+func (o *orderer) readersOf(v *ir.Value) []int32 { return o.readers[o.start[v.ID]:o.start[v.ID+1]] }
 
 // sizes fills in the bytes of values that are stored, and live and die in one section.
 func (o *orderer) sizes() {
@@ -126,21 +168,23 @@ func (o *orderer) sizes() {
 	for _, v := range o.g.Return {
 		size[o.root[v.ID]] = escapes
 	}
-	for i := range o.units {
-		u := &o.units[i]
-		for _, n := range u.nodes {
-			for _, v := range n.Out {
-				if v.Next != nil {
-					size[o.root[v.ID]] = escapes
-				}
+	for s, n := range o.g.Nodes {
+		for _, v := range operands(n) {
+			if v.Def == nil || o.sec[v.Def.ID] != s {
+				size[o.root[v.ID]] = escapes
 			}
 		}
-		for _, v := range u.reads {
+		for _, v := range n.Out {
+			if v.Next != nil {
+				size[o.root[v.ID]] = escapes
+			}
+		}
+	}
+	for i := range o.units {
+		for _, v := range o.units[i].reads {
 			r := o.root[v.ID]
 			o.left[r]++
-			if !o.here(v, u) {
-				size[r] = escapes
-			} else if size[r] == 0 {
+			if size[r] == 0 {
 				size[r] = o.g.Elements(v.Type) * v.Type.DType.Size()
 			}
 		}
@@ -189,8 +233,48 @@ func (o *orderer) section(s ir.Section) []*ir.Node {
 			continue
 		}
 		u.done = true
+		for _, n := range u.views {
+			out = o.view(out, n)
+		}
 		out = append(out, o.sorted(u)...)
 		o.run(h, u)
+	}
+	return append(out, o.restViews(s)...)
+}
+
+// view places a view that a unit is about to read, unless an earlier one did.
+func (o *orderer) view(out []*ir.Node, n *ir.Node) []*ir.Node {
+	if o.placed[n.ID] {
+		return out
+	}
+	o.placed[n.ID] = true
+	return append(out, n)
+}
+
+// restViews returns the views of a section that only other sections read, by name.
+func (o *orderer) restViews(s ir.Section) []*ir.Node {
+	var left, out []*ir.Node
+	for _, n := range o.g.Body[s] {
+		if isView(n) && !o.placed[n.ID] {
+			left = append(left, n)
+		}
+	}
+	slices.SortFunc(left, func(a, b *ir.Node) int { return int(o.name[a.ID] - o.name[b.ID]) })
+	var place func(n *ir.Node)
+	place = func(n *ir.Node) {
+		if o.placed[n.ID] || o.sec[n.ID] != s {
+			return
+		}
+		o.placed[n.ID] = true
+		for _, v := range operands(n) {
+			if v.Def != nil && isView(v.Def) {
+				place(v.Def)
+			}
+		}
+		out = append(out, n)
+	}
+	for _, n := range left {
+		place(n)
 	}
 	return out
 }
@@ -254,17 +338,13 @@ func (o *orderer) run(h *readyHeap, u *unit) {
 	for _, v := range u.reads {
 		r := o.root[v.ID]
 		if o.left[r]--; o.left[r] == 1 && o.bytes[r] > 0 {
-			o.recost(h, u, v)
+			o.recost(h, v)
 		}
 	}
 	for _, n := range u.nodes {
 		for _, v := range n.Out {
-			for _, use := range o.uses.Of(v) {
-				i := o.unit[use.Node.ID]
+			for _, i := range o.readersOf(v) {
 				w := &o.units[i]
-				if w.sec != u.sec || w == u {
-					continue
-				}
 				w.depth = max(w.depth, u.depth+1)
 				if w.waits--; w.waits == 0 {
 					o.push(h, i)
@@ -276,14 +356,13 @@ func (o *orderer) run(h *readyHeap, u *unit) {
 
 // recost pushes the ready readers of v again: one of them is the last and
 // frees it now.
-func (o *orderer) recost(h *readyHeap, u *unit, v *ir.Value) {
-	uses := o.uses.Of(v)
-	if len(uses) > maxRecost {
+func (o *orderer) recost(h *readyHeap, v *ir.Value) {
+	readers := o.readersOf(v)
+	if len(readers) > maxRecost {
 		return
 	}
-	for _, use := range uses {
-		i := o.unit[use.Node.ID]
-		if w := &o.units[i]; w.sec == u.sec && w.waits == 0 && !w.done {
+	for _, i := range readers {
+		if w := &o.units[i]; w.waits == 0 && !w.done {
 			o.push(h, i)
 		}
 	}

@@ -74,9 +74,9 @@ var (
 	torchKeep = []string{
 		"exp", "expm1", "log", "log1p", "pow", "reciprocal", "rsqrt", "tan", "softplus",
 		"layer_norm", "group_norm", "instance_norm", "rms_norm", "softmax", "log_softmax", "logsumexp",
-		"reduce_sum", "reduce_prod", "reduce_l2", "reduce_l1", "cumsum", "resize", "norm", "global_norm",
+		"reduce_sum", "reduce_prod", "reduce_l2", "reduce_l1", "cumsum", "resize",
 		"cross_entropy", "nll", "bce", "bce_with_logits", "mse", "l1_loss", "huber", "kl_div",
-		"embedding_grad", "scatter_add", "sum_to",
+		"embedding_grad", "sum_to",
 	}
 )
 

@@ -250,6 +250,12 @@ func parseScaler(args []string, s *Scaler) error {
 			return err
 		}
 	}
+	if x.NoFloor {
+		x.Floor = 0
+	}
+	if x.NoCap {
+		x.Cap = 0
+	}
 	*s = x
 	return s.filled().check()
 }
