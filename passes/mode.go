@@ -1,11 +1,22 @@
 package passes
 
-import "ampc/ir"
+import (
+	"fmt"
+
+	"ampc/ir"
+)
 
 // mode settles what rows do outside training: dropout passes its operand on,
 // batch norm normalises by its running statistics. In training a dropout with
 // probability 0 goes as well.
+// Outside training it also appends the configured outputs to what the graph
+// returns; in training the update does.
 func mode(g *ir.Graph, c *Context) error {
+	if !c.Train {
+		if err := returnOutputs(g, c); err != nil {
+			return err
+		}
+	}
 	gone := map[*ir.Value]*ir.Value{}
 	for _, n := range g.Body[ir.Forward] {
 		switch n.Op {
@@ -24,6 +35,17 @@ func mode(g *ir.Graph, c *Context) error {
 		}
 	}
 	removeNodes(g, gone)
+	return nil
+}
+
+func returnOutputs(g *ir.Graph, c *Context) error {
+	for _, out := range c.Outputs {
+		v := g.Value(out.Value)
+		if v == nil {
+			return fmt.Errorf("output %q: no such value in graph @%s", out.Value, g.Name)
+		}
+		g.Return = append(g.Return, v)
+	}
 	return nil
 }
 

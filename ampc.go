@@ -1,0 +1,273 @@
+// Package ampc builds models, compiles them to mixed precision ahead of time
+// and trains them.
+//
+// A Model is a graph under construction: every op and every layer is a method
+// that returns a Tensor. Train compiles it under a Config into a Step; a Step
+// runs on a backend, by default the CPU. Mistakes made while building stick to
+// the model with the caller's file and line and are returned by Train or
+// Infer: there is nothing to check per layer, and nothing panics.
+//
+//	m := ampc.New("mlp")
+//	x, y := m.Input("x", ampc.F32, 64, 784), m.Input("y", ampc.I32, 64)
+//	h := m.Relu(m.Linear("fc1", x, 256))
+//	loss := m.CrossEntropy(m.Linear("fc2", h, 10), y)
+//	step, err := ampc.Train(m, loss, ampc.Config{
+//		Optimizer: ampc.AdamW{},
+//		LR:        ampc.Constant(1e-3),
+//		Policy:    ampc.MixedF16(),
+//	})
+package ampc
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"ampc/ir"
+	"ampc/passes"
+)
+
+// Tensor is a value of the graph; it has a Name and a Type and no data.
+type Tensor = *ir.Value
+
+// DType is the type of one element.
+type DType = ir.DType
+
+// The element types a model may declare. Low types are normally chosen by the
+// policy, not by the model.
+const (
+	F32  = ir.F32
+	F16  = ir.F16
+	BF16 = ir.BF16
+	I32  = ir.I32
+	I64  = ir.I64
+	U8   = ir.U8
+	Bool = ir.Bool
+)
+
+// Pin is the precision of a region of a model; it beats every policy.
+type Pin = ir.Pin
+
+// The pins of Model.Precision. PinTF32 is f32 whose matrix products round
+// their operands to a 10-bit mantissa.
+const (
+	PinF32  = ir.PinF32
+	PinTF32 = ir.PinTF32
+	PinLow  = ir.PinLow
+)
+
+// Dim names a dimension whose size is bound when a step is compiled.
+type Dim string
+
+// CustomOp is an op of the user's own: its operands, inference, kernel and
+// gradient. See ir.Def.
+type CustomOp = *ir.Def
+
+// Init says what a parameter holds before the first step.
+type Init = ir.Init
+
+// Normal draws from a normal distribution.
+func Normal(mean, std float64) *Init {
+	return &Init{Func: "normal", Args: []float64{mean, std}}
+}
+
+// Uniform draws evenly from lo to hi.
+func Uniform(lo, hi float64) *Init {
+	return &Init{Func: "uniform", Args: []float64{lo, hi}}
+}
+
+// Fill sets every element to x.
+func Fill(x float64) *Init { return &Init{Args: []float64{x}} }
+
+// Model is a graph under construction. Every op of the op set is a method of
+// the embedded Builder, every layer one of Model. A Model and what Scope,
+// Precision and Shared derive from it build the same graph; use it from one
+// goroutine at a time.
+type Model struct {
+	*ir.Builder
+	*state
+	reuse bool // inside a second application of a Shared layer
+}
+
+// state is what all views of one model share.
+type state struct {
+	root    *ir.Builder       // outside every scope
+	layers  map[string]ir.Pos // full layer name to where it was built
+	shared  map[string]ir.Pos // scope of a Shared to where it was applied first
+	session *session          // compiled steps and the store of variables they run over
+}
+
+// New starts an empty model. The name heads its printed form.
+func New(name string) *Model {
+	return modelOver(ir.NewBuilder(name))
+}
+
+// FromGraph makes a model of a graph that was parsed or imported; it can be
+// built upon and trained like any other. The model takes the graph over.
+func FromGraph(g *ir.Graph) *Model { return modelOver(ir.Edit(g)) }
+
+func modelOver(b *ir.Builder) *Model {
+	b.Locate(userLine)
+	return &Model{Builder: b, state: &state{root: b, layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
+}
+
+// userLine finds the first caller outside the packages that build graphs.
+func userLine() ir.Pos {
+	var pcs [24]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "ampc.") && !strings.HasPrefix(f.Function, "ampc/ir.") {
+			return ir.Pos{File: filepath.Base(f.File), Line: f.Line}
+		}
+		if !more {
+			return ir.Pos{}
+		}
+	}
+}
+
+func (m *Model) with(b *ir.Builder) *Model {
+	c := *m
+	c.Builder = b
+	return &c
+}
+
+// Scope returns the model with name and a dot before the names of everything
+// built through it. Patterns of policies and groups match scopes.
+func (m *Model) Scope(name string) *Model { return m.with(m.Builder.Scope(name)) }
+
+// Named returns the model with a name for the result of the next op.
+func (m *Model) Named(name string) *Model { return m.with(m.Builder.Named(name)) }
+
+// Precision returns the model with everything built through it pinned to p;
+// the innermost region counts.
+func (m *Model) Precision(p Pin) *Model { return m.with(m.Builder.Pinned(p)) }
+
+// Input declares a tensor that every run feeds. A dimension is an int, or a
+// Dim that is bound when a step is compiled.
+func (m *Model) Input(name string, d DType, dims ...any) Tensor {
+	shape, err := m.shape(dims)
+	if err != nil {
+		m.Fail("input %q: %v", name, err)
+		return nil
+	}
+	return m.Declare(ir.Input, name, ir.Type{DType: d, Shape: shape}, nil, nil)
+}
+
+func (m *Model) shape(dims []any) (ir.Shape, error) {
+	out := make([]ir.Dim, len(dims))
+	for i, d := range dims {
+		switch d := d.(type) {
+		case int:
+			if d < 0 {
+				return ir.Shape{}, fmt.Errorf("dimension %d is %d, want 0 or more", i, d)
+			}
+			out[i] = ir.Dim(d)
+		case Dim:
+			out[i] = m.Graph().Sym(string(d))
+		case ir.Dim:
+			out[i] = d
+		default:
+			return ir.Shape{}, fmt.Errorf("dimension %d is %v (%T), want an int or an ampc.Dim", i, d, d)
+		}
+	}
+	if err := ir.CheckDims(out); err != nil {
+		return ir.Shape{}, err
+	}
+	return ir.MakeShape(out...), nil
+}
+
+// Param declares a trained f32 tensor. Within a further application of a
+// Shared layer it returns the one that the first application declared.
+func (m *Model) Param(name string, init *Init, dims ...int) Tensor {
+	return m.variable(ir.Param, name, F32, init, dims, nil)
+}
+
+// State declares an f32 tensor that outlives steps and is not trained.
+func (m *Model) State(name string, init *Init, dims ...int) Tensor {
+	return m.variable(ir.State, name, F32, init, dims, nil)
+}
+
+func (m *Model) variable(kind ir.VarKind, name string, d DType, init *Init, dims []int, a ir.Attrs) Tensor {
+	all := make([]any, len(dims))
+	for i, n := range dims {
+		all[i] = n
+	}
+	shape, err := m.shape(all)
+	if err != nil {
+		m.Fail("%s %q: %v", kind, m.ScopeName()+name, err)
+		return nil
+	}
+	t := ir.Type{DType: d, Shape: shape}
+	if old := m.Lookup(m.ScopeName() + name); m.reuse && old != nil && old.IsVar() {
+		if old.Type != t {
+			m.Fail("shared layer: %s is %s, this application wants %s", old, old.Type, t)
+			return nil
+		}
+		return old
+	}
+	return m.Declare(kind, name, t, init, a)
+}
+
+// Shared makes a layer with one set of weights that can be applied many times.
+// f builds it through the model it is given, whose scope is name.
+func (m *Model) Shared(name string, f func(*Model, ...Tensor) Tensor) func(...Tensor) Tensor {
+	full := m.ScopeName() + name
+	if first, taken := m.shared[full]; taken {
+		m.Fail("shared %q: the name is taken by the one at %s", full, first)
+	}
+	m.shared[full] = userLine()
+	applied := false
+	return func(x ...Tensor) Tensor {
+		c := m.Scope(name)
+		c.reuse = m.reuse || applied
+		applied = true
+		return f(c, x...)
+	}
+}
+
+// Apply applies a custom op and returns its first result.
+func (m *Model) Apply(op CustomOp, x ...Tensor) Tensor {
+	return m.ApplyAll(op, nil, x...)[0]
+}
+
+// ApplyAll applies a custom op with attributes and returns all its results.
+func (m *Model) ApplyAll(op CustomOp, a ir.Attrs, x ...Tensor) []Tensor {
+	return m.EmitCustom(op, x, a)
+}
+
+// WriteIR writes the model as text, which `ampc dump` and ir.Parse read.
+func (m *Model) WriteIR(w io.Writer) error {
+	if err := m.Err(); err != nil {
+		return err
+	}
+	return m.Graph().Print(w, ir.Canonical)
+}
+
+// Grad returns the gradient of a scalar by each of wrt as values like any
+// other: a loss may be built from them (a gradient penalty).
+func (m *Model) Grad(y Tensor, wrt ...Tensor) []Tensor { return m.ScaledGrad(1, y, wrt...) }
+
+// ScaledGrad is Grad computed with y multiplied by scale, a power of two, and
+// the gradients divided by it again: where they are computed in f16, small
+// ones survive.
+func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
+	out := make([]Tensor, len(wrt))
+	if m.Err() != nil || y == nil {
+		return out
+	}
+	g, err := passes.Gradients(m.root, y, wrt, passes.GradScale{Scale: scale})
+	if err != nil {
+		m.Fail("gradient of %s: %v", y, err)
+		return out
+	}
+	for i, v := range g {
+		if v == nil {
+			m.Fail("gradient of %s: it does not depend on %s", y, wrt[i])
+			return out
+		}
+	}
+	return g
+}

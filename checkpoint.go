@@ -1,0 +1,247 @@
+package ampc
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"ampc/internal/fp"
+	"ampc/internal/safetensors"
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// What a checkpoint's metadata holds beside the user's own entries, which
+// stand under "user.".
+const (
+	metaFormat = "ampc.format"
+	metaModel  = "ampc.model"
+	metaPolicy = "ampc.policy"
+	userPrefix = "user."
+	format     = "1"
+)
+
+var storedAs = map[DType]safetensors.DType{
+	F32: safetensors.F32, F16: safetensors.F16, BF16: safetensors.BF16, ir.F64: safetensors.F64,
+	I32: safetensors.I32, I64: safetensors.I64, U8: safetensors.U8, Bool: safetensors.Bool,
+}
+
+// SetMeta puts an entry into the checkpoints that SaveFile writes; LoadFile
+// brings it back. Data positions and vocabularies go here.
+func (m *Model) SetMeta(key, value string) error {
+	if m.session == nil {
+		return fmt.Errorf("metadata %q: no step is compiled yet", key)
+	}
+	m.session.meta[key] = value
+	return nil
+}
+
+// Meta returns an entry set by SetMeta or read by LoadFile, "" where there is none.
+func (m *Model) Meta(key string) string {
+	if m.session == nil {
+		return ""
+	}
+	return m.session.meta[key]
+}
+
+// SaveFile writes parameters, optimiser and scaler state, random state,
+// counters and metadata of all steps in the safetensors layout. The file
+// appears as a whole or not at all. Low copies and gradient accumulators are
+// not part of it: they are derived.
+func (m *Model) SaveFile(path string) error {
+	s := m.session
+	if s == nil {
+		return fmt.Errorf("%s: nothing to save: no step is compiled yet", path)
+	}
+	meta := map[string]string{metaFormat: format, metaModel: m.Graph().Name, metaPolicy: s.policies()}
+	for k, v := range s.meta {
+		meta[userPrefix+k] = v
+	}
+	var tensors []safetensors.Tensor
+	for _, v := range s.vars {
+		if !lasting(v) {
+			continue
+		}
+		tensors = append(tensors, safetensors.Tensor{
+			Name: v.Name, DType: storedAs[v.Type.DType], Shape: sizes(v.Type.Shape),
+			Write: func(w io.Writer) error {
+				data, err := s.read(v)
+				if err != nil {
+					return err
+				}
+				_, err = w.Write(data)
+				return err
+			},
+		})
+	}
+	return safetensors.WriteFile(path, meta, tensors)
+}
+
+// lasting says whether a variable belongs into checkpoints.
+func lasting(v lower.Var) bool { return v.Role() != "acc" }
+
+func sizes(s ir.Shape) []int64 {
+	out := []int64{}
+	for _, d := range s.Dims() {
+		out = append(out, int64(d))
+	}
+	return out
+}
+
+func (s *session) policies() string {
+	var names []string
+	for _, step := range s.steps {
+		if len(step.losses) > 0 {
+			names = append(names, policyName(step.config.Policy))
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func policyName(p Policy) string {
+	if p.Name == "" {
+		return "f32"
+	}
+	return p.Name
+}
+
+// LoadFile reads what SaveFile wrote into the variables of the compiled steps,
+// so that training goes on as if it had not stopped. The file is checked as a
+// whole first: an error leaves everything as it was. A file written under
+// another policy loads too; Warnings then says what differs.
+func (m *Model) LoadFile(path string) error {
+	s := m.session
+	if s == nil {
+		return fmt.Errorf("%s: compile a step before loading into it", path)
+	}
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	notes, err := s.match(f, m.Graph().Name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	data := map[string][]byte{}
+	for _, v := range s.vars {
+		info, ok := f.Lookup(v.Name)
+		if !ok || !lasting(v) {
+			continue
+		}
+		data[v.Name] = make([]byte, info.Bytes())
+		if err := f.Read(v.Name, data[v.Name]); err != nil {
+			return err
+		}
+	}
+	for _, v := range s.vars {
+		if b, ok := data[v.Name]; ok {
+			if err := s.write(v, b); err != nil {
+				return err
+			}
+			notes = append(notes, s.lossy(v, b)...)
+		}
+	}
+	s.meta = map[string]string{}
+	for k, v := range f.Meta {
+		if key, ok := strings.CutPrefix(k, userPrefix); ok {
+			s.meta[key] = v
+		}
+	}
+	s.notes = notes
+	return nil
+}
+
+// Warnings says what the last LoadFile found different from this session, one
+// line each: another policy, states that start anew or were left out, weights
+// that the low dtype cannot hold.
+func (m *Model) Warnings() []string {
+	if m.session == nil {
+		return nil
+	}
+	return slices.Clone(m.session.notes)
+}
+
+// match compares the file with the session before anything is changed.
+// Parameters must be there with their types; other states may come and go
+// with the policy, the optimiser and the scaler, which is worth a note.
+func (s *session) match(f *safetensors.File, model string) ([]string, error) {
+	if f.Meta[metaFormat] != format {
+		return nil, fmt.Errorf("not a checkpoint of ampc: metadata %s is %q, want %q", metaFormat, f.Meta[metaFormat], format)
+	}
+	if f.Meta[metaModel] != model {
+		return nil, fmt.Errorf("holds model %q, this one is %q", f.Meta[metaModel], model)
+	}
+	var notes []string
+	if was, is := f.Meta[metaPolicy], s.policies(); was != is {
+		notes = append(notes, fmt.Sprintf("saved under policy %s, loaded under %s", was, is))
+	}
+	for _, v := range s.vars {
+		if !lasting(v) {
+			continue
+		}
+		info, ok := f.Lookup(v.Name)
+		switch {
+		case ok && (info.DType != storedAs[v.Type.DType] || !slices.Equal(info.Shape, sizes(v.Type.Shape))):
+			return nil, fmt.Errorf("holds %s, the model wants %s", info, v.Type)
+		case !ok && v.Kind == ir.Param:
+			return nil, fmt.Errorf("has no parameter %q %s", v.Name, v.Type)
+		case !ok:
+			notes = append(notes, fmt.Sprintf("%s is not in the file and starts anew", v.Name))
+		}
+	}
+	for _, info := range f.Tensors {
+		if _, known := s.types[info.Name]; !known {
+			notes = append(notes, fmt.Sprintf("%s is in the file and has no use here", info.Name))
+		}
+	}
+	return notes, nil
+}
+
+// lossy says which weights of v lose their value in the low dtype that the
+// steps cast it to: too large for it, or so small that they become zero.
+func (s *session) lossy(v lower.Var, data []byte) []string {
+	if v.Type.DType != F32 {
+		return nil
+	}
+	var notes []string
+	for _, low := range s.copies(v.Name) {
+		h := Host{v.Type, data}
+		inf, zero := 0, 0
+		for i := range h.Len() {
+			x := h.At(i)
+			y := roundTo(x, low)
+			if math.IsInf(y, 0) && !math.IsInf(x, 0) {
+				inf++
+			} else if y == 0 && x != 0 {
+				zero++
+			}
+		}
+		if inf+zero > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %d of %d weights overflow in %s and %d become zero", v.Name, inf, h.Len(), low, zero))
+		}
+	}
+	return notes
+}
+
+// copies lists the low dtypes that programs keep a copy of a variable in.
+func (s *session) copies(name string) []DType {
+	var low []DType
+	for _, step := range s.steps {
+		for _, c := range step.program.Copies {
+			if c.Var == name && !slices.Contains(low, c.DType) {
+				low = append(low, c.DType)
+			}
+		}
+	}
+	return low
+}
+
+func roundTo(x float64, d DType) float64 {
+	if d == BF16 {
+		return float64(fp.BF16ToF32(fp.BF16(float32(x))))
+	}
+	return float64(fp.F16ToF32(fp.F16(float32(x))))
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/ir"
+)
+
+func benchCommand() *cobra.Command {
+	var f modelFlags
+	var steps int
+	c := command("bench MODEL", "step time and memory per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		policies := []string{"f32", "mixed-f16", "mixed-bf16"}
+		if c.Flags().Changed("policy") {
+			policies = []string{f.policy}
+		}
+		if steps < 1 {
+			return usagef("bench: --steps %d: want at least 1", steps)
+		}
+		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
+		var first time.Duration
+		for _, p := range policies {
+			f.policy = p
+			row, err := benchOne(c, args[0], f, steps)
+			if err != nil {
+				return err
+			}
+			if first == 0 {
+				first = row.median
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", p, row.compile.Round(time.Millisecond), row.median.Round(10*time.Microsecond),
+				float64(first)/float64(row.median), float64(row.report.flops)/row.median.Seconds()/1e9,
+				size(row.report.work), size(row.report.state), 100*row.report.lowShare())
+		}
+		return w.Flush()
+	})
+	f.add(c)
+	c.Flags().IntVar(&steps, "steps", 10, "steps to time, after two to warm up")
+	return c
+}
+
+type benchRow struct {
+	compile, median time.Duration
+	report          castReport
+}
+
+func benchOne(c *cobra.Command, spec string, f modelFlags, steps int) (benchRow, error) {
+	var row benchRow
+	o, err := open(c, spec)
+	if err != nil {
+		return row, err
+	}
+	if err := o.apply(&f); err != nil {
+		return row, err
+	}
+	defer o.model.Close()
+	start := time.Now()
+	step, _, err := o.runnable(o.model.Graph())
+	if err != nil {
+		return row, err
+	}
+	row.compile = time.Since(start)
+	row.report.program(step.Graph(), step.Program())
+	feed := ampc.Feed{}
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, v := range step.Program().Vars {
+		if v.Kind == ir.Input && v.Role() == "" {
+			feed[v.Name] = randomInput(r, o.model.Graph(), v.Name, v.Type)
+		}
+	}
+	micro := make([]ampc.Feed, max(f.micro, 1))
+	for i := range micro {
+		micro[i] = feed
+	}
+	var times []time.Duration
+	for i := range steps + 2 {
+		start := time.Now()
+		if _, err := step.Run(c.Context(), micro...); err != nil {
+			return row, err
+		}
+		if i >= 2 {
+			times = append(times, time.Since(start))
+		}
+	}
+	row.median = median(times)
+	return row, nil
+}

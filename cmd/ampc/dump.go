@@ -1,0 +1,168 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/passes"
+)
+
+// dumpFlags choose what of a compilation is shown and how.
+type dumpFlags struct {
+	modelFlags
+	after, format, stage, target string
+	only, show                   []string
+	diff, check                  bool
+}
+
+func dumpCommand() *cobra.Command {
+	var f dumpFlags
+	c := command("dump MODEL", "print the annotated IR of a model at any stage", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		return dump(c, args[0], &f)
+	})
+	f.add(c)
+	fl := c.Flags()
+	fl.StringVar(&f.after, "after", "", "stop after this pass; \"source\" runs none")
+	fl.StringSliceVar(&f.only, "passes", nil, "run these passes alone")
+	fl.BoolVar(&f.diff, "diff", false, "print what each pass changed")
+	fl.StringSliceVar(&f.show, "show", nil, "more in the comments: costs, positions")
+	fl.StringVar(&f.format, "format", "text", "text, json or dot")
+	fl.StringVar(&f.stage, "stage", "graph", "graph, or program for what the target runs")
+	fl.StringVar(&f.target, "target", "cpu", "what the program is for")
+	fl.BoolVar(&f.check, "check", false, "shuffle before every pass and read the text back after it")
+	return c
+}
+
+func dump(c *cobra.Command, spec string, f *dumpFlags) error {
+	mode, err := printMode(f.show)
+	if err != nil {
+		return err
+	}
+	o, err := open(c, spec)
+	if err != nil {
+		return err
+	}
+	if err := o.apply(&f.modelFlags); err != nil {
+		return err
+	}
+	out := c.OutOrStdout()
+	if f.after == "source" || o.compiled && len(f.only) == 0 {
+		return printGraph(out, o.model.Graph(), f.format, mode)
+	}
+	before := o.model.Graph().String()
+	g, err := o.compile(func(p *passes.Config) {
+		p.Until, p.Only, p.Check = f.after, f.only, f.check
+		if f.diff {
+			p.After = func(e passes.Event) {
+				now := e.Graph.String()
+				io.WriteString(out, udiff.Unified("before "+e.Pass, "after "+e.Pass, before, now))
+				before = now
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case f.diff:
+		return nil
+	case f.stage == "program":
+		p, err := lower.Lower(g, lower.Target(f.target))
+		if err != nil {
+			return err
+		}
+		return p.Print(out)
+	case f.stage != "graph":
+		return usagef("dump: no stage %q; there are graph and program", f.stage)
+	}
+	return printGraph(out, g, f.format, mode)
+}
+
+func printMode(show []string) (ir.PrintMode, error) {
+	mode := ir.Reasons
+	for _, s := range show {
+		switch s {
+		case "costs":
+			mode |= ir.Costs
+		case "positions":
+			mode |= ir.Positions
+		default:
+			return 0, usagef("dump: --show %s: there are costs and positions", s)
+		}
+	}
+	return mode, nil
+}
+
+func printGraph(w io.Writer, g *ir.Graph, format string, mode ir.PrintMode) error {
+	switch format {
+	case "text":
+		return g.Print(w, mode)
+	case "json":
+		return writeJSON(w, describe(g))
+	case "dot":
+		return writeDot(w, g)
+	}
+	return usagef("dump: no format %q; there are text, json, dot", format)
+}
+
+// writeDot draws the graph for Graphviz, a box for each section; low values are filled.
+func writeDot(w io.Writer, g *ir.Graph) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph %q {\n  rankdir=TB; node [shape=box fontname=\"monospace\" style=filled fillcolor=white]\n", g.Name)
+	node := func(name, label string, low bool) {
+		fill := ""
+		if low {
+			fill = " fillcolor=lightblue"
+		}
+		fmt.Fprintf(&b, "    %q [label=%q%s]\n", name, label, fill)
+	}
+	for _, v := range g.Vars {
+		node(v.String(), v.Kind.String()+" "+v.String()+"\n"+g.TypeString(v.Type), v.Type.DType.Low())
+	}
+	for s := range ir.NumSections {
+		if len(g.Body[s]) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "  subgraph \"cluster_%s\" {\n    label=%q\n", s, s.String())
+		for _, n := range g.Body[s] {
+			if len(n.Out) > 0 {
+				node(n.Name(), n.Def().Name+" "+n.Name()+"\n"+g.TypeString(n.Out[0].Type), n.Out[0].Type.DType.Low())
+			}
+		}
+		b.WriteString("  }\n")
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			if v != nil && len(n.Out) > 0 {
+				fmt.Fprintf(&b, "  %q -> %q\n", source(v), n.Name())
+			}
+		}
+	}
+	b.WriteString("}\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// source names the box that a value comes from.
+func source(v *ir.Value) string {
+	if v.Def != nil {
+		return v.Def.Name()
+	}
+	return v.String()
+}
+
+// plainError turns the operating system's error into "path: reason".
+func plainError(path string, err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,87 @@
+// Command ampc shows, explains and runs mixed-precision training steps.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitInput = 1 // bad input: a model, a file, data
+	exitUsage = 2 // a command line that makes no sense
+)
+
+// failure marks an error of a command at work, apart from wrong usage.
+type failure struct{ error }
+
+// run executes one command line. Results go to stdout, messages to stderr; an
+// error is one line.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	var f failure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &f):
+		fmt.Fprintln(stderr, f.error)
+		return exitInput
+	}
+	fmt.Fprintf(stderr, "ampc: %v; see ampc help\n", err)
+	return exitUsage
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "ampc",
+		Short:         "automatic mixed precision, decided ahead of time",
+		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// Without arguments there is nothing to run.
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args: cobra.NoArgs,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(dumpCommand(), whyCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(),
+		runCommand(), trainCommand(), benchCommand(), adviseCommand(), devicesCommand())
+	return root
+}
+
+// command makes a subcommand whose errors count as bad input.
+func command(use, short string, args cobra.PositionalArgs, f func(c *cobra.Command, args []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(c *cobra.Command, args []string) error {
+		if err := f(c, args); err != nil {
+			var wrong usageError
+			if errors.As(err, &wrong) {
+				return err
+			}
+			return failure{err}
+		}
+		return nil
+	}}
+}
+
+// usageError is a mistake in the command line that cobra cannot see.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// opened is a MODEL argument: a model with what it brings for training.
+type opened struct {
+	spec   string
+	model  *ampc.Model
+	zoo    *models.Zoo // nil for files
+	losses []ampc.Loss // empty where the file names none
+	config ampc.Config
+	// compiled says that a file holds a graph that went through passes already.
+	compiled bool
+}
+
+// modelFlags are the flags of every command that compiles a MODEL.
+type modelFlags struct {
+	policy    string
+	loss      string
+	optimizer string
+	micro     int
+	step      string
+	infer     bool
+	scale     string
+	disable   []string
+	set       []string
+	dims      []string
+}
+
+func (f *modelFlags) add(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
+	fl.StringVar(&f.loss, "train", "", "loss to train: a value of the graph, or ce:LOGITS,LABELS or mse:VALUE,TARGET")
+	fl.StringVar(&f.optimizer, "optimizer", "", "sgd, adam or adamw (default: the model's own, adamw for a file)")
+	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
+	fl.StringVar(&f.step, "step", "", "which training step of a model that has several, such as zoo:gan")
+	fl.BoolVar(&f.infer, "infer", false, "leave backward and update out")
+	fl.StringVar(&f.scale, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two")
+	fl.StringArrayVar(&f.set, "set", nil, setHelp)
+	fl.StringSliceVar(&f.disable, "disable", nil, "passes to leave out")
+	fl.StringArrayVar(&f.dims, "dim", nil, "NAME=SIZE of a named dimension")
+}
+
+// open reads a MODEL argument.
+func open(c *cobra.Command, spec string) (*opened, error) {
+	if name, ok := strings.CutPrefix(spec, "zoo:"); ok {
+		z, err := models.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		return &opened{spec: spec, model: z.Model, zoo: z, losses: z.Steps[0].Losses, config: z.Steps[0].Config}, nil
+	}
+	name, src, err := readSource(c, spec)
+	if err != nil {
+		return nil, err
+	}
+	g, err := ir.Parse(name, src)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{spec: spec, config: ampc.Config{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
+	for s, n := range g.Nodes {
+		o.compiled = o.compiled || s != ir.Forward || n.Why.Group != 0
+	}
+	stage := ir.Source
+	if o.compiled {
+		stage = ir.Training
+	}
+	if err := ir.Verify(g, stage); err != nil {
+		return nil, err
+	}
+	o.model = ampc.FromGraph(g)
+	for _, v := range g.Return {
+		if v.Type == ir.T(ir.F32) && !o.compiled {
+			o.losses = []ampc.Loss{{Value: v}}
+			break
+		}
+	}
+	return o, nil
+}
+
+func readSource(c *cobra.Command, spec string) (name string, src []byte, err error) {
+	if spec == "-" {
+		src, err = io.ReadAll(c.InOrStdin())
+		return "stdin", src, err
+	}
+	src, err = os.ReadFile(spec)
+	if err != nil {
+		return "", nil, plainError(spec, err)
+	}
+	return spec, src, nil
+}
+
+// apply merges the flags into the model's own configuration.
+func (o *opened) apply(f *modelFlags) error {
+	if f.step != "" {
+		if err := o.choose(f.step); err != nil {
+			return err
+		}
+	}
+	p, err := loadPolicy(f.policy, f.set...)
+	if err != nil {
+		return err
+	}
+	o.config.Policy, o.config.Micro, o.config.Disable = p, f.micro, f.disable
+	if f.scale != "" {
+		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
+			return err
+		}
+	}
+	if f.loss != "" {
+		if err := o.addLoss(f.loss); err != nil {
+			return err
+		}
+	}
+	if f.optimizer != "" {
+		if err := o.optimize(f.optimizer); err != nil {
+			return err
+		}
+	}
+	if f.infer {
+		o.losses = nil
+	}
+	o.config.Bind, err = parseDims(f.dims)
+	return err
+}
+
+func (o *opened) choose(step string) error {
+	if o.zoo == nil {
+		return fmt.Errorf("%s: a file has one step, --step chooses among those of a zoo model", o.spec)
+	}
+	var names []string
+	for _, s := range o.zoo.Steps {
+		if s.Name == step {
+			o.losses, o.config = s.Losses, s.Config
+			return nil
+		}
+		names = append(names, s.Name)
+	}
+	return fmt.Errorf("%s: no step %q; it has %s", o.spec, step, strings.Join(names, ", "))
+}
+
+func (o *opened) optimize(name string) error {
+	opt := map[string]ampc.Optimizer{"sgd": ampc.SGD(0.9), "adam": ampc.Adam(), "adamw": ampc.AdamW(0.01)}
+	chosen, ok := opt[name]
+	if !ok {
+		return fmt.Errorf("no optimizer %q; there are sgd, adam, adamw", name)
+	}
+	o.config.Optimizer = chosen
+	for i := range o.config.Groups {
+		o.config.Groups[i].Optimizer = chosen
+	}
+	return nil
+}
+
+// addLoss finds or builds the loss that --train names.
+func (o *opened) addLoss(spec string) error {
+	kind, list, made := strings.Cut(spec, ":")
+	if !made {
+		v := o.model.Graph().Value(strings.TrimPrefix(spec, "%"))
+		if v == nil {
+			return fmt.Errorf("%s: no value %s to train", o.spec, spec)
+		}
+		o.losses = []ampc.Loss{{Value: v}}
+		return nil
+	}
+	names := strings.Split(list, ",")
+	if len(names) != 2 {
+		return fmt.Errorf("--train %s: want %s:VALUE,TARGET", spec, kind)
+	}
+	var x [2]ampc.Tensor
+	for i, n := range names {
+		if x[i] = o.model.Graph().Value(strings.TrimPrefix(n, "%")); x[i] == nil {
+			return fmt.Errorf("%s: no value %s", o.spec, n)
+		}
+	}
+	b := o.model.Named("loss")
+	var loss ampc.Tensor
+	switch kind {
+	case "ce":
+		loss = b.CrossEntropy(x[0], x[1])
+	case "mse":
+		loss = b.MSE(x[0], x[1])
+	default:
+		return fmt.Errorf("--train %s: no loss %q; there are ce and mse", spec, kind)
+	}
+	o.losses = []ampc.Loss{{Value: loss}}
+	return o.model.Err()
+}
+
+// parseDims reads NAME=SIZE pairs.
+func parseDims(pairs []string) (map[string]int64, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	out := map[string]int64{}
+	for _, p := range pairs {
+		var size int64
+		name, value, _ := strings.Cut(p, "=")
+		if _, err := fmt.Sscanf(value, "%d", &size); err != nil || size <= 0 || name == "" {
+			return nil, fmt.Errorf("--dim %s: want NAME=SIZE", p)
+		}
+		out[name] = size
+	}
+	return out, nil
+}
+
+// compile takes the model's graph as far as the passes config says.
+func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
+	g := o.model.Graph().Clone()
+	if len(o.config.Bind) > 0 {
+		if err := g.Bind(o.config.Bind); err != nil {
+			return nil, err
+		}
+	}
+	p := o.config.Passes(o.losses...)
+	p.Outputs = o.outputs()
+	if edit != nil {
+		edit(&p)
+	}
+	return g, passes.Run(g, p)
+}
+
+// outputs are what a compiled graph returns: the losses and whether the step
+// was skipped, or the model's result.
+func (o *opened) outputs() []passes.Output {
+	var out []passes.Output
+	for _, l := range o.losses {
+		if !slices.Contains(o.model.Graph().Return, l.Value) {
+			out = append(out, passes.Output{Value: l.Value.Name})
+		}
+	}
+	switch {
+	case len(o.losses) > 0 && !o.config.NoSkip:
+		out = append(out, passes.Output{Value: "skip"})
+	case len(o.losses) == 0 && o.zoo != nil:
+		out = append(out, passes.Output{Value: o.zoo.Output.Name})
+	}
+	return out
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"ampc/lower"
+	"ampc/passes"
+)
+
+// plannedPolicies are compared by plan, bench and advise.
+var plannedPolicies = [...]string{"f32", "mixed-f16", "mixed-bf16", "o1-f16", "o2-f16", "o3-f16", "torch-f16"}
+
+func planCommand() *cobra.Command {
+	var f modelFlags
+	var fit string
+	var asJSON bool
+	c := command("plan MODEL", "memory, casts and bytes per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		policies := plannedPolicies[:]
+		if c.Flags().Changed("policy") {
+			policies = []string{f.policy}
+		}
+		limit, err := parseSize(fit)
+		if err != nil {
+			return err
+		}
+		var rows []planRow
+		for _, p := range policies {
+			row, err := planOne(c, args[0], f, p, limit)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
+		}
+		if asJSON {
+			return writeJSON(c.OutOrStdout(), rows)
+		}
+		return printPlan(c, rows, limit)
+	})
+	f.add(c)
+	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch that fits into this memory, such as 24GB (zoo models)")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// planRow is what one policy costs on a model.
+type planRow struct {
+	Policy    string  `json:"policy"`
+	Work      int64   `json:"work_bytes"`
+	State     int64   `json:"state_bytes"`
+	Saved     int64   `json:"saved_bytes"`
+	Moved     int64   `json:"moved_bytes"`
+	Casts     int     `json:"casts_inserted"`
+	Hoisted   int     `json:"casts_hoisted"`
+	Folded    int     `json:"casts_folded"`
+	Left      int     `json:"casts_left"`
+	CastBytes int64   `json:"cast_bytes"`
+	LowShare  float64 `json:"low_flop_share"`
+	Fit       int64   `json:"fit_batch,omitempty"`
+}
+
+func planOne(c *cobra.Command, spec string, f modelFlags, policy string, limit int64) (planRow, error) {
+	f.policy = policy
+	r, _, err := planModel(c, spec, f)
+	if err != nil {
+		return planRow{}, err
+	}
+	row := planRow{Policy: policy, Work: r.work, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
+		Hoisted: r.counts["casts_hoisted"], Folded: r.counts["casts_folded_load"] + r.counts["casts_folded_store"],
+		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare()}
+	if limit > 0 {
+		row.Fit, err = fitBatch(limit, func(batch int64) (int64, error) {
+			_, total, err := planModel(c, withBatch(spec, batch), f)
+			return total, err
+		})
+	}
+	return row, err
+}
+
+// planModel compiles and lowers, and returns the report and the bytes of all arenas.
+func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64, error) {
+	o, err := open(c, spec)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := o.apply(&f); err != nil {
+		return nil, 0, err
+	}
+	r := &castReport{}
+	g, err := o.compile(func(p *passes.Config) { p.After = r.after })
+	if err != nil {
+		return nil, 0, err
+	}
+	p, err := lower.Lower(g, lower.CPU)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.program(g, p)
+	var total int64
+	for _, n := range p.Arenas {
+		total += n
+	}
+	return r, total, nil
+}
+
+func withBatch(spec string, batch int64) string {
+	name, query, _ := strings.Cut(spec, "?")
+	var options []string
+	for o := range strings.SplitSeq(query, "&") {
+		if o != "" && !strings.HasPrefix(o, "batch=") {
+			options = append(options, o)
+		}
+	}
+	return name + "?" + strings.Join(append(options, fmt.Sprintf("batch=%d", batch)), "&")
+}
+
+// fitBatch finds the largest batch whose bytes stay within limit: memory grows
+// with the batch, so doubling and halving find it.
+func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error) {
+	lo, hi := int64(0), int64(1)
+	for ; hi < 1<<20; hi *= 2 {
+		n, err := bytes(hi)
+		if err != nil {
+			return 0, err
+		}
+		if n > limit {
+			break
+		}
+		lo = hi
+	}
+	for lo+1 < hi {
+		mid := (lo + hi) / 2
+		n, err := bytes(mid)
+		if err != nil {
+			return 0, err
+		}
+		if n <= limit {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo, nil
+}
+
+func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
+	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "policy\twork\tstate\tsaved\tmoved\tcasts\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
+	if limit > 0 {
+		fmt.Fprintf(w, "batch in %s\t", size(limit))
+	}
+	fmt.Fprintln(w)
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", r.Policy, size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
+			r.Casts, r.Hoisted, r.Folded, r.Left, size(r.CastBytes), 100*r.LowShare)
+		if limit > 0 {
+			fmt.Fprintf(w, "%d\t", r.Fit)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}
+
+// parseSize reads 24GB, 512MB, 100kB or a number of bytes; "" is 0.
+func parseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	number, unit := s, int64(1)
+	for suffix, u := range map[string]int64{"GB": 1 << 30, "MB": 1 << 20, "kB": 1 << 10} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			number, unit = n, u
+		}
+	}
+	x, err := strconv.ParseFloat(number, 64)
+	if err != nil || x <= 0 || x*float64(unit) > 1<<60 {
+		return 0, usagef("plan: --fit %s: want a size such as 24GB", s)
+	}
+	return int64(x * float64(unit)), nil
+}

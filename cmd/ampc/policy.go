@@ -1,0 +1,86 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/passes"
+)
+
+func policyCommand() *cobra.Command {
+	var set []string
+	var diff string
+	c := command("policy [NAME or FILE]", "print a policy as a file, or list the presets", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+		out := c.OutOrStdout()
+		if len(args) == 0 {
+			for _, name := range passes.PolicyNames() {
+				fmt.Fprintln(out, name)
+			}
+			return nil
+		}
+		p, err := loadPolicy(args[0], set...)
+		if err != nil {
+			return err
+		}
+		if diff == "" {
+			_, err = fmt.Fprint(out, p)
+			return err
+		}
+		other, err := loadPolicy(diff)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprint(out, passes.DiffPolicies(p, other))
+		return err
+	})
+	c.Flags().StringArrayVar(&set, "set", nil, setHelp)
+	c.Flags().StringVar(&diff, "diff", "", "print how it differs from this policy")
+	return c
+}
+
+const setHelp = "PROPERTY=VALUE of the policy, by its name in Apex: keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, ..."
+
+// loadPolicy finds a preset, or reads a policy file.
+func loadPolicy(name string, set ...string) (ampc.Policy, error) {
+	p, err := passes.PolicyNamed(name)
+	if err != nil {
+		src, readErr := os.ReadFile(name)
+		switch {
+		case errors.Is(readErr, fs.ErrNotExist):
+			return p, err // neither: the list of presets helps more than the missing file
+		case readErr != nil:
+			return p, plainError(name, readErr)
+		}
+		if p, err = passes.ParsePolicy(name, src); err != nil {
+			return p, err
+		}
+	}
+	for _, s := range set {
+		property, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return p, fmt.Errorf("--set %s: want PROPERTY=VALUE", s)
+		}
+		if p, err = p.Set(property, value); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// parseScaler reads a preset's name or the power of two of a static scaler.
+func parseScaler(s string) (ampc.Scaler, error) {
+	if scaler, ok := passes.ScalerNamed(s); ok {
+		return scaler, nil
+	}
+	if x, err := strconv.ParseFloat(s, 64); err == nil {
+		return ampc.Static(x), nil
+	}
+	return ampc.Scaler{}, fmt.Errorf("no scaler %q: there are none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two", s)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/passes"
+)
+
+// castReport counts what precision cost and saved in one compilation.
+type castReport struct {
+	counts   map[string]int
+	low, f32 int // nodes that store a 16-bit and an f32 float
+	left     int // casts that are still nodes at the end
+	notes    []string
+
+	castBytes, bytes int64    // a step moves, all parts once
+	lowFlops, flops  int64    // of matrix products; low: both operands in 16 bits
+	work, state      int64    // arenas of the program
+	saved            int64    // bytes that forward keeps for backward
+	copies           []string // variables with a low copy
+}
+
+// after collects the counters of the passes; it is a passes.Config.After.
+func (r *castReport) after(e passes.Event) {
+	if r.counts == nil {
+		r.counts = map[string]int{}
+	}
+	for name, n := range e.Counters {
+		r.counts[name] += n
+	}
+	r.notes = append(r.notes, e.Notes...)
+}
+
+// program adds what only the compiled result shows.
+func (r *castReport) program(g *ir.Graph, p *lower.Program) {
+	for _, n := range g.Nodes {
+		if n.Op == ir.OpCast {
+			r.left++
+			continue
+		}
+		for _, v := range n.Out {
+			if v.Type.DType.Low() {
+				r.low++
+			} else if v.Type.DType == ir.F32 {
+				r.f32++
+			}
+		}
+	}
+	r.saved = savedBytes(g)
+	r.work, r.state = p.Arenas[lower.WorkArena], p.Arenas[lower.StateArena]
+	for _, part := range p.Parts {
+		for i := range part {
+			r.step(p, &part[i])
+		}
+	}
+	for _, c := range p.Copies {
+		r.copies = append(r.copies, c.Var)
+	}
+}
+
+func (r *castReport) step(p *lower.Program, s *lower.Step) {
+	r.bytes += s.Bytes
+	if s.Kernel != nil && s.Kernel.Name == "cast" || s.Group != nil && strings.HasPrefix(s.Node.Name, "cast") {
+		r.castBytes += s.Bytes
+	}
+	flops := productFlops(s)
+	r.flops += flops
+	if flops == 0 {
+		return
+	}
+	for _, id := range s.In[:2] {
+		if !p.Buffers[id].Type.DType.Low() {
+			return
+		}
+	}
+	r.lowFlops += flops
+}
+
+// productFlops counts the multiplications and additions of a matrix product.
+func productFlops(s *lower.Step) int64 {
+	switch {
+	case s.Gemm != nil:
+		n := 2 * s.Gemm.M * s.Gemm.N * s.Gemm.K
+		for _, b := range s.Gemm.Batch {
+			n *= b
+		}
+		return n
+	case s.Conv != nil:
+		w := s.Conv.Window
+		n := 2 * w.N * w.O * w.C / w.Groups
+		for i := range w.Out {
+			n *= w.Out[i] * w.Kernel[i]
+		}
+		return n
+	case s.Attn != nil:
+		a := s.Attn
+		n := 2 * a.Batch * a.Heads * a.Queries * a.Keys * (a.Width + a.VWidth)
+		if a.Causal {
+			n /= 2
+		}
+		if a.Backward {
+			n = n * 5 / 2
+		}
+		return n
+	}
+	return 0
+}
+
+// savedBytes sums what forward computes and backward reads.
+func savedBytes(g *ir.Graph) (n int64) {
+	uses := g.Uses()
+	for _, f := range g.Body[ir.Forward] {
+		for _, v := range f.Out {
+			for _, u := range uses.Of(v) {
+				if u.Section == ir.Backward {
+					n += g.Elements(v.Type) * v.Type.DType.Size()
+					break
+				}
+			}
+		}
+	}
+	return n
+}
+
+// lowShare is the share of product work that reads 16-bit operands.
+func (r *castReport) lowShare() float64 {
+	if r.flops == 0 {
+		return 0
+	}
+	return float64(r.lowFlops) / float64(r.flops)
+}
+
+func (r *castReport) print(w io.Writer) {
+	c := r.counts
+	fmt.Fprintf(w, "casts: %d inserted, %d shared, %d hoisted to prepare, %d removed, %d done by kernels, %d left\n",
+		c["casts_inserted"], c["casts_reused"]+c["casts_merged"], c["casts_hoisted"],
+		c["casts_removed"]+c["casts_chained"]+c["casts_dead"], c["casts_folded_load"]+c["casts_folded_store"], r.left)
+	fmt.Fprintf(w, "stored: %d values in 16 bits, %d in f32; %.1f%% of product flops read 16 bits; %d weights keep a low copy\n",
+		r.low, r.f32, 100*r.lowShare(), len(r.copies))
+	fmt.Fprintf(w, "memory: %s of work, %s of state, %s saved for backward; a step moves %s, casts %s of it\n",
+		size(r.work), size(r.state), size(r.saved), size(r.bytes), size(r.castBytes))
+	for _, n := range r.notes {
+		fmt.Fprintln(w, "note:", n)
+	}
+}
+
+// size prints bytes for people.
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f kB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/internal/npy"
+	"ampc/internal/safetensors"
+	"ampc/ir"
+)
+
+func runCommand() *cobra.Command {
+	var f modelFlags
+	var inputs []string
+	var seed int64
+	var steps int
+	var out string
+	c := command("run MODEL", "run a model on given or random inputs and print its results", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		o, err := open(c, args[0])
+		if err != nil {
+			return err
+		}
+		if o.compiled {
+			return fmt.Errorf("%s: is compiled already; run takes a source graph", args[0])
+		}
+		if err := o.apply(&f); err != nil {
+			return err
+		}
+		feed, err := readInputs(inputs)
+		if err != nil {
+			return err
+		}
+		return runModel(c, o, feed, seed, steps, out)
+	})
+	f.add(c)
+	fl := c.Flags()
+	fl.StringArrayVar(&inputs, "input", nil, "NAME=FILE.npy, or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
+	fl.Int64Var(&seed, "seed", 1, "of parameters and random inputs")
+	fl.IntVar(&steps, "steps", 1, "training steps on the same inputs, where the model has a loss")
+	fl.StringVar(&out, "out", "", "write the results to this safetensors file")
+	return c
+}
+
+func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int, out string) error {
+	defer o.model.Close()
+	o.config.Seed = seed
+	g := o.model.Graph()
+	step, results, err := o.runnable(g)
+	if err != nil {
+		return err
+	}
+	full := make(ampc.Feed)
+	r := rand.New(rand.NewPCG(uint64(seed), 1))
+	for _, v := range step.Program().Vars {
+		if v.Kind != ir.Input || v.Role() != "" {
+			continue
+		}
+		if x, ok := feed[v.Name]; ok {
+			full[v.Name] = x
+		} else {
+			full[v.Name] = randomInput(r, g, v.Name, v.Type)
+		}
+	}
+	for name := range feed {
+		if v := g.Var(name); v == nil || v.Kind != ir.Input {
+			return fmt.Errorf("--input %s: %s has no such input", name, o.spec)
+		}
+	}
+	micro := make([]ampc.Feed, max(o.config.Micro, 1))
+	for i := range micro {
+		micro[i] = full
+	}
+	var last ampc.Result
+	for range max(steps, 1) {
+		if last, err = step.Run(c.Context(), micro...); err != nil {
+			return err
+		}
+	}
+	return showResults(c.OutOrStdout(), o, last, results, out)
+}
+
+// runnable compiles a training step where there is a loss, else inference of
+// what the graph returns.
+func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
+	results := g.Return
+	if len(o.losses) == 0 {
+		if o.zoo != nil {
+			results = []ampc.Tensor{o.zoo.Output}
+		}
+		step, err := o.model.Infer(o.config, results...)
+		return step, results, err
+	}
+	for _, l := range o.losses {
+		results = append(results[:len(results):len(results)], l.Value)
+	}
+	step, err := o.model.Train(o.config, o.losses...)
+	return step, results, err
+}
+
+func showResults(w io.Writer, o *opened, r ampc.Result, results []ampc.Tensor, out string) error {
+	var tensors []safetensors.Tensor
+	seen := map[string]bool{}
+	for _, t := range results {
+		if seen[t.Name] {
+			continue
+		}
+		seen[t.Name] = true
+		h, err := r.Value(t)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(w, describeHost(t.Name, h))
+		shape := []int64{}
+		for _, d := range h.Type.Shape.Dims() {
+			shape = append(shape, int64(d))
+		}
+		dtype := safetensors.DType(strings.ToUpper(h.Type.DType.String()))
+		tensors = append(tensors, safetensors.Tensor{Name: t.Name, DType: dtype, Shape: shape, Write: safetensors.Bytes(h.Bytes)})
+	}
+	if len(o.losses) > 0 {
+		fmt.Fprintf(w, "loss %g, scale %g, skipped %t\n", r.Loss(), r.Scale(), r.Skipped())
+	}
+	if out == "" {
+		return nil
+	}
+	return safetensors.WriteFile(out, map[string]string{"model": o.spec}, tensors)
+}
+
+// describeHost prints one tensor in a line.
+func describeHost(name string, h ampc.Host) string {
+	n := h.Len()
+	if n == 1 {
+		return fmt.Sprintf("%s : %s = %g", name, h.Type, h.At(0))
+	}
+	lo, hi, sum, bad := math.Inf(1), math.Inf(-1), 0.0, 0
+	for i := range n {
+		x := h.At(i)
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			bad++
+			continue
+		}
+		lo, hi, sum = min(lo, x), max(hi, x), sum+x
+	}
+	s := fmt.Sprintf("%s : %s  min %.6g  max %.6g  mean %.6g", name, h.Type, lo, hi, sum/float64(max(n-bad, 1)))
+	if bad > 0 {
+		s += fmt.Sprintf("  %d not finite", bad)
+	}
+	return s
+}
+
+// randomInput draws floats from a normal distribution and integers from the
+// range that their readers take.
+func randomInput(r *rand.Rand, g *ir.Graph, name string, t ir.Type) any {
+	n := int(t.Shape.Elements())
+	if t.DType.Float() {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = r.NormFloat64()
+		}
+		return x
+	}
+	if t.DType == ir.Bool {
+		x := make([]bool, n)
+		for i := range x {
+			x[i] = r.IntN(2) == 1
+		}
+		return x
+	}
+	x, bound := make([]int64, n), indexBound(g, name)
+	for i := range x {
+		x[i] = r.Int64N(bound)
+	}
+	return x
+}
+
+// indexBound is how many values an integer input may take: rows of a table it
+// looks up, classes it labels.
+func indexBound(g *ir.Graph, name string) int64 {
+	bound := int64(256)
+	v := g.Var(name)
+	for _, n := range g.Nodes {
+		for i, x := range n.In {
+			if x != v || i == 0 && n.Op != ir.OpEmbedding {
+				continue
+			}
+			s := n.In[0].Type.Shape
+			switch n.Op {
+			case ir.OpEmbedding, ir.OpGather:
+				bound = min(bound, int64(s.Dim(0)))
+			case ir.OpCrossEntropy, ir.OpNLL:
+				bound = min(bound, int64(s.Dim(int(n.Int("axis")))))
+			}
+		}
+	}
+	return max(bound, 1)
+}
+
+// readInputs reads the arrays that --input names.
+func readInputs(specs []string) (ampc.Feed, error) {
+	feed := ampc.Feed{}
+	for _, spec := range specs {
+		name, path, named := strings.Cut(spec, "=")
+		if !named {
+			name, path = "", spec
+		}
+		arrays, err := readArrays(path)
+		if err != nil {
+			return nil, err
+		}
+		for key, h := range arrays {
+			if key == "" {
+				key = name
+			}
+			if key == "" {
+				return nil, fmt.Errorf("%s: holds one array without a name: give --input NAME=%s", path, path)
+			}
+			feed[key] = h
+		}
+	}
+	return feed, nil
+}
+
+func readArrays(path string) (map[string]ampc.Host, error) {
+	out := map[string]ampc.Host{}
+	if !strings.HasSuffix(path, ".safetensors") {
+		arrays, err := npy.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		for name, a := range arrays {
+			out[name] = host(a.DType, a.Shape, a.Data)
+		}
+		return out, nil
+	}
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for _, t := range f.Tensors {
+		data := make([]byte, t.Bytes())
+		if err := f.Read(t.Name, data); err != nil {
+			return nil, err
+		}
+		out[t.Name] = host(strings.ToLower(string(t.DType)), t.Shape, data)
+	}
+	return out, nil
+}
+
+// host makes a tensor of a file's array; an element type that ampc does not
+// have stays invalid and fails where it is fed.
+func host(dtype string, shape []int64, data []byte) ampc.Host {
+	d, _ := ir.DTypeOf(dtype)
+	dims := make([]ir.Dim, len(shape))
+	for i, n := range shape {
+		dims[i] = ir.Dim(n)
+	}
+	return ampc.Host{Type: ir.T(d, dims...), Bytes: data}
+}

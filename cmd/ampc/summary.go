@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+)
+
+// summary prints what a run came to. After an interruption it leaves out what
+// takes time.
+func (t *trainer) summary(w io.Writer, interrupted bool) error {
+	seconds := t.took.Seconds()
+	fmt.Fprintf(w, "step %d: training loss %.4f, loss scale %g, %d skipped, %s", t.done, t.loss, t.scale, t.skipped, t.took.Round(100*time.Millisecond))
+	if seconds > 0 {
+		fmt.Fprintf(w, ", %.0f %s/s", float64(len(t.curves.loss)*t.unitsPerBatch*t.flags.micro)/seconds, t.unit)
+	}
+	fmt.Fprintln(w)
+	if !interrupted {
+		ctx := context.Background()
+		loss, accuracy, err := t.evaluate(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "held out: loss %.4f", loss)
+		if t.zoo.Metrics["correct"] != nil {
+			fmt.Fprintf(w, ", accuracy %.2f%%", 100*accuracy)
+		}
+		fmt.Fprintln(w)
+		if t.sample != nil {
+			text, err := t.sample(ctx, t.model)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "\nsample:\n%s\n\n", text)
+		}
+	}
+	t.report.print(w)
+	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {"step.ir", "annotated IR"}, {"curves.svg", "curves"}} {
+		fmt.Fprintf(w, "wrote %s: %s\n", f[1], filepath.Join(t.flags.out, f[0]))
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"ampc"
+	"ampc/internal/dataset"
+	"ampc/internal/safetensors"
+	"ampc/models"
+)
+
+// task is a zoo model with the data to train it on.
+type task struct {
+	zoo           *models.Zoo
+	spec          string // with all options that the data fixed
+	source        string // where the data came from, for people
+	unit          string // what a batch holds: tokens or images
+	unitsPerBatch int
+	steps         int               // by default
+	meta          map[string]string // what a checkpoint needs to be used again
+
+	batch   func(i int64) ampc.Feed
+	heldOut func(ctx context.Context, eval *ampc.Step) (loss, accuracy float64, err error)
+	sample  func(ctx context.Context, trained *ampc.Model) (string, error) // nil: nothing to show
+	reseed  func(seed int64)
+}
+
+// newTask reads the data that the flags name and opens spec for it; "" is the
+// usual model for that kind of data.
+func newTask(spec string, f *trainFlags) (task, error) {
+	if len(f.data) > 0 && len(f.text) > 0 {
+		return task{}, usagef("train: --text and --data exclude each other")
+	}
+	if spec == "" {
+		spec = "zoo:gpt"
+		if len(f.data) > 0 {
+			spec = "zoo:lenet"
+		}
+	}
+	if !strings.HasPrefix(spec, "zoo:") {
+		return task{}, fmt.Errorf("%s: train takes a zoo model; train others from Go", spec)
+	}
+	name, query, _ := strings.Cut(strings.TrimPrefix(spec, "zoo:"), "?")
+	switch name {
+	case "gpt", "lstm":
+		if len(f.data) > 0 {
+			return task{}, fmt.Errorf("zoo:%s trains on text: use --text", name)
+		}
+		return textTask(name, query, f)
+	case "mlp", "lenet", "resnet", "resnet8", "vit":
+		if len(f.data) == 0 {
+			return task{}, fmt.Errorf("zoo:%s trains on labelled images: give them with --data", name)
+		}
+		return imageTask(name, query, f)
+	}
+	if _, err := models.Open(name + "?" + query); err != nil {
+		return task{}, err
+	}
+	return task{}, fmt.Errorf("zoo:%s: there is no data to train it on here; train it from Go", name)
+}
+
+// withDefaults adds options to a query that does not set them.
+func withDefaults(query string, options ...string) string {
+	for _, o := range options {
+		key, _, _ := strings.Cut(o, "=")
+		if !strings.Contains("&"+query, "&"+key+"=") {
+			query = strings.TrimPrefix(query+"&"+o, "&")
+		}
+	}
+	return query
+}
+
+const (
+	defaultTextLimit = 4 << 20 // bytes of the default corpus
+	maxVocab         = 256
+	heldShare        = 0.1
+)
+
+func textTask(name, query string, f *trainFlags) (task, error) {
+	var text dataset.Text
+	var err error
+	if len(f.text) > 0 {
+		text, err = dataset.ReadText(0, f.text...)
+	} else {
+		text, err = dataset.GoSource(defaultTextLimit)
+	}
+	if err != nil {
+		return task{}, err
+	}
+	vocab, err := vocabFor(text.Content, f.resume)
+	if err != nil {
+		return task{}, err
+	}
+	size := (vocab.Len() + 7) / 8 * 8 // 16-bit products want multiples of 8
+	query = withDefaults(query, fmt.Sprintf("vocab=%d", size))
+	z, err := models.Open(name + "?" + query)
+	if err != nil {
+		return task{}, err
+	}
+	if z.Options.Int("vocab") < vocab.Len() {
+		return task{}, fmt.Errorf("zoo:%s: the text has %d characters, vocab=%d is too few", name, vocab.Len(), z.Options.Int("vocab"))
+	}
+	batch, seq := z.Options.Int("batch"), z.Options.Int("seq")
+	train, held, err := dataset.Split(vocab.Encode(text.Content), heldShare, seq)
+	if err != nil {
+		return task{}, err
+	}
+	w := &dataset.Windows{Tokens: train, Batch: batch, Seq: seq, Seed: uint64(f.seed)}
+	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 600,
+		meta: map[string]string{"vocab": vocab.Marshal()}}
+	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
+	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
+	t.reseed = func(seed int64) { w.Seed = uint64(seed) }
+	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, nil, 8, func(i int) (ampc.Feed, int) {
+			return feed(e.Even(i, 8)), batch * seq
+		})
+	}
+	if name == "gpt" {
+		t.sample = func(ctx context.Context, trained *ampc.Model) (string, error) {
+			return generate(ctx, trained, query, vocab, held, f.seed)
+		}
+	}
+	return t, nil
+}
+
+// vocabFor takes the vocabulary of a checkpoint to be resumed, or makes one.
+func vocabFor(text, resume string) (dataset.Vocab, error) {
+	if resume == "" {
+		return dataset.NewVocab(text, maxVocab), nil
+	}
+	f, err := safetensors.Open(resume)
+	if err != nil {
+		return dataset.Vocab{}, err
+	}
+	defer f.Close()
+	v, err := dataset.UnmarshalVocab(f.Meta["user.vocab"])
+	if err != nil {
+		return v, fmt.Errorf("%s: %w", resume, err)
+	}
+	return v, nil
+}
+
+func imageTask(name, query string, f *trainFlags) (task, error) {
+	train, held, err := readImages(f)
+	if err != nil {
+		return task{}, err
+	}
+	n := train.Normaliser()
+	train.Normalise(n)
+	held.Normalise(n)
+	shape := []string{fmt.Sprintf("size=%d", train.Height), fmt.Sprintf("channels=%d", train.Channels)}
+	if name == "mlp" {
+		shape = []string{fmt.Sprintf("in=%d", train.Channels*train.Height*train.Width)}
+	}
+	query = withDefaults(query, append(shape, fmt.Sprintf("classes=%d", max(train.Classes, held.Classes)))...)
+	z, err := models.Open(name + "?" + query)
+	if err != nil {
+		return task{}, err
+	}
+	batch, seed := z.Options.Int("batch"), uint64(f.seed)
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: batch, steps: 600,
+		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
+	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
+	t.batch = func(i int64) ampc.Feed { return feed(train.Shuffled(seed, i, batch)) }
+	t.reseed = func(s int64) { seed = uint64(s) }
+	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], (held.Len()+batch-1)/batch, func(i int) (ampc.Feed, int) {
+			return feed(held.Batch(i*batch, batch)), min(batch, held.Len()-i*batch)
+		})
+	}
+	return t, nil
+}
+
+func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
+	if len(f.data) != 1 {
+		return nil, nil, usagef("train: --data takes one file")
+	}
+	if train, err = dataset.ReadImages(f.data[0]); err != nil {
+		return nil, nil, err
+	}
+	if f.heldOut == "" {
+		train, held = train.Split(10)
+		return train, held, nil
+	}
+	if held, err = dataset.ReadImages(f.heldOut); err != nil {
+		return nil, nil, err
+	}
+	if held.Channels != train.Channels || held.Height != train.Height || held.Width != train.Width {
+		return nil, nil, fmt.Errorf("%s: images of %dx%dx%d, those of %s are %dx%dx%d", f.heldOut,
+			held.Channels, held.Height, held.Width, f.data[0], train.Channels, train.Height, train.Width)
+	}
+	return train, held, nil
+}
+
+// mean evaluates n batches and weights them by how many labels count. The
+// tensor that counts right answers may be nil.
+func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int, batch func(i int) (ampc.Feed, int)) (meanLoss, accuracy float64, err error) {
+	total := 0.0
+	for i := range n {
+		feed, count := batch(i)
+		r, err := eval.Run(ctx, feed)
+		if err != nil {
+			return 0, 0, err
+		}
+		l, err := r.Value(loss)
+		if err != nil {
+			return 0, 0, err
+		}
+		meanLoss += l.At(0) * float64(count)
+		if correct != nil {
+			n, err := r.Value(correct)
+			if err != nil {
+				return 0, 0, err
+			}
+			accuracy += n.At(0)
+		}
+		total += float64(count)
+	}
+	return meanLoss / total, accuracy / total, nil
+}
+
+// generate lets the trained weights go on from a held-out prompt, one character
+// at a time, drawn at temperature 0.8.
+func generate(ctx context.Context, trained *ampc.Model, query string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
+	var options []string
+	for o := range strings.SplitSeq(query, "&") {
+		if !strings.HasPrefix(o, "batch=") {
+			options = append(options, o)
+		}
+	}
+	z, err := models.Open("gpt?" + strings.Join(append(options, "batch=1"), "&"))
+	if err != nil {
+		return "", err
+	}
+	step, err := z.Model.Infer(ampc.Config{}, z.Output)
+	if err != nil {
+		return "", err
+	}
+	defer z.Model.Close()
+	for _, name := range z.Model.Variables() {
+		value, err := trained.Variable(name)
+		if err != nil {
+			return "", err
+		}
+		if err := z.Model.SetVariable(name, value); err != nil {
+			return "", err
+		}
+	}
+	const prompt, length, temperature = 32, 240, 0.8
+	seq := z.Options.Int("seq")
+	text := append([]int32{}, held[:min(prompt, seq)]...)
+	r := rand.New(rand.NewPCG(uint64(seed), 0x5a))
+	for range length {
+		window := text[max(len(text)-seq, 0):]
+		ids := make([]int32, seq)
+		copy(ids, window)
+		res, err := step.Run(ctx, ampc.Feed{"ids": ids})
+		if err != nil {
+			return "", err
+		}
+		logits, err := res.Value(z.Output)
+		if err != nil {
+			return "", err
+		}
+		size := logits.Len() / seq
+		row := logits.Floats()[(len(window)-1)*size:][:vocab.Len()]
+		text = append(text, pick(r, row, temperature))
+	}
+	return vocab.Decode(text), nil
+}
+
+// optimizer is the zoo model's own with a cosine schedule over the run: a
+// twentieth of it to warm up, down to a tenth of the rate.
+func (t task) optimizer(f *trainFlags) (ampc.Optimizer, ampc.Schedule, ampc.Clip) {
+	c := t.zoo.Steps[0].Config
+	rate := c.LR.Rate
+	if f.rate != 0 {
+		rate = f.rate
+	}
+	s := ampc.Cosine(rate, int64(f.steps/20), int64(f.steps)+1)
+	s.Min = 0.1
+	return c.Optimizer, s, c.Clip
+}

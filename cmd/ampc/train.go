@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/ir"
+)
+
+// trainFlags are the flags of train; advise shares most of them.
+type trainFlags struct {
+	policy, scaler string
+	text, data     []string
+	heldOut        string
+	steps, micro   int
+	seed           int64
+	initScale      float64
+	rate           float64
+	resume, out    string
+	quiet          bool
+}
+
+func (f *trainFlags) add(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringSliceVar(&f.text, "text", nil, "train on these text files or directories (default: the Go source of your toolchain)")
+	fl.StringSliceVar(&f.data, "data", nil, "train on labelled images: CSV (pixels, then class) or IDX, gzipped or not")
+	fl.StringVar(&f.heldOut, "held-out", "", "images to test on (default: every tenth of the training file)")
+	fl.IntVar(&f.steps, "steps", 0, "steps in all (default: what takes about two minutes)")
+	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
+	fl.Int64Var(&f.seed, "seed", 1, "of initial weights, dropout and batches")
+	fl.Float64Var(&f.initScale, "init-scale", 0, "loss scale at start (default: 65536)")
+	fl.StringVar(&f.scaler, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two")
+	fl.Float64Var(&f.rate, "lr", 0, "peak learning rate (default: the model's)")
+}
+
+func trainCommand() *cobra.Command {
+	var f trainFlags
+	c := command("train [MODEL]", "train on text or labelled images", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+		return train(c, append(args, "")[0], &f)
+	})
+	c.Long = "Trains a zoo model on real data and writes a checkpoint, the annotated IR and the loss and scale curves.\n\n" + zooList()
+	f.add(c)
+	fl := c.Flags()
+	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
+	fl.StringVar(&f.resume, "resume", "", "go on from this checkpoint")
+	fl.StringVar(&f.out, "out", "out", "directory for checkpoint.safetensors, step.ir and curves.svg")
+	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
+	return c
+}
+
+// trainer is one training run.
+type trainer struct {
+	task
+	flags  *trainFlags
+	model  *ampc.Model
+	step   *ampc.Step
+	eval   *ampc.Step
+	report *castReport
+	curves curves
+
+	position int64 // batches drawn, steps times micro-batches
+	done     int   // steps made, those before a resume included
+	skipped  int
+	loss     float64 // smoothed for the eye
+	scale    float64
+	took     time.Duration
+}
+
+func train(c *cobra.Command, spec string, f *trainFlags) error {
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return plainError(f.out, err)
+	}
+	t, err := newTrainer(spec, f)
+	if err != nil {
+		return err
+	}
+	defer t.model.Close()
+	out := c.OutOrStdout()
+	fmt.Fprintf(out, "%s on %s, policy %s, %d parameters\n", t.spec, t.source, f.policy, t.parameters())
+	if f.resume != "" {
+		if err := t.load(f.resume); err != nil {
+			return err
+		}
+		for _, w := range t.model.Warnings() {
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
+		}
+		fmt.Fprintf(out, "resumed after step %d\n", t.done)
+	}
+	if t.done >= f.steps {
+		return fmt.Errorf("%s: %d steps are done already: give more with --steps", f.resume, t.done)
+	}
+	bar := newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
+	err = t.run(c.Context(), bar)
+	bar.close()
+	interrupted := errors.Is(err, context.Canceled)
+	if err != nil && !interrupted {
+		return err
+	}
+	if interrupted {
+		fmt.Fprintf(out, "interrupted after step %d\n", t.done)
+	}
+	if err := t.save(); err != nil {
+		return err
+	}
+	return t.summary(out, interrupted)
+}
+
+// newTrainer opens the data, builds the model for it and compiles its steps.
+func newTrainer(spec string, f *trainFlags) (*trainer, error) {
+	job, err := newTask(spec, f)
+	if err != nil {
+		return nil, err
+	}
+	t := &trainer{task: job, flags: f, model: job.zoo.Model, report: &castReport{}}
+	c := job.zoo.Steps[0].Config
+	if c.Policy, err = loadPolicy(f.policy); err != nil {
+		return nil, err
+	}
+	if c.Scaler, err = f.lossScaling(c.Policy); err != nil {
+		return nil, err
+	}
+	if f.steps == 0 {
+		f.steps = job.steps
+	}
+	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
+	c.Groups = nil
+	c.Micro, c.Seed, c.After = f.micro, f.seed, t.report.after
+	if t.step, err = t.model.Train(c, job.zoo.Steps[0].Losses...); err != nil {
+		return nil, err
+	}
+	t.report.program(t.step.Graph(), t.step.Program())
+	results := []ampc.Tensor{job.zoo.Steps[0].Losses[0].Value}
+	if n := job.zoo.Metrics["correct"]; n != nil {
+		results = append(results, n)
+	}
+	t.eval, err = t.step.Eval(results, nil)
+	return t, err
+}
+
+// lossScaling merges --scaler and --init-scale into what the policy wants.
+func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
+	s := p.Scaler
+	if f.scaler != "" {
+		var err error
+		if s, err = parseScaler(f.scaler); err != nil {
+			return s, err
+		}
+	}
+	if f.initScale != 0 {
+		if s == (ampc.Scaler{}) {
+			s = ampc.Dynamic()
+		}
+		s.Init = f.initScale
+	}
+	return s, nil
+}
+
+// run trains up to the wanted step or until ctx ends.
+func (t *trainer) run(ctx context.Context, bar *progress) error {
+	start := time.Now()
+	tokens := 0
+	for t.done < t.flags.steps {
+		feeds := make([]ampc.Feed, t.flags.micro)
+		for i := range feeds {
+			feeds[i] = t.batch(t.position + int64(i))
+		}
+		r, err := t.step.Run(ctx, feeds...)
+		if err != nil {
+			return err
+		}
+		t.position += int64(len(feeds))
+		t.done++
+		tokens += len(feeds) * t.unitsPerBatch
+		t.record(r)
+		t.took = time.Since(start)
+		bar.show(t.done, t.loss, t.scale, t.skipped, float64(tokens)/t.took.Seconds(), t.unit)
+		if err := r.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *trainer) record(r ampc.Result) {
+	loss, skipped := r.Loss(), r.Skipped()
+	t.scale = r.Scale()
+	if skipped {
+		t.skipped++
+	} else if t.loss == 0 {
+		t.loss = loss
+	} else {
+		t.loss += 0.05 * (loss - t.loss)
+	}
+	scale := t.scale
+	if scale == 1 && !t.step.Scaled() {
+		scale = 0 // nothing to draw
+	}
+	t.curves.add(t.done, loss, scale, skipped)
+}
+
+// evaluate returns the mean held-out loss, and the accuracy where the task has one.
+func (t *trainer) evaluate(ctx context.Context) (loss, accuracy float64, err error) {
+	return t.heldOut(ctx, t.eval)
+}
+
+const checkpointFile = "checkpoint.safetensors"
+
+func (t *trainer) save() error {
+	meta := map[string]string{
+		"spec": t.spec, "position": strconv.FormatInt(t.position, 10), "steps": strconv.Itoa(t.done),
+		"skipped": strconv.Itoa(t.skipped), "seed": strconv.FormatInt(t.flags.seed, 10),
+	}
+	for k, v := range t.meta {
+		meta[k] = v
+	}
+	for k, v := range meta {
+		if err := t.model.SetMeta(k, v); err != nil {
+			return err
+		}
+	}
+	if err := t.model.SaveFile(filepath.Join(t.flags.out, checkpointFile)); err != nil {
+		return err
+	}
+	t.curves.title = fmt.Sprintf("%s, %s", t.spec, t.flags.policy)
+	svg, err := t.curves.svg()
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(t.flags.out, "curves.svg"), svg); err != nil {
+		return err
+	}
+	return writeGraph(filepath.Join(t.flags.out, "step.ir"), t.step.Graph())
+}
+
+func (t *trainer) load(path string) error {
+	if err := t.model.LoadFile(path); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		key string
+		set func(int64)
+	}{
+		{"position", func(n int64) { t.position = n }},
+		{"steps", func(n int64) { t.done = int(n) }},
+		{"skipped", func(n int64) { t.skipped = int(n) }},
+		{"seed", func(n int64) { t.reseed(n) }},
+	} {
+		n, err := strconv.ParseInt(t.model.Meta(f.key), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: not a checkpoint of ampc train: metadata %q is %q", path, f.key, t.model.Meta(f.key))
+		}
+		f.set(n)
+	}
+	return nil
+}
+
+func (t *trainer) parameters() (n int64) {
+	for _, v := range t.step.Graph().Vars {
+		if v.Kind == ir.Param {
+			n += v.Type.Shape.Elements()
+		}
+	}
+	return n
+}

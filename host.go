@@ -1,0 +1,156 @@
+package ampc
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/x448/float16"
+
+	"ampc/internal/fp"
+	"ampc/ir"
+)
+
+// Host is a tensor in the program's own memory: row-major, little-endian, as
+// wide as its type says.
+type Host struct {
+	Type  ir.Type
+	Bytes []byte
+}
+
+// Floats returns the elements of a float tensor, widened, or of an integer
+// tensor, converted.
+func (h Host) Floats() []float32 {
+	out := make([]float32, h.Len())
+	for i := range out {
+		out[i] = float32(h.At(i))
+	}
+	return out
+}
+
+// Len is the number of elements.
+func (h Host) Len() int {
+	size := int(h.Type.DType.Size())
+	if size == 0 {
+		return 0
+	}
+	return len(h.Bytes) / size
+}
+
+// At returns element i in row-major order; i64 beyond 2^53 is rounded.
+func (h Host) At(i int) float64 {
+	b := h.Bytes[i*int(h.Type.DType.Size()):]
+	switch h.Type.DType {
+	case F32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	case F16:
+		return float64(fp.F16ToF32(binary.LittleEndian.Uint16(b)))
+	case BF16:
+		return float64(fp.BF16ToF32(binary.LittleEndian.Uint16(b)))
+	case ir.F64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(b))
+	case I32:
+		return float64(int32(binary.LittleEndian.Uint32(b)))
+	case I64:
+		return float64(int64(binary.LittleEndian.Uint64(b)))
+	}
+	return float64(b[0]) // u8, bool
+}
+
+// Feed holds one micro-batch: a value for every input by name. It may be a
+// Host, or a slice of the elements in row-major order: []float32 or []float64
+// for float inputs ([]float16.Float16 for f16), []int32, []int64 or []int for
+// integers, []uint8, []bool, or a single number for a scalar.
+type Feed map[string]any
+
+// encode turns a fed value into the bytes of type t.
+func encode(v any, t ir.Type) ([]byte, error) {
+	if h, ok := v.(Host); ok {
+		if h.Type != t {
+			return nil, fmt.Errorf("is %s, want %s", h.Type, t)
+		}
+		return h.Bytes, nil
+	}
+	var out []byte
+	switch v := v.(type) {
+	case []float32:
+		out = appendFloats(v, t.DType)
+	case []float64:
+		out = appendFloats(v, t.DType)
+	case float32:
+		out = appendFloats([]float32{v}, t.DType)
+	case float64:
+		out = appendFloats([]float64{v}, t.DType)
+	case []float16.Float16:
+		if t.DType == F16 {
+			for _, x := range v {
+				out = binary.LittleEndian.AppendUint16(out, x.Bits())
+			}
+		}
+	case []int32:
+		out = appendInts(v, t.DType)
+	case []int64:
+		out = appendInts(v, t.DType)
+	case []int:
+		out = appendInts(v, t.DType)
+	case int:
+		out = appendInts([]int{v}, t.DType)
+	case []uint8:
+		out = appendInts(v, t.DType)
+	case []bool:
+		out = appendBools(v, t.DType)
+	default:
+		return nil, fmt.Errorf("is a %T, want a slice of numbers for %s", v, t)
+	}
+	if want := t.Bytes(); int64(len(out)) != want {
+		return nil, fmt.Errorf("is a %T of %d bytes as %s, want %s, which has %d", v, len(out), t.DType, t, want)
+	}
+	return out, nil
+}
+
+// appendFloats encodes for a float dtype; for any other it returns nothing,
+// which the caller reports as a wrong length.
+func appendFloats[T float32 | float64](v []T, d DType) []byte {
+	out := make([]byte, 0, len(v)*int(d.Size()))
+	for _, x := range v {
+		switch d {
+		case F32:
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(x)))
+		case F16:
+			out = binary.LittleEndian.AppendUint16(out, fp.F16(float32(x)))
+		case BF16:
+			out = binary.LittleEndian.AppendUint16(out, fp.BF16(float32(x)))
+		case ir.F64:
+			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(x)))
+		}
+	}
+	return out
+}
+
+func appendInts[T int | int32 | int64 | uint8](v []T, d DType) []byte {
+	out := make([]byte, 0, len(v)*int(d.Size()))
+	for _, x := range v {
+		switch d {
+		case I32:
+			out = binary.LittleEndian.AppendUint32(out, uint32(x))
+		case I64:
+			out = binary.LittleEndian.AppendUint64(out, uint64(x))
+		case U8:
+			out = append(out, byte(x))
+		}
+	}
+	return out
+}
+
+func appendBools(v []bool, d DType) []byte {
+	if d != Bool {
+		return nil
+	}
+	out := make([]byte, len(v))
+	for i, x := range v {
+		if x {
+			out[i] = 1
+		}
+	}
+	return out
+}

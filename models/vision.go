@@ -1,0 +1,112 @@
+package models
+
+import (
+	"fmt"
+
+	"ampc"
+)
+
+func mlp(z *Zoo, o Options) {
+	m := z.Model
+	h := m.Input("x", ampc.F32, o.Int("batch"), o.Int("in"))
+	for i := range o.Int("layers") {
+		h = m.Named("relu").Relu(m.Linear(fmt.Sprintf("fc%d", i+1), h, o.Int("hidden")))
+	}
+	z.classify(m.Linear(fmt.Sprintf("fc%d", o.Int("layers")+1), h, o.Int("classes")), sgd(0.1))
+}
+
+// lenet follows LeCun et al. 1998 with today's activations. Images under 20
+// pixels are padded in the second convolution too, as they would vanish.
+func lenet(z *Zoo, o Options) {
+	m := z.Model
+	size := o.Int("size")
+	x := m.Input("x", ampc.F32, o.Int("batch"), o.Int("channels"), size, size)
+	pad := 0
+	if size < 20 {
+		pad = 2
+	}
+	x = m.MaxPool2d(m.Relu(m.Conv2d("conv1", x, 6, 5, ampc.Padding(2))), 2)
+	x = m.MaxPool2d(m.Relu(m.Conv2d("conv2", x, 16, 5, ampc.Padding(pad))), 2)
+	x = m.Relu(m.Linear("fc1", m.Flatten(x), 120))
+	x = m.Relu(m.Linear("fc2", x, 84))
+	z.classify(m.Linear("fc3", x, o.Int("classes")), sgd(0.05))
+}
+
+func resnetOptions(width float64, blocks ...float64) Options {
+	o := Options{"batch": 32, "size": 32, "channels": 3, "classes": 10, "width": width}
+	for i, n := range blocks {
+		o[fmt.Sprintf("blocks%d", i+1)] = n
+	}
+	return o
+}
+
+// resnet is He et al. 2015 without the max pooling that large images need.
+func resnet(z *Zoo, o Options) {
+	m := z.Model
+	x := m.Input("x", ampc.F32, o.Int("batch"), o.Int("channels"), o.Int("size"), o.Int("size"))
+	width := o.Int("width")
+	x = m.Relu(m.BatchNorm("bn", m.Conv2d("conv", x, width, 3, ampc.Padding(1), ampc.NoBias())))
+	for stage := range 4 {
+		for block := range o.Int(fmt.Sprintf("blocks%d", stage+1)) {
+			stride := 1
+			if stage > 0 && block == 0 {
+				stride = 2
+			}
+			x = residual(m.Scope(fmt.Sprintf("s%d.b%d", stage+1, block+1)), x, width<<stage, stride)
+		}
+	}
+	z.classify(m.Linear("fc", m.GlobalAvgPool(x), o.Int("classes")), sgd(0.05))
+}
+
+func residual(m *ampc.Model, x ampc.Tensor, width, stride int) ampc.Tensor {
+	conv := func(name string, x ampc.Tensor, kernel, stride int) ampc.Tensor {
+		y := m.Conv2d("conv"+name, x, width, kernel, ampc.Stride(stride), ampc.Padding(kernel/2), ampc.NoBias())
+		return m.BatchNorm("bn"+name, y)
+	}
+	y := conv("2", m.Relu(conv("1", x, 3, stride)), 3, 1)
+	if stride != 1 || channels(x) != width {
+		x = conv("skip", x, 1, stride)
+	}
+	return m.Relu(m.Named("sum").Add(x, y))
+}
+
+// channels is dimension 1 of an image batch, 0 after a mistake.
+func channels(x ampc.Tensor) int {
+	if x == nil {
+		return 0
+	}
+	return int(x.Type.Shape.Dim(1))
+}
+
+// unet is Ronneberger et al. 2015 with the blocks that diffusion models use.
+func unet(z *Zoo, o Options) {
+	m := z.Model
+	shape := []any{o.Int("batch"), o.Int("channels"), o.Int("size"), o.Int("size")}
+	x := m.Input("x", ampc.F32, shape...)
+	noise := m.Input("noise", ampc.F32, shape...)
+	width := o.Int("width")
+	var skips []ampc.Tensor
+	h := m.Conv2d("in", x, width, 3, ampc.Padding(1))
+	for i := range o.Int("levels") {
+		b := m.Scope(fmt.Sprintf("down%d", i+1))
+		h = unetBlock(b, h, width<<i)
+		skips = append(skips, h)
+		h = b.Conv2d("pool", h, width<<(i+1), 3, ampc.Stride(2), ampc.Padding(1))
+	}
+	h = unetBlock(m.Scope("mid"), h, width<<o.Int("levels"))
+	for i := o.Int("levels") - 1; i >= 0; i-- {
+		b := m.Scope(fmt.Sprintf("up%d", i+1))
+		h = b.ConvTranspose2d("grow", h, width<<i, 2, ampc.Stride(2))
+		h = unetBlock(b, b.Named("join").Concat(1, h, skips[i]), width<<i)
+	}
+	z.Output = m.Conv2d("out", m.Silu(m.GroupNorm("norm", h, 8)), o.Int("channels"), 3, ampc.Padding(1))
+	z.train(m.Named("loss").MSE(z.Output, noise), adamw(2e-4))
+}
+
+func unetBlock(m *ampc.Model, x ampc.Tensor, width int) ampc.Tensor {
+	for i := 1; i <= 2; i++ {
+		x = m.Conv2d(fmt.Sprintf("conv%d", i), x, width, 3, ampc.Padding(1))
+		x = m.Silu(m.GroupNorm(fmt.Sprintf("norm%d", i), x, 8))
+	}
+	return x
+}

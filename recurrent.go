@@ -1,0 +1,44 @@
+package ampc
+
+import "ampc/ir"
+
+// recurrent builds an LSTM or GRU over [N,T,in]: the weights of all gates side
+// by side, one bias for the inputs' share (and GRU's own for the state's share
+// of its candidate), directions apart.
+func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts []Option) Tensor {
+	l, o, ok := m.layer(kind, name, opts, "Bidirectional", "InitialState", "NoBias")
+	in := l.size(kind, name, x, -1)
+	if !ok || in < 0 {
+		return nil
+	}
+	if x.Type.Shape.Rank() != 3 || hidden <= 0 {
+		m.Fail("%s %q: %s is %s, want [batch, time, width] and a hidden size above 0", kind, name, x, x.Type)
+		return nil
+	}
+	directions := 1
+	if o.bidirectional {
+		directions = 2
+	}
+	start := [2]Tensor{}
+	if len(o.state) > 2 || kind == "gru" && len(o.state) > 1 {
+		m.Fail("%s %q: %d initial states are too many", kind, name, len(o.state))
+		return nil
+	}
+	copy(start[:], o.state)
+	fan := fanIn(hidden)
+	w := l.Param("w", fan, in, directions*gates*hidden)
+	r := l.Param("r", fan, directions, hidden, gates*hidden)
+	var b Tensor
+	if o.bias {
+		b = l.Param("b", fan, directions*gates*hidden)
+	}
+	steps := l.Transpose(x, 1, 0, 2)
+	var y Tensor
+	if kind == "lstm" {
+		y, _, _ = l.Builder.LSTM(steps, w, r, b, start[0], start[1], ir.Attrs{})
+	} else {
+		bn := l.Param("bn", fan, directions, hidden)
+		y, _ = l.Builder.GRU(steps, w, r, b, bn, start[0], ir.Attrs{})
+	}
+	return m.Builder.Rename(l.Transpose(y, 1, 0, 2), m.ScopeName()+name)
+}

@@ -1,0 +1,182 @@
+package ampc
+
+import (
+	"fmt"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// session is a model at run time: one backend, one store of variables, and
+// the steps compiled over them.
+type session struct {
+	backend runtime.Backend
+	owned   bool // opened here, so closed here
+	store   runtime.Store
+	seed    int64
+	vars    []lower.Var // in the store, in order of declaration
+	types   map[string]ir.Type
+	steps   []*Step
+	meta    map[string]string
+	notes   []string // of the last LoadFile
+}
+
+// open returns the model's session, starting it with the first compiled step.
+func (m *Model) open(c Config) (*session, error) {
+	if m.session != nil {
+		if c.Backend != nil && c.Backend != m.session.backend {
+			return nil, fmt.Errorf("the model's variables live on %s already", m.session.backend.Name())
+		}
+		return m.session, nil
+	}
+	b, owned := c.Backend, c.Backend == nil
+	if owned {
+		var err error
+		if b, err = cpu.Open(0); err != nil {
+			return nil, err
+		}
+	}
+	store, err := b.NewStore(nil)
+	if err != nil {
+		return nil, err
+	}
+	m.session = &session{backend: b, owned: owned, store: store, seed: c.Seed, types: map[string]ir.Type{}, meta: map[string]string{}}
+	return m.session, nil
+}
+
+// add declares and initialises the step's new variables and loads its program.
+func (s *session) add(step *Step) error {
+	vars, err := runtime.Variables(step.program)
+	if err != nil {
+		return err
+	}
+	var fresh []lower.Var
+	for _, v := range vars {
+		if t, ok := s.types[v.Name]; !ok {
+			fresh = append(fresh, v)
+		} else if t != v.Type {
+			return fmt.Errorf("variable %q is %s in this step and %s in an earlier one", v.Name, v.Type, t)
+		}
+	}
+	if err := s.store.Declare(fresh); err != nil {
+		return err
+	}
+	for _, v := range fresh {
+		data, err := s.initial(v)
+		if err != nil {
+			return err
+		}
+		if err := s.store.Write(v.Name, data); err != nil {
+			return err
+		}
+		s.types[v.Name] = v.Type
+	}
+	s.vars = append(s.vars, fresh...)
+	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
+		return err
+	}
+	s.steps = append(s.steps, step)
+	return nil
+}
+
+// average makes g read the running averages in place of the parameters that
+// have one.
+func (s *session) average(g *ir.Graph) {
+	for _, v := range g.Vars {
+		if _, ok := s.types[v.Name+".ema"]; ok && v.Kind == ir.Param {
+			v.Name, v.Kind = v.Name+".ema", ir.State
+		}
+	}
+}
+
+// initial computes what a variable holds before the first step.
+func (s *session) initial(v lower.Var) ([]byte, error) {
+	if v.Role() == "seed" {
+		return appendInts([]int64{s.seed}, v.Type.DType), nil
+	}
+	t, err := eval.InitVar(&ir.Value{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, s.seed)
+	if err != nil {
+		return nil, err
+	}
+	return t.Bytes(), nil
+}
+
+func (s *session) write(v lower.Var, data []byte) error { return s.store.Write(v.Name, data) }
+
+func (s *session) read(v lower.Var) ([]byte, error) {
+	data := make([]byte, v.Type.Bytes())
+	return data, s.store.Read(v.Name, data)
+}
+
+// find returns a variable of the store.
+func (s *session) find(name string) (lower.Var, bool) {
+	for _, v := range s.vars {
+		if v.Name == name {
+			return v, true
+		}
+	}
+	return lower.Var{}, false
+}
+
+// Close releases the model's variables and, where Config gave no backend, the
+// one that was opened for it. Steps must not be used afterwards.
+func (m *Model) Close() error {
+	s := m.session
+	if s == nil {
+		return nil
+	}
+	m.session = nil
+	for _, step := range s.steps {
+		if err := step.Close(); err != nil {
+			return err
+		}
+	}
+	if err := s.store.Close(); err != nil || !s.owned {
+		return err
+	}
+	return s.backend.Close()
+}
+
+// Variable reads a parameter or state by its full name, as it is now.
+func (m *Model) Variable(name string) (Host, error) {
+	if m.session == nil {
+		return Host{}, fmt.Errorf("variable %q: no step is compiled yet", name)
+	}
+	v, ok := m.session.find(name)
+	if !ok {
+		return Host{}, fmt.Errorf("no variable %q", name)
+	}
+	data, err := m.session.read(v)
+	return Host{v.Type, data}, err
+}
+
+// SetVariable overwrites a parameter or state. value takes the forms a Feed takes.
+func (m *Model) SetVariable(name string, value any) error {
+	if m.session == nil {
+		return fmt.Errorf("variable %q: no step is compiled yet", name)
+	}
+	v, ok := m.session.find(name)
+	if !ok {
+		return fmt.Errorf("no variable %q", name)
+	}
+	data, err := encode(value, v.Type)
+	if err != nil {
+		return fmt.Errorf("variable %q %w", name, err)
+	}
+	return m.session.write(v, data)
+}
+
+// Variables lists the names of all parameters and states in the store.
+func (m *Model) Variables() []string {
+	if m.session == nil {
+		return nil
+	}
+	names := make([]string, len(m.session.vars))
+	for i, v := range m.session.vars {
+		names[i] = v.Name
+	}
+	return names
+}

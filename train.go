@@ -1,0 +1,382 @@
+package ampc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/passes"
+	"ampc/runtime"
+)
+
+// Loss is an f32 scalar to minimise.
+type Loss struct {
+	Value  Tensor
+	Weight float64 // zero: 1
+	Scaler *Scaler // nil: the config's. Losses with one Scaler share its scale and a backward sweep
+}
+
+// Config says what to compile a model to. Its zero value trains nothing: Train
+// wants an Optimizer or Groups.
+type Config struct {
+	Optimizer Optimizer // with LR: one group over every parameter
+	LR        Schedule
+	Groups    []Group
+	Clip      Clip // over all trained parameters; a Group's is over its own
+
+	Policy    Policy // zero: f32, no casts
+	Scaler    Scaler // zero: what the policy wants
+	NoSkip    bool   // let steps that are not finite reach the weights
+	Gradients func(b *ir.Builder, g []GradOf) []GradOf
+	EMA       float64  // decay of a running average of the parameters; 0: none
+	Micro     int      // micro-batches that one Run may take; zero: 1
+	BadMicro  BadMicro // what a micro-batch that is not finite does
+
+	// Name stands before the names of the step's own counters and rates. A
+	// model's first step needs none; further ones get "step2", "step3", ...
+	Name    string
+	Outputs []Tensor          // more results, read by Result.Value
+	Reduce  map[Tensor]Reduce // what an output of several micro-batches holds
+	Grads   []Tensor          // parameters whose gradients are results, read by Result.Grad
+	Bind    map[string]int64  // sizes of the model's named dimensions
+	Seed    int64             // of initial values and random ops; the first compiled step's counts
+	Backend runtime.Backend   // nil: the CPU; the first compiled step's counts
+	Disable []string          // passes to leave out
+	// After is told about every pass, with its counters and the graph as the
+	// pass left it; nil in production.
+	After func(e passes.Event)
+}
+
+// Train compiles a training step with one loss.
+func Train(m *Model, loss Tensor, c Config) (*Step, error) {
+	return m.Train(c, Loss{Value: loss})
+}
+
+// Train compiles a training step. A model may be compiled to any number of
+// steps: all run over the same variables, optimiser state and low copies.
+func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
+	if err := m.Err(); err != nil {
+		return nil, err
+	}
+	if len(losses) == 0 {
+		return nil, fmt.Errorf("train: no loss")
+	}
+	for _, l := range losses {
+		if l.Value == nil {
+			return nil, fmt.Errorf("train: a loss without a value")
+		}
+	}
+	return m.compile(c, losses)
+}
+
+// Infer compiles the forward pass that computes out. Where Config.EMA is set,
+// it reads the running averages that training keeps in place of the parameters.
+func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
+	if err := m.Err(); err != nil {
+		return nil, err
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("infer: nothing to compute")
+	}
+	c.Outputs = append(slices.Clone(out), c.Outputs...)
+	return m.compile(c, nil)
+}
+
+// Passes returns what the compiler is told for this config and these losses;
+// no losses means inference.
+func (c Config) Passes(losses ...Loss) passes.Config {
+	p := passes.Config{
+		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip,
+		Gradients: c.Gradients, EMA: c.EMA, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, After: c.After,
+	}
+	if c.Optimizer.Algorithm != passes.NoOptimizer {
+		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
+	}
+	if c.Name != "" {
+		p.Prefix = c.Name + "."
+	}
+	p.Losses, p.Scalers = c.losses(losses)
+	for _, t := range c.Outputs {
+		p.Outputs = append(p.Outputs, passes.Output{Value: t.Name, Reduce: c.Reduce[t]})
+	}
+	for _, w := range c.Grads {
+		p.Outputs = append(p.Outputs, passes.Output{Value: "d." + w.Name})
+	}
+	return p
+}
+
+// losses names the scalers: losses that share one are swept together.
+func (c Config) losses(losses []Loss) (out []passes.Loss, scalers map[string]Scaler) {
+	names := map[*Scaler]string{nil: ""}
+	scalers = map[string]Scaler{}
+	if c.Name != "" { // its own scale: a scaler is updated once per run of its step
+		names[nil] = c.scalerName("")
+		scalers[names[nil]] = c.Scaler
+	}
+	for _, l := range losses {
+		name, ok := names[l.Scaler]
+		if !ok {
+			name = c.scalerName("." + l.Value.Name)
+			names[l.Scaler] = name
+			scalers[name] = *l.Scaler
+		}
+		out = append(out, passes.Loss{Value: l.Value.Name, Weight: l.Weight, Scaler: name})
+	}
+	return out, scalers
+}
+
+// scalerName keeps the scales of several steps apart.
+func (c Config) scalerName(suffix string) string {
+	if c.Name == "" {
+		return passes.DefaultScaler + suffix
+	}
+	return c.Name + "." + passes.DefaultScaler + suffix
+}
+
+// compile takes a copy of the model through the passes and the lowering and
+// registers the program with the model's session.
+func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
+	s, err := m.open(c)
+	if err != nil {
+		return nil, err
+	}
+	if c.Name == "" && len(s.steps) > 0 && len(losses) > 0 {
+		c.Name = fmt.Sprintf("step%d", len(s.steps)+1)
+	}
+	g := m.Graph().Clone()
+	if len(c.Bind) > 0 {
+		if err := g.Bind(c.Bind); err != nil {
+			return nil, err
+		}
+	}
+	if len(losses) == 0 && c.EMA > 0 {
+		s.average(g)
+	}
+	p := c.Passes(losses...)
+	step := &Step{model: m, config: c, losses: losses, graph: g}
+	p.Outputs = append(step.reports(p), p.Outputs...)
+	step.results = map[string]int{}
+	for i, v := range g.Return {
+		step.results[v.Name] = i
+	}
+	for i, o := range p.Outputs {
+		step.results[o.Value] = len(g.Return) + i // the compiler appends them in this order
+	}
+	if err := passes.Run(g, p); err != nil {
+		return nil, err
+	}
+	dropUnused(g)
+	if step.program, err = lower.Lower(g, s.backend.Target()); err != nil {
+		return nil, err
+	}
+	return step, s.add(step)
+}
+
+// dropUnused removes declarations that nothing in the compiled graph reads: a
+// step wants no feed for them.
+func dropUnused(g *ir.Graph) {
+	used := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			used[v] = true
+		}
+		for _, v := range n.Out {
+			used[v.Next] = true
+		}
+	}
+	for _, v := range g.Return {
+		used[v] = true
+	}
+	g.Vars = slices.DeleteFunc(g.Vars, func(v *ir.Value) bool { return !used[v] })
+}
+
+// reports lists what a training step returns without being asked.
+func (s *Step) reports(p passes.Config) []passes.Output {
+	if !p.Train {
+		return nil
+	}
+	var out []passes.Output
+	for _, l := range s.losses {
+		out = append(out, passes.Output{Value: l.Value.Name})
+	}
+	out = append(out, passes.Output{Value: resultScale}, passes.Output{Value: resultLR})
+	if !p.NoSkip {
+		out = append(out, passes.Output{Value: resultSkip})
+	}
+	clipped := p.Clip.Norm > 0
+	for _, g := range p.Groups {
+		clipped = clipped || g.Clip.Norm > 0
+	}
+	if clipped {
+		out = append(out, passes.Output{Value: resultNorm})
+	}
+	return out
+}
+
+// Scaled says whether the step scales its loss.
+func (s *Step) Scaled() bool {
+	return slices.ContainsFunc(s.program.Vars, func(v lower.Var) bool { return v.Role() == ir.RoleScale })
+}
+
+// Step is a compiled program over the variables of its model. Its methods must
+// not be called at the same time as others on the same model.
+type Step struct {
+	model   *Model
+	config  Config
+	losses  []Loss
+	graph   *ir.Graph
+	program *lower.Program
+	exec    runtime.Exec
+	results map[string]int // name of a result to its place among the program's outputs
+	pending []runtime.Feed
+	runs    int
+}
+
+// Graph returns the compiled graph, for reports; it must not be changed.
+func (s *Step) Graph() *ir.Graph { return s.graph }
+
+// Program returns what the backend runs, for reports; it must not be changed.
+func (s *Step) Program() *lower.Program { return s.program }
+
+// Counters returns what the backend has counted, zero where it does not count.
+func (s *Step) Counters() runtime.Counters {
+	if c, ok := s.exec.(runtime.Counted); ok {
+		return c.Counters()
+	}
+	return runtime.Counters{}
+}
+
+// Run runs one step over one or more micro-batches and updates the variables
+// once. It returns as soon as the step is launched; the Result's accessors wait.
+func (s *Step) Run(ctx context.Context, micro ...Feed) (Result, error) {
+	if len(s.pending) > 0 {
+		return Result{}, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
+	}
+	feeds, err := s.encode(micro)
+	if err != nil {
+		return Result{}, err
+	}
+	return s.launch(ctx, feeds)
+}
+
+// Accumulate adds a micro-batch to the step that Apply will take; the feed's
+// data is copied.
+func (s *Step) Accumulate(ctx context.Context, f Feed) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(s.pending) >= max(s.config.Micro, 1) {
+		return fmt.Errorf("accumulate: the step was compiled for %d micro-batches, all are there: set Config.Micro", max(s.config.Micro, 1))
+	}
+	feeds, err := s.encode([]Feed{f})
+	if err != nil {
+		return err
+	}
+	if err := runtime.CheckFeeds(s.program, feeds); err != nil {
+		return err
+	}
+	s.pending = append(s.pending, feeds...)
+	return nil
+}
+
+// Apply runs the accumulated micro-batches as one step.
+func (s *Step) Apply(ctx context.Context) (Result, error) {
+	if len(s.pending) == 0 {
+		return Result{}, fmt.Errorf("apply: no micro-batch was accumulated")
+	}
+	feeds := s.pending
+	s.pending = nil
+	return s.launch(ctx, feeds)
+}
+
+func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (Result, error) {
+	if err := ctx.Err(); err != nil {
+		return Result{}, err
+	}
+	if len(feeds) > max(s.config.Micro, 1) {
+		return Result{}, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set Config.Micro", len(feeds), max(s.config.Micro, 1))
+	}
+	t, err := s.exec.Step(feeds)
+	if err != nil {
+		return Result{}, err
+	}
+	s.runs++
+	return Result{step: s, ticket: t}, nil
+}
+
+// encode turns feeds into the runtime's form; what is missing or unknown is
+// left to the runtime's own check.
+func (s *Step) encode(micro []Feed) ([]runtime.Feed, error) {
+	types := map[string]ir.Type{}
+	for _, v := range s.program.Vars {
+		if v.Kind == ir.Input {
+			types[v.Name] = v.Type
+		}
+	}
+	out := make([]runtime.Feed, len(micro))
+	for i, f := range micro {
+		out[i] = make(runtime.Feed, len(f))
+		for _, name := range slices.Sorted(maps.Keys(f)) {
+			t, known := types[name]
+			if !known { // an input of the model that this step does not need, or nobody's
+				if s.model.isInput(name) {
+					continue
+				}
+				return nil, fmt.Errorf("feed %q: the model has no such input", name)
+			}
+			data, err := encode(f[name], t)
+			if err != nil {
+				return nil, fmt.Errorf("feed %q %w", name, err)
+			}
+			out[i][name] = runtime.Tensor{Type: t, Data: data}
+		}
+	}
+	return out, nil
+}
+
+func (m *Model) isInput(name string) bool {
+	v := m.Graph().Var(name)
+	return v != nil && v.Kind == ir.Input
+}
+
+// Eval compiles the forward pass that computes out with the precision that
+// this step gives each value, over the same variables and low copies, so that
+// its losses are comparable. bind gives sizes to named dimensions.
+func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
+	c := Config{Policy: s.config.Policy, Bind: s.config.Bind, Disable: s.config.Disable}
+	if bind != nil {
+		c.Bind = bind
+	}
+	return s.model.Infer(c, out...)
+}
+
+// SetLR changes the base learning rate of every group of the step; schedules
+// go on from it.
+func (s *Step) SetLR(rate float64) error {
+	found := false
+	for _, v := range s.program.Vars {
+		if v.Kind == ir.State && v.Role() == "lr" {
+			found = true
+			if err := s.model.session.write(v, appendFloats([]float64{rate}, v.Type.DType)); err != nil {
+				return err
+			}
+		}
+	}
+	if !found {
+		return fmt.Errorf("set learning rate: the step has none")
+	}
+	return nil
+}
+
+// Close releases what the step holds on the backend; the model's variables stay.
+func (s *Step) Close() error {
+	if s.exec == nil {
+		return nil
+	}
+	err := s.exec.Close()
+	s.exec = nil
+	return err
+}
