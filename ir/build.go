@@ -274,7 +274,7 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		return none
 	}
 	b.g.Body[b.section] = append(b.g.Body[b.section], n)
-	return n.Out
+	return append([]*Value(nil), n.Out...) // the caller's to change
 }
 
 func (b *Builder) setNext(v, variable *Value) {
