@@ -11,9 +11,10 @@ import (
 func (v *vm) casts() {
 	for _, t := range types[1:] {
 		v.widen(t)
-		v.narrow(t)
+		v.narrow(t, false)
 	}
 	for _, t := range types {
+		v.narrow(t, true)
 		v.scaleCheck(t)
 	}
 }
@@ -70,47 +71,76 @@ func (v *vm) widen(t string) {
 	RET()
 }
 
-func (v *vm) narrow(t string) {
-	v.text("narrow"+t, "n int, dst *byte, src *float32", "rounds n elements to nearest even; AVX2 leaves out the last n%8.")
+// narrow emits the rounding store. past says that it goes past the caches, to memory: dst is aligned to a vector of
+// its elements then and n is a multiple of the lanes.
+func (v *vm) narrow(t string, past bool) {
+	if past {
+		v.text("stream"+t, "n int, dst *byte, src *float32", "is narrow"+t+" with stores past the caches.")
+	} else {
+		v.text("narrow"+t, "n int, dst *byte, src *float32", "rounds n elements to nearest even; AVX2 leaves out the last n%8.")
+	}
 	n, dst, src := ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	v.hold(func() { v.bfloat(v.new()) })
-	v.stream(n, v.wide(), map[reg.GPVirtual]int{dst: 2, src: 4}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
-		x, to := v.new(), Mem{Base: dst, Disp: i * 2 * v.w}
+	size := typeSize(t)
+	v.stream(n, v.wide() && !past, map[reg.GPVirtual]int{dst: size, src: 4}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
+		x, to := v.new(), Mem{Base: dst, Disp: i * size * v.w}
 		if mask != nil {
 			v.loadPart(Mem{Base: src}, mask, x)
-		} else {
-			VMOVUPS(Mem{Base: src, Disp: i * v.size()}, x)
-		}
-		if t == "F16" {
-			if mask != nil {
-				VCVTPS2PH(Imm(0), x, mask, to)
-			} else {
-				VCVTPS2PH(Imm(0), x, to)
-			}
+			v.narrowPart(t, x, mask, to)
 			return
 		}
-		b := v.bfloat(x)
-		switch {
-		case mask != nil:
-			VPMOVDW(b, mask, to)
-		case v.wide():
-			h := YMM()
-			VPMOVDW(b, h)
-			VMOVDQU(h, to)
-		default:
-			v.pack16(b, to)
-		}
+		VMOVUPS(Mem{Base: src, Disp: i * v.size()}, x)
+		v.narrowWhole(t, x, past, to)
 	})
+	if past {
+		SFENCE()
+	}
 	VZEROUPPER()
 	RET()
 }
 
-// pack16 stores the low halves of 8 words.
-func (v *vm) pack16(b vec, to Mem) {
-	h, lo := XMM(), XMM()
+// narrowPart stores the lanes of mask (AVX-512).
+func (v *vm) narrowPart(t string, x vec, mask reg.Register, to Mem) {
+	if t == "F16" {
+		VCVTPS2PH(Imm(0), x, mask, to)
+	} else {
+		VPMOVDW(v.bfloat(x), mask, to)
+	}
+}
+
+// narrowWhole stores a whole vector, past the caches if asked to.
+func (v *vm) narrowWhole(t string, x vec, past bool, to Mem) {
+	if t == "F32" {
+		VMOVNTPS(x, to)
+		return
+	}
+	h := YMM()
+	switch {
+	case t == "F16" && v.wide():
+		VCVTPS2PH(Imm(0), x, h)
+	case t == "F16":
+		VCVTPS2PH(Imm(0), x, h.AsX())
+	case v.wide():
+		VPMOVDW(v.bfloat(x), h)
+	default:
+		v.pack16(v.bfloat(x), h.AsX())
+	}
+	var r reg.Register = h
+	if !v.wide() {
+		r = h.AsX()
+	}
+	if past {
+		VMOVNTDQ(r, to)
+	} else {
+		VMOVDQU(r, to)
+	}
+}
+
+// pack16 collects the low halves of 8 words.
+func (v *vm) pack16(b vec, to reg.Register) {
+	h := XMM()
 	VEXTRACTI128(Imm(1), b, h)
-	VPACKUSDW(h, b.AsX(), lo)
-	VMOVDQU(lo, to)
+	VPACKUSDW(h, b.AsX(), to)
 }
 
 // bfloat is x as bfloat16 patterns in 32-bit lanes: to nearest even, NaN quieted and its top bits kept.

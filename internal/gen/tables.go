@@ -32,7 +32,7 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintln(b, "}")
 	}
 	for _, t := range types {
-		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "scaleCheck"} {
+		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "stream", "scaleCheck"} {
 			if t != "F32" || k != "widen" && k != "narrow" {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)
 			}

@@ -181,11 +181,20 @@ func widenBF16AVX512(n int, dst *float32, src *byte)
 // narrowBF16AVX512 rounds n elements to nearest even; AVX2 leaves out the last n%8.
 func narrowBF16AVX512(n int, dst *byte, src *float32)
 
+// streamF32AVX512 is narrowF32 with stores past the caches.
+func streamF32AVX512(n int, dst *byte, src *float32)
+
 // scaleCheckF32AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 func scaleCheckF32AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
+// streamF16AVX512 is narrowF16 with stores past the caches.
+func streamF16AVX512(n int, dst *byte, src *float32)
+
 // scaleCheckF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
+
+// streamBF16AVX512 is narrowBF16 with stores past the caches.
+func streamBF16AVX512(n int, dst *byte, src *float32)
 
 // scaleCheckBF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 func scaleCheckBF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
@@ -502,11 +511,20 @@ func widenBF16AVX2(n int, dst *float32, src *byte)
 // narrowBF16AVX2 rounds n elements to nearest even; AVX2 leaves out the last n%8.
 func narrowBF16AVX2(n int, dst *byte, src *float32)
 
+// streamF32AVX2 is narrowF32 with stores past the caches.
+func streamF32AVX2(n int, dst *byte, src *float32)
+
 // scaleCheckF32AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
+// streamF16AVX2 is narrowF16 with stores past the caches.
+func streamF16AVX2(n int, dst *byte, src *float32)
+
 // scaleCheckF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
+
+// streamBF16AVX2 is narrowBF16 with stores past the caches.
+func streamBF16AVX2(n int, dst *byte, src *float32)
 
 // scaleCheckBF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 func scaleCheckBF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)

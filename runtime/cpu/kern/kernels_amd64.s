@@ -10532,13 +10532,17 @@ TEXT ·narrowF16AVX512(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS   (DX), Z0
-	VCVTPS2PH $0x00, Z0, (CX)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, (CX)
 	VMOVUPS   64(DX), Z0
-	VCVTPS2PH $0x00, Z0, 32(CX)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, 32(CX)
 	VMOVUPS   128(DX), Z0
-	VCVTPS2PH $0x00, Z0, 64(CX)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, 64(CX)
 	VMOVUPS   192(DX), Z0
-	VCVTPS2PH $0x00, Z0, 96(CX)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, 96(CX)
 	ADDQ      $0x00000080, CX
 	ADDQ      $0x00000100, DX
 	SUBQ      $+64, AX
@@ -10550,7 +10554,8 @@ few:
 
 single:
 	VMOVUPS   (DX), Z0
-	VCVTPS2PH $0x00, Z0, (CX)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, (CX)
 	ADDQ      $+32, CX
 	ADDQ      $+64, DX
 	SUBQ      $+16, AX
@@ -10727,6 +10732,49 @@ end:
 	VZEROUPPER
 	RET
 
+// func streamF32AVX512(n int, dst *byte, src *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·streamF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         src+16(FP), DX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z0
+	VBROADCASTSS kernConst<>+64(SB), Z0
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS  (DX), Z0
+	VMOVNTPS Z0, (CX)
+	VMOVUPS  64(DX), Z0
+	VMOVNTPS Z0, 64(CX)
+	VMOVUPS  128(DX), Z0
+	VMOVNTPS Z0, 128(CX)
+	VMOVUPS  192(DX), Z0
+	VMOVNTPS Z0, 192(CX)
+	ADDQ     $0x00000100, CX
+	ADDQ     $0x00000100, DX
+	SUBQ     $+64, AX
+	JGE      many
+
+few:
+	ADDQ $+48, AX
+	JL   last
+
+single:
+	VMOVUPS  (DX), Z0
+	VMOVNTPS Z0, (CX)
+	ADDQ     $+64, CX
+	ADDQ     $+64, DX
+	SUBQ     $+16, AX
+	JGE      single
+
+last:
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func scaleCheckF32AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·scaleCheckF32AVX512(SB), NOSPLIT, $0-40
@@ -10800,6 +10848,54 @@ end:
 	VZEROUPPER
 	RET
 
+// func streamF16AVX512(n int, dst *byte, src *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·streamF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         src+16(FP), DX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z0
+	VBROADCASTSS kernConst<>+64(SB), Z0
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (DX), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTDQ  Y0, (CX)
+	VMOVUPS   64(DX), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTDQ  Y0, 32(CX)
+	VMOVUPS   128(DX), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTDQ  Y0, 64(CX)
+	VMOVUPS   192(DX), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTDQ  Y0, 96(CX)
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000100, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   last
+
+single:
+	VMOVUPS   (DX), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTDQ  Y0, (CX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+last:
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·scaleCheckF16AVX512(SB), NOSPLIT, $0-40
@@ -10870,6 +10966,94 @@ end:
 	VCMPPS $0x03, Z0, Z0, K1
 	KMOVW  K1, AX
 	MOVQ   AX, bad+32(FP)
+	VZEROUPPER
+	RET
+
+// func streamBF16AVX512(n int, dst *byte, src *float32)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·streamBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         src+16(FP), DX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (DX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVNTDQ  Y3, (CX)
+	VMOVUPS   64(DX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z6
+	VPSRLD    $0x10, Z6, Z3
+	VPMOVDW   Z3, Y3
+	VMOVNTDQ  Y3, 32(CX)
+	VMOVUPS   128(DX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z3
+	VPMOVDW   Z3, Y3
+	VMOVNTDQ  Y3, 64(CX)
+	VMOVUPS   192(DX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z8
+	VPSRLD    $0x10, Z8, Z3
+	VPMOVDW   Z3, Y3
+	VMOVNTDQ  Y3, 96(CX)
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000100, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   last
+
+single:
+	VMOVUPS   (DX), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z3, Z5
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z3
+	VPMOVDW   Z3, Y3
+	VMOVNTDQ  Y3, (CX)
+	ADDQ      $+32, CX
+	ADDQ      $+64, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+last:
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -21003,13 +21187,17 @@ TEXT ·narrowF16AVX2(SB), NOSPLIT, $0-24
 
 many:
 	VMOVUPS   (DX), Y0
-	VCVTPS2PH $0x00, Y0, (CX)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (CX)
 	VMOVUPS   32(DX), Y0
-	VCVTPS2PH $0x00, Y0, 16(CX)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 16(CX)
 	VMOVUPS   64(DX), Y0
-	VCVTPS2PH $0x00, Y0, 32(CX)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 32(CX)
 	VMOVUPS   96(DX), Y0
-	VCVTPS2PH $0x00, Y0, 48(CX)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 48(CX)
 	ADDQ      $+64, CX
 	ADDQ      $0x00000080, DX
 	SUBQ      $+32, AX
@@ -21021,7 +21209,8 @@ few:
 
 single:
 	VMOVUPS   (DX), Y0
-	VCVTPS2PH $0x00, Y0, (CX)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (CX)
 	ADDQ      $+16, CX
 	ADDQ      $+32, DX
 	SUBQ      $+8, AX
@@ -21164,6 +21353,46 @@ last:
 	VZEROUPPER
 	RET
 
+// func streamF32AVX2(n int, dst *byte, src *float32)
+// Requires: AVX, MMX+
+TEXT ·streamF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS  (DX), Y0
+	VMOVNTPS Y0, (CX)
+	VMOVUPS  32(DX), Y0
+	VMOVNTPS Y0, 32(CX)
+	VMOVUPS  64(DX), Y0
+	VMOVNTPS Y0, 64(CX)
+	VMOVUPS  96(DX), Y0
+	VMOVNTPS Y0, 96(CX)
+	ADDQ     $0x00000080, CX
+	ADDQ     $0x00000080, DX
+	SUBQ     $+32, AX
+	JGE      many
+
+few:
+	ADDQ $+24, AX
+	JL   last
+
+single:
+	VMOVUPS  (DX), Y0
+	VMOVNTPS Y0, (CX)
+	ADDQ     $+32, CX
+	ADDQ     $+32, DX
+	SUBQ     $+8, AX
+	JGE      single
+
+last:
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, FMA3
 TEXT ·scaleCheckF32AVX2(SB), NOSPLIT, $0-40
@@ -21237,6 +21466,51 @@ end:
 	VZEROUPPER
 	RET
 
+// func streamF16AVX2(n int, dst *byte, src *float32)
+// Requires: AVX, F16C, MMX+
+TEXT ·streamF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTDQ  X0, (CX)
+	VMOVUPS   32(DX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTDQ  X0, 16(CX)
+	VMOVUPS   64(DX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTDQ  X0, 32(CX)
+	VMOVUPS   96(DX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTDQ  X0, 48(CX)
+	ADDQ      $+64, CX
+	ADDQ      $0x00000080, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   last
+
+single:
+	VMOVUPS   (DX), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTDQ  X0, (CX)
+	ADDQ      $+16, CX
+	ADDQ      $+32, DX
+	SUBQ      $+8, AX
+	JGE       single
+
+last:
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, F16C, FMA3
 TEXT ·scaleCheckF16AVX2(SB), NOSPLIT, $0-40
@@ -21295,6 +21569,96 @@ last:
 	VCMPPS    $0x03, Y0, Y0, Y0
 	VMOVMSKPS Y0, AX
 	MOVQ      AX, bad+32(FP)
+	VZEROUPPER
+	RET
+
+// func streamBF16AVX2(n int, dst *byte, src *float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·streamBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (DX), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVNTDQ     X0, (CX)
+	VMOVUPS      32(DX), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVNTDQ     X0, 16(CX)
+	VMOVUPS      64(DX), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVNTDQ     X0, 32(CX)
+	VMOVUPS      96(DX), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVNTDQ     X0, 48(CX)
+	ADDQ         $+64, CX
+	ADDQ         $0x00000080, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   last
+
+single:
+	VMOVUPS      (DX), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVNTDQ     X0, (CX)
+	ADDQ         $+16, CX
+	ADDQ         $+32, DX
+	SUBQ         $+8, AX
+	JGE          single
+
+last:
+	SFENCE
 	VZEROUPPER
 	RET
 

@@ -26,6 +26,7 @@ type Path struct {
 
 	widen   [numTypes]func(n int, dst *float32, src *byte)
 	narrow  [numTypes]func(n int, dst *byte, src *float32)
+	stream  [numTypes]func(n int, dst *byte, src *float32) // narrow past the caches: aligned, whole vectors
 	unary   [numUnary]func(n int, dst, src *float32)
 	binary  [numBinary]func(n int, dst, a, b *float32)
 	ternary [numTernary]func(n int, dst, a, b, c *float32)

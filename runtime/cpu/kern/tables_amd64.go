@@ -9,6 +9,7 @@ func kernelsAVX512(p *Path) {
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
 	p.trans[F32] = transF32AVX512
+	p.stream[F32] = streamF32AVX512
 	p.scaleCheck[F32] = scaleCheckF32AVX512
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
@@ -18,6 +19,7 @@ func kernelsAVX512(p *Path) {
 	p.trans[F16] = transF16AVX512
 	p.widen[F16] = widenF16AVX512
 	p.narrow[F16] = narrowF16AVX512
+	p.stream[F16] = streamF16AVX512
 	p.scaleCheck[F16] = scaleCheckF16AVX512
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
@@ -27,6 +29,7 @@ func kernelsAVX512(p *Path) {
 	p.trans[BF16] = transBF16AVX512
 	p.widen[BF16] = widenBF16AVX512
 	p.narrow[BF16] = narrowBF16AVX512
+	p.stream[BF16] = streamBF16AVX512
 	p.scaleCheck[BF16] = scaleCheckBF16AVX512
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX512, stripe2BF16AVX512, stripe4BF16AVX512, stripe8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
@@ -103,6 +106,7 @@ func kernelsAVX2(p *Path) {
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
 	p.trans[F32] = transF32AVX2
+	p.stream[F32] = streamF32AVX2
 	p.scaleCheck[F32] = scaleCheckF32AVX2
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
@@ -111,6 +115,7 @@ func kernelsAVX2(p *Path) {
 	p.trans[F16] = transF16AVX2
 	p.widen[F16] = widenF16AVX2
 	p.narrow[F16] = narrowF16AVX2
+	p.stream[F16] = streamF16AVX2
 	p.scaleCheck[F16] = scaleCheckF16AVX2
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
@@ -119,6 +124,7 @@ func kernelsAVX2(p *Path) {
 	p.trans[BF16] = transBF16AVX2
 	p.widen[BF16] = widenBF16AVX2
 	p.narrow[BF16] = narrowBF16AVX2
+	p.stream[BF16] = streamBF16AVX2
 	p.scaleCheck[BF16] = scaleCheckBF16AVX2
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX2, stripe2BF16AVX2, stripe4BF16AVX2, stripe8BF16AVX2}
 	p.dots[BF16][0] = dots1BF16AVX2
