@@ -53,7 +53,8 @@ func groupCases() []Case {
 	return append(cases, everyHalf(ptx.Float16), everyHalf(ptx.BFloat16))
 }
 
-func castGroup(from, to ptx.DType, n int) ptx.Group {
+// Cast is the group that converts n elements.
+func Cast(from, to ptx.DType, n int) ptx.Group {
 	return ptx.Group{
 		Name: caseName("cast_%s_%s_%d", from, to, n), Shape: []int64{int64(n)},
 		Loads: []ptx.Access{load("x", from)}, Code: code(from), Stores: []ptx.Output{output("y", to, 0)},
@@ -61,7 +62,7 @@ func castGroup(from, to ptx.DType, n int) ptx.Group {
 }
 
 func castCase(from, to ptx.DType, n int) Case {
-	g := castGroup(from, to, n)
+	g := Cast(from, to, n)
 	return Case{
 		Name: g.Name, Build: g.Build, Exact: true, Streams: n >= 4096 && from.Size()*4 >= 8,
 		Fill: func(r *rand.Rand) []Tensor {
@@ -114,7 +115,7 @@ func convert(x float64, to ptx.DType) uint64 {
 
 // everyHalf widens all 65536 patterns of a 16-bit float.
 func everyHalf(d ptx.DType) Case {
-	g := castGroup(d, ptx.Float32, 1<<16)
+	g := Cast(d, ptx.Float32, 1<<16)
 	return Case{
 		Name: g.Name, Build: g.Build, Exact: true, Streams: true,
 		Fill: func(*rand.Rand) []Tensor {
@@ -134,11 +135,10 @@ func everyHalf(d ptx.DType) Case {
 	}
 }
 
-// biasGelu is y = gelu(x + bias) by erf, a broadcast over rows.
-func biasGelu(rows, cols int) Case {
-	n := rows * cols
+// BiasGelu is y = gelu(x + bias) by erf, a broadcast over rows.
+func BiasGelu(rows, cols int) ptx.Group {
 	const x, bias, sum, c, t, e, one, u, half, w, y = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-	g := ptx.Group{
+	return ptx.Group{
 		Name: caseName("bias_gelu_%dx%d", rows, cols), Shape: []int64{int64(rows), int64(cols)},
 		Loads: []ptx.Access{load("x", ptx.BFloat16), load("bias", ptx.Float32, 0, 1)},
 		Code: append(code(ptx.BFloat16, ptx.Float32),
@@ -153,6 +153,11 @@ func biasGelu(rows, cols int) Case {
 			ptx.Instr{Op: "mul", Type: ptx.Float32, A: w, B: u}),
 		Stores: []ptx.Output{output("y", ptx.BFloat16, y)},
 	}
+}
+
+func biasGelu(rows, cols int) Case {
+	n := rows * cols
+	g := BiasGelu(rows, cols)
 	return Case{
 		Name: g.Name, Build: g.Build,
 		Fill: func(r *rand.Rand) []Tensor {

@@ -144,10 +144,12 @@ func (e *expr) num(x float64) int {
 	return len(e.ins) - 1
 }
 
-// adamw is one fused AdamW update of f32 weights with f16 gradients, a device-side learning rate,
+// Constants of the AdamW cases.
+const b1, b2, eps, decay = 0.9, 0.999, 1e-8, 0.01
+
+// AdamW is one fused update of n f32 weights with f16 gradients, a device-side learning rate,
 // multiplier and skip flag, and a bf16 copy of the new weights.
-func adamw(n int) Case {
-	const b1, b2, eps, decay = 0.9, 0.999, 1e-8, 0.01
+func AdamW(n int) ptx.Group {
 	const w, g, m, v, lr, mult, skip = 0, 1, 2, 3, 4, 5, 6
 	e := &expr{code(ptx.Float32, ptx.Float16, ptx.Float32, ptx.Float32, ptx.Float32, ptx.Float32, ptx.Bool)}
 	grad := e.f("mul", g, mult)
@@ -156,7 +158,7 @@ func adamw(n int) Case {
 	step := e.f("div", m1, e.f("add", e.f("sqrt", v1), e.num(eps)))
 	w1 := e.f("sub", w, e.f("mul", lr, e.f("add", step, e.f("mul", w, e.num(decay)))))
 	newW, newM, newV := e.f("select", skip, w, w1), e.f("select", skip, m, m1), e.f("select", skip, v, v1)
-	group := ptx.Group{
+	return ptx.Group{
 		Name: caseName("adamw_%d", n), Shape: []int64{int64(n)},
 		Loads: []ptx.Access{load("w", ptx.Float32), load("g", ptx.Float16), load("m", ptx.Float32), load("v", ptx.Float32),
 			load("lr", ptx.Float32, 0), load("mult", ptx.Float32, 0), load("skip", ptx.Bool, 0)},
@@ -164,6 +166,10 @@ func adamw(n int) Case {
 		Stores: []ptx.Output{output("w1", ptx.Float32, newW), output("m1", ptx.Float32, newM),
 			output("v1", ptx.Float32, newV), output("low", ptx.BFloat16, newW)},
 	}
+}
+
+func adamw(n int) Case {
+	group := AdamW(n)
 	return Case{
 		Name: group.Name, Build: group.Build, Exact: true, Streams: n >= 1<<14,
 		Fill: func(r *rand.Rand) []Tensor {

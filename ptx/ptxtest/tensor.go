@@ -181,3 +181,12 @@ func ids(r *rand.Rand, d ptx.DType, n, limit int) Tensor {
 	}
 	return t
 }
+
+// Fill draws n normal values of spread s.
+func Fill(r *rand.Rand, d ptx.DType, n int, s float64) Tensor { return fill(r, d, n, s) }
+
+// Ulp is the distance between neighbours of x in a float type.
+func Ulp(d ptx.DType, x float64) float64 { return ulp(d, x) }
+
+// SameBits compares two buffers element by element as stored; any NaN equals any NaN.
+func SameBits(name string, got, want Tensor) error { return same(name, got, want) }

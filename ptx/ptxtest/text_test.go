@@ -103,3 +103,18 @@ func TestPtxas(t *testing.T) {
 		}
 	}
 }
+
+var kernelsDir = flag.String("kernels", "", "folder to write every kernel's text to, one file for each flavour")
+
+// TestWriteKernels writes the texts for ptxas on another machine; see bench/gpu/build.sh.
+func TestWriteKernels(t *testing.T) {
+	if *kernelsDir == "" {
+		t.Skip("no -kernels folder given")
+	}
+	for _, fl := range []ptx.Flavour{ptx.SM70, ptx.SM80, ptx.SM90} {
+		file := filepath.Join(*kernelsDir, fmt.Sprintf("kernels_sm%d.ptx", fl.SM))
+		if err := os.WriteFile(file, []byte(module(t, fl, func(string) bool { return true }).Text()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package gputest
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"ampc/cuda"
+	"ampc/ptx"
+)
+
+// gpu is a bound device with one stream.
+type gpu struct {
+	cuda.Driver
+	s  cuda.Stream
+	fl ptx.Flavour
+}
+
+// open gives the device, or skips; AMPC_NEED_GPU=1 forbids skipping.
+func open(t testing.TB) *gpu {
+	t.Helper()
+	d, err := cuda.Open(0)
+	if err != nil {
+		if os.Getenv("AMPC_NEED_GPU") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	g := &gpu{Driver: d}
+	g.must(t, d.Bind())
+	g.s, err = d.NewStream()
+	g.must(t, err)
+	g.fl, err = ptx.FlavourFor(d.Info().Major, d.Info().Minor)
+	g.must(t, err)
+	t.Cleanup(func() { d.FreeStream(g.s); d.Close() })
+	return g
+}
+
+func (g *gpu) must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kernel loads a generated kernel.
+func (g *gpu) kernel(t testing.TB, l *ptx.Launch, fl ptx.Flavour) cuda.Function {
+	t.Helper()
+	m := ptx.Module{Flavour: fl, Kernels: []*ptx.Kernel{l.Kernel}}
+	mod, err := g.Load(m.Text())
+	g.must(t, err)
+	f, err := g.Function(mod, l.Kernel.Name)
+	g.must(t, err)
+	t.Cleanup(func() { g.Unload(mod) })
+	return f
+}
+
+// buffer allocates device memory for the test.
+func (g *gpu) buffer(t testing.TB, n int64) cuda.Ptr {
+	t.Helper()
+	p, err := g.Alloc(n)
+	g.must(t, err)
+	t.Cleanup(func() { g.Free(p) })
+	return p
+}
+
+// upload copies bytes to a new buffer through page-locked memory.
+func (g *gpu) upload(t testing.TB, b []byte) cuda.Ptr {
+	t.Helper()
+	p := g.buffer(t, int64(len(b)))
+	mem, err := g.HostAlloc(int64(len(b)))
+	g.must(t, err)
+	copy(mem, b)
+	g.must(t, g.CopyToDevice(p, mem, g.s))
+	g.must(t, g.Synchronize(g.s))
+	g.must(t, g.HostFree(mem))
+	return p
+}
+
+func (g *gpu) download(t testing.TB, b []byte, p cuda.Ptr) {
+	t.Helper()
+	mem, err := g.HostAlloc(int64(len(b)))
+	g.must(t, err)
+	g.must(t, g.CopyToHost(mem, p, g.s))
+	g.must(t, g.Synchronize(g.s))
+	copy(b, mem)
+	g.must(t, g.HostFree(mem))
+}
+
+// TestProbe prints what was found; it is the first thing to read in a log.
+func TestProbe(t *testing.T) {
+	g := open(t)
+	fmt.Print(cuda.Discover())
+	i := g.Info()
+	free, total, err := g.MemInfo()
+	g.must(t, err)
+	fmt.Printf("flavour %s, driver %d, L2 %d MiB, opt-in shared %d, memory %d of %d MiB free\n",
+		g.fl, i.Driver, i.L2>>20, i.SharedOptin, free>>20, total>>20)
+}

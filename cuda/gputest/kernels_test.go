@@ -1,0 +1,139 @@
+package gputest
+
+import (
+	"fmt"
+	"testing"
+
+	"ampc/cuda"
+	"ampc/ptx"
+	"ampc/ptx/interp"
+	"ampc/ptx/ptxtest"
+)
+
+// TestKernels runs every case of the catalogue in the base flavour and in the device's own: the
+// reference must agree, and so must the interpreter, bit for bit (any NaN equals any NaN).
+func TestKernels(t *testing.T) {
+	g := open(t)
+	n := 0
+	for _, fl := range []ptx.Flavour{ptx.SM70, g.fl} {
+		for _, c := range ptxtest.Cases() {
+			t.Run(fmt.Sprintf("sm%d/%s", fl.SM, c.Name), func(t *testing.T) { runCase(t, g, c, fl) })
+			n++
+		}
+	}
+	fmt.Printf("kernels: %d cases run\n", n)
+}
+
+func runCase(t *testing.T, g *gpu, c ptxtest.Case, fl ptx.Flavour) {
+	l, err := c.Build(fl)
+	g.must(t, err)
+	bufs := c.Fill(c.Rand())
+	before := ptxtest.Snapshot(bufs)
+	want := simulate(t, l, fl, ptxtest.Snapshot(bufs))
+	f := g.kernel(t, l, fl)
+	var args []cuda.Ptr
+	for i, b := range bufs {
+		if !l.Args[i].Read && !c.Partial {
+			for k := range b.Bytes { // what the kernel does not write is seen
+				b.Bytes[k] = 0xa5
+			}
+		}
+		args = append(args, g.upload(t, b.Bytes))
+	}
+	g.must(t, g.Launch(f, l.Grid, l.Block, 0, g.s, args))
+	for i, b := range bufs {
+		if l.Args[i].Write {
+			g.download(t, b.Bytes, args[i])
+		}
+	}
+	if err := c.Check(before, bufs); err != nil {
+		t.Error(err)
+	}
+	for i := range bufs {
+		if err := ptxtest.SameBits(l.Args[i].Name, bufs[i], want[i]); l.Args[i].Write && err != nil {
+			t.Errorf("differs from the interpreter: %v", err)
+		}
+	}
+}
+
+// simulate runs the launch in the interpreter.
+func simulate(t *testing.T, l *ptx.Launch, fl ptx.Flavour, bufs []ptxtest.Tensor) []ptxtest.Tensor {
+	t.Helper()
+	p, err := interp.Compile(l.Kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := interp.NewMemory()
+	cfg := interp.Config{Grid: l.Grid, Block: l.Block}
+	for _, b := range bufs {
+		addr := mem.Alloc(len(b.Bytes))
+		if err := mem.Write(addr, b.Bytes); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Args = append(cfg.Args, addr)
+	}
+	if _, err := p.Run(mem, cfg, interp.Options{NoRaces: true}); err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range bufs {
+		if err := mem.Read(b.Bytes, cfg.Args[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bufs
+}
+
+// TestGraph captures a few launches with a fork and join, replays them, and counts the waits.
+func TestGraph(t *testing.T) {
+	g := open(t)
+	const n, replays = 1 << 12, 10
+	group := ptx.Group{
+		Name: "increment", Shape: []int64{n}, Loads: []ptx.Access{{Name: "x", DType: ptx.Float32}},
+		Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: "const", Type: ptx.Float32, Imm: 1}, {Op: "add", Type: ptx.Float32, A: 0, B: 1}},
+		Stores: []ptx.Output{{Access: ptx.Access{Name: "y", DType: ptx.Float32}, Value: 2}},
+	}
+	l, err := group.Build(g.fl)
+	g.must(t, err)
+	f := g.kernel(t, l, g.fl)
+	a, b := g.buffer(t, 4*n), g.buffer(t, 4*n)
+	g.must(t, g.Fill32(a, 0, n, g.s))
+	g.must(t, g.Fill32(b, 0, n, g.s))
+	side, err := g.NewStream()
+	g.must(t, err)
+	fork, err := g.NewEvent(false)
+	g.must(t, err)
+	join, err := g.NewEvent(false)
+	g.must(t, err)
+	launch := func(s cuda.Stream, p cuda.Ptr) { g.must(t, g.Launch(f, l.Grid, l.Block, 0, s, []cuda.Ptr{p, p})) }
+	launch(g.s, a) // touched once before capture: modules load lazily
+	g.must(t, g.Synchronize(g.s))
+	g.must(t, g.BeginCapture(g.s))
+	launch(g.s, a)
+	g.must(t, g.Record(fork, g.s))
+	g.must(t, g.Wait(side, fork))
+	launch(side, b)
+	launch(g.s, a)
+	g.must(t, g.Record(join, side))
+	g.must(t, g.Wait(g.s, join))
+	graph, err := g.EndCapture(g.s)
+	g.must(t, err)
+	nodes, err := g.Nodes(graph)
+	g.must(t, err)
+	exec, err := g.Instantiate(graph)
+	g.must(t, err)
+	waits := g.Syncs()
+	for range replays {
+		g.must(t, g.LaunchGraph(exec, g.s))
+	}
+	if g.Syncs() != waits {
+		t.Error("a replay waited for the device")
+	}
+	x, y := ptxtest.New(ptx.Float32, n), ptxtest.New(ptx.Float32, n)
+	g.download(t, x.Bytes, a)
+	g.download(t, y.Bytes, b)
+	if nodes != 3 || x.At(n-1) != 1+2*replays || y.At(0) != replays {
+		t.Errorf("%d nodes, a = %g, b = %g", nodes, x.At(n-1), y.At(0))
+	}
+	g.must(t, g.FreeExec(exec))
+	g.must(t, g.FreeGraph(graph))
+}

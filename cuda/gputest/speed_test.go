@@ -1,0 +1,127 @@
+package gputest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"testing"
+
+	"ampc/cuda"
+	"ampc/ptx"
+	"ampc/ptx/ptxtest"
+)
+
+// noise is a buffer of n random elements, repeated from a million.
+func (g *gpu) noise(t testing.TB, d cuda.DataType, n int64) cuda.Ptr {
+	t.Helper()
+	const pattern = 1 << 20
+	bytes := ptxtest.Fill(rand.New(rand.NewPCG(5, 6)), dtypes[d], pattern, 1).Bytes
+	src := g.upload(t, bytes)
+	dst := g.buffer(t, n*d.Size())
+	for off := int64(0); off < n*d.Size(); off += int64(len(bytes)) {
+		g.must(t, g.Copy(dst+cuda.Ptr(off), src, min(int64(len(bytes)), n*d.Size()-off), g.s))
+	}
+	return dst
+}
+
+// seconds is the median time of one run, by events, after two runs to warm up.
+func (g *gpu) seconds(t testing.TB, repeats int, run func() error) float64 {
+	t.Helper()
+	from, err := g.NewEvent(true)
+	g.must(t, err)
+	to, err := g.NewEvent(true)
+	g.must(t, err)
+	defer func() { g.FreeEvent(from); g.FreeEvent(to) }()
+	g.must(t, run())
+	g.must(t, run())
+	var times []float64
+	for range repeats {
+		g.must(t, g.Record(from, g.s))
+		g.must(t, run())
+		g.must(t, g.Record(to, g.s))
+		g.must(t, g.WaitHost(to))
+		d, err := g.Elapsed(from, to)
+		g.must(t, err)
+		times = append(times, d.Seconds())
+	}
+	sort.Float64s(times)
+	return times[len(times)/2]
+}
+
+// streaming kernels at sizes far above the L2 cache; the arguments are random.
+func streaming() []struct {
+	name  string
+	build func(fl ptx.Flavour) (*ptx.Launch, error)
+} {
+	const n = 1 << 27
+	xent := ptx.CrossEntropy{Name: "xent", Rows: 16384, Cols: 50304, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
+	norm := ptx.Norm{Name: "norm", Rows: 1 << 17, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Residual: true, Eps: 1e-5}
+	soft := ptx.Softmax{Name: "soft", Rows: 1 << 17, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}
+	return []struct {
+		name  string
+		build func(fl ptx.Flavour) (*ptx.Launch, error)
+	}{
+		{"cast f32 to bf16", ptxtest.Cast(ptx.Float32, ptx.BFloat16, n).Build},
+		{"cast bf16 to f32", ptxtest.Cast(ptx.BFloat16, ptx.Float32, n).Build},
+		{"cast f32 to f16", ptxtest.Cast(ptx.Float32, ptx.Float16, n).Build},
+		{"unscale norm check", ptx.GradStats{Name: "stats", N: 4 * n, In: ptx.BFloat16}.Build},
+		{"adamw + bf16 copy", ptxtest.AdamW(n).Build},
+		{"layer_norm residual", norm.Forward},
+		{"layer_norm backward", norm.Backward},
+		{"softmax 1024", soft.Forward},
+		{"softmax backward", soft.Backward},
+		{"cross entropy fwd", xent.Forward},
+		{"cross entropy bwd", xent.Backward},
+		{"bias gelu (erf)", ptxtest.BiasGelu(1<<15, 3072).Build},
+		{"column sum", ptx.ColReduce{Name: "cols", Op: "sum", Outer: 1, N: 1 << 17, Inner: 768, Split: 32, In: ptx.BFloat16, Out: ptx.Float32}.Build},
+		{"transpose bf16", ptx.Transpose{Name: "tr", Batch: 1, Rows: 1 << 14, Cols: 1 << 13, DType: ptx.BFloat16}.Build},
+	}
+}
+
+// TestBandwidth prints each kernel's bytes over time beside a device copy in the same run.
+func TestBandwidth(t *testing.T) {
+	g := open(t)
+	const copyBytes = 1 << 30
+	src, dst := g.noise(t, cuda.R32F, copyBytes/4), g.buffer(t, copyBytes)
+	sec := g.seconds(t, 15, func() error { return g.Copy(dst, src, copyBytes, g.s) })
+	ceiling := 2 * copyBytes / sec
+	fmt.Printf("copy of 1 GiB: %.0f GB/s read and written\n", ceiling/1e9)
+	for _, k := range streaming() {
+		l, err := k.build(g.fl)
+		g.must(t, err)
+		f := g.kernel(t, l, g.fl)
+		var args []cuda.Ptr
+		var bytes float64
+		var owned []cuda.Ptr
+		for _, a := range l.Args {
+			size := a.Elems * int64(a.DType.Size())
+			p, err := g.Alloc(size)
+			g.must(t, err)
+			owned = append(owned, p)
+			g.must(t, g.fillLike(p, src, copyBytes, a))
+			args = append(args, p)
+			bytes += float64(size)
+		}
+		sec := g.seconds(t, 9, func() error { return g.Launch(f, l.Grid, l.Block, 0, g.s, args) })
+		rate := bytes / sec
+		fmt.Printf("%-22s %8.3f ms  %6.0f GB/s  %3.0f%% of copy\n", k.name, sec*1e3, rate/1e9, math.Round(100*rate/ceiling))
+		for _, p := range owned {
+			g.must(t, g.Free(p))
+		}
+	}
+}
+
+// fillLike fills an argument with random floats; labels and flags get zeros.
+func (g *gpu) fillLike(p, noise cuda.Ptr, have int64, a ptx.Argument) error {
+	size := a.Elems * int64(a.DType.Size())
+	if a.DType != ptx.Float32 && !a.DType.Low() {
+		return g.Fill8(p, 0, size, g.s)
+	}
+	for off := int64(0); off < size; off += have {
+		if err := g.Copy(p+cuda.Ptr(off), noise, min(have, size-off), g.s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
