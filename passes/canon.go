@@ -144,7 +144,8 @@ func (m *merger) sameRules(a, b *ir.Node) bool {
 const foldLimit = 1024
 
 // fold turns an exact elementwise row of constants into a constant of the
-// result's name.
+// result's name. A constant with attributes, such as a loss scale, means more
+// than its number and stays.
 func (m *merger) fold(n *ir.Node) bool {
 	if n.Def().Elem == nil || n.Def().Flags&(ir.Random|ir.NoMerge) != 0 || len(n.In) == 0 || len(n.Out) != 1 || m.keeps(n) {
 		return false
@@ -154,7 +155,7 @@ func (m *merger) fold(n *ir.Node) bool {
 		if v == nil {
 			continue
 		}
-		if v.Kind != ir.Const || v.Init == nil || v.Init.Func == "file" || !small(v.Type) {
+		if v.Kind != ir.Const || len(v.Attr) > 0 || v.Init == nil || v.Init.Func == "file" || !small(v.Type) {
 			return false
 		}
 		t, err := eval.InitVar(v, 0)

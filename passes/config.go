@@ -168,20 +168,21 @@ func (o Optimizer) checkState() error {
 		return fmt.Errorf("%s: state in %s: want f32, f16 or bf16", o.Algorithm, d)
 	}
 	if o.Algorithm == UseSGD {
-		return stalls("momentum", o.Momentum, d)
+		return o.stalls("momentum", o.Momentum)
 	}
 	if d == ir.F16 {
 		return fmt.Errorf("%s: state in f16: the square of a gradient under 2.4e-4 is 0 there and the update divides by its root; use f32, or bf16 with a beta2 of at most 0.99", o.Algorithm)
 	}
-	if err := stalls("beta1", o.Beta1, d); err != nil {
+	if err := o.stalls("beta1", o.Beta1); err != nil {
 		return err
 	}
-	return stalls("beta2", o.Beta2, d)
+	return o.stalls("beta2", o.Beta2)
 }
 
 // stalls refuses a decay that rounds back to the value it decays: a moving
 // average with it never falls.
-func stalls(name string, decay float64, d ir.DType) error {
+func (o Optimizer) stalls(name string, decay float64) error {
+	d := o.state()
 	halfULP := math.Ldexp(1, -9) // bf16: relative to the largest significand
 	if d == ir.F16 {
 		halfULP = math.Ldexp(1, -12)
@@ -189,7 +190,7 @@ func stalls(name string, decay float64, d ir.DType) error {
 	if 1-decay > halfULP {
 		return nil
 	}
-	return fmt.Errorf("%s %g with state in %s: a moment times %g rounds back to itself, so it never falls; use f32", name, decay, d, decay)
+	return fmt.Errorf("%s: %s %g with state in %s: a moment times %g rounds back to itself, so it never falls; use f32", o.Algorithm, name, decay, d, decay)
 }
 
 // ScheduleKind is the shape of a learning rate over the steps.

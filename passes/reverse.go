@@ -17,6 +17,7 @@ type tape struct {
 	loss    string     // the sweep, "" where there is only one
 	need    []bool     // the value depends on a wanted one
 	parts   [][]*ir.Value
+	origin  *ir.Node           // the node whose expansion is being differentiated; nil: none
 	named   map[*ir.Value]bool // gradients that carry their final name
 	stopped []*ir.Node         // nodes without a gradient that one arrived at
 	sums    int
@@ -79,8 +80,10 @@ func (t *tape) visit(n *ir.Node) error {
 	for i, o := range n.Out {
 		d[i] = t.total(o)
 	}
-	b := t.b.Deriving(n, t.loss).Scope(t.prefix).Scope(n.Out[0].Name)
+	b := t.deriving(n).Scope(t.prefix).Scope(n.Out[0].Name)
 	switch def := n.Def(); {
+	case (def.Grad != nil || def.Expand != nil) && unranked(n) != nil:
+		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: the gradient of %s needs the rank of %s", def.Name, n.Name(), unranked(n))}
 	case def.Grad != nil:
 		for i, x := range def.Grad(b, n, d) {
 			if i < len(n.In) {
@@ -97,6 +100,25 @@ func (t *tape) visit(n *ir.Node) error {
 	return nil
 }
 
+// unranked is an operand of unknown rank: gradients are built from shapes.
+func unranked(n *ir.Node) *ir.Value {
+	for _, v := range n.In {
+		if v != nil && !v.Type.Shape.Known() {
+			return v
+		}
+	}
+	return nil
+}
+
+// deriving is the builder for the gradient of n. What comes from an expansion
+// comes from the node that was expanded.
+func (t *tape) deriving(n *ir.Node) *ir.Builder {
+	if t.origin != nil {
+		n = t.origin
+	}
+	return t.b.Deriving(n, t.loss)
+}
+
 // total is the whole gradient of v: its only contribution, or one sum of all.
 func (t *tape) total(v *ir.Value) *ir.Value {
 	parts := t.parts[v.ID]
@@ -108,7 +130,7 @@ func (t *tape) total(v *ir.Value) *ir.Value {
 	if len(parts) > 1 {
 		// in the order of names: the sum must not depend on the order of the section
 		slices.SortFunc(parts, func(x, y *ir.Value) int { return strings.Compare(x.Name, y.Name) })
-		d = t.b.Deriving(v.Def, t.loss).Named(name).Emit(ir.OpAddN, parts, nil)[0]
+		d = t.deriving(v.Def).Named(name).Emit(ir.OpAddN, parts, nil)[0]
 		t.sums++
 	} else if d != nil && d.Def != nil && !t.named[d] && d.ID == 0 {
 		t.b.Rename(d, name)
@@ -139,6 +161,10 @@ func (t *tape) expanded(b *ir.Builder, n *ir.Node, d []*ir.Value) error {
 		if i < len(d) && o != nil {
 			t.add(o, d[i])
 		}
+	}
+	if t.origin == nil {
+		t.origin = n
+		defer func() { t.origin = nil }()
 	}
 	return t.flow(inner)
 }

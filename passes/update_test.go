@@ -1,0 +1,528 @@
+package passes
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// moved is how far a step moved a parameter, by element.
+func (tr *trainer) moved(name string, before []float64) []float64 {
+	d := make([]float64, len(before))
+	for i, x := range tr.env[name].F {
+		d[i] = before[i] - x
+	}
+	return d
+}
+
+func norm2(xs ...[]float64) float64 {
+	s := 0.0
+	for _, x := range xs {
+		for _, v := range x {
+			s += v * v
+		}
+	}
+	return math.Sqrt(s)
+}
+
+// gradients are those of an unclipped first step with rate 1.
+func gradients(t *testing.T, text string, f feed) map[string][]float64 {
+	t.Helper()
+	tr := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(1))})
+	tr.exact = true
+	tr.step(f)
+	g := map[string][]float64{}
+	for _, v := range tr.g.Vars {
+		if v.Kind == ir.Param {
+			g[v.Name] = tr.moved(v.Name, tr.initial(v.Name))
+		}
+	}
+	return g
+}
+
+func TestClipByNorm(t *testing.T) {
+	g := gradients(t, pairText, pairFeed(0))
+	all := norm2(g["l.w"], g["l.b"])
+	for _, c := range []struct {
+		name   string
+		cfg    Config
+		factor map[string]float64
+	}{
+		{"all together", Config{Clip: Clip{Norm: all / 4}, Groups: oneGroup(SGD(0), Constant(1))}, map[string]float64{"l.w": 0.25, "l.b": 0.25}},
+		{"already small", Config{Clip: Clip{Norm: 4 * all}, Groups: oneGroup(SGD(0), Constant(1))}, map[string]float64{"l.w": 1, "l.b": 1}},
+		{"one group", Config{Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 2}}, {Optimizer: SGD(0), LR: Constant(1)}}},
+			map[string]float64{"l.w": 0.5, "l.b": 1}},
+	} {
+		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
+			c.cfg.Scaler = scaler
+			tr := newTrainer(t, pairText, c.cfg)
+			tr.exact = true
+			tr.step(pairFeed(0))
+			for name, f := range c.factor {
+				for i, d := range tr.moved(name, tr.initial(name)) {
+					if want := g[name][i] * f; !close64(d, want, 1e-5) { // the norm gets 1e-6 added
+						t.Errorf("%s, %s: %s[%d] moved %v, want %v", c.name, scaler.Mode, name, i, d, want)
+					}
+				}
+			}
+			if n := tr.ctx.Counter("unscaled_copies"); n != 0 {
+				t.Errorf("%s: %d unscaled copies are written", c.name, n)
+			}
+		}
+	}
+}
+
+func TestClipByValueAndTransform(t *testing.T) {
+	g := gradients(t, pairText, pairFeed(0))
+	limit := float64(float32(math.Abs(g["l.w"][0]) / 2))
+	double := func(b *ir.Builder, gs []GradOf) []GradOf {
+		for i := range gs {
+			gs[i].Grad = b.Add(gs[i].Grad, gs[i].Grad)
+		}
+		return gs
+	}
+	tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), Constant(1)), Clip: Clip{Value: limit}, Gradients: double, Scaler: Dynamic()})
+	tr.exact = true
+	tr.step(pairFeed(0))
+	for i, d := range tr.moved("l.w", tr.initial("l.w")) {
+		if want := max(-limit, min(limit, 2*g["l.w"][i])); !close64(d, want, 1e-12) {
+			t.Errorf("l.w[%d] moved %v, want %v", i, d, want)
+		}
+	}
+}
+
+const twoLossText = `graph @two {
+  input %x : f32[2,2]
+  input %y : f32[2,2]
+  param %a : f32[2,2] = normal(0, 0.5)
+  param %b : f32[2,2] = normal(0, 0.5)
+  param %both : f32[2,2] = normal(0, 0.5)
+forward:
+  %h = matmul %x, %both : f32[2,2]
+  %p = matmul %h, %a : f32[2,2]
+  %q = matmul %h, %b : f32[2,2]
+  %sum1, %count1 = mse %p, %x : f32[], f32[]
+  %first = div %sum1, %count1 : f32[]
+  %sum2, %count2 = l1_loss %q, %y : f32[], f32[]
+  %second = div %sum2, %count2 : f32[]
+  return %first, %second
+}`
+
+func twoFeed(spike float64) feed {
+	return feed{"x": f32s([]ir.Dim{2, 2}, 0.5, -1, 0.25, 2), "y": f32s([]ir.Dim{2, 2}, spike, -0.5, 1, 0)}
+}
+
+func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
+	run := func(losses []Loss, scalers map[string]Scaler) *trainer {
+		tr := newTrainer(t, twoLossText, Config{Losses: losses, Scalers: scalers, Scaler: Unscaled(), Groups: oneGroup(SGD(0), Constant(1))})
+		tr.exact = true
+		tr.step(twoFeed(1))
+		return tr
+	}
+	one := run([]Loss{{Value: "first", Weight: 2}, {Value: "second", Weight: 0.25}}, nil)
+	two := run([]Loss{{Value: "first", Weight: 2}, {Value: "second", Weight: 0.25, Scaler: "aux"}}, map[string]Scaler{"amp": Dynamic(), "aux": Static(64)})
+	for _, name := range []string{"a", "b", "both"} {
+		for i, x := range one.env[name].F {
+			if y := two.env[name].F[i]; !close64(x, y, 1e-13) {
+				t.Errorf("%s[%d] = %v in one sweep, %v in two", name, i, x, y)
+			}
+		}
+	}
+	if n := two.ctx.Counter("sweeps"); n != 2 {
+		t.Errorf("%d sweeps, want 2", n)
+	}
+}
+
+// Each optimizer skips on exactly the sweeps that reach its parameters.
+func TestSkipFollowsTheSweeps(t *testing.T) {
+	losses := []Loss{{Value: "first"}, {Value: "second", Scaler: "aux"}}
+	scalers := map[string]Scaler{"amp": Dynamic(), "aux": Static(0x1p127)}
+	tr := newTrainer(t, twoLossText, Config{Losses: losses, Scalers: scalers, Groups: oneGroup(Adam(), Constant(0.1))})
+	f := twoFeed(1)
+	f["x"] = f32s([]ir.Dim{2, 2}, 8, 8, 8, 8) // times 2^127 overflows in the second sweep alone
+	before := map[string][]float64{}
+	for _, name := range []string{"a", "b", "both"} {
+		before[name] = tr.initial(name)
+	}
+	tr.step(f)
+	for name, skipped := range map[string]bool{"a": false, "b": true, "both": true} {
+		same := norm2(tr.moved(name, before[name])) == 0
+		if same != skipped {
+			t.Errorf("%s: skipped %t, want %t", name, same, skipped)
+		}
+	}
+	if s := tr.scalar("amp.scale"); s != 65536 {
+		t.Errorf("the first scale went to %g for the second sweep's overflow", s)
+	}
+	if s := tr.scalar("step"); s != 0 {
+		t.Errorf("the step as a whole counts %g, want 0", s)
+	}
+	taken := 0.0
+	for _, v := range tr.g.Vars {
+		if strings.HasPrefix(v.Name, "step.") {
+			taken += tr.scalar(v.Name)
+		}
+	}
+	if taken != 1 {
+		t.Errorf("%g of the step counters advanced, want 1", taken)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	cfg := Config{Groups: []Group{
+		{Pattern: "l.b", Freeze: true},
+		{Pattern: "l", Optimizer: SGD(0), LR: Constant(1)},
+	}}
+	tr := newTrainer(t, pairText, cfg)
+	tr.step(pairFeed(0))
+	if d := norm2(tr.moved("l.b", tr.initial("l.b"))); d != 0 {
+		t.Errorf("a frozen parameter moved by %g", d)
+	}
+	if d := norm2(tr.moved("l.w", tr.initial("l.w"))); d == 0 {
+		t.Error("a trained parameter stayed")
+	}
+	if tr.g.Value("d.l.b") != nil {
+		t.Error("a frozen parameter has a gradient")
+	}
+}
+
+func TestAverageReadsTheNextWeight(t *testing.T) {
+	tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0.9), Constant(0.1)), EMA: 0.9})
+	var want []float32
+	for k := range 6 {
+		tr.step(pairFeed(k))
+		w := tr.env["l.w"].F
+		if want == nil {
+			want = make([]float32, len(w))
+			for i, x := range w {
+				want[i] = float32(x)
+			}
+		} else {
+			for i, x := range w {
+				want[i] = float32(float32(0.9)*want[i]) + float32(float32(0.1)*float32(x))
+			}
+		}
+		for i, x := range tr.env["l.w.ema"].F {
+			if x != float64(want[i]) {
+				t.Fatalf("step %d: average %v, the loop has %v", k, x, want[i])
+			}
+		}
+	}
+}
+
+func TestSchedules(t *testing.T) {
+	low := Cosine(0.1, 4, 20)
+	low.Min = 0.1
+	for _, c := range []struct {
+		name string
+		s    Schedule
+		want func(step int) float64
+	}{
+		{"warm-up", Schedule{Rate: 0.1, Warmup: 4}, func(k int) float64 { return 0.1 * math.Min(1, float64(k+1)/4) }},
+		{"cosine", low, func(k int) float64 {
+			if k < 4 {
+				return 0.1 * float64(k+1) / 4
+			}
+			u := math.Min(1, float64(k-4)/16)
+			return 0.1 * (0.1 + 0.9*(1+math.Cos(math.Pi*u))/2)
+		}},
+		{"linear", Linear(0.1, 0, 10), func(k int) float64 { return 0.1 * math.Max(0, 1-float64(k)/10) }},
+		{"step", StepDecay(0.1, 0.5, 3), func(k int) float64 { return 0.1 * math.Pow(0.5, float64(k/3)) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Value: "lr"}}})
+			for k := range 25 {
+				r := tr.step(pairFeed(k))
+				got, want := r.Value(tr.g.Return[1]).F[0], c.want(k)
+				if math.Abs(got-want) > 2e-7*0.1+3e-7*want {
+					t.Errorf("step %d: rate %.9g, want %.9g", k, got, want)
+				}
+			}
+		})
+	}
+}
+
+// The cosine of a schedule is the cosine, near enough for f32.
+func TestHalfCosine(t *testing.T) {
+	worst := 0.0
+	b := ir.NewBuilder("cos")
+	rate := b.Declare(ir.Const, "rate", ir.T(ir.F32), &ir.Init{Args: []float64{1}}, nil)
+	step := b.Declare(ir.Input, "step", ir.T(ir.I32), nil, nil)
+	n := b.Schedule(rate, step, ir.A("kind", "cosine", "total", 4096)).Def
+	for k := range 4097 {
+		out, err := eval.Node(n, []*eval.Tensor{f32s(nil, 1), eval.Ints(ir.I32, nil, int64(k))}, eval.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		worst = max(worst, math.Abs(out[0].F[0]-(1+math.Cos(math.Pi*float64(k)/4096))/2))
+	}
+	if worst > 1.5e-7 {
+		t.Errorf("off by up to %g", worst)
+	}
+}
+
+func TestSchedulesCountTakenSteps(t *testing.T) {
+	all := Linear(0.1, 0, 10)
+	all.CountAll = true
+	for _, c := range []struct {
+		s    Schedule
+		want float64
+	}{{Linear(0.1, 0, 10), 0.09}, {all, 0.08}} {
+		tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Value: "lr"}}})
+		bad := pairFeed(0)
+		bad["y"].F[0] = math.NaN()
+		tr.step(pairFeed(0))
+		tr.step(bad)
+		r := tr.step(pairFeed(1))
+		if got := r.Value(tr.g.Return[1]).F[0]; math.Abs(got-c.want) > 1e-8 {
+			t.Errorf("after one skipped step of two the rate is %v, want %v", got, c.want)
+		}
+	}
+}
+
+const tiedText = `graph @tied {
+  input %ids : i32[3]
+  param %table : f32[5,4] = normal(0, 0.5)
+forward:
+  %e = embedding %table, %ids : f32[3,4]
+  %logits = linear %e, %table {tb} : f32[3,5]
+  %sum, %count = cross_entropy %logits, %ids : f32[], f32[]
+  %loss = div %sum, %count : f32[]
+  return %loss
+}`
+
+func TestTiedWeightSumsOnce(t *testing.T) {
+	g, c, err := compileStep(tiedText, Config{Groups: oneGroup(SGD(0), Constant(0.1))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := g.Value("d.table")
+	if d == nil || d.Def.Op != ir.OpAddN || len(d.Def.In) != 2 || d.Type.DType != ir.F32 {
+		t.Errorf("the gradient of the tied table is not one f32 sum of both uses:\n%s", g)
+	}
+	if c.Counter("fan_in_sums") == 0 {
+		t.Error("fan_in_sums=0")
+	}
+}
+
+const bnText = `graph @bn {
+  input %x : f32[4,2,3]
+  param %s : f32[2] = 1
+  param %b : f32[2] = 0
+  state %rm : f32[2] = 0
+  state %rv : f32[2] = 1
+forward:
+  %y, %mean, %rstd, %nm, %nv = batch_norm %x, %s, %b, %rm, %rv : f32[4,2,3], f32[2], f32[2], f32[2], f32[2]
+  %t = mul %y, %x : f32[4,2,3]
+  %sum, %count = mse %t, %x : f32[], f32[]
+  %loss = div %sum, %count : f32[]
+  return %loss
+}`
+
+func bnFeed(k int, spike float64) feed {
+	x := make([]float64, 24)
+	for i := range x {
+		x[i] = float64(float32(math.Sin(float64(11*k + 3*i))))
+	}
+	x[0] += spike
+	return feed{"x": f32s([]ir.Dim{4, 2, 3}, x...)}
+}
+
+func TestRunningStatisticsCommitWhenTaken(t *testing.T) {
+	for _, micro := range []int{1, 3} {
+		tr := newTrainer(t, bnText, Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: micro})
+		one := newTrainer(t, bnText, Config{Groups: oneGroup(SGD(0), Constant(0))})
+		var feeds []feed
+		for k := range micro {
+			feeds = append(feeds, bnFeed(k, 0))
+			one.step(bnFeed(k, 0))
+		}
+		tr.step(feeds...)
+		for _, name := range []string{"rm", "rv"} {
+			for i, x := range tr.env[name].F {
+				if x != one.env[name].F[i] {
+					t.Errorf("%d micro-batches: %s[%d] = %v, step by step %v", micro, name, i, x, one.env[name].F[i])
+				}
+			}
+		}
+		before := tr.snapshot()
+		feeds[micro-1] = bnFeed(9, math.Inf(1))
+		tr.step(feeds...)
+		if after := tr.snapshot(); after["rm"] != before["rm"] || after["rv"] != before["rv"] {
+			t.Errorf("%d micro-batches: a skipped step changed the running statistics", micro)
+		}
+	}
+}
+
+func TestDroppedMicroBatchLeavesNoStatistics(t *testing.T) {
+	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.1)), Micro: 3, BadMicro: DropMicro}
+	want := newTrainer(t, bnText, cfg)
+	want.step(bnFeed(0, 0), bnFeed(2, 0))
+	got := newTrainer(t, bnText, cfg)
+	got.step(bnFeed(0, 0), bnFeed(1, math.Inf(1)), bnFeed(2, 0))
+	for _, name := range []string{"rm", "rv", "s"} {
+		for i, x := range got.env[name].F {
+			if x != want.env[name].F[i] {
+				t.Errorf("%s[%d] = %v, without the bad micro-batch %v", name, i, x, want.env[name].F[i])
+			}
+		}
+	}
+}
+
+// penalty builds loss = mse + |d mse / d x|^2, the gradient a value of the forward section.
+func penalty(scale float64) (*ir.Graph, error) {
+	b := ir.NewBuilder("penalty")
+	x := b.Declare(ir.Input, "x", ir.T(ir.F32, 3, 4), nil, nil)
+	y := b.Declare(ir.Input, "y", ir.T(ir.F32, 3, 2), nil, nil)
+	w := b.Declare(ir.Param, "w", ir.T(ir.F32, 4, 2), &ir.Init{Func: "normal", Args: []float64{0, 0.7}}, nil)
+	c := b.Declare(ir.Param, "c", ir.T(ir.F32, 2), &ir.Init{Func: "normal", Args: []float64{0, 0.7}}, nil)
+	out := b.Named("out").Tanh(b.Named("lin").Linear(x, w, c, false))
+	inner := b.Named("inner").MSE(out, y)
+	if b.Err() != nil {
+		return nil, b.Err()
+	}
+	dx, err := Gradients(b, inner, []*ir.Value{x}, GradScale{Scale: scale})
+	if err != nil {
+		return nil, err
+	}
+	size := b.Named("size").ReduceSum(b.Mul(dx[0], dx[0]), false)
+	loss := b.Named("loss").Add(inner, size)
+	b.Return(loss)
+	return b.Graph(), b.Err()
+}
+
+func TestGradientPenalty(t *testing.T) {
+	f := feed{"x": f32s([]ir.Dim{3, 4}, 0.1, -0.4, 0.3, 0.9, 1, 0.2, -0.3, 0.5, -0.6, 0.7, 0.1, -0.2), "y": f32s([]ir.Dim{3, 2}, 0.3, -0.1, 0.5, 0.2, -0.7, 0.4)}
+	for _, scale := range []float64{1, 1024} {
+		g, err := penalty(scale)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loss := func(env map[string]*eval.Tensor) float64 {
+			r, err := eval.Step(g, env, []feed{f}, eval.Options{Seed: 1, Float64: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Value(g.Return[0]).F[0]
+		}
+		tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()})
+		tr.exact = true
+		tr.step(f)
+		for _, name := range []string{"w", "c"} {
+			start := tr.initial(name)
+			typ := tr.g.Var(name).Type
+			for i, d := range tr.moved(name, start) {
+				at := func(h float64) float64 {
+					x := append([]float64(nil), start...)
+					x[i] += h
+					return loss(map[string]*eval.Tensor{name: {Type: typ, F: x}})
+				}
+				if fd := (at(1e-5) - at(-1e-5)) / 2e-5; !close64(d, fd, 1e-6) {
+					t.Errorf("scale %g: gradient of %s[%d] is %v, by differences %v", scale, name, i, d, fd)
+				}
+			}
+		}
+	}
+}
+
+// The overflow of an inner gradient lowers the outer scale; without it a
+// non-finite loss leaves the scale alone.
+func TestInnerOverflowBlamesTheScale(t *testing.T) {
+	g, err := penalty(0x1p127)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
+	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
+	tr := newTrainer(t, g.String(), cfg)
+	tr.step(f)
+	if s, run := tr.scalar("amp.scale"), tr.scalar("amp.fwd_run"); s != 32768 || run != 0 {
+		t.Errorf("inner overflow: scale %g, fwd_run %g, want 32768 and 0", s, run)
+	}
+	f["y"].F[0] = math.NaN()
+	calm, _ := penalty(1)
+	tr = newTrainer(t, calm.String(), cfg)
+	tr.step(f)
+	if s, run := tr.scalar("amp.scale"), tr.scalar("amp.fwd_run"); s != 65536 || run != 1 {
+		t.Errorf("bad data: scale %g, fwd_run %g, want 65536 and 1", s, run)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	sgd := oneGroup(SGD(0), Constant(0.1))
+	low := func(o Optimizer, d ir.DType) []Group { o.StateDType = d; return oneGroup(o, Constant(0.1)) }
+	for _, c := range []struct {
+		text string
+		cfg  Config
+		want string
+	}{
+		{pairText, Config{Losses: []Loss{{Value: "out"}}, Groups: sgd}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
+		{pairText, Config{Losses: []Loss{{Value: "lost"}}, Groups: sgd}, `loss "lost": no such value in graph @pair`},
+		{pairText, Config{Losses: []Loss{{Value: "loss", Weight: -1}}, Groups: sgd}, `loss %loss has weight -1, want one above zero`},
+		{pairText, Config{Losses: []Loss{{Value: "loss", Scaler: "b"}}, Scalers: map[string]Scaler{"a": Dynamic()}, Groups: sgd}, `no scaler named "b" is configured`},
+		{pairText, Config{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0)}}}, `group 1: pattern "m.*" matches no parameter; there are l.w, l.b, ...`},
+		{pairText, Config{Groups: append(sgd, Group{Pattern: "l", Optimizer: SGD(0)})}, `group 2: pattern "l" matches only parameters that an earlier group has taken, such as %l.w`},
+		{pairText, Config{Groups: []Group{{}}}, `no optimizer: give SGD, Adam or AdamW, or Freeze the group`},
+		{pairText, Config{Groups: []Group{{Freeze: true}}}, `graph @pair: no group trains any parameter`},
+		{pairText, Config{Groups: oneGroup(SGD(0), Cosine(0.1, 10, 10))}, `cosine schedule: 10 steps in all, 10 of them warm-up: want more`},
+		{pairText, Config{Groups: low(Adam(), ir.F16)}, `adam: state in f16: the square of a gradient under 2.4e-4 is 0 there`},
+		{pairText, Config{Groups: low(AdamW(0), ir.BF16)}, `adamw: beta2 0.999 with state in bf16: a moment times 0.999 rounds back to itself, so it never falls; use f32`},
+		{pairText, Config{Groups: sgd, NoSkip: true, Scaler: Dynamic()}, `a dynamic scaler needs the check that NoSkip leaves out`},
+		{pairText, Config{Groups: sgd, Outputs: []Output{{Value: "nothing"}}}, `output "nothing": no such value in graph @pair`},
+		{strings.Replace(pairText, "param %l.b", "param %l.spare : f32[2] = 0\n  param %l.b", 1), Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0)}}},
+			`no loss depends on parameter %l.spare: freeze it or leave it out of the groups`},
+		{strings.Replace(pairText, "linear %x, %l.w, %l.b : f32[4,2]\n", "linear %x, %l.w, %l.b : f32[4,2]\n  %steps = floor %out : f32[4,2]\n", 1),
+			Config{Losses: []Loss{{Value: "loss"}}, Groups: sgd}, ""},
+	} {
+		_, _, err := compileStep(c.text, c.cfg)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("refused: %v", err)
+		case c.want == "":
+		case err == nil || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%v, want %q", err, c.want)
+		case strings.Contains(err.Error(), "\n"):
+			t.Errorf("%q is more than a line", err)
+		}
+	}
+}
+
+// A program that uses scaled gradients where unscaled ones belong does not compile.
+func TestUnitsRefuseWrongOrders(t *testing.T) {
+	head := `graph @units {
+  input %d : f32[4] {unit=amp.scale}
+  input %e : f32[4] {unit=aux.scale}
+  param %w : f32[4] = 0
+  state %lr : f32[] = 1
+  state %amp.scale : f32[] = 1024 {role=scale}
+update:
+  %mul = multiplier {scale=%amp.scale} : f32[]
+`
+	for _, c := range []struct{ line, want string }{
+		{"%n = global_norm _, %d : f32[]", "%d (u.ir:2) carries the loss scale amp.scale; unscale it first"},
+		{"%n = global_norm %mul, %d, %e : f32[]", "%e (u.ir:3) has unit aux.scale and %mul (u.ir:8) has unit amp.scale^-1: a norm wants unscaled gradients"},
+		{"%c = clip %d {lo=-1.0 hi=1.0} : f32[4]", "%d carries the loss scale amp.scale"},
+		{"%g = unscale %d {mul=%mul} : f32[4]\n  %h = unscale %g {mul=%mul} : f32[4]", "%g (u.ir:9) has unit 1 and %mul (u.ir:8) has unit amp.scale^-1: the product must have unit 1 (is it unscaled twice, or by another loss's scale?)"},
+		{"%w' = sgd %w, %d {lr=%lr}", "the gradient %d (u.ir:2) carries the loss scale amp.scale and no multiplier takes it off"},
+		{"%w' = sgd %w, %e {lr=%lr mul=%mul}", "the gradient %e (u.ir:3) has unit aux.scale and the multiplier %mul (u.ir:8) has unit amp.scale^-1: the product must have unit 1"},
+		{"%s = add %d, %e : f32[4]", "%d (unit amp.scale) meets %e (unit aux.scale)"},
+		{"%g = unscale %d {mul=%mul} : f32[4]\n  %w' = sgd %w, %g {lr=%lr}", ""},
+	} {
+		g, err := ir.Parse("u.ir", []byte(head+"  "+c.line+"\n}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = ir.InferUnits(g)
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: refused: %v", c.line, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", c.line, err, c.want)
+		case c.want != "" && !strings.HasPrefix(err.Error(), "u.ir:"):
+			t.Errorf("%v has no position", err)
+		}
+	}
+}
