@@ -36,11 +36,11 @@ func (n *Node) checkOut() error {
 // Broadcast returns the shape two operands meet in (equal, or one of them 1,
 // aligned at the end), and false where they do not fit.
 func Broadcast(a, b Shape) (Shape, bool) {
-	if a == b || !b.Known() {
+	if a == b {
 		return a, true
 	}
-	if !a.Known() {
-		return b, true
+	if !a.Known() || !b.Known() {
+		return Shape{}, true
 	}
 	da, db := a.Dims(), b.Dims()
 	if len(da) < len(db) {

@@ -427,13 +427,14 @@ func inferConcat(n *Node) ([]Type, error) {
 func (n *Node) joined() ([]Dim, error) {
 	var first *Value
 	var d []Dim
-	axis := 0
+	axis, open := 0, false
 	for _, v := range n.In {
 		if (v.Type.DType == Bool) != (n.In[0].Type.DType == Bool) {
 			return nil, fmt.Errorf("cannot join %s %s and %s %s", n.In[0], n.In[0].Type, v, v.Type)
 		}
 		switch {
 		case !v.Type.Shape.Known():
+			open = true
 			continue
 		case first == nil:
 			first, d = v, v.Type.Shape.Dims()
@@ -457,6 +458,9 @@ func (n *Node) joined() ([]Dim, error) {
 		} else {
 			d[axis] += e[axis]
 		}
+	}
+	if d != nil && open {
+		d[axis] = UnknownDim
 	}
 	return d, nil
 }

@@ -78,8 +78,12 @@ func (s Shape) Dims() []Dim {
 	return append(make([]Dim, 0, MaxRank), x.d[:x.n]...)
 }
 
-// Dim returns dimension i; a negative i counts from the end.
+// Dim returns dimension i; a negative i counts from the end. Those of an
+// unknown shape are unknown.
 func (s Shape) Dim(i int) Dim {
+	if !s.Known() {
+		return UnknownDim
+	}
 	x := s.h.Value()
 	if i < 0 {
 		i += int(x.n)

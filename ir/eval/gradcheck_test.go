@@ -194,7 +194,10 @@ func (k *bench) compare(t *testing.T, what string, loss *ir.Value, d []*ir.Value
 }
 
 func checkRow(t *testing.T, c rowCase) {
+	covered[c.op] = true
 	k := newBench(t, c)
+	k.text(t)
+	k.types(t)
 	k.expansion(t)
 	if c.op.Def().NoGrad != "" {
 		return

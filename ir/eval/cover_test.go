@@ -1,0 +1,193 @@
+package eval
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"testing"
+
+	"ampc/ir"
+)
+
+// covered collects the rows that a case checked.
+var covered = map[ir.Op]bool{}
+
+// TestMain fails a full run that left a row with gradients unchecked.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if full := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""; full && code == 0 && len(covered) > 0 {
+		for _, op := range ir.Ops() {
+			if !covered[op] && unchecked[op] == "" {
+				fmt.Printf("no case checks %s\n", op)
+				code = 1
+			}
+			if covered[op] && unchecked[op] != "" {
+				fmt.Printf("%s is checked although the list of exceptions says: %s\n", op, unchecked[op])
+				code = 1
+			}
+		}
+	}
+	os.Exit(code)
+}
+
+// unchecked are the rows without a case, and why.
+var unchecked = map[ir.Op]string{
+	ir.OpForeign: "has no meaning to check",
+}
+
+// text reads the case's graph back from its text.
+func (k *bench) text(t *testing.T) {
+	g := k.b.Graph()
+	src := g.String()
+	again, err := ir.Parse("case.ir", []byte(src))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, src)
+	}
+	if err := ir.Equal(g, again); err != nil {
+		t.Fatalf("%v\n%s", err, src)
+	}
+	if err := ir.Verify(again, ir.Source); err != nil {
+		t.Fatalf("%v\n%s", err, src)
+	}
+}
+
+// types infers the row again with one dimension after the other replaced by a
+// symbol, then with unknown dimensions and unknown ranks: a result type may be
+// vaguer then but never another one, and with a rank known no gradient or
+// expansion may panic.
+func (k *bench) types(t *testing.T) {
+	for i, x := range k.c.in {
+		if x == nil {
+			continue
+		}
+		d := x.Type.Shape.Dims()
+		k.vaguer(t, i, ir.Shape{})
+		for a := range d {
+			for _, with := range []ir.Dim{-1, ir.UnknownDim} {
+				e := x.Type.Shape.Dims()
+				e[a] = with
+				k.vaguer(t, i, ir.MakeShape(e...))
+			}
+		}
+	}
+}
+
+// vaguer rebuilds the node with operand i of another shape.
+func (k *bench) vaguer(t *testing.T, i int, s ir.Shape) {
+	b := ir.NewBuilder("vague")
+	b.Graph().Sym("N")
+	in := make([]*ir.Value, len(k.c.in))
+	for j, x := range k.c.in {
+		if x == nil {
+			continue
+		}
+		typ := x.Type
+		if j == i {
+			typ.Shape = s
+		}
+		in[j] = b.Declare(ir.Input, operandName(j), typ, nil, nil)
+	}
+	out := b.Emit(k.c.op, in, k.c.attrs)
+	what := fmt.Sprintf("operand %d as %s", i, ir.Type{DType: ir.F32, Shape: s})
+	if b.Err() != nil {
+		return // a row may ask for more
+	}
+	for j, v := range out {
+		if want := k.node.Out[j].Type; !within(v.Type, want) {
+			t.Errorf("%s: result %d is %s, was %s", what, j, v.Type, want)
+		}
+	}
+	if !s.Known() {
+		return // passes build no gradient from unknown ranks
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			t.Errorf("%s: the gradient panics: %v", what, p)
+		}
+	}()
+	d := make([]*ir.Value, len(out))
+	for j, v := range out {
+		d[j] = b.Declare(ir.Input, fmt.Sprintf("d%d", j), v.Type, nil, nil)
+	}
+	switch def := out[0].Def.Def(); {
+	case def.Grad != nil:
+		def.Grad(b, out[0].Def, d)
+	case def.Expand != nil:
+		def.Expand(b, out[0].Def)
+	}
+}
+
+// within reports whether a vague type leaves room for the exact one.
+func within(vague, exact ir.Type) bool {
+	if vague.DType != exact.DType {
+		return false
+	}
+	if !vague.Shape.Known() {
+		return true
+	}
+	v, e := vague.Shape.Dims(), exact.Shape.Dims()
+	if len(v) != len(e) {
+		return false
+	}
+	for i := range v {
+		if v[i] >= 0 && v[i] != e[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// TestRangesHold draws operands from intervals and finds every result inside
+// the interval that the row promises.
+func TestRangesHold(t *testing.T) {
+	for _, op := range ir.Ops() {
+		d := op.Def()
+		if d.Range == nil || d.Elem == nil || d.Is(ir.Random) || len(d.In) == 0 || d.In[0].Kinds == ir.KBool {
+			continue
+		}
+		b := ir.NewBuilder("range")
+		lo, hi := -1.5, 2.25
+		var in []*ir.Value
+		var ts []*Tensor
+		var iv []ir.Interval
+		for i, o := range d.In {
+			if o.Optional || o.Kinds != 0 && o.Kinds&ir.KFloat == 0 {
+				break
+			}
+			ts = append(ts, uniform(lo, hi, 64))
+			in = append(in, b.Declare(ir.Input, operandName(i), ts[i].Type, nil, nil))
+			iv = append(iv, ir.Interval{Lo: lo, Hi: hi})
+		}
+		a := ir.Attrs(nil)
+		switch op {
+		case ir.OpCast, ir.OpRound:
+			a = ir.A("to", ir.F32)
+		case ir.OpClip:
+			a = ir.A("lo", -1.0, "hi", 1.0)
+		case ir.OpAffine:
+			a = ir.A("scale", -2.0, "shift", 0.5)
+		}
+		out := b.Emit(op, in, a)
+		if b.Err() != nil {
+			continue // a row of scalars or fixed shapes: its own family tests it
+		}
+		ys, err := Node(out[0].Def, ts, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range d.Range(out[0].Def, iv) {
+			if i >= len(ys) || ys[i].F == nil {
+				continue
+			}
+			slack := 1e-6 * math.Max(1, math.Max(math.Abs(r.Lo), math.Abs(r.Hi)))
+			for _, y := range ys[i].F {
+				if y == y && (y < r.Lo-slack || y > r.Hi+slack) {
+					t.Errorf("%s: %g is outside [%g, %g]", op, y, r.Lo, r.Hi)
+					break
+				}
+			}
+		}
+	}
+}
