@@ -110,16 +110,6 @@ func grouped(what string, d Dim, groups int64) (Dim, error) {
 	return d / Dim(groups), nil
 }
 
-func times(d Dim, k int64) Dim {
-	if d < 0 {
-		if k == 1 {
-			return d
-		}
-		return UnknownDim
-	}
-	return d * Dim(k)
-}
-
 func inferConv(n *Node) ([]Type, error) {
 	t := Type{DType: n.lowDType()}
 	nd, s, err := convOperands(n)
@@ -131,7 +121,7 @@ func inferConv(n *Node) ([]Type, error) {
 	if _, err := grouped("filters", o, n.Int("groups")); err != nil {
 		return nil, err
 	}
-	if !fits(channels, times(per, n.Int("groups"))) {
+	if !fits(channels, mulDims(per, Dim(n.Int("groups")))) {
 		return nil, fmt.Errorf("channels differ: %s %s, %s %s with groups=%d", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type, n.Int("groups"))
 	}
 	to := make([]Dim, nd)
@@ -161,7 +151,7 @@ func inferConvGradX(n *Node) ([]Type, error) {
 	if len(in) != nd {
 		return nil, fmt.Errorf("size has %d numbers, want %d", len(in), nd)
 	}
-	t.Shape = image(batch, times(per, n.Int("groups")), toDims(in), s.last)
+	t.Shape = image(batch, mulDims(per, Dim(n.Int("groups"))), toDims(in), s.last)
 	return []Type{t}, s.matches(n.In[0], sizes(kernel), in)
 }
 
@@ -244,7 +234,7 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 		}
 		to[i] = Dim(size)
 	}
-	o := times(per, n.Int("groups"))
+	o := mulDims(per, Dim(n.Int("groups")))
 	t.Shape = image(batch, o, to, s.last)
 	return []Type{t}, wantShape("bias", n.operand(2), o)
 }

@@ -128,7 +128,7 @@ func (n *Node) recurrence(pre *Value, k, kr Dim) (c recurrence, err error) {
 	}
 	p, w := pre.Type.Shape.Dims(), r.Type.Shape.Dims()
 	c = recurrence{s: p[0], b: p[1], d: narrow(p[2], w[0]), h: w[1], ok: true}
-	if !fits(p[2], w[0]) || !fits(w[2], times(c.h, int64(kr))) || !fits(p[3], times(c.h, int64(k))) {
+	if !fits(p[2], w[0]) || !fits(w[2], mulDims(c.h, kr)) || !fits(p[3], mulDims(c.h, k)) {
 		return c, fmt.Errorf("%s has type %s, r %s has type %s: want [S,B,D,%d·H] and [D,H,%d·H]", pre, pre.Type, r, r.Type, k, kr)
 	}
 	if c.d > 2 || c.d == 2 && n.Flag("reverse") {
@@ -142,7 +142,7 @@ func (c recurrence) seq(k int64) Shape {
 	if !c.ok {
 		return Shape{}
 	}
-	return MakeShape(c.s, c.b, c.d, times(c.h, k))
+	return MakeShape(c.s, c.b, c.d, mulDims(c.h, Dim(k)))
 }
 
 func (c recurrence) start() Shape {

@@ -23,7 +23,7 @@ func (b *Builder) joinDirections(y *Value) *Value {
 	if len(d) != 4 {
 		return y
 	}
-	return b.reshaped(y, d[0], d[1], times(d[3], int64(d[2])))
+	return b.reshaped(y, d[0], d[1], mulDims(d[3], d[2]))
 }
 
 func (b *Builder) sliceAxis(x *Value, axis, from, to int64) *Value {
