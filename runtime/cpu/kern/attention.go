@@ -91,16 +91,28 @@ func (x *attnHead) seen(q, k, n int) int {
 	return max(0, min(n, q+x.t.a.Offset+1-k))
 }
 
+// keys is the number of keys of the block at k that the last of h queries from q sees; 0 ends the loop over blocks.
+func (x *attnHead) keys(q, h, k int) int {
+	if k >= x.t.a.T {
+		return 0
+	}
+	return x.seen(q+h-1, k, min(attnKeys, x.t.a.T-k))
+}
+
 // local is a product inside the task: c (+)= a*b, f32.
 func (x *attnHead) local(rows, cols, depth int, a, b Mat, c []float32, ldc int, into bool) {
 	x.w.local.rows, x.w.local.cols = rows, cols
 	x.w.local.multiplyLocal(x.t.m, x.worker, a, b, depth, c, ldc, into)
 }
 
-// scores computes the scaled and masked scores of h queries from q against n keys from k.
-func (x *attnHead) scores(s []float32, q, h, k, n int) {
+// scores computes the scores of h queries from q against n keys from k. What is left to do to them is to multiply
+// them by scale: 1 if the mask has been added already.
+func (x *attnHead) scores(s []float32, q, h, k, n int) (scale float32) {
 	a, p := &x.t.a, x.t.m.Path
 	x.local(h, n, a.D, a.Q.mat(x.b, x.h, q, false), a.K.mat(x.b, x.kvHead(), k, true), s, attnKeys, false)
+	if a.Mask.absent() && a.Scale > 0 {
+		return a.Scale
+	}
 	for r := range h {
 		row := s[r*attnKeys:][:n]
 		p.axpb(n, &row[0], &row[0], a.Scale, 0)
@@ -109,40 +121,54 @@ func (x *attnHead) scores(s []float32, q, h, k, n int) {
 			p.Load(mask, a.Mask.mat(x.b, x.h, q+r, false).From(k))
 			p.Binary(Add, row, row, mask)
 		}
-		if vis := x.seen(q+r, k, n); vis < n {
-			p.Fill(row[vis:], negInf)
-		}
 	}
+	return 1
 }
 
 // forward computes queries [q,q+h) of the head by the online softmax of Milakov and Gimelshein (2018), keys in blocks.
 func (x *attnHead) forward(q, h int) {
-	a, p, w := &x.t.a, x.t.m.Path, x.w
+	a, w := &x.t.a, x.w
 	s, o := w.row[1].get(attnRows*attnKeys), w.row[2].get(h*a.DV)
 	clear(o)
 	var top, sum [attnRows]float32
 	for r := range top {
 		top[r] = negInf
 	}
-	for k := 0; k < a.T && x.seen(q+h-1, k, 1) > 0; k += attnKeys {
-		n := min(attnKeys, a.T-k)
-		x.scores(s, q, h, k, n)
+	for k, n := 0, x.keys(q, h, 0); n > 0; k, n = k+n, x.keys(q, h, k+n) {
+		scale := x.scores(s, q, h, k, n)
 		for r := range h {
-			row := s[r*attnKeys:][:n]
-			mx := max(top[r], p.MaxOf(row))
-			if mx == negInf {
-				clear(row)
-				continue
-			}
-			part := p.expSum(n, &row[0], &row[0], mx)
-			if old := exp32(top[r] - mx); old != 1 {
-				sum[r] *= old
-				p.axpb(a.DV, &o[r*a.DV], &o[r*a.DV], old, 0)
-			}
-			sum[r], top[r] = sum[r]+part, mx
+			x.online(s[r*attnKeys:][:n], o[r*a.DV:][:a.DV], x.seen(q+r, k, n), scale, &top[r], &sum[r])
 		}
 		x.local(h, a.DV, n, Mat{Buf: Floats(s), LD: attnKeys}, a.V.mat(x.b, x.kvHead(), k, false), o, a.DV, true)
 	}
+	x.store(q, h, o, &top, &sum)
+}
+
+// online turns the scores of a row into exponentials, of which the query sees the first vis, and brings the running
+// maximum, the sum and the row of results up to date.
+func (x *attnHead) online(row, o []float32, vis int, scale float32, top, sum *float32) {
+	p := x.t.m.Path
+	mx := max(*top, scale*p.MaxOf(row[:vis]))
+	if mx == negInf {
+		clear(row)
+		return
+	}
+	clear(row[vis:])
+	part := float32(0)
+	if vis > 0 {
+		p.expAxpb(vis, &row[0], &row[0], scale, -mx)
+		part = p.Sum(row[:vis])
+	}
+	if old := exp32(*top - mx); old != 1 {
+		*sum *= old
+		p.axpb(len(o), &o[0], &o[0], old, 0)
+	}
+	*sum, *top = *sum+part, mx
+}
+
+// store divides the rows by their sums and stores them and their LSE.
+func (x *attnHead) store(q, h int, o []float32, top, sum *[attnRows]float32) {
+	a, p := &x.t.a, x.t.m.Path
 	for r := range h {
 		row, inv := o[r*a.DV:][:a.DV], 1/sum[r]
 		if sum[r] == 0 {
@@ -183,34 +209,26 @@ func (x *attnHead) gradHead(kv int) {
 //	dV += P^T dY    dP = dY V^T    dS = P*(dP - rowsum(dY*Y))*scale    dQ = dS K    dK += dS^T Q
 func (x *attnHead) gradQueries(q, h int, dk, dv []float32) {
 	a, p, w := &x.t.a, x.t.m.Path, x.w
-	s, ds := w.row[1].get(attnRows*attnKeys), w.row[2].get(attnRows*attnKeys)
-	dq := w.row[5].get(h*a.D + a.DV)
-	buf := dq[h*a.D:]
+	s, ds, dq := w.row[1].get(attnRows*attnKeys), w.row[2].get(attnRows*attnKeys), w.row[5].get(h*a.D)
 	clear(dq)
 	var delta [attnRows]float32
-	for r := range h {
-		y := w.row[0].get(a.DV)
-		p.Load(y, a.Y.mat(x.b, x.h, q+r, false).Buf)
-		p.Load(buf, a.DY.mat(x.b, x.h, q+r, false).Buf)
-		delta[r] = p.Dot(y, buf)
-	}
+	x.deltas(q, h, &delta)
 	dy := a.DY.mat(x.b, x.h, q, false)
-	for k := 0; k < a.T && x.seen(q+h-1, k, 1) > 0; k += attnKeys {
-		n := min(attnKeys, a.T-k)
-		x.scores(s, q, h, k, n)
+	for k, n := 0, x.keys(q, h, 0); n > 0; k, n = k+n, x.keys(q, h, k+n) {
+		scale := x.scores(s, q, h, k, n)
 		x.local(h, n, a.DV, dy, a.V.mat(x.b, x.kvHead(), k, true), ds, attnKeys, false)
 		for r := range h {
 			row, g := s[r*attnKeys:][:n], ds[r*attnKeys:][:n]
-			lse := a.LSE[(x.b*a.Heads+x.h)*a.S+q+r]
+			lse, vis := a.LSE[(x.b*a.Heads+x.h)*a.S+q+r], x.seen(q+r, k, n)
 			if lse == negInf {
-				clear(row)
-				clear(g)
-				continue
+				vis = 0
 			}
-			p.expSum(n, &row[0], &row[0], lse)
-			p.axpb(n, &g[0], &g[0], 1, -delta[r])
-			p.Binary(Mul, g, g, row)
-			p.axpb(n, &g[0], &g[0], a.Scale, 0)
+			clear(row[vis:])
+			clear(g[vis:])
+			if vis > 0 {
+				p.expAxpb(vis, &row[0], &row[0], scale, -lse)
+				p.softGrad(vis, &g[0], &g[0], &row[0], a.Scale, -delta[r])
+			}
 		}
 		probs, grads := Mat{Buf: Floats(s), LD: attnKeys}, Mat{Buf: Floats(ds), LD: attnKeys}
 		x.local(h, a.D, n, grads, a.K.mat(x.b, x.kvHead(), k, false), dq, a.D, true)
@@ -220,5 +238,16 @@ func (x *attnHead) gradQueries(q, h int, dk, dv []float32) {
 	}
 	for r := range h {
 		p.Store(a.GradQ.mat(x.b, x.h, q+r, false).Buf, dq[r*a.D:(r+1)*a.D])
+	}
+}
+
+// deltas computes rowsum(dY*Y) of h queries from q.
+func (x *attnHead) deltas(q, h int, delta *[attnRows]float32) {
+	a, p := &x.t.a, x.t.m.Path
+	y, dy := x.w.row[0].get(a.DV), x.w.row[1].get(a.DV)
+	for r := range h {
+		p.Load(y, a.Y.mat(x.b, x.h, q+r, false).Buf)
+		p.Load(dy, a.DY.mat(x.b, x.h, q+r, false).Buf)
+		delta[r] = p.Dot(y, dy)
 	}
 }

@@ -364,8 +364,11 @@ func axpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
 // axpyAVX512 computes n elements.
 func axpyAVX512(n int, dst *float32, src *float32, y *float32, a float32)
 
-// expShiftAVX512 computes n elements.
-func expShiftAVX512(n int, dst *float32, src *float32, shift float32)
+// expAxpbAVX512 computes n elements.
+func expAxpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
+
+// softGradAVX512 computes n elements.
+func softGradAVX512(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
 
 // affineAVX512 computes n elements.
 func affineAVX512(n int, dst *float32, src *float32, gamma *float32, beta *float32, rstd float32, mean float32)
@@ -694,8 +697,11 @@ func axpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
 // axpyAVX2 computes n elements.
 func axpyAVX2(n int, dst *float32, src *float32, y *float32, a float32)
 
-// expShiftAVX2 computes n elements.
-func expShiftAVX2(n int, dst *float32, src *float32, shift float32)
+// expAxpbAVX2 computes n elements.
+func expAxpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
+
+// softGradAVX2 computes n elements.
+func softGradAVX2(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
 
 // affineAVX2 computes n elements.
 func affineAVX2(n int, dst *float32, src *float32, gamma *float32, beta *float32, rstd float32, mean float32)

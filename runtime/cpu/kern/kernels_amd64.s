@@ -15721,50 +15721,52 @@ return:
 	VZEROUPPER
 	RET
 
-// func expShiftAVX512(n int, dst *float32, src *float32, shift float32)
+// func expAxpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·expShiftAVX512(SB), NOSPLIT, $128-28
+TEXT ·expAxpbAVX512(SB), NOSPLIT, $128-32
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS shift+24(FP), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
-	VBROADCASTSS kernConst<>+544(SB), Z9
-	VBROADCASTSS kernConst<>+576(SB), Z10
-	VBROADCASTSS kernConst<>+608(SB), Z11
-	VBROADCASTSS kernConst<>+128(SB), Z12
+	VBROADCASTSS a+24(FP), Z0
+	VBROADCASTSS b+28(FP), Z1
+	VBROADCASTSS kernConst<>+288(SB), Z2
+	VBROADCASTSS kernConst<>+320(SB), Z3
+	VBROADCASTSS kernConst<>+352(SB), Z4
+	VBROADCASTSS kernConst<>+384(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS kernConst<>+608(SB), Z12
+	VBROADCASTSS kernConst<>+128(SB), Z13
 	XORQ         BX, BX
 	SUBQ         $+16, AX
 	JL           last
 
 single:
-	VMOVUPS      (DX), Z13
-	VSUBPS       Z0, Z13, Z13
-	VMINPS       Z13, Z1, Z13
-	VMAXPS       Z13, Z2, Z13
-	VMULPS       Z3, Z13, Z14
-	VRNDSCALEPS  $0x00, Z14, Z14
-	VMOVAPS      Z13, Z13
-	VFNMADD231PS Z4, Z14, Z13
-	VFNMADD231PS Z5, Z14, Z13
-	VMOVAPS      Z6, Z15
-	VFMADD213PS  Z7, Z13, Z15
-	VFMADD213PS  Z8, Z13, Z15
-	VFMADD213PS  Z9, Z13, Z15
-	VFMADD213PS  Z10, Z13, Z15
-	VFMADD213PS  Z11, Z13, Z15
-	VMULPS       Z13, Z13, Z16
-	VFMADD213PS  Z13, Z16, Z15
-	VADDPS       Z12, Z15, Z13
-	VSCALEFPS    Z14, Z13, Z13
-	VMOVUPS      Z13, (CX)
+	VMOVUPS      (DX), Z14
+	VMOVAPS      Z14, Z14
+	VFMADD213PS  Z1, Z0, Z14
+	VMINPS       Z14, Z2, Z14
+	VMAXPS       Z14, Z3, Z14
+	VMULPS       Z4, Z14, Z15
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VMOVAPS      Z14, Z14
+	VFNMADD231PS Z5, Z15, Z14
+	VFNMADD231PS Z6, Z15, Z14
+	VMOVAPS      Z7, Z16
+	VFMADD213PS  Z8, Z14, Z16
+	VFMADD213PS  Z9, Z14, Z16
+	VFMADD213PS  Z10, Z14, Z16
+	VFMADD213PS  Z11, Z14, Z16
+	VFMADD213PS  Z12, Z14, Z16
+	VMULPS       Z14, Z14, Z17
+	VFMADD213PS  Z14, Z17, Z16
+	VADDPS       Z13, Z16, Z14
+	VSCALEFPS    Z15, Z14, Z14
+	VMOVUPS      Z14, (CX)
 	ADDQ         $+64, CX
 	ADDQ         $+64, DX
 	SUBQ         $+16, AX
@@ -15778,8 +15780,8 @@ last:
 	MOVL      $0xffffffff, CX
 	BZHIL     AX, CX, CX
 	KMOVW     CX, K1
-	VMOVUPS.Z (DX), K1, Z13
-	VMOVUPS   Z13, 64(SP)
+	VMOVUPS.Z (DX), K1, Z14
+	VMOVUPS   Z14, 64(SP)
 	LEAQ      64(SP), DX
 	LEAQ      (SP), CX
 	XORQ      AX, AX
@@ -15793,6 +15795,86 @@ end:
 	BZHIL   BX, AX, AX
 	KMOVW   AX, K1
 	VMOVUPS Z0, K1, (SI)
+
+return:
+	VZEROUPPER
+	RET
+
+// func softGradAVX512(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·softGradAVX512(SB), NOSPLIT, $192-40
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         dp+16(FP), DX
+	MOVQ         prob+24(FP), BX
+	VBROADCASTSS a+32(FP), Z0
+	VBROADCASTSS b+36(FP), Z1
+	XORQ         SI, SI
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS (DX), Z2
+	VMOVUPS (BX), Z3
+	VADDPS  Z1, Z2, Z2
+	VMULPS  Z3, Z2, Z2
+	VMULPS  Z0, Z2, Z2
+	VMOVUPS Z2, (CX)
+	VMOVUPS 64(DX), Z2
+	VMOVUPS 64(BX), Z3
+	VADDPS  Z1, Z2, Z2
+	VMULPS  Z3, Z2, Z2
+	VMULPS  Z0, Z2, Z2
+	VMOVUPS Z2, 64(CX)
+	ADDQ    $0x00000080, CX
+	ADDQ    $0x00000080, DX
+	ADDQ    $0x00000080, BX
+	SUBQ    $+32, AX
+	JGE     many
+
+few:
+	ADDQ $+16, AX
+	JL   last
+
+single:
+	VMOVUPS (DX), Z2
+	VMOVUPS (BX), Z3
+	VADDPS  Z1, Z2, Z2
+	VMULPS  Z3, Z2, Z2
+	VMULPS  Z0, Z2, Z2
+	VMOVUPS Z2, (CX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	ADDQ    $+64, BX
+	SUBQ    $+16, AX
+	JGE     single
+
+last:
+	ADDQ      $+16, AX
+	JZ        end
+	MOVQ      AX, SI
+	MOVQ      CX, DI
+	MOVL      $0xffffffff, CX
+	BZHIL     AX, CX, CX
+	KMOVW     CX, K1
+	VMOVUPS.Z (DX), K1, Z2
+	VMOVUPS   Z2, 64(SP)
+	LEAQ      64(SP), DX
+	VMOVUPS.Z (BX), K1, Z2
+	VMOVUPS   Z2, 128(SP)
+	LEAQ      128(SP), BX
+	LEAQ      (SP), CX
+	XORQ      AX, AX
+	JMP       single
+
+end:
+	TESTQ   SI, SI
+	JZ      return
+	VMOVUPS (SP), Z0
+	MOVL    $0xffffffff, AX
+	BZHIL   SI, AX, AX
+	KMOVW   AX, K1
+	VMOVUPS Z0, K1, (DI)
 
 return:
 	VZEROUPPER
@@ -26253,48 +26335,50 @@ return:
 	VZEROUPPER
 	RET
 
-// func expShiftAVX2(n int, dst *float32, src *float32, shift float32)
+// func expAxpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·expShiftAVX2(SB), NOSPLIT, $64-28
+TEXT ·expAxpbAVX2(SB), NOSPLIT, $64-32
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
 	MOVQ         src+16(FP), DX
-	VBROADCASTSS shift+24(FP), Y0
+	VBROADCASTSS a+24(FP), Y0
+	VBROADCASTSS b+28(FP), Y1
 	XORQ         BX, BX
 	SUBQ         $+8, AX
 	JL           last
 
 single:
-	VMOVUPS      (DX), Y1
-	VSUBPS       Y0, Y1, Y1
-	VBROADCASTSS kernConst<>+288(SB), Y2
-	VMINPS       Y1, Y2, Y1
-	VBROADCASTSS kernConst<>+320(SB), Y2
-	VMAXPS       Y1, Y2, Y1
-	VMULPS       kernConst<>+352(SB), Y1, Y2
-	VROUNDPS     $0x00, Y2, Y2
-	VMOVAPS      Y1, Y1
-	VFNMADD231PS kernConst<>+384(SB), Y2, Y1
-	VFNMADD231PS kernConst<>+416(SB), Y2, Y1
-	VBROADCASTSS kernConst<>+448(SB), Y3
-	VFMADD213PS  kernConst<>+480(SB), Y1, Y3
-	VFMADD213PS  kernConst<>+512(SB), Y1, Y3
-	VFMADD213PS  kernConst<>+544(SB), Y1, Y3
-	VFMADD213PS  kernConst<>+576(SB), Y1, Y3
-	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
-	VMULPS       Y1, Y1, Y4
-	VFMADD213PS  Y1, Y4, Y3
-	VADDPS       kernConst<>+128(SB), Y3, Y1
-	VCVTPS2DQ    Y2, Y2
-	VPSRAD       $0x01, Y2, Y3
-	VPSUBD       Y3, Y2, Y2
+	VMOVUPS      (DX), Y2
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y1, Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
 	VPADDD       kernConst<>+2368(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+2368(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y1, Y1
-	VMOVUPS      Y1, (CX)
+	VMULPS       Y3, Y2, Y2
+	VMOVUPS      Y2, (CX)
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
 	SUBQ         $+8, AX
@@ -26307,9 +26391,9 @@ last:
 	MOVQ       CX, SI
 	LEAQ       kernTail<>+32(SB), CX
 	NEGQ       AX
-	VMOVUPS    (CX)(AX*4), Y1
-	VMASKMOVPS (DX), Y1, Y1
-	VMOVUPS    Y1, 32(SP)
+	VMOVUPS    (CX)(AX*4), Y2
+	VMASKMOVPS (DX), Y2, Y2
+	VMOVUPS    Y2, 32(SP)
 	LEAQ       32(SP), DX
 	LEAQ       (SP), CX
 	XORQ       AX, AX
@@ -26324,6 +26408,87 @@ end:
 	NEGQ       CX
 	VMOVUPS    (AX)(CX*4), Y1
 	VMASKMOVPS Y0, Y1, (SI)
+
+return:
+	VZEROUPPER
+	RET
+
+// func softGradAVX2(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
+// Requires: AVX
+TEXT ·softGradAVX2(SB), NOSPLIT, $96-40
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         dp+16(FP), DX
+	MOVQ         prob+24(FP), BX
+	VBROADCASTSS a+32(FP), Y0
+	VBROADCASTSS b+36(FP), Y1
+	XORQ         SI, SI
+	SUBQ         $+16, AX
+	JL           few
+
+many:
+	VMOVUPS (DX), Y2
+	VMOVUPS (BX), Y3
+	VADDPS  Y1, Y2, Y2
+	VMULPS  Y3, Y2, Y2
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y2, (CX)
+	VMOVUPS 32(DX), Y2
+	VMOVUPS 32(BX), Y3
+	VADDPS  Y1, Y2, Y2
+	VMULPS  Y3, Y2, Y2
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y2, 32(CX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	ADDQ    $+64, BX
+	SUBQ    $+16, AX
+	JGE     many
+
+few:
+	ADDQ $+8, AX
+	JL   last
+
+single:
+	VMOVUPS (DX), Y2
+	VMOVUPS (BX), Y3
+	VADDPS  Y1, Y2, Y2
+	VMULPS  Y3, Y2, Y2
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y2, (CX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	ADDQ    $+32, BX
+	SUBQ    $+8, AX
+	JGE     single
+
+last:
+	ADDQ       $+8, AX
+	JZ         end
+	MOVQ       AX, SI
+	MOVQ       CX, DI
+	LEAQ       kernTail<>+32(SB), CX
+	NEGQ       AX
+	VMOVUPS    (CX)(AX*4), Y2
+	VMASKMOVPS (DX), Y2, Y3
+	VMOVUPS    Y3, 32(SP)
+	LEAQ       32(SP), DX
+	VMASKMOVPS (BX), Y2, Y2
+	VMOVUPS    Y2, 64(SP)
+	LEAQ       64(SP), BX
+	LEAQ       (SP), CX
+	XORQ       AX, AX
+	JMP        single
+
+end:
+	TESTQ      SI, SI
+	JZ         return
+	VMOVUPS    (SP), Y0
+	LEAQ       kernTail<>+32(SB), AX
+	MOVQ       SI, CX
+	NEGQ       CX
+	VMOVUPS    (AX)(CX*4), Y1
+	VMASKMOVPS Y0, Y1, (DI)
 
 return:
 	VZEROUPPER

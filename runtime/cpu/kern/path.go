@@ -34,7 +34,8 @@ type Path struct {
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
 	sumSq         func(n int, x *float32, mean float32) float32                   // sum of (x-mean)^2
-	expShift      func(n int, dst, src *float32, shift float32)                   // dst = exp(src-shift)
+	expAxpb       func(n int, dst, src *float32, a, b float32)                    // dst = exp(a*src+b)
+	softGrad      func(n int, dst, dp, prob *float32, a, b float32)               // dst = (dp+b)*prob*a
 	axpb          func(n int, dst, src *float32, a, b float32)                    // dst = a*src+b, fused
 	axpy          func(n int, dst, src, y *float32, a float32)                    // dst = a*src+y, fused
 	affine        func(n int, dst, src, gamma, beta *float32, rstd, mean float32) // dst = (src-mean)*rstd*gamma+beta

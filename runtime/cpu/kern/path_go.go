@@ -37,7 +37,8 @@ func goPath() *Path {
 	for op := range p.ternary {
 		p.ternary[op] = func(n int, dst, a, b, c *float32) { ternaryGo(ternaryRows[op].f, n, dst, a, b, c) }
 	}
-	p.sum, p.max, p.min, p.dot, p.sumSq, p.expShift = sumGo, maxGo, minGo, dotGo, sumSqGo, expShiftGo
+	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
+	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
 	p.probe, p.probeFlop = probeGo, 8
 	return p
@@ -235,10 +236,17 @@ func minGo(n int, x *float32) float32 {
 	return m
 }
 
-func expShiftGo(n int, dst, src *float32, shift float32) {
+func expAxpbGo(n int, dst, src *float32, a, b float32) {
 	d := unsafe.Slice(dst, n)
 	for i, v := range unsafe.Slice(src, n) {
-		d[i] = float32(math.Exp(float64(v - shift)))
+		d[i] = float32(math.Exp(float64(fma32(a, v, b))))
+	}
+}
+
+func softGradGo(n int, dst, dp, prob *float32, a, b float32) {
+	d, p := unsafe.Slice(dst, n), unsafe.Slice(prob, n)
+	for i, v := range unsafe.Slice(dp, n) {
+		d[i] = float32((v+b)*p[i]) * a
 	}
 }
 

@@ -89,7 +89,8 @@ func kernelsAVX512(p *Path) {
 	p.ternary[Clip] = clipAVX512
 	p.axpb = axpbAVX512
 	p.axpy = axpyAVX512
-	p.expShift = expShiftAVX512
+	p.expAxpb = expAxpbAVX512
+	p.softGrad = softGradAVX512
 	p.affine = affineAVX512
 	p.normGrad = normGradAVX512
 	p.sum = sumAVX512
@@ -183,7 +184,8 @@ func kernelsAVX2(p *Path) {
 	p.ternary[Clip] = clipAVX2
 	p.axpb = axpbAVX2
 	p.axpy = axpyAVX2
-	p.expShift = expShiftAVX2
+	p.expAxpb = expAxpbAVX2
+	p.softGrad = softGradAVX2
 	p.affine = affineAVX2
 	p.normGrad = normGradAVX2
 	p.sum = sumAVX2

@@ -99,7 +99,7 @@ func (p *Path) SumSq(x []float32) float32 {
 
 // expSum sets dst = exp(src-shift) and returns the sum of dst.
 func (p *Path) expSum(n int, dst, src *float32, shift float32) float32 {
-	p.expShift(n, dst, src, shift)
+	p.expAxpb(n, dst, src, 1, -shift)
 	return p.sum(n, dst)
 }
 
