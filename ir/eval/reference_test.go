@@ -168,7 +168,9 @@ func TestRope(t *testing.T) {
 // weights every sigmoid is ½ and every tanh 0, so c = c0/2 after one step.
 func TestRecurrentBuilders(t *testing.T) {
 	b := ir.NewBuilder("t")
-	in := func(name string, d ...ir.Dim) *ir.Value { return b.Declare(ir.Input, name, ir.T(ir.F32, d...), nil, nil) }
+	in := func(name string, d ...ir.Dim) *ir.Value {
+		return b.Declare(ir.Input, name, ir.T(ir.F32, d...), nil, nil)
+	}
 	y, h, c := b.Named("out").LSTM(in("x", 3, 2, 4), in("w", 4, 16), in("r", 2, 2, 8), in("b", 16), nil, in("c0", 2, 2, 2), nil)
 	z, last := b.GRU(in("x2", 3, 2, 4), in("w2", 4, 6), in("r2", 1, 2, 6), nil, nil, nil, ir.A("reverse", true))
 	b.Return(y, h, c, z, last)
