@@ -75,3 +75,35 @@ func Static(scale float64) Scaler { return passes.Static(scale) }
 
 // Unscaled trains without a loss scale; steps that are not finite are still skipped.
 func Unscaled() Scaler { return passes.Unscaled() }
+
+// F32Only is the policy that keeps everything in f32.
+func F32Only() Policy { return passes.F32() }
+
+// TF32 keeps f32 and rounds the operands of matrix products to a 10-bit mantissa.
+func TF32() Policy { return passes.TF32() }
+
+// MixedF16 computes products in f16 and what needs range or precision in f32;
+// it brings dynamic loss scaling.
+func MixedF16() Policy { return passes.MixedF16() }
+
+// MixedBF16 is MixedF16 in bf16, which needs no loss scaling.
+func MixedBF16() Policy { return passes.MixedBF16() }
+
+// Manual leaves the casts to the model.
+func Manual() Policy { return passes.Manual() }
+
+// O1, O2 and O3 are Apex's levels with f16 or bf16: per-op casts; weights low
+// but batch norm, with f32 masters; everything low without masters.
+func O1(low DType) Policy { return passes.O1(low) }
+
+// O2 is described at O1.
+func O2(low DType) Policy { return passes.O2(low) }
+
+// O3 is described at O1.
+func O3(low DType) Policy { return passes.O3(low) }
+
+// Torch decides as torch.amp's autocast does.
+func Torch(low DType) Policy { return passes.Torch(low) }
+
+// PolicyNamed finds a preset by the name that the command line uses.
+func PolicyNamed(name string) (Policy, error) { return passes.PolicyNamed(name) }

@@ -42,8 +42,8 @@ func (r Result) Loss() float64 {
 }
 
 // Skipped says whether the step left every variable as it was because a
-// gradient or a loss was not finite.
-func (r Result) Skipped() bool { return r.scalar(resultSkip) != 0 }
+// gradient or a loss was not finite. A step compiled with NoSkip never does.
+func (r Result) Skipped() bool { return r.scalar(resultSkip) > 0 } // NaN where there is no such result
 
 // Scale returns the factor on the loss in this step, 1 where nothing scales it.
 func (r Result) Scale() float64 {

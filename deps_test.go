@@ -1,0 +1,233 @@
+package ampc_test
+
+import (
+	"bufio"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// importOrder is policy, not a description: a package may import packages on
+// lines above its own and nothing else of this module. "alone" packages import
+// none of ours; "only X" packages import X and nothing else of ours. Do not edit
+// it to make a build pass; docs/architecture.md says why the lines stand so.
+const importOrder = `
+internal/fp internal/golden internal/philox internal/safetensors internal/npy internal/dataset internal/gen
+ir                          alone
+ir/eval ptx onnx
+ptx/interp ptx/ptxtest
+passes/prove                only ir
+passes
+lower
+cuda                        alone
+runtime
+cuda/sim
+runtime/cpu/kern
+runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest
+checkpoint
+.
+models bridge/gorgonia bridge/gorgoniacu
+bench cmd/ampc examples
+`
+
+// never lists imports that the lines would allow and that must not be.
+var never = []struct{ pkg, imports, why string }{
+	{"ptx", "ir", "the PTX builder stays usable alone"},
+	{"lower", "cuda", "lowering for a GPU runs on any machine"},
+	{"passes", "ptx", "passes know no target but its capabilities"},
+	{".", "runtime/gpu", "importing it would make every binary dynamic"},
+	{".", "cuda", "importing it would make every binary dynamic"},
+	{"models", "runtime/gpu", "a model runs on any backend"},
+}
+
+// externals says who may import a module that is not ours; tests may import all.
+var externals = map[string][]string{
+	"github.com/x448/float16":          {"internal/fp", "."},
+	"gorgonia.org/gorgonia":            {"bridge/gorgonia"},
+	"gorgonia.org/tensor":              {"bridge/gorgonia"},
+	"gorgonia.org/cu":                  {"bridge/gorgoniacu"},
+	"golang.org/x/tools":               {"internal/golden"},
+	"github.com/google/go-cmp":         {"internal/golden"},
+	"github.com/ebitengine/purego":     {"cuda"},
+	"google.golang.org/protobuf":       {"onnx"},
+	"github.com/mmcloughlin/avo":       {"internal/gen"},
+	"github.com/spf13/cobra":           {"cmd/ampc"},
+	"github.com/schollz/progressbar":   {"cmd/ampc"},
+	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
+	"golang.org/x/term":                {"cmd/ampc"},
+	"gonum.org/v1/plot":                {"cmd/ampc"},
+}
+
+type source struct {
+	path string
+	pkg  string // directory, "." for the root
+	file *ast.File
+	fset *token.FileSet
+	test bool
+}
+
+// sources parses every Go file of the module.
+func sources(t *testing.T) []source {
+	t.Helper()
+	var list []source
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); p != "." && (strings.HasPrefix(name, ".") || name == "testdata") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, p, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		list = append(list, source{p, filepath.ToSlash(filepath.Dir(p)), f, fset, strings.HasSuffix(p, "_test.go")})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// readOrder reads the policy: the line of a package and its restriction.
+func readOrder() (line map[string]int, only map[string]string) {
+	line, only = map[string]int{}, map[string]string{}
+	for i, l := range strings.Split(importOrder, "\n") {
+		words := strings.Fields(l)
+		for k, w := range words {
+			if w == "alone" || w == "only" {
+				only[words[0]] = strings.Join(words[k+1:], " ")
+				if w == "alone" {
+					only[words[0]] = "-"
+				}
+				break
+			}
+			line[w] = i
+		}
+	}
+	return line, only
+}
+
+func TestImportOrder(t *testing.T) {
+	line, only := readOrder()
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		home := s.pkg
+		if strings.HasPrefix(home, "examples") {
+			home = "examples"
+		}
+		at, known := line[home]
+		if !known {
+			t.Errorf("%s: package %s has no line in importOrder", s.path, home)
+			continue
+		}
+		for _, imp := range s.file.Imports {
+			name := strings.Trim(imp.Path.Value, `"`)
+			if name == "ampc" {
+				name = "ampc/."
+			}
+			ours, isOurs := strings.CutPrefix(name, "ampc/")
+			switch {
+			case isOurs && only[home] == "-":
+				t.Errorf("%s imports %s: it imports nothing of ours", s.path, ours)
+			case isOurs && only[home] != "" && only[home] != ours:
+				t.Errorf("%s imports %s: it imports %s alone", s.path, ours, only[home])
+			case isOurs && line[ours] >= at:
+				t.Errorf("%s imports %s, which does not stand above %s", s.path, ours, home)
+			case !isOurs && strings.Contains(strings.Split(name, "/")[0], "."):
+				checkExternal(t, s.path, home, name)
+			}
+			for _, n := range never {
+				if home == n.pkg && ours == n.imports {
+					t.Errorf("%s imports %s: %s", s.path, ours, n.why)
+				}
+			}
+		}
+	}
+}
+
+func checkExternal(t *testing.T, file, home, name string) {
+	for prefix, who := range externals {
+		if name == prefix || strings.HasPrefix(name, prefix+"/") {
+			if !slices.Contains(who, home) {
+				t.Errorf("%s imports %s, which is for %v", file, name, who)
+			}
+			return
+		}
+	}
+	t.Errorf("%s imports %s, which no line of externals allows", file, name)
+}
+
+const (
+	maxFileLines = 600
+	maxFuncLines = 100
+)
+
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// Files stay short enough to read at one sitting, functions on two screens.
+func TestSizes(t *testing.T) {
+	for _, s := range sources(t) {
+		src, err := os.ReadFile(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if generated.Match(src) {
+			continue
+		}
+		if n := strings.Count(string(src), "\n"); n >= maxFileLines && !s.test {
+			t.Errorf("%s has %d lines, the limit is %d", s.path, n, maxFileLines)
+		}
+		for _, d := range s.file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
+			if n > maxFuncLines && !s.test {
+				t.Errorf("%s: %s has %d lines, the limit is %d", s.path, f.Name.Name, n, maxFuncLines)
+			}
+			if f.Name.Name == "init" && f.Recv == nil && s.pkg != "ir" && !s.test {
+				t.Errorf("%s: init outside ir", s.path)
+			}
+		}
+	}
+}
+
+// Every local link of the documentation leads somewhere.
+func TestDocLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#: ]+)(#[^)]*)?\)`)
+	pages, _ := filepath.Glob("docs/*.md")
+	for _, page := range append(pages, "README.md") {
+		f, err := os.Open(page)
+		if err != nil {
+			continue
+		}
+		for sc := bufio.NewScanner(f); sc.Scan(); {
+			for _, m := range link.FindAllStringSubmatch(sc.Text(), -1) {
+				if _, err := os.Stat(path.Join(path.Dir(page), m[1])); err != nil {
+					t.Errorf("%s: link to %s leads nowhere", page, m[1])
+				}
+			}
+		}
+		f.Close()
+	}
+}

@@ -1,0 +1,60 @@
+// Command examples holds short programs over ampc's API, each in a file of its
+// own and each run as a test:
+//
+//	go run ./examples            list them
+//	go run ./examples gan        run one
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// example is one program; it prints what happened.
+type example struct {
+	name, about string
+	run         func(w io.Writer) error
+}
+
+func examples() []example {
+	return []example{
+		{"mlp", "basic training", mlp},
+		{"gpt", "a small GPT on text, mixed precision, loss scaling, clipping", gpt},
+		{"oneline", "from f32 to mixed precision in one changed line", oneLine},
+		{"clip", "clipping by norm and by value; reading the norm", clip},
+		{"micro", "accumulation inside one program equals one large batch", micro},
+		{"accumulate", "accumulation by hand", accumulate},
+		{"gan", "two losses, two optimisers, a shared discriminator", gan},
+		{"penalty", "a gradient penalty: a gradient inside the loss", penalty},
+		{"customop", "an op of one's own with kernel, gradient and a pinned operand, inside a GPT", customOp},
+		{"eval", "evaluation under the assignment of training, and a short last batch", evaluate},
+		{"resume", "save, go on, and get the same bits", resume},
+		{"nan", "finding a NaN", findNaN},
+		{"scaleroff", "what f16 loses without loss scaling", scalerOff},
+		{"purehalf", "pure half precision fails where mixed does not", pureHalf},
+		{"lowstate", "Adam with its state in half is refused", lowState},
+	}
+}
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, w io.Writer) error {
+	if len(args) == 0 {
+		for _, e := range examples() {
+			fmt.Fprintf(w, "%-11s %s\n", e.name, e.about)
+		}
+		return nil
+	}
+	for _, e := range examples() {
+		if e.name == args[0] {
+			return e.run(w)
+		}
+	}
+	return fmt.Errorf("no example %q", args[0])
+}

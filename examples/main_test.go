@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// output runs an example and returns its lines and, for each, its numbers.
+func output(t *testing.T, name string) (lines []string, numbers [][]float64) {
+	t.Helper()
+	var b strings.Builder
+	if err := run([]string{name}, &b); err != nil {
+		t.Fatal(err)
+	}
+	lines = strings.Split(strings.TrimSpace(b.String()), "\n")
+	number := regexp.MustCompile(`-?\b\d+(\.\d+)?(e[+-]\d+)?\b|NaN`)
+	for _, l := range lines {
+		var row []float64
+		for _, s := range number.FindAllString(l, -1) {
+			x, err := strconv.ParseFloat(s, 64)
+			if err != nil {
+				t.Fatalf("%q: %v", l, err)
+			}
+			row = append(row, x)
+		}
+		numbers = append(numbers, row)
+	}
+	return lines, numbers
+}
+
+// last is the last number of a row.
+func last(row []float64) float64 { return row[len(row)-1] }
+
+// Every example runs; each is checked for the fact that it is there to show.
+func TestExamples(t *testing.T) {
+	checks := map[string]func(lines []string, n [][]float64) error{
+		"mlp": func(_ []string, n [][]float64) error { return below(last(n[len(n)-1]), 0.05) },
+		"gpt": func(_ []string, n [][]float64) error { return below(n[len(n)-1][1], 1.2) },
+		"oneline": func(_ []string, n [][]float64) error {
+			return within(n[0][len(n[0])-2], n[1][len(n[1])-2], 0.05)
+		},
+		"clip": func(_ []string, n [][]float64) error {
+			// norm 0.05: step = gradient · 0.05/norm, the learning rate being 1
+			if err := within(n[0][2], n[0][1]*0.05/n[0][3], 0.01); err != nil {
+				return err
+			}
+			return below(n[1][2], 0.00101)
+		},
+		"micro": func(_ []string, n [][]float64) error {
+			for _, row := range n {
+				if err := within(row[1], row[2], 1e-3); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"accumulate": func(_ []string, n [][]float64) error { return below(last(n[2]), last(n[0])) },
+		"gan":        func(_ []string, n [][]float64) error { return within(last(n[len(n)-1]), 3, 0.25) },
+		"penalty":    func(_ []string, n [][]float64) error { return below(last(n[1]), last(n[0])*0.7) },
+		"customop":   func(_ []string, n [][]float64) error { return below(n[2][1], 2) },
+		"eval":       func(_ []string, n [][]float64) error { return below(n[2][1], n[0][1]) },
+		"resume":     func(lines []string, _ [][]float64) error { return contains(lines[0], "agree bit for bit") },
+		"nan": func(lines []string, _ [][]float64) error {
+			return contains(lines[1], "%scaled, computed by div at nan.go:")
+		},
+		"scaleroff": func(_ []string, n [][]float64) error {
+			if err := below(last(n[1]), 2*last(n[0])+0.02); err != nil {
+				return err
+			}
+			return below(0.5, last(n[2]))
+		},
+		"purehalf": func(lines []string, _ [][]float64) error {
+			if err := contains(lines[0], "trained"); err != nil {
+				return err
+			}
+			return contains(lines[1], "destroyed")
+		},
+		"lowstate": func(lines []string, _ [][]float64) error { return contains(lines[0], "use f32") },
+	}
+	for _, e := range examples() {
+		t.Run(e.name, func(t *testing.T) {
+			check := checks[e.name]
+			if check == nil {
+				t.Fatal("no check: say what this example is there to show")
+			}
+			lines, numbers := output(t, e.name)
+			if err := check(lines, numbers); err != nil {
+				t.Errorf("%v in\n%s", err, strings.Join(lines, "\n"))
+			}
+		})
+	}
+}
+
+func below(x, bound float64) error {
+	if x < bound {
+		return nil
+	}
+	return fmt.Errorf("%g is not below %g", x, bound)
+}
+
+func within(x, want, share float64) error {
+	if d := x - want; d <= share*want && -d <= share*want {
+		return nil
+	}
+	return fmt.Errorf("%g is not within %g%% of %g", x, 100*share, want)
+}
+
+func contains(s, part string) error {
+	if strings.Contains(s, part) {
+		return nil
+	}
+	return fmt.Errorf("no %q in %q", part, s)
+}
+
+func TestUnknownExample(t *testing.T) {
+	if err := run([]string{"nothing"}, nil); err == nil {
+		t.Error("an unknown example runs")
+	}
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"ampc"
+)
+
+func oneLine(w io.Writer) error {
+	for _, policy := range []ampc.Policy{
+		ampc.F32Only(),
+		ampc.MixedF16(), // the changed line
+	} {
+		m, loss := classifier(64, 64)
+		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Constant(5e-3), Policy: policy})
+		if err != nil {
+			return err
+		}
+		var r ampc.Result
+		for i := range 200 {
+			if r, err = step.Run(context.Background(), spirals(uint64(i), 64)); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(w, "%-9s  loss %.4f  scale %g\n", policy.Name, r.Loss(), r.Scale())
+		m.Close()
+	}
+	return nil
+}
