@@ -28,7 +28,7 @@ func runCase(t *testing.T, c ptxtest.Case, fl ptx.Flavour) (Stats, int64) {
 		raw = append(raw, b.Bytes)
 		least += int64(len(b.Bytes))
 	}
-	st, err := execute(compile(t, l, fl), l, c.Partial, raw)
+	st, err := execute(compile(t, l, fl), l, c.Partial, 0, raw)
 	if err == nil {
 		err = c.Check(before, bufs)
 	}

@@ -28,7 +28,7 @@ func compile(t testing.TB, l *ptx.Launch, fl ptx.Flavour) *Program {
 
 // execute runs a program on copies of the buffers and brings the written ones back. Buffers that
 // are only written start uninitialised, unless partial is set.
-func execute(p *Program, l *ptx.Launch, partial bool, args [][]byte) (Stats, error) {
+func execute(p *Program, l *ptx.Launch, partial bool, steps int64, args [][]byte) (Stats, error) {
 	mem := NewMemory()
 	cfg := Config{Grid: l.Grid, Block: l.Block}
 	for i, a := range args {
@@ -40,7 +40,7 @@ func execute(p *Program, l *ptx.Launch, partial bool, args [][]byte) (Stats, err
 		}
 		cfg.Args = append(cfg.Args, addr)
 	}
-	st, err := p.Run(mem, cfg, Options{MaxSteps: 1 << 24})
+	st, err := p.Run(mem, cfg, Options{MaxSteps: steps})
 	if err != nil {
 		return st, err
 	}
@@ -134,7 +134,7 @@ func TestFunctionsAreAccurate(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := make([]byte, 4*len(x))
-		if _, err := execute(compile(t, l, ptx.SM80), l, false, [][]byte{f32Bytes(x), out}); err != nil {
+		if _, err := execute(compile(t, l, ptx.SM80), l, false, 0, [][]byte{f32Bytes(x), out}); err != nil {
 			t.Fatal(err)
 		}
 		worst, at := 0.0, float32(0)

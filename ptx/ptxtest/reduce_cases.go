@@ -125,8 +125,12 @@ func argMax(rows, cols int, least bool) Case {
 		Name: s.Name, Build: s.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			x := special(r, ptx.Float16, rows*cols, 1)
-			for i := range cols { // the first row: finite, with ties
+			for i := range cols { // the first row: finite, with ties; the second: no ties to speak of
 				x.Set(i, float64(r.IntN(5)))
+				if rows > 2 {
+					x.Set(cols+i, r.NormFloat64())
+					x.Set(2*cols+i, r.NormFloat64())
+				}
 			}
 			return []Tensor{x, New(ptx.Int64, rows)}
 		},
