@@ -113,12 +113,9 @@ func lowerPad(l *lowerer, n *ir.Node) error {
 	x, t := sizes(n.In[0].Type.Shape), n.Out[0].Type
 	y := sizes(t.Shape)
 	m := Move{Src: dense(t.DType, x), Dst: dense(t.DType, y)}
-	lo, inner := n.Ints("lo"), n.Ints("inner")
+	lo := n.Ints("lo")
 	for i := range x {
-		step := int64(1)
-		if inner != nil {
-			step += inner[i]
-		}
+		step := 1 + n.Inner(i)
 		first := max(0, (-lo[i]+step-1)/step) // first operand index that lands inside
 		last := (y[i] - 1 - lo[i]) / step
 		if y[i]-1 < lo[i] {

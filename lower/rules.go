@@ -23,6 +23,8 @@ func ruleOf(n *ir.Node, _ Target) rule {
 		return r
 	}
 	switch d := n.Def(); {
+	case d.Is(ir.Collective): // several devices come later
+		return nil
 	case d.Elem != nil:
 		return lowerElem
 	case d.Is(ir.View):

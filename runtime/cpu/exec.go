@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"ampc/ir"
@@ -27,6 +28,7 @@ type exec struct {
 	tickets []ticket // handed out one by one, made in bulk so that steps rarely allocate
 	seq     int64
 
+	fault   atomic.Pointer[fault]
 	count   runtime.Counters
 	profile func(part lower.Part, step int, took time.Duration)
 }
@@ -168,26 +170,32 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 	return e.kernel(s)
 }
 
-// Step implements runtime.Exec. It returns when the step is done.
+// Step implements runtime.Exec. It returns when the step is done. Bad data that
+// only a kernel notices (an id outside its table) ends the step before anything
+// is updated; variables that micro writes may have been.
 func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
-	e.part(lower.Prepare)
-	if len(e.steps[lower.Micro]) > 0 {
-		for i, f := range feeds {
-			for _, in := range e.inputs {
-				copy(in.mem, f[in.name].Data)
-			}
-			if e.micro != nil {
-				slice[int32](e.micro)[0] = int32(i)
-			}
-			e.part(lower.Micro)
+	if err := e.part(lower.Prepare); err != nil {
+		return nil, err
+	}
+	for i, f := range feeds {
+		for _, in := range e.inputs {
+			copy(in.mem, f[in.name].Data)
+		}
+		if e.micro != nil {
+			slice[int32](e.micro)[0] = int32(i)
+		}
+		if err := e.part(lower.Micro); err != nil {
+			return nil, err
 		}
 	}
-	e.part(lower.Update)
+	if err := e.part(lower.Update); err != nil {
+		return nil, err
+	}
 	for _, v := range e.written {
 		v.version++
 	}
@@ -195,8 +203,8 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	return e.publish(), nil
 }
 
-// part runs one part's steps in order.
-func (e *exec) part(part lower.Part) {
+// part runs one part's steps in order, up to one that reports bad data.
+func (e *exec) part(part lower.Part) error {
 	for i := range e.steps[part] {
 		s := &e.steps[part][i]
 		if f := s.fresh; f != nil {
@@ -210,12 +218,17 @@ func (e *exec) part(part lower.Part) {
 		}
 		if e.profile == nil {
 			s.run()
-			continue
+		} else {
+			start := time.Now()
+			s.run()
+			e.profile(part, i, time.Since(start))
 		}
-		start := time.Now()
-		s.run()
-		e.profile(part, i, time.Since(start))
+		if f := e.fault.Load(); f != nil {
+			e.fault.Store(nil)
+			return fmt.Errorf("%s: %w", e.p.Name, f.err)
+		}
 	}
+	return nil
 }
 
 // ticket reads the results of one step from the ring.

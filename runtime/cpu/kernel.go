@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"ampc/ir"
@@ -76,6 +77,16 @@ type call struct {
 	*ir.Node
 	m       *kern.Machine
 	in, out []view
+	fault   *atomic.Pointer[fault]
+}
+
+// fault is what went wrong in a step: bad data that only the kernel sees.
+type fault struct{ err error }
+
+// fail reports bad data. The part ends with this step, nothing is updated, and
+// Step returns the error. The first one reported counts.
+func (c *call) fail(format string, args ...any) {
+	c.fault.CompareAndSwap(nil, &fault{fmt.Errorf("%s %s: %w", c.Def().Name, c.Name(), fmt.Errorf(format, args...))})
 }
 
 // arg is operand i, absent beyond those the step has.
@@ -114,7 +125,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine()}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault}
 	for i, id := range s.In {
 		if id == lower.None {
 			c.in = append(c.in, view{})
@@ -190,7 +201,8 @@ func customKernel(c *call) (func(), error) {
 			g()
 		}
 		if err := f(c.Node, in, out); err != nil {
-			panic(fmt.Sprintf("custom op %s: %v", c.Node.Custom.Name, err)) // the step recovers and reports it
+			c.fail("%w", err)
+			return
 		}
 		for _, g := range after {
 			g()

@@ -1,23 +1,445 @@
 package cpu
 
-// indexKernels move elements by index.
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// indexKernels move elements by index, or number them. An id outside its axis
+// is bad data: the step fails.
 var indexKernels = map[string]binder{
-	"embedding":      bindEmbedding,
-	"embedding_grad": bindEmbeddingGrad,
+	"embedding":       bindEmbedding,
+	"embedding_grad":  bindEmbeddingGrad,
+	"gather":          bindGather,
+	"gather_elements": bindGatherElements,
+	"scatter":         bindScatter,
+	"scatter_add":     bindScatter,
+	"one_hot":         bindOneHot,
+	"iota":            bindIota,
+	"tril":            bindTriangle,
+	"triu":            bindTriangle,
+	"topk":            bindTopK,
+	"pad":             bindPad,
+	"concat":          bindConcat,
+	"resize":          bindResize,
+	"resize_grad":     bindResize,
+}
+
+// checkIds fails the step where an id is outside 0..n-1; it reports whether all are inside.
+func (c *call) checkIds(ids view, n int) bool {
+	for i := range ids.len() {
+		if id := ids.int(i); id < 0 || id >= int64(n) {
+			c.fail("id %d at place %d is outside 0..%d", id, i, n-1)
+			return false
+		}
+	}
+	return true
 }
 
 func bindEmbedding(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	dim := c.in[0].dims()[1]
-	return func() { c.m.Gather(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), dim) }, nil
+	d := c.in[0].dims()
+	return func() {
+		if c.checkIds(c.in[1], d[0]) {
+			c.m.Gather(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), d[1])
+		}
+	}, nil
 }
 
 func bindEmbeddingGrad(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	dim := c.out[0].dims()[1]
-	return func() { c.m.ScatterAdd(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), dim, true) }, nil
+	d := c.out[0].dims()
+	return func() {
+		if c.checkIds(c.in[1], d[0]) {
+			c.m.ScatterAdd(c.out[0].buf(), c.in[0].buf(), c.in[1].index(), d[1], true)
+		}
+	}, nil
+}
+
+// bytes is the part of v that holds n elements from element i on.
+func (v view) bytes(i, n int) []byte {
+	s := int(v.t.DType.Size())
+	return v.mem[i*s : (i+n)*s]
+}
+
+func bindGather(c *call) (func(), error) {
+	x, ids, y := c.in[0], c.in[1], c.out[0]
+	outer, size, inner := around(x.dims(), c.Axis())
+	picks := ids.len()
+	run := c.parallel(outer*picks, max(inner, 1), func(_, i int) {
+		from := i/picks*size + int(ids.int(i%picks))
+		copy(y.bytes(i*inner, inner), x.bytes(from*inner, inner))
+	})
+	return func() {
+		if c.checkIds(ids, size) {
+			run()
+		}
+	}, nil
+}
+
+// picks walks a tensor of ids beside one it indexes along an axis.
+type picks struct {
+	dims, strides []int // of the ids; strides of the indexed tensor
+	axis          int
+}
+
+func newPicks(ids, x view, axis int) picks {
+	p := picks{dims: ids.dims(), strides: make([]int, x.t.Shape.Rank()), axis: axis}
+	st := 1
+	d := x.dims()
+	for i := len(d) - 1; i >= 0; i-- {
+		p.strides[i] = st
+		st *= d[i]
+	}
+	return p
+}
+
+// place is where id i, of value id, points to.
+func (p *picks) place(i int, id int64) int {
+	at := int(id) * p.strides[p.axis]
+	for d := len(p.dims) - 1; d >= 0; d-- {
+		if d != p.axis {
+			at += i % p.dims[d] * p.strides[d]
+		}
+		i /= p.dims[d]
+	}
+	return at
+}
+
+func bindGatherElements(c *call) (func(), error) {
+	x, ids, y := c.in[0], c.in[1], c.out[0]
+	axis := c.Axis()
+	p := newPicks(ids, x, axis)
+	run := c.chunks(y.len(), 1<<12, func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			copy(y.bytes(i, 1), x.bytes(p.place(i, ids.int(i)), 1))
+		}
+	})
+	size := x.dims()[axis]
+	return func() {
+		if c.checkIds(ids, size) {
+			run()
+		}
+	}, nil
+}
+
+// assign converts element j of src to element i of v.
+func (v view) assign(i int, src view, j int) {
+	switch {
+	case v.t.DType == src.t.DType:
+		copy(v.bytes(i, 1), src.bytes(j, 1))
+	case v.t.DType == ir.F64 && src.t.DType.Float():
+		slice[float64](v.mem)[i] = float64(src.float(j))
+	case v.t.DType.Float():
+		v.set(i, src.float(j))
+	default:
+		v.setInt(i, src.int(j))
+	}
+}
+
+// bindScatter replaces or adds single elements, in order and by one worker:
+// ids may repeat. Sums are kept in f32 and rounded once.
+func bindScatter(c *call) (func(), error) {
+	x, ids, u, y := c.in[0], c.in[1], c.in[2], c.out[0]
+	p := newPicks(ids, x, c.Axis())
+	size := x.dims()[c.Axis()]
+	if c.Op == ir.OpScatterAdd {
+		if err := c.onlyFloats(); err != nil {
+			return nil, err
+		}
+		sum := slice[float32](aligned(int64(4 * y.len())))
+		return func() {
+			if !c.checkIds(ids, size) {
+				return
+			}
+			c.m.Load(sum, x.buf())
+			for i := range u.len() {
+				sum[p.place(i, ids.int(i))] += u.float(i)
+			}
+			c.m.Store(y.buf(), sum)
+		}, nil
+	}
+	return func() {
+		if !c.checkIds(ids, size) {
+			return
+		}
+		for i := range y.len() {
+			y.assign(i, x, i)
+		}
+		for i := range u.len() {
+			y.assign(p.place(i, ids.int(i)), u, i)
+		}
+	}, nil
+}
+
+// number stores x in any dtype.
+func (v view) number(i int, x int64) {
+	if v.t.DType.Float() {
+		v.set(i, float32(x))
+	} else {
+		v.setInt(i, wrapInt(x, v.t.DType))
+	}
+}
+
+func bindOneHot(c *call) (func(), error) {
+	ids, y := c.in[0], c.out[0]
+	axis := int(c.Int("axis"))
+	if axis < 0 {
+		axis += y.t.Shape.Rank()
+	}
+	_, depth, inner := around(y.dims(), axis)
+	return func() {
+		clear(y.mem)
+		for i := range ids.len() {
+			if id := ids.int(i); id >= 0 && id < int64(depth) {
+				y.number((i/inner*depth+int(id))*inner+i%inner, 1)
+			}
+		}
+	}, nil
+}
+
+func bindIota(c *call) (func(), error) {
+	y := c.out[0]
+	axis := int(c.Int("axis"))
+	if axis < 0 {
+		axis += y.t.Shape.Rank()
+	}
+	_, n, inner := around(y.dims(), axis)
+	return c.chunks(y.len(), 1<<14, func(_, lo, hi int) {
+		for i := lo; i < hi; i++ {
+			y.number(i, int64(i/inner%n))
+		}
+	}), nil
+}
+
+// bindTriangle copies the part of each row that stays and clears the rest.
+func bindTriangle(c *call) (func(), error) {
+	x, y, k := c.in[0], c.out[0], int(c.Int("k"))
+	d := x.dims()
+	rows, cols := d[len(d)-2], d[len(d)-1]
+	total := 0
+	if cols > 0 {
+		total = x.len() / cols
+	}
+	return c.parallel(total, cols, func(_, i int) {
+		cut := min(max(i%rows+k, -1)+1, cols) // tril keeps columns below cut
+		lo, hi := 0, cut
+		if c.Op == ir.OpTriu {
+			lo, hi = min(max(i%rows+k, 0), cols), cols
+		}
+		clear(y.bytes(i*cols, lo))
+		copy(y.bytes(i*cols+lo, hi-lo), x.bytes(i*cols+lo, hi-lo))
+		clear(y.bytes(i*cols+hi, cols-hi))
+	}), nil
+}
+
+// before says whether x[i] comes before x[j] in descending (or ascending)
+// order; NaN is the largest.
+func (v view) before(i, j int, ascending bool) bool {
+	if !v.t.DType.Float() {
+		a, b := v.int(i), v.int(j)
+		return a != b && a < b == ascending
+	}
+	a, b := v.float(i), v.float(j)
+	switch {
+	case a != a:
+		return b == b && !ascending
+	case b != b:
+		return ascending
+	case ascending:
+		return a < b
+	}
+	return a > b
+}
+
+func bindTopK(c *call) (func(), error) {
+	x, y, index := c.in[0], c.out[0], c.out[1]
+	outer, n, inner := around(x.dims(), c.Axis())
+	k := y.dims()[c.Axis()]
+	smallest := c.Flag("smallest")
+	orders := make([][]int, c.m.Pool().Workers())
+	for w := range orders {
+		orders[w] = make([]int, n)
+	}
+	return c.parallel(outer*inner, 8*max(n, 1), func(w, lane int) {
+		base := lane/inner*n*inner + lane%inner
+		order := orders[w]
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int {
+			switch {
+			case x.before(base+a*inner, base+b*inner, smallest):
+				return -1
+			case x.before(base+b*inner, base+a*inner, smallest):
+				return 1
+			}
+			return a - b
+		})
+		for i := range k {
+			to := (lane/inner*k+i)*inner + lane%inner
+			y.assign(to, x, base+order[i]*inner)
+			index.setInt(to, int64(order[i]))
+		}
+	}), nil
+}
+
+// bindPad repeats the edge or reflects: each axis has a table of sources.
+func bindPad(c *call) (func(), error) {
+	x, y := c.in[0], c.out[0]
+	d, out, lo := x.dims(), y.dims(), c.Ints("lo")
+	reflect := c.Str("mode") == "reflect"
+	from := make([][]int, len(d))
+	st := 1
+	for a := len(d) - 1; a >= 0; a-- {
+		for i := range out[a] {
+			p := i - int(lo[a])
+			switch {
+			case !reflect:
+				p = min(max(p, 0), d[a]-1)
+			case p < 0:
+				p = -p
+			case p >= d[a]:
+				p = 2*(d[a]-1) - p
+			}
+			from[a] = append(from[a], p*st)
+		}
+		st *= d[a]
+	}
+	return c.chunks(y.len(), 1<<12, func(_, start, end int) {
+		for i := start; i < end; i++ {
+			src, rest := 0, i
+			for a := len(out) - 1; a >= 0; a-- {
+				src += from[a][rest%out[a]]
+				rest /= out[a]
+			}
+			copy(y.bytes(i, 1), x.bytes(src, 1))
+		}
+	}), nil
+}
+
+// bindConcat joins operands of unequal dtypes.
+func bindConcat(c *call) (func(), error) {
+	y := c.out[0]
+	outer, size, inner := around(y.dims(), c.Axis())
+	return func() {
+		at := 0
+		for _, x := range c.in {
+			k := x.dims()[c.Axis()] * inner
+			for o := range outer {
+				for i := range k {
+					y.assign(o*size*inner+at+i, x, o*k+i)
+				}
+			}
+			at += k
+		}
+	}, nil
+}
+
+// bindResize samples, or for the gradient spreads, one plane of the last
+// spatial axes per task. Sums are in float64.
+func bindResize(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	from, to := c.in[0], c.out[0]
+	gradient := c.Op == ir.OpResizeGrad
+	sampled, source := to, from
+	if gradient {
+		sampled, source = from, to
+	}
+	r := newResizer(c, sampled.dims(), source.dims())
+	sums := make([][]float64, c.m.Pool().Workers())
+	for w := range sums {
+		sums[w] = make([]float64, r.sourcePlane)
+	}
+	if !gradient {
+		return c.parallel(r.planes, r.sampledPlane*4, func(_, k int) {
+			for i := range r.sampledPlane {
+				sum := 0.0
+				r.taps(i, func(j int, w float64) { sum += w * float64(from.float(r.source(k, j))) })
+				to.set(r.sampled(k, i), float32(sum))
+			}
+		}), nil
+	}
+	return c.parallel(r.planes, r.sampledPlane*4, func(w, k int) {
+		clear(sums[w])
+		for i := range r.sampledPlane {
+			x := float64(from.float(r.sampled(k, i)))
+			r.taps(i, func(j int, weight float64) { sums[w][j] += weight * x })
+		}
+		for j, s := range sums[w] {
+			to.set(r.source(k, j), float32(s))
+		}
+	}), nil
+}
+
+// resizer knows planes (one per index of the axes that are not spatial), and
+// which source positions of a plane make a sampled one.
+type resizer struct {
+	planes                    int
+	sampledPlane, sourcePlane int
+	tables                    [][]ir.Tap
+	sizes, sourceSt           []int // spatial sizes of the sampled plane, strides of the source plane
+	inner                     int   // channels last: elements of a plane are this far apart
+}
+
+func newResizer(c *call, sampled, source []int) *resizer {
+	r := &resizer{planes: 1, sampledPlane: 1, sourcePlane: 1, inner: 1}
+	axes := c.SpatialAxes()
+	for a := range sampled {
+		if !slices.Contains(axes, a) {
+			r.planes *= sampled[a]
+		}
+	}
+	for a := axes[len(axes)-1] + 1; a < len(sampled); a++ {
+		r.inner *= sampled[a]
+	}
+	for _, a := range axes {
+		r.tables = append(r.tables, ir.ResizeTaps(c.Str("mode"), c.Str("coords"), source[a], sampled[a]))
+		r.sizes = append(r.sizes, sampled[a])
+		r.sampledPlane *= sampled[a]
+	}
+	r.sourceSt = make([]int, len(axes))
+	for i := len(axes) - 1; i >= 0; i-- {
+		r.sourceSt[i] = r.sourcePlane
+		r.sourcePlane *= source[axes[i]]
+	}
+	return r
+}
+
+func (r *resizer) sampled(plane, i int) int {
+	return (plane/r.inner*r.sampledPlane+i)*r.inner + plane%r.inner
+}
+
+func (r *resizer) source(plane, j int) int {
+	return (plane/r.inner*r.sourcePlane+j)*r.inner + plane%r.inner
+}
+
+// taps calls f with every source position that sampled position i has a share of.
+func (r *resizer) taps(i int, f func(j int, w float64)) {
+	var at [3]int
+	for a := len(r.sizes) - 1; a >= 0; a-- {
+		at[a] = i % r.sizes[a]
+		i /= r.sizes[a]
+	}
+	for corner := range 1 << len(r.sizes) {
+		w, j := 1.0, 0
+		for a := range r.sizes {
+			t := r.tables[a][at[a]]
+			if corner>>a&1 == 1 {
+				w, j = w*t.W, j+t.Hi*r.sourceSt[a]
+			} else {
+				w, j = w*(1-t.W), j+t.Lo*r.sourceSt[a]
+			}
+		}
+		if w != 0 {
+			f(j, w)
+		}
+	}
 }

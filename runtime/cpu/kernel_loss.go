@@ -40,10 +40,10 @@ var lossKernels = map[string]binder{
 			return func(x, t float64) float64 { return math.Exp(t) * (t - x) }
 		}
 		return func(x, t float64) float64 {
-			if t == 0 {
-				return 0
+			if t > 0 {
+				return t * (math.Log(t) - x)
 			}
-			return t * (math.Log(t) - x)
+			return t * -x
 		}
 	}),
 }
@@ -83,8 +83,8 @@ func pairLoss(make1 func(*call) func(x, t float64) float64) binder {
 		})
 		count := n
 		if c.Op == ir.OpKLDiv { // distributions along the last dimension
-			if d := x.dims(); len(d) > 0 && d[len(d)-1] > 0 {
-				count /= d[len(d)-1]
+			if d := x.dims(); len(d) > 0 {
+				count /= max(d[len(d)-1], 1)
 			}
 		}
 		return func() {
@@ -103,6 +103,18 @@ func sum64(x []float64) float64 {
 	return s
 }
 
+// checkLabels fails the step where a label is neither a class nor ignored.
+func (c *call) checkLabels(classes int) bool {
+	labels, ignore := c.in[1], c.Int("ignore")
+	for i := range labels.len() {
+		if l := labels.int(i); (l < 0 || l >= int64(classes)) && l != ignore {
+			c.fail("label %d at place %d is outside 0..%d", l, i, classes-1)
+			return false
+		}
+	}
+	return true
+}
+
 // classRows gives the logits as rows of classes: where they lie, or transposed
 // into scratch by the returned function.
 func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
@@ -114,21 +126,17 @@ func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
 	return x, outer * inner, n, c.transposeIn(x, v, outer, n, inner)
 }
 
-// ignored is the label that counts for nothing; kern takes it as it is, labels
-// outside the classes give NaN.
-func (c *call) crossEntropy() (k *kern.CrossEntropy, load func()) {
-	k = &kern.CrossEntropy{Labels: c.in[1].index(), Smoothing: float32(c.Float("smoothing")), Ignore: int(c.Int("ignore"))}
-	k.X, k.Rows, k.Cols, load = c.classRows(c.in[0])
-	k.LSE = make([]float32, k.Rows)
-	return k, load
-}
-
 func bindCrossEntropy(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	k, load := c.crossEntropy()
+	k := &kern.CrossEntropy{Labels: c.in[1].index(), Smoothing: float32(c.Float("smoothing")), Ignore: int(c.Int("ignore"))}
+	var load func()
+	k.X, k.Rows, k.Cols, load = c.classRows(c.in[0])
 	return func() {
+		if !c.checkLabels(k.Cols) {
+			return
+		}
 		load()
 		sum, rows := c.m.CrossEntropy(k)
 		c.out[0].set(0, float32(sum))
@@ -136,23 +144,50 @@ func bindCrossEntropy(c *call) (func(), error) {
 	}, nil
 }
 
+// bindCrossEntropyGrad computes the softmax again from the row's maximum: a
+// saved logarithm of its divisor would lose bits where logits are large.
 func bindCrossEntropyGrad(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	k, load := c.crossEntropy()
-	k.DLoss, k.Scale = make([]float32, 1), 1
+	x, rows, cols, load := c.classRows(c.in[0])
 	outer, n, inner := c.axis(c.in[0])
-	back := func() {}
-	if k.DX = c.out[0].buf(); inner != 1 {
-		k.DX = kern.Floats(slice[float32](aligned(int64(4 * k.Rows * k.Cols))))
-		back = c.transposeOut(c.out[0], k.DX, outer, n, inner)
+	dx, back := c.out[0].buf(), func() {}
+	if inner != 1 {
+		dx = kern.Floats(slice[float32](aligned(int64(4 * rows * cols))))
+		back = c.transposeOut(c.out[0], dx, outer, n, inner)
 	}
+	labels, ignore, smoothing := c.in[1], c.Int("ignore"), float32(c.Float("smoothing"))
+	row, tmp := c.scratch(cols), c.scratch(cols)
+	p := c.m
+	run := c.parallel(rows, 16*max(cols, 1), func(w, i int) {
+		r, t, label, dsum := row[w], tmp[w], labels.int(i), c.in[2].float(0)
+		if label == ignore {
+			clear(r)
+			p.Store(dx.From(i*cols), r)
+			return
+		}
+		p.Load(r, x.From(i*cols))
+		p.Fill(t, p.MaxOf(r))
+		p.Binary(kern.Sub, r, r, t)
+		p.Unary(kern.Exp, r, r)
+		p.Fill(t, p.Sum(r))
+		p.Binary(kern.Div, r, r, t)
+		if smoothing != 0 {
+			p.Fill(t, smoothing/float32(cols))
+			p.Binary(kern.Sub, r, r, t)
+		}
+		r[label] -= 1 - smoothing
+		p.Fill(t, dsum)
+		p.Binary(kern.Mul, r, r, t)
+		p.Store(dx.From(i*cols), r)
+	})
 	return func() {
+		if !c.checkLabels(cols) {
+			return
+		}
 		load()
-		k.DLoss[0] = c.in[2].float(0)
-		c.m.CrossEntropy(k) // the logarithms of the sums
-		c.m.CrossEntropyGrad(k)
+		run()
 		back()
 	}, nil
 }
@@ -164,6 +199,9 @@ func bindNLL(c *call) (func(), error) {
 	outer, n, inner := c.axis(c.in[0])
 	x, labels, ignore := c.in[0], c.in[1], c.Int("ignore")
 	return func() {
+		if !c.checkLabels(n) {
+			return
+		}
 		sum, count := 0.0, 0
 		for o := range outer {
 			for i := range inner {
@@ -172,10 +210,6 @@ func bindNLL(c *call) (func(), error) {
 					continue
 				}
 				count++
-				if label < 0 || label >= int64(n) {
-					sum = math.NaN()
-					continue
-				}
 				sum -= float64(x.float((o*n+int(label))*inner + i))
 			}
 		}

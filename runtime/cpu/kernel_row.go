@@ -10,6 +10,7 @@ import (
 var rowKernels = map[string]binder{
 	"softmax":          alongAxis(func(m *kern.Machine, y, x, _ kern.Buf, rows, cols int) { m.Softmax(y, x, rows, cols) }),
 	"log_softmax":      alongAxis(func(m *kern.Machine, y, x, _ kern.Buf, rows, cols int) { m.LogSoftmax(y, x, rows, cols) }),
+	"rope":             bindRope,
 	"softmax_grad":     alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.SoftmaxGrad(dx, y, dy, rows, cols) }),
 	"log_softmax_grad": alongAxis(func(m *kern.Machine, dx, y, dy kern.Buf, rows, cols int) { m.LogSoftmaxGrad(dx, y, dy, rows, cols) }),
 }

@@ -1,0 +1,22 @@
+package cpu
+
+import (
+	"testing"
+
+	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
+	"ampc/runtime/runtimetest"
+)
+
+// TestConformance runs the suite on every set of kernels this processor has.
+func TestConformance(t *testing.T) {
+	for _, path := range kern.Paths() {
+		t.Run(path.Name(), func(t *testing.T) {
+			runtimetest.Run(t, func(t *testing.T, threads int) runtime.Backend {
+				b := OpenPath(path, threads)
+				t.Cleanup(func() { b.Close() })
+				return b
+			})
+		})
+	}
+}

@@ -1,0 +1,165 @@
+package runtimetest
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/lower"
+	"ampc/runtime"
+)
+
+// Run is the suite. open starts a backend with the given number of threads (a
+// backend without threads ignores it).
+func Run(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
+	t.Run("rows", func(t *testing.T) { testRows(t, open) })
+}
+
+// testRows runs every case in every dtype the row takes, plain and with
+// special values, and wants the same bits from 1, 2 and 7 threads.
+func testRows(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
+	backends := []runtime.Backend{open(t, 1), open(t, 2), open(t, 7)}
+	shares := map[string]float64{}
+	run := map[string]int{}
+	for _, c := range cases {
+		t.Run(strings.ReplaceAll(c, "/", "|"), func(t *testing.T) {
+			for _, d := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
+				for _, out := range []ir.DType{ir.Invalid, ir.F32, ir.F16, ir.BF16} {
+					for _, special := range []bool{false, true} {
+						s, err := newSample(c, d, out, special)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if s == nil {
+							continue
+						}
+						name := s.node.Def().Name
+						run[name]++
+						if share := s.check(t, backends, special); share > shares[name] {
+							shares[name] = share
+						}
+					}
+				}
+			}
+		})
+	}
+	reportShares(t, shares)
+	for _, op := range ir.Ops() {
+		if d := op.Def(); run[d.Name] == 0 && !d.Is(ir.Collective) && op != ir.OpForeign {
+			t.Errorf("row %s has no case", d.Name)
+		}
+	}
+}
+
+// reportShares prints how much of its bound each bounded row used.
+func reportShares(t *testing.T, shares map[string]float64) {
+	var lines []string
+	for name, s := range shares {
+		lines = append(lines, fmt.Sprintf("%-24s %3.0f%%", name, 100*s))
+	}
+	sort.Strings(lines)
+	t.Logf("share of the bound used:\n%s", strings.Join(lines, "\n"))
+}
+
+// check runs a sample on every backend and compares the first with the
+// evaluator, the others with the first. It returns the largest share of the
+// bound that was used.
+func (s *sample) check(t *testing.T, backends []runtime.Backend, special bool) float64 {
+	t.Helper()
+	want, err := s.want()
+	if err != nil {
+		t.Errorf("%s: evaluator: %v", s.name, err)
+		return 0
+	}
+	var first [][]byte
+	share := 0.0
+	for _, b := range backends {
+		got, err := s.run(b)
+		if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+			return 0
+		}
+		if first == nil {
+			first = got
+			share = s.compare(t, got, want, special)
+			continue
+		}
+		for k := range got {
+			if string(got[k]) != string(first[k]) {
+				t.Errorf("%s: result %d differs between numbers of threads", s.name, k)
+			}
+		}
+	}
+	return share
+}
+
+func (s *sample) want() ([]*eval.Tensor, error) {
+	in := make([]*eval.Tensor, len(s.node.In))
+	for i, v := range s.node.In {
+		if v != nil {
+			in[i] = s.feed[v.Name]
+		}
+	}
+	return eval.Node(s.node, in, eval.Options{})
+}
+
+func (s *sample) compare(t *testing.T, got [][]byte, want []*eval.Tensor, special bool) float64 {
+	t.Helper()
+	share := 0.0
+	for k, w := range want {
+		tol, err := s.allowed(k, want)
+		if err != nil {
+			t.Errorf("%s: %v", s.name, err)
+			return 0
+		}
+		diff, used := differ(tensor(t, w.Type, got[k]), w, tol)
+		if diff != "" {
+			kind := ""
+			if special {
+				kind = " (special values)"
+			}
+			t.Errorf("%s%s: result %d: %s", s.name, kind, k, diff)
+			return share
+		}
+		share = max(share, used)
+	}
+	return share
+}
+
+// run lowers the sample's graph, runs one step and reads the results.
+func (s *sample) run(b runtime.Backend) ([][]byte, error) {
+	p, err := lower.Lower(s.g, b.Target())
+	if err != nil {
+		return nil, err
+	}
+	if err := lower.Verify(p); err != nil {
+		return nil, err
+	}
+	store, err := b.NewStore(p.Vars)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	e, err := b.Load(p, store)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	ticket, err := e.Step(Feeds(s.feed))
+	if err != nil {
+		return nil, err
+	}
+	var got [][]byte
+	for i, o := range p.Outputs {
+		buf := make([]byte, o.Type.Bytes())
+		if err := ticket.Read(i, buf); err != nil {
+			return nil, err
+		}
+		got = append(got, buf)
+	}
+	return got, nil
+}
