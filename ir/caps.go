@@ -7,8 +7,8 @@ package ir
 type Caps struct {
 	NoLoad  map[Op]bool // the kernel reads operands in one dtype only
 	NoStore map[Op]bool // the kernel stores what it computes in
-	// Epilogue lets elementwise nodes join the group of the product that feeds them.
-	Epilogue bool
+	// NoEpilogue: a product stores what it computed, and nothing else runs in its kernel.
+	NoEpilogue bool
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.
@@ -32,4 +32,54 @@ func (c Caps) StoresLow(n *Node) bool {
 // operands are low.
 func (c Caps) StoresF32(n *Node) bool {
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)
+}
+
+// EpilogueStage is how far the epilogue of a product's kernel has come.
+type EpilogueStage uint8
+
+// An epilogue is at most one bias, one activation and one residual, in this order.
+const (
+	NoEpilogue EpilogueStage = iota // not a product with an epilogue
+	AfterProduct
+	AfterBias
+	AfterActivation
+	AfterResidual
+)
+
+// EpilogueOf returns the stage a product's own kernel ends at: NoEpilogue for
+// rows whose kernels take none.
+func (c Caps) EpilogueOf(n *Node) EpilogueStage {
+	switch {
+	case c.NoEpilogue || n.Op != OpMatmul && n.Op != OpLinear:
+		return NoEpilogue
+	case n.Operand("b") != nil && n.Op == OpLinear:
+		return AfterBias
+	}
+	return AfterProduct
+}
+
+// Extends returns the stage after node n, which reads the product so far as y,
+// and NoEpilogue where the kernel cannot do n as well. relu and tanh have the
+// same bits fused or not.
+func (c Caps) Extends(s EpilogueStage, n *Node, y *Value) EpilogueStage {
+	switch n.Op {
+	case OpRelu, OpTanh:
+		if s < AfterActivation {
+			return AfterActivation
+		}
+	case OpAdd:
+		other := n.In[0]
+		if other == y {
+			other = n.In[1]
+		}
+		shape := y.Type.Shape
+		switch {
+		case other == y || !other.Type.DType.Float() || other.Type.DType == F64 || !shape.Known() || shape.Rank() < 2:
+		case other.Type.Shape == shape && s < AfterResidual:
+			return AfterResidual
+		case other.Type.Shape == MakeShape(shape.Dim(-1)) && s == AfterProduct:
+			return AfterBias
+		}
+	}
+	return NoEpilogue
 }

@@ -7,34 +7,38 @@ import "ampc/ir"
 // of its loads: both save reading or writing a value once, and round where the
 // cast did. An elementwise node that stands alone makes a group with its casts.
 func fuse(g *ir.Graph, c *Context) error {
-	f := &fuser{uses: g.Uses(), c: c}
+	f := &fuser{uses: g.Uses(), c: c, product: map[int32]bool{}}
 	_, nodes := g.Number()
 	f.sec = make([]ir.Section, nodes)
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
 		f.last = max(f.last, n.Why.Group)
+		if n.Why.Group > 0 && n.Def().Elem == nil {
+			f.product[n.Why.Group] = true
+		}
 	}
 	for _, n := range g.Nodes {
 		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Group == 0 {
 			f.join(n)
 		}
 	}
-	renumberGroups(g)
-	c.Count("groups", int(f.last))
+	groups := renumberGroups(g)
+	c.Count("groups", groups)
 	return nil
 }
 
 type fuser struct {
-	c    *Context
-	uses *ir.Uses
-	sec  []ir.Section // by node ID
-	last int32        // highest group in use
+	c       *Context
+	uses    *ir.Uses
+	sec     []ir.Section   // by node ID
+	last    int32          // highest group in use
+	product map[int32]bool // groups that end a product: their kernels take no casts
 }
 
 // join puts cast n into its producer's group, or into the group of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && fusible(p) {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && fusible(p) && !f.product[p.Why.Group] {
 		if p.Why.Group == 0 {
 			f.last++
 			p.Why.Group = f.last
@@ -43,7 +47,7 @@ func (f *fuser) join(n *ir.Node) {
 		f.c.Count("casts_stored", 1)
 		return
 	}
-	if q := f.onlyGroup(n); q > 0 {
+	if q := f.onlyGroup(n); q > 0 && !f.product[q] {
 		n.Why.Group = q
 		f.c.Count("casts_loaded", 1)
 	}

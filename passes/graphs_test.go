@@ -81,7 +81,7 @@ func trainConfig(p Policy) Config {
 // verification, as in production; and longer ones, whose cost must grow with
 // their length.
 func BenchmarkPipeline(b *testing.B) {
-	for _, layers := range []int64{48, 480, 4800} {
+	for _, layers := range []int64{48, 480, 4800, 10500} {
 		b.Run(fmt.Sprintf("layers=%d", layers), func(b *testing.B) {
 			took := map[string]time.Duration{}
 			nodes := 0

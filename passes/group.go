@@ -12,13 +12,24 @@ import "ampc/ir"
 // outside lies strictly below. Whatever depends on a member from outside lies
 // strictly above, so no path comes back. The rule looks at operands alone,
 // hence the order of nodes does not matter.
+//
+// A product makes a group with the bias, activation and residual that its
+// kernel can do before it stores (Caps), where nothing else reads in between.
+// An eager policy has no groups: every op stores.
 func group(g *ir.Graph, c *Context) error {
+	if c.Policy.Eager {
+		return nil
+	}
 	pins, err := forcedPins(g, c.Policy)
 	if err != nil {
 		return err
 	}
-	values, nodes := g.Number()
-	w := &grouper{g: g, pins: pins, caps: c.Caps, level: make([]int32, values), of: make([]int32, nodes)}
+	uses := g.Uses()
+	_, nodes := g.Number()
+	w := &grouper{g: g, pins: pins, caps: c.Caps, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
+	for _, v := range g.Return {
+		w.returned[v] = true
+	}
 	for s := range ir.NumSections {
 		for _, n := range g.Body[s] {
 			w.place(s, n)
@@ -31,12 +42,13 @@ func group(g *ir.Graph, c *Context) error {
 }
 
 type grouper struct {
-	g     *ir.Graph
-	pins  []force // by node ID
-	caps  ir.Caps
-	level []int32   // of the node that defines a value, by value ID; -1 outside the section
-	of    []int32   // group by node ID, 0: none
-	info  []members // by group, index 0 unused
+	g        *ir.Graph
+	pins     []force // by node ID
+	caps     ir.Caps
+	uses     *ir.Uses
+	returned map[*ir.Value]bool
+	of       []int32   // group by node ID, 0: none
+	info     []members // by group, index 0 unused
 }
 
 type members struct {
@@ -45,6 +57,8 @@ type members struct {
 	shape   ir.Shape
 	pin     ir.Pin
 	size    int32
+	product ir.EpilogueStage // of a product's group: how far its epilogue is
+	tail    *ir.Value        // what the next member of a product's group must read
 }
 
 // fusible reports whether n is elementwise code over one known shape. Rows with
@@ -84,11 +98,18 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 	}
 	if best > 0 && w.below(s, n, best) {
 		w.of[n.ID] = best
-		w.info[best].size++
+		m := &w.info[best]
+		m.size++
+		if m.product != ir.NoEpilogue {
+			m.product, m.tail = w.caps.Extends(m.product, n, m.tail), n.Out[0]
+		}
 		return
 	}
-	m := members{section: s, level: level, pin: w.pins[n.ID].pin, size: 1}
-	if fusible(n) {
+	m := members{section: s, level: level, pin: w.pins[n.ID].pin, size: 1, product: w.caps.EpilogueOf(n)}
+	switch {
+	case m.product != ir.NoEpilogue:
+		m.shape, m.tail = n.Out[0].Type.Shape, n.Out[0]
+	case fusible(n):
 		m.shape = n.Out[0].Type.Shape
 	}
 	w.of[n.ID] = int32(len(w.info))
@@ -98,7 +119,20 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 // joins reports whether n could be a member of group p.
 func (w *grouper) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
-	return m.shape.Known() && fusible(n) && n.Out[0].Type.Shape == m.shape && w.pins[n.ID].pin == m.pin
+	if !m.shape.Known() || !fusible(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
+		return false
+	}
+	return m.product == ir.NoEpilogue || w.extends(n, m)
+}
+
+// extends reports whether n is the only reader of a product so far and its
+// kernel can do n too.
+func (w *grouper) extends(n *ir.Node, m *members) bool {
+	y := m.tail
+	if len(w.uses.Of(y)) != 1 || w.uses.Of(y)[0].Node != n || w.returned[y] || y.Next != nil || n.Out[0].Next != nil {
+		return false
+	}
+	return w.caps.Extends(m.product, n, y) != ir.NoEpilogue
 }
 
 // below reports whether everything n reads from outside group p in its section
