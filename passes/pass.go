@@ -223,7 +223,7 @@ func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
 		if r := recover(); r != nil {
 			e := &Error{Pass: p.Name, Err: fmt.Errorf("panic: %v", r), Stack: string(debug.Stack())}
 			if c.at != nil {
-				e.Node, e.Near = c.at.Name(), near(g, c.at.Name())
+				e.Node, e.Near = c.at.Name(), linesAround(g, c.at.Name())
 			}
 			err = e
 		}
@@ -237,7 +237,7 @@ func checkAfter(p Pass, g *ir.Graph, cfg Config) error {
 		return nil
 	}
 	if err := ir.Verify(g, p.Stage); err != nil {
-		return &Error{Pass: p.Name, Err: fmt.Errorf("left a graph that is not %s: %w", p.Stage, err), Near: near(g, quotedName(err))}
+		return &Error{Pass: p.Name, Err: fmt.Errorf("left a graph that is not %s: %w", p.Stage, err), Near: linesAround(g, quotedName(err))}
 	}
 	if !cfg.Check {
 		return nil
@@ -267,9 +267,9 @@ func quotedName(err error) string {
 	return ""
 }
 
-// near returns ten lines of IR around the line that defines name. The graph
+// linesAround returns ten lines of IR around the line that defines name. The graph
 // may be broken, so printing may fail; then there is nothing to show.
-func near(g *ir.Graph, name string) (text string) {
+func linesAround(g *ir.Graph, name string) (text string) {
 	defer func() {
 		if recover() != nil {
 			text = ""

@@ -85,12 +85,12 @@ func scalerText(s Scaler) string {
 	case NoScale:
 		return "none"
 	case StaticScale:
-		return "static " + number(s.Init)
+		return "static " + numberText(s.Init)
 	}
 	text := "dynamic"
 	for _, f := range scalerNumbers(&s) {
 		if *f.at != 0 {
-			text += " " + f.name + "=" + number(*f.at)
+			text += " " + f.name + "=" + numberText(*f.at)
 		}
 	}
 	for _, f := range scalerCounts(&s) {
@@ -106,7 +106,7 @@ func scalerText(s Scaler) string {
 	return text
 }
 
-func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+func numberText(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 type field[T any] struct {
 	name string
