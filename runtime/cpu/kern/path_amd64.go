@@ -128,7 +128,9 @@ func wholeWiden(t Type, f func(n int, dst *float32, src *byte)) func(n int, dst 
 	return func(n int, dst *float32, src *byte) {
 		whole := n &^ 7
 		f(whole, dst, src)
-		rowsGo(t, 1, n-whole, after(dst, whole), n, past(src, whole*t.Size()), n)
+		if whole < n {
+			rowsGo(t, 1, n-whole, after(dst, whole), n, past(src, whole*t.Size()), n)
+		}
 	}
 }
 
@@ -136,13 +138,19 @@ func wholeNarrow(t Type, f func(n int, dst *byte, src *float32)) func(n int, dst
 	return func(n int, dst *byte, src *float32) {
 		whole := n &^ 7
 		f(whole, dst, src)
-		narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
+		if whole < n {
+			narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
+		}
 	}
 }
 
 func wholeCheck(t Type, f func(n int, dst, src *byte, scale float32) uint64) func(n int, dst, src *byte, scale float32) uint64 {
 	return func(n int, dst, src *byte, scale float32) uint64 {
 		whole := n &^ 7
-		return f(whole, dst, src, scale) | scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
+		bad := f(whole, dst, src, scale)
+		if whole < n {
+			bad |= scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
+		}
+		return bad
 	}
 }

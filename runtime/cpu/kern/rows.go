@@ -2,7 +2,7 @@ package kern
 
 import "math"
 
-// RowOp names a kernel over independent rows.
+// rowOp names a kernel over independent rows.
 type rowOp uint8
 
 const (
@@ -33,7 +33,6 @@ type rowTask struct {
 	outer, n, inner int
 	index           Index
 	table           []float32
-	mean            bool
 }
 
 // each runs op over rows of cols elements in chunks whose number does not depend on the workers.
