@@ -72,6 +72,7 @@ func encode(v any, t ir.Type) ([]byte, error) {
 		return h.Bytes, nil
 	}
 	var out []byte
+	var err error
 	switch v := v.(type) {
 	case []float32:
 		out = appendFloats(v, t.DType)
@@ -88,19 +89,22 @@ func encode(v any, t ir.Type) ([]byte, error) {
 			}
 		}
 	case []int32:
-		out = appendInts(v, t.DType)
+		out, err = appendInts(v, t.DType)
 	case []int64:
-		out = appendInts(v, t.DType)
+		out, err = appendInts(v, t.DType)
 	case []int:
-		out = appendInts(v, t.DType)
+		out, err = appendInts(v, t.DType)
 	case int:
-		out = appendInts([]int{v}, t.DType)
+		out, err = appendInts([]int{v}, t.DType)
 	case []uint8:
-		out = appendInts(v, t.DType)
+		out, err = appendInts(v, t.DType)
 	case []bool:
 		out = appendBools(v, t.DType)
 	default:
 		return nil, fmt.Errorf("is a %T, want a slice of numbers for %s", v, t)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if want := t.Bytes(); int64(len(out)) != want {
 		return nil, fmt.Errorf("is a %T of %d bytes as %s, want %s, which has %d", v, len(out), t.DType, t, want)
@@ -127,19 +131,27 @@ func appendFloats[T float32 | float64](v []T, d DType) []byte {
 	return out
 }
 
-func appendInts[T int | int32 | int64 | uint8](v []T, d DType) []byte {
+// appendInts encodes for an integer dtype, as appendFloats does for floats; a
+// number out of its range is an error.
+func appendInts[T int | int32 | int64 | uint8](v []T, d DType) ([]byte, error) {
 	out := make([]byte, 0, len(v)*int(d.Size()))
-	for _, x := range v {
+	for i, x := range v {
+		fits := true
 		switch d {
 		case I32:
+			fits = int64(int32(x)) == int64(x)
 			out = binary.LittleEndian.AppendUint32(out, uint32(x))
 		case I64:
 			out = binary.LittleEndian.AppendUint64(out, uint64(x))
 		case U8:
+			fits = int64(uint8(x)) == int64(x)
 			out = append(out, byte(x))
 		}
+		if !fits {
+			return nil, fmt.Errorf("holds %d at %d, which does not fit %s", x, i, d)
+		}
 	}
-	return out
+	return out, nil
 }
 
 func appendBools(v []bool, d DType) []byte {

@@ -95,7 +95,7 @@ func (s *session) average(g *ir.Graph) {
 // initial computes what a variable holds before the first step.
 func (s *session) initial(v lower.Var) ([]byte, error) {
 	if v.Role() == "seed" {
-		return appendInts([]int64{s.seed}, v.Type.DType), nil
+		return appendInts([]int64{s.seed}, v.Type.DType)
 	}
 	t, err := eval.InitVar(&ir.Value{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, s.seed)
 	if err != nil {

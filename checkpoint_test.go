@@ -1,0 +1,210 @@
+package ampc_test
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ampc"
+)
+
+// eventful is a model whose training uses everything a checkpoint must hold:
+// dropout, micro-batches, EMA, a schedule, and a scale that moves.
+func eventful(t *testing.T) (*ampc.Model, *ampc.Step) {
+	t.Helper()
+	m := ampc.New("eventful")
+	x, y := m.Input("x", ampc.F32, 16, 4), m.Input("y", ampc.I32, 16)
+	h := m.Dropout("drop", m.BatchNorm("bn", m.Linear("fc1", x, 16)), 0.3)
+	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(h), 3), y)
+	s := ampc.Dynamic()
+	s.Init, s.Every = 1<<20, 7
+	return m, train(t, m, loss, ampc.Config{
+		Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(1e-2, 5, 40), Clip: ampc.ClipNorm(1),
+		Policy: ampc.MixedF16(), Scaler: s, EMA: 0.99, Micro: 2, Seed: 11,
+	})
+}
+
+// steps runs steps from to to; step 9 has an infinite input and is skipped.
+func steps(t *testing.T, s *ampc.Step, from, to int) (skipped int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		a, b := points(uint64(2*i), 16), points(uint64(2*i+1), 16)
+		if i == 9 {
+			a["x"].([]float32)[0] = float32(math.Inf(1))
+		}
+		if run(t, s, a, b).Skipped() {
+			skipped++
+		}
+	}
+	return skipped
+}
+
+func TestResumeIsBitExact(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "half.safetensors")
+	whole, s := eventful(t)
+	if n := steps(t, s, 0, 40); n == 0 {
+		t.Error("no step was skipped: the test does not cover a skip")
+	}
+	half, s := eventful(t)
+	steps(t, s, 0, 20)
+	if good, err := half.Variable("amp.good"); err != nil || good.At(0) == 0 {
+		t.Errorf("growth counter %v (%v) at the save, want one above zero", good, err)
+	}
+	if err := half.SetMeta("position", "20"); err != nil {
+		t.Fatal(err)
+	}
+	if err := half.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	rest, s := eventful(t)
+	if err := rest.LoadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if rest.Meta("position") != "20" || len(rest.Warnings()) != 0 {
+		t.Errorf("position %q, warnings %q", rest.Meta("position"), rest.Warnings())
+	}
+	same(t, half, rest)
+	steps(t, s, 20, 40)
+	same(t, whole, rest)
+}
+
+func TestBadCheckpointsChangeNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "good.safetensors")
+	m, s := eventful(t)
+	steps(t, s, 0, 2)
+	if err := m.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, loss := small(8)
+	train(t, other, loss, adam())
+	otherPath := filepath.Join(dir, "other.safetensors")
+	if err := other.SaveFile(otherPath); err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := os.ReadFile(otherPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)-5] ^= 1
+	fresh, _ := eventful(t)
+	twin, _ := eventful(t)
+	for name, c := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"empty":     {nil, "truncated"},
+		"truncated": {good[:len(good)/2], "truncated"},
+		"flipped":   {flipped, "damaged"},
+		"model":     {foreign, `holds model "small", this one is "eventful"`},
+		"text":      {[]byte("this is not a checkpoint"), "not a safetensors file"},
+	} {
+		bad := filepath.Join(dir, name)
+		write(t, bad, string(c.data))
+		wantError(t, fresh.LoadFile(bad), bad, c.want)
+		same(t, fresh, twin)
+	}
+	wantError(t, fresh.LoadFile(filepath.Join(dir, "none")), "none: no such file")
+	wantError(t, m.SaveFile(filepath.Join(dir, "no", "dir")), "no such file or directory")
+	wantError(t, ampc.New("empty").SaveFile(path), "no step is compiled")
+	wantError(t, ampc.New("empty").LoadFile(path), "compile a step")
+}
+
+// A parameter of another shape is refused before anything is written.
+func TestMismatchedParameter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "narrow.safetensors")
+	build := func(width int) (*ampc.Model, *ampc.Step) {
+		m := ampc.New("width")
+		x := m.Input("x", ampc.F32, 2, 4)
+		loss := m.ReduceMean(m.Square(m.Linear("fc", x, width)), false)
+		return m, train(t, m, loss, adam())
+	}
+	narrow, _ := build(3)
+	if err := narrow.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	wide, _ := build(5)
+	wantError(t, wide.LoadFile(path), path, "fc.", "the model wants f32")
+}
+
+// A checkpoint of one policy loads under another: parameters and moments go
+// on, what the file lacks starts anew, and both are said.
+func TestLoadingUnderAnotherPolicy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f32.safetensors")
+	c := adam()
+	c.Policy = ampc.F32Only()
+	m, loss := small(8)
+	s := train(t, m, loss, c)
+	run(t, s, points(1, 8))
+	big := make([]float32, 16*3)
+	big[0], big[1] = 1e6, 1e-9
+	if err := m.SetVariable("fc2.w", big); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	mixed, loss := small(8)
+	s = train(t, mixed, loss, adam())
+	if err := mixed.LoadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(mixed.Warnings(), "\n")
+	for _, want := range []string{
+		"saved under policy f32, loaded under mixed-f16",
+		"amp.scale is not in the file and starts anew",
+		"fc2.w: 1 of 48 weights overflow in f16 and 1 become zero",
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("warnings %q do not say %q", notes, want)
+		}
+	}
+	a, _ := m.Variable("fc1.w.m")
+	b, err := mixed.Variable("fc1.w.m")
+	if err != nil || !bytes.Equal(a.Bytes, b.Bytes) {
+		t.Errorf("the moments were not taken over (%v)", err)
+	}
+	_ = s
+}
+
+// Evaluation over the running averages reads them and leaves the parameters alone.
+func TestAveragesInPlaceOfParameters(t *testing.T) {
+	m := ampc.New("average")
+	x := m.Input("x", ampc.F32, 1)
+	w := m.Param("w", ampc.Fill(1), 1)
+	y := m.Named("y").Mul(w, x)
+	loss := m.ReduceSum(y, false)
+	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), EMA: 0.5}
+	s := train(t, m, loss, c)
+	plain, err := m.Infer(ampc.Config{}, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	averaged, err := m.Infer(ampc.Config{EMA: 0.5}, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed := ampc.Feed{"x": []float32{1}}
+	for range 3 {
+		run(t, s, feed)
+	}
+	a, err := run(t, plain, feed).Value(y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := run(t, averaged, feed).Value(y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.At(0) != -2 || b.At(0) <= a.At(0) || b.At(0) >= 1 {
+		t.Errorf("parameter %g, average %g", a.At(0), b.At(0))
+	}
+}
