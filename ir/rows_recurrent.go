@@ -68,13 +68,22 @@ func unitFlow(n *Node) (Unit, error) {
 
 func isFlow(name string) bool { return name == "dy" || name == "dc" || name == "dgates" }
 
-// boundRecurrent: an error of one step's product passes into all later steps.
+// boundRecurrent: an error of one step's product passes into all later steps,
+// and where r is low each step rounds what it multiplies: an error there may
+// turn into one unit of r's dtype.
 func boundRecurrent(n *Node) Bound {
 	r, s := n.Operand("r").Type.Shape, n.steps()
 	if r.Rank() != 3 {
 		return Bound{ULP: 8, K: UnknownElements}
 	}
-	return Bound{ULP: 8 * float64(s), K: s * (size(r.Dim(2)) + 8)}
+	k := size(r.Dim(2)) + 8
+	switch n.Operand("r").Type.DType {
+	case F16:
+		k += 1 << (23 - 10)
+	case BF16:
+		k += 1 << (23 - 7)
+	}
+	return Bound{ULP: 8 * float64(s), K: s * k}
 }
 
 // steps is the number of steps S.

@@ -1,8 +1,6 @@
 package lower
 
 import (
-	"slices"
-
 	"ampc/ir"
 )
 
@@ -106,28 +104,27 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 }
 
 // lowerProduct tries to end product n with the elementwise nodes that follow it
-// in its group: one bias, one activation, one residual, in this order.
+// in its group, as far as the epilogue of a product's kernel goes (ir.Caps).
 func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) (bool, error) {
-	if n.Op != ir.OpMatmul && n.Op != ir.OpLinear {
+	var caps ir.Caps
+	stage := caps.EpilogueOf(n)
+	if stage == ir.NoEpilogue {
 		return false, nil
 	}
 	g := gemmOf(n)
-	in := []*ir.Value{n.In[0], n.In[1]}
-	if g.Epilogue.Bias != 0 {
-		in = append(in, n.In[2])
+	in := n.In
+	if g.Epilogue.Bias == 0 {
+		in = in[:2]
 	}
 	at := n.Out[0]
 	for _, m := range nodes {
 		if l.stored(at, nodes) || at.Type.DType != ir.F32 || len(l.uses.Of(at)) != 1 {
 			return false, nil
 		}
-		operand, ok := g.Epilogue.take(m, at, len(in))
-		if !ok {
+		if stage = caps.Extends(stage, m, at); stage == ir.NoEpilogue {
 			return false, nil
 		}
-		if operand != nil {
-			in = append(in, operand)
-		}
+		in = g.Epilogue.take(stage, m, at, in)
 		at = m.Out[0]
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
@@ -136,39 +133,28 @@ func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) (bool, error) {
 		s.In = append(s.In, l.in(v))
 	}
 	s.Out = []BufferID{l.result(at)}
-	if slices.Contains(s.In[:2], s.Out[0]) {
-		return false, nil
-	}
 	l.emit(s)
 	return true, nil
 }
 
-// epilogueActs are the activations whose fused form gives the bits of the separate one.
+// epilogueActs are the activations that caps lets into an epilogue.
 var epilogueActs = map[ir.Op]Act{ir.OpRelu: Relu, ir.OpTanh: Tanh}
 
-// take adds node m, which reads the product so far as at, to the epilogue. It
-// returns m's other operand, where that becomes operand number next of the step.
-func (e *Epilogue) take(m *ir.Node, at *ir.Value, next int) (*ir.Value, bool) {
-	if act, ok := epilogueActs[m.Op]; ok && e.Act == NoAct && e.Residual == 0 {
-		e.Act = act
-		return nil, true
-	}
-	if m.Op != ir.OpAdd || e.Residual != 0 {
-		return nil, false
+// take adds node m, which brings the product to stage and reads it so far as
+// at, to the epilogue; m's other operand joins the step's operands.
+func (e *Epilogue) take(stage ir.EpilogueStage, m *ir.Node, at *ir.Value, in []*ir.Value) []*ir.Value {
+	if stage == ir.AfterActivation {
+		e.Act = epilogueActs[m.Op]
+		return in
 	}
 	other := m.In[0]
 	if other == at {
 		other = m.In[1]
 	}
-	switch {
-	case other == at || !other.Type.DType.Float() || other.Type.DType == ir.F64:
-		return nil, false
-	case other.Type.Shape == at.Type.Shape && at.Type.Shape.Rank() > 1:
-		e.Residual = next
-	case other.Type.Shape == ir.MakeShape(at.Type.Shape.Dim(-1)) && e.Bias == 0 && e.Act == NoAct:
-		e.Bias = next
-	default:
-		return nil, false
+	if stage == ir.AfterBias {
+		e.Bias = len(in)
+	} else {
+		e.Residual = len(in)
 	}
-	return other, true
+	return append(in[:len(in):len(in)], other)
 }

@@ -171,10 +171,10 @@ func attrValue(op ir.Op, name, value string) (any, error) {
 // infinities, subnormals of f16 and f32, the largest half, and just above it.
 var specials = []float64{0, math.Copysign(0, -1), math.NaN(), math.Inf(1), math.Inf(-1), 6e-8, -3e-5, 1e-40, 65504, -65520}
 
-// specialsOf leaves NaN and Inf out for rows with padded windows: a kernel may
-// multiply them with the zeros of the padding, which the evaluator skips.
+// specialsOf leaves NaN and Inf out where a kernel may multiply them by a zero
+// that stands for nothing: the padding of a window, a key that is not seen.
 func specialsOf(op ir.Op) []float64 {
-	if !strings.HasPrefix(op.String(), "conv") {
+	if name := op.String(); !strings.HasPrefix(name, "conv") && !strings.HasPrefix(name, "attention") {
 		return specials
 	}
 	var finite []float64
