@@ -82,7 +82,7 @@ func (n *Node) checkShapeAttr(least int64) error {
 	}
 	for _, x := range n.Ints("shape") {
 		if x < least {
-			return fmt.Errorf("shape %v has the size %d", n.Ints("shape"), x)
+			return fmt.Errorf("shape %s has the size %d", literal(n.Ints("shape")), x)
 		}
 	}
 	return nil
@@ -98,7 +98,7 @@ func axesOf(list []int64, r int) ([]int, error) {
 			return nil, err
 		}
 		if slices.Contains(out, k) {
-			return nil, fmt.Errorf("axes %v name axis %d twice", list, k)
+			return nil, fmt.Errorf("axes %s name axis %d twice", literal(list), k)
 		}
 		out = append(out, k)
 	}

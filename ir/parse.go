@@ -473,7 +473,7 @@ func scalarValue(text string) any {
 	if d, ok := DTypeOf(text); ok {
 		return d
 	}
-	if strings.ContainsAny(text[:1], "0123456789+-.") || text == "inf" || text == "nan" {
+	if text != "" && strings.ContainsAny(text[:1], "0123456789+-.") || text == "inf" || text == "nan" {
 		if x, err := strconv.ParseFloat(text, 64); err == nil {
 			return x
 		}
@@ -575,7 +575,7 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 			unprimed++
 		}
 	}
-	if len(types) != unprimed {
+	if len(types) != unprimed && (len(types) > 0 || n.Op == OpForeign) { // written types are checked, left out they are inferred
 		p.err = p.lex.errorf(line, "%s: %d results without a prime, %d types", n.Def().Name, unprimed, len(types))
 		return
 	}
@@ -596,11 +596,13 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 			p.primes[t.text] = out[i]
 			continue
 		}
-		if out[i].Type != types[0] {
-			p.err = p.lex.errorf(line, "%s: result is %s, text says %s", n.Def().Name, p.g.TypeString(out[i].Type), p.g.TypeString(types[0]))
-			return
+		if len(types) > 0 {
+			if out[i].Type != types[0] {
+				p.err = p.lex.errorf(line, "%s: result is %s, text says %s", n.Def().Name, p.g.TypeString(out[i].Type), p.g.TypeString(types[0]))
+				return
+			}
+			types = types[1:]
 		}
-		types = types[1:]
 		delete(p.b.names, out[i].Name)
 		out[i].Name = t.text
 		p.b.names[t.text] = out[i]

@@ -119,7 +119,7 @@ func (n *Node) checkDType() error {
 func sizesOf(shape []int64) ([]Dim, error) {
 	for _, k := range shape {
 		if k < 0 {
-			return nil, fmt.Errorf("shape %v has the size %d", shape, k)
+			return nil, fmt.Errorf("shape %s has the size %d", literal(shape), k)
 		}
 	}
 	return dimsOf(shape), CheckDims(dimsOf(shape))

@@ -44,7 +44,7 @@ func inferResize(n *Node) ([]Type, error) {
 	}
 	d := x.Type.Shape.Dims()
 	if len(to) != len(d)-2 {
-		return nil, fmt.Errorf("sizes %v do not fit the spatial axes of %s %s", to, x, x.Type)
+		return nil, fmt.Errorf("sizes %s do not fit the spatial axes of %s %s", literal(to), x, x.Type)
 	}
 	for i, a := range n.SpatialAxes() {
 		if to[i] < 1 || d[a] == 0 {

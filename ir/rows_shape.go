@@ -156,11 +156,11 @@ func resolveShape(x *Value, want []int64) ([]Dim, error) {
 		case w == 0 && i < len(have):
 			d[i] = have[i]
 		case w == 0 && x.Type.Shape.Known():
-			return nil, fmt.Errorf("shape %v copies axis %d, which %s %s does not have", want, i, x, x.Type)
+			return nil, fmt.Errorf("shape %s copies axis %d, which %s %s does not have", literal(want), i, x, x.Type)
 		case w == 0:
 			d[i] = UnknownDim
 		case w < 0 && hole >= 0:
-			return nil, fmt.Errorf("shape %v has two sizes -1", want)
+			return nil, fmt.Errorf("shape %s has two sizes -1", literal(want))
 		case w < 0:
 			hole = i
 		}
@@ -174,7 +174,7 @@ func resolveShape(x *Value, want []int64) ([]Dim, error) {
 	case !x.Type.Shape.Known() || rest > 1:
 		d[hole] = UnknownDim
 	case rest < 0:
-		return nil, fmt.Errorf("shape %v does not divide %s %s", want, x, x.Type)
+		return nil, fmt.Errorf("shape %s does not divide %s %s", literal(want), x, x.Type)
 	default:
 		d[hole] = left
 	}
@@ -233,7 +233,7 @@ func inferTranspose(n *Node) ([]Type, error) {
 		seen[p], to[i] = true, d[p]
 	}
 	if !ok {
-		return nil, fmt.Errorf("perm %v is no permutation of the axes of %s %s", perm, x, x.Type)
+		return nil, fmt.Errorf("perm %s is no permutation of the axes of %s %s", literal(perm), x, x.Type)
 	}
 	return []Type{{x.Type.DType, MakeShape(to...)}}, n.bare()
 }
@@ -495,7 +495,7 @@ func inferSplit(n *Node) ([]Type, error) {
 	sum := Dim(0)
 	for _, s := range sizes {
 		if s < 0 {
-			return nil, fmt.Errorf("sizes %v hold the size %d", sizes, s)
+			return nil, fmt.Errorf("sizes %s hold the size %d", literal(sizes), s)
 		}
 		sum += Dim(s)
 	}
@@ -512,7 +512,7 @@ func inferSplit(n *Node) ([]Type, error) {
 		return nil, err
 	}
 	if d[axis] >= 0 && d[axis] != sum {
-		return nil, fmt.Errorf("sizes %v add up to %d, axis %d of %s %s is %d", sizes, sum, axis, x, x.Type, d[axis])
+		return nil, fmt.Errorf("sizes %s add up to %d, axis %d of %s %s is %d", literal(sizes), sum, axis, x, x.Type, d[axis])
 	}
 	for i, s := range sizes {
 		d[axis] = Dim(s)
@@ -525,7 +525,7 @@ func inferTile(n *Node) ([]Type, error) {
 	x, reps := n.In[0], n.Ints("reps")
 	for _, r := range reps {
 		if r < 1 {
-			return nil, fmt.Errorf("reps %v: want numbers above zero", reps)
+			return nil, fmt.Errorf("reps %s: want numbers above zero", literal(reps))
 		}
 	}
 	if !x.Type.Shape.Known() {
@@ -533,7 +533,7 @@ func inferTile(n *Node) ([]Type, error) {
 	}
 	d := x.Type.Shape.Dims()
 	if len(reps) != len(d) {
-		return nil, fmt.Errorf("reps %v do not fit %s %s", reps, x, x.Type)
+		return nil, fmt.Errorf("reps %s do not fit %s %s", literal(reps), x, x.Type)
 	}
 	for i := range d {
 		d[i] = mulDims(d[i], Dim(reps[i]))
