@@ -14,6 +14,8 @@ var mutated = []string{
 	"softmax_fwd_5x33_f16", "softmax_bwd_5x33_f32", "norm_fwd_3x33_f16", "norm_bwd_7x33_f32",
 	"xent_fwd_5x33_f16", "xent_bwd_5x33_f16", "xent_sum_1023", "embed_fwd_7x5_31", "embed_bwd_5x33_1023",
 	"transpose_1x33x31_f16", "gradstats_1023_f16", "gradstats_31_f16", "gradstats_finish_1023",
+	"maxpool_nchw_2x3x9x7", "avgpool_nchw_2x3x9x7", "avgpool_bwd_nchw_2x3x9x7", "maxpool_bwd_nchw_2x3x9x7",
+	"moments_3x5x331", "moments_1023x33x1", "bnsums_3x5x331", "bnmerge_3x5x331",
 }
 
 // TestDeletedInstructionsAreNoticed removes each instruction of each kernel in turn: the verifier,

@@ -1,0 +1,296 @@
+package ptxtest
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"ampc/ptx"
+)
+
+func imageCases() []Case {
+	square := ptx.Pool{N: 2, C: 3, H: 9, W: 7, KH: 3, KW: 3, SH: 2, SW: 2, PH: 1, PW: 1, EndH: 1, EndW: 1, OH: 5, OW: 4, In: ptx.Float16, Out: ptx.Float16}
+	line := ptx.Pool{N: 3, C: 5, H: 1, W: 33, KH: 1, KW: 4, SH: 1, SW: 3, DW: 2, PW: 2, EndW: 0, OH: 1, OW: 10, NHWC: true, CountPad: true, In: ptx.Float32, Out: ptx.Float32}
+	nhwc := square
+	nhwc.NHWC, nhwc.C = true, 33
+	var cases []Case
+	for _, s := range []ptx.Pool{square, line, nhwc} {
+		cases = append(cases, maxPool(s), avgPool(s), maxPoolBack(s), avgPoolBack(s))
+	}
+	for _, s := range []ptx.Channels{
+		{Outer: 3, C: 5, Inner: 331, In: ptx.Float16, Split: 2},
+		{Outer: 1023, C: 33, Inner: 1, In: ptx.BFloat16, Split: 4},
+		{Outer: 1, C: 1, Inner: 31, In: ptx.Float32},
+		{Outer: 31, C: 64, Inner: 1, In: ptx.Float32},
+	} {
+		cases = append(cases, moments(s), channelSums(s), merge(s))
+	}
+	return cases
+}
+
+func poolName(kind string, s ptx.Pool) string {
+	layout := "nchw"
+	if s.NHWC {
+		layout = "nhwc"
+	}
+	return caseName("%s_%s_%dx%dx%dx%d", kind, layout, s.N, s.C, s.H, s.W)
+}
+
+// index is where element (n, c, y, x) of images of h×w lies.
+func index(s ptx.Pool, n, c, y, x, h, w int) int {
+	if s.NHWC {
+		return ((n*h+y)*w+x)*s.C + c
+	}
+	return ((n*s.C+c)*h+y)*w + x
+}
+
+// windows calls f for each output of each image with the covered positions of x, and how many
+// positions the mean divides by.
+func windows(s ptx.Pool, f func(n, c, o int, cells [][2]int, count float64)) {
+	dh, dw := max(s.DH, 1), max(s.DW, 1)
+	for i := range s.N * s.C * s.OH * s.OW {
+		n, c, oh, ow := i/(s.C*s.OH*s.OW), i/(s.OH*s.OW)%s.C, i/s.OW%s.OH, i%s.OW
+		var cells [][2]int
+		padded := 0
+		for t := range s.KH * s.KW {
+			y, x := oh*s.SH-s.PH+t/s.KW*dh, ow*s.SW-s.PW+t%s.KW*dw
+			if y >= 0 && y < s.H && x >= 0 && x < s.W {
+				cells = append(cells, [2]int{y, x})
+			}
+			if y < s.H+s.EndH && x < s.W+s.EndW {
+				padded++
+			}
+		}
+		count := float64(len(cells))
+		if s.CountPad {
+			count = float64(padded)
+		}
+		f(n, c, index(s, n, c, oh, ow, s.OH, s.OW), cells, count)
+	}
+}
+
+func maxPool(s ptx.Pool) Case {
+	s.Name = poolName("maxpool", s)
+	in, outs := s.N*s.C*s.H*s.W, s.N*s.C*s.OH*s.OW
+	return Case{
+		Name: s.Name, Build: s.Max, Exact: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			x := special(r, s.In, in, 1)
+			for i := 0; i < in/2; i++ { // ties
+				x.Set(i, float64(r.IntN(4)))
+			}
+			return []Tensor{x, New(s.Out, outs), New(ptx.Int32, outs)}
+		},
+		Check: func(in, out []Tensor) error {
+			y, at := New(s.Out, outs), New(ptx.Int32, outs)
+			windows(s, func(n, c, o int, cells [][2]int, _ float64) {
+				best, where := math.Inf(-1), -1
+				for _, p := range cells {
+					v := in[0].At(index(s, n, c, p[0], p[1], s.H, s.W))
+					if where < 0 || v > best || v != v && best == best {
+						best, where = v, p[0]*s.W+p[1]
+					}
+				}
+				y.Set(o, best)
+				at.Set(o, float64(where))
+			})
+			if err := same("y", out[1], y); err != nil {
+				return err
+			}
+			return same("index", out[2], at)
+		},
+	}
+}
+
+func avgPool(s ptx.Pool) Case {
+	s.Name = poolName("avgpool", s)
+	outs := s.N * s.C * s.OH * s.OW
+	return Case{
+		Name: s.Name, Build: s.Avg,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{fill(r, s.In, s.N*s.C*s.H*s.W, 1), New(s.Out, outs)}
+		},
+		Check: func(in, out []Tensor) error {
+			y := make([]float64, outs)
+			windows(s, func(n, c, o int, cells [][2]int, count float64) {
+				for _, p := range cells {
+					y[o] += in[0].At(index(s, n, c, p[0], p[1], s.H, s.W))
+				}
+				y[o] /= count
+			})
+			return near("y", out[1], func(i int) float64 { return y[i] }, func(int) float64 { return 1e-5 })
+		},
+	}
+}
+
+func maxPoolBack(s ptx.Pool) Case {
+	s.Name = poolName("maxpool_bwd", s)
+	in, outs := s.N*s.C*s.H*s.W, s.N*s.C*s.OH*s.OW
+	return Case{
+		Name: s.Name, Build: s.MaxBackward,
+		Fill: func(r *rand.Rand) []Tensor {
+			at := New(ptx.Int32, outs)
+			windows(s, func(_, _, o int, cells [][2]int, _ float64) {
+				p := cells[r.IntN(len(cells))]
+				at.Set(o, float64(p[0]*s.W+p[1]))
+			})
+			return []Tensor{fill(r, s.In, outs, 1), at, New(s.Out, in)}
+		},
+		Check: func(b, out []Tensor) error {
+			dx := make([]float64, in)
+			windows(s, func(n, c, o int, _ [][2]int, _ float64) {
+				p := int(b[1].At(o))
+				dx[index(s, n, c, p/s.W, p%s.W, s.H, s.W)] += b[0].At(o)
+			})
+			return near("dx", out[2], func(i int) float64 { return dx[i] }, func(int) float64 { return 1e-5 })
+		},
+	}
+}
+
+func avgPoolBack(s ptx.Pool) Case {
+	s.Name = poolName("avgpool_bwd", s)
+	in, outs := s.N*s.C*s.H*s.W, s.N*s.C*s.OH*s.OW
+	return Case{
+		Name: s.Name, Build: s.AvgBackward,
+		Fill: func(r *rand.Rand) []Tensor { return []Tensor{fill(r, s.In, outs, 1), New(s.Out, in)} },
+		Check: func(b, out []Tensor) error {
+			dx := make([]float64, in)
+			windows(s, func(n, c, o int, cells [][2]int, count float64) {
+				for _, p := range cells {
+					dx[index(s, n, c, p[0], p[1], s.H, s.W)] += b[0].At(o) / count
+				}
+			})
+			return near("dx", out[1], func(i int) float64 { return dx[i] }, func(int) float64 { return 1e-5 })
+		},
+	}
+}
+
+// channelAt is where element j of channel c lies.
+func channelAt(s ptx.Channels, c, j int) int { return (j/s.Inner*s.C+c)*s.Inner + j%s.Inner }
+
+// partOf gives the elements of part p.
+func partOf(s ptx.Channels, p int) (lo, hi int) {
+	n, parts := s.Outer*s.Inner, max(s.Split, 1)
+	size := (n + parts - 1) / parts
+	return min(p*size, n), min((p+1)*size, n)
+}
+
+// spread is the mean and the summed squared deviations of a range of a channel.
+func spread(s ptx.Channels, x Tensor, c, lo, hi int) (mean, m2 float64) {
+	for j := lo; j < hi; j++ {
+		mean += x.At(channelAt(s, c, j)) / float64(hi-lo)
+	}
+	for j := lo; j < hi; j++ {
+		d := x.At(channelAt(s, c, j)) - mean
+		m2 += d * d
+	}
+	return mean, m2
+}
+
+func channelName(kind string, s ptx.Channels) string {
+	return caseName("%s_%dx%dx%d", kind, s.Outer, s.C, s.Inner)
+}
+
+// shifted is noise around 40: squares without a shift would lose all digits.
+func shifted(r *rand.Rand, s ptx.Channels) Tensor {
+	x := fill(r, s.In, s.Outer*s.C*s.Inner, 1)
+	for i := range x.Len() {
+		x.Set(i, x.At(i)+40)
+	}
+	return x
+}
+
+func moments(s ptx.Channels) Case {
+	s.Name = channelName("moments", s)
+	parts := max(s.Split, 1)
+	return Case{
+		Name: s.Name, Build: s.Moments,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{shifted(r, s), New(ptx.Float32, parts*s.C), New(ptx.Float32, parts*s.C)}
+		},
+		Check: func(in, out []Tensor) error {
+			mean, m2 := make([]float64, parts*s.C), make([]float64, parts*s.C)
+			for i := range mean {
+				lo, hi := partOf(s, i/s.C)
+				mean[i], m2[i] = spread(s, in[0], i%s.C, lo, hi)
+			}
+			if err := near("mean", out[1], func(i int) float64 { return mean[i] }, func(int) float64 { return 2e-5 }); err != nil {
+				return err
+			}
+			return near("m2", out[2], func(i int) float64 { return m2[i] }, func(i int) float64 { return 1e-4 * (1 + m2[i]) })
+		},
+	}
+}
+
+func channelSums(s ptx.Channels) Case {
+	s.Name = channelName("bnsums", s)
+	parts, n := max(s.Split, 1), s.Outer*s.C*s.Inner
+	return Case{
+		Name: s.Name, Build: s.Sums,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{fill(r, s.In, n, 1), fill(r, s.In, n, 1), fill(r, ptx.Float32, s.C, 1), fill(r, ptx.Float32, s.C, 1),
+				New(ptx.Float32, parts*s.C), New(ptx.Float32, parts*s.C)}
+		},
+		Check: func(in, out []Tensor) error {
+			bias, scale, mass := make([]float64, parts*s.C), make([]float64, parts*s.C), make([]float64, parts*s.C)
+			for i := range bias {
+				c := i % s.C
+				lo, hi := partOf(s, i/s.C)
+				for j := lo; j < hi; j++ {
+					g, x := in[0].At(channelAt(s, c, j)), in[1].At(channelAt(s, c, j))
+					hat := (x - in[2].At(c)) * in[3].At(c)
+					bias[i] += g
+					scale[i] += g * hat
+					mass[i] += math.Abs(g) * (1 + math.Abs(hat))
+				}
+			}
+			tol := func(i int) float64 { return mass[i] * eps32 * float64(s.Outer*s.Inner+8) }
+			if err := near("dbias", out[4], func(i int) float64 { return bias[i] }, tol); err != nil {
+				return err
+			}
+			return near("dscale", out[5], func(i int) float64 { return scale[i] }, tol)
+		},
+	}
+}
+
+func merge(s ptx.Channels) Case {
+	s.Name = channelName("bnmerge", s)
+	const eps, momentum = 1e-5, 0.1
+	parts, n := max(s.Split, 1), s.Outer*s.Inner
+	var x Tensor
+	return Case{
+		Name: s.Name, Build: ptx.Merge{Channels: s, Eps: eps, Momentum: momentum}.Build,
+		Fill: func(r *rand.Rand) []Tensor {
+			x = shifted(r, s)
+			mean, m2 := New(ptx.Float32, parts*s.C), New(ptx.Float32, parts*s.C)
+			for i := range parts * s.C {
+				lo, hi := partOf(s, i/s.C)
+				m, v := spread(s, x, i%s.C, lo, hi)
+				mean.Set(i, m)
+				m2.Set(i, v)
+			}
+			out := []Tensor{mean, m2, fill(r, ptx.Float32, s.C, 1), fill(r, ptx.Float32, s.C, 1)}
+			for range 4 {
+				out = append(out, New(ptx.Float32, s.C))
+			}
+			return out
+		},
+		Check: func(in, out []Tensor) error {
+			var err error
+			check := func(name string, got Tensor, want func(c int, mean, m2 float64) float64) {
+				if err == nil {
+					err = near(name, got, func(c int) float64 {
+						m, v := spread(s, x, c, 0, n)
+						return want(c, m, v)
+					}, func(int) float64 { return 3e-5 })
+				}
+			}
+			check("mean", out[4], func(_ int, m, _ float64) float64 { return m })
+			check("rstd", out[5], func(_ int, _, v float64) float64 { return 1 / math.Sqrt(v/float64(n)+eps) })
+			check("new_mean", out[6], func(c int, m, _ float64) float64 { return in[2].At(c) + momentum*(m-in[2].At(c)) })
+			check("new_var", out[7], func(c int, _, v float64) float64 {
+				return in[3].At(c) + momentum*(v/float64(max(n-1, 1))-in[3].At(c))
+			})
+			return err
+		},
+	}
+}
