@@ -62,7 +62,7 @@ func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[s
 		}
 	}
 	for _, n := range tp.stopped {
-		reasons[fmt.Sprintf("%s %s", n.Def().Name, n.Def().NoGrad)] = true
+		reasons[fmt.Sprintf("%s (%s)", n.Def().Name, n.Def().NoGrad)] = true
 	}
 	var dropped int
 	g.Body[ir.Backward], dropped = sweepDead(g.Body[ir.Backward], from, kept)
@@ -133,7 +133,7 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 		}
 		msg := fmt.Sprintf("no loss depends on parameter %s: freeze it or leave it out of the groups", p.v)
 		if len(reasons) > 0 {
-			msg += " (gradients stopped at " + strings.Join(sortedKeys(reasons), ", ") + ")"
+			msg += "; gradients stopped at " + strings.Join(sortedKeys(reasons), ", ")
 		}
 		if !everything(p.group.Pattern) {
 			return &ir.Error{Pos: p.v.Pos, Msg: msg}

@@ -91,16 +91,33 @@ func (m *merger) merge(n *ir.Node) bool {
 	}
 	h := m.hash(n)
 	for _, k := range m.seen[h] {
-		if !m.keeps(n) && equalNodes(k, n) && m.sameRules(k, n) {
-			for i, v := range n.Out {
-				m.to[v.ID] = k.Out[i]
-			}
+		if equalNodes(k, n) && m.sameRules(k, n) && m.absorb(k, n) {
 			m.c.Count("merged", 1)
 			return true
 		}
 	}
 	m.seen[h] = append(m.seen[h], n)
 	return false
+}
+
+// absorb makes k stand for n, unless results of both are kept. The survivor
+// has the name that is kept, else the smaller one, whichever came first.
+func (m *merger) absorb(k, n *ir.Node) bool {
+	kept, other := m.keeps(k), m.keeps(n)
+	if kept && other {
+		return false
+	}
+	for i, v := range n.Out {
+		w := k.Out[i]
+		if other || !kept && v.Name < w.Name {
+			v.Name, w.Name = w.Name, v.Name
+		}
+		if m.keep[v] {
+			m.keep[w] = true
+		}
+		m.to[v.ID] = w
+	}
+	return true
 }
 
 func (m *merger) hash(n *ir.Node) uint64 {

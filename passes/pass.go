@@ -27,6 +27,7 @@ type Pass struct {
 func Pipeline() []Pass {
 	return []Pass{
 		{"mode", "training or inference: dropout, batch norm", mode, true, ir.Source},
+		{"recognise", "safe rewrites, each reported; norms, softmax and GELU that were spelled out", recognise, false, ir.Source},
 		{"canon", "drops dead nodes, folds exact rows of constants, merges equal nodes", canon, false, ir.Source},
 		{"autodiff", "appends backward, one sweep per scaler; sums at fan-out", autodiff, true, ir.Training},
 		{"accumulate", "micro-batch accumulators, counts and results", accumulate, true, ir.Training},
@@ -49,6 +50,7 @@ func Pipeline() []Pass {
 var order = [...]struct{ before, after, why string }{
 	{"mode", "canon", "dropout dies before it is folded"},
 	{"recognise", "autodiff", "gradients come from the recognised op"},
+	{"recognise", "canon", "a recognised op leaves its parts behind"},
 	{"canon", "autodiff", "a dead node gets no gradient"},
 	{"autodiff", "amp", "one policy sees forward and backward; a free backward node follows its forward node"},
 	{"autodiff", "accumulate", "there is nothing to accumulate before"},
@@ -165,6 +167,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
+		forgetDropped(g)
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
@@ -229,6 +232,20 @@ func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
 		}
 	}()
 	return p.Run(g, c)
+}
+
+// forgetDropped clears the links to forward nodes that a pass has dropped.
+func forgetDropped(g *ir.Graph) {
+	g.Number()
+	var all []*ir.Node
+	for _, b := range g.Body {
+		all = append(all, b...)
+	}
+	for _, n := range all {
+		if of := n.Of; of != nil && (int(of.ID) >= len(all) || all[of.ID] != of) {
+			n.Of = nil
+		}
+	}
 }
 
 // checkAfter verifies the graph and, under Check, that its text reads back.

@@ -12,8 +12,8 @@ import (
 // where something but the optimizer reads it.
 func scale(g *ir.Graph, c *Context) error {
 	t := c.training
-	if len(t.sweeps) == 0 {
-		return nil
+	if len(t.sweeps) == 0 { // an update written by hand is held to the same rules
+		return ir.InferUnits(g)
 	}
 	s := &scaling{b: ir.Edit(g), g: g, c: c, t: t}
 	for _, sw := range t.sweeps {

@@ -1,0 +1,133 @@
+package passes
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"ampc/internal/golden"
+	"ampc/ir"
+)
+
+// TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
+// the update. The run line is "dump" with the options of goldenOptions.
+func TestTrainingGoldens(t *testing.T) {
+	for _, pass := range []string{"mode", "recognise", "canon", "autodiff", "accumulate", "scale", "optimizer"} {
+		t.Run(pass, func(t *testing.T) {
+			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
+		})
+	}
+}
+
+func runTrainingGolden(t *testing.T, c *golden.Case) golden.Result {
+	cfg := Config{Train: true}
+	var mode ir.PrintMode
+	for i := 1; i < len(c.Run); i++ {
+		name, value, _ := strings.Cut(c.Run[i], "=")
+		if name == "--reasons" {
+			mode |= ir.Reasons
+			continue
+		}
+		set := goldenOptions[name]
+		if set == nil {
+			t.Fatalf("run: no option %s", name)
+		}
+		if err := set(&cfg, value); err != nil {
+			t.Fatalf("%s: %v", c.Run[i], err)
+		}
+	}
+	res := golden.Result{Counters: map[string]int{}, Sections: map[string]string{}}
+	var notes strings.Builder
+	cfg.After = func(e Event) {
+		maps.Copy(res.Counters, e.Counters)
+		for _, n := range e.Notes {
+			fmt.Fprintln(&notes, n)
+		}
+	}
+	g, err := ir.Parse(filepath.Base(c.Path), []byte(c.Section("in")))
+	if err == nil {
+		err = Run(g, cfg)
+	}
+	if err != nil {
+		if !c.Has("want.error") {
+			t.Fatal(err)
+		}
+		res.Sections["want.error"] = err.Error() + "\n"
+		return res
+	}
+	var b strings.Builder
+	if err := g.Print(&b, mode); err != nil {
+		t.Fatal(err)
+	}
+	res.Sections["want"], res.Sections["want.notes"] = b.String(), notes.String()
+	return res
+}
+
+// goldenOptions are the options of a run line, as --name=value.
+var goldenOptions = map[string]func(c *Config, value string) error{
+	"--passes": func(c *Config, v string) error { c.Only = strings.Split(v, ","); return nil },
+	"--until":  func(c *Config, v string) error { c.Until = v; return nil },
+	"--infer":  func(c *Config, _ string) error { c.Train = false; return nil },
+	"--policy": func(c *Config, v string) (err error) { c.Policy, err = PolicyNamed(v); return },
+	"--optimizer": func(c *Config, v string) error { // kind[:rate[:pattern]]
+		o := map[string]Optimizer{"sgd": SGD(0), "momentum": SGD(0.9), "adam": Adam(), "adamw": AdamW(0.1)}
+		f := strings.Split(v, ":")
+		g := Group{Optimizer: o[f[0]], LR: Constant(0.1)}
+		if len(f) > 1 {
+			rate, err := strconv.ParseFloat(f[1], 64)
+			if err != nil {
+				return err
+			}
+			g.LR = Constant(rate)
+		}
+		if len(f) > 2 {
+			g.Pattern = f[2]
+		}
+		c.Groups = append(c.Groups, g)
+		return nil
+	},
+	"--freeze": func(c *Config, v string) error {
+		c.Groups = append(c.Groups, Group{Pattern: v, Freeze: true})
+		return nil
+	},
+	"--cosine": func(c *Config, _ string) error { c.Groups[len(c.Groups)-1].LR = Cosine(0.1, 10, 100); return nil },
+	"--scaler": func(c *Config, v string) error {
+		s, ok := ScalerNamed(v)
+		if x, err := strconv.ParseFloat(v, 64); err == nil {
+			s, ok = Static(x), true
+		}
+		if !ok {
+			return fmt.Errorf("no scaler %s", v)
+		}
+		c.Scaler = s
+		return nil
+	},
+	"--loss": func(c *Config, v string) error { // value[*weight][@scaler]
+		v, scaler, _ := strings.Cut(v, "@")
+		v, weight, _ := strings.Cut(v, "*")
+		l := Loss{Value: v, Scaler: scaler}
+		if weight != "" {
+			w, err := strconv.ParseFloat(weight, 64)
+			if err != nil {
+				return err
+			}
+			l.Weight = w
+		}
+		c.Losses = append(c.Losses, l)
+		return nil
+	},
+	"--micro":      func(c *Config, v string) (err error) { c.Micro, err = strconv.Atoi(v); return },
+	"--drop":       func(c *Config, _ string) error { c.BadMicro = DropMicro; return nil },
+	"--noskip":     func(c *Config, _ string) error { c.NoSkip = true; return nil },
+	"--ema":        func(c *Config, v string) (err error) { c.EMA, err = strconv.ParseFloat(v, 64); return },
+	"--clip-norm":  func(c *Config, v string) (err error) { c.Clip.Norm, err = strconv.ParseFloat(v, 64); return },
+	"--clip-value": func(c *Config, v string) (err error) { c.Clip.Value, err = strconv.ParseFloat(v, 64); return },
+	"--output":     func(c *Config, v string) error { c.Outputs = append(c.Outputs, Output{Value: v}); return nil },
+	"--mean": func(c *Config, v string) error {
+		c.Outputs = append(c.Outputs, Output{Value: v, Reduce: Mean})
+		return nil
+	},
+}
