@@ -8,6 +8,7 @@ package models
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,15 +99,14 @@ func (e entry) options(query string) (Options, error) {
 			continue
 		}
 		key, value, _ := strings.Cut(part, "=")
-		def, known := e.defaults[key]
-		if !known {
+		if _, known := e.defaults[key]; !known {
 			return nil, fmt.Errorf("no option %q; it takes %s", key, e.defaults)
 		}
 		x, err := strconv.ParseFloat(value, 64)
 		if err != nil || x < 0 || x > 1<<24 {
 			return nil, fmt.Errorf("option %s=%q: want a number of 0 or more", key, value)
 		}
-		if def == float64(int(def)) && key != "dropout" && (x != float64(int(x)) || x < 1) {
+		if key != "dropout" && (x != math.Trunc(x) || x == 0 && !strings.HasPrefix(key, "blocks")) {
 			return nil, fmt.Errorf("option %s=%s: want a whole number of 1 or more", key, value)
 		}
 		o[key] = x

@@ -33,7 +33,7 @@ type failure struct{ error }
 // error is one line.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would mean the process's own
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
