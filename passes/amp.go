@@ -12,7 +12,7 @@ import (
 // dtype, and the cause of each choice.
 func amp(g *ir.Graph, c *Context) error {
 	if c.Policy.Manual {
-		return nil
+		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}
 	a, err := newAssigner(g, c)
 	if err != nil {

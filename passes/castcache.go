@@ -33,19 +33,42 @@ func castcache(g *ir.Graph, c *Context) error {
 			return true
 		}
 		n.Why.Marks |= ir.MarkCached | ir.MarkHoisted
-		n.Why.Group = 0
+		n.Why.Group, n.Of = 0, nil
 		hoisted = append(hoisted, n)
 		c.Count("casts_hoisted", 1)
 		return false
 	})
 	g.Body[ir.Prepare] = append(hoisted, g.Body[ir.Prepare]...)
-	g.Replace(same)
+	replace(g, same)
 	return nil
+}
+
+// replace makes every reader of a key read its value, and every link to the
+// node of a key one to the node of its value.
+func replace(g *ir.Graph, same map[*ir.Value]*ir.Value) {
+	if len(same) == 0 {
+		return
+	}
+	g.Replace(same)
+	for _, n := range g.Nodes {
+		if n.Of == nil || len(n.Of.Out) == 0 {
+			continue
+		}
+		v, replaced := same[n.Of.Out[0]]
+		for replaced {
+			n.Of = v.Def
+			v, replaced = same[v]
+		}
+	}
 }
 
 // mergeCast makes kept stand for n as well.
 func mergeCast(kept, n *ir.Node) {
 	takeName(kept.Out[0], n.Out[0])
+	kept.Pin = min(kept.Pin, n.Pin) // a pin means nothing on a cast
+	if kept.Of != n.Of {
+		kept.Of = nil
+	}
 	if kept.Why.Group == 0 && n.Why.Group > 0 {
 		kept.Why.Group = n.Why.Group
 	}

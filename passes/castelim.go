@@ -21,7 +21,7 @@ func castelim(g *ir.Graph, c *Context) error {
 		}
 		e.end()
 	}
-	g.Replace(e.same)
+	replace(g, e.same)
 	e.sweep()
 	return e.b.Err()
 }
@@ -141,7 +141,9 @@ func (e *castEdit) simplify(n *ir.Node) {
 	}
 	if w := e.cast[castKey{x, d}]; w != nil {
 		e.c.Count("casts_merged", 1)
-		takeName(w, out)
+		if w.Def.Op == ir.OpCast {
+			mergeCast(w.Def, n)
+		}
 		e.drop(n, w)
 		return
 	}

@@ -21,7 +21,7 @@ func castfold(g *ir.Graph, c *Context) error {
 			}
 		}
 	}
-	g.Replace(same)
+	replace(g, same)
 	g.Filter(func(_ ir.Section, n *ir.Node) bool { return !dead[n] })
 	return nil
 }

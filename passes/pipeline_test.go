@@ -73,7 +73,11 @@ func inputs(g *ir.Graph, r *rand.Rand, n int64) map[string]*eval.Tensor {
 				x.I[i] %= 2
 			}
 		}
-		env[v.Name] = x
+		stored, err := eval.FromBytes(v.Type, x.Bytes()) // rounded to what v can hold
+		if err != nil {
+			panic(err)
+		}
+		env[v.Name] = stored
 	}
 	return env
 }
