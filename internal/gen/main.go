@@ -1,9 +1,9 @@
-// Command gen writes the amd64 assembly of the CPU kernels and its Go stubs:
+// Command gen writes the assembly of the CPU kernels and its Go stubs:
 //
 //	go generate ampc/runtime/cpu/kern
 //
 // It is a module of its own, so that users of ampc never see avo. Every kernel is emitted twice from one
-// description, with 512-bit vectors and masks (AVX-512 F, BW, DQ, VL) and with 256-bit ones (AVX2, FMA, F16C).
+// description for amd64, with 512-bit vectors and masks (AVX-512 F, BW, DQ, VL) and with 256-bit ones (AVX2, FMA, F16C).
 package main
 
 import (
@@ -29,9 +29,14 @@ func main() {
 	}
 	tab.emit()
 	cpuid()
-	out := flag.String("tables", "", "file for the tables of the kernels")
+	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
+	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")
 	Generate()
-	if err := os.WriteFile(*out, tables(), 0o644); err != nil {
-		log.Fatal(err)
+	var n neon
+	n.emit()
+	for name, text := range map[string]string{*tables: tableSource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String()} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			log.Fatal(err)
+		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"unsafe"
 )
 
-//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go
+//go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64
 
 // archPaths lists the vector paths that the processor and the operating system support.
 func archPaths() (paths []*Path) {
@@ -80,77 +80,5 @@ func (p *Path) reduced(op Unary, kernel func(n int, dst, src *float32)) func(n i
 		} else {
 			unaryGo(unaryRows[op].f, n, dst, src)
 		}
-	}
-}
-
-// The functions below complete AVX2 kernels that take whole vectors: Go does the rest.
-
-func after(p *float32, n int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*n)) }
-func past(p *byte, n int) *byte        { return (*byte)(unsafe.Add(unsafe.Pointer(p), n)) }
-
-func wholeDepths(t Type, f transFunc) transFunc {
-	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
-		whole := k &^ 7
-		if whole > 0 {
-			f(whole, n, dst, ldd, src, offs)
-		}
-		if whole < k {
-			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, past(src, whole*t.Size()), offs)
-		}
-	}
-}
-
-func wholeRows(t Type, f rowsFunc) rowsFunc {
-	return func(k, n int, dst *float32, ldd int, src *byte, lds int) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(k, whole, dst, ldd, src, lds)
-		}
-		if whole < n {
-			rowsGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), lds)
-		}
-	}
-}
-
-func wholePicks(t Type, f pickFunc) pickFunc {
-	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(k, whole, dst, ldd, src, offs)
-		}
-		if whole < n {
-			pickGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), offs)
-		}
-	}
-}
-
-func wholeWiden(t Type, f func(n int, dst *float32, src *byte)) func(n int, dst *float32, src *byte) {
-	return func(n int, dst *float32, src *byte) {
-		whole := n &^ 7
-		f(whole, dst, src)
-		if whole < n {
-			rowsGo(t, 1, n-whole, after(dst, whole), n, past(src, whole*t.Size()), n)
-		}
-	}
-}
-
-func wholeNarrow(t Type, f func(n int, dst *byte, src *float32)) func(n int, dst *byte, src *float32) {
-	return func(n int, dst *byte, src *float32) {
-		whole := n &^ 7
-		f(whole, dst, src)
-		if whole < n {
-			narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
-		}
-	}
-}
-
-func wholeCheck(t Type, f func(n int, dst, src *byte, scale float32) uint64) func(n int, dst, src *byte, scale float32) uint64 {
-	return func(n int, dst, src *byte, scale float32) uint64 {
-		whole := n &^ 7
-		bad := f(whole, dst, src, scale)
-		if whole < n {
-			bad |= scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
-		}
-		return bad
 	}
 }

@@ -1,0 +1,73 @@
+package kern
+
+import "unsafe"
+
+// archPaths lists the NEON path, which every arm64 processor has.
+func archPaths() []*Path { return []*Path{neonPath()} }
+
+// neonPath has vector products, packing, conversions and a few elementwise loops; the rest is Go's.
+func neonPath() *Path {
+	p := goPath()
+	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "neon", 4, 8, 12, 4, 4, 256, 24*8*256
+	p.tile = [2][]tileFunc{
+		{tile1x4NEON, tile2x4NEON, tile3x4NEON, tile4x4NEON, tile5x4NEON, tile6x4NEON, tile7x4NEON, tile8x4NEON},
+		{tile1x12NEON, tile2x12NEON, tile3x12NEON, tile4x12NEON, tile5x12NEON, tile6x12NEON, tile7x12NEON, tile8x12NEON},
+	}
+	p.trans = [numTypes]transFunc{F32: fourTrans(F32, transF32NEON), F16: fourTrans(F16, transF16NEON), BF16: fourTrans(BF16, transBF16NEON)}
+	p.widen[F16], p.widen[BF16] = wholeWiden(F16, widenF16NEON), wholeWiden(BF16, widenBF16NEON)
+	p.narrow[F16] = wholeNarrow(F16, narrowF16NEON)
+	for _, t := range []Type{F16, BF16} {
+		p.rows[t] = rowsOf(t, p.widen[t])
+	}
+	p.binary[Add], p.binary[Sub] = wholeBinary(Add, addNEON), wholeBinary(Sub, subNEON)
+	p.binary[Mul], p.binary[Div] = wholeBinary(Mul, mulNEON), wholeBinary(Div, divNEON)
+	p.ternary[FMA] = wholeTernary(FMA, fmaNEON)
+	p.axpb, p.axpy = wholeAxpb, wholeAxpy
+	p.probe, p.probeFlop = probeNEON, 24*4*2
+	return p
+}
+
+func wholeAxpb(n int, dst, src *float32, a, b float32) {
+	whole := n &^ 7
+	if whole > 0 {
+		axpbNEON(whole, dst, src, a, b)
+	}
+	if whole < n {
+		axpbGo(n-whole, after(dst, whole), after(src, whole), a, b)
+	}
+}
+
+func wholeAxpy(n int, dst, src, y *float32, a float32) {
+	whole := n &^ 7
+	if whole > 0 {
+		axpyNEON(whole, dst, src, y, a)
+	}
+	if whole < n {
+		axpyGo(n-whole, after(dst, whole), after(src, whole), after(y, whole), a)
+	}
+}
+
+// fourTrans is a transFunc: f for four lanes and depths by fours, Go for the rest.
+func fourTrans(t Type, f func(k int, dst *float32, ldd int, src *byte, offs *int)) transFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
+		whole := k &^ 3
+		if n < 4 {
+			whole = 0
+		}
+		if whole > 0 {
+			f(whole, dst, ldd, src, offs)
+		}
+		if whole < k {
+			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, past(src, whole*t.Size()), offs)
+		}
+	}
+}
+
+// rowsOf is a rowsFunc that widens row by row.
+func rowsOf(t Type, widen func(n int, dst *float32, src *byte)) rowsFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, lds int) {
+		for r := range k {
+			widen(n, (*float32)(unsafe.Add(unsafe.Pointer(dst), 4*r*ldd)), past(src, r*lds*t.Size()))
+		}
+	}
+}
