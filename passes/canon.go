@@ -113,6 +113,7 @@ func (m *merger) absorb(k, n *ir.Node) bool {
 			v.Name, w.Name = w.Name, v.Name
 		}
 		if m.keep[v] {
+			delete(m.keep, v)
 			m.keep[w] = true
 		}
 		m.to[v.ID] = w
