@@ -134,3 +134,24 @@ func (l *lexer) quoted() (string, error) {
 	}
 	return "", l.errorf(l.line, "string without an end")
 }
+
+func scalarValue(text string) any {
+	switch text {
+	case "true":
+		return true
+	case "false":
+		return false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	if d, ok := DTypeOf(text); ok {
+		return d
+	}
+	if text != "" && strings.ContainsAny(text[:1], "0123456789+-.") || text == "inf" || text == "nan" {
+		if x, err := strconv.ParseFloat(text, 64); err == nil {
+			return x
+		}
+	}
+	return text
+}

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Parse reads the text form. name stands for the file in messages. Custom ops
@@ -458,27 +457,6 @@ func (p *parser) attrValue() any {
 	}
 	text := p.ident("a value")
 	return scalarValue(text)
-}
-
-func scalarValue(text string) any {
-	switch text {
-	case "true":
-		return true
-	case "false":
-		return false
-	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n
-	}
-	if d, ok := DTypeOf(text); ok {
-		return d
-	}
-	if text != "" && strings.ContainsAny(text[:1], "0123456789+-.") || text == "inf" || text == "nan" {
-		if x, err := strconv.ParseFloat(text, 64); err == nil {
-			return x
-		}
-	}
-	return text
 }
 
 func (p *parser) listValue() any {
