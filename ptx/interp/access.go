@@ -119,6 +119,7 @@ func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomi
 			return w.fault(Uninitialised, in, lane, "byte %d of the allocation was never written", off+uint64(i))
 		}
 	}
+	w.trace(b, off, pageRead)
 	now := w.stamp(lane, atomic)
 	marks := w.marksOf(b, off, n)
 	for i := range marks {
@@ -131,6 +132,7 @@ func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomi
 }
 
 func (w *warp) checkWrite(in *inst, lane int, b *buffer, off uint64, n int, atomic bool) error {
+	w.trace(b, off, pageWrite)
 	now := w.stamp(lane, atomic)
 	marks := w.marksOf(b, off, n)
 	for i := range marks {
@@ -140,6 +142,12 @@ func (w *warp) checkWrite(in *inst, lane int, b *buffer, off uint64, n int, atom
 	}
 	setAll(b.init[off : off+uint64(n)])
 	return nil
+}
+
+func (w *warp) trace(b *buffer, off uint64, kind uint8) {
+	if w.r.mem.touch && b != &w.r.smem {
+		w.r.mem.note(b, off, kind)
+	}
 }
 
 func (w *warp) store(in *inst, lane int, b *buffer, off uint64, scalar *lanes) error {

@@ -140,3 +140,28 @@ func TestMemory(t *testing.T) {
 		t.Error("write after free")
 	}
 }
+
+func TestTouched(t *testing.T) {
+	m, err := ptx.Parse(head + "setp.lt.u32 %p0, %r3, 1; @%p0 bra L; ret; L: ld.global.u32 %r4, [%d1]; st.global.u32 [%d1+512], %r4; ret;\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Compile(m.Kernels[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem := NewMemory()
+	addr := mem.Alloc(1024)
+	if err := mem.Fill(addr, 0, 1024); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := p.Run(mem, Config{Grid: [3]int{2, 1, 1}, Block: 64, Args: []uint64{addr}}, Options{Trace: true}); err != nil {
+			t.Fatal(err)
+		}
+		got := mem.Touched()
+		if len(got) != 2 || got[0].Addr != addr || got[0].Write || got[1].Addr != addr+512 || !got[1].Write {
+			t.Errorf("touched %+v", got)
+		}
+	}
+}

@@ -54,6 +54,7 @@ func (f *Fault) Error() string {
 type Options struct {
 	NoRaces  bool  // skip the race check, which costs time and 64 bytes per byte touched
 	MaxSteps int64 // warp instructions before the run is given up; 0 means 1<<34
+	Trace    bool  // keep the pages of memory touched, for Memory.Touched
 }
 
 // Stats counts what a launch did, summed over lanes.
@@ -77,6 +78,7 @@ func (p *Program) Run(mem *Memory, cfg Config, opt Options) (Stats, error) {
 		return stats, err
 	}
 	mem.launch++
+	mem.startTrace(opt.Trace)
 	r := &run{p: p, mem: mem, cfg: cfg, opt: opt, stats: &stats, left: opt.MaxSteps}
 	if r.left == 0 {
 		r.left = 1 << 34

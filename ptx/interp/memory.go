@@ -13,6 +13,15 @@ type Memory struct {
 	last   *buffer // the buffer of the previous access
 	launch uint32  // counts launches: marks of earlier ones are stale
 	used   int64
+	touch  bool // keep pages
+	pages  []Touch
+}
+
+// Touch is a page that the last traced launch accessed.
+type Touch struct {
+	Addr  uint64
+	Write bool // written, maybe read as well
+	buf   *buffer
 }
 
 type buffer struct {
@@ -21,7 +30,16 @@ type buffer struct {
 	init   []bool
 	marks  []mark
 	launch uint32
+	pages  []uint8 // what the current launch did to each page: pageRead, pageWrite
 }
+
+// PageSize is the granularity of Touched.
+const PageSize = 256
+
+const (
+	pageRead  = 1
+	pageWrite = 2
+)
 
 const (
 	firstAddr = 0x7f00_0000_0000
@@ -139,4 +157,33 @@ func (m *Memory) shadow(b *buffer) []mark {
 		}
 	}
 	return b.marks
+}
+
+// Touched lists the pages the last launch with Options.Trace accessed, in the order first touched.
+func (m *Memory) Touched() []Touch {
+	for i := range m.pages {
+		t := &m.pages[i]
+		t.Write = t.buf.pages[(t.Addr-t.buf.addr)/PageSize]&pageWrite != 0
+	}
+	return m.pages
+}
+
+// startTrace forgets the previous launch's pages.
+func (m *Memory) startTrace(on bool) {
+	for _, t := range m.pages {
+		t.buf.pages[(t.Addr-t.buf.addr)/PageSize] = 0
+	}
+	m.pages, m.touch = m.pages[:0], on
+}
+
+// note records an access to global memory; an access never crosses a page.
+func (m *Memory) note(b *buffer, off uint64, kind uint8) {
+	if b.pages == nil {
+		b.pages = make([]uint8, (len(b.data)+PageSize-1)/PageSize)
+	}
+	page := off / PageSize
+	if b.pages[page] == 0 {
+		m.pages = append(m.pages, Touch{Addr: b.addr + page*PageSize, buf: b})
+	}
+	b.pages[page] |= kind
 }
