@@ -35,6 +35,10 @@ func (b *Builder) sumBut(x *Value, axis int) *Value {
 		return nil
 	}
 	r := x.Type.Shape.Rank()
+	if !x.Type.Shape.Known() {
+		b.Fail("the gradient needs the rank of %s", x)
+		return nil
+	}
 	if axis < 0 {
 		axis += r
 	}
@@ -98,12 +102,9 @@ func (b *Builder) alongChannels(n *Node, v *Value, r int) *Value {
 	return b.Unsqueeze(v, span(1, 1+after)...)
 }
 
-// iotaAlong is 0, 1, 2, ... along an axis of s and size 1 along all others.
+// iotaAlong is 0, 1, 2, ... along an axis of s, whose size is known, and size 1
+// along all others.
 func (b *Builder) iotaAlong(d DType, s Shape, axis int) *Value {
-	if s.Dim(axis) < 0 {
-		b.Fail("the classes need a known number: %s", Type{d, s})
-		return nil
-	}
 	one := make([]int64, s.Rank())
 	for i := range one {
 		one[i] = 1

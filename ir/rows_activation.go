@@ -13,7 +13,9 @@ var activationRows = map[Op]Def{
 		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.ReluGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Max(x, c.Like(x, 0)) }),
 	OpReluGrad: gradRow(Def{Name: "relu_grad", Doc: "dy where y is above zero, else zero.", In: in(x("dy"), x("y")), Class: Clear, Why: "passes or drops",
-		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.ReluGrad(d[0], n.In[1]), nil} },
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return []*Value{b.sumTo(b.ReluGrad(d[0], n.In[1]), n.In[0]), nil}
+		},
 	}, func(c *Code, _ *Node, dy, y Reg) Reg { zero := c.Like(dy, 0); return c.Select(c.Lt(zero, y), dy, zero) }),
 
 	OpLeakyRelu: pointwise(Def{Name: "leaky_relu", Doc: "x above zero, else alpha·x.", Attrs: alpha(0.01), Class: Clear, Why: whyOrder, Unit: UnitSame,
@@ -22,7 +24,7 @@ var activationRows = map[Op]Def{
 		}}, func(c *Code, n *Node, x Reg) Reg { return leaky(c, n, x, x) }),
 	OpLeakyReluGrad: gradRow(Def{Name: "leaky_relu_grad", Doc: "dy where x is above zero, else alpha·dy.", Attrs: alpha(0.01), Class: Clear, Why: "scales by one of two numbers",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.LeakyReluGrad(d[0], n.In[1], n.Float("alpha")), nil}
+			return []*Value{b.sumTo(b.LeakyReluGrad(d[0], n.In[1], n.Float("alpha")), n.In[0]), nil}
 		}}, func(c *Code, n *Node, dy, x Reg) Reg { return leaky(c, n, x, dy) }),
 	OpPrelu: {
 		Name: "prelu", Doc: "x above zero, else slope·x with a learned slope that broadcasts.",

@@ -172,6 +172,9 @@ func gradAttention(b *Builder, n *Node, d []*Value) []*Value {
 		return g
 	}
 	f := b.openAttention(n, mask)
+	if f == nil {
+		return g
+	}
 	p := f.weights(n.Out[1])
 	var ds *Value
 	if d[0] != nil && learned {
@@ -201,7 +204,14 @@ type openedAttention struct {
 	scale   float64
 }
 
+// openAttention fails, and returns nil, where heads or head sizes are not known.
 func (b *Builder) openAttention(n *Node, mask *Value) *openedAttention {
+	for _, v := range n.In[:3] {
+		if s := v.Type.Shape; !s.Known() || s.Dim(1) < 1 || s.Dim(3) < 1 {
+			b.Fail("%s: needs the heads and the head size of %s, which has type %s; bind its dimensions first", n.Def().Name, v, b.g.TypeString(v.Type))
+			return nil
+		}
+	}
 	f := &openedAttention{b: b, n: n, d: n.In[0].Type.Shape.Dims(), groups: n.In[1].Type.Shape.Dim(1), scale: n.AttentionScale()}
 	f.q, f.k, f.v = f.split(n.In[0]), b.Unsqueeze(n.In[1], 2), b.Unsqueeze(n.In[2], 2)
 	f.mask = f.splitMask(mask)
@@ -217,30 +227,41 @@ func (b *Builder) openAttention(n *Node, mask *Value) *openedAttention {
 	return f
 }
 
-// split turns [B,H,S,·] into [B,G,H/G,S,·].
-func (f *openedAttention) split(v *Value) *Value {
-	if v == nil {
+// dims are v's dimensions; it fails, and returns nil, where its rank is not known.
+func (f *openedAttention) dims(v *Value) []Dim {
+	if v != nil && !v.Type.Shape.Known() {
+		f.b.Fail("%s: needs the rank of %s", f.n.Def().Name, v)
+	}
+	if v == nil || f.b.err != nil {
 		return nil
 	}
-	d := v.Type.Shape.Dims()
+	return v.Type.Shape.Dims()
+}
+
+// split turns [B,H,S,·] into [B,G,H/G,S,·].
+func (f *openedAttention) split(v *Value) *Value {
+	d := f.dims(v)
+	if d == nil {
+		return nil
+	}
 	return f.b.reshaped(v, d[0], f.groups, d[1]/f.groups, d[2], d[3])
 }
 
 // split3 turns [B,H,S] into [B,G,H/G,S].
 func (f *openedAttention) split3(v *Value) *Value {
-	if v == nil {
+	d := f.dims(v)
+	if d == nil {
 		return nil
 	}
-	d := v.Type.Shape.Dims()
 	return f.b.reshaped(v, d[0], f.groups, d[1]/f.groups, d[2])
 }
 
 // merge turns [B,G,H/G,S,·] back into [B,H,S,·].
 func (f *openedAttention) merge(v *Value) *Value {
-	if v == nil {
+	d := f.dims(v)
+	if d == nil {
 		return nil
 	}
-	d := v.Type.Shape.Dims()
 	return f.b.reshaped(v, d[0], d[1]*d[2], d[3], d[4])
 }
 
@@ -289,6 +310,9 @@ func (f *openedAttention) overGroup(v *Value) *Value { return f.b.sumOver(v, fal
 
 func expandAttention(b *Builder, n *Node) []*Value {
 	f := b.openAttention(n, n.operand(3))
+	if f == nil {
+		return make([]*Value, 2)
+	}
 	s := f.scores()
 	top := b.maxOver(s, 4)
 	lse := b.Add(top, b.Log(b.sumOver(b.Exp(b.Sub(s, top)), true, 4)))
@@ -298,6 +322,9 @@ func expandAttention(b *Builder, n *Node) []*Value {
 
 func expandAttentionGrad(b *Builder, n *Node) []*Value {
 	f := b.openAttention(n, n.operand(6))
+	if f == nil {
+		return make([]*Value, 3)
+	}
 	y, dy := f.split(n.In[3]), f.split(n.In[4])
 	p := f.weights(n.In[5])
 	dq, dk := f.inputGrads(f.scoreGrad(p, y, dy))

@@ -147,9 +147,9 @@ func inferConvGradX(n *Node) ([]Type, error) {
 	if !fits(o, o2) {
 		return nil, fmt.Errorf("channels differ: dy %s %s, w %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
 	}
-	in := n.Ints("size")
-	if len(in) != nd {
-		return nil, fmt.Errorf("size has %d numbers, want %d", len(in), nd)
+	in, err := n.sizeList("size", nd)
+	if err != nil {
+		return nil, err
 	}
 	t.Shape = image(batch, mulDims(per, Dim(n.Int("groups"))), toDims(in), s.last)
 	return []Type{t}, s.matches(n.In[0], sizes(kernel), in)
@@ -188,9 +188,9 @@ func inferConvGradW(n *Node) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	kernel := n.Ints("kernel")
-	if len(kernel) != nd {
-		return nil, fmt.Errorf("kernel has %d numbers, want %d", len(kernel), nd)
+	kernel, err := n.windowList("kernel", nd, 1)
+	if err != nil {
+		return nil, err
 	}
 	t.Shape = image(o, per, toDims(kernel), s.last)
 	for _, d := range in {
@@ -212,31 +212,38 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 	if !fits(c, c2) {
 		return nil, fmt.Errorf("channels differ: x %s %s, w %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
 	}
-	extra := n.Ints("output_padding")
-	if extra != nil && len(extra) != nd {
-		return nil, fmt.Errorf("output_padding has %d numbers, want %d", len(extra), nd)
+	extra, err := n.windowList("output_padding", nd, 0)
+	if err != nil {
+		return nil, err
 	}
 	to := make([]Dim, nd)
 	for i := range to {
-		if in[i] < 0 || kernel[i] < 0 {
-			to[i] = UnknownDim
-			continue
+		if to[i], err = s.input(i, in[i], kernel[i], extra[i]); err != nil {
+			return nil, err
 		}
-		size := (int64(in[i])-1)*s.stride[i] + s.dilation[i]*(int64(kernel[i])-1) + 1 - s.begin[i] - s.end[i]
-		if extra != nil {
-			if extra[i] < 0 || extra[i] >= max(s.stride[i], s.dilation[i]) {
-				return nil, fmt.Errorf("output_padding holds %d, want less than the stride or the dilation", extra[i])
-			}
-			size += extra[i]
-		}
-		if size < 1 {
-			return nil, fmt.Errorf("pads leave no output in spatial dimension %d", i)
-		}
-		to[i] = Dim(size)
 	}
 	o := mulDims(per, Dim(n.Int("groups")))
 	t.Shape = image(batch, o, to, s.last)
 	return []Type{t}, wantShape("bias", n.operand(2), o)
+}
+
+// input is how many elements a window over spatial dimension i needs in order
+// to give out positions, plus extra: the size of a transposed convolution.
+func (s *spatial) input(i int, out, kernel Dim, extra int64) (Dim, error) {
+	if out < 0 || kernel < 0 {
+		return UnknownDim, nil
+	}
+	if out > Dim(MaxElements/maxWindow) || kernel > maxWindow || kernel < 1 {
+		return 0, fmt.Errorf("spatial dimension %d has %d elements under a kernel of %d, want 1 to %d", i, out, kernel, maxWindow)
+	}
+	if extra >= max(s.stride[i], s.dilation[i]) {
+		return 0, fmt.Errorf("output_padding holds %d, want less than the stride or the dilation", extra)
+	}
+	size := (int64(out)-1)*s.stride[i] + s.dilation[i]*(int64(kernel)-1) + 1 - s.begin[i] - s.end[i] + extra
+	if size < 1 {
+		return 0, fmt.Errorf("pads leave no output in spatial dimension %d", i)
+	}
+	return Dim(size), nil
 }
 
 // windowOf copies the attributes that say where windows lie, and adds one.

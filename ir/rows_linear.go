@@ -175,7 +175,7 @@ func gradLinear(b *Builder, n *Node, d []*Value) []*Value {
 
 func inferEmbedding(n *Node) ([]Type, error) {
 	table, ids := n.In[0], n.In[1]
-	if err := wantRank("table", table, 2, 2); err != nil {
+	if err := firstError(wantRank("table", table, 2, 2), wantRank("ids", ids, 0, MaxRank-1)); err != nil {
 		return nil, err
 	}
 	t := Type{DType: table.Type.DType}
@@ -200,14 +200,15 @@ func inferEmbeddingGrad(n *Node) ([]Type, error) {
 	if rows < 0 {
 		return nil, fmt.Errorf("rows=%d, want zero or more", rows)
 	}
-	t := Type{DType: n.keptDType()}
-	if dy.Type.Shape.Known() && ids.Type.Shape.Known() {
-		if err := firstError(wantRank("dy", dy, 1, MaxRank), wantShape("ids", ids, leading(dy, 1).Dims()...)); err != nil {
-			return nil, err
-		}
-		t.Shape = MakeShape(Dim(rows), dy.Type.Shape.Dim(-1))
+	if err := firstError(wantRank("dy", dy, 1, MaxRank), n.checkOut()); err != nil {
+		return nil, err
 	}
-	return []Type{t}, n.checkOut()
+	t := Type{DType: n.keptDType()}
+	if !dy.Type.Shape.Known() {
+		return []Type{t}, nil
+	}
+	t.Shape = MakeShape(Dim(rows), dy.Type.Shape.Dim(-1))
+	return []Type{t}, wantShape("ids", ids, leading(dy, 1).Dims()...)
 }
 
 // Matmul multiplies a[..,M,K] by b[..,K,N] with broadcast leading dimensions;

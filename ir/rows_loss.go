@@ -206,9 +206,23 @@ func rangeLoss(n *Node, in []Interval) []Interval {
 	return []Interval{{Lo: 0, Hi: inf, NaN: true}, {Lo: 0, Hi: float64(count(n.In[1].Type))}}
 }
 
+// classAxis fails where the classes are not known.
+func (b *Builder) classAxis(n *Node) (axis int, ok bool) {
+	s := n.In[0].Type.Shape
+	axis, err := axisOf(n.Int("axis"), s.Rank())
+	if err != nil || s.Dim(axis) < 0 {
+		b.Fail("%s: needs the number of classes of %s, which has type %s; bind its dimensions first", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
+		return 0, false
+	}
+	return axis, true
+}
+
 // onLabel is true at each label's class.
 func (b *Builder) onLabel(n *Node) *Value {
-	axis, _ := axisOf(n.Int("axis"), n.In[0].Type.Shape.Rank())
+	axis, ok := b.classAxis(n)
+	if !ok {
+		return nil
+	}
 	classes := b.iotaAlong(n.In[1].Type.DType, n.In[0].Type.Shape, axis)
 	return b.Eq(classes, b.Unsqueeze(n.In[1], int64(axis)))
 }
@@ -226,7 +240,10 @@ func (b *Builder) target(n *Node) *Value {
 // counted is true where the label is not ignored, with the class axis as 1.
 func (b *Builder) counted(n *Node) *Value {
 	labels := n.In[1]
-	axis, _ := axisOf(n.Int("axis"), n.In[0].Type.Shape.Rank())
+	axis, ok := b.classAxis(n)
+	if !ok {
+		return nil
+	}
 	return b.Unsqueeze(b.Ne(labels, b.Scalar(labels.Type.DType, float64(n.Int("ignore")))), int64(axis))
 }
 

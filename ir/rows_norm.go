@@ -160,8 +160,14 @@ func (n *Node) checkNorm(least int) error {
 	if !(n.Float("eps") >= 0) {
 		return fmt.Errorf("eps=%g, want zero or more", n.Float("eps"))
 	}
-	if n.Operand("bias") != nil && n.Operand("scale") == nil {
+	scale, bias := n.Operand("scale"), n.Operand("bias")
+	if bias != nil && scale == nil {
 		return fmt.Errorf("has a bias and no scale")
+	}
+	if bias != nil && scale.Type.Shape.Known() {
+		if err := wantShape("bias", bias, scale.Type.Shape.Dims()...); err != nil {
+			return err
+		}
 	}
 	if l := n.Str("layout"); l != "" && l != "NCHW" && l != "NHWC" {
 		return fmt.Errorf("layout %q, want NCHW or NHWC", l)

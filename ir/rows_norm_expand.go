@@ -11,6 +11,17 @@ type normView struct {
 	after  int   // dimensions of the view behind those of scale and bias
 }
 
+// normView fails where the rank, or a number of channels to split, is not known.
+func (b *Builder) normView(n *Node) (v normView, ok bool) {
+	s := n.In[0].Type.Shape
+	grouped := n.Op == OpGroupNorm || n.Op == OpGroupNormGrad || n.Op == OpInstanceNorm
+	if !s.Known() || grouped && n.channels() < 0 {
+		b.Fail("%s: needs the rank and the channels of %s, which has type %s; bind its dimensions first", n.Def().Name, n.In[0], b.g.TypeString(n.In[0].Type))
+		return v, false
+	}
+	return n.normView(), true
+}
+
 func (n *Node) normView() normView {
 	s := n.In[0].Type.Shape
 	r := int64(s.Rank())
@@ -29,12 +40,12 @@ func (n *Node) normView() normView {
 	}
 	g := n.groupCount()
 	batch, c, space := parts(s, last)
-	v := normView{x: s, params: []Dim{g, c / g}}
+	v := normView{x: s, params: []Dim{g, c / max(g, 1)}}
 	if last {
-		v.shape = append(append([]Dim{batch}, space...), g, c/g)
+		v.shape = append(append([]Dim{batch}, space...), v.params...)
 		v.axes, v.others = append(span(1, r-1), r), span(0, r-1)
 	} else {
-		v.shape = append([]Dim{batch, g, c / g}, space...)
+		v.shape = append(append([]Dim{batch}, v.params...), space...)
 		v.axes, v.others, v.after = span(2, r+1), append([]int64{0}, span(3, r+1)...), int(r)-2
 	}
 	return v
@@ -99,7 +110,10 @@ func (v *normView) scaled(b *Builder, n *Node, x *Value) *Value {
 
 // expandNorm is any norm in sums, squares and one rsqrt.
 func expandNorm(b *Builder, n *Node) []*Value {
-	v := n.normView()
+	v, ok := b.normView(n)
+	if !ok {
+		return make([]*Value, len(n.Out))
+	}
 	x := v.open(b, n.In[0])
 	var stats []*Value
 	centred := x
@@ -123,7 +137,10 @@ func expandNorm(b *Builder, n *Node) []*Value {
 // expandNormGrad: with x̂ = (x−mean)·rstd and g = dy·scale,
 // dx = rstd·(g − mean g − x̂·mean(g·x̂)); rms_norm has no mean and no mean g.
 func expandNormGrad(b *Builder, n *Node) []*Value {
-	v := n.normView()
+	v, ok := b.normView(n)
+	if !ok {
+		return make([]*Value, len(n.Out))
+	}
 	x, dy := v.open(b, n.In[0]), v.open(b, n.In[1])
 	scale, rstd := n.Operand("scale"), v.stat(b, n.Operand("rstd"))
 	if mean := n.Operand("mean"); mean != nil {
@@ -146,7 +163,10 @@ func expandNormGrad(b *Builder, n *Node) []*Value {
 }
 
 func expandBatchNormInfer(b *Builder, n *Node) []*Value {
-	v := n.normView()
+	v, ok := b.normView(n)
+	if !ok {
+		return []*Value{nil}
+	}
 	x := b.Sub(n.In[0], v.stat(b, n.In[3]))
 	x = b.Mul(x, v.stat(b, b.Rsqrt(b.Affine(n.In[4], 1, n.Float("eps")))))
 	return []*Value{v.scaled(b, n, x)}
@@ -176,12 +196,16 @@ func (b *Builder) normGrad(op Op, n *Node, d []*Value, a Attrs) [3]*Value {
 // second derivatives and losses on the statistics need:
 // dx += dmean/n − drstd·rstd³·(x−mean)/n.
 func (b *Builder) addStatGrads(n *Node, dx *Value, d []*Value) *Value {
-	v, defs := n.normView(), n.Def().Out
-	x := v.open(b, n.In[0])
-	for i := 1; i < min(len(d), 3); i++ {
+	defs := n.Def().Out
+	for i := 1; i < min(len(d), len(defs), 3); i++ {
 		if d[i] == nil {
 			continue
 		}
+		v, ok := b.normView(n)
+		if !ok {
+			return nil
+		}
+		x := v.open(b, n.In[0])
 		part := b.Affine(d[i], 1/float64(n.normCount()), 0)
 		if defs[i].Name == "mean" {
 			part = b.broadcastLike(v.stat(b, part), x)

@@ -21,7 +21,7 @@ func inferPad(n *Node) ([]Type, error) {
 	if len(lo) != len(hi) || len(inner) > 0 && len(inner) != len(lo) {
 		return nil, fmt.Errorf("lo, hi and inner differ in length: %d, %d, %d", len(lo), len(hi), len(inner))
 	}
-	if mode != "constant" && (len(inner) > 0 || slices.Min(append(lo[:len(lo):len(lo)], hi...)) < 0) {
+	if mode != "constant" && (len(inner) > 0 || slices.Min(slices.Concat([]int64{0}, lo, hi)) < 0) {
 		return nil, fmt.Errorf("mode %s takes no inner and no negative padding", mode)
 	}
 	if !x.Type.Shape.Known() {

@@ -108,14 +108,14 @@ func poolShape(n *Node) (Shape, error) {
 	if err != nil {
 		return Shape{}, err
 	}
-	kernel := n.Ints("kernel")
-	if len(kernel) != nd {
-		return Shape{}, fmt.Errorf("kernel has %d numbers, want %d for %s", len(kernel), nd, x.Type)
+	kernel, err := n.windowList("kernel", nd, 1)
+	if err != nil {
+		return Shape{}, err
 	}
 	batch, c, in := parts(x.Type.Shape, s.last)
 	to := make([]Dim, nd)
 	for i := range to {
-		if kernel[i] < 1 || s.begin[i] >= kernel[i]*s.dilation[i] || s.end[i] >= kernel[i]*s.dilation[i] {
+		if s.begin[i] >= kernel[i]*s.dilation[i] || s.end[i] >= kernel[i]*s.dilation[i] {
 			return Shape{}, fmt.Errorf("kernel %d with pads %d and %d: a window would hold padding alone", kernel[i], s.begin[i], s.end[i])
 		}
 		if to[i], err = s.output(i, in[i], kernel[i], n.Flag("ceil")); err != nil {
@@ -149,16 +149,8 @@ func (n *Node) resized() (Shape, error) {
 		return Shape{}, fmt.Errorf("layout %q, want NCHW or NHWC", l)
 	}
 	batch, c, space := parts(v.Type.Shape, last)
-	to := n.Ints("size")
-	if len(to) != len(space) {
-		return Shape{}, fmt.Errorf("size has %d numbers, want %d for %s", len(to), len(space), v.Type)
-	}
-	for _, x := range to {
-		if x < 1 {
-			return Shape{}, fmt.Errorf("size holds %d, want one or more", x)
-		}
-	}
-	return image(batch, c, toDims(to), last), nil
+	to, err := n.sizeList("size", len(space))
+	return image(batch, c, toDims(to), last), err
 }
 
 func inferAdaptive(n *Node) ([]Type, error) {

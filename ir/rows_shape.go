@@ -31,6 +31,9 @@ var shapeRows = map[Op]Def{
 	OpSqueeze: moving(Def{
 		Name: "squeeze", Doc: "Drops axes of size 1.", Flags: View, Attrs: []AttrDef{requiredAxes}, Infer: inferSqueeze,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			if len(n.Ints("axes")) == 0 { // nothing was dropped
+				return d[:1]
+			}
 			return []*Value{b.Unsqueeze(d[0], ints64(n.Axes())...)}
 		},
 	}),

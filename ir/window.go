@@ -39,35 +39,57 @@ func (n *Node) spatial(nd int) (spatial, error) {
 	if l := n.Str("layout"); l != "NCHW" && l != "NHWC" {
 		return s, fmt.Errorf("layout %q, want NCHW or NHWC", l)
 	}
-	list := func(name string, k int, least, def int64) ([]int64, error) {
-		v := n.Ints(name)
-		if v == nil {
-			return slices.Repeat([]int64{def}, k), nil
-		}
-		if len(v) != k {
-			return nil, fmt.Errorf("%s has %d numbers, want %d for %d spatial dimensions", name, len(v), k, nd)
-		}
-		for _, x := range v {
-			if x < least || x > 1<<20 {
-				return nil, fmt.Errorf("%s holds %d, want %d to %d", name, x, least, 1<<20)
-			}
-		}
-		return v, nil
-	}
-	pads, err := list("pads", 2*nd, 0, 0)
+	pads, err := n.windowList("pads", 2*nd, 0)
 	if err != nil {
 		return s, err
 	}
 	s.begin, s.end = pads[:nd], pads[nd:]
-	if s.stride, err = list("strides", nd, 1, 1); err != nil {
+	if s.stride, err = n.windowList("strides", nd, 1); err != nil {
 		return s, err
 	}
-	s.dilation, err = list("dilations", nd, 1, 1)
+	s.dilation, err = n.windowList("dilations", nd, 1)
 	return s, err
+}
+
+// maxWindow bounds every number of a window, so that no geometry overflows.
+const maxWindow = 1 << 20
+
+// windowList is a list of k numbers from least up; an absent one is all least.
+func (n *Node) windowList(name string, k int, least int64) ([]int64, error) {
+	v := n.Ints(name)
+	if v == nil {
+		return slices.Repeat([]int64{least}, k), nil
+	}
+	if len(v) != k {
+		return nil, fmt.Errorf("%s has %d numbers, want %d", name, len(v), k)
+	}
+	for _, x := range v {
+		if x < least || x > maxWindow {
+			return nil, fmt.Errorf("%s holds %d, want %d to %d", name, x, least, maxWindow)
+		}
+	}
+	return v, nil
+}
+
+// sizeList is a list of k sizes, each one or more.
+func (n *Node) sizeList(name string, k int) ([]int64, error) {
+	v := n.Ints(name)
+	if len(v) != k {
+		return nil, fmt.Errorf("%s has %d numbers, want %d", name, len(v), k)
+	}
+	for _, x := range v {
+		if x < 1 || x > MaxElements {
+			return nil, fmt.Errorf("%s holds %d, want one or more", name, x)
+		}
+	}
+	return v, nil
 }
 
 // output is the number of window positions along spatial dimension i.
 func (s *spatial) output(i int, in Dim, kernel int64, ceil bool) (Dim, error) {
+	if kernel < 1 || kernel > maxWindow {
+		return 0, fmt.Errorf("the kernel has %d positions in spatial dimension %d, want 1 to %d", kernel, i, maxWindow)
+	}
 	reach := s.dilation[i]*(kernel-1) + 1
 	if in < 0 {
 		if s.stride[i] == 1 && s.begin[i]+s.end[i] == reach-1 {
