@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -40,6 +39,8 @@ func (r *castReport) program(g *ir.Graph, p *lower.Program) {
 	for _, n := range g.Nodes {
 		if n.Op == ir.OpCast {
 			r.left++
+			c := g.NodeCost(n)
+			r.castBytes += c.Read + c.Write
 			continue
 		}
 		for _, v := range n.Out {
@@ -64,9 +65,6 @@ func (r *castReport) program(g *ir.Graph, p *lower.Program) {
 
 func (r *castReport) step(p *lower.Program, s *lower.Step) {
 	r.bytes += s.Bytes
-	if s.Kernel != nil && s.Kernel.Name == "cast" || s.Group != nil && strings.HasPrefix(s.Node.Name, "cast") {
-		r.castBytes += s.Bytes
-	}
 	flops := productFlops(s)
 	r.flops += flops
 	if flops == 0 {

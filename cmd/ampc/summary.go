@@ -12,7 +12,11 @@ import (
 // takes time.
 func (t *trainer) summary(w io.Writer, interrupted bool) error {
 	seconds := t.took.Seconds()
-	fmt.Fprintf(w, "step %d: training loss %.4f, loss scale %g, %d skipped, %s", t.done, t.loss, t.scale, t.skipped, t.took.Round(100*time.Millisecond))
+	fmt.Fprintf(w, "step %d: training loss %.4f, %d skipped", t.done, t.loss, t.skipped)
+	if t.step.Scaled() {
+		fmt.Fprintf(w, ", loss scale %g after %d backoffs and %d growths", t.scale, t.backed, t.grown)
+	}
+	fmt.Fprintf(w, ", %s", t.took.Round(100*time.Millisecond))
 	if seconds > 0 {
 		fmt.Fprintf(w, ", %.0f %s/s", float64(len(t.curves.loss)*t.unitsPerBatch*t.flags.micro)/seconds, t.unit)
 	}

@@ -23,6 +23,7 @@ type trainFlags struct {
 	steps, micro   int
 	seed           int64
 	initScale      float64
+	growthEvery    int64
 	rate           float64
 	resume, out    string
 	quiet          bool
@@ -37,6 +38,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
 	fl.Int64Var(&f.seed, "seed", 1, "of initial weights, dropout and batches")
 	fl.Float64Var(&f.initScale, "init-scale", 0, "loss scale at start (default: 65536)")
+	fl.Int64Var(&f.growthEvery, "growth-every", 0, "clean steps before the loss scale doubles (default: 2000)")
 	fl.StringVar(&f.scaler, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two")
 	fl.Float64Var(&f.rate, "lr", 0, "peak learning rate (default: the model's)")
 }
@@ -69,7 +71,10 @@ type trainer struct {
 	position int64 // batches drawn, steps times micro-batches
 	done     int   // steps made, those before a resume included
 	skipped  int
-	loss     float64 // smoothed for the eye
+	grown    int     // times the scale doubled
+	backed   int     // times it was halved
+	loss     float64 // mean of recent steps, for the eye
+	weight   float64 // of the steps in loss
 	scale    float64
 	took     time.Duration
 }
@@ -145,7 +150,8 @@ func newTrainer(spec string, f *trainFlags) (*trainer, error) {
 	return t, err
 }
 
-// lossScaling merges --scaler and --init-scale into what the policy wants.
+// lossScaling merges --scaler, --init-scale and --growth-every into what the
+// policy wants.
 func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 	s := p.Scaler
 	if f.scaler != "" {
@@ -154,11 +160,17 @@ func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 			return s, err
 		}
 	}
+	if f.initScale == 0 && f.growthEvery == 0 {
+		return s, nil
+	}
+	if s == (ampc.Scaler{}) {
+		s = ampc.Dynamic()
+	}
 	if f.initScale != 0 {
-		if s == (ampc.Scaler{}) {
-			s = ampc.Dynamic()
-		}
 		s.Init = f.initScale
+	}
+	if f.growthEvery != 0 {
+		s.Every = f.growthEvery
 	}
 	return s, nil
 }
@@ -190,16 +202,19 @@ func (t *trainer) run(ctx context.Context, bar *progress) error {
 }
 
 func (t *trainer) record(r ampc.Result) {
-	loss, skipped := r.Loss(), r.Skipped()
-	t.scale = r.Scale()
+	loss, skipped, scale := r.Loss(), r.Skipped(), r.Scale()
+	if t.scale != 0 && scale > t.scale {
+		t.grown++
+	} else if scale < t.scale {
+		t.backed++
+	}
+	t.scale = scale
 	if skipped {
 		t.skipped++
-	} else if t.loss == 0 {
-		t.loss = loss
-	} else {
-		t.loss += 0.05 * (loss - t.loss)
+	} else { // an average that forgets, over as many steps as there were
+		t.weight = 0.95*t.weight + 1
+		t.loss += (loss - t.loss) / t.weight
 	}
-	scale := t.scale
 	if scale == 1 && !t.step.Scaled() {
 		scale = 0 // nothing to draw
 	}

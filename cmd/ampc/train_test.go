@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rhyme is enough text for a tiny model to overfit.
+func rhyme(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rhyme.txt")
+	text := strings.Repeat("One for the master, one for the dame,\nand one for the little boy who lives down the lane.\n", 20)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const tiny = "zoo:gpt?layers=1&heads=2&dim=16&batch=4&seq=16&dropout=0.1"
+
+func TestTrainWritesEverythingAndResumesToTheBit(t *testing.T) {
+	text, dir := rhyme(t), t.TempDir()
+	train := func(out string, more ...string) string {
+		t.Helper()
+		args := append([]string{"train", tiny, "--text", text, "--out", filepath.Join(dir, out), "--seed", "3", "--quiet", "--micro", "2"}, more...)
+		code, stdout, stderr := ampcRun("", args...)
+		if code != 0 {
+			t.Fatalf("%v: code %d\n%s", more, code, stderr)
+		}
+		return stdout
+	}
+	// The schedule ends where --steps says, so the halves are cut by an interruption instead.
+	printed := train("whole", "--steps", "24")
+	for _, want := range []string{"step 24: training loss", "held out: loss", "sample:", "casts: ", "wrote checkpoint: ", "wrote annotated IR: ", "wrote curves: "} {
+		if !strings.Contains(printed, want) {
+			t.Errorf("train does not print %q:\n%s", want, printed)
+		}
+	}
+	interrupt(t, 10, "train", tiny, "--text", text, "--out", filepath.Join(dir, "half"), "--seed", "3", "--micro", "2", "--steps", "24")
+	train("rest", "--steps", "24", "--resume", filepath.Join(dir, "half", checkpointFile))
+	whole, rest := read(t, dir, "whole", checkpointFile), read(t, dir, "rest", checkpointFile)
+	if !bytes.Equal(whole, rest) {
+		t.Error("24 steps and an interrupted run that was resumed leave different checkpoints")
+	}
+	code, _, stderr := ampcRun("", "dump", filepath.Join(dir, "whole", "step.ir"))
+	if code != 0 {
+		t.Errorf("the written IR does not read back: %s", stderr)
+	}
+	if svg := read(t, dir, "whole", "curves.svg"); !bytes.Contains(svg, []byte("loss scale")) {
+		t.Error("the curves lack the scale")
+	}
+	files, err := os.ReadDir(filepath.Join(dir, "half"))
+	if err != nil || len(files) != 3 {
+		t.Errorf("files of the interrupted run: %v (%v), want 3", files, err)
+	}
+}
+
+// interrupt runs a command line and cancels it as soon as it reports a step.
+func interrupt(t *testing.T, step int, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var out bytes.Buffer
+	w := &watcher{want: fmt.Sprintf("step %d/", step), found: cancel}
+	if code := run(ctx, args, strings.NewReader(""), &out, w); code != 0 {
+		t.Fatalf("interrupted: code %d\n%s", code, w.text.String())
+	}
+	if !strings.Contains(out.String(), "interrupted after step") {
+		t.Fatalf("nothing was interrupted:\n%s", out.String())
+	}
+}
+
+// watcher calls found once the wanted text has been written.
+type watcher struct {
+	text  bytes.Buffer
+	want  string
+	found func()
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	w.text.Write(p)
+	if strings.Contains(w.text.String(), w.want) {
+		w.found()
+	}
+	return len(p), nil
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestScaleMovesAsAsked(t *testing.T) {
+	code, out, errs := ampcRun("", "train", tiny, "--text", rhyme(t), "--out", t.TempDir(), "--steps", "40", "--quiet",
+		"--init-scale", "16777216", "--growth-every", "5", "--policy", "mixed-f16")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	var backoffs, growths int
+	at := strings.Index(out, "loss scale ")
+	if at < 0 {
+		t.Fatalf("no scale in %q", out)
+	}
+	var scale float64
+	if _, err := fmt.Sscanf(out[at:], "loss scale %g after %d backoffs and %d growths", &scale, &backoffs, &growths); err != nil {
+		t.Fatal(err)
+	}
+	if backoffs == 0 || growths == 0 {
+		t.Errorf("%d backoffs and %d growths", backoffs, growths)
+	}
+}
+
+func TestTrainDigits(t *testing.T) {
+	const data = "../../../shared/data/"
+	if _, err := os.Stat(data + "optdigits.tra"); err != nil {
+		t.Skipf("the digits are not beside the repository: %v", err)
+	}
+	for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
+		code, out, errs := ampcRun("", "train", "zoo:lenet", "--data", data+"optdigits.tra", "--held-out", data+"optdigits.tes",
+			"--out", t.TempDir(), "--steps", "500", "--quiet", "--policy", policy)
+		if code != 0 {
+			t.Fatal(errs)
+		}
+		var loss, accuracy float64
+		at := strings.Index(out, "held out: ")
+		if _, err := fmt.Sscanf(out[at:], "held out: loss %f, accuracy %f%%", &loss, &accuracy); err != nil {
+			t.Fatalf("%v in %q", err, out)
+		}
+		if accuracy < 97 {
+			t.Errorf("%s: held-out accuracy %g%%, want at least 97%%", policy, accuracy)
+		}
+	}
+}
