@@ -57,6 +57,11 @@ func (u Unit) Times(v Unit, exp int) Unit {
 	return Unit(strings.Join(names, " "))
 }
 
+// Has reports whether the scale called name is part of u, to any power.
+func (u Unit) Has(name string) bool {
+	return u != "" && (string(u) == name || u.parse()[name] != 0)
+}
+
 func (u Unit) String() string {
 	if u == "" {
 		return "1"

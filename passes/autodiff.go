@@ -167,13 +167,11 @@ func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) ([]*ir
 	if y.Type != ir.T(ir.F32) {
 		return nil, &ir.Error{Pos: posOf(y), Msg: fmt.Sprintf("gradient of %s %s, want f32[]: reduce it to one number", y, b.Graph().TypeString(y.Type))}
 	}
-	seed := declareSeed(b, "grad.seed", 1)
-	mul := (*ir.Value)(nil)
-	if gs.Scale != 0 && gs.Scale != 1 {
+	seed, mul := innerSeed(b, gs), (*ir.Value)(nil)
+	if gs.scaled() {
 		if err := powerOfTwo("scale of an inner gradient", gs.Scale); err != nil {
 			return nil, err
 		}
-		seed = declareInnerScale(b, gs)
 		mul = b.In(ir.Forward).Named("grad.mul").Multiplier(seed, nil, nil, 0, 0)
 	}
 	tp := newTape(b, ir.Forward, wrt, "grad", "")
@@ -191,14 +189,20 @@ func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) ([]*ir
 	return out, b.Err()
 }
 
-func declareInnerScale(b *ir.Builder, gs GradScale) *ir.Value {
-	name := gs.Name
-	if name == "" {
-		name = "grad.scale"
+func (gs GradScale) scaled() bool { return gs.Scale != 0 && gs.Scale != 1 }
+
+// innerSeed declares what an inner sweep starts from: its scale, or a plain 1.
+func innerSeed(b *ir.Builder, gs GradScale) *ir.Value {
+	name, x, role := "grad.seed", 1.0, RoleGradSeed
+	if gs.scaled() {
+		name, x, role = "grad.scale", gs.Scale, ir.RoleScale
+		if gs.Name != "" {
+			name = gs.Name
+		}
 	}
-	v := declareSeed(b, name, gs.Scale)
+	v := declareSeed(b, name, x)
 	if v != nil {
-		v.Attr = v.Attr.With("role", ir.RoleScale)
+		v.Attr = v.Attr.With("role", role)
 	}
 	return v
 }

@@ -15,7 +15,7 @@ import (
 // TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
 // the update. The run line is "dump" with the options of goldenOptions.
 func TestTrainingGoldens(t *testing.T) {
-	for _, pass := range []string{"mode", "recognise", "canon", "autodiff", "accumulate", "scale", "optimizer"} {
+	for _, pass := range []string{"mode", "recognise", "canon", "autodiff", "accumulate", "scale", "optimizer", "scalers"} {
 		t.Run(pass, func(t *testing.T) {
 			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
 		})

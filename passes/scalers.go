@@ -1,0 +1,148 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// RoleGradSeed is the role of the constant that starts an inner gradient.
+const RoleGradSeed = "grad_seed"
+
+// scalers judges the loss scales once dtypes are known: a scale that no f16
+// value carries is removed, and an inner gradient stored in f16 without any
+// scale is refused where the policy promises scaling.
+func scalers(g *ir.Graph, c *Context) error {
+	if err := ir.InferUnits(g); err != nil {
+		return err
+	}
+	if c.Policy.Low == ir.F16 && c.Scaler.Mode != NoScale {
+		if err := refuseUnscaled(g); err != nil {
+			return err
+		}
+	}
+	for _, s := range c.training.sweeps {
+		if s.scale == nil || carried(g, s.scale) {
+			continue
+		}
+		removeScale(g, s)
+		c.Count("scalers_removed", 1)
+		c.Note("loss scale %s: no gradient is stored in f16, so it is removed", s.scale)
+		s.scale = nil
+	}
+	return nil
+}
+
+// carried reports whether some f16 value's unit has the scale in it.
+func carried(g *ir.Graph, scale *ir.Value) bool {
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Type.DType == ir.F16 && v.Unit.Has(scale.Name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refuseUnscaled follows each unscaled inner gradient from its seed.
+func refuseUnscaled(g *ir.Graph) error {
+	values, _ := g.Number()
+	from := make([]*ir.Value, values) // the seed a value comes from
+	for _, v := range g.Vars {
+		if v.Attr.Get("role") == RoleGradSeed {
+			from[v.ID] = v
+		}
+	}
+	for _, n := range g.Body[ir.Forward] {
+		seed := (*ir.Value)(nil)
+		for _, v := range n.In {
+			if v != nil && seed == nil {
+				seed = from[v.ID]
+			}
+		}
+		if seed == nil || n.Of == nil && n.Op != ir.OpCast {
+			continue
+		}
+		for _, v := range n.Out {
+			from[v.ID] = seed
+			if v.Type.DType == ir.F16 && v.Unit == "" {
+				return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("the gradient %s is stored in f16 and carries no loss scale (it starts at %s): give the gradient a scale, or pin it to f32", v, seed)}
+			}
+		}
+	}
+	return nil
+}
+
+// removeScale takes a sweep's scale out of the graph: 1 stands in its place.
+func removeScale(g *ir.Graph, s *sweep) {
+	to := map[*ir.Value]*ir.Value{}
+	gone := map[*ir.Value]bool{s.scale: true}
+	dead := map[*ir.Node]bool{}
+	for _, n := range g.Nodes {
+		switch {
+		case n.Op == ir.OpScale && n.In[1] == s.scale:
+			to[n.Out[0]], dead[n] = n.In[0], true
+		case n.Op == ir.OpUpdateScale && n.In[0] == s.scale:
+			for _, v := range n.In[:5] {
+				gone[v] = true
+			}
+			dead[n] = true
+		case n.Op == ir.OpMultiplier && n.In[0] == s.scale:
+			n.In[0] = nil
+			if isOne(n) {
+				dropMultiplier(g, n.Out[0], to, dead)
+				dead[n] = true
+			}
+		}
+	}
+	g.Filter(func(_ ir.Section, n *ir.Node) bool { return !dead[n] })
+	if reads(g, s.scale) {
+		to[s.scale] = declareSeed(ir.Edit(g), s.label("seed"), 1)
+	}
+	vars := g.Vars[:0]
+	for _, v := range g.Vars {
+		if v.Attr.Get("unit") == s.scale.Name {
+			v.Attr = v.Attr.Without("unit")
+		}
+		if !gone[v] {
+			vars = append(vars, v)
+		}
+	}
+	g.Vars = vars
+	g.Replace(to)
+}
+
+func reads(g *ir.Graph, v *ir.Value) bool {
+	for _, n := range g.Nodes {
+		if slices.Contains(n.In, v) {
+			return true
+		}
+	}
+	return slices.Contains(g.Return, v)
+}
+
+func isOne(n *ir.Node) bool {
+	for _, v := range n.In {
+		if v != nil {
+			return false
+		}
+	}
+	return n.Int("shift") == 0
+}
+
+// dropMultiplier makes the readers of mul do without it.
+func dropMultiplier(g *ir.Graph, mul *ir.Value, to map[*ir.Value]*ir.Value, dead map[*ir.Node]bool) {
+	for _, n := range g.Body[ir.Update] {
+		for i, v := range n.In {
+			switch {
+			case v != mul:
+			case n.Op == ir.OpUnscale, n.Op == ir.OpMul:
+				to[n.Out[0]], dead[n] = n.In[1-i], true
+			default:
+				n.In[i] = nil
+			}
+		}
+	}
+}
