@@ -1,35 +1,77 @@
 package eval
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
+
+	"ampc/internal/golden"
 	"ampc/ir"
 )
 
 // covered collects the rows that a case checked.
 var covered = map[ir.Op]bool{}
 
-// TestMain fails a full run that left a row with gradients unchecked.
+// texts holds every case as text, by family and name: testdata/ops, where
+// other packages' tests read them.
+var texts = map[string]map[string]string{}
+
+// TestMain fails a full run that left a row unchecked, or whose cases differ
+// from testdata/ops (-update rewrites them).
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if full := flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""; full && code == 0 && len(covered) > 0 {
-		for _, op := range ir.Ops() {
-			if !covered[op] && unchecked[op] == "" {
-				fmt.Printf("no case checks %s\n", op)
-				code = 1
-			}
-			if covered[op] && unchecked[op] != "" {
-				fmt.Printf("%s is checked although the list of exceptions says: %s\n", op, unchecked[op])
-				code = 1
-			}
-		}
+	ran := func(name string) string { return flag.Lookup("test." + name).Value.String() }
+	if code == 0 && len(covered) > 0 && ran("run") == "" && ran("skip") == "" {
+		code = max(checkCovered(), writeCases())
 	}
 	os.Exit(code)
+}
+
+func checkCovered() (code int) {
+	for _, op := range ir.Ops() {
+		if !covered[op] && unchecked[op] == "" {
+			fmt.Printf("no case checks %s\n", op)
+			code = 1
+		}
+		if covered[op] && unchecked[op] != "" {
+			fmt.Printf("%s is checked although the list of exceptions says: %s\n", op, unchecked[op])
+			code = 1
+		}
+	}
+	return code
+}
+
+func writeCases() (code int) {
+	for family, cases := range texts {
+		a := &txtar.Archive{Comment: []byte("# One node of every row and variant: written by the tests of ir/eval under -update.\n")}
+		for _, name := range slices.Sorted(maps.Keys(cases)) {
+			a.Files = append(a.Files, txtar.File{Name: name, Data: []byte(cases[name])})
+		}
+		path, want := filepath.Join("../../testdata/ops", family+".txtar"), txtar.Format(a)
+		if got, _ := os.ReadFile(path); bytes.Equal(got, want) {
+			continue
+		}
+		if !golden.Updating() {
+			fmt.Printf("%s is stale: run go test ./ir/eval -update\n", path)
+			code = 1
+			continue
+		}
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	return code
 }
 
 // unchecked are the rows without a case, and why.
@@ -40,7 +82,20 @@ var unchecked = map[ir.Op]string{
 // text reads the case's graph back from its text.
 func (k *bench) text(t *testing.T) {
 	g := k.b.Graph()
+	for _, v := range g.Vars {
+		x := k.env[v.Name]
+		v.Init = &ir.Init{Func: "data"}
+		for i := range x.Len() {
+			v.Init.Args = append(v.Init.Args, x.At(i))
+		}
+	}
+	g.Return = k.node.Out
 	src := g.String()
+	family := k.c.op.Def().Family
+	if texts[family] == nil {
+		texts[family] = map[string]string{}
+	}
+	texts[family][strings.ReplaceAll(t.Name()[strings.Index(t.Name(), "/")+1:], " ", "_")] = src
 	again, err := ir.Parse("case.ir", []byte(src))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, src)

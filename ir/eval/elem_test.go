@@ -11,16 +11,17 @@ import (
 // kinks and ties are far from every difference quotient.
 func apart(dims ...ir.Dim) *Tensor {
 	t := New(ir.T(ir.F32, dims...))
-	for i, k := range gen.Perm(len(t.F)) {
-		t.F[i] = 0.17 * (float64(k-len(t.F)/2) + 0.5)
+	for i, k := range generator(dims).Perm(len(t.F)) {
+		t.F[i] = short(0.17 * (float64(k-len(t.F)/2) + 0.5))
 	}
 	return t
 }
 
 func bools(dims ...ir.Dim) *Tensor {
 	t := New(ir.T(ir.Bool, dims...))
+	r := generator(dims)
 	for i := range t.I {
-		t.I[i] = gen.Int64N(2)
+		t.I[i] = r.Int64N(2)
 	}
 	return t
 }
@@ -73,7 +74,7 @@ func TestBinaryRows(t *testing.T) {
 	}
 	for i := range cases { // no ties between the operands
 		for k := range cases[i].in[0].F {
-			cases[i].in[0].F[k] += 0.03
+			cases[i].in[0].F[k] = short(cases[i].in[0].F[k] + 0.03)
 		}
 	}
 	checkRows(t, append(cases,
