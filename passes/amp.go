@@ -27,6 +27,12 @@ func amp(g *ir.Graph, c *Context) error {
 	default:
 		return fmt.Errorf("policy %s: no algorithm %q; there is local", c.Policy.Name, c.Policy.Algorithm)
 	}
+	if c.Inherit != nil {
+		a.inherit(c.Inherit)
+	}
+	if c.Record != nil {
+		a.record(c.Record)
+	}
 	return a.realise()
 }
 

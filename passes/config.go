@@ -34,6 +34,11 @@ type Config struct {
 
 	Outputs []Output // results beyond those the graph returns
 
+	// Inherit makes values of the forward section stored as in another step that
+	// was compiled with Record; nil: the step decides for itself.
+	Inherit *Assignment
+	Record  *Assignment // filled with what this step decides; nil: not wanted
+
 	Caps     ir.Caps       // which stored dtypes the target's kernels take
 	Disable  []string      // passes to leave out
 	Only     []string      // run these passes alone, in pipeline order; empty: all

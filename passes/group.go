@@ -17,6 +17,10 @@ import "ampc/ir"
 // kernel can do before it stores (Caps), where nothing else reads in between.
 // An eager policy has no groups: every op stores.
 func group(g *ir.Graph, c *Context) error {
+	if c.Inherit != nil {
+		inheritGroups(g, c.Inherit)
+		return nil
+	}
 	if c.Policy.Eager {
 		return nil
 	}

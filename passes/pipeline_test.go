@@ -236,3 +236,19 @@ func TestEveryRowHasAClass(t *testing.T) {
 		}
 	}
 }
+
+// An evaluation that inherits a training step's assignment has its loss, bit by bit.
+func TestEvaluationInheritsAssignment(t *testing.T) {
+	eachPolicy(t, func(t *testing.T, model func() *ir.Graph, p Policy) {
+		var kept Assignment
+		c := trainConfig(p)
+		c.Record = &kept
+		a := mustRun(t, model(), c)
+		b := mustRun(t, model(), Config{Policy: p, Inherit: &kept})
+		env := inputs(a, rand.New(rand.NewPCG(3, 4)), 5)
+		x, y := results(t, a, env)["result 0"], results(t, b, env)["result 0"]
+		if x.F[0] != y.F[0] {
+			t.Errorf("training %v, evaluation %v\n%s\n%s", x.F[0], y.F[0], a, b)
+		}
+	})
+}

@@ -1,0 +1,53 @@
+package passes
+
+import "ampc/ir"
+
+// Assignment is how a compiled step stores each value of its forward section.
+// A step compiled with it (Config.Inherit) gives values of the same names the
+// same dtypes in the same groups, so an evaluation's loss is the training
+// step's to the bit.
+type Assignment struct {
+	stored map[string]ir.DType // by the value's name
+	group  map[string]int32    // by the name of a node's first result
+}
+
+// record keeps what amp chose.
+func (a *assigner) record(to *Assignment) {
+	to.stored, to.group = map[string]ir.DType{}, map[string]int32{}
+	for _, n := range a.g.Body[ir.Forward] {
+		for i, v := range n.Out {
+			if v.Next != nil {
+				continue
+			}
+			if a.assignable(v) {
+				to.stored[v.Name] = a.want[v.ID]
+			}
+			if i == 0 {
+				to.group[v.Name] = n.Why.Group
+			}
+		}
+	}
+}
+
+// inherit gives the values that from knows their dtypes.
+func (a *assigner) inherit(from *Assignment) {
+	for _, n := range a.g.Body[ir.Forward] {
+		for _, v := range n.Out {
+			if d, ok := from.stored[v.Name]; ok && v.Next == nil && a.assignable(v) {
+				a.want[v.ID] = d
+				a.c.Count("inherited", 1)
+			}
+		}
+	}
+}
+
+// inheritGroups puts the nodes that from knows into their groups; all others
+// stand alone.
+func inheritGroups(g *ir.Graph, from *Assignment) {
+	for _, n := range g.Nodes {
+		n.Why.Group = 0
+		if len(n.Out) > 0 && n.Out[0].Next == nil {
+			n.Why.Group = from.group[n.Out[0].Name]
+		}
+	}
+}
