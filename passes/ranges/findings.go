@@ -1,0 +1,232 @@
+package ranges
+
+import (
+	"fmt"
+	"math"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// Kind is what a finding is about.
+type Kind string
+
+const (
+	Overflow   Kind = "overflow"    // a value is, or may be, beyond the largest of its dtype
+	Underflow  Kind = "underflow"   // a value is, or may be, rounded to 0 whole
+	MaskBeyond Kind = "mask"        // a mask constant beyond the dtype it meets
+	Vanished   Kind = "vanished"    // a constant that is 0 in the dtype it is stored in
+	Epsilon    Kind = "epsilon"     // an additive constant that is lost before a division, log or rsqrt
+	Reciprocal Kind = "reciprocal"  // a constant whose reciprocal overflows
+	LostUpdate Kind = "lost_update" // a step under half an ulp of the weight
+)
+
+// Finding is one place where a range and a dtype do not go together.
+type Finding struct {
+	Kind    Kind
+	Certain bool // for every input; otherwise for some within the assumed ranges
+	Error   bool // the result is wrong rather than at risk
+	Value   string
+	Pos     ir.Pos
+	Text    string
+	Fix     string
+}
+
+func (f Finding) String() string {
+	s := string(f.Kind) + ": " + f.Value + ": " + f.Text
+	if f.Fix != "" {
+		s += "; " + f.Fix
+	}
+	if p := f.Pos.String(); p != "" {
+		s = p + ": " + s
+	}
+	return s
+}
+
+// Findings judges every value of the graph against the dtype it is stored in.
+func (r *Result) Findings() []Finding {
+	f := &finder{Result: r, uses: r.g.Uses()}
+	for _, v := range r.g.Vars {
+		if v.Kind == ir.Const {
+			f.constant(v)
+		}
+	}
+	for _, n := range r.g.Nodes {
+		for _, v := range n.Out {
+			f.rangeOf(n, v)
+		}
+		f.epsilon(n)
+		f.update(n)
+	}
+	return f.list
+}
+
+type finder struct {
+	*Result
+	uses *ir.Uses
+	list []Finding
+}
+
+func (f *finder) report(n *ir.Node, v *ir.Value, x Finding) {
+	x.Value = v.String()
+	if n != nil {
+		x.Pos = n.Pos
+	} else {
+		x.Pos = v.Pos
+	}
+	f.list = append(f.list, x)
+}
+
+func ends(v ir.Interval) string { return fmt.Sprintf("[%.4g, %.4g]", v.Lo, v.Hi) }
+
+// rangeOf looks for values outside what their dtype holds. Unbounded intervals
+// say nothing.
+func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
+	d := v.Type.DType
+	iv := f.in[v.ID]
+	if !d.Low() || math.IsInf(iv.Lo, -1) && math.IsInf(iv.Hi, 1) {
+		return
+	}
+	largest, smallest := limits(d)
+	fix := fmt.Sprintf("keep %s in f32, or use bf16", v)
+	switch {
+	case iv.Lo > largest || iv.Hi < -largest:
+		f.report(n, v, Finding{Kind: Overflow, Certain: true, Error: true, Text: fmt.Sprintf("lies in %s, beyond %s", ends(iv), d), Fix: fix})
+	case bounded(iv) && magnitude(iv) > largest:
+		f.report(n, v, Finding{Kind: Overflow, Text: fmt.Sprintf("may reach %.4g, the largest %s is %.5g", magnitude(iv), d, largest), Fix: fix})
+	case iv.Lo == 0 && iv.Hi == 0:
+	case magnitude(iv) < smallest/2:
+		f.report(n, v, Finding{Kind: Underflow, Certain: true, Error: true, Text: fmt.Sprintf("lies in %s and is 0 in %s", ends(iv), d), Fix: "scale it, or keep it in f32"})
+	}
+}
+
+// constant looks at what a scalar constant becomes where its readers store low.
+func (f *finder) constant(v *ir.Value) {
+	iv := f.in[v.ID]
+	if v.Type.Shape.Elements() != 1 || iv.Lo != iv.Hi {
+		return
+	}
+	for _, u := range f.uses.Of(v) {
+		if len(u.Node.Out) == 0 {
+			continue
+		}
+		f.constantIn(v, iv.Lo, u)
+	}
+}
+
+func (f *finder) constantIn(v *ir.Value, c float64, u ir.Use) {
+	d := u.Node.Out[0].Type.DType
+	if !d.Low() || c == 0 {
+		return
+	}
+	largest, _ := limits(d)
+	switch masks := u.Node.Op == ir.OpWhere || u.Node.Op == ir.OpAdd; {
+	case masks && math.Abs(c) > largest && !math.IsInf(c, 0):
+		f.report(u.Node, v, Finding{Kind: MaskBeyond, Certain: true, Text: fmt.Sprintf("%g is beyond %s", c, d), Fix: fmt.Sprintf("clamp it to %g", math.Copysign(largest/2, c))})
+	case u.Node.Op == ir.OpCast && eval.Round(c, d) == 0:
+		f.report(u.Node, v, Finding{Kind: Vanished, Certain: true, Error: true, Text: fmt.Sprintf("%g is 0 in %s", c, d), Fix: "keep its reader in f32"})
+	case u.Node.Op == ir.OpDiv && u.Arg == 1 && math.Abs(1/eval.Round(c, d)) > largest:
+		f.report(u.Node, v, Finding{Kind: Reciprocal, Certain: true, Error: true, Text: fmt.Sprintf("1/%g overflows %s", c, d), Fix: "keep the division in f32"})
+	}
+}
+
+// additive splits n into a value and a constant added to it.
+func (f *finder) additive(n *ir.Node) (x *ir.Value, c float64, ok bool) {
+	switch n.Op {
+	case ir.OpAffine:
+		return n.In[0], n.Float("shift"), n.Float("shift") != 0
+	case ir.OpAdd:
+		for i, v := range n.In {
+			iv := f.in[v.ID]
+			if v.Type.Shape.Elements() == 1 && iv.Lo == iv.Hi && iv.Lo != 0 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull) {
+				return n.In[1-i], iv.Lo, true
+			}
+		}
+	}
+	return nil, 0, false
+}
+
+// epsilon finds constants that guard a division, a log or a root and are lost
+// where their sum is stored: the guard is gone.
+func (f *finder) epsilon(n *ir.Node) {
+	x, c, ok := f.additive(n)
+	if !ok || len(n.Out) == 0 {
+		return
+	}
+	y := n.Out[0]
+	d := y.Type.DType
+	if !d.Low() || eval.Round(c, d) != 0 || f.in[x.ID].Lo > 0 || f.in[x.ID].Hi < 0 {
+		return
+	}
+	if at := f.singular(y, 0); at != nil {
+		f.report(n, y, Finding{Kind: Epsilon, Certain: true, Error: true,
+			Text: fmt.Sprintf("adds %g, which is 0 in %s where the sum is stored, and %s follows", c, d, at.Name()),
+			Fix:  fmt.Sprintf("keep %s in f32 (Policy.Keep, or pin=f32), or use the fused norm", y)})
+	}
+}
+
+// singular finds a reader that fails at zero, through roots and moves.
+func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
+	if depth > 4 {
+		return nil
+	}
+	for _, u := range f.uses.Of(v) {
+		switch u.Node.Op {
+		case ir.OpDiv:
+			if u.Arg == 1 {
+				return u.Node
+			}
+			continue
+		case ir.OpLog, ir.OpRsqrt, ir.OpReciprocal:
+			return u.Node
+		}
+		through := u.Node.Op == ir.OpSqrt || u.Node.Op == ir.OpCast || u.Node.Op == ir.OpBroadcast || u.Node.Def().Is(ir.View) || u.Node.Def().Is(ir.Moves)
+		if through && len(u.Node.Out) > 0 {
+			if at := f.singular(u.Node.Out[0], depth+1); at != nil {
+				return at
+			}
+		}
+	}
+	return nil
+}
+
+// update compares the size of a step with the spacing of a 16-bit weight. Adam
+// moves every weight by about the rate whatever the gradient.
+func (f *finder) update(n *ir.Node) {
+	w := n.Operand("w")
+	if w == nil || !w.Type.DType.Low() || !n.Def().Is(ir.Writer) || n.Operand("lr") == nil {
+		return
+	}
+	rate := f.in[n.Operand("lr").ID]
+	if n.Operand("lr").IsVar() {
+		rate = initial(n.Operand("lr").Init)
+	}
+	typical := magnitude(f.in[w.ID]) / maxNormal
+	digits := 11
+	if w.Type.DType == ir.BF16 {
+		digits = 8
+	}
+	if typical == 0 || !bounded(rate) {
+		return
+	}
+	half := math.Ldexp(1, int(math.Floor(math.Log2(typical)))-digits)
+	if step := magnitude(rate); n.Op != ir.OpSGD && step < half {
+		f.report(n, w, Finding{Kind: LostUpdate, Text: fmt.Sprintf("steps of about %.3g are under half an ulp (%.3g) of weights around %.3g in %s", step, half, typical, w.Type.DType), Fix: "keep f32 master weights"})
+	}
+}
+
+// Risky lists the values that should stay f32: those whose range, times factor,
+// passes the largest value of low. It is what a range guard vetoes; only
+// bounded intervals count.
+func (r *Result) Risky(low ir.DType, factor float64) []string {
+	largest, _ := limits(low)
+	var names []string
+	for _, n := range r.g.Nodes {
+		for _, v := range n.Out {
+			if iv := r.in[v.ID]; v.Next == nil && v.Type.DType.Float() && bounded(iv) && magnitude(iv)*factor > largest {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,125 @@
+package ranges
+
+import (
+	"math"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// Recorded is what a value was seen to hold over some runs of the step.
+type Recorded struct {
+	Lo, Hi    float64
+	Least     float64 // smallest magnitude above zero, 0 where none was seen
+	Nonfinite int     // elements that were Inf or NaN
+	Elements  int
+}
+
+func (r Recorded) interval() ir.Interval {
+	return ir.Interval{Lo: r.Lo, Hi: r.Hi, NaN: r.Nonfinite > 0}
+}
+
+// Recorder collects ranges over runs of one graph.
+type Recorder struct {
+	g    *ir.Graph
+	seen map[string]Recorded
+}
+
+// NewRecorder starts without anything seen.
+func NewRecorder(g *ir.Graph) *Recorder { return &Recorder{g: g, seen: map[string]Recorded{}} }
+
+// Run evaluates the step once on env (variables and inputs by name) and takes
+// in the ranges of all float values. The graph's own dtypes apply.
+func (r *Recorder) Run(env map[string]*eval.Tensor) error {
+	res, err := eval.Run(r.g, env, eval.Options{})
+	if err != nil {
+		return err
+	}
+	for _, v := range r.g.Vars {
+		r.take(v, env[v.Name])
+	}
+	for _, n := range r.g.Nodes {
+		for _, v := range n.Out {
+			if v.Next == nil {
+				r.take(v, res.Value(v))
+			}
+		}
+	}
+	return nil
+}
+
+// Ranges returns what was seen so far, by value name.
+func (r *Recorder) Ranges() map[string]Recorded { return r.seen }
+
+func (r *Recorder) take(v *ir.Value, t *eval.Tensor) {
+	if t == nil || !v.Type.DType.Float() {
+		return
+	}
+	s, ok := r.seen[v.Name]
+	if !ok {
+		s = Recorded{Lo: inf, Hi: -inf}
+	}
+	for _, x := range t.F {
+		s.Elements++
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			s.Nonfinite++
+			continue
+		}
+		s.Lo, s.Hi = min(s.Lo, x), max(s.Hi, x)
+		if a := math.Abs(x); a > 0 && (s.Least == 0 || a < s.Least) {
+			s.Least = a
+		}
+	}
+	r.seen[v.Name] = s
+}
+
+// ScaleRange is what recorded gradients say about a loss scale.
+type ScaleRange struct {
+	// Largest is the largest power of two at which no recorded 16-bit gradient
+	// would have overflowed; Smallest the one below which the smallest recorded
+	// gradient would have been 0 (0 where none was seen).
+	Largest, Smallest float64
+	// Start is a start value with a factor of 8 to spare below Largest, within
+	// the bounds of the scaler.
+	Start float64
+	// Limit names the gradient that sets Largest.
+	Limit string
+}
+
+// margin is how far below the largest workable scale a start is predicted:
+// gradients grow in the first steps.
+const margin = 8
+
+// LossScale derives the safe interval of the scale held by variable scale from
+// ranges recorded while it had the value at.
+func LossScale(g *ir.Graph, scale string, at float64, seen map[string]Recorded) (ScaleRange, error) {
+	if err := ir.InferUnits(g); err != nil {
+		return ScaleRange{}, err
+	}
+	r := ScaleRange{Largest: 1 << 24}
+	least := inf
+	for _, n := range g.Body[ir.Backward] {
+		for _, v := range n.Out {
+			s, ok := seen[v.Name]
+			if !ok || v.Unit != ir.Unit(scale) || !v.Type.DType.Low() {
+				continue
+			}
+			top, small := limits(v.Type.DType)
+			if m := max(-s.Lo, s.Hi); m > 0 {
+				if room := powerBelow(at * top / m); room < r.Largest {
+					r.Largest, r.Limit = room, v.String()
+				}
+			}
+			if s.Least > 0 {
+				least = min(least, s.Least/small)
+			}
+		}
+	}
+	if !math.IsInf(least, 0) {
+		r.Smallest = powerBelow(2 * at / least)
+	}
+	r.Start = max(1, r.Largest/margin)
+	return r, nil
+}
+
+func powerBelow(x float64) float64 { return math.Ldexp(1, int(math.Floor(math.Log2(x)))) }
