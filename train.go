@@ -48,6 +48,8 @@ type Config struct {
 	// After is told about every pass, with its counters and the graph as the
 	// pass left it; nil in production.
 	After func(e passes.Event)
+
+	inherit *passes.Assignment // of the step whose precision this one takes over
 }
 
 // Train compiles a training step with one loss.
@@ -157,6 +159,7 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 	}
 	p := c.Passes(losses...)
 	step := &Step{model: m, config: c, losses: losses, graph: g}
+	p.Inherit, p.Record = c.inherit, &step.assigned
 	p.Outputs = append(step.reports(p), p.Outputs...)
 	step.results = map[string]int{}
 	for i, v := range g.Return {
@@ -233,6 +236,8 @@ type Step struct {
 	results map[string]int // name of a result to its place among the program's outputs
 	pending []runtime.Feed
 	runs    int
+
+	assigned passes.Assignment // how the step stores each value
 }
 
 // Graph returns the compiled graph, for reports; it must not be changed.
@@ -346,7 +351,7 @@ func (m *Model) isInput(name string) bool {
 // this step gives each value, over the same variables and low copies, so that
 // its losses are comparable. bind gives sizes to named dimensions.
 func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
-	c := Config{Policy: s.config.Policy, Bind: s.config.Bind, Disable: s.config.Disable}
+	c := Config{Policy: s.config.Policy, Bind: s.config.Bind, Disable: s.config.Disable, inherit: &s.assigned}
 	if bind != nil {
 		c.Bind = bind
 	}
