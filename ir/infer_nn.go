@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -125,6 +126,15 @@ func flops(i int, k int64) func(*Node) Cost {
 
 // magnitude is the largest absolute value of an interval.
 func (v Interval) magnitude() float64 { return max(-v.Lo, v.Hi, v.Lo, -v.Hi) }
+
+// around is the interval of values whose magnitude is at most m. An infinite m,
+// or one that came from 0·Inf, may hide NaNs.
+func around(m float64, nan bool) Interval {
+	if m != m || math.IsInf(m, 0) {
+		return Interval{Lo: math.Inf(-1), Hi: math.Inf(1), NaN: true}
+	}
+	return Interval{Lo: -m, Hi: m, NaN: nan}
+}
 
 // within is the interval of values that lie among those of in[i]: means,
 // maxima, choices.

@@ -41,8 +41,7 @@ var attentionRows = map[Op]Def{
 		},
 		Bound: func(*Node) Bound { return Bound{ULP: 8, K: 2} }, Cost: flops(0, 6),
 		Range: func(_ *Node, in []Interval) []Interval {
-			m := math.Sqrt2 * in[0].magnitude()
-			return []Interval{{Lo: -m, Hi: m, NaN: in[0].NaN}}
+			return []Interval{around(math.Sqrt2*in[0].magnitude(), in[0].NaN)}
 		},
 	},
 }

@@ -12,7 +12,7 @@ var convRows = map[Op]Def{
 		Infer: inferConv, Grad: gradConv,
 		Bound: func(n *Node) Bound { return Bound{K: n.taps() + 1} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.taps()} },
-		Range: rangeConv,
+		Range: productRange((*Node).taps),
 	},
 	OpConvGradX: {
 		Name: "conv_grad_x", Doc: "The gradient of conv in x: spreads dy over the windows it came from.",
@@ -20,8 +20,9 @@ var convRows = map[Op]Def{
 		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "size", Kind: AttrInts, Required: true, Doc: "spatial dimensions of x"}),
 		Class: Low, Why: "tensor cores", Unit: UnitProduct,
 		Infer: inferConvGradX, Grad: gradConvGradX,
-		Bound: func(n *Node) Bound { return Bound{K: n.taps() * n.perGroup(0)} },
+		Bound: func(n *Node) Bound { return Bound{K: n.spreads()} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
+		Range: productRange((*Node).spreads),
 	},
 	OpConvGradW: {
 		Name: "conv_grad_w", Doc: "The gradient of conv in w: x and dy multiplied over all positions and images.",
@@ -31,6 +32,7 @@ var convRows = map[Op]Def{
 		Infer: inferConvGradW, Grad: gradConvGradW,
 		Bound: func(n *Node) Bound { return Bound{K: n.positions(1)} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.positions(1)} },
+		Range: productRange(func(n *Node) int64 { return n.positions(1) }),
 	},
 	OpConvTranspose: {
 		Name: "conv_transpose", Doc: "Transposed convolution: the gradient of a conv that maps O channels to C, plus b[O]; w[C,O/groups,*], in NHWC w[C,*,O/groups].",
@@ -38,8 +40,9 @@ var convRows = map[Op]Def{
 		Attrs: windowAttrs(groupsAttr, AttrDef{Name: "output_padding", Kind: AttrInts, Doc: "added to the spatial dimensions of the result; absent: zeros"}),
 		Class: Low, Why: "tensor cores", Unit: unitLinear,
 		Infer: inferConvTranspose, Grad: gradConvTranspose, Expand: expandConvTranspose,
-		Bound: func(n *Node) Bound { return Bound{K: n.taps()*n.perGroup(0) + 1} },
+		Bound: func(n *Node) Bound { return Bound{K: n.spreads() + 1} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
+		Range: productRange((*Node).spreads),
 	},
 }
 
@@ -70,12 +73,25 @@ func (n *Node) positions(i int) int64 {
 	return count(n.In[i].Type) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1)
 }
 
-func rangeConv(n *Node, in []Interval) []Interval {
-	m := float64(n.taps()) * in[0].magnitude() * in[1].magnitude()
-	if n.operand(2) != nil {
-		m += in[2].magnitude()
+// spreads is how many products one element of conv_grad_x's result sums at
+// most: the positions of a filter in each channel of its group.
+func (n *Node) spreads() int64 {
+	s := n.In[1].Type.Shape
+	if s.Rank() < 3 {
+		return UnknownElements
 	}
-	return []Interval{{Lo: -m, Hi: m, NaN: in[0].NaN || in[1].NaN}}
+	return count(n.In[1].Type) / max(size(s.Dim(0)), 1) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1) * n.perGroup(0)
+}
+
+// productRange is the range of a sum of k products of operands 0 and 1, plus a bias.
+func productRange(k func(n *Node) int64) func(*Node, []Interval) []Interval {
+	return func(n *Node, in []Interval) []Interval {
+		m := float64(k(n)) * in[0].magnitude() * in[1].magnitude()
+		if n.operand(2) != nil {
+			m += in[2].magnitude()
+		}
+		return []Interval{around(m, in[0].NaN || in[1].NaN)}
+	}
 }
 
 // convOperands checks ranks and attributes; nd is 0 where a shape is not known.

@@ -28,6 +28,7 @@ var lossRows = map[Op]Def{
 		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, Operand{Name: "dsum", Class: Fixed}),
 		Out: out(Result{Name: "dlogits", StoresLow: true}), Attrs: classAttrs(smoothingAttr),
 		Class: Keep, Why: "exp needs range", Unit: UnitProduct, Infer: inferCrossEntropyGrad, Cost: flops(0, 6),
+		Range: func(_ *Node, in []Interval) []Interval { return []Interval{around(in[2].magnitude(), true)} },
 		Bound: func(n *Node) Bound { return Bound{ULP: 40, K: n.along()} },
 		Expand: func(b *Builder, n *Node) []*Value {
 			g := b.Mul(b.Sub(b.Softmax(n.In[0], n.Int("axis")), b.target(n)), n.In[2])
@@ -119,6 +120,9 @@ func classAttrs(more ...AttrDef) []AttrDef {
 func pairLoss(d Def, cost int64, term func(b *Builder, n *Node, x, t *Value) *Value, slope func(b *Builder, n *Node, x, t *Value) (dx, dt *Value)) Def {
 	d.In, d.Out, d.Class = in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "target", ReadsLow: true}), lossOut, Keep
 	d.Infer, d.Bound, d.Cost = inferPairLoss, boundLoss, flops(0, cost)
+	if d.Name != "kl_div" { // below zero where target and p do not add up to one
+		d.Range = rangeLoss
+	}
 	d.Grad = func(b *Builder, n *Node, d []*Value) []*Value {
 		return lossGrad(d, func(dsum *Value) []*Value {
 			dx, dt := slope(b, n, n.In[0], n.In[1])

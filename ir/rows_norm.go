@@ -331,7 +331,7 @@ func rangeNorm(n *Node, in []Interval) []Interval {
 		}
 	}
 	inf := math.Inf(1)
-	r := []Interval{{Lo: -m, Hi: m, NaN: in[0].NaN}}
+	r := []Interval{around(m, in[0].NaN)}
 	for i := range n.Out[1:] {
 		r = append(r, Interval{Lo: -inf, Hi: inf, NaN: in[0].NaN})
 		switch name := n.Def().Out[i+1].Name; {

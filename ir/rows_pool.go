@@ -27,7 +27,7 @@ var poolRows = map[Op]Def{
 		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "index", Kinds: KInt, Class: Fixed}),
 		Out:   out(Result{Name: "dx", StoresLow: true}),
 		Attrs: []AttrDef{sizeAttr, layoutAttr}, Class: Keep, Why: "sums overlapping windows", Unit: UnitSame,
-		Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1),
+		Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1), Range: sumRange(func(n *Node) int64 { return count(n.In[0].Type) }),
 		Grad: gradMaxPoolGrad,
 	},
 	OpAvgPool: {
@@ -45,7 +45,7 @@ var poolRows = map[Op]Def{
 	OpAvgPoolGrad: {
 		Name: "avg_pool_grad", Doc: "Spreads dy evenly over the windows it came from.",
 		In: in(Operand{Name: "dy", ReadsLow: true}), Out: out(Result{Name: "dx", StoresLow: true}), Attrs: avgAttrs(sizeAttr),
-		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: costPool,
+		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: costPool, Range: sumRange(func(n *Node) int64 { return product(n.Ints("kernel")) }),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.AvgPool(d[0], poolAttrs(n))} },
 	},
 	OpAdaptiveAvgPool: {

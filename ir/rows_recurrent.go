@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Recurrent rows run the recurrence alone: the products of all inputs with the
 // input weights are one linear before them, and the gradient of the recurrent
@@ -13,7 +16,7 @@ var recurrentRows = map[Op]Def{
 		In:  in(preIn, x("r"), startIn("h0", NoClass), startIn("c0", Fixed)),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "c", Class: Fixed}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Infer: inferLSTM, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandLSTM,
-		Grad: gradLSTM, Range: rangeGates(4),
+		Grad: gradLSTM, Range: rangeLSTM,
 	},
 	OpLSTMGrad: {
 		Name: "lstm_grad", Doc: "The gradients of lstm in xp, h0 and c0, from its saved gates and c, and the gradients of its three results.",
@@ -27,7 +30,13 @@ var recurrentRows = map[Op]Def{
 		In:  in(preIn, x("r"), startIn("bn", Fixed), startIn("h0", NoClass)),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Infer: inferGRU, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandGRU,
-		Grad: gradGRU,
+		Grad: gradGRU, Range: func(n *Node, in []Interval) []Interval {
+			m := 1.0 // h lies between n and the h before
+			if n.operand(3) != nil {
+				m = max(m, in[3].magnitude())
+			}
+			return []Interval{around(m, true), around(math.Inf(1), true)}
+		},
 	},
 	OpGRUGrad: {
 		Name: "gru_grad", Doc: "The gradients of gru in xp, q and h0, from its saved gates and y, and the gradients of its two results.",
@@ -109,15 +118,13 @@ func costRecurrent(i int) func(*Node) Cost {
 	}
 }
 
-func rangeGates(results int) func(*Node, []Interval) []Interval {
-	return func(n *Node, _ []Interval) []Interval {
-		s := float64(n.steps())
-		unit := Interval{Lo: -1, Hi: 1, NaN: true}
-		if n.operand(3) != nil { // c starts anywhere
-			return nil
-		}
-		return []Interval{unit, {Lo: -s, Hi: s, NaN: true}, unit}[:min(results, 3)]
+// rangeLSTM: gates and h stay in [−1, 1]; c grows by at most one per step.
+func rangeLSTM(n *Node, in []Interval) []Interval {
+	c := float64(n.steps())
+	if n.operand(3) != nil {
+		c += in[3].magnitude()
 	}
+	return []Interval{around(1, true), around(c, true), around(1, true)}
 }
 
 // recurrence are the sizes of a recurrent node; ok is false where a rank is not known.

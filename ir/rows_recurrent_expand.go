@@ -251,6 +251,17 @@ func expandLSTMGrad(b *Builder, n *Node) []*Value {
 	return []*Value{u.stack(dxp), u.starts(dh0), u.starts(dc0)}
 }
 
+// noFlow is zeros of v's shape in the unit of the gradients that do flow.
+func (u unrolled) noFlow(v *Value, flows ...*Value) *Value {
+	zero := u.b.zerosLike(v)
+	for _, f := range flows {
+		if f != nil {
+			return u.b.Mul(f, zero)
+		}
+	}
+	return zero
+}
+
 // lstmStep takes one step back: from the gradients of h and c after the step
 // (nil: zero) to those of the four sums and of c before it.
 func (u unrolled) lstmStep(t, d int64, before, dh, dc *Value) (da, dcBefore *Value) {
@@ -261,7 +272,7 @@ func (u unrolled) lstmStep(t, d int64, before, dh, dc *Value) (da, dcBefore *Val
 	tc := b.Tanh(c)
 	dh = b.plusGrad(u.at(n.operand(4), t, d), dh)
 	dc = b.plusGrad(u.at(n.operand(5), t, d), dc)
-	zero := b.zerosLike(c)
+	zero := u.noFlow(c, dh, dc, ext[0])
 	do := zero
 	if dh != nil {
 		do = b.Mul(dh, tc)
@@ -347,7 +358,7 @@ func (u unrolled) gruStep(t, d int64, before, dh *Value) (da, dq, dhBefore *Valu
 	p, ext := u.parts(u.at(n.In[1], t, d), 4), u.parts(u.at(n.operand(5), t, d), 4)
 	r, z, new, q := p[0], p[1], p[2], p[3]
 	if dh = b.plusGrad(u.at(n.operand(4), t, d), dh); dh == nil {
-		dh = b.zerosLike(r)
+		dh = u.noFlow(r, ext[0])
 	}
 	minus := b.Neg(new)
 	if before != nil {
