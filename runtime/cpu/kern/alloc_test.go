@@ -1,0 +1,55 @@
+package kern
+
+import "testing"
+
+// TestNoAllocations: a warm machine allocates nothing, alone or with workers.
+func TestNoAllocations(t *testing.T) {
+	d := newDice(27)
+	x, y, dy := d.buf(F16, 90*100), zeros(F32, 90*100), d.buf(BF16, 90*100)
+	index := make([]int32, 90)
+	gemm, skinny := benchGemm(150, 170, 1100, F16), benchGemm(3, 300, 400, BF16)
+	gemm.C.Type, gemm.C.Data, gemm.Bias = F16, gemm.C.Data[:2*150*170], d.buf(F32, 170)
+	dots := *skinny
+	dots.B.T, dots.B.LD = true, 400
+	conv := &Conv{N: 3, C: 8, K: 12, Groups: 2, In: [3]int{1, 20, 20}, Out: [3]int{1, 10, 10}, Kernel: [3]int{1, 3, 3},
+		Stride: [3]int{1, 2, 2}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, X: d.buf(F16, 9600), W: d.buf(F16, 432), Y: d.buf(F16, 3600)}
+	last := *conv
+	last.ChannelsLast, last.Weights = true, OXI
+	attn := &Attention{Batch: 2, Heads: 2, KVHeads: 1, S: 70, T: 70, D: 16, DV: 16, Scale: 0.25, Causal: true, LSE: make([]float32, 280)}
+	for _, v := range []*View{&attn.Q, &attn.K, &attn.V, &attn.Y, &attn.DY, &attn.GradQ, &attn.GradK, &attn.GradV} {
+		*v = d.view(F32, 2, 2, 70, 16)
+	}
+	norm := &Norm{Rows: 90, Cols: 100, Eps: 1e-5, X: x, Y: y, Gamma: d.buf(F16, 100), Mean: make([]float32, 90), Rstd: make([]float32, 90),
+		DY: dy, DX: y, DGamma: zeros(F32, 100)}
+	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: Ints32(index), Ignore: -1, LSE: make([]float32, 90), DX: y, DLoss: []float32{1}, Scale: 1}
+	list := []Tensor{{make([]float32, 9000), x}}
+	kernels := map[string]func(m *Machine){
+		"gemm":      func(m *Machine) { m.Gemm(gemm); m.Gemm(skinny); m.Gemm(&dots) },
+		"conv":      func(m *Machine) { m.Conv(conv); m.ConvInputGrad(conv); m.ConvWeightGrad(conv) },
+		"conv last": func(m *Machine) { m.Conv(&last); m.ConvInputGrad(&last); m.ConvWeightGrad(&last) },
+		"attention": func(m *Machine) { m.Attention(attn); m.AttentionGrad(attn) },
+		"softmax":   func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
+		"norm":      func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
+		"loss":      func(m *Machine) { m.CrossEntropy(loss); m.CrossEntropyGrad(loss) },
+		"reduce":    func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
+		"embedding": func(m *Machine) {
+			m.Gather(y, x, Ints32(index), 100)
+			m.ScatterAdd(x, y, Ints32(index), 100, true)
+		},
+		"unscale": func(m *Machine) { m.UnscaleNorm(list, 0.5) },
+	}
+	for _, p := range Paths() {
+		for _, workers := range []int{1, 2} {
+			m := New(p, workers)
+			for name, f := range kernels {
+				// A worker's scratch grows when it first gets a task of its own; that may take a few regions.
+				if n := testing.AllocsPerRun(20, func() { f(m) }); n >= 1 && workers == 1 {
+					t.Errorf("%s: %s allocates %g times", p.Name(), name, n)
+				} else if n > 1 {
+					t.Errorf("%s, %d workers: %s allocates %g times", p.Name(), workers, name, n)
+				}
+			}
+			m.Close()
+		}
+	}
+}
