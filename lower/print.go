@@ -96,7 +96,7 @@ func (p *Program) printPart(w io.Writer, part Part) {
 	}
 	for i := range p.Parts[part] {
 		s := &p.Parts[part][i]
-		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.what(s), p.names(s.In), p.names(s.Out), s.order())
+		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.Describe(s), p.names(s.In), p.names(s.Out), s.order())
 		fmt.Fprintf(w, "  ; %s bytes", digits(s.Bytes))
 		if part == Prepare && p.keeps(i) {
 			fmt.Fprint(w, ", kept while the variable is unchanged")
@@ -132,8 +132,8 @@ func (s *Step) order() string {
 	return b.String()
 }
 
-// what describes a step without its operands.
-func (p *Program) what(s *Step) string {
+// Describe says what a step does, without its operands: kind, dtypes, sizes.
+func (p *Program) Describe(s *Step) string {
 	switch s.Kind {
 	case KindGemm:
 		return p.gemmString(s)

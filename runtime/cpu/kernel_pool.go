@@ -113,17 +113,29 @@ func bindMaxPool(c *call) (func(), error) {
 		to, sty := p.place(k, p.y)
 		c.loadRun(xs[w], x, from, st)
 		for i := range p.y {
-			best, at := float32(math.Inf(-1)), int32(-1)
-			for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
-				if v := xs[w][cell]; at < 0 || v > best || v != v && best == best {
-					best, at = v, cell
-				}
-			}
-			ys[w][i] = best
+			at := p.largest(xs[w], i)
+			ys[w][i] = xs[w][at]
 			index.setInt(to+i*sty, int64(at))
 		}
 		c.storeRun(y, to, sty, ys[w])
 	}), nil
+}
+
+// largest is the first cell of window i that holds its largest element, NaN
+// above all. Elements become integers that order alike, with the cell below
+// them, so that the choice needs no branch to guess.
+func (p *pool) largest(x []float32, i int) int32 {
+	best := uint64(0)
+	for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
+		v := x[cell] + 0 // -0 and +0 are equal
+		bits := math.Float32bits(v)
+		key := bits ^ (uint32(int32(bits)>>31) | 1<<31)
+		if v != v {
+			key = math.MaxUint32
+		}
+		best = max(best, uint64(key)<<32|uint64(^uint32(cell)))
+	}
+	return int32(^uint32(best))
 }
 
 func bindMaxPoolGrad(c *call) (func(), error) {

@@ -63,9 +63,8 @@ func sumSquares(x []float32) float64 {
 	return s
 }
 
-// reduction folds the elements that each result is made of. Where those are
-// one axis of [outer, n, inner] and kern has the fold, it runs there; elsewhere
-// they are gathered into a row.
+// reduction folds the elements that each result is made of: axis by axis where
+// kern has the fold, gathered into a row elsewhere.
 type reduction struct {
 	fast   kern.Reduction
 	isFast bool
@@ -92,33 +91,58 @@ func (r reduction) over(c *call, gone []bool) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	if outer, n, inner, ok := oneAxis(shape, goes); ok && r.isFast {
-		return func() { c.m.Reduce(r.fast, y.buf(), x.buf(), outer, n, inner) }, nil
-	}
-	f := r.row
 	if r.isFast {
-		f = r.fastRow
+		return r.axisByAxis(c, shape, goes), nil
 	}
 	g := newGatherer(shape, goes)
 	rows := c.scratch(g.n)
 	return c.parallel(y.len(), max(g.n, 1), func(w, k int) {
 		row := rows[w]
 		g.gather(k, func(at, from int) { row[at] = x.float(from) })
-		y.set(k, f(c, row))
+		y.set(k, r.row(c, row))
 	}), nil
 }
 
-// fastRow is kern's fold of one gathered row.
-func (r reduction) fastRow(c *call, x []float32) float32 {
-	switch r.fast {
-	case kern.ReduceMax:
-		return c.m.MaxOf(x)
-	case kern.ReduceMin:
-		return c.m.MinOf(x)
-	case kern.ReduceMean:
-		return c.m.Sum(x) / float32(len(x))
+// axisByAxis folds the last axis that goes, then the one before it, until none
+// is left. A mean of means over equal numbers is the mean.
+func (r reduction) axisByAxis(c *call, shape []int, goes []bool) func() {
+	from := c.in[0].buf()
+	var run []func()
+	for {
+		at := lastTrue(goes)
+		outer, n, inner := 1, 1, 1
+		if at >= 0 {
+			outer, n, inner = around(shape, at)
+			shape, goes = slices.Delete(slices.Clone(shape), at, at+1), slices.Delete(slices.Clone(goes), at, at+1)
+		} else {
+			for _, k := range shape {
+				inner *= k
+			}
+		}
+		to := c.out[0].buf()
+		if slices.Contains(goes, true) {
+			to = kern.Floats(slice[float32](aligned(int64(4 * outer * inner))))
+		}
+		src := from
+		run = append(run, func() { c.m.Reduce(r.fast, to, src, outer, n, inner) })
+		if from = to; !slices.Contains(goes, true) {
+			break
+		}
 	}
-	return c.m.Sum(x)
+	return func() {
+		for _, f := range run {
+			f()
+		}
+	}
+}
+
+func lastTrue(b []bool) int {
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] {
+			return i
+		}
+	}
+	return -1
 }
 
 func (r reduction) integers(c *call, shape []int, goes []bool) func() {
@@ -150,29 +174,6 @@ func mergeAxes(d []int, gone []bool) (shape []int, goes []bool) {
 		}
 	}
 	return shape, goes
-}
-
-// oneAxis reports whether the merged axes are [outer, gone, inner].
-func oneAxis(shape []int, goes []bool) (outer, n, inner int, ok bool) {
-	outer, n, inner = 1, 1, 1
-	at := slices.Index(goes, true)
-	if at < 0 {
-		for _, k := range shape {
-			inner *= k
-		}
-		return 1, 1, inner, true
-	}
-	if slices.Contains(goes[at+1:], true) {
-		return 0, 0, 0, false
-	}
-	n = shape[at]
-	for _, k := range shape[:at] {
-		outer *= k
-	}
-	for _, k := range shape[at+1:] {
-		inner *= k
-	}
-	return outer, n, inner, true
 }
 
 // gatherer lists the elements that one result is made of, in row-major order.
