@@ -127,6 +127,15 @@ func flops(i int, k int64) func(*Node) Cost {
 // magnitude is the largest absolute value of an interval.
 func (v Interval) magnitude() float64 { return max(-v.Lo, v.Hi, v.Lo, -v.Hi) }
 
+// sure is k where every dimension of s is a number, and infinite elsewhere: a
+// range must not rest on a nominal size.
+func sure(s Shape, k int64) float64 {
+	if !s.Static() {
+		return math.Inf(1)
+	}
+	return float64(k)
+}
+
 // around is the interval of values whose magnitude is at most m. An infinite m,
 // or one that came from 0·Inf, may hide NaNs.
 func around(m float64, nan bool) Interval {

@@ -12,7 +12,7 @@ var convRows = map[Op]Def{
 		Infer: inferConv, Grad: gradConv,
 		Bound: func(n *Node) Bound { return Bound{K: n.taps() + 1} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.taps()} },
-		Range: productRange((*Node).taps),
+		Range: productRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, n.taps()) }),
 	},
 	OpConvGradX: {
 		Name: "conv_grad_x", Doc: "The gradient of conv in x: spreads dy over the windows it came from.",
@@ -22,7 +22,7 @@ var convRows = map[Op]Def{
 		Infer: inferConvGradX, Grad: gradConvGradX,
 		Bound: func(n *Node) Bound { return Bound{K: n.spreads()} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
-		Range: productRange((*Node).spreads),
+		Range: productRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, n.spreads()) }),
 	},
 	OpConvGradW: {
 		Name: "conv_grad_w", Doc: "The gradient of conv in w: x and dy multiplied over all positions and images.",
@@ -32,7 +32,7 @@ var convRows = map[Op]Def{
 		Infer: inferConvGradW, Grad: gradConvGradW,
 		Bound: func(n *Node) Bound { return Bound{K: n.positions(1)} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * n.positions(1)} },
-		Range: productRange(func(n *Node) int64 { return n.positions(1) }),
+		Range: productRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, n.positions(1)) }),
 	},
 	OpConvTranspose: {
 		Name: "conv_transpose", Doc: "Transposed convolution: the gradient of a conv that maps O channels to C, plus b[O]; w[C,O/groups,*], in NHWC w[C,*,O/groups].",
@@ -42,7 +42,7 @@ var convRows = map[Op]Def{
 		Infer: inferConvTranspose, Grad: gradConvTranspose, Expand: expandConvTranspose,
 		Bound: func(n *Node) Bound { return Bound{K: n.spreads() + 1} },
 		Cost:  func(n *Node) Cost { return Cost{Flops: 2 * count(n.In[0].Type) * n.taps()} },
-		Range: productRange((*Node).spreads),
+		Range: productRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, n.spreads()) }),
 	},
 }
 
@@ -53,15 +53,6 @@ func (n *Node) taps() int64 {
 		return UnknownElements
 	}
 	return count(n.In[1].Type) / max(size(s.Dim(0)), 1)
-}
-
-// perGroup is how many channels of operand i one group has.
-func (n *Node) perGroup(i int) int64 {
-	s := n.In[i].Type.Shape
-	if s.Rank() < 3 {
-		return UnknownElements
-	}
-	return max(size(s.Dim(n.channelAxis(s.Rank())))/max(n.Int("groups"), 1), 1)
 }
 
 // positions is how many windows operand i has, over all images.
@@ -80,13 +71,13 @@ func (n *Node) spreads() int64 {
 	if s.Rank() < 3 {
 		return UnknownElements
 	}
-	return count(n.In[1].Type) / max(size(s.Dim(0)), 1) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1) * n.perGroup(0)
+	return count(n.In[1].Type) / max(size(s.Dim(0)), 1) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1) * max(size(s.Dim(0))/max(n.Int("groups"), 1), 1)
 }
 
 // productRange is the range of a sum of k products of operands 0 and 1, plus a bias.
-func productRange(k func(n *Node) int64) func(*Node, []Interval) []Interval {
+func productRange(k func(n *Node) float64) func(*Node, []Interval) []Interval {
 	return func(n *Node, in []Interval) []Interval {
-		m := float64(k(n)) * in[0].magnitude() * in[1].magnitude()
+		m := k(n) * in[0].magnitude() * in[1].magnitude()
 		if n.operand(2) != nil {
 			m += in[2].magnitude()
 		}

@@ -8,7 +8,7 @@ var linearRows = map[Op]Def{
 		In: in(x("a"), x("b")), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "ta", Kind: AttrBool, Doc: "a is [..,K,M]"}, {Name: "tb", Kind: AttrBool, Doc: "b is [..,N,K]"}},
 		Class: Low, Why: "tensor cores", Unit: UnitProduct,
-		Infer: inferMatmul, Grad: gradMatmul, Bound: boundMatmul, Range: productRange(func(n *Node) int64 { return size(n.inner()) }),
+		Infer: inferMatmul, Grad: gradMatmul, Bound: boundMatmul, Range: productRange(func(n *Node) float64 { return sure(MakeShape(n.inner()), int64(n.inner())) }),
 		Cost: func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * size(n.inner())} },
 	},
 	OpLinear: {
@@ -16,7 +16,7 @@ var linearRows = map[Op]Def{
 		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "tb", Kind: AttrBool, Doc: "w is [N,K]"}},
 		Class: Low, Why: "tensor cores", Unit: unitLinear,
-		Infer: inferLinear, Grad: gradLinear, Bound: boundMatmul, Range: productRange(func(n *Node) int64 { return size(n.inner()) }),
+		Infer: inferLinear, Grad: gradLinear, Bound: boundMatmul, Range: productRange(func(n *Node) float64 { return sure(MakeShape(n.inner()), int64(n.inner())) }),
 		Expand: func(b *Builder, n *Node) []*Value {
 			y := b.Matmul(n.In[0], n.In[1], false, n.Flag("tb"))
 			if c := n.operand(2); c != nil {
@@ -44,7 +44,7 @@ var linearRows = map[Op]Def{
 			return []*Value{b.Embedding(d[0], n.In[1]), nil}
 		},
 		Bound: func(n *Node) Bound { return Bound{K: count(n.In[1].Type)} },
-		Cost:  flops(0, 1), Range: sumRange(func(n *Node) int64 { return count(n.In[1].Type) }),
+		Cost:  flops(0, 1), Range: sumRange(func(n *Node) float64 { return sure(n.In[1].Type.Shape, count(n.In[1].Type)) }),
 	},
 }
 
@@ -131,9 +131,9 @@ func (b *Builder) weightGrad(x, dy *Value, tb bool) *Value {
 func boundMatmul(n *Node) Bound { return Bound{K: size(n.inner()) + 1} }
 
 // sumRange is the range of a sum of up to k elements of operand 0.
-func sumRange(k func(n *Node) int64) func(*Node, []Interval) []Interval {
+func sumRange(k func(n *Node) float64) func(*Node, []Interval) []Interval {
 	return func(n *Node, in []Interval) []Interval {
-		return []Interval{around(float64(k(n))*in[0].magnitude(), in[0].NaN)}
+		return []Interval{around(k(n)*in[0].magnitude(), in[0].NaN)}
 	}
 }
 

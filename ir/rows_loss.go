@@ -207,7 +207,7 @@ func boundLoss(n *Node) Bound { return Bound{ULP: 40, K: count(n.In[0].Type)} }
 
 func rangeLoss(n *Node, in []Interval) []Interval {
 	inf := math.Inf(1)
-	return []Interval{{Lo: 0, Hi: inf, NaN: true}, {Lo: 0, Hi: float64(count(n.In[1].Type))}}
+	return []Interval{{Lo: 0, Hi: inf, NaN: true}, {Lo: 0, Hi: sure(n.In[1].Type.Shape, count(n.In[1].Type))}}
 }
 
 // classAxis fails where the classes are not known.

@@ -318,7 +318,10 @@ func boundNorm(n *Node) Bound { return Bound{ULP: 8, K: 2 * n.normCount()} }
 
 // rangeNorm: a normalised element is at most √(count−1) away from 0, whatever x holds.
 func rangeNorm(n *Node, in []Interval) []Interval {
-	m := math.Sqrt(float64(n.normCount()))
+	m, x := math.Inf(1), n.In[0].Type.Shape
+	if x.Known() && symbols(x) == symbols(n.Out[len(n.Out)-1].Type.Shape) { // what is normalised has a known size
+		m = math.Sqrt(float64(n.normCount()))
+	}
 	for i, v := range n.In {
 		if v == nil {
 			continue
@@ -330,18 +333,30 @@ func rangeNorm(n *Node, in []Interval) []Interval {
 			m += in[i].magnitude()
 		}
 	}
-	inf := math.Inf(1)
-	r := []Interval{around(m, in[0].NaN)}
+	nan := in[0].NaN || math.IsInf(in[0].magnitude(), 0)
+	r := []Interval{around(m, nan)}
 	for i := range n.Out[1:] {
-		r = append(r, Interval{Lo: -inf, Hi: inf, NaN: in[0].NaN})
-		switch name := n.Def().Out[i+1].Name; {
-		case name == "mean":
-			r[i+1] = in[0]
-		case name == "rstd":
-			r[i+1].Lo, r[i+1].Hi = 0, 1/math.Sqrt(n.Float("eps"))
+		switch n.Def().Out[i+1].Name {
+		case "mean":
+			r = append(r, in[0])
+		case "rstd":
+			r = append(r, Interval{Lo: 0, Hi: 1 / math.Sqrt(n.Float("eps")), NaN: nan})
+		default:
+			r = append(r, around(math.Inf(1), true))
 		}
 	}
 	return r
+}
+
+// symbols counts the dimensions that are no numbers.
+func symbols(s Shape) int {
+	k := 0
+	for _, d := range s.Dims() {
+		if d < 0 {
+			k++
+		}
+	}
+	return k
 }
 
 // LayerNorm normalises over the last dims dimensions (attributes dims, eps);

@@ -19,7 +19,7 @@ var poolRows = map[Op]Def{
 			return []*Value{b.MaxPoolGrad(d[0], n.Out[1], b.spatialSizes(n, n.In[0]), n.Str("layout"))}
 		},
 		Range: func(n *Node, in []Interval) []Interval {
-			return []Interval{in[0], {Lo: 0, Hi: float64(count(n.In[0].Type))}}
+			return []Interval{in[0], {Lo: 0, Hi: sure(n.In[0].Type.Shape, count(n.In[0].Type))}}
 		},
 	},
 	OpMaxPoolGrad: {
@@ -27,7 +27,7 @@ var poolRows = map[Op]Def{
 		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "index", Kinds: KInt, Class: Fixed}),
 		Out:   out(Result{Name: "dx", StoresLow: true}),
 		Attrs: []AttrDef{sizeAttr, layoutAttr}, Class: Keep, Why: "sums overlapping windows", Unit: UnitSame,
-		Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1), Range: sumRange(func(n *Node) int64 { return count(n.In[0].Type) }),
+		Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1), Range: sumRange(func(n *Node) float64 { return sure(n.In[0].Type.Shape, count(n.In[0].Type)) }),
 		Grad: gradMaxPoolGrad,
 	},
 	OpAvgPool: {
@@ -45,7 +45,7 @@ var poolRows = map[Op]Def{
 	OpAvgPoolGrad: {
 		Name: "avg_pool_grad", Doc: "Spreads dy evenly over the windows it came from.",
 		In: in(Operand{Name: "dy", ReadsLow: true}), Out: out(Result{Name: "dx", StoresLow: true}), Attrs: avgAttrs(sizeAttr),
-		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: costPool, Range: sumRange(func(n *Node) int64 { return product(n.Ints("kernel")) }),
+		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: costPool, Range: sumRange(func(n *Node) float64 { return float64(product(n.Ints("kernel"))) }),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.AvgPool(d[0], poolAttrs(n))} },
 	},
 	OpAdaptiveAvgPool: {

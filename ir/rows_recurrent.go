@@ -120,7 +120,7 @@ func costRecurrent(i int) func(*Node) Cost {
 
 // rangeLSTM: gates and h stay in [−1, 1]; c grows by at most one per step.
 func rangeLSTM(n *Node, in []Interval) []Interval {
-	c := float64(n.steps())
+	c := sure(MakeShape(n.In[0].Type.Shape.Dims()...), n.steps())
 	if n.operand(3) != nil {
 		c += in[3].magnitude()
 	}
