@@ -25,9 +25,11 @@ func main() {
 		v.casts()
 		v.elementwise()
 		v.reductions()
+		v.philox()
 		v.probe()
 	}
 	tab.emit()
+	emitRamp()
 	cpuid()
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")

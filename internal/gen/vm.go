@@ -85,6 +85,7 @@ func (v *vm) new() vec {
 
 func (v *vm) text(name, params, doc string) {
 	TEXT(name+v.suffix(), NOSPLIT, "func("+params+")")
+	Pragma("noescape")
 	Doc(name + v.suffix() + " " + doc)
 }
 

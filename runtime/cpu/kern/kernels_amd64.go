@@ -5,726 +5,1218 @@
 package kern
 
 // tile1x16AVX512 is a tileFunc of 1 rows.
+//
+//go:noescape
 func tile1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile2x16AVX512 is a tileFunc of 2 rows.
+//
+//go:noescape
 func tile2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile3x16AVX512 is a tileFunc of 3 rows.
+//
+//go:noescape
 func tile3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile4x16AVX512 is a tileFunc of 4 rows.
+//
+//go:noescape
 func tile4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile5x16AVX512 is a tileFunc of 5 rows.
+//
+//go:noescape
 func tile5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile6x16AVX512 is a tileFunc of 6 rows.
+//
+//go:noescape
 func tile6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile7x16AVX512 is a tileFunc of 7 rows.
+//
+//go:noescape
 func tile7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile8x16AVX512 is a tileFunc of 8 rows.
+//
+//go:noescape
 func tile8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile9x16AVX512 is a tileFunc of 9 rows.
+//
+//go:noescape
 func tile9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile10x16AVX512 is a tileFunc of 10 rows.
+//
+//go:noescape
 func tile10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile11x16AVX512 is a tileFunc of 11 rows.
+//
+//go:noescape
 func tile11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile12x16AVX512 is a tileFunc of 12 rows.
+//
+//go:noescape
 func tile12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile13x16AVX512 is a tileFunc of 13 rows.
+//
+//go:noescape
 func tile13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile14x16AVX512 is a tileFunc of 14 rows.
+//
+//go:noescape
 func tile14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile1x32AVX512 is a tileFunc of 1 rows.
+//
+//go:noescape
 func tile1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile2x32AVX512 is a tileFunc of 2 rows.
+//
+//go:noescape
 func tile2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile3x32AVX512 is a tileFunc of 3 rows.
+//
+//go:noescape
 func tile3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile4x32AVX512 is a tileFunc of 4 rows.
+//
+//go:noescape
 func tile4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile5x32AVX512 is a tileFunc of 5 rows.
+//
+//go:noescape
 func tile5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile6x32AVX512 is a tileFunc of 6 rows.
+//
+//go:noescape
 func tile6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile7x32AVX512 is a tileFunc of 7 rows.
+//
+//go:noescape
 func tile7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile8x32AVX512 is a tileFunc of 8 rows.
+//
+//go:noescape
 func tile8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile9x32AVX512 is a tileFunc of 9 rows.
+//
+//go:noescape
 func tile9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile10x32AVX512 is a tileFunc of 10 rows.
+//
+//go:noescape
 func tile10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile11x32AVX512 is a tileFunc of 11 rows.
+//
+//go:noescape
 func tile11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile12x32AVX512 is a tileFunc of 12 rows.
+//
+//go:noescape
 func tile12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile13x32AVX512 is a tileFunc of 13 rows.
+//
+//go:noescape
 func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile14x32AVX512 is a tileFunc of 14 rows.
+//
+//go:noescape
 func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
+//
+//go:noescape
 func rowsF32AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
 // pickF32AVX512 is a pickFunc for n up to two vectors.
+//
+//go:noescape
 func pickF32AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transF32AVX512 is a transFunc for n up to 16.
+//
+//go:noescape
 func transF32AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // rowsF16AVX512 is a rowsFunc for n up to two vectors.
+//
+//go:noescape
 func rowsF16AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
 // pickF16AVX512 is a pickFunc for n up to two vectors.
+//
+//go:noescape
 func pickF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transF16AVX512 is a transFunc for n up to 16.
+//
+//go:noescape
 func transF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // rowsBF16AVX512 is a rowsFunc for n up to two vectors.
+//
+//go:noescape
 func rowsBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
 // pickBF16AVX512 is a pickFunc for n up to two vectors.
+//
+//go:noescape
 func pickBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transBF16AVX512 is a transFunc for n up to 16.
+//
+//go:noescape
 func transBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // stripe1F32AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+//
+//go:noescape
 func stripe1F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe2F32AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+//
+//go:noescape
 func stripe2F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe4F32AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+//
+//go:noescape
 func stripe4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe8F32AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+//
+//go:noescape
 func stripe8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F32AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots1F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // dots2F32AVX512 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots2F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // stripe1F16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+//
+//go:noescape
 func stripe1F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe2F16AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+//
+//go:noescape
 func stripe2F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe4F16AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+//
+//go:noescape
 func stripe4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe8F16AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+//
+//go:noescape
 func stripe8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F16AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots1F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // dots2F16AVX512 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots2F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // stripe1BF16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+//
+//go:noescape
 func stripe1BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe2BF16AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+//
+//go:noescape
 func stripe2BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe4BF16AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+//
+//go:noescape
 func stripe4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe8BF16AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+//
+//go:noescape
 func stripe8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1BF16AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots1BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // dots2BF16AVX512 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots2BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // widenF16AVX512 widens n elements; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func widenF16AVX512(n int, dst *float32, src *byte)
 
 // narrowF16AVX512 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func narrowF16AVX512(n int, dst *byte, src *float32)
 
 // widenBF16AVX512 widens n elements; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func widenBF16AVX512(n int, dst *float32, src *byte)
 
 // narrowBF16AVX512 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func narrowBF16AVX512(n int, dst *byte, src *float32)
 
 // streamF32AVX512 is narrowF32 with stores past the caches.
+//
+//go:noescape
 func streamF32AVX512(n int, dst *byte, src *float32)
 
 // scaleCheckF32AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+//
+//go:noescape
 func scaleCheckF32AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // streamF16AVX512 is narrowF16 with stores past the caches.
+//
+//go:noescape
 func streamF16AVX512(n int, dst *byte, src *float32)
 
 // scaleCheckF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+//
+//go:noescape
 func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // streamBF16AVX512 is narrowBF16 with stores past the caches.
+//
+//go:noescape
 func streamBF16AVX512(n int, dst *byte, src *float32)
 
 // scaleCheckBF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+//
+//go:noescape
 func scaleCheckBF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // negAVX512 computes n elements.
+//
+//go:noescape
 func negAVX512(n int, dst *float32, src *float32)
 
 // absAVX512 computes n elements.
+//
+//go:noescape
 func absAVX512(n int, dst *float32, src *float32)
 
 // sqrtAVX512 computes n elements.
+//
+//go:noescape
 func sqrtAVX512(n int, dst *float32, src *float32)
 
 // rsqrtAVX512 computes n elements.
+//
+//go:noescape
 func rsqrtAVX512(n int, dst *float32, src *float32)
 
 // recipAVX512 computes n elements.
+//
+//go:noescape
 func recipAVX512(n int, dst *float32, src *float32)
 
 // squareAVX512 computes n elements.
+//
+//go:noescape
 func squareAVX512(n int, dst *float32, src *float32)
 
 // floorAVX512 computes n elements.
+//
+//go:noescape
 func floorAVX512(n int, dst *float32, src *float32)
 
 // ceilAVX512 computes n elements.
+//
+//go:noescape
 func ceilAVX512(n int, dst *float32, src *float32)
 
 // rintAVX512 computes n elements.
+//
+//go:noescape
 func rintAVX512(n int, dst *float32, src *float32)
 
 // signAVX512 computes n elements.
+//
+//go:noescape
 func signAVX512(n int, dst *float32, src *float32)
 
 // reluAVX512 computes n elements.
+//
+//go:noescape
 func reluAVX512(n int, dst *float32, src *float32)
 
 // notAVX512 computes n elements.
+//
+//go:noescape
 func notAVX512(n int, dst *float32, src *float32)
 
 // isnanAVX512 computes n elements.
+//
+//go:noescape
 func isnanAVX512(n int, dst *float32, src *float32)
 
 // isinfAVX512 computes n elements.
+//
+//go:noescape
 func isinfAVX512(n int, dst *float32, src *float32)
 
 // roundf16AVX512 computes n elements.
+//
+//go:noescape
 func roundf16AVX512(n int, dst *float32, src *float32)
 
 // roundbf16AVX512 computes n elements.
+//
+//go:noescape
 func roundbf16AVX512(n int, dst *float32, src *float32)
 
 // roundtf32AVX512 computes n elements.
+//
+//go:noescape
 func roundtf32AVX512(n int, dst *float32, src *float32)
 
 // expAVX512 computes n elements.
+//
+//go:noescape
 func expAVX512(n int, dst *float32, src *float32)
 
 // expm1AVX512 computes n elements.
+//
+//go:noescape
 func expm1AVX512(n int, dst *float32, src *float32)
 
 // logAVX512 computes n elements.
+//
+//go:noescape
 func logAVX512(n int, dst *float32, src *float32)
 
 // log1pAVX512 computes n elements.
+//
+//go:noescape
 func log1pAVX512(n int, dst *float32, src *float32)
 
 // tanhAVX512 computes n elements.
+//
+//go:noescape
 func tanhAVX512(n int, dst *float32, src *float32)
 
 // erfAVX512 computes n elements.
+//
+//go:noescape
 func erfAVX512(n int, dst *float32, src *float32)
 
 // sigmoidAVX512 computes n elements.
+//
+//go:noescape
 func sigmoidAVX512(n int, dst *float32, src *float32)
 
 // sinAVX512 computes n elements.
+//
+//go:noescape
 func sinAVX512(n int, dst *float32, src *float32)
 
 // cosAVX512 computes n elements.
+//
+//go:noescape
 func cosAVX512(n int, dst *float32, src *float32)
 
 // softplusAVX512 computes n elements.
+//
+//go:noescape
 func softplusAVX512(n int, dst *float32, src *float32)
 
 // geluerfAVX512 computes n elements.
+//
+//go:noescape
 func geluerfAVX512(n int, dst *float32, src *float32)
 
 // gelutanhAVX512 computes n elements.
+//
+//go:noescape
 func gelutanhAVX512(n int, dst *float32, src *float32)
 
 // siluAVX512 computes n elements.
+//
+//go:noescape
 func siluAVX512(n int, dst *float32, src *float32)
 
 // addAVX512 computes n elements.
+//
+//go:noescape
 func addAVX512(n int, dst *float32, a *float32, b *float32)
 
 // subAVX512 computes n elements.
+//
+//go:noescape
 func subAVX512(n int, dst *float32, a *float32, b *float32)
 
 // mulAVX512 computes n elements.
+//
+//go:noescape
 func mulAVX512(n int, dst *float32, a *float32, b *float32)
 
 // divAVX512 computes n elements.
+//
+//go:noescape
 func divAVX512(n int, dst *float32, a *float32, b *float32)
 
 // minAVX512 computes n elements.
+//
+//go:noescape
 func minAVX512(n int, dst *float32, a *float32, b *float32)
 
 // maxAVX512 computes n elements.
+//
+//go:noescape
 func maxAVX512(n int, dst *float32, a *float32, b *float32)
 
 // eqAVX512 computes n elements.
+//
+//go:noescape
 func eqAVX512(n int, dst *float32, a *float32, b *float32)
 
 // neAVX512 computes n elements.
+//
+//go:noescape
 func neAVX512(n int, dst *float32, a *float32, b *float32)
 
 // ltAVX512 computes n elements.
+//
+//go:noescape
 func ltAVX512(n int, dst *float32, a *float32, b *float32)
 
 // leAVX512 computes n elements.
+//
+//go:noescape
 func leAVX512(n int, dst *float32, a *float32, b *float32)
 
 // gtAVX512 computes n elements.
+//
+//go:noescape
 func gtAVX512(n int, dst *float32, a *float32, b *float32)
 
 // geAVX512 computes n elements.
+//
+//go:noescape
 func geAVX512(n int, dst *float32, a *float32, b *float32)
 
 // andAVX512 computes n elements.
+//
+//go:noescape
 func andAVX512(n int, dst *float32, a *float32, b *float32)
 
 // orAVX512 computes n elements.
+//
+//go:noescape
 func orAVX512(n int, dst *float32, a *float32, b *float32)
 
 // copysignAVX512 computes n elements.
+//
+//go:noescape
 func copysignAVX512(n int, dst *float32, a *float32, b *float32)
 
 // relugradAVX512 computes n elements.
+//
+//go:noescape
 func relugradAVX512(n int, dst *float32, a *float32, b *float32)
 
 // geluerfgradAVX512 computes n elements.
+//
+//go:noescape
 func geluerfgradAVX512(n int, dst *float32, a *float32, b *float32)
 
 // gelutanhgradAVX512 computes n elements.
+//
+//go:noescape
 func gelutanhgradAVX512(n int, dst *float32, a *float32, b *float32)
 
 // silugradAVX512 computes n elements.
+//
+//go:noescape
 func silugradAVX512(n int, dst *float32, a *float32, b *float32)
 
 // fmaAVX512 computes n elements.
+//
+//go:noescape
 func fmaAVX512(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // muladdAVX512 computes n elements.
+//
+//go:noescape
 func muladdAVX512(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // selectAVX512 computes n elements.
+//
+//go:noescape
 func selectAVX512(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // clipAVX512 computes n elements.
+//
+//go:noescape
 func clipAVX512(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // axpbAVX512 computes n elements.
+//
+//go:noescape
 func axpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
 
 // axpyAVX512 computes n elements.
+//
+//go:noescape
 func axpyAVX512(n int, dst *float32, src *float32, y *float32, a float32)
 
 // expAxpbAVX512 computes n elements.
+//
+//go:noescape
 func expAxpbAVX512(n int, dst *float32, src *float32, a float32, b float32)
 
 // softGradAVX512 computes n elements.
+//
+//go:noescape
 func softGradAVX512(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
 
 // affineAVX512 computes n elements.
+//
+//go:noescape
 func affineAVX512(n int, dst *float32, src *float32, gamma *float32, beta *float32, rstd float32, mean float32)
 
 // normGradAVX512 computes n elements.
+//
+//go:noescape
 func normGradAVX512(n int, dst *float32, dy *float32, xhat *float32, a float32, b float32, c float32)
 
 // sumAVX512 reduces n elements.
+//
+//go:noescape
 func sumAVX512(n int, x *float32) (r float32)
 
 // dotAVX512 reduces n elements.
+//
+//go:noescape
 func dotAVX512(n int, a *float32, b *float32) (r float32)
 
 // sumSqAVX512 reduces n elements.
+//
+//go:noescape
 func sumSqAVX512(n int, x *float32, mean float32) (r float32)
 
 // maxOfAVX512 is the extreme of n elements, NaN if there is one.
+//
+//go:noescape
 func maxOfAVX512(n int, x *float32) (r float32)
 
 // minOfAVX512 is the extreme of n elements, NaN if there is one.
+//
+//go:noescape
 func minOfAVX512(n int, x *float32) (r float32)
 
+// philoxAVX512 writes the words of 4*n counters from state[0] on; state[1:4] is the rest of the counter, state[4:24] the keys.
+//
+//go:noescape
+func philoxAVX512(n int, dst *int64, state *uint32)
+
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
+//
+//go:noescape
 func probeAVX512(iters int)
 
 // tile1x8AVX2 is a tileFunc of 1 rows.
+//
+//go:noescape
 func tile1x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile2x8AVX2 is a tileFunc of 2 rows.
+//
+//go:noescape
 func tile2x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile3x8AVX2 is a tileFunc of 3 rows.
+//
+//go:noescape
 func tile3x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile4x8AVX2 is a tileFunc of 4 rows.
+//
+//go:noescape
 func tile4x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile5x8AVX2 is a tileFunc of 5 rows.
+//
+//go:noescape
 func tile5x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile6x8AVX2 is a tileFunc of 6 rows.
+//
+//go:noescape
 func tile6x8AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile1x16AVX2 is a tileFunc of 1 rows.
+//
+//go:noescape
 func tile1x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile2x16AVX2 is a tileFunc of 2 rows.
+//
+//go:noescape
 func tile2x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile3x16AVX2 is a tileFunc of 3 rows.
+//
+//go:noescape
 func tile3x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile4x16AVX2 is a tileFunc of 4 rows.
+//
+//go:noescape
 func tile4x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile5x16AVX2 is a tileFunc of 5 rows.
+//
+//go:noescape
 func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // tile6x16AVX2 is a tileFunc of 6 rows.
+//
+//go:noescape
 func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
 // rowsF32AVX2 is a rowsFunc for n up to two vectors.
+//
+//go:noescape
 func rowsF32AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
 // pickF32AVX2 is a pickFunc for n up to two vectors.
+//
+//go:noescape
 func pickF32AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transF32AVX2 is a transFunc for n up to 8.
+//
+//go:noescape
 func transF32AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // rowsF16AVX2 is a rowsFunc for n up to two vectors.
+//
+//go:noescape
 func rowsF16AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
 // pickF16AVX2 is a pickFunc for n up to two vectors.
+//
+//go:noescape
 func pickF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transF16AVX2 is a transFunc for n up to 8.
+//
+//go:noescape
 func transF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // rowsBF16AVX2 is a rowsFunc for n up to two vectors.
+//
+//go:noescape
 func rowsBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
 // pickBF16AVX2 is a pickFunc for n up to two vectors.
+//
+//go:noescape
 func pickBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transBF16AVX2 is a transFunc for n up to 8.
+//
+//go:noescape
 func transBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // stripe1F32AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+//
+//go:noescape
 func stripe1F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe2F32AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+//
+//go:noescape
 func stripe2F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe4F32AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+//
+//go:noescape
 func stripe4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe8F32AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+//
+//go:noescape
 func stripe8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F32AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots1F32AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // stripe1F16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+//
+//go:noescape
 func stripe1F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe2F16AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+//
+//go:noescape
 func stripe2F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe4F16AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+//
+//go:noescape
 func stripe4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe8F16AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+//
+//go:noescape
 func stripe8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F16AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots1F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // stripe1BF16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+//
+//go:noescape
 func stripe1BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe2BF16AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+//
+//go:noescape
 func stripe2BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe4BF16AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+//
+//go:noescape
 func stripe4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // stripe8BF16AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+//
+//go:noescape
 func stripe8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1BF16AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
 func dots1BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // widenF16AVX2 widens n elements; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func widenF16AVX2(n int, dst *float32, src *byte)
 
 // narrowF16AVX2 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func narrowF16AVX2(n int, dst *byte, src *float32)
 
 // widenBF16AVX2 widens n elements; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func widenBF16AVX2(n int, dst *float32, src *byte)
 
 // narrowBF16AVX2 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+//
+//go:noescape
 func narrowBF16AVX2(n int, dst *byte, src *float32)
 
 // streamF32AVX2 is narrowF32 with stores past the caches.
+//
+//go:noescape
 func streamF32AVX2(n int, dst *byte, src *float32)
 
 // scaleCheckF32AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+//
+//go:noescape
 func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // streamF16AVX2 is narrowF16 with stores past the caches.
+//
+//go:noescape
 func streamF16AVX2(n int, dst *byte, src *float32)
 
 // scaleCheckF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+//
+//go:noescape
 func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // streamBF16AVX2 is narrowBF16 with stores past the caches.
+//
+//go:noescape
 func streamBF16AVX2(n int, dst *byte, src *float32)
 
 // scaleCheckBF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+//
+//go:noescape
 func scaleCheckBF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
 // negAVX2 computes n elements.
+//
+//go:noescape
 func negAVX2(n int, dst *float32, src *float32)
 
 // absAVX2 computes n elements.
+//
+//go:noescape
 func absAVX2(n int, dst *float32, src *float32)
 
 // sqrtAVX2 computes n elements.
+//
+//go:noescape
 func sqrtAVX2(n int, dst *float32, src *float32)
 
 // rsqrtAVX2 computes n elements.
+//
+//go:noescape
 func rsqrtAVX2(n int, dst *float32, src *float32)
 
 // recipAVX2 computes n elements.
+//
+//go:noescape
 func recipAVX2(n int, dst *float32, src *float32)
 
 // squareAVX2 computes n elements.
+//
+//go:noescape
 func squareAVX2(n int, dst *float32, src *float32)
 
 // floorAVX2 computes n elements.
+//
+//go:noescape
 func floorAVX2(n int, dst *float32, src *float32)
 
 // ceilAVX2 computes n elements.
+//
+//go:noescape
 func ceilAVX2(n int, dst *float32, src *float32)
 
 // rintAVX2 computes n elements.
+//
+//go:noescape
 func rintAVX2(n int, dst *float32, src *float32)
 
 // signAVX2 computes n elements.
+//
+//go:noescape
 func signAVX2(n int, dst *float32, src *float32)
 
 // reluAVX2 computes n elements.
+//
+//go:noescape
 func reluAVX2(n int, dst *float32, src *float32)
 
 // notAVX2 computes n elements.
+//
+//go:noescape
 func notAVX2(n int, dst *float32, src *float32)
 
 // isnanAVX2 computes n elements.
+//
+//go:noescape
 func isnanAVX2(n int, dst *float32, src *float32)
 
 // isinfAVX2 computes n elements.
+//
+//go:noescape
 func isinfAVX2(n int, dst *float32, src *float32)
 
 // roundf16AVX2 computes n elements.
+//
+//go:noescape
 func roundf16AVX2(n int, dst *float32, src *float32)
 
 // roundbf16AVX2 computes n elements.
+//
+//go:noescape
 func roundbf16AVX2(n int, dst *float32, src *float32)
 
 // roundtf32AVX2 computes n elements.
+//
+//go:noescape
 func roundtf32AVX2(n int, dst *float32, src *float32)
 
 // expAVX2 computes n elements.
+//
+//go:noescape
 func expAVX2(n int, dst *float32, src *float32)
 
 // expm1AVX2 computes n elements.
+//
+//go:noescape
 func expm1AVX2(n int, dst *float32, src *float32)
 
 // logAVX2 computes n elements.
+//
+//go:noescape
 func logAVX2(n int, dst *float32, src *float32)
 
 // log1pAVX2 computes n elements.
+//
+//go:noescape
 func log1pAVX2(n int, dst *float32, src *float32)
 
 // tanhAVX2 computes n elements.
+//
+//go:noescape
 func tanhAVX2(n int, dst *float32, src *float32)
 
 // erfAVX2 computes n elements.
+//
+//go:noescape
 func erfAVX2(n int, dst *float32, src *float32)
 
 // sigmoidAVX2 computes n elements.
+//
+//go:noescape
 func sigmoidAVX2(n int, dst *float32, src *float32)
 
 // sinAVX2 computes n elements.
+//
+//go:noescape
 func sinAVX2(n int, dst *float32, src *float32)
 
 // cosAVX2 computes n elements.
+//
+//go:noescape
 func cosAVX2(n int, dst *float32, src *float32)
 
 // softplusAVX2 computes n elements.
+//
+//go:noescape
 func softplusAVX2(n int, dst *float32, src *float32)
 
 // geluerfAVX2 computes n elements.
+//
+//go:noescape
 func geluerfAVX2(n int, dst *float32, src *float32)
 
 // gelutanhAVX2 computes n elements.
+//
+//go:noescape
 func gelutanhAVX2(n int, dst *float32, src *float32)
 
 // siluAVX2 computes n elements.
+//
+//go:noescape
 func siluAVX2(n int, dst *float32, src *float32)
 
 // addAVX2 computes n elements.
+//
+//go:noescape
 func addAVX2(n int, dst *float32, a *float32, b *float32)
 
 // subAVX2 computes n elements.
+//
+//go:noescape
 func subAVX2(n int, dst *float32, a *float32, b *float32)
 
 // mulAVX2 computes n elements.
+//
+//go:noescape
 func mulAVX2(n int, dst *float32, a *float32, b *float32)
 
 // divAVX2 computes n elements.
+//
+//go:noescape
 func divAVX2(n int, dst *float32, a *float32, b *float32)
 
 // minAVX2 computes n elements.
+//
+//go:noescape
 func minAVX2(n int, dst *float32, a *float32, b *float32)
 
 // maxAVX2 computes n elements.
+//
+//go:noescape
 func maxAVX2(n int, dst *float32, a *float32, b *float32)
 
 // eqAVX2 computes n elements.
+//
+//go:noescape
 func eqAVX2(n int, dst *float32, a *float32, b *float32)
 
 // neAVX2 computes n elements.
+//
+//go:noescape
 func neAVX2(n int, dst *float32, a *float32, b *float32)
 
 // ltAVX2 computes n elements.
+//
+//go:noescape
 func ltAVX2(n int, dst *float32, a *float32, b *float32)
 
 // leAVX2 computes n elements.
+//
+//go:noescape
 func leAVX2(n int, dst *float32, a *float32, b *float32)
 
 // gtAVX2 computes n elements.
+//
+//go:noescape
 func gtAVX2(n int, dst *float32, a *float32, b *float32)
 
 // geAVX2 computes n elements.
+//
+//go:noescape
 func geAVX2(n int, dst *float32, a *float32, b *float32)
 
 // andAVX2 computes n elements.
+//
+//go:noescape
 func andAVX2(n int, dst *float32, a *float32, b *float32)
 
 // orAVX2 computes n elements.
+//
+//go:noescape
 func orAVX2(n int, dst *float32, a *float32, b *float32)
 
 // copysignAVX2 computes n elements.
+//
+//go:noescape
 func copysignAVX2(n int, dst *float32, a *float32, b *float32)
 
 // relugradAVX2 computes n elements.
+//
+//go:noescape
 func relugradAVX2(n int, dst *float32, a *float32, b *float32)
 
 // geluerfgradAVX2 computes n elements.
+//
+//go:noescape
 func geluerfgradAVX2(n int, dst *float32, a *float32, b *float32)
 
 // gelutanhgradAVX2 computes n elements.
+//
+//go:noescape
 func gelutanhgradAVX2(n int, dst *float32, a *float32, b *float32)
 
 // silugradAVX2 computes n elements.
+//
+//go:noescape
 func silugradAVX2(n int, dst *float32, a *float32, b *float32)
 
 // fmaAVX2 computes n elements.
+//
+//go:noescape
 func fmaAVX2(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // muladdAVX2 computes n elements.
+//
+//go:noescape
 func muladdAVX2(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // selectAVX2 computes n elements.
+//
+//go:noescape
 func selectAVX2(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // clipAVX2 computes n elements.
+//
+//go:noescape
 func clipAVX2(n int, dst *float32, a *float32, b *float32, c *float32)
 
 // axpbAVX2 computes n elements.
+//
+//go:noescape
 func axpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
 
 // axpyAVX2 computes n elements.
+//
+//go:noescape
 func axpyAVX2(n int, dst *float32, src *float32, y *float32, a float32)
 
 // expAxpbAVX2 computes n elements.
+//
+//go:noescape
 func expAxpbAVX2(n int, dst *float32, src *float32, a float32, b float32)
 
 // softGradAVX2 computes n elements.
+//
+//go:noescape
 func softGradAVX2(n int, dst *float32, dp *float32, prob *float32, a float32, b float32)
 
 // affineAVX2 computes n elements.
+//
+//go:noescape
 func affineAVX2(n int, dst *float32, src *float32, gamma *float32, beta *float32, rstd float32, mean float32)
 
 // normGradAVX2 computes n elements.
+//
+//go:noescape
 func normGradAVX2(n int, dst *float32, dy *float32, xhat *float32, a float32, b float32, c float32)
 
 // sumAVX2 reduces n elements.
+//
+//go:noescape
 func sumAVX2(n int, x *float32) (r float32)
 
 // dotAVX2 reduces n elements.
+//
+//go:noescape
 func dotAVX2(n int, a *float32, b *float32) (r float32)
 
 // sumSqAVX2 reduces n elements.
+//
+//go:noescape
 func sumSqAVX2(n int, x *float32, mean float32) (r float32)
 
 // maxOfAVX2 is the extreme of n elements, NaN if there is one.
+//
+//go:noescape
 func maxOfAVX2(n int, x *float32) (r float32)
 
 // minOfAVX2 is the extreme of n elements, NaN if there is one.
+//
+//go:noescape
 func minOfAVX2(n int, x *float32) (r float32)
 
+// philoxAVX2 writes the words of 4*n counters from state[0] on; state[1:4] is the rest of the counter, state[4:24] the keys.
+//
+//go:noescape
+func philoxAVX2(n int, dst *int64, state *uint32)
+
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
+//
+//go:noescape
 func probeAVX2(iters int)
 
 // cpuid executes CPUID.

@@ -82,3 +82,17 @@ func (p *Path) reduced(op Unary, kernel func(n int, dst, src *float32)) func(n i
 		}
 	}
 }
+
+// philoxWords writes the words of 4*n counters, n even (state[0] is the first), and says whether it could. It calls by name: state is on the
+// caller's stack and must stay there.
+func philoxWords(p *Path, n int, dst *int64, state *uint32) bool {
+	switch p.lanes {
+	case 16:
+		philoxAVX512(n, dst, state)
+	case 8:
+		philoxAVX2(n, dst, state)
+	default:
+		return false
+	}
+	return true
+}

@@ -3,3 +3,5 @@
 package kern
 
 func archPaths() []*Path { return nil }
+
+func philoxWords(*Path, int, *int64, *uint32) bool { return false }
