@@ -92,7 +92,7 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 func (c Config) Passes(losses ...Loss) passes.Config {
 	p := passes.Config{
 		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip,
-		Gradients: c.Gradients, EMA: c.EMA, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, After: c.After,
+		Gradients: c.Gradients, EMA: c.EMA, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, After: c.After, Inherit: c.inherit,
 	}
 	if c.Optimizer.Algorithm != passes.NoOptimizer {
 		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
@@ -159,6 +159,9 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 	}
 	p := c.Passes(losses...)
 	step := &Step{model: m, config: c, losses: losses, graph: g}
+	if p.Train {
+		p.Record = &step.assignment
+	}
 	p.Inherit, p.Record = c.inherit, &step.assigned
 	p.Outputs = append(step.reports(p), p.Outputs...)
 	step.results = map[string]int{}
@@ -227,15 +230,16 @@ func (s *Step) Scaled() bool {
 // Step is a compiled program over the variables of its model. Its methods must
 // not be called at the same time as others on the same model.
 type Step struct {
-	model   *Model
-	config  Config
-	losses  []Loss
-	graph   *ir.Graph
-	program *lower.Program
-	exec    runtime.Exec
-	results map[string]int // name of a result to its place among the program's outputs
-	pending []runtime.Feed
-	runs    int
+	model      *Model
+	config     Config
+	losses     []Loss
+	graph      *ir.Graph
+	program    *lower.Program
+	exec       runtime.Exec
+	assignment passes.Assignment
+	results    map[string]int // name of a result to its place among the program's outputs
+	pending    []runtime.Feed
+	runs       int
 
 	assigned passes.Assignment // how the step stores each value
 }
