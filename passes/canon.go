@@ -255,7 +255,22 @@ func dropDead(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 		c.Count("dead", 1)
 		return false
 	})
+	dropOrigins(g)
 	return nil
+}
+
+// dropOrigins forgets the forward nodes that are gone.
+func dropOrigins(g *ir.Graph) {
+	_, count := g.Number()
+	there := make([]*ir.Node, count)
+	for _, n := range g.Nodes {
+		there[n.ID] = n
+	}
+	for _, n := range g.Nodes {
+		if o := n.Of; o != nil && (int(o.ID) >= count || there[o.ID] != o) {
+			n.Of = nil
+		}
+	}
 }
 
 // reach marks the nodes that n reads from.

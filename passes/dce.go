@@ -39,5 +39,6 @@ func dce(g *ir.Graph, c *Context) error {
 		}
 		return live[n.ID]
 	})
+	dropOrigins(g)
 	return nil
 }

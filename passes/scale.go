@@ -210,7 +210,7 @@ type norm struct {
 // asks for it, and over each group that clips by its own.
 func (s *scaling) norms() []*norm {
 	var ns []*norm
-	if s.c.Clip.Norm > 0 || s.asked("grad_norm") {
+	if s.c.Clip.Norm > 0 {
 		ns = append(ns, s.norm("grad_norm", s.t.params, s.c.Clip.Norm))
 		s.t.total = ns[0].value
 	}
@@ -230,6 +230,10 @@ func (s *scaling) norms() []*norm {
 				s.t.total = ns[len(ns)-1].value
 			}
 		}
+	}
+	if s.t.total == nil && s.asked("grad_norm") {
+		ns = append(ns, s.norm("grad_norm.all", s.t.params, 0))
+		s.t.total = ns[len(ns)-1].value
 	}
 	return ns
 }
@@ -390,24 +394,61 @@ func (s *scaling) advance(sw *sweep) {
 	if sc.Mode != DynamicScale {
 		return
 	}
+	found, fwd := s.causes(sw)
+	if sc.Sharing != Alone {
+		found = s.share(sw, found)
+	}
+	if sc.Sharing == Collect {
+		return
+	}
 	counter := func(name string, start int64) *ir.Value {
 		return s.b.Declare(ir.State, sw.name+"."+name, ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
 	}
 	good, left := counter("good", 0), counter("left", sc.Hysteresis)
 	run, hits := counter("fwd_run", 0), counter("floor_hits", 0)
-	found, fwd := sw.overflow, sw.forward
+	a := ir.A("growth", sc.Growth, "backoff", sc.Backoff, "every", sc.Every, "floor", sc.Floor, "cap", sc.Cap,
+		"hysteresis", sc.Hysteresis, "sticky", sc.Sticky, "renew", sc.Renew)
+	s.b.In(ir.Update).EmitWrite(ir.OpUpdateScale, []*ir.Value{sw.scale, good, left, run, hits, found, fwd}, a, sw.scale, good, left, run, hits)
+	s.c.Count("dynamic_scalers", 1)
+}
+
+// causes are what lowers the scale and what leaves it alone: the loss is not
+// finite and that is not the scale's doing.
+func (s *scaling) causes(sw *sweep) (found, fwd *ir.Value) {
+	found, fwd = sw.overflow, sw.forward
 	if inner := s.inner(sw); inner != nil {
 		outer := s.at(sw.label("outer_ok")).Emit(ir.OpNot, []*ir.Value{inner}, nil)[0]
 		fwd = s.at(sw.label("fwd_outer")).And(sw.forward, outer)
 		found = s.at(sw.label("overflow")).Or(found, inner)
 	}
-	if sc.BlameForward {
+	if sw.scaler.BlameForward {
 		found, fwd = s.at(sw.label("overflow")).Or(found, fwd), nil
 	}
-	a := ir.A("growth", sc.Growth, "backoff", sc.Backoff, "every", sc.Every, "floor", sc.Floor, "cap", sc.Cap,
-		"hysteresis", sc.Hysteresis, "sticky", sc.Sticky, "renew", sc.Renew)
-	s.b.In(ir.Update).EmitWrite(ir.OpUpdateScale, []*ir.Value{sw.scale, good, left, run, hits, found, fwd}, a, sw.scale, good, left, run, hits)
-	s.c.Count("dynamic_scalers", 1)
+	return found, fwd
+}
+
+// share keeps what the steps that use one scale noted since it was advanced,
+// and returns it with found in it. A step whose forward pass failed notes nothing.
+func (s *scaling) share(sw *sweep, found *ir.Value) *ir.Value {
+	noted := s.b.Declare(ir.State, sw.name+".noted", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
+	if sw.scaler.Sharing == Collect {
+		if !sw.scaler.BlameForward {
+			fine := s.at(sw.label("fwd_ok")).Emit(ir.OpNot, []*ir.Value{sw.forward}, nil)[0]
+			found = s.at(sw.label("noted.now")).And(found, fine)
+		}
+		return s.b.In(ir.Update).EmitWrite(ir.OpOr, []*ir.Value{noted, found}, nil, noted)[0]
+	}
+	never := s.never()
+	s.b.In(ir.Update).EmitWrite(ir.OpAnd, []*ir.Value{noted, never}, nil, noted)
+	return s.at(sw.label("overflow.all")).Or(found, noted)
+}
+
+// never is the constant false.
+func (s *scaling) never() *ir.Value {
+	if v := s.b.Lookup("never"); v != nil {
+		return v
+	}
+	return s.b.Declare(ir.Const, "never", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, nil)
 }
 
 // inner is whether a scaled gradient inside the forward pass overflowed; nil

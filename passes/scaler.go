@@ -43,7 +43,19 @@ type Scaler struct {
 	Sticky bool
 	// Renew restores the hysteresis on every clean step.
 	Renew bool
+	// Sharing says what this step does where several steps use the scale.
+	Sharing Sharing
 }
+
+// Sharing is a step's part in a loss scale that several steps use. Exactly one
+// of them advances it, once for all.
+type Sharing uint8
+
+const (
+	Alone   Sharing = iota // no other step uses the scale
+	Collect                // note an overflow for the step that advances
+	Advance                // advance for this step and for what the others noted
+)
 
 // Dynamic is ampc's own rule: start 2^16, doubled after 2000 clean steps,
 // halved on overflow, between 1 and 2^24.

@@ -31,7 +31,8 @@ type result struct {
 
 // sweep is one backward pass: the losses that share a scaler.
 type sweep struct {
-	name   string
+	name   string // of the scaler
+	first  bool
 	scaler Scaler
 	losses []*lossTerm
 
@@ -157,6 +158,7 @@ func (t *training) planLosses(g *ir.Graph, c *Context) error {
 			if s, err = newSweep(l, c); err != nil {
 				return err
 			}
+			s.first = len(t.sweeps) == 0
 			index[s.name] = s
 			t.sweeps = append(t.sweeps, s)
 		}
@@ -295,9 +297,9 @@ func unmatched(g *ir.Graph, pattern string, i int) error {
 	return fmt.Errorf("group %d: pattern %q matches no parameter; there are %s, ...", i+1, pattern, strings.Join(names, ", "))
 }
 
-// label is the name of a sweep's values: base for the only or default one.
+// label is the name of a sweep's values: base for the first one.
 func (s *sweep) label(base string) string {
-	if s.name == DefaultScaler {
+	if s.first {
 		return base
 	}
 	return base + "." + s.name

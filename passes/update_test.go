@@ -526,3 +526,40 @@ update:
 		}
 	}
 }
+
+// Two steps over the same variables, as a GAN has: one scale, advanced once.
+func TestStepsShareOneScale(t *testing.T) {
+	step := func(value, pattern, prefix string, sharing Sharing) *trainer {
+		s := Dynamic()
+		s.Sharing, s.Every = sharing, 2
+		return newTrainer(t, twoLossText, Config{Prefix: prefix, Losses: []Loss{{Value: value}}, Scaler: s, Groups: []Group{{Pattern: pattern, Optimizer: Adam(), LR: Constant(0.01)}}})
+	}
+	d, g := step("second", "b", "d.", Collect), step("first", "a", "g.", Advance)
+	g.env = d.env
+	huge := twoFeed(1)
+	huge["x"] = f32s([]ir.Dim{2, 2}, 1e36, 1, 1, 1)
+	for i, c := range []struct {
+		d, g feed
+		want float64
+	}{
+		{twoFeed(1), twoFeed(1), 65536},
+		{huge, twoFeed(1), 32768}, // noted by one, advanced by the other
+		{twoFeed(1), twoFeed(1), 32768},
+		{twoFeed(1), twoFeed(1), 65536}, // the note was used up: two clean iterations grow
+	} {
+		d.step(c.d)
+		g.step(c.g)
+		if got := g.scalar("amp.scale"); got != c.want {
+			t.Errorf("iteration %d: scale %g, want %g", i, got, c.want)
+		}
+	}
+	if s := d.scalar("d.step"); s != 3 {
+		t.Errorf("the first step counts %g taken, want 3", s)
+	}
+	if s := g.scalar("g.step"); s != 4 {
+		t.Errorf("the second step counts %g taken, want 4", s)
+	}
+	if a := g.scalar("attempt"); a != 8 {
+		t.Errorf("%g attempts, want 8", a)
+	}
+}
