@@ -218,6 +218,7 @@ func checkRow(t *testing.T, c rowCase) {
 	k.text(t)
 	k.types(t)
 	k.expansion(t)
+	k.ranges(t)
 	if c.op.Def().NoGrad != "" {
 		return
 	}
