@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"ampc/cuda"
@@ -13,15 +12,13 @@ import (
 	"ampc/ptx/ptxtest"
 )
 
-func openBlas(t testing.TB) cuda.Blas {
+func (g *gpu) openBlas(t testing.TB) cuda.Blas {
 	t.Helper()
-	b, err := cuda.OpenBlas()
-	if err != nil {
-		if os.Getenv("AMPC_NEED_GPU") == "1" {
-			t.Fatal(err)
-		}
+	b, err := g.blas()
+	if err != nil && !needed() {
 		t.Skip(err)
 	}
+	g.must(t, err)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -38,7 +35,7 @@ func linear(m, n, k int64, in, out cuda.DataType, e cuda.Epilogue) cuda.Matmul {
 // TestGemm compares products with float64, over types and epilogues.
 func TestGemm(t *testing.T) {
 	g := open(t)
-	b := openBlas(t)
+	b := g.openBlas(t)
 	const workspace = 32 << 20
 	ws := g.buffer(t, workspace)
 	for _, c := range []struct {
@@ -115,8 +112,8 @@ func finish(e cuda.Epilogue, v, mass, bias float64) (float64, float64) {
 // TestGemmSpeed prints TFLOP/s of the GPT-2 124M shapes at 16·1024 tokens, best of the candidates,
 // with the epilogue fused and without. Numbers are for reading, not for judging.
 func TestGemmSpeed(t *testing.T) {
-	g := open(t)
-	b := openBlas(t)
+	g := openReal(t)
+	b := g.openBlas(t)
 	const workspace, tokens = 32 << 20, 16 * 1024
 	ws := g.buffer(t, workspace)
 	for _, d := range []cuda.DataType{cuda.R16BF, cuda.R16F} {

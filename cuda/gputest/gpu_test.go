@@ -6,33 +6,56 @@ import (
 	"testing"
 
 	"ampc/cuda"
+	"ampc/cuda/sim"
 	"ampc/ptx"
 )
 
 // gpu is a bound device with one stream.
 type gpu struct {
 	cuda.Driver
-	s  cuda.Stream
-	fl ptx.Flavour
+	s    cuda.Stream
+	fl   ptx.Flavour
+	blas func() (cuda.Blas, error)
 }
 
-// open gives the device, or skips; AMPC_NEED_GPU=1 forbids skipping.
+// needed reports whether doing without a GPU is a failure.
+func needed() bool { return os.Getenv("AMPC_NEED_GPU") == "1" }
+
+// open gives the device, or a simulated one where there is none.
 func open(t testing.TB) *gpu {
 	t.Helper()
 	d, err := cuda.Open(0)
-	if err != nil {
-		if os.Getenv("AMPC_NEED_GPU") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+	g := &gpu{Driver: d, blas: cuda.OpenBlas}
+	switch {
+	case err != nil && needed():
+		t.Fatal(err)
+	case err != nil:
+		t.Logf("on the simulator: %v", err)
+		dev, err := sim.Open(sim.Options{Major: 9})
+		g.must(t, err)
+		g.Driver, g.blas = dev, func() (cuda.Blas, error) { return dev.Blas(), nil }
 	}
-	g := &gpu{Driver: d}
-	g.must(t, d.Bind())
-	g.s, err = d.NewStream()
+	g.must(t, g.Bind())
+	g.s, err = g.NewStream()
 	g.must(t, err)
-	g.fl, err = ptx.FlavourFor(d.Info().Major, d.Info().Minor)
+	g.fl, err = ptx.FlavourFor(g.Info().Major, g.Info().Minor)
 	g.must(t, err)
-	t.Cleanup(func() { d.FreeStream(g.s); d.Close() })
+	t.Cleanup(func() {
+		g.FreeStream(g.s)
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// openReal gives a real device, or skips.
+func openReal(t testing.TB) *gpu {
+	t.Helper()
+	g := open(t)
+	if _, simulated := g.Driver.(*sim.Device); simulated {
+		t.Skip("there is no GPU to measure")
+	}
 	return g
 }
 
@@ -89,7 +112,7 @@ func (g *gpu) download(t testing.TB, b []byte, p cuda.Ptr) {
 
 // TestProbe prints what was found; it is the first thing to read in a log.
 func TestProbe(t *testing.T) {
-	g := open(t)
+	g := openReal(t)
 	fmt.Print(cuda.Discover())
 	i := g.Info()
 	free, total, err := g.MemInfo()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ampc/cuda"
+	"ampc/cuda/sim"
 	"ampc/ptx"
 	"ampc/ptx/interp"
 	"ampc/ptx/ptxtest"
@@ -14,6 +15,9 @@ import (
 // reference must agree, and so must the interpreter, bit for bit (any NaN equals any NaN).
 func TestKernels(t *testing.T) {
 	g := open(t)
+	if _, simulated := g.Driver.(*sim.Device); simulated && testing.Short() {
+		t.Skip("the interpreter's own tests run these cases")
+	}
 	n := 0
 	for _, fl := range []ptx.Flavour{ptx.SM70, g.fl} {
 		for _, c := range ptxtest.Cases() {

@@ -81,7 +81,7 @@ func streaming() []struct {
 
 // TestBandwidth prints each kernel's bytes over time beside a device copy in the same run.
 func TestBandwidth(t *testing.T) {
-	g := open(t)
+	g := openReal(t)
 	const copyBytes = 1 << 30
 	src, dst := g.noise(t, cuda.R32F, copyBytes/4), g.buffer(t, copyBytes)
 	sec := g.seconds(t, 15, func() error { return g.Copy(dst, src, copyBytes, g.s) })

@@ -1,0 +1,286 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	"ampc/cuda"
+	"ampc/internal/fp"
+)
+
+// Blas is cuBLASLt on a simulated device: products are accumulated in float64, rounded to f32, go
+// through the epilogue in f32 and are rounded to the output type.
+type Blas struct {
+	d *Device
+}
+
+var _ cuda.Blas = (*Blas)(nil)
+
+// Blas opens the library of the device.
+func (d *Device) Blas() *Blas { return &Blas{d} }
+
+// Version is that of the library the rules were taken from.
+func (b *Blas) Version() int { return 120405 }
+
+// Close does nothing.
+func (b *Blas) Close() error { return nil }
+
+const (
+	statusInvalid      = 7
+	statusNotSupported = 15
+)
+
+func blasError(call string, code int, format string, args ...any) error {
+	name := map[int]string{statusInvalid: "CUBLAS_STATUS_INVALID_VALUE", statusNotSupported: "CUBLAS_STATUS_NOT_SUPPORTED"}[code]
+	return &cuda.Error{Lib: "cublasLt", Call: call, Code: code, Name: name, Text: fmt.Sprintf(format, args...)}
+}
+
+type plan struct {
+	b *Blas
+	m cuda.Matmul
+}
+
+// Plan checks a problem as the library does.
+func (b *Blas) Plan(m cuda.Matmul) (cuda.BlasPlan, error) {
+	const call = "cublasLtMatmulDescCreate"
+	if m.M < 1 || m.N < 1 || m.K < 1 {
+		return nil, blasError(call, statusInvalid, "M=%d N=%d K=%d", m.M, m.N, m.K)
+	}
+	for _, l := range []struct {
+		name string
+		rows int64
+		mat  cuda.Matrix
+	}{
+		{"A", pick(m.TransA, m.K, m.M), m.A}, {"B", pick(m.TransB, m.N, m.K), m.B}, {"C", m.M, m.C}, {"D", m.M, m.D},
+	} {
+		if l.mat.Ld < l.rows {
+			return nil, blasError(call, statusInvalid, "%s has %d rows and leading dimension %d", l.name, l.rows, l.mat.Ld)
+		}
+	}
+	return &plan{b, m}, nil
+}
+
+func pick(c bool, a, b int64) int64 {
+	if c {
+		return a
+	}
+	return b
+}
+
+// Close does nothing.
+func (p *plan) Close() error { return nil }
+
+// tag identifies the problem in an algorithm's words.
+func (p *plan) tag() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%+v", p.m)
+	return h.Sum64()
+}
+
+// Algos answers the combinations the library has: inputs of one type, output of that type or f32,
+// epilogues that need alignment aligned.
+func (p *plan) Algos(workspace int64, n int) ([]cuda.Algo, error) {
+	const call = "cublasLtMatmulAlgoGetHeuristic"
+	m := p.m
+	switch {
+	case p.b.d.opt.NoAlgorithm:
+		return nil, blasError(call, statusNotSupported, "injected fault")
+	case m.A.Type != m.B.Type || m.C.Type != m.D.Type || m.D.Type != m.A.Type && m.D.Type != cuda.R32F:
+		return nil, blasError(call, statusNotSupported, "types %d·%d to %d", m.A.Type, m.B.Type, m.D.Type)
+	case m.Epilogue.HasAux() && isRelu(m.Epilogue) && m.AuxLd%128 != 0:
+		return nil, blasError(call, statusNotSupported, "ReLU mask with leading dimension %d bits, want a multiple of 128", m.AuxLd)
+	case m.Epilogue.HasAux() && !isRelu(m.Epilogue) && (m.AuxLd%8 != 0 || m.AuxLd < m.M):
+		return nil, blasError(call, statusNotSupported, "GELU auxiliary with leading dimension %d, want a multiple of 8 and at least %d", m.AuxLd, m.M)
+	case m.Epilogue.HasAux() && m.Batch > 1 && m.AuxStride == 0:
+		return nil, blasError(call, statusInvalid, "batches without a stride of the auxiliary")
+	}
+	var out []cuda.Algo
+	for i := range n {
+		a := cuda.Algo{Words: [8]uint64{p.tag(), uint64(i)}, Workspace: int64(i) << 16, Waves: 1}
+		if a.Workspace <= workspace && i < 3 {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+func isRelu(e cuda.Epilogue) bool {
+	switch e {
+	case cuda.EpilogueRelu, cuda.EpilogueReluBias, cuda.EpilogueReluAux, cuda.EpilogueReluAuxBias, cuda.EpilogueDRelu, cuda.EpilogueDReluBgrad:
+		return true
+	}
+	return false
+}
+
+// Run issues the product.
+func (p *plan) Run(algo cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.Stream) error {
+	const call = "cublasLtMatmul"
+	switch {
+	case algo.Words[0] != p.tag():
+		return blasError(call, statusInvalid, "the algorithm belongs to another problem")
+	case algo.Workspace > o.WorkspaceBytes:
+		return blasError(call, statusInvalid, "the algorithm needs %d bytes of workspace, %d given", algo.Workspace, o.WorkspaceBytes)
+	}
+	for _, ptr := range []struct {
+		name string
+		at   cuda.Ptr
+		used bool
+	}{{"A", o.A, true}, {"B", o.B, true}, {"C", o.C, beta != 0}, {"D", o.D, true}, {"bias", o.Bias, p.m.Epilogue.HasBias()}, {"aux", o.Aux, p.m.Epilogue.HasAux()}} {
+		if ptr.used && (ptr.at == 0 || ptr.at%16 != 0) {
+			return blasError(call, statusInvalid, "%s is at %#x, want an address that is a multiple of 16", ptr.name, uint64(ptr.at))
+		}
+	}
+	return p.b.d.issue(s, op{call, func() ([]span, error) { return p.compute(alpha, beta, o, algo) }})
+}
+
+// matrix is an operand in memory, read as values.
+type matrix struct {
+	typ        cuda.DataType
+	at         cuda.Ptr
+	rows, cols int64
+	ld         int64
+	v          []float32 // column-major, dense
+}
+
+// span covers the matrix from its first element to its last.
+func (m *matrix) span(write bool) span {
+	return span{m.at, ((m.cols-1)*m.ld + m.rows) * m.typ.Size(), write}
+}
+
+// read fetches a matrix column by column.
+func (d *Device) read(m *matrix) error {
+	m.v = make([]float32, m.rows*m.cols)
+	size := m.typ.Size()
+	buf := make([]byte, m.rows*size)
+	for c := range m.cols {
+		if err := d.mem.Read(buf, uint64(m.at)+uint64(c*m.ld*size)); err != nil {
+			return d.memory("cublasLtMatmul", err)
+		}
+		for r := range m.rows {
+			m.v[c*m.rows+r] = decode(m.typ, buf[r*size:])
+		}
+	}
+	return nil
+}
+
+// write rounds and stores a matrix column by column.
+func (d *Device) write(m *matrix) error {
+	size := m.typ.Size()
+	buf := make([]byte, m.rows*size)
+	for c := range m.cols {
+		for r := range m.rows {
+			encode(m.typ, buf[r*size:], m.v[c*m.rows+r])
+		}
+		if err := d.mem.Write(uint64(m.at)+uint64(c*m.ld*size), buf); err != nil {
+			return d.memory("cublasLtMatmul", err)
+		}
+	}
+	return nil
+}
+
+func decode(t cuda.DataType, b []byte) float32 {
+	switch t {
+	case cuda.R16F:
+		return fp.F16ToF32(binary.LittleEndian.Uint16(b))
+	case cuda.R16BF:
+		return fp.BF16ToF32(binary.LittleEndian.Uint16(b))
+	}
+	return math.Float32frombits(binary.LittleEndian.Uint32(b))
+}
+
+func encode(t cuda.DataType, b []byte, x float32) {
+	switch t {
+	case cuda.R16F:
+		binary.LittleEndian.PutUint16(b, fp.F16(x))
+	case cuda.R16BF:
+		binary.LittleEndian.PutUint16(b, fp.BF16(x))
+	default:
+		binary.LittleEndian.PutUint32(b, math.Float32bits(x))
+	}
+}
+
+// compute does every product of the batch.
+func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]span, error) {
+	p.b.d.Stats.Products++
+	var uses []span
+	for i := range int64(max(p.m.Batch, 1)) {
+		used, err := p.one(alpha, beta, o, i)
+		uses = append(uses, used...)
+		if err != nil {
+			return uses, err
+		}
+	}
+	if algo.Workspace > 0 {
+		uses = append(uses, span{o.Workspace, algo.Workspace, true})
+	}
+	return uses, nil
+}
+
+func (p *plan) one(alpha, beta float32, o cuda.Operands, i int64) ([]span, error) {
+	m, d := p.m, p.b.d
+	operand := func(at cuda.Ptr, l cuda.Matrix, rows, cols int64, trans bool) *matrix {
+		if trans {
+			rows, cols = cols, rows
+		}
+		return &matrix{typ: l.Type, at: at + cuda.Ptr(i*l.Stride*l.Type.Size()), rows: rows, cols: cols, ld: l.Ld}
+	}
+	a, b := operand(o.A, m.A, m.M, m.K, m.TransA), operand(o.B, m.B, m.K, m.N, m.TransB)
+	out := operand(o.D, m.D, m.M, m.N, false)
+	uses := []span{a.span(false), b.span(false), out.span(true)}
+	for _, x := range []*matrix{a, b} {
+		if err := d.read(x); err != nil {
+			return nil, err
+		}
+		if m.Compute == cuda.ComputeTF32 && x.typ == cuda.R32F {
+			for k, v := range x.v {
+				x.v[k] = fp.TF32(v)
+			}
+		}
+	}
+	out.v = p.product(a, b, alpha)
+	if beta != 0 {
+		c := operand(o.C, m.C, m.M, m.N, false)
+		uses = append(uses, c.span(false))
+		if err := d.read(c); err != nil {
+			return nil, err
+		}
+		for k := range out.v {
+			out.v[k] += float32(beta * c.v[k])
+		}
+	}
+	more, err := p.epilogue(out, a, b, o, i)
+	if err != nil {
+		return nil, err
+	}
+	return append(uses, more...), d.write(out)
+}
+
+// product is alpha·op(A)·op(B), accumulated in float64.
+func (p *plan) product(a, b *matrix, alpha float32) []float32 {
+	m := p.m
+	ar, ac := int64(1), a.rows // strides of op(A) over rows and the inner dimension
+	if m.TransA {
+		ar, ac = a.rows, 1
+	}
+	br, bc := int64(1), b.rows
+	if m.TransB {
+		br, bc = b.rows, 1
+	}
+	out := make([]float32, m.M*m.N)
+	col := make([]float64, m.M)
+	for j := range m.N {
+		clear(col)
+		for k := range m.K {
+			w := float64(b.v[k*br+j*bc])
+			for r := range m.M {
+				col[r] += float64(float64(a.v[r*ar+k*ac]) * w)
+			}
+		}
+		for r, v := range col {
+			out[j*m.M+int64(r)] = float32(float64(alpha) * v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,246 @@
+// Package sim is a CUDA device that runs on the CPU: it implements cuda.Driver and cuda.Blas, runs
+// kernels from their PTX text in ptx/interp, and checks what a real device leaves to chance.
+//
+// Calls execute at once, in program order, whatever stream they name. What the real device would
+// be free to reorder is found by vector clocks: two operations on the same 256-byte page, at least
+// one of them writing, must be ordered by a stream, an event or a wait of the host; otherwise the
+// later one fails with a hazard. Reads of memory never written, accesses outside allocations and
+// the calls that are forbidden while a stream is captured fail as well.
+package sim
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"ampc/cuda"
+	"ampc/ptx"
+	"ampc/ptx/interp"
+)
+
+// Options make a device and the faults it will show.
+type Options struct {
+	Major, Minor int   // compute capability
+	Memory       int64 // bytes; 0 means 16 GiB
+	Races        bool  // check races inside kernels too, at a cost
+	NoHazards    bool  // skip the checks between operations
+
+	FailAlloc   int  // this allocation, counted from 1, is out of memory
+	FailLoad    int  // this module load gives a compiler error
+	FailLaunch  int  // this launch leaves the context broken
+	NoAlgorithm bool // cuBLASLt answers "not supported" to everything
+}
+
+// Device is a simulated device. It is for one goroutine, as a bound device is.
+type Device struct {
+	opt                          Options
+	mem                          *interp.Memory
+	sizes                        map[cuda.Ptr]int64
+	host                         map[*byte][]byte
+	used                         int64
+	next                         uintptr // handles, never used twice
+	lanes                        map[cuda.Stream]*lane
+	events                       map[cuda.Event]*event
+	mods                         map[cuda.Module]map[string]*interp.Program
+	funcs                        map[cuda.Function]*interp.Program
+	graphs                       map[cuda.Graph]*graph
+	execs                        map[cuda.GraphExec]*graph
+	pages                        map[uint64]*page
+	ticks                        clock // of the host: what it knows to be done
+	dead                         *cuda.Error
+	syncs                        atomic.Int64
+	allocs, loads, launches, ids int
+	Stats                        Stats
+}
+
+// Stats counts what the device did.
+type Stats struct {
+	Launches, GraphLaunches, Copies, Fills, Products int
+	LoadBytes, StoreBytes                            int64 // by kernels
+}
+
+var _ cuda.Driver = (*Device)(nil)
+
+// Open makes a device. Compute capability below 7.0 is refused as on a real one.
+func Open(opt Options) (*Device, error) {
+	if _, err := ptx.FlavourFor(opt.Major, opt.Minor); err != nil {
+		return nil, fmt.Errorf("%w: %w", cuda.ErrUnavailable, err)
+	}
+	if opt.Memory == 0 {
+		opt.Memory = 16 << 30
+	}
+	return &Device{
+		opt: opt, mem: interp.NewMemory(), sizes: map[cuda.Ptr]int64{}, host: map[*byte][]byte{}, next: 0x1000,
+		lanes: map[cuda.Stream]*lane{}, events: map[cuda.Event]*event{}, mods: map[cuda.Module]map[string]*interp.Program{},
+		funcs: map[cuda.Function]*interp.Program{}, graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
+		pages: map[uint64]*page{}, ticks: clock{},
+	}, nil
+}
+
+func (d *Device) handle() uintptr { d.next += 16; return d.next }
+
+// fail words an error of the driver's kind; the codes that break a context break this one.
+func (d *Device) fail(call string, code int, format string, args ...any) error {
+	e := &cuda.Error{Lib: "cuda", Call: call, Code: code, Name: codeNames[code], Text: fmt.Sprintf(format, args...)}
+	if e.Sticky() && d.dead == nil {
+		d.dead = e
+	}
+	return e
+}
+
+// Codes the simulator adds to those of package cuda.
+const (
+	codeCaptureUnsupported = 900
+	codeCapturedEvent      = 907
+	codeHazard             = cuda.CodeLaunchFailed
+)
+
+var codeNames = map[int]string{
+	cuda.CodeInvalidValue: "CUDA_ERROR_INVALID_VALUE", cuda.CodeOutOfMemory: "CUDA_ERROR_OUT_OF_MEMORY",
+	cuda.CodeInvalidPTX: "CUDA_ERROR_INVALID_PTX", 209: "CUDA_ERROR_NO_BINARY_FOR_GPU", cuda.CodeInvalidHandle: "CUDA_ERROR_INVALID_HANDLE",
+	cuda.CodeMissing: "CUDA_ERROR_NOT_FOUND", cuda.CodeIllegalAddress: "CUDA_ERROR_ILLEGAL_ADDRESS", 716: "CUDA_ERROR_MISALIGNED_ADDRESS",
+	cuda.CodeLaunchFailed: "CUDA_ERROR_LAUNCH_FAILED", codeCaptureUnsupported: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+	cuda.CodeCaptureInvalid: "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", cuda.CodeCaptureUnjoined: "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+	codeCapturedEvent: "CUDA_ERROR_CAPTURED_EVENT",
+}
+
+// Info describes the device.
+func (d *Device) Info() cuda.Info {
+	return cuda.Info{
+		Name: fmt.Sprintf("simulated sm_%d%d", d.opt.Major, d.opt.Minor), Major: d.opt.Major, Minor: d.opt.Minor,
+		Driver: 12040, Memory: d.opt.Memory, SMs: 4, L2: 4 << 20, SharedOptin: 227 << 10,
+	}
+}
+
+// Bind does nothing; the simulator has no threads.
+func (d *Device) Bind() error { return nil }
+
+// Close reports what was not given back.
+func (d *Device) Close() error {
+	if n := len(d.sizes); n > 0 {
+		return fmt.Errorf("cuda/sim: closed with %d allocations not freed", n)
+	}
+	return nil
+}
+
+// Syncs counts the calls that waited for the device.
+func (d *Device) Syncs() int64 { return d.syncs.Load() }
+
+// ready refuses everything once the context is broken.
+func (d *Device) ready() error {
+	if d.dead != nil {
+		return d.dead
+	}
+	return nil
+}
+
+// capturing reports whether any stream is being captured.
+func (d *Device) capturing() bool {
+	for _, l := range d.lanes {
+		if l.graph != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// outside refuses a call that is not allowed during capture.
+func (d *Device) outside(call string) error {
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if d.capturing() {
+		return d.fail(call, codeCaptureUnsupported, "not allowed while a stream is captured")
+	}
+	return nil
+}
+
+// MemInfo is the free and the total memory.
+func (d *Device) MemInfo() (free, total int64, err error) {
+	return d.opt.Memory - d.used, d.opt.Memory, d.ready()
+}
+
+// Alloc reserves memory that reads as uninitialised.
+func (d *Device) Alloc(bytes int64) (cuda.Ptr, error) {
+	const call = "cuMemAlloc_v2"
+	if err := d.outside(call); err != nil {
+		return 0, err
+	}
+	d.allocs++
+	switch {
+	case bytes <= 0:
+		return 0, d.fail(call, cuda.CodeInvalidValue, "%d bytes", bytes)
+	case d.used+bytes > d.opt.Memory || d.allocs == d.opt.FailAlloc:
+		return 0, d.fail(call, cuda.CodeOutOfMemory, "%d bytes asked for, %d free", bytes, d.opt.Memory-d.used)
+	}
+	p := cuda.Ptr(d.mem.Alloc(int(bytes)))
+	d.sizes[p] = bytes
+	d.used += bytes
+	return p, nil
+}
+
+// Free releases memory; work on it that the host has not waited for is a hazard.
+func (d *Device) Free(p cuda.Ptr) error {
+	const call = "cuMemFree_v2"
+	if err := d.outside(call); err != nil {
+		return err
+	}
+	size, ok := d.sizes[p]
+	if !ok {
+		return d.fail(call, cuda.CodeInvalidValue, "%#x is no allocation", uint64(p))
+	}
+	for a := uint64(p); a < uint64(p)+uint64(size); a += interp.PageSize {
+		if pg := d.pages[a]; pg != nil && !d.opt.NoHazards {
+			if who := pg.unordered(d.ticks, true); who != "" {
+				return d.fail(call, codeHazard, "page %#x is still used by %s", a, who)
+			}
+		}
+		delete(d.pages, a)
+	}
+	delete(d.sizes, p)
+	d.used -= size
+	return d.mem.Free(uint64(p))
+}
+
+// HostAlloc gives memory filled with a pattern.
+func (d *Device) HostAlloc(bytes int64) ([]byte, error) {
+	if err := d.outside("cuMemHostAlloc"); err != nil {
+		return nil, err
+	}
+	if bytes <= 0 {
+		return nil, d.fail("cuMemHostAlloc", cuda.CodeInvalidValue, "%d bytes", bytes)
+	}
+	mem := make([]byte, bytes)
+	for i := range mem {
+		mem[i] = 0xa5
+	}
+	d.host[&mem[0]] = mem
+	return mem, nil
+}
+
+// HostFree releases what HostAlloc gave.
+func (d *Device) HostFree(mem []byte) error {
+	if err := d.outside("cuMemFreeHost"); err != nil {
+		return err
+	}
+	if len(mem) == 0 || d.host[&mem[0]] == nil {
+		return d.fail("cuMemFreeHost", cuda.CodeInvalidValue, "not memory of HostAlloc")
+	}
+	delete(d.host, &mem[0])
+	return nil
+}
+
+// pinned reports whether b lies in memory of HostAlloc.
+func (d *Device) pinned(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	at := uintptr(unsafe.Pointer(&b[0]))
+	for first, mem := range d.host {
+		lo := uintptr(unsafe.Pointer(first))
+		if at >= lo && at+uintptr(len(b)) <= lo+uintptr(len(mem)) {
+			return true
+		}
+	}
+	return false
+}
