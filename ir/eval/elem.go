@@ -2,6 +2,7 @@ package eval
 
 import (
 	"math"
+	"slices"
 
 	"ampc/internal/fp"
 	"ampc/internal/philox"
@@ -15,7 +16,7 @@ func elementwise(c *call) {
 	m := &machine{code: code.Ins, exact: c.opt.Float64, regs: make([]reg, len(code.Ins)), walks: make([]walk, len(c.in))}
 	for i, t := range c.in {
 		if t != nil {
-			m.walks[i] = walk{t, broadcastStrides(t.dims(), shape), shape}
+			m.walks[i] = walk{t, broadcastStrides(t.dims(), shape), shape, slices.Equal(t.dims(), shape)}
 		}
 	}
 	n := c.out[0].Len()
@@ -51,6 +52,7 @@ type walk struct {
 	t       *Tensor
 	strides []int
 	shape   []int
+	dense   bool // no broadcasting
 }
 
 // broadcastStrides are the strides that walk a tensor of shape d as if it had
@@ -69,6 +71,9 @@ func broadcastStrides(d, to []int) []int {
 
 // offset is the operand's position for element i of the iteration space.
 func (w *walk) offset(i int) int {
+	if w.dense {
+		return i
+	}
 	at := 0
 	for k := len(w.shape) - 1; k >= 0; k-- {
 		at += i % w.shape[k] * w.strides[k]
@@ -123,48 +128,56 @@ func (m *machine) draw(out *reg, i *ir.Instr, start int) {
 
 // float computes a float register.
 func (m *machine) float(out []float64, i *ir.Instr) {
-	a, b, c := m.regs[i.A], m.regs[i.B], m.regs[i.C]
 	wide := m.exact || i.Type == ir.F64
+	f := m.scalar(i, wide)
 	for e := range out {
-		var y float64
-		switch i.Op {
-		case ir.PConst:
-			y = i.Imm
-		case ir.PSelect:
-			y = b.f[e]
-			if a.i[e] == 0 {
-				y = c.f[e]
-			}
-		case ir.PConv:
-			if y = 0; a.f != nil {
-				y = a.f[e]
-			} else {
-				y = intToFloat(a.i[e], wide)
-			}
-		case ir.PRound:
-			y = a.f[e]
-			if !m.exact {
-				y = Round(y, i.To)
-			}
-		case ir.PTF32:
-			y = a.f[e]
-			if !m.exact {
-				y = float64(fp.TF32(float32(y)))
-			}
-		case ir.PFma:
-			y = fma32(a.f[e], b.f[e], c.f[e], wide)
-		default:
-			if binaryPrim[i.Op] != nil {
-				y = binaryPrim[i.Op](a.f[e], b.f[e])
-			} else {
-				y = unaryPrim[i.Op](a.f[e])
-			}
+		if out[e] = f(e); !wide {
+			out[e] = float64(float32(out[e]))
 		}
-		if !wide {
-			y = float64(float32(y))
-		}
-		out[e] = y
 	}
+}
+
+// scalar is the function of an element that a float instruction computes,
+// before it is rounded.
+func (m *machine) scalar(i *ir.Instr, wide bool) func(e int) float64 {
+	a, b, c := m.regs[i.A], m.regs[i.B], m.regs[i.C]
+	switch i.Op {
+	case ir.PConst:
+		return func(int) float64 { return i.Imm }
+	case ir.PSelect:
+		return func(e int) float64 {
+			if a.i[e] != 0 {
+				return b.f[e]
+			}
+			return c.f[e]
+		}
+	case ir.PConv:
+		if a.f != nil {
+			return func(e int) float64 { return a.f[e] }
+		}
+		return func(e int) float64 { return intToFloat(a.i[e], wide) }
+	case ir.PFma:
+		return func(e int) float64 { return fma32(a.f[e], b.f[e], c.f[e], wide) }
+	case ir.PRound:
+		return func(e int) float64 { return m.rounded(a.f[e], func(x float64) float64 { return Round(x, i.To) }) }
+	case ir.PTF32:
+		return func(e int) float64 {
+			return m.rounded(a.f[e], func(x float64) float64 { return float64(fp.TF32(float32(x))) })
+		}
+	}
+	if f := binaryPrim[i.Op]; f != nil {
+		return func(e int) float64 { return f(a.f[e], b.f[e]) }
+	}
+	f := unaryPrim[i.Op]
+	return func(e int) float64 { return f(a.f[e]) }
+}
+
+// rounded applies f unless nothing is to be rounded.
+func (m *machine) rounded(x float64, f func(float64) float64) float64 {
+	if m.exact {
+		return x
+	}
+	return f(x)
 }
 
 var unaryPrim = map[ir.Prim]func(float64) float64{
