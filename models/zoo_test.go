@@ -56,6 +56,9 @@ func TestEveryModelLearnsOneBatch(t *testing.T) {
 			if len(c.Groups) == 0 {
 				c.LR, c.Optimizer = ampc.Constant(1e-2), ampc.Adam()
 			}
+			for i := range c.Groups {
+				c.Groups[i].LR = ampc.Constant(1e-2)
+			}
 			step, err := z.Model.Train(c, z.Steps[0].Losses...)
 			if err != nil {
 				t.Errorf("%s under %s: %v", spec, policy.Name, err)
