@@ -77,7 +77,7 @@ type UnitRule func(n *Node) (Unit, error)
 func UnitOne(n *Node) (Unit, error) {
 	for _, v := range n.In {
 		if v != nil && v.Unit != "" {
-			return "", fmt.Errorf("%s carries the loss scale %s; unscale it first", v, v.Unit)
+			return "", fmt.Errorf("%s carries the loss scale %s; unscale it first", at(v), v.Unit)
 		}
 	}
 	return "", nil
@@ -93,7 +93,7 @@ func UnitSame(n *Node) (Unit, error) {
 		case first == nil:
 			first = v
 		case v.Unit != first.Unit:
-			return "", fmt.Errorf("%s (unit %s) meets %s (unit %s)", first, first.Unit, v, v.Unit)
+			return "", fmt.Errorf("%s has unit %s and meets %s, which has unit %s", at(first), first.Unit, at(v), v.Unit)
 		}
 	}
 	if first == nil {

@@ -504,11 +504,11 @@ update:
 	for _, c := range []struct{ line, want string }{
 		{"%n = global_norm _, %d : f32[]", "%d (u.ir:2) carries the loss scale amp.scale; unscale it first"},
 		{"%n = global_norm %mul, %d, %e : f32[]", "%e (u.ir:3) has unit aux.scale and %mul (u.ir:8) has unit amp.scale^-1: a norm wants unscaled gradients"},
-		{"%c = clip %d {lo=-1.0 hi=1.0} : f32[4]", "%d carries the loss scale amp.scale"},
+		{"%c = clip %d {lo=-1.0 hi=1.0} : f32[4]", "%d (u.ir:2) carries the loss scale amp.scale; unscale it first"},
 		{"%g = unscale %d {mul=%mul} : f32[4]\n  %h = unscale %g {mul=%mul} : f32[4]", "%g (u.ir:9) has unit 1 and %mul (u.ir:8) has unit amp.scale^-1: the product must have unit 1 (is it unscaled twice, or by another loss's scale?)"},
 		{"%w' = sgd %w, %d {lr=%lr}", "the gradient %d (u.ir:2) carries the loss scale amp.scale and no multiplier takes it off"},
 		{"%w' = sgd %w, %e {lr=%lr mul=%mul}", "the gradient %e (u.ir:3) has unit aux.scale and the multiplier %mul (u.ir:8) has unit amp.scale^-1: the product must have unit 1"},
-		{"%s = add %d, %e : f32[4]", "%d (unit amp.scale) meets %e (unit aux.scale)"},
+		{"%s = add %d, %e : f32[4]", "%d (u.ir:2) has unit amp.scale and meets %e (u.ir:3), which has unit aux.scale"},
 		{"%g = unscale %d {mul=%mul} : f32[4]\n  %w' = sgd %w, %g {lr=%lr}", ""},
 	} {
 		g, err := ir.Parse("u.ir", []byte(head+"  "+c.line+"\n}"))
