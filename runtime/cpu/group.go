@@ -441,19 +441,11 @@ func (c *groupCompiler) instr(r int) vop {
 
 // philox draws the words of the block's elements.
 func (c *groupCompiler) philox(r int) vop {
-	i := &c.g.Code[r]
+	i, p := &c.g.Code[r], c.path
 	dst, seed, attempt, micro, site := c.reg(ir.Reg(r)), c.reg(i.A), c.reg(i.B), c.reg(i.C), uint32(i.Int)
 	return func(l *lanes, start, n int) {
 		d := philox.Draw{Seed: seed.i(l, 1)[0], Attempt: uint32(attempt.i(l, 1)[0]), Micro: uint32(micro.i(l, 1)[0]), Site: site}
-		out := dst.i(l, n)
-		words := d.Block(uint64(start) / 4)
-		for e := range out {
-			at := start + e
-			if e > 0 && at&3 == 0 {
-				words = d.Block(uint64(at) / 4)
-			}
-			out[e] = int64(words[at&3])
-		}
+		p.Philox(d, dst.i(l, n), uint64(start))
 	}
 }
 
