@@ -1,8 +1,11 @@
 package ir
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/tools/txtar"
 )
 
 const small = `graph @t {
@@ -59,6 +62,18 @@ func TestParseErrors(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
+	for _, dir := range []string{"ops", "errors"} { // a node of every row, and what is wrong with one
+		paths, _ := filepath.Glob("../testdata/" + dir + "/*.txtar")
+		for _, p := range paths {
+			a, err := txtar.ParseFile(p)
+			if err != nil {
+				f.Fatal(err)
+			}
+			for _, file := range a.Files {
+				f.Add(file.Data)
+			}
+		}
+	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		g, err := Parse("f.ir", src)
 		if err != nil {
