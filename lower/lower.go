@@ -172,7 +172,7 @@ func (l *lowerer) rootVar(v *ir.Value) *ir.Value {
 func (l *lowerer) snapshotOld() {
 	for _, v := range l.g.Return {
 		if root := l.rootVar(v); root.IsVar() && l.written[root.ID] {
-			id := l.newBuffer(v.Name, v.Type, WorkArena)
+			id := l.newBuffer(v.Name+".old", v.Type, WorkArena)
 			l.emit(Step{Kind: KindCopy, In: []BufferID{l.buf[root.ID]}, Out: []BufferID{id}, Node: NodeRef{Name: v.String(), Pos: v.Pos},
 				Moves: wholeMove(v.Type)})
 			l.old = append(l.old, Binding{v.String(), v.Type, id})

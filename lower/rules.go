@@ -84,7 +84,11 @@ func (l *lowerer) emitMoves(n *ir.Node, m *Moves) {
 	l.now = []*ir.Node{n}
 	s := l.step(KindCopy, n)
 	s.Moves = m
-	if len(m.List) == 0 {
+	last := -1
+	for i := range m.List {
+		last = max(last, m.List[i].From)
+	}
+	if s.In = s.In[:last+1]; last < 0 {
 		s.Kind = KindFill
 	}
 	l.emit(s)

@@ -15,6 +15,7 @@ import (
 // Run is the suite. open starts a backend with the given number of threads (a
 // backend without threads ignores it).
 func Run(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
+	t.Run("steps", func(t *testing.T) { testSteps(t, open) })
 	t.Run("rows", func(t *testing.T) { testRows(t, open) })
 }
 

@@ -1,0 +1,51 @@
+package lower
+
+import (
+	"testing"
+
+	"ampc/internal/golden"
+	"ampc/ir"
+)
+
+// TestGoldens lowers the graph of each case and compares the printed Program.
+// Counters: steps of each kind, views, overwritten (results that lie where an
+// operand of their step lay), low copies kept in the store, and late writes.
+func TestGoldens(t *testing.T) {
+	golden.Run(t, "../testdata/lower", func(t *testing.T, c *golden.Case) golden.Result {
+		g, err := ir.Parse(c.Name+".ir", []byte(c.Section("in")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Lower(g, CPU)
+		if err != nil {
+			return golden.Result{Sections: map[string]string{"want": err.Error() + "\n"}}
+		}
+		if err := Verify(p); err != nil {
+			t.Fatalf("%v\n%s", err, p)
+		}
+		return golden.Result{Sections: map[string]string{"want": p.String()}, Counters: p.counts()}
+	})
+}
+
+func (p *Program) counts() map[string]int {
+	n := map[string]int{"low_copies": len(p.Copies)}
+	for part := range NumParts {
+		for i := range p.Parts[part] {
+			s := &p.Parts[part][i]
+			n[s.Kind.String()]++
+			for _, out := range s.Out {
+				for _, in := range s.In {
+					if a, b := p.Buffers[out], p.Buffers[max(in, 0)]; in != None && a.Root != b.Root && a.Arena == WorkArena && b.Arena == WorkArena && a.Offset == b.Offset && a.Size > 0 {
+						n["overwritten"]++
+					}
+				}
+			}
+		}
+	}
+	for i := range p.Buffers {
+		if p.Buffers[i].Root != BufferID(i) {
+			n["views"]++
+		}
+	}
+	return n
+}
