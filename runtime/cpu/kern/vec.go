@@ -52,9 +52,35 @@ func (p *Path) StoreStream(dst Buf, src []float32) {
 
 // Fill sets every element of dst to x.
 func (p *Path) Fill(dst []float32, x float32) {
-	for i := range dst {
+	n := min(16, len(dst))
+	for i := range dst[:n] {
 		dst[i] = x
 	}
+	for ; n < len(dst); n *= 2 {
+		copy(dst[n:], dst[:n])
+	}
+}
+
+// Axpb computes dst[i] = a*x[i] + b, rounded once; dst may be x.
+func (p *Path) Axpb(dst, x []float32, a, b float32) {
+	if n := len(dst); n > 0 {
+		p.axpb(n, &dst[0], &x[:n][0], a, b)
+	}
+}
+
+// Axpy computes dst[i] = a*x[i] + y[i], rounded once; dst may be an operand.
+func (p *Path) Axpy(dst, x, y []float32, a float32) {
+	if n := len(dst); n > 0 {
+		p.axpy(n, &dst[0], &x[:n][0], &y[:n][0], a)
+	}
+}
+
+// SumSqDev is the sum of (x[i]-mean)^2, partial sums as Sum; the vector paths fuse multiply and add.
+func (p *Path) SumSqDev(x []float32, mean float32) float32 {
+	if len(x) == 0 {
+		return 0
+	}
+	return p.sumSq(len(x), &x[0], mean)
 }
 
 // Sum is the sum of x over 64 interleaved partial sums, added as a tree.

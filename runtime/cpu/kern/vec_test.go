@@ -294,3 +294,35 @@ func TestGradRows(t *testing.T) {
 		}
 	}
 }
+
+func TestScalarRows(t *testing.T) {
+	d := newDice(29)
+	for _, p := range Paths() {
+		for n := range 70 {
+			x, y, got := sample(d, 100)[100-n:], sample(d, 100)[100-n:], make([]float32, n+1)
+			p.Fill(got[:n], 3)
+			for i, v := range got {
+				if (v == 3) != (i < n) {
+					t.Fatalf("%s: fill of %d, element %d is %g", p.Name(), n, i, v)
+				}
+			}
+			p.Axpb(got[:n], x, 1.7, -0.3)
+			for i := range n {
+				if want := fma32(1.7, x[i], -0.3); !same(got[i], want) {
+					t.Fatalf("%s: axpb of %g is %x, want %x", p.Name(), x[i], got[i], want)
+				}
+			}
+			p.Axpy(got[:n], x, y, 1.7)
+			for i := range n {
+				if want := fma32(1.7, x[i], y[i]); !same(got[i], want) {
+					t.Fatalf("%s: axpy of %g, %g is %x, want %x", p.Name(), x[i], y[i], got[i], want)
+				}
+			}
+			sum := 0.0
+			for _, v := range x {
+				sum += (float64(v) - 0.5) * (float64(v) - 0.5)
+			}
+			near(t, "sumsq", F32, n, p.SumSqDev(x, 0.5), sum, 1e-5*sum)
+		}
+	}
+}
