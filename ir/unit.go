@@ -84,12 +84,13 @@ func UnitOne(n *Node) (Unit, error) {
 }
 
 // UnitSame is the rule of rows that are linear in all operands together: sums,
-// casts, shapes. Operands that are not floats, and absent ones, do not count.
+// casts, shapes. Operands that are not floats, absent ones and constant zeros,
+// which have every unit, do not count.
 func UnitSame(n *Node) (Unit, error) {
 	var first *Value
 	for _, v := range n.In {
 		switch {
-		case v == nil || !v.Type.DType.Float():
+		case v == nil || !v.Type.DType.Float() || v.zero():
 		case first == nil:
 			first = v
 		case v.Unit != first.Unit:
@@ -100,6 +101,11 @@ func UnitSame(n *Node) (Unit, error) {
 		return "", nil
 	}
 	return first.Unit, nil
+}
+
+// zero reports whether v is a constant tensor of zeros.
+func (v *Value) zero() bool {
+	return v.Def != nil && v.Def.Op == OpFull && v.Def.Float("value") == 0
 }
 
 // UnitProduct is the rule of products, and of gradient rows, which are linear

@@ -75,10 +75,11 @@ type bench struct {
 	env  map[string]*Tensor
 	vars []*ir.Value // the float operands
 	node *ir.Node
+	draw func(...ir.Dim) *Tensor // the weights of a loss
 }
 
 func newBench(t *testing.T, c rowCase) *bench {
-	k := &bench{c: c, b: ir.NewBuilder("check"), env: map[string]*Tensor{}}
+	k := &bench{c: c, b: ir.NewBuilder("check"), env: map[string]*Tensor{}, draw: normal}
 	in := make([]*ir.Value, len(c.in))
 	for i, x := range c.in {
 		if x != nil {
@@ -108,7 +109,7 @@ func (k *bench) weighted(name string, vs []*ir.Value) *ir.Value {
 		if v == nil || !v.Type.DType.Float() {
 			continue
 		}
-		w := k.input(fmt.Sprintf("%s%d", name, i), normal(v.Type.Shape.Dims()...))
+		w := k.input(fmt.Sprintf("%s%d", name, i), k.draw(v.Type.Shape.Dims()...))
 		term := k.b.Mul(v, w)
 		if v.Type.Shape.Rank() > 0 {
 			term = k.b.ReduceSum(term, false)
@@ -123,7 +124,12 @@ func (k *bench) weighted(name string, vs []*ir.Value) *ir.Value {
 
 // grads appends the gradients of loss in vars, expanding rows without a gradient.
 func grads(b *ir.Builder, loss *ir.Value, vars []*ir.Value) []*ir.Value {
-	d := map[*ir.Value]*ir.Value{loss: b.Scalar(ir.F32, 1)}
+	return gradsFrom(b, loss, b.Scalar(ir.F32, 1), vars)
+}
+
+// gradsFrom starts with seed as the gradient of loss.
+func gradsFrom(b *ir.Builder, loss, seed *ir.Value, vars []*ir.Value) []*ir.Value {
+	d := map[*ir.Value]*ir.Value{loss: seed}
 	var back func(nodes []*ir.Node)
 	back = func(nodes []*ir.Node) {
 		for i := len(nodes) - 1; i >= 0; i-- {
@@ -222,14 +228,8 @@ func checkRow(t *testing.T, c rowCase) {
 	if c.op.Def().NoGrad != "" {
 		return
 	}
-	var results []*ir.Value
-	for i, v := range k.node.Out {
-		if contains(c.fixed, i) {
-			v = nil
-		}
-		results = append(results, v)
-	}
-	loss := k.weighted("c", results)
+	newBench(t, c).units(t)
+	loss := k.weighted("c", k.results())
 	d := grads(k.b, loss, k.vars)
 	k.compare(t, "first", loss, d)
 	if c.first || t.Failed() {
@@ -238,6 +238,61 @@ func checkRow(t *testing.T, c rowCase) {
 	if second := k.weighted("e", d); second != nil {
 		k.compare(t, "second", second, grads(k.b, second, k.vars))
 	}
+}
+
+// results are the node's results that a loss may read.
+func (k *bench) results() []*ir.Value {
+	out := append([]*ir.Value(nil), k.node.Out...)
+	for _, i := range k.c.fixed {
+		out[i] = nil
+	}
+	return out
+}
+
+// units seeds the sweep with a loss scale: every gradient must carry it once,
+// and the second ones as well, since they are linear in the first.
+func (k *bench) units(t *testing.T) {
+	t.Helper()
+	k.draw = func(d ...ir.Dim) *Tensor { return New(ir.T(ir.F32, d...)) } // units ask for no numbers
+	scale := k.b.Declare(ir.State, "scale", ir.T(ir.F32), nil, ir.A("role", ir.RoleScale))
+	check := func(what string, d []*ir.Value) {
+		if err := k.b.Err(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if err := ir.InferUnits(k.b.Graph()); err != nil {
+			t.Errorf("%s gradients: %v", what, err)
+		}
+		for i, g := range d {
+			if g != nil && g.Unit != "scale" && !constant(g) {
+				t.Errorf("%s gradient of %s has unit %s", what, k.vars[i], g.Unit)
+			}
+		}
+	}
+	loss := k.weighted("c", k.results())
+	if loss == nil {
+		return
+	}
+	d := gradsFrom(k.b, loss, scale, k.vars)
+	check("first", d)
+	if k.c.first || t.Failed() {
+		return
+	}
+	if second := k.weighted("e", d); second != nil {
+		check("second", grads(k.b, second, k.vars))
+	}
+}
+
+// constant reports whether g reads nothing but constants: zeros have any unit.
+func constant(g *ir.Value) bool {
+	if g.Def == nil {
+		return false
+	}
+	for _, v := range g.Def.In {
+		if v != nil && !constant(v) {
+			return false
+		}
+	}
+	return true
 }
 
 func contains(list []int, x int) bool {
