@@ -11,7 +11,7 @@ var poolRows = map[Op]Def{
 		In:    in(Operand{Name: "x"}),
 		Out:   out(Result{Name: "y"}, Result{Name: "index", Class: Fixed}),
 		Attrs: windowAttrs(kernelAttr, ceilAttr), Class: Clear, Why: "keeps order", Unit: UnitSame,
-		Infer: inferMaxPool, Cost: costPool,
+		Infer: inferMaxPool, Cost: costPool, Bound: noBound,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			if d[0] == nil {
 				return []*Value{nil}

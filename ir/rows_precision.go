@@ -56,6 +56,7 @@ var precisionRows = map[Op]Def{
 		NoGrad: "is a truth value",
 		Infer:  func(*Node) ([]Type, error) { return []Type{T(Bool)}, nil },
 		Cost:   costOfOperands(1),
+		Bound:  noBound,
 	},
 	OpGlobalNorm: {
 		Name: "global_norm", Doc: "Is the 2-norm of all elements of all operands g, each times mul (where given).",
