@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"text/tabwriter"
@@ -10,87 +11,143 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// advised are the policies that advise tries by default, f32 first: it is the measure.
+var advised = []string{"f32", "tf32", "mixed-bf16", "mixed-f16", "o1-f16", "o2-f16", "o3-f16"}
+
 func adviseCommand() *cobra.Command {
 	var f trainFlags
+	var seeds int
+	var policies []string
 	c := command("advise [MODEL]", "train for a while under every policy and give a verdict", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
-		rows, err := adviseRows(c, append(args, "")[0], f)
-		if err != nil {
-			return err
+		if seeds < 1 || len(policies) == 0 {
+			return usagef("advise: want at least one seed and one policy")
 		}
-		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(w, "policy\theld-out loss\tagainst f32\tskipped\tstep\twork\tlow flops\t")
-		for _, r := range rows {
-			fmt.Fprintf(w, "%s\t%.4f\t%+.2f%%\t%d\t%s\t%s\t%.1f%%\t\n", r.policy, r.loss, 100*(r.loss/rows[0].loss-1), r.skipped,
-				r.step.Round(10*time.Microsecond), size(r.report.work), 100*r.report.lowShare())
+		if f.steps == 0 {
+			f.steps = 60
 		}
-		if err := w.Flush(); err != nil {
-			return err
+		all := make([][]trial, len(policies))
+		for i, p := range policies {
+			for s := range seeds {
+				f.policy, f.seed = p, int64(s+1)
+				r, err := try(c, append(args, "")[0], f)
+				if err != nil {
+					return fmt.Errorf("%s, seed %d: %w", p, s+1, err)
+				}
+				all[i] = append(all[i], r)
+			}
 		}
-		fmt.Fprintln(c.OutOrStdout(), verdict(rows))
-		return nil
+		return printAdvice(c.OutOrStdout(), all)
 	})
 	f.add(c)
+	c.Flags().IntVar(&seeds, "seeds", 1, "runs per policy, with seeds 1, 2, ...")
+	c.Flags().StringSliceVar(&policies, "policies", advised, "policies to try; the first is the measure")
 	return c
 }
 
-// tried is how one policy did.
-type tried struct {
-	policy  string
-	loss    float64
-	skipped int
-	step    time.Duration
-	report  castReport
+// trial is how one policy did with one seed.
+type trial struct {
+	policy           string
+	start            float64 // loss of the first step
+	loss, held       float64 // mean of the last steps, and held out
+	accuracy         float64 // NaN where the task has none
+	skipped, atStart int     // steps, and those before the first taken one
+	step             time.Duration
+	report           castReport
 }
 
-// advised are the policies that advise tries, f32 first: it is the measure.
-var advised = [...]string{"f32", "tf32", "mixed-bf16", "mixed-f16", "o1-f16", "o2-f16", "o3-f16"}
-
-func adviseRows(c *cobra.Command, spec string, f trainFlags) ([]tried, error) {
-	if f.steps == 0 {
-		f.steps = 60
-	}
-	var rows []tried
-	for _, p := range advised {
-		f.policy = p
-		r, err := try(c, spec, f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p, err)
-		}
-		rows = append(rows, r)
-	}
-	return rows, nil
-}
-
-func try(c *cobra.Command, spec string, f trainFlags) (tried, error) {
+func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
 	t, err := newTrainer(spec, &f)
 	if err != nil {
-		return tried{}, err
+		return trial{}, err
 	}
 	defer t.model.Close()
-	r := tried{policy: f.policy, report: *t.report}
 	// Being stuck is a finding here, not the end.
-	if err := t.run(c.Context(), newProgress(nil, true, 0, f.steps)); err != nil && c.Context().Err() != nil {
-		return r, err
+	if err := t.run(c.Context(), newProgress(io.Discard, true, 0, f.steps)); err != nil && c.Context().Err() != nil {
+		return trial{}, err
 	}
-	r.skipped, r.step = t.skipped, t.took/time.Duration(max(t.done, 1))
-	r.loss, _, err = t.evaluate(c.Context())
+	r := trial{policy: f.policy, loss: t.loss, skipped: t.skipped, atStart: t.skippedAtStart, step: t.took / time.Duration(max(t.done, 1)), report: *t.report}
+	if len(t.curves.loss) > 0 {
+		r.start = t.curves.loss[0].Y
+	}
+	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.zoo.Metrics["correct"] == nil {
+		r.accuracy = math.NaN()
+	}
 	return r, err
 }
 
-// verdict recommends the policy with the least memory whose loss stays within
-// 2% of f32.
-func verdict(rows []tried) string {
-	best := rows[0]
-	for _, r := range rows[1:] {
-		if math.Abs(r.loss/rows[0].loss-1) <= 0.02 && r.report.work < best.report.work {
-			best = r
+// over takes the mean of a number over trials.
+func over(trials []trial, f func(trial) float64) float64 {
+	sum := 0.0
+	for _, t := range trials {
+		sum += f(t)
+	}
+	return sum / float64(len(trials))
+}
+
+// apart is the largest relative difference between trials of one seed.
+func apart(a, b []trial, f func(trial) float64) float64 {
+	worst := 0.0
+	for i := range a {
+		if d := f(a[i])/f(b[i]) - 1; math.Abs(d) > math.Abs(worst) || math.IsNaN(d) {
+			worst = d
 		}
 	}
-	if best.policy == rows[0].policy {
-		return "verdict: f32: no other policy kept the loss within 2% with less memory"
+	return worst
+}
+
+// spread is how far trials with different seeds lie apart, relative to their mean.
+func spread(trials []trial, f func(trial) float64) float64 {
+	lo, hi := math.Inf(1), math.Inf(-1)
+	for _, t := range trials {
+		lo, hi = min(lo, f(t)), max(hi, f(t))
 	}
-	return fmt.Sprintf("verdict: %s: loss within 2%% of f32, work memory %.0f%% of it, step time %.2f of it", best.policy,
-		100*float64(best.report.work)/float64(rows[0].report.work), float64(best.step)/float64(rows[0].step))
+	return (hi - lo) / over(trials, f)
+}
+
+func trainingLoss(t trial) float64 { return t.loss }
+func heldLoss(t trial) float64     { return t.held }
+
+func printAdvice(out io.Writer, all [][]trial) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	first := all[0]
+	fmt.Fprintf(w, "policy\tfirst loss\ttraining\tagainst %s\theld out\tagainst %[1]s\tspread\taccuracy\tskipped\tat start\tstep\twork\tlow flops\t\n", first[0].policy)
+	for _, trials := range all {
+		r := trials[0]
+		accuracy := "-"
+		if a := over(trials, func(t trial) float64 { return t.accuracy }); !math.IsNaN(a) {
+			accuracy = fmt.Sprintf("%.2f%%", 100*a)
+		}
+		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.2f%%\t%.4f\t%+.2f%%\t%.2f%%\t%s\t%d\t%d\t%s\t%s\t%.1f%%\t\n", r.policy,
+			over(trials, func(t trial) float64 { return t.start }),
+			over(trials, trainingLoss), 100*apart(trials, first, trainingLoss), over(trials, heldLoss), 100*apart(trials, first, heldLoss), 100*spread(trials, heldLoss), accuracy,
+			int(over(trials, func(t trial) float64 { return float64(t.skipped * len(trials)) })),
+			slices.MaxFunc(trials, func(a, b trial) int { return a.atStart - b.atStart }).atStart,
+			r.step.Round(10*time.Microsecond), size(r.report.work), 100*r.report.lowShare())
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, verdict(all))
+	return nil
+}
+
+// verdict recommends the policy with the least work memory whose losses stay
+// within 2% of the first's for every seed.
+func verdict(all [][]trial) string {
+	first := all[0]
+	best := first
+	for _, trials := range all[1:] {
+		d := max(math.Abs(apart(trials, first, heldLoss)), math.Abs(apart(trials, first, trainingLoss)))
+		if d <= 0.02 && trials[0].report.work < best[0].report.work {
+			best = trials
+		}
+	}
+	b, f := best[0], first[0]
+	if b.policy == f.policy {
+		return fmt.Sprintf("verdict: %s: no other policy kept the loss within 2%% with less memory", f.policy)
+	}
+	return fmt.Sprintf("verdict: %s: losses within 2%% of %s, work memory %.0f%% of it, step time %.2f of it", b.policy, f.policy,
+		100*float64(b.report.work)/float64(f.report.work), float64(b.step)/float64(f.step))
 }
 
 func median(d []time.Duration) time.Duration {

@@ -68,15 +68,16 @@ type trainer struct {
 	report *castReport
 	curves curves
 
-	position int64 // batches drawn, steps times micro-batches
-	done     int   // steps made, those before a resume included
-	skipped  int
-	grown    int     // times the scale doubled
-	backed   int     // times it was halved
-	loss     float64 // mean of recent steps, for the eye
-	weight   float64 // of the steps in loss
-	scale    float64
-	took     time.Duration
+	position       int64 // batches drawn, steps times micro-batches
+	done           int   // steps made, those before a resume included
+	skipped        int
+	skippedAtStart int     // before the first step that was taken
+	grown          int     // times the scale doubled
+	backed         int     // times it was halved
+	loss           float64 // mean of recent steps, for the eye
+	weight         float64 // of the steps in loss
+	scale          float64
+	took           time.Duration
 }
 
 func train(c *cobra.Command, spec string, f *trainFlags) error {
@@ -211,6 +212,9 @@ func (t *trainer) record(r ampc.Result) {
 	t.scale = scale
 	if skipped {
 		t.skipped++
+		if t.weight == 0 {
+			t.skippedAtStart++
+		}
 	} else { // an average that forgets, over as many steps as there were
 		t.weight = 0.95*t.weight + 1
 		t.loss += (loss - t.loss) / t.weight

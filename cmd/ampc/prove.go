@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"ampc/ir"
+	"ampc/passes"
+	"ampc/passes/prove"
+)
+
+func proveCommand() *cobra.Command {
+	var f modelFlags
+	var asJSON bool
+	c := command("prove MODEL", "check the finished step by rules that know nothing of how it was made", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		o, err := open(c, args[0])
+		if err != nil {
+			return err
+		}
+		if err := o.apply(&f); err != nil {
+			return err
+		}
+		g, err := o.finished()
+		if err != nil {
+			return err
+		}
+		found := prove.Prove(g, proveRules(o.config.Policy, o.config.NoSkip))
+		if asJSON {
+			return json.NewEncoder(c.OutOrStdout()).Encode(found)
+		}
+		for _, x := range found {
+			fmt.Fprintln(c.OutOrStdout(), x)
+		}
+		if len(found) > 0 {
+			return fmt.Errorf("graph @%s: %d findings", g.Name, len(found))
+		}
+		fmt.Fprintf(c.OutOrStdout(), "graph @%s: %d nodes, %d rules, no findings\n", g.Name, g.NumNodes(), len(prove.Checks()))
+		return nil
+	})
+	f.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "findings as JSON")
+	c.Long = "Checks the compiled step by an independent checker. Rules:\n"
+	for _, k := range prove.Checks() {
+		c.Long += fmt.Sprintf("\n  %-9s%s", k.Name, k.Doc)
+	}
+	return c
+}
+
+// proveRules is what a policy allows, in the checker's words.
+func proveRules(p passes.Policy, unchecked bool) prove.Rules {
+	return prove.Rules{Low: p.Low, Narrow: p.Narrow, CastAll: p.Cast, NoMasters: p.NoMasters, Outputs: p.Outputs, Unchecked: unchecked, Class: p.Class}
+}
+
+// finished is the model's compiled graph: the file's own, or the result of all passes.
+func (o *opened) finished() (*ir.Graph, error) {
+	if o.compiled {
+		return o.model.Graph(), nil
+	}
+	return o.compile(nil)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/passes/ranges"
+)
+
+type rangesFlags struct {
+	modelFlags
+	inputs []string
+	record int
+	all    bool
+	json   bool
+}
+
+func rangesCommand() *cobra.Command {
+	var f rangesFlags
+	c := command("ranges MODEL", "bound every value of the step and report what its dtype cannot hold", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		o, err := open(c, args[0])
+		if err != nil {
+			return err
+		}
+		if err := o.apply(&f.modelFlags); err != nil {
+			return err
+		}
+		g, err := o.finished()
+		if err != nil {
+			return err
+		}
+		return f.report(c.OutOrStdout(), g)
+	})
+	f.add(c)
+	c.Flags().StringArrayVar(&f.inputs, "range", nil, "INPUT=LO..HI of a float input (default: unknown)")
+	c.Flags().IntVar(&f.record, "record", 0, "evaluate this many steps on seeded random inputs and use the ranges seen")
+	c.Flags().BoolVar(&f.all, "all", false, "print every value's interval")
+	c.Flags().BoolVar(&f.json, "json", false, "findings as JSON")
+	return c
+}
+
+func (f *rangesFlags) report(w io.Writer, g *ir.Graph) error {
+	inputs, err := parseRanges(g, f.inputs)
+	if err != nil {
+		return err
+	}
+	o := ranges.Options{Inputs: inputs}
+	if f.record > 0 {
+		rec, err := recordRanges(g, inputs, f.record)
+		if err != nil {
+			return err
+		}
+		o.Recorded = rec.Ranges()
+	}
+	r := ranges.Static(g, o)
+	found := r.Findings()
+	if f.json {
+		return json.NewEncoder(w).Encode(found)
+	}
+	if f.all {
+		printIntervals(w, g, r)
+	}
+	for _, x := range found {
+		fmt.Fprintln(w, x)
+	}
+	bounded := printSummary(w, g, r, len(found))
+	if o.Recorded != nil {
+		return printScale(w, g, o.Recorded)
+	}
+	if bounded == 0 {
+		fmt.Fprintln(w, "no interval is bounded: give the inputs' ranges with --range, or record some with --record 3")
+	}
+	return nil
+}
+
+func parseRanges(g *ir.Graph, list []string) (map[string]ir.Interval, error) {
+	m := map[string]ir.Interval{}
+	for _, s := range list {
+		name, span, _ := strings.Cut(s, "=")
+		lo, hi, ok := strings.Cut(span, "..")
+		a, err1 := strconv.ParseFloat(lo, 64)
+		b, err2 := strconv.ParseFloat(hi, 64)
+		if !ok || err1 != nil || err2 != nil || a > b {
+			return nil, fmt.Errorf("--range %s: want INPUT=LO..HI", s)
+		}
+		if v := g.Var(name); v == nil || v.Kind != ir.Input {
+			return nil, fmt.Errorf("--range %s: the graph has no input %%%s", s, name)
+		}
+		m[name] = ir.Interval{Lo: a, Hi: b}
+	}
+	return m, nil
+}
+
+// recordRanges evaluates the step on inputs drawn evenly from their ranges,
+// [-1, 1] where none is given; integers are 0.
+func recordRanges(g *ir.Graph, inputs map[string]ir.Interval, steps int) (*ranges.Recorder, error) {
+	rec := ranges.NewRecorder(g)
+	for k := range steps {
+		env := map[string]*eval.Tensor{}
+		for _, v := range g.Vars {
+			w, seed := *v, int64(1)
+			if v.Kind == ir.Input {
+				seed = int64(k)
+				if v.Type.DType.Float() {
+					iv, ok := inputs[v.Name]
+					if !ok {
+						iv = ir.Interval{Lo: -1, Hi: 1}
+					}
+					w.Init = &ir.Init{Func: "uniform", Args: []float64{iv.Lo, iv.Hi}}
+				}
+			}
+			x, err := eval.InitVar(&w, seed)
+			if err != nil {
+				return nil, err
+			}
+			env[v.Name] = x
+		}
+		if err := rec.Run(env); err != nil {
+			return nil, err
+		}
+	}
+	return rec, nil
+}
+
+func printIntervals(w io.Writer, g *ir.Graph, r *ranges.Result) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Type.DType.Float() && v.Next == nil {
+				iv := r.Of(v)
+				fmt.Fprintf(t, "%s\t%s\t[%.4g, %.4g]\n", v, g.TypeString(v.Type), iv.Lo, iv.Hi)
+			}
+		}
+	}
+	t.Flush()
+}
+
+func printSummary(w io.Writer, g *ir.Graph, r *ranges.Result, found int) (bounded int) {
+	low, all := 0, 0
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if !v.Type.DType.Float() {
+				continue
+			}
+			all++
+			if v.Type.DType.Low() {
+				low++
+			}
+			if iv := r.Of(v); !math.IsInf(iv.Lo, 0) && !math.IsInf(iv.Hi, 0) {
+				bounded++
+			}
+		}
+	}
+	fmt.Fprintf(w, "%d float values, %d in 16 bits, %d with a bounded interval, %d findings\n", all, low, bounded, found)
+	return bounded
+}
+
+func printScale(w io.Writer, g *ir.Graph, seen map[string]ranges.Recorded) error {
+	for _, v := range g.Vars {
+		if v.Attr.Get("role") != ir.RoleScale || v.Init == nil {
+			continue
+		}
+		s, err := ranges.LossScale(g, v.Name, v.Init.Args[0], seen)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s: safe from %g to %g, start at %g", v, s.Smallest, s.Largest, s.Start)
+		if s.Limit != "" {
+			fmt.Fprintf(w, " (%s sets the upper end)", s.Limit)
+		}
+		fmt.Fprintln(w)
+	}
+	return nil
+}
