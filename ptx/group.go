@@ -341,15 +341,22 @@ func (c *groupGen) extent(a Access) int64 {
 	return top + 1
 }
 
-// body emits the code for n consecutive elements from the linear index e (u64).
-func (c *groupGen) body(e Reg, n int) {
+// values emits the code for n consecutive elements from the linear index e (u64), and gives their
+// coordinates.
+func (c *groupGen) values(e Reg, n int) (coords []Reg) {
 	c.lanes, c.index = n, e
 	c.vals = make([][]Reg, len(c.Code))
 	c.words = map[string][4]Reg{}
-	coords := c.coordinates(e)
+	coords = c.coordinates(e)
 	for i, in := range c.Code {
 		c.vals[i] = c.value(i, in, coords)
 	}
+	return coords
+}
+
+// body emits values and stores.
+func (c *groupGen) body(e Reg, n int) {
+	coords := c.values(e, n)
 	for i, s := range c.Stores {
 		out := make([]Reg, n)
 		for l := range out {

@@ -233,16 +233,13 @@ type params struct {
 	list []Argument
 }
 
-func (p *params) in(name string, d DType, n int) Reg  { return p.add(name, d, n, true, false) }
-func (p *params) out(name string, d DType, n int) Reg { return p.add(name, d, n, false, true) }
+func (p *params) in(name string, d DType, n int) Reg  { return p.add(name, d, n, true) }
+func (p *params) out(name string, d DType, n int) Reg { return p.add(name, d, n, false) }
 
-// inout is read and written in place.
-func (p *params) inout(name string, d DType, n int) Reg { return p.add(name, d, n, true, true) }
-
-func (p *params) add(name string, d DType, n int, read, write bool) Reg {
+func (p *params) add(name string, d DType, n int, read bool) Reg {
 	if d.Size() == 0 {
 		p.b.fail("parameter %s has unknown dtype %q", name, d)
 	}
-	p.list = append(p.list, Argument{Name: name, DType: d, Elems: int64(n), Read: read, Write: write})
+	p.list = append(p.list, Argument{Name: name, DType: d, Elems: int64(n), Read: read, Write: !read})
 	return p.b.Param(name)
 }

@@ -1,0 +1,113 @@
+package ptx
+
+import "fmt"
+
+// Gather picks along the middle dimension of Outer×N×Inner. Plain: y[o,m,i] = x[o, ids[m], i] with
+// M ids. Elementwise: y[o,m,i] = x[o, ids[o,m,i], i]. A negative id counts from the end; one outside
+// gives NaN, or 0 for integers. Arguments: x, ids, y.
+//
+// Scatter adds the other way round: dx[o,n,i] = Σ dy[o,m,i] over the m whose id is n, in order of m,
+// one thread for each element of dx. Arguments: dy, ids, dx.
+type Gather struct {
+	Name               string
+	Outer, N, M, Inner int
+	Elementwise        bool
+	IDs                DType // i32 or i64
+	In, Out            DType // types of x and y, which agree; for Scatter of dy and dx
+}
+
+func (s Gather) check() error {
+	if s.Outer < 1 || s.N < 1 || s.M < 1 || s.Inner < 1 || s.Outer*max(s.N, s.M)*s.Inner >= 1<<31 {
+		return fmt.Errorf("ptx: %s: cannot gather %d of %d×%d×%d", s.Name, s.M, s.Outer, s.N, s.Inner)
+	}
+	return nil
+}
+
+// ids is how many there are.
+func (s Gather) ids() int {
+	if s.Elementwise {
+		return s.Outer * s.M * s.Inner
+	}
+	return s.M
+}
+
+// id reads an id as u32 in 0…N-1, or all ones when it is outside.
+func (s Gather) id(b *Builder, ids, at Reg) Reg {
+	v := b.load(b.at(ids, at, s.IDs.Size()), 0, s.IDs, 1)[0]
+	t, bt := "s32", "b32"
+	if v.Class == B64 {
+		t, bt = "s64", "b64"
+	}
+	neg := b.Do("setp.lt."+t, v, I(0))
+	v = b.Do("selp."+bt, b.Do("add."+t, v, I(s.N)), v, neg)
+	ok := b.Do("and.pred", b.Do("setp.ge."+t, v, I(0)), b.Do("setp.lt."+t, v, I(s.N)))
+	if v.Class == B64 {
+		v = b.Do("cvt.u32.u64", v)
+	}
+	return b.Do("selp.b32", v, I(0xffffffff), ok)
+}
+
+// perElement runs body for each element of Outer×rows×Inner with its coordinates.
+func (s Gather) perElement(b *Builder, rows int, body func(e, o, row, in Reg)) [3]int {
+	n := s.Outer * rows * s.Inner
+	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	b.If(b.Do("setp.lt.u32", e, I(n)), func() {
+		t := b.Do("div.u32", e, I(s.Inner))
+		in := b.Do("mad.lo.u32", t, I(-s.Inner), e)
+		o := b.Do("div.u32", t, I(rows))
+		body(e, o, b.Do("mad.lo.u32", o, I(-rows), t), in)
+	})
+	return [3]int{ceilDiv(n, groupThreads), 1, 1}
+}
+
+// Forward generates the gather.
+func (s Gather) Forward(fl Flavour) (*Launch, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	b := NewBuilder(fl, s.Name, groupThreads)
+	p := params{b: b}
+	x, ids := p.in("x", s.In, s.Outer*s.N*s.Inner), p.in("ids", s.IDs, s.ids())
+	y := p.out("y", s.In, s.Outer*s.M*s.Inner)
+	grid := s.perElement(b, s.M, func(e, o, m, in Reg) {
+		at := m
+		if s.Elementwise {
+			at = e
+		}
+		id := s.id(b, ids, at)
+		v := b.Reg(raw(s.In))
+		b.fillNaN(v, s.In)
+		b.If(b.Do("setp.lt.u32", id, I(s.N)), func() {
+			from := b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), id), I(s.Inner), in)
+			b.To(v, "mov."+v.Class.String(), b.load(b.at(x, from, s.In.Size()), 0, s.In, 1)[0])
+		})
+		b.store(b.at(y, e, s.In.Size()), 0, s.In, []Reg{v})
+	})
+	return finish(b, grid, p.list)
+}
+
+// Scatter generates the deterministic sum.
+func (s Gather) Scatter(fl Flavour) (*Launch, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	b := NewBuilder(fl, s.Name, groupThreads)
+	p := params{b: b}
+	dy, ids := p.in("dy", s.In, s.Outer*s.M*s.Inner), p.in("ids", s.IDs, s.ids())
+	dx := p.out("dx", s.Out, s.Outer*s.N*s.Inner)
+	grid := s.perElement(b, s.N, func(e, o, n, in Reg) {
+		acc := b.konst(0)
+		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
+			from := b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.M), m), I(s.Inner), in)
+			at := m
+			if s.Elementwise {
+				at = from
+			}
+			b.If(b.Do("setp.eq.u32", s.id(b, ids, at), n), func() {
+				b.To(acc, "add.rn.f32", acc, b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, 1)[0])
+			})
+		})
+		b.storeF(b.at(dx, e, s.Out.Size()), 0, s.Out, []Reg{acc})
+	})
+	return finish(b, grid, p.list)
+}

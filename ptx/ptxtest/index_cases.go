@@ -1,0 +1,144 @@
+package ptxtest
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"ampc/ptx"
+)
+
+func indexCases() []Case {
+	plain := ptx.Gather{Outer: 3, N: 7, M: 31, Inner: 5, IDs: ptx.Int64, In: ptx.BFloat16, Out: ptx.BFloat16}
+	each := ptx.Gather{Outer: 2, N: 33, M: 9, Inner: 17, Elementwise: true, IDs: ptx.Int32, In: ptx.Float32, Out: ptx.Float32}
+	cases := []Case{gatherAxis(plain), scatterAxis(plain), gatherAxis(each), scatterAxis(each), lossSumGroup(64, 96)}
+	for _, n := range sizes {
+		cases = append(cases, lossSumGroup(1, n))
+	}
+	return cases
+}
+
+func gatherName(kind string, s ptx.Gather) string {
+	if s.Elementwise {
+		kind += "_elements"
+	}
+	return caseName("%s_%dx%dx%d_of_%d", kind, s.Outer, s.M, s.Inner, s.N)
+}
+
+// idsOf draws ids, some negative.
+func idsOf(r *rand.Rand, s ptx.Gather) Tensor {
+	n := s.M
+	if s.Elementwise {
+		n = s.Outer * s.M * s.Inner
+	}
+	t := New(s.IDs, n)
+	for i := range n {
+		t.Set(i, float64(r.IntN(2*s.N)-s.N))
+	}
+	t.Set(n-1, float64(s.N)) // outside
+	return t
+}
+
+// rowOf is the row that element i of the gathered tensor comes from, or -1.
+func rowOf(s ptx.Gather, ids Tensor, i int) int {
+	at := i / s.Inner % s.M
+	if s.Elementwise {
+		at = i
+	}
+	id := int(ids.At(at))
+	if id < 0 {
+		id += s.N
+	}
+	if id < 0 || id >= s.N {
+		return -1
+	}
+	return id
+}
+
+func gatherAxis(s ptx.Gather) Case {
+	s.Name = gatherName("gather", s)
+	return Case{
+		Name: s.Name, Build: s.Forward, Exact: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{special(r, s.In, s.Outer*s.N*s.Inner, 1), idsOf(r, s), New(s.In, s.Outer*s.M*s.Inner)}
+		},
+		Check: func(in, out []Tensor) error {
+			want := New(s.In, out[2].Len())
+			for i := range want.Len() {
+				row := rowOf(s, in[1], i)
+				if row < 0 {
+					want.Set(i, math.NaN())
+					continue
+				}
+				want.SetBits(i, in[0].Bits((i/(s.M*s.Inner)*s.N+row)*s.Inner+i%s.Inner))
+			}
+			return same("y", out[2], want)
+		},
+	}
+}
+
+func scatterAxis(s ptx.Gather) Case {
+	s.Name = gatherName("scatter", s)
+	return Case{
+		Name: s.Name, Build: s.Scatter, Exact: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{fill(r, s.In, s.Outer*s.M*s.Inner, 1), idsOf(r, s), New(s.Out, s.Outer*s.N*s.Inner)}
+		},
+		Check: func(in, out []Tensor) error {
+			sums := make([]float32, out[2].Len())
+			for i := range in[0].Len() {
+				if row := rowOf(s, in[1], i); row >= 0 {
+					sums[(i/(s.M*s.Inner)*s.N+row)*s.Inner+i%s.Inner] += in[0].F32(i)
+				}
+			}
+			want := New(s.Out, len(sums))
+			for i, v := range sums {
+				want.Set(i, float64(v))
+			}
+			return same("dx", out[2], want)
+		},
+	}
+}
+
+// lossSumGroup sums binary cross entropy with logits, max(x,0) - x·y + log1p(e^-|x|), weighted by row,
+// and the weights.
+func lossSumGroup(rows, cols int) Case {
+	const x, y, w = 0, 1, 2
+	n := rows * cols
+	e := &expr{code(ptx.Float16, ptx.Float32, ptx.Float32)}
+	soft := e.f("log1p", e.f("exp", e.f("neg", e.f("abs", x))))
+	loss := e.f("add", e.f("sub", e.f("max", x, e.num(0)), e.f("mul", x, y)), soft)
+	loss = e.f("mul", loss, w)
+	g := ptx.Group{
+		Name: caseName("bce_sum_%dx%d", rows, cols), Shape: []int64{int64(rows), int64(cols)},
+		Loads: []ptx.Access{load("x", ptx.Float16), load("y", ptx.Float32), load("w", ptx.Float32, 1, 0)},
+		Code:  e.ins,
+	}
+	parts := g.SumParts()
+	return Case{
+		Name: g.Name, Build: func(fl ptx.Flavour) (*ptx.Launch, error) { return g.Sum(fl, loss, w) },
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{fill(r, ptx.Float16, n, 3), fill(r, ptx.Float32, n, 1), fill(r, ptx.Float32, rows, 1), New(ptx.Float32, parts), New(ptx.Float32, parts)}
+		},
+		Check: func(in, out []Tensor) error {
+			want, mass := [2]float64{}, [2]float64{}
+			for i := range n {
+				v, w := in[0].At(i), in[2].At(i/cols)
+				l := (math.Max(v, 0) - v*in[1].At(i) + math.Log1p(math.Exp(-math.Abs(v)))) * w
+				want[0] += l
+				want[1] += w
+				mass[0] += math.Abs(l) + 2*math.Abs(v*w)
+				mass[1] += math.Abs(w)
+			}
+			for k := range want {
+				total := New(ptx.Float64, 1)
+				for p := range parts {
+					total.Set(0, total.At(0)+out[3+k].At(p))
+				}
+				if err := near(caseName("sum %d", k), total, func(int) float64 { return want[k] }, func(int) float64 { return mass[k] * eps32 * float64(n+8) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
