@@ -299,16 +299,22 @@ func (l *lowerer) finish() {
 // keepCopies moves casts of variables that prepare makes into the state arena,
 // where they outlive the step.
 func (l *lowerer) keepCopies() {
+	at := map[BufferID]int{}
+	for i := range l.p.Parts[Prepare] {
+		if s := &l.p.Parts[Prepare][i]; len(s.Out) == 1 {
+			at[s.Out[0]] = i
+		}
+	}
 	for _, n := range l.g.Body[ir.Prepare] {
 		if n.Op != ir.OpCast || !n.In[0].IsVar() || n.In[0].Kind == ir.Input || !n.Out[0].Type.DType.Low() {
 			continue
 		}
 		id := l.buf[n.Out[0].ID]
-		at := slices.IndexFunc(l.p.Parts[Prepare], func(s Step) bool { return len(s.Out) == 1 && s.Out[0] == id })
-		if at < 0 {
+		step, ok := at[id]
+		if !ok {
 			continue
 		}
 		l.p.Buffers[id].Arena = StateArena
-		l.p.Copies = append(l.p.Copies, Copy{Var: n.In[0].Name, DType: n.Out[0].Type.DType, Buffer: id, Step: at})
+		l.p.Copies = append(l.p.Copies, Copy{Var: n.In[0].Name, DType: n.Out[0].Type.DType, Buffer: id, Step: step})
 	}
 }

@@ -172,14 +172,30 @@ func (c *call) storeRun(v view, offset, stride int, src []float32) {
 	}
 }
 
-// moments are mean and variance of row; tmp is as long and is overwritten.
-func moments(p *kern.Machine, row, tmp []float32) (mean, variance float32) {
-	mean = float32(float64(p.Sum(row)) / float64(len(row)))
-	p.Fill(tmp, mean)
-	p.Binary(kern.Sub, tmp, row, tmp)
-	// The rounded mean is off by at most half an ulp; its square is taken off again.
-	off := float64(p.Sum(tmp)) / float64(len(row))
-	return mean, float32(float64(p.SumSq(tmp))/float64(len(row)) - off*off)
+// normChunk is how many elements of a plane go through the vector primitives at
+// a time; constants are vectors of that length.
+const normChunk = 1024
+
+// inChunks calls f for pieces of [0,n) of at most normChunk elements.
+func inChunks(n int, f func(lo, hi int)) {
+	for lo := 0; lo < n; lo += normChunk {
+		f(lo, min(lo+normChunk, n))
+	}
+}
+
+// moments are mean and variance of row; tmp and level hold a chunk each.
+func (c *call) moments(row, tmp, level []float32) (mean, variance float32) {
+	mean = float32(float64(c.m.Sum(row)) / float64(len(row)))
+	c.m.Fill(level, mean)
+	var off, sq float64
+	inChunks(len(row), func(lo, hi int) {
+		t := tmp[:hi-lo]
+		c.m.Binary(kern.Sub, t, row[lo:hi], level[:hi-lo])
+		off += float64(c.m.Sum(t))
+		sq += float64(c.m.SumSq(t))
+	})
+	off /= float64(len(row)) // what rounding the mean left; its square is taken off again
+	return mean, float32(sq/float64(len(row)) - off*off)
 }
 
 // or1 and or0 are a parameter of channel i, or what its absence means.
@@ -205,24 +221,28 @@ func bindChannelNorm(c *call) (func(), error) {
 	n := g.size()
 	x, scale, bias, y := c.in[0], c.named("scale"), c.named("bias"), c.out[0]
 	mean, rstd, eps := c.namedOut("mean").f32(), c.namedOut("rstd").f32(), c.Float("eps")
-	row, tmp := c.scratch(n), c.scratch(n)
+	row, consts := c.scratch(n), c.scratch(4*normChunk)
 	variance := make([]float32, g.stats())
 	st := g.stride()
 	run := c.parallel(g.stats(), 8*max(n, 1), func(w, s int) {
-		r, t := row[w], tmp[w]
+		r, k := row[w], consts[w]
+		tmp, level, factor, shift := k[:normChunk], k[normChunk:2*normChunk], k[2*normChunk:3*normChunk], k[3*normChunk:]
 		g.planes(s, func(at, _, _, off int) { c.loadRun(r[at:at+g.space], x, off, st) })
-		mean[s], variance[s] = moments(c.m, r, t)
+		mean[s], variance[s] = c.moments(r, tmp, level)
 		rstd[s] = float32(1 / math.Sqrt(float64(variance[s])+eps))
+		last := -1
 		g.planes(s, func(at, ch, _, off int) {
-			part := r[at : at+g.space]
-			c.m.Fill(t[:g.space], mean[s])
-			c.m.Binary(kern.Sub, part, part, t[:g.space])
-			c.m.Fill(t[:g.space], rstd[s]*or1(scale, ch))
-			c.m.Binary(kern.Mul, part, part, t[:g.space])
-			if !bias.absent() {
-				c.m.Fill(t[:g.space], bias.float(ch))
-				c.m.Binary(kern.Add, part, part, t[:g.space])
+			if ch != last {
+				last = ch
+				c.m.Fill(factor, rstd[s]*or1(scale, ch))
+				c.m.Fill(shift, or0(bias, ch))
 			}
+			part := r[at : at+g.space]
+			inChunks(g.space, func(lo, hi int) {
+				p, n := part[lo:hi], hi-lo
+				c.m.Binary(kern.Sub, p, p, level[:n])
+				c.m.Ternary(kern.MulAdd, p, p, factor[:n], shift[:n])
+			})
 			c.storeRun(y, off, st, part)
 		})
 	})
@@ -249,7 +269,7 @@ func bindChannelNormGrad(c *call) (func(), error) {
 	n := g.size()
 	x, dy, scale, dx := c.in[0], c.in[1], c.named("scale"), c.out[0]
 	mean, rstd := c.named("mean").f32(), c.named("rstd").f32()
-	xs, gs, tmp := c.scratch(n), c.scratch(n), c.scratch(n)
+	xs, gs, consts := c.scratch(n), c.scratch(n), c.scratch(4*normChunk)
 	parts := 1
 	if g.groups > 0 {
 		parts = g.images
@@ -257,42 +277,45 @@ func bindChannelNormGrad(c *call) (func(), error) {
 	dscale, dbias := make([]float64, parts*g.count), make([]float64, parts*g.count)
 	st := g.stride()
 	run := c.parallel(g.stats(), 16*max(n, 1), func(w, s int) {
-		h, d, t := xs[w], gs[w], tmp[w]
+		h, d, k := xs[w], gs[w], consts[w]
+		level, a, b, shift := k[:normChunk], k[normChunk:2*normChunk], k[2*normChunk:3*normChunk], k[3*normChunk:]
+		c.m.Fill(level, mean[s])
+		c.m.Fill(a, rstd[s])
 		var sumG, sumGH float64
+		last := -1
 		g.planes(s, func(at, ch, part, off int) {
-			hp, dp, tp := h[at:at+g.space], d[at:at+g.space], t[:g.space]
+			hp, dp := h[at:at+g.space], d[at:at+g.space]
 			c.loadRun(hp, x, off, st)
 			c.loadRun(dp, dy, off, st)
-			c.m.Fill(tp, mean[s])
-			c.m.Binary(kern.Sub, hp, hp, tp)
-			c.m.Fill(tp, rstd[s])
-			c.m.Binary(kern.Mul, hp, hp, tp) // normalised x
-			a, b := float64(c.m.Sum(dp)), float64(c.m.Dot(dp, hp))
-			if g.groups == 0 && at == 0 {
+			if ch != last {
+				last = ch
 				dbias[part], dscale[part] = 0, 0
 			}
-			if g.groups > 0 {
-				dbias[part], dscale[part] = a, b
-			} else {
-				dbias[part] += a
-				dscale[part] += b
-			}
-			k := or1(scale, ch)
-			sumG += float64(k) * a
-			sumGH += float64(k) * b
+			inChunks(g.space, func(lo, hi int) { // h becomes the normalised x
+				c.m.Binary(kern.Sub, hp[lo:hi], hp[lo:hi], level[:hi-lo])
+				c.m.Binary(kern.Mul, hp[lo:hi], hp[lo:hi], a[:hi-lo])
+			})
+			sum, dot := float64(c.m.Sum(dp)), float64(c.m.Dot(dp, hp))
+			dbias[part] += sum
+			dscale[part] += dot
+			sumG += float64(or1(scale, ch)) * sum
+			sumGH += float64(or1(scale, ch)) * dot
 		})
-		mg, mgh := float32(sumG/float64(n)), float32(sumGH/float64(n))
+		// dx = rstd·(scale·dy − mean(scale·dy) − h·mean(scale·dy·h))
+		c.m.Fill(b, -rstd[s]*float32(sumGH/float64(n)))
+		c.m.Fill(shift, -rstd[s]*float32(sumG/float64(n)))
+		last = -1
 		g.planes(s, func(at, ch, _, off int) {
-			hp, dp, tp := h[at:at+g.space], d[at:at+g.space], t[:g.space]
-			c.m.Fill(tp, or1(scale, ch))
-			c.m.Binary(kern.Mul, dp, dp, tp)
-			c.m.Fill(tp, mg)
-			c.m.Binary(kern.Sub, dp, dp, tp)
-			c.m.Fill(tp, mgh)
-			c.m.Binary(kern.Mul, hp, hp, tp)
-			c.m.Binary(kern.Sub, dp, dp, hp)
-			c.m.Fill(tp, rstd[s])
-			c.m.Binary(kern.Mul, dp, dp, tp)
+			if ch != last {
+				last = ch
+				c.m.Fill(a, rstd[s]*or1(scale, ch))
+			}
+			hp, dp := h[at:at+g.space], d[at:at+g.space]
+			inChunks(g.space, func(lo, hi int) {
+				n := hi - lo
+				c.m.Ternary(kern.MulAdd, hp[lo:hi], hp[lo:hi], b[:n], shift[:n])
+				c.m.Ternary(kern.MulAdd, dp[lo:hi], dp[lo:hi], a[:n], hp[lo:hi])
+			})
 			c.storeRun(dx, off, st, dp)
 		})
 	})

@@ -246,11 +246,11 @@ func (s *sample) allowed(k int, want []*eval.Tensor) (tolerance, error) {
 	switch {
 	case d.Elem != nil:
 		code, _ := ir.NodeCode(s.node)
-		exact, _ := code.Exact()
+		exact, ulp := code.Exact()
 		if exact {
 			return nil, nil
 		}
-		bound.ULP = codeULP(code)
+		bound.ULP = ulp
 		if d.Bound != nil {
 			bound = d.Bound(s.node)
 		}
@@ -277,20 +277,6 @@ func (s *sample) allowed(k int, want []*eval.Tensor) (tolerance, error) {
 		}
 		return e + ulpOf(math.Abs(w)+e, t)
 	}, nil
-}
-
-// codeULP adds up what every instruction of elementwise code may lose.
-func codeULP(c *ir.Code) float64 {
-	sum := 0.0
-	for _, i := range c.Ins {
-		switch p := ir.Prims[i.Op]; {
-		case !p.Exact:
-			sum += p.ULP
-		case i.Op >= ir.PAdd && i.Op <= ir.PSqrt && sum > 0:
-			sum++ // rounds what is off already
-		}
-	}
-	return sum
 }
 
 // strict families sum products of operands, so absolute operands give the
