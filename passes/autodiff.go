@@ -90,6 +90,7 @@ func (s *sweep) planCount(g *ir.Graph, c *Context) {
 		}
 	}
 	if count == nil {
+		c.Note("%s is not the mean that one loss row yields, so every micro-batch weighs the same", s.losses[0].value)
 		return
 	}
 	s.count = count

@@ -165,24 +165,14 @@ const foldLimit = 1024
 // result's name. A constant with attributes, such as a loss scale, means more
 // than its number and stays.
 func (m *merger) fold(n *ir.Node) bool {
-	if n.Def().Elem == nil || n.Def().Flags&(ir.Random|ir.NoMerge) != 0 || len(n.In) == 0 || len(n.Out) != 1 || m.keeps(n) {
+	if n.Def().Elem == nil || n.Def().Flags&(ir.Random|ir.NoMerge) != 0 || len(n.Out) != 1 || m.keeps(n) || !small(n.Out[0].Type) {
 		return false
 	}
-	in := make([]*eval.Tensor, len(n.In))
-	for i, v := range n.In {
-		if v == nil {
-			continue
-		}
-		if v.Kind != ir.Const || len(v.Attr) > 0 || v.Init == nil || v.Init.Func == "file" || !small(v.Type) {
-			return false
-		}
-		t, err := eval.InitVar(v, 0)
-		if err != nil {
-			return false
-		}
-		in[i] = t
+	in, given := constants(n)
+	if in == nil || given == 0 && n.Out[0].Type.Shape.Elements() != 1 { // a filled tensor is shorter as the row that fills it
+		return false
 	}
-	if code, _ := ir.NodeCode(n); !small(n.Out[0].Type) || !exact(code) {
+	if code, _ := ir.NodeCode(n); !exact(code) {
 		return false
 	}
 	out, err := eval.Node(n, in, eval.Options{})
@@ -199,6 +189,27 @@ func (m *merger) fold(n *ir.Node) bool {
 	m.to[old.ID] = v
 	m.c.Count("folded", 1)
 	return true
+}
+
+// constants are n's operands where all that are present are small constants
+// without attributes, and how many are; nil elsewhere.
+func constants(n *ir.Node) (in []*eval.Tensor, given int) {
+	in = make([]*eval.Tensor, len(n.In))
+	for i, v := range n.In {
+		if v == nil {
+			continue
+		}
+		if v.Kind != ir.Const || len(v.Attr) > 0 || v.Init == nil || v.Init.Func == "file" || !small(v.Type) {
+			return nil, 0
+		}
+		t, err := eval.InitVar(v, 0)
+		if err != nil {
+			return nil, 0
+		}
+		in[i] = t
+		given++
+	}
+	return in, given
 }
 
 func small(t ir.Type) bool {
@@ -222,10 +233,20 @@ func constant(t *eval.Tensor) *ir.Init {
 			return nil
 		}
 	}
-	if len(args) == 1 && t.Type.Shape.Rank() == 0 {
-		return &ir.Init{Args: args}
+	if uniform(args) {
+		return &ir.Init{Args: args[:1]}
 	}
 	return &ir.Init{Func: "data", Args: args}
+}
+
+// uniform reports whether there are numbers and all are equal, signs of zeros too.
+func uniform(xs []float64) bool {
+	for _, x := range xs {
+		if math.Float64bits(x) != math.Float64bits(xs[0]) {
+			return false
+		}
+	}
+	return len(xs) > 0
 }
 
 // dropDead removes the forward nodes that nothing kept depends on.

@@ -127,25 +127,33 @@ func ScalerNamed(name string) (Scaler, bool) {
 	return Scaler{}, false
 }
 
-// filled returns s with the defaults of its mode in place of zeros.
-func (s Scaler) filled() Scaler {
-	if s.Mode != DynamicScale {
-		return s
-	}
-	d := Dynamic()
+// over returns s with base's mode, and base's values in place of zeros.
+func (s Scaler) over(base Scaler) Scaler {
+	s.Mode = base.Mode
 	for _, f := range []struct{ field, def *float64 }{
-		{&s.Init, &d.Init}, {&s.Growth, &d.Growth}, {&s.Backoff, &d.Backoff}, {&s.Floor, &d.Floor}, {&s.Cap, &d.Cap},
+		{&s.Init, &base.Init}, {&s.Growth, &base.Growth}, {&s.Backoff, &base.Backoff}, {&s.Floor, &base.Floor}, {&s.Cap, &base.Cap},
 	} {
 		if *f.field == 0 {
 			*f.field = *f.def
 		}
 	}
 	if s.Every == 0 {
-		s.Every = d.Every
+		s.Every = base.Every
 	}
 	if s.Hysteresis == 0 {
-		s.Hysteresis = d.Hysteresis
+		s.Hysteresis = base.Hysteresis
 	}
+	s.NoFloor, s.NoCap = s.NoFloor || base.NoFloor, s.NoCap || base.NoCap
+	s.BlameForward, s.Sticky, s.Renew = s.BlameForward || base.BlameForward, s.Sticky || base.Sticky, s.Renew || base.Renew
+	return s
+}
+
+// filled returns s with the defaults of its mode in place of zeros.
+func (s Scaler) filled() Scaler {
+	if s.Mode != DynamicScale {
+		return s
+	}
+	s = s.over(Dynamic())
 	if s.NoFloor {
 		s.Floor = 0
 	}

@@ -343,6 +343,12 @@ func TestScalerRefusals(t *testing.T) {
 func TestAutomaticScaler(t *testing.T) {
 	own := MixedF16()
 	own.Scaler = Static(8)
+	mine := MixedF16()
+	mine.Scaler = ApexScaler()
+	s := Scaler{Init: 1 << 20, Every: 50}.under(mine).filled()
+	if want := ApexScaler(); s.Init != 1<<20 || s.Every != 50 || s.Mode != DynamicScale || s.Cap != want.Cap || !s.BlameForward || !s.NoFloor {
+		t.Errorf("a start and a window over the policy's Apex rule: %+v", s)
+	}
 	for _, c := range []struct {
 		policy Policy
 		want   ScalerMode

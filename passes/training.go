@@ -235,19 +235,17 @@ func newSweep(l Loss, c *Context) (*sweep, error) {
 	return s, nil
 }
 
-// under resolves an automatic scaler by the policy.
+// under resolves an automatic scaler by the policy. What the user set in it
+// beside the mode holds over what the policy says.
 func (s Scaler) under(p Policy) Scaler {
 	if s.Mode != AutoScale {
 		return s
 	}
-	if p.Scaler.Mode != AutoScale {
-		return p.Scaler
+	base := p.Scaler
+	if base.Mode == AutoScale && p.Low == ir.F16 {
+		base.Mode = DynamicScale
 	}
-	if p.Low == ir.F16 {
-		s.Mode = DynamicScale
-		return s
-	}
-	return Unscaled()
+	return s.over(base)
 }
 
 // planParams gives every parameter its group.
