@@ -1,0 +1,246 @@
+package passes
+
+import "ampc/ir"
+
+// mincut chooses the dtypes of all free values together: the assignment under
+// which the step moves the fewest bytes, exactly, and of several such the one
+// with the most in f32.
+//
+// Source side means f32, sink side low. Every stored tensor has a variable; a
+// view shares its base's, a free backward node its forward node's. With n
+// elements, and every term times the runs of its section per step:
+//
+//	write, and read by a kernel that converts   4n if f32, 2n if low
+//	read by a row that demands a dtype          that dtype's bytes
+//	narrowing cast, once for all who need it    6n where the tensor is f32 and some reader low
+//	widening cast                               6n where it is low and some reader f32
+//	held for backward                           4n, 2n or both, times Hold
+//
+// Casts of what does not change within a step count once per step. A cast of
+// what an elementwise kernel computes is a second store of it: 2n.
+func (a *assigner) mincut() {
+	m := newCutModel(a)
+	m.variables()
+	m.constraints()
+	m.traffic()
+	c := m.net.solve()
+	m.apply(c)
+	a.c.Count("cut_free", c.free)
+	a.c.Count("cut_components", c.components)
+	a.c.Count("cut_largest", c.largest)
+	held := m.heldCost(c)
+	a.c.Count("cut_bytes", int(c.cost+m.fixed-held))
+	a.c.Count("cut_held", int(held))
+}
+
+// heldCost is the part of the cut that prices held bytes.
+func (m *cutModel) heldCost(c *cut) int64 {
+	held := make(map[int32]bool, len(m.held))
+	for _, x := range m.held {
+		held[x] = true
+	}
+	sum := int64(0)
+	for _, e := range m.net.edges {
+		terminalEdge := e.from == srcNode && held[e.to] || e.to == sinkNode && held[e.from]
+		if terminalEdge && e.cap < inf && !c.sink[e.from] && c.sink[e.to] {
+			sum += e.cap
+		}
+	}
+	return sum
+}
+
+// cutModel turns the graph into a network.
+type cutModel struct {
+	*assigner
+	net    *network
+	wish   []wishes
+	v      []int32     // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
+	seen   []int32     // node of what promoting readers take a value for
+	base   []*ir.Value // whose memory a value is
+	owner  []*ir.Value // by network node: a value it stands for, for reasons
+	fixed  int64       // bytes that no choice changes
+	held   []int32     // nodes whose edges price what is held, not what is moved; -1: none
+	member map[int32][]*ir.Node
+}
+
+func newCutModel(a *assigner) *cutModel {
+	m := &cutModel{
+		assigner: a, net: newNetwork(), wish: a.wishes(), v: make([]int32, len(a.want)), seen: make([]int32, len(a.want)),
+		base: make([]*ir.Value, len(a.want)), owner: make([]*ir.Value, 2), member: map[int32][]*ir.Node{},
+	}
+	for _, n := range a.g.Nodes {
+		if n.Why.Group > 0 {
+			m.member[n.Why.Group] = append(m.member[n.Why.Group], n)
+		}
+	}
+	return m
+}
+
+func terminal(d ir.DType) int32 {
+	if d.Low() {
+		return sinkNode
+	}
+	return srcNode
+}
+
+func (m *cutModel) fresh(v *ir.Value) int32 {
+	m.owner = append(m.owner, v)
+	return m.net.node()
+}
+
+// variables gives every value its node.
+func (m *cutModel) variables() {
+	for _, v := range m.g.Vars {
+		m.base[v.ID] = v
+		m.v[v.ID] = -1
+		if m.assignable(v) {
+			m.v[v.ID] = terminal(m.want[v.ID])
+		}
+		m.seen[v.ID] = m.v[v.ID]
+		if m.castVar(v) {
+			m.seen[v.ID] = terminal(m.low)
+		}
+	}
+	for s, n := range m.g.Nodes {
+		for i, v := range n.Out {
+			m.base[v.ID] = v
+			m.v[v.ID], m.seen[v.ID] = -1, -1
+			if m.assignable(v) {
+				m.v[v.ID], m.seen[v.ID] = m.variable(s, n, i)
+			}
+		}
+		if isView(n) && m.assignable(n.Out[0]) {
+			m.base[n.Out[0].ID] = m.base[n.In[0].ID]
+		}
+	}
+}
+
+// variable returns the nodes of result i of n: as stored, and as promoting
+// readers take it.
+func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32) {
+	t, v := &m.node[n.ID], n.Out[i]
+	wish := m.wish[v.ID]
+	if m.out[v.ID] {
+		wish |= readByF32
+	}
+	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
+		d := terminal(m.src[v.ID])
+		return d, d
+	}
+	switch {
+	case m.low == ir.F32:
+		return srcNode, srcNode
+	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
+		return sinkNode, sinkNode
+	case t.class == ir.Low:
+		x := m.fresh(v)
+		return x, x
+	case t.class == ir.Keep:
+		return m.keptVariable(n, i, wish)
+	case isView(n):
+		return m.v[n.In[0].ID], m.seen[n.In[0].ID]
+	case i > 0:
+		return m.v[n.Out[0].ID], m.seen[n.Out[0].ID]
+	}
+	if of := m.leader(s, n); of != nil {
+		t.cause, t.from = ir.ByForward, of
+		return m.seen[of.ID], m.seen[of.ID]
+	}
+	x := m.fresh(v)
+	return x, x
+}
+
+// leader is the forward value whose choice a free backward node shares.
+func (m *cutModel) leader(s ir.Section, n *ir.Node) *ir.Value {
+	if of := n.Of; s == ir.Backward && of != nil && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
+		return of.Out[0]
+	}
+	return nil
+}
+
+// keptVariable is free where a low operand reads the value, nobody needs f32
+// and no promoting row reads it; inside a group it is as wide as its operands.
+func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen int32) {
+	stored = srcNode
+	if i == 0 && m.c.Caps.StoresLow(n) && wish&readByF32 == 0 && (m.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0) {
+		stored = m.fresh(n.Out[i])
+	}
+	if n.Why.Group == 0 {
+		return stored, stored
+	}
+	return stored, m.fresh(n.Out[i])
+}
+
+// constraints are the inf edges: a free row never stores less than it reads.
+// Rows that only move bits may: their operand can be cast first.
+func (m *cutModel) constraints() {
+	for s, n := range m.g.Nodes {
+		t := &m.node[n.ID]
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || isView(n) || m.p.Narrow {
+			continue
+		}
+		to := int32(-1)
+		switch {
+		case t.free() && m.leader(s, n) == nil && !(n.Def().Is(ir.Moves) && n.Def().Elem == nil):
+			to = m.seen[n.Out[0].ID]
+		case t.class == ir.Keep && n.Why.Group > 0:
+			to = m.seen[n.Out[0].ID]
+		}
+		if to < 2 {
+			continue
+		}
+		for i, v := range n.In {
+			if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed {
+				m.net.arc(m.seen[v.ID], to, inf)
+			}
+		}
+	}
+}
+
+// apply writes the cut to want and records what decided.
+func (m *cutModel) apply(c *cut) {
+	for _, n := range m.g.Nodes {
+		for i, v := range n.Out {
+			x := m.v[v.ID]
+			if x < 0 {
+				continue
+			}
+			m.want[v.ID] = ir.F32
+			if c.sink[x] {
+				m.want[v.ID] = m.low
+			}
+			if x < 2 && m.src[v.ID].Low() && m.node[n.ID].class == ir.Fixed {
+				m.want[v.ID] = m.src[v.ID]
+			}
+			if i == 0 && x >= 2 {
+				m.reason(n, x, c)
+			}
+		}
+	}
+}
+
+// reason records why n's variable x is on its side: forced by a neighbour, or
+// chosen by the cut.
+func (m *cutModel) reason(n *ir.Node, x int32, c *cut) {
+	t := &m.node[n.ID]
+	if t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass {
+		return
+	}
+	if by := c.forcedBy[x]; by != x {
+		if t.free() {
+			t.cause, t.from = ir.ByNeighbour, m.forcer(n, by)
+		}
+		return
+	}
+	t.cause, t.from = ir.ByCut, nil
+}
+
+// forcer is the operand of n that stands behind network node by.
+func (m *cutModel) forcer(n *ir.Node, by int32) *ir.Value {
+	for i, v := range n.In {
+		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed && m.seen[v.ID] == by {
+			return v
+		}
+	}
+	return m.owner[by]
+}

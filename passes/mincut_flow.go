@@ -1,0 +1,346 @@
+package passes
+
+// network is a directed graph with capacities whose minimum cut is sought:
+// node 0 is the source, node 1 the sink. A node on the source side costs every
+// edge from it to the sink side. inf edges must not be cut.
+type network struct {
+	nodes int32
+	edges []arc
+}
+
+type arc struct {
+	from, to int32
+	cap      int64
+}
+
+const (
+	srcNode  = int32(0)
+	sinkNode = int32(1)
+	inf      = int64(1) << 60
+)
+
+func newNetwork() *network { return &network{nodes: 2} }
+
+func (w *network) node() int32 { w.nodes++; return w.nodes - 1 }
+
+func (w *network) arc(from, to int32, c int64) {
+	if from != to && c > 0 && to != srcNode && from != sinkNode {
+		w.edges = append(w.edges, arc{from, to, c})
+	}
+}
+
+// cut is a minimum cut: which nodes are on the sink side, what it costs, and
+// for nodes that had no choice the neighbour that forced them (themselves where
+// nobody did).
+type cut struct {
+	sink       []bool
+	cost       int64
+	forcedBy   []int32
+	free       int // nodes left after forced sides were propagated
+	components int
+	largest    int
+}
+
+// solve finds the minimum cut whose source side is largest: nodes go to the
+// sink side only where every minimum has them there. Forced sides spread over
+// inf edges first and what is left falls into components, so that the flow runs
+// on small graphs.
+func (w *network) solve() *cut {
+	c := &cut{sink: make([]bool, w.nodes), forcedBy: make([]int32, w.nodes)}
+	side := w.force(c)
+	local, comps := w.split(side)
+	c.components = len(comps)
+	for _, members := range comps {
+		c.free += len(members)
+		c.largest = max(c.largest, len(members))
+	}
+	byComp := make([][]arc, len(comps))
+	comp := make([]int32, w.nodes)
+	for i, members := range comps {
+		for _, v := range members {
+			comp[v] = int32(i)
+		}
+	}
+	for _, e := range w.edges {
+		u, v := side[e.from], side[e.to]
+		switch {
+		case u == sideSource && v == sideSink:
+			c.cost += e.cap
+		case u == sideNone && v != sideSource:
+			byComp[comp[e.from]] = append(byComp[comp[e.from]], e)
+		case v == sideNone && u == sideSource:
+			byComp[comp[e.to]] = append(byComp[comp[e.to]], e)
+		}
+	}
+	for v, s := range side {
+		c.sink[v] = s == sideSink
+	}
+	for i, members := range comps {
+		c.cost += solveComponent(members, byComp[i], local, side, c.sink)
+	}
+	return c
+}
+
+type cutSide uint8
+
+const (
+	sideNone cutSide = iota
+	sideSource
+	sideSink
+)
+
+// force spreads the two terminals over inf edges: what an inf edge leaves from
+// the source side enters is on the source side; what enters the sink side is
+// left by the sink side.
+func (w *network) force(c *cut) []cutSide {
+	out, in := w.infEdges()
+	side := make([]cutSide, w.nodes)
+	spread := func(start int32, mark cutSide, next *adjacency) {
+		side[start] = mark
+		c.forcedBy[start] = start
+		queue := []int32{start}
+		for len(queue) > 0 {
+			u := queue[0]
+			queue = queue[1:]
+			for _, v := range next.of(u) {
+				if side[v] == sideNone {
+					side[v], c.forcedBy[v] = mark, u
+					queue = append(queue, v)
+				}
+			}
+		}
+	}
+	for i := range c.forcedBy {
+		c.forcedBy[i] = int32(i)
+	}
+	spread(srcNode, sideSource, out)
+	spread(sinkNode, sideSink, in)
+	return side
+}
+
+// adjacency lists neighbours by node.
+type adjacency struct{ start, list []int32 }
+
+func (a *adjacency) of(u int32) []int32 { return a.list[a.start[u]:a.start[u+1]] }
+
+func (w *network) infEdges() (out, in *adjacency) {
+	index := func(key func(arc) (int32, int32)) *adjacency {
+		a := &adjacency{start: make([]int32, w.nodes+1)}
+		n := 0
+		for _, e := range w.edges {
+			if e.cap >= inf {
+				u, _ := key(e)
+				a.start[u+1]++
+				n++
+			}
+		}
+		for i := range w.nodes {
+			a.start[i+1] += a.start[i]
+		}
+		a.list = make([]int32, n)
+		at := append([]int32(nil), a.start...)
+		for _, e := range w.edges {
+			if e.cap >= inf {
+				u, v := key(e)
+				a.list[at[u]] = v
+				at[u]++
+			}
+		}
+		return a
+	}
+	return index(func(e arc) (int32, int32) { return e.from, e.to }), index(func(e arc) (int32, int32) { return e.to, e.from })
+}
+
+// split returns the connected components of the nodes without a side, and each
+// node's number within its component.
+func (w *network) split(side []cutSide) (local []int32, comps [][]int32) {
+	root := make([]int32, w.nodes)
+	for i := range root {
+		root[i] = int32(i)
+	}
+	find := func(v int32) int32 {
+		for root[v] != v {
+			root[v] = root[root[v]]
+			v = root[v]
+		}
+		return v
+	}
+	for _, e := range w.edges {
+		if side[e.from] == sideNone && side[e.to] == sideNone {
+			root[find(e.from)] = find(e.to)
+		}
+	}
+	local = make([]int32, w.nodes)
+	id := make([]int32, w.nodes)
+	for v := int32(2); v < w.nodes; v++ {
+		if side[v] != sideNone {
+			continue
+		}
+		r := find(v)
+		if id[r] == 0 {
+			comps = append(comps, nil)
+			id[r] = int32(len(comps))
+		}
+		k := id[r] - 1
+		local[v] = int32(len(comps[k])) + 2
+		comps[k] = append(comps[k], v)
+	}
+	return local, comps
+}
+
+// solveComponent runs the flow on one component and marks its sink side: the
+// nodes from which the sink can be reached in the residual graph.
+func solveComponent(members []int32, edges []arc, local []int32, side []cutSide, sink []bool) int64 {
+	f := newFlow(int32(len(members)) + 2)
+	place := func(v int32) int32 {
+		switch side[v] {
+		case sideSource:
+			return srcNode
+		case sideSink:
+			return sinkNode
+		}
+		return local[v]
+	}
+	f.build(edges, place)
+	cost := f.run()
+	reach := f.reachesSink()
+	for _, v := range members {
+		sink[v] = reach[local[v]]
+	}
+	return cost
+}
+
+// flow is Dinic's algorithm: blocking flows on level graphs, current arcs kept.
+type flow struct {
+	n     int32
+	start []int32 // by node: its half edges
+	to    []int32
+	left  []int64 // residual capacity
+	twin  []int32
+	level []int32
+	at    []int32
+	queue []int32
+}
+
+func newFlow(n int32) *flow {
+	return &flow{n: n, start: make([]int32, n+1), level: make([]int32, n), at: make([]int32, n)}
+}
+
+func (f *flow) build(edges []arc, place func(int32) int32) {
+	for _, e := range edges {
+		f.start[place(e.from)+1]++
+		f.start[place(e.to)+1]++
+	}
+	for i := range f.n {
+		f.start[i+1] += f.start[i]
+	}
+	m := f.start[f.n]
+	f.to, f.left, f.twin = make([]int32, m), make([]int64, m), make([]int32, m)
+	at := append([]int32(nil), f.start...)
+	for _, e := range edges {
+		u, v := place(e.from), place(e.to)
+		i, j := at[u], at[v]
+		if u == v {
+			j++
+		}
+		at[u]++
+		at[v]++
+		f.to[i], f.left[i], f.twin[i] = v, e.cap, j
+		f.to[j], f.left[j], f.twin[j] = u, 0, i
+	}
+}
+
+func (f *flow) run() int64 {
+	total := int64(0)
+	for f.layer() {
+		copy(f.at, f.start[:f.n])
+		for {
+			pushed := f.augment()
+			if pushed == 0 {
+				break
+			}
+			total += pushed
+		}
+	}
+	return total
+}
+
+// layer numbers nodes by distance from the source; false when the sink is cut off.
+func (f *flow) layer() bool {
+	for i := range f.level {
+		f.level[i] = -1
+	}
+	f.level[srcNode] = 0
+	f.queue = append(f.queue[:0], srcNode)
+	for k := 0; k < len(f.queue); k++ {
+		u := f.queue[k]
+		for i := f.start[u]; i < f.start[u+1]; i++ {
+			if v := f.to[i]; f.left[i] > 0 && f.level[v] < 0 {
+				f.level[v] = f.level[u] + 1
+				f.queue = append(f.queue, v)
+			}
+		}
+	}
+	return f.level[sinkNode] >= 0
+}
+
+// augment sends flow along one path of the level graph, found without
+// recursion: paths are as long as the network.
+func (f *flow) augment() int64 {
+	path := f.queue[:0]
+	u := srcNode
+	for u != sinkNode {
+		if i := f.forward(u); i >= 0 {
+			path = append(path, i)
+			u = f.to[i]
+			continue
+		}
+		if u == srcNode {
+			f.queue = path
+			return 0
+		}
+		f.level[u] = -1 // a dead end
+		last := path[len(path)-1]
+		path = path[:len(path)-1]
+		u = f.to[f.twin[last]]
+	}
+	least := inf
+	for _, i := range path {
+		least = min(least, f.left[i])
+	}
+	for _, i := range path {
+		f.left[i] -= least
+		f.left[f.twin[i]] += least
+	}
+	f.queue = path
+	return least
+}
+
+// forward is the current arc of u that leads one level on, -1 where none is left.
+func (f *flow) forward(u int32) int32 {
+	for ; f.at[u] < f.start[u+1]; f.at[u]++ {
+		i := f.at[u]
+		if f.left[i] > 0 && f.level[f.to[i]] == f.level[u]+1 {
+			return i
+		}
+	}
+	return -1
+}
+
+// reachesSink marks the nodes with a residual path to the sink.
+func (f *flow) reachesSink() []bool {
+	reach := make([]bool, f.n)
+	reach[sinkNode] = true
+	queue := append(f.queue[:0], sinkNode)
+	for k := 0; k < len(queue); k++ {
+		v := queue[k]
+		for i := f.start[v]; i < f.start[v+1]; i++ {
+			u := f.to[i]
+			if !reach[u] && f.left[f.twin[i]] > 0 {
+				reach[u] = true
+				queue = append(queue, u)
+			}
+		}
+	}
+	return reach
+}

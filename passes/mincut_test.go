@@ -1,0 +1,121 @@
+package passes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"ampc/ir"
+)
+
+// randomNetwork has k nodes beside the terminals, some inf edges among them.
+func randomNetwork(r *rand.Rand, k int) *network {
+	w := newNetwork()
+	for range k {
+		w.node()
+	}
+	for range 3 * k {
+		from, to := int32(r.IntN(k+2)), int32(r.IntN(k+2))
+		c := int64(r.IntN(9))
+		if r.IntN(8) == 0 && from > 1 && to > 1 {
+			c = inf
+		}
+		w.arc(from, to, c)
+	}
+	return w
+}
+
+// cost is what the side of every node costs.
+func (w *network) cost(sink func(int32) bool) int64 {
+	sum := int64(0)
+	for _, e := range w.edges {
+		if !sink(e.from) && sink(e.to) {
+			sum = min(sum+e.cap, inf)
+		}
+	}
+	return sum
+}
+
+// The cut is the cheapest of all, and of the cheapest the one with the fewest
+// nodes on the sink side: that set is unique.
+func TestCutAgainstBruteForce(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range 3000 {
+		k := 1 + r.IntN(8)
+		w := randomNetwork(r, k)
+		c := w.solve()
+		best, bestSet := inf, 0
+		for set := range 1 << k {
+			sink := func(v int32) bool { return v == sinkNode || v > 1 && set>>(v-2)&1 == 1 }
+			switch x := w.cost(sink); {
+			case x < best:
+				best, bestSet = x, set
+			case x == best:
+				bestSet &= set // minimum cuts are closed under intersection
+			}
+		}
+		got := 0
+		for v := range k {
+			if c.sink[v+2] {
+				got |= 1 << v
+			}
+		}
+		if c.cost != best || got != bestSet {
+			t.Fatalf("network %d: cost %d side %b, want %d and %b: %+v", i, c.cost, got, best, bestSet, w.edges)
+		}
+	}
+}
+
+func withMincut(p Policy) Policy {
+	p.Algorithm, p.Hold = "mincut", 1
+	return p
+}
+
+// The passes after amp change no bit, and the cut does not depend on the order
+// of nodes.
+func TestMincutPipeline(t *testing.T) {
+	for name, model := range testModels() {
+		for _, p := range []Policy{withMincut(MixedF16()), withMincut(MixedBF16()), withMincut(F32())} {
+			t.Run(fmt.Sprint(name, "/", p.Name), func(t *testing.T) {
+				plain, full := trainConfig(p), trainConfig(p)
+				plain.Disable = []string{"masks", "castcache", "castelim", "castfold", "fuse", "dce", "order"}
+				a, b := mustRun(t, model(), plain), mustRun(t, model(), full)
+				env := inputs(a, rand.New(rand.NewPCG(1, 2)), 5)
+				if err := same(results(t, a, env), results(t, b, env)); err != nil {
+					t.Error(err)
+				}
+				full.Check = true
+				if c := mustRun(t, model(), full); c.String() != b.String() {
+					t.Errorf("shuffled\n%s\nplain\n%s", c, b)
+				}
+			})
+		}
+	}
+}
+
+func TestMincutOnRandomGraphs(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		g := randomGraph(r, 4+r.IntN(30))
+		c := g.Clone()
+		cfg := Config{Policy: withMincut(MixedF16()), Only: precisionPasses}
+		if err := Run(c, cfg); err != nil {
+			t.Fatalf("seed %d: %v\n%s\nfrom\n%s", seed, err, c, g)
+		}
+		d := g.Clone()
+		cfg.Check = true
+		if err := Run(d, cfg); err != nil || c.String() != d.String() {
+			t.Fatalf("seed %d: %v shuffled\n%s\nplain\n%s\nfrom\n%s", seed, err, d, c, g)
+		}
+	}
+}
+
+// moved runs the precision passes and returns the bytes the cut reports.
+func moved(t *testing.T, g *ir.Graph, p Policy, cfg Config) int {
+	t.Helper()
+	bytes := 0
+	cfg.Policy = p
+	cfg.After = func(e Event) { bytes += e.Counters["cut_bytes"] }
+	mustRun(t, g, cfg)
+	return bytes
+}
