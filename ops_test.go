@@ -43,8 +43,8 @@ type opRow struct {
 	cpu     error
 }
 
-// TestOps walks the op table and names every place that lacks an op. The same
-// walk writes docs/ops.md (-update) and fails when it is stale.
+// TestOps walks the op table and names every place that lacks an op; -v prints
+// a line for each. The same walk writes docs/ops.md (-update) and fails when it is stale.
 func TestOps(t *testing.T) {
 	cases, goldens := opCases(t), opGoldens(t)
 	var rows []*opRow
@@ -53,6 +53,7 @@ func TestOps(t *testing.T) {
 		r.reach()
 		r.check(t)
 		rows = append(rows, r)
+		t.Logf("%-22s infer ok  grad %-10s eval %t  lower %t  cpu %t  cases %d  goldens %d", op, strings.SplitN(gradCell(op.Def()), ":", 2)[0], r.eval, r.lower == nil, r.cpu == nil, len(r.cases), r.goldens)
 	}
 	golden.File(t, "docs/ops.md", opsPage(rows))
 }
@@ -189,7 +190,7 @@ Written by the test TestOps from the tables themselves (` + "`go test . -run Tes
   the evaluator: ulp of f32, and K·2⁻²³ times the sum of the magnitudes of K terms.
 - **gradient**: a rule; or the row's expansion into simpler rows is differentiated; or why there is none. First and second derivatives are checked
   against differences for every case of testdata/ops.
-- **where**: the tables that know the op besides the row, and in how many cases and golden files it stands.
+- **where**: the tables that know the op besides the row, and how many cases of testdata/ops it has.
 
 A conversion from a float to an integer truncates, saturates at the limits and takes NaN to 0; from an integer to a narrower one it wraps. i32 and i64
 arithmetic wraps, and an integer divided by zero is zero.
@@ -345,6 +346,10 @@ func (r *opRow) whereCell() string {
 	if len(r.cases) > 0 && r.cpu == nil {
 		s = append(s, "cpu")
 	}
-	s = append(s, fmt.Sprintf("%d cases", len(r.cases)), fmt.Sprintf("%d goldens", r.goldens))
+	if n := len(r.cases); n == 1 {
+		s = append(s, "1 case")
+	} else {
+		s = append(s, fmt.Sprintf("%d cases", n))
+	}
 	return strings.Join(s, ", ")
 }

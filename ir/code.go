@@ -1,7 +1,5 @@
 package ir
 
-import "math"
-
 // Prim is a primitive of elementwise code.
 type Prim uint8
 
@@ -259,11 +257,18 @@ func (c *Code) Philox(seed, attempt, micro Reg, site int64) Reg {
 }
 
 // Exact reports whether every instruction rounds in one defined way, so that
-// all backends give the same bits, and otherwise the largest bound in ulp.
+// all backends give the same bits, and otherwise what the code may lose, in
+// ulp: the bounds of its inexact instructions, and one for every rounding of
+// what is off already.
 func (c *Code) Exact() (bool, float64) {
-	worst := 0.0
+	sum := 0.0
 	for _, i := range c.Ins {
-		worst = math.Max(worst, Prims[i.Op].ULP)
+		switch p := Prims[i.Op]; {
+		case !p.Exact:
+			sum += p.ULP
+		case i.Op >= PAdd && i.Op <= PSqrt && sum > 0:
+			sum++
+		}
 	}
-	return worst == 0, worst
+	return sum == 0, sum
 }
