@@ -150,6 +150,9 @@ func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 			continue
 		}
 		x := seen[v.ID]
+		if v.Def != nil && (n.Why.Group == 0 || v.Def.Why.Group != n.Why.Group) {
+			x = a.want[v.ID] // n reads what is stored
+		}
 		switch {
 		case d == ir.Invalid || a.p.Narrow && x.Low() && !d.Low():
 			d, from = x, v

@@ -209,12 +209,12 @@ func (p *proof) storedLow(n *ir.Node, v *ir.Value) {
 	}
 }
 
-// readers are the uses of v, those behind rows that move bits included.
+// readers are the uses of v, those behind rows that take what they are given included.
 func (p *proof) readers(v *ir.Value) []ir.Use {
 	var out []ir.Use
 	for _, u := range p.uses.Of(v) {
 		d := u.Node.Def()
-		if u.Arg == 0 && (d.Is(ir.Moves) || d.Is(ir.View)) {
+		if d.Is(ir.Moves) || d.Is(ir.View) || p.class(u.Node, u.Arg) == ir.Clear {
 			for _, w := range u.Node.Out {
 				out = append(out, p.readers(w)...)
 			}
@@ -241,11 +241,29 @@ func (p *proof) promote() {
 			if p.narrowing(p.through(v)) {
 				p.report(n, "operand %s was narrowed from %s", v, p.through(v).Def.In[0])
 			}
-			if out.Type.DType.Low() && v.Type.DType == ir.F32 && !p.weak(v) && !p.register(n, v) {
+			if out.Type.DType.Low() && v.Type.DType == ir.F32 && !p.weak(v) && !p.register(n, v) && !p.follows(n) && !p.onlyLow(out) {
 				p.report(n, "%s is f32 and the result %s", v, out.Type.DType)
 			}
 		}
 	}
+}
+
+// follows reports whether n computes the gradient of a tensor that forward
+// stored low: then it may be low as well.
+func (p *proof) follows(n *ir.Node) bool {
+	return p.at[n.ID].sec == ir.Backward && n.Of != nil && len(n.Of.Out) > 0 && n.Of.Out[0].Type.DType.Low()
+}
+
+// onlyLow reports whether nobody but products reads v: each would have read a
+// cast of it, so storing it low is that cast.
+func (p *proof) onlyLow(v *ir.Value) bool {
+	readers := p.readers(v)
+	for _, u := range readers {
+		if p.class(u.Node, u.Arg) != ir.Low {
+			return false
+		}
+	}
+	return len(readers) > 0 && !p.returned(v)
 }
 
 // weak reports whether v is one constant: it takes the dtype of what it meets.
