@@ -190,6 +190,19 @@ func BenchmarkConv(b *testing.B) {
 	})
 }
 
+// BenchmarkDepthwise is a 3x3 layer of 128 channels.
+func BenchmarkDepthwise(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for name, last := range map[string]bool{"first": false, "last": true} {
+			d := newDice(5)
+			c := &Conv{N: 8, C: 128, K: 128, Groups: 128, In: [3]int{1, 28, 28}, Out: [3]int{1, 28, 28}, Kernel: [3]int{1, 3, 3},
+				Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, ChannelsLast: last,
+				X: d.buf(F32, 8*128*784), W: d.buf(F32, 128*9), Y: d.buf(F32, 8*128*784)}
+			b.Run(name, func(b *testing.B) { flops(b, m, 2*8*128*784*9, func() { m.Conv(c) }) })
+		}
+	})
+}
+
 func BenchmarkAttention(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
 		for _, s := range []struct{ batch, heads, s, d int }{{8, 8, 128, 32}, {1, 8, 1024, 64}} {

@@ -26,20 +26,27 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	es := g.buf.Type.Size()
 	mem := t.canvas.get(ceilDiv(c.N*d.item[0]*es, 4))
 	d.buf = Buf{g.buf.Type, unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), c.N*d.item[0]*es)}
+	t.mode = canvasMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
 	m.run(2*len(d.buf.Data), c.N, t)
 	return d
 }
 
-// Run is the task of image n: copy it onto its canvas, or scatter its gradient.
+// Run is the task of image n.
 func (t *convTask) Run(worker, n int) {
-	if t.scatter {
-		t.scatterImage(worker, n)
-	} else {
+	switch t.mode {
+	case canvasMode:
 		t.copyImage(n)
+	case scatterMode:
+		t.scatterImage(worker, n)
+	case depthMode:
+		t.depthImage(&t.m.worker[worker], n)
+	case depthWeightMode:
+		t.depthWeightImage(&t.m.worker[worker], n)
 	}
 }
 
+// copyImage copies an image onto its canvas.
 func (t *convTask) copyImage(n int) {
 	es := t.dst.buf.Type.Size()
 	clear(t.dst.buf.Data[n*t.dst.item[0]*es : (n+1)*t.dst.item[0]*es])

@@ -58,10 +58,21 @@ func (c *Conv) dense(b Buf, channels int, size [3]int) grid {
 	return g
 }
 
+// convMode is what the task of an image does.
+type convMode uint8
+
+const (
+	canvasMode convMode = iota
+	scatterMode
+	depthMode
+	depthWeightMode
+)
+
 // convTask holds the tables of a running convolution and copies images onto their canvas.
 type convTask struct {
 	m        *Machine
-	scatter  bool // an input gradient by scattering, rather than a copy onto the canvas
+	mode     convMode
+	deep     depthRun
 	c        *Conv
 	src, dst grid
 	size     [3]int // of an image
@@ -180,6 +191,10 @@ func (m *Machine) Conv(c *Conv) {
 	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
+	if c.depthwise() {
+		m.depthForward(g, c.dense(c.Y, c.K, c.Out), c.Out, c.Stride)
+		return
+	}
 	weights := m.weights(c.K/c.Groups, c.C/c.Groups, false)
 	m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, weights)
 }
@@ -203,6 +218,10 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1)
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
+	if c.depthwise() {
+		m.depthForward(g, c.dense(c.X, c.C, c.In), c.In, [3]int{1, 1, 1})
+		return
+	}
 	weights := m.weights(c.C/c.Groups, c.K/c.Groups, true)
 	m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, weights)
 }
@@ -284,6 +303,10 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
+	if c.depthwise() && c.Epilogue.plain() {
+		m.depthWeights(g, c.dense(c.Y, c.K, c.Out))
+		return
+	}
 	t.pixel.pixels(&g, c.N, c.Out, c.Stride)
 	patches := tableSource{m.Path, g.buf, [2]int{0, g.item[1]}, c.Groups, t.patch.s, t.pixel.s, c.ChannelsLast, c.TF32}
 

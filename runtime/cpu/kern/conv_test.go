@@ -12,6 +12,10 @@ func randomConv(d dice) *Conv {
 		Weights: WeightOrder(d.IntN(3)), In: [3]int{1, 1, 1}, Out: [3]int{1, 1, 1}, Kernel: [3]int{1, 1, 1},
 		Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, TF32: false}
 	c.C, c.K = c.Groups*(1+d.IntN(5)), c.Groups*(1+d.IntN(9))
+	if d.IntN(3) == 0 { // depthwise
+		c.Groups = c.C
+		c.K = c.C
+	}
 	for a := 3 - (1 + d.IntN(5)/2); a < 3; a++ {
 		c.Kernel[a], c.Stride[a], c.Dilation[a], c.Pad[a] = 1+d.IntN(3), 1+d.IntN(3), 1+d.IntN(2), d.IntN(3)
 		reach := (c.Kernel[a] - 1) * c.Dilation[a]

@@ -15,7 +15,7 @@ func (c *Conv) scatters() bool {
 // scatterGrad computes the gradient of x image by image.
 func (m *Machine) scatterGrad(c *Conv) {
 	t := &m.conv
-	t.m, t.scatter = m, true
+	t.m, t.mode = m, scatterMode
 	t.src = c.dense(c.X, c.C, c.In)
 	t.dst = c.padded(c.C, c.extent())
 	t.patch, t.pixel = &t.table[0], &t.table[1]
@@ -23,7 +23,6 @@ func (m *Machine) scatterGrad(c *Conv) {
 	t.pixel.pixels(&t.dst, 1, c.Out, c.Stride)
 	work := 2 * c.N * len(t.patch.s) * len(t.pixel.s) * c.K
 	m.run(work, c.N, t)
-	t.scatter = false
 }
 
 // padded is the grid of one image of the given size in float32, without memory.

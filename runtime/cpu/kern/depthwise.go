@@ -1,0 +1,192 @@
+package kern
+
+// Depthwise convolutions: every channel has a kernel of its own, so there is no product to make. Channels last,
+// pixels of a row and their channels are one run of lanes and the weights of a tap are laid out along it. Channels
+// first, with stride 1, a whole padded plane is one run: what falls between the rows is computed and dropped.
+//
+//	y[o] = sum over t of w[t] * x[o + offset(t)], one fused chain over ascending t
+
+// depthwise says whether c is one that these kernels take.
+func (c *Conv) depthwise() bool {
+	e := &c.Epilogue
+	return c.Groups > 1 && c.Groups == c.C && c.K == c.C && !c.TF32 && !e.Accumulate && e.Residual.absent() &&
+		(e.Scale == 0 || e.Scale == 1) && (c.ChannelsLast || c.Stride == [3]int{1, 1, 1})
+}
+
+// depthRun is the reading side of a depthwise pass: out pixels of size, step apart, on a grid.
+type depthRun struct {
+	grid       grid
+	size, step [3]int
+	out        grid // where results go, or gradients come from
+	span       int  // elements of one run of lanes
+}
+
+// depthForward computes the pixels of out from the images on g with the taps in t.patch.
+func (m *Machine) depthForward(g, out grid, size, step [3]int) {
+	t, c := &m.conv, m.conv.c
+	t.mode, t.m = depthMode, m
+	t.deep = depthRun{grid: g, size: size, step: step, out: out}
+	so, _, sx := c.weightStrides()
+	taps := volume(c.Kernel)
+	if c.ChannelsLast {
+		t.deep.span = c.C
+		if step[2] == 1 {
+			t.deep.span *= size[2]
+		}
+		m.parts = grow(m.parts, (taps+1)*t.deep.span)
+		for i := range (taps + 1) * t.deep.span {
+			tap, k := i/t.deep.span, i%c.C
+			switch {
+			case tap < taps:
+				m.parts[i] = c.W.get(k*so + tap*sx)
+			case !c.Bias.absent():
+				m.parts[i] = c.Bias.get(k)
+			}
+		}
+	}
+	m.run(2*c.N*c.C*volume(size)*taps, c.N, t)
+}
+
+// depthImage is the task of one image.
+func (t *convTask) depthImage(w *worker, n int) {
+	d := &t.deep
+	if t.c.ChannelsLast {
+		for z := range d.size[0] {
+			for y := range d.size[1] {
+				t.depthRow(w, n, z, y)
+			}
+		}
+		return
+	}
+	for ch := range t.c.C {
+		t.depthPlane(w, n, ch)
+	}
+}
+
+// depthRow computes one row of pixels, channels last.
+func (t *convTask) depthRow(w *worker, n, z, y int) {
+	d, c, p := &t.deep, t.c, t.m.Path
+	taps, span, row := len(t.patch.s), d.span, d.size[2]*c.C
+	acc := w.row[0].get(row)
+	for at := 0; at < row; at += span {
+		part := acc[at : at+span]
+		clear(part)
+		x := at / c.C * d.step[2]
+		base := (n*d.grid.item[0] + d.grid.at(z*d.step[0], y*d.step[1], x)) * d.grid.buf.Type.Size()
+		for tap, off := range t.patch.s {
+			p.Ternary(FMA, part, w.floatsOf(p, d.grid.buf, base+off, span), t.m.parts[tap*span:(tap+1)*span], part)
+		}
+		if !c.Bias.absent() {
+			p.Binary(Add, part, part, t.m.parts[taps*span:(taps+1)*span])
+		}
+	}
+	t.depthStore(p, acc, n*d.out.item[0]+d.out.at(z, y, 0))
+}
+
+// floatsOf is n elements from byte at of b, as they lie or widened.
+func (w *worker) floatsOf(p *Path, b Buf, at, n int) []float32 {
+	if b.Type == F32 {
+		return floatsAt(b.byteAt(at), n)
+	}
+	x := w.row[1].get(n)
+	p.widen[b.Type](n, &x[0], b.byteAt(at))
+	return x
+}
+
+func (t *convTask) depthStore(p *Path, row []float32, at int) {
+	if t.c.Act != NoAct {
+		p.Unary(actOps[t.c.Act], row, row)
+	}
+	p.Store(t.deep.out.buf.From(at), row)
+}
+
+// depthPlane computes one channel, channels first.
+func (t *convTask) depthPlane(w *worker, n, ch int) {
+	d, c, p := &t.deep, t.c, t.m.Path
+	so, _, sx := c.weightStrides()
+	size, axis := d.size, d.grid.axis
+	run := (size[1]-1)*axis[1] + size[2]
+	acc := w.row[0].get(run)
+	for z := range size[0] {
+		clear(acc)
+		base := (n*d.grid.item[0] + ch*d.grid.channel + z*axis[0]) * d.grid.buf.Type.Size()
+		for tap, off := range t.patch.s {
+			p.Axpy(acc, w.floatsOf(p, d.grid.buf, base+off, run), acc, c.W.get(ch*so+tap*sx))
+		}
+		if !c.Bias.absent() {
+			p.Axpb(acc, acc, 1, c.Bias.get(ch))
+		}
+		for y := range size[1] {
+			t.depthStore(p, acc[y*axis[1]:][:size[2]], n*d.out.item[0]+ch*d.out.channel+d.out.at(z, y, 0))
+		}
+	}
+}
+
+// depthWeights computes the gradient of w from the images on g and the gradients on dy: partial sums of each image,
+// added as a tree.
+func (m *Machine) depthWeights(g, dy grid) {
+	t, c := &m.conv, m.conv.c
+	t.mode, t.m = depthWeightMode, m
+	t.deep = depthRun{grid: g, size: c.Out, step: c.Stride, out: dy}
+	taps := volume(c.Kernel)
+	each := taps * c.C
+	m.parts = grow(m.parts, c.N*each)
+	m.run(2*c.N*c.C*volume(c.Out)*taps, c.N, t)
+	sum := m.foldParts(m.parts, c.N, each)
+	so, _, sx := c.weightStrides()
+	for i, v := range sum { // [tap, channel]
+		c.W.set(i%c.C*so+i/c.C*sx, v)
+	}
+}
+
+func (t *convTask) depthWeightImage(w *worker, n int) {
+	part := t.m.parts[n*len(t.patch.s)*t.c.C:][:len(t.patch.s)*t.c.C]
+	if t.c.ChannelsLast {
+		clear(part)
+		for z := range t.deep.size[0] {
+			for y := range t.deep.size[1] {
+				t.depthWeightRow(w, n, z, y, part)
+			}
+		}
+		return
+	}
+	for ch := range t.c.C {
+		t.depthWeightPlane(w, n, ch, part)
+	}
+}
+
+// depthWeightRow adds the products of one row of pixels, channels last.
+func (t *convTask) depthWeightRow(w *worker, n, z, y int, part []float32) {
+	d, c, p := &t.deep, t.c, t.m.Path
+	dy := w.row[0].get(d.size[2] * c.C)
+	p.Load(dy, d.out.buf.From(n*d.out.item[0]+d.out.at(z, y, 0)))
+	for x := range d.size[2] {
+		base := (n*d.grid.item[0] + d.grid.at(z*d.step[0], y*d.step[1], x*d.step[2])) * d.grid.buf.Type.Size()
+		for tap, off := range t.patch.s {
+			sum := part[tap*c.C : (tap+1)*c.C]
+			p.Ternary(FMA, sum, w.floatsOf(p, d.grid.buf, base+off, c.C), dy[x*c.C:(x+1)*c.C], sum)
+		}
+	}
+}
+
+// depthWeightPlane computes the sums of one channel, channels first: gradients are spread to the rows of the plane.
+func (t *convTask) depthWeightPlane(w *worker, n, ch int, part []float32) {
+	d, c, p := &t.deep, t.c, t.m.Path
+	size, axis := d.size, d.grid.axis
+	run := (size[1]-1)*axis[1] + size[2]
+	dy := w.row[0].get(run)
+	for z := range size[0] {
+		clear(dy)
+		for y := range size[1] {
+			p.Load(dy[y*axis[1]:][:size[2]], d.out.buf.From(n*d.out.item[0]+ch*d.out.channel+d.out.at(z, y, 0)))
+		}
+		base := (n*d.grid.item[0] + ch*d.grid.channel + z*axis[0]) * d.grid.buf.Type.Size()
+		for tap, off := range t.patch.s {
+			v := p.Dot(w.floatsOf(p, d.grid.buf, base+off, run), dy)
+			if z > 0 {
+				v += part[tap*c.C+ch]
+			}
+			part[tap*c.C+ch] = v
+		}
+	}
+}
