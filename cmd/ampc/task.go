@@ -95,7 +95,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 		return task{}, err
 	}
 	size := (vocab.Len() + 7) / 8 * 8 // 16-bit products want multiples of 8
-	query = withDefaults(query, fmt.Sprintf("vocab=%d", size))
+	query = withDefaults(query, fmt.Sprintf("vocab=%d", size), "batch=16")
 	z, err := models.Open(name + "?" + query)
 	if err != nil {
 		return task{}, err
@@ -110,7 +110,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	}
 	w := &dataset.Windows{Tokens: train, Batch: batch, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 600,
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 2000,
 		meta: map[string]string{"vocab": vocab.Marshal()}}
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
@@ -163,7 +163,7 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 		return task{}, err
 	}
 	batch, seed := z.Options.Int("batch"), uint64(f.seed)
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: batch, steps: 600,
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: batch, steps: 1000,
 		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
 	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
 	t.batch = func(i int64) ampc.Feed { return feed(train.Shuffled(seed, i, batch)) }

@@ -44,8 +44,9 @@ func ReadText(limit int, paths ...string) (Text, error) {
 	return c.text(strings.Join(paths, ", "))
 }
 
-// GoSource reads the Go files of the user's own toolchain, without tests and
-// test data, up to limit bytes.
+// GoSource reads the standard library's Go files of the user's own toolchain,
+// up to limit bytes: what people wrote, without tests, tables that programs
+// generated, commands and vendored code.
 func GoSource(limit int) (Text, error) {
 	root := os.Getenv("GOROOT")
 	if out, err := exec.Command("go", "env", "GOROOT").Output(); err == nil {
@@ -55,9 +56,12 @@ func GoSource(limit int) (Text, error) {
 	if info, err := os.Stat(src); root == "" || err != nil || !info.IsDir() {
 		return Text{}, errors.New("no Go toolchain with its source was found to train on: give text with --text FILE-or-DIR")
 	}
-	c := collector{limit: limit}
+	c := collector{limit: limit, skip: func(data []byte) bool { return bytes.Contains(data[:min(len(data), 2048)], []byte("Code generated")) }}
 	err := c.dir(src, func(path string) bool {
-		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "testdata")
+		rel := strings.TrimPrefix(path, src+string(filepath.Separator))
+		top, _, _ := strings.Cut(rel, string(filepath.Separator))
+		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && !strings.Contains(path, "testdata") &&
+			top != "cmd" && !strings.Contains(rel, "vendor")
 	})
 	if err != nil {
 		return Text{}, err
@@ -67,6 +71,7 @@ func GoSource(limit int) (Text, error) {
 
 type collector struct {
 	limit int
+	skip  func(data []byte) bool // text that is not wanted; nil: none
 	files int
 	buf   bytes.Buffer
 }
@@ -92,7 +97,7 @@ func (c *collector) dir(root string, want func(path string) bool) error {
 		if err != nil {
 			return plain(path, err)
 		}
-		if isText(data) {
+		if isText(data) && (c.skip == nil || !c.skip(data)) {
 			c.add(data)
 		}
 		return nil

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func sample() []Tensor {
@@ -165,6 +167,43 @@ func TestUnwritableDirectory(t *testing.T) {
 	}
 	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "directory") {
 		t.Errorf("opening a directory: %v", err)
+	}
+}
+
+// A process killed at any moment of a save leaves the old file or the new one.
+func TestKilledWhileSaving(t *testing.T) {
+	if path := os.Getenv("SAFETENSORS_SAVE_FOREVER"); path != "" {
+		for i := byte(0); ; i++ {
+			if err := WriteFile(path, nil, []Tensor{{"w", U8, []int64{4 << 20}, Bytes(bytes.Repeat([]byte{i}, 4<<20))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if testing.Short() {
+		t.Skip("starts and kills processes: skipped by -short")
+	}
+	path := filepath.Join(t.TempDir(), "w.safetensors")
+	for i := range 5 {
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledWhileSaving$")
+		child.Env = append(os.Environ(), "SAFETENSORS_SAVE_FOREVER="+path)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for _, err := os.Stat(path); err != nil; _, err = os.Stat(path) {
+			time.Sleep(time.Millisecond) // until the first save is there
+		}
+		time.Sleep(time.Duration(3+7*i) * time.Millisecond)
+		child.Process.Kill()
+		child.Wait()
+		f, err := Open(path)
+		if err != nil {
+			t.Fatalf("after kill %d: %v", i, err)
+		}
+		data := make([]byte, 4<<20)
+		if err := f.Read("w", data); err != nil || bytes.Count(data, data[:1]) != len(data) {
+			t.Errorf("after kill %d: the file mixes two saves (%v)", i, err)
+		}
+		f.Close()
 	}
 }
 
