@@ -41,15 +41,21 @@ var binaryRows = map[Op]Def{
 	OpAdd: binary(Def{Name: "add", Doc: "Adds, broadcasting the operands; integers wrap.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(_ *Builder, _ *Node, d *Value) (*Value, *Value) { return d, d }),
 		Range: func(_ *Node, in []Interval) []Interval {
-			return []Interval{{in[0].Lo + in[1].Lo, in[0].Hi + in[1].Hi, in[0].NaN || in[1].NaN || math.IsInf(in[0].Lo, -1) || math.IsInf(in[1].Lo, -1)}}
+			return []Interval{finite(in[0].Lo+in[1].Lo, in[0].Hi+in[1].Hi, in)}
 		}}, (*Code).Add),
 	OpSub: binary(Def{Name: "sub", Doc: "Subtracts, broadcasting the operands; integers wrap.", Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.sumTo(d[0], n.In[0]), b.Neg(b.sumTo(d[0], n.In[1]))}
+		},
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{finite(in[0].Lo-in[1].Hi, in[0].Hi-in[1].Lo, in)}
 		}}, (*Code).Sub),
 	OpMul: binary(Def{Name: "mul", Doc: "Multiplies, broadcasting the operands; integers wrap.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitProduct,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) { return b.Mul(d, n.In[1]), b.Mul(d, n.In[0]) }),
-	}, (*Code).Mul),
+		Range: func(_ *Node, in []Interval) []Interval {
+			p, q, r, s := in[0].Lo*in[1].Lo, in[0].Lo*in[1].Hi, in[0].Hi*in[1].Lo, in[0].Hi*in[1].Hi
+			return []Interval{finite(min(p, q, r, s), max(p, q, r, s), in)}
+		}}, (*Code).Mul),
 	OpDiv: binary(Def{Name: "div", Doc: "Divides, broadcasting the operands; integers truncate towards zero, and by zero give zero.", Class: PromoteC, Why: whyWider, Unit: UnitQuotient,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
 			da := b.Div(d, n.In[1])
@@ -64,11 +70,17 @@ var binaryRows = map[Op]Def{
 	OpMin: binary(Def{Name: "min", Doc: "The smaller one; NaN wins, -0 is below +0.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
 			return b.Where(b.Le(n.In[0], n.In[1]), d, nil), b.Where(b.Lt(n.In[1], n.In[0]), d, nil)
-		})}, (*Code).Min),
+		}),
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{{min(in[0].Lo, in[1].Lo), min(in[0].Hi, in[1].Hi), in[0].NaN || in[1].NaN}}
+		}}, (*Code).Min),
 	OpMax: binary(Def{Name: "max", Doc: "The larger one; NaN wins, +0 is above -0.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
 			return b.Where(b.Ge(n.In[0], n.In[1]), d, nil), b.Where(b.Gt(n.In[1], n.In[0]), d, nil)
-		})}, (*Code).Max),
+		}),
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{{max(in[0].Lo, in[1].Lo), max(in[0].Hi, in[1].Hi), in[0].NaN || in[1].NaN}}
+		}}, (*Code).Max),
 
 	OpEq: comparison(Def{Name: "eq", Doc: "a = b; false where either is NaN.", In: anyPair(), Flags: Commutative}, (*Code).Eq),
 	OpNe: comparison(Def{Name: "ne", Doc: "a ≠ b; true where either is NaN.", In: anyPair(), Flags: Commutative}, (*Code).Ne),
@@ -133,6 +145,19 @@ var binaryRows = map[Op]Def{
 		Grad:  func(_ *Builder, _ *Node, d []*Value) []*Value { return d[:1] }, // straight through
 		Range: func(_ *Node, in []Interval) []Interval { return in[:1] },
 	},
+}
+
+// finite is the range of a sum or product of ranges: NaN is possible where an
+// operand may be NaN or the limits leave the reals (Inf-Inf, 0·Inf).
+func finite(lo, hi float64, in []Interval) Interval {
+	v := Interval{lo, hi, false}
+	for _, x := range in {
+		v.NaN = v.NaN || x.NaN || math.IsInf(x.Lo, 0) || math.IsInf(x.Hi, 0)
+	}
+	if lo != lo || hi != hi {
+		return Interval{math.Inf(-1), math.Inf(1), true}
+	}
+	return v
 }
 
 func anyPair() []Operand { return in(Operand{Name: "a", Kinds: KAny}, Operand{Name: "b", Kinds: KAny}) }

@@ -26,14 +26,25 @@ var unaryRows = map[Op]Def{
 		return c.Select(c.Lt(zero, x), c.Like(x, 1), c.Select(c.Lt(x, zero), c.Like(x, -1), x))
 	}),
 	OpSqrt: pointwise(Def{Name: "sqrt", Doc: "Square root, correctly rounded.", Class: PromoteC, Why: whySimple,
-		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Div(b.Affine(d, 0.5, 0), y) })},
+		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Div(b.Affine(d, 0.5, 0), y) }),
+		Range: func(_ *Node, in []Interval) []Interval {
+			return []Interval{{math.Sqrt(max(in[0].Lo, 0)), math.Sqrt(max(in[0].Hi, 0)), in[0].NaN || in[0].Lo < 0}}
+		}},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Sqrt(x) }),
 	OpRsqrt: pointwise(Def{Name: "rsqrt", Doc: "1/sqrt(x), both correctly rounded.", Class: Keep, Why: whyPoles,
 		Grad: along(func(b *Builder, _, y, d *Value) *Value {
 			return b.Affine(b.Mul(d, b.Mul(y, b.Square(y))), -0.5, 0)
 		})}, func(c *Code, _ *Node, x Reg) Reg { return c.Div(c.Like(x, 1), c.Sqrt(x)) }),
 	OpSquare: pointwise(Def{Name: "square", Doc: "x·x.", In: in(number("x")), Class: Keep, Why: "squares overflow f16", Unit: unitPower(2),
-		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Mul(b.Affine(d, 2, 0), x) })},
+		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Mul(b.Affine(d, 2, 0), x) }),
+		Range: func(_ *Node, in []Interval) []Interval {
+			m := in[0].magnitude()
+			lo := 0.0
+			if in[0].Lo > 0 || in[0].Hi < 0 {
+				lo = min(in[0].Lo*in[0].Lo, in[0].Hi*in[0].Hi)
+			}
+			return []Interval{{lo, m * m, in[0].NaN}}
+		}},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, x) }),
 	OpReciprocal: pointwise(Def{Name: "reciprocal", Doc: "1/x.", Class: Keep, Why: whyPoles, Unit: unitPower(-1),
 		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Neg(b.Mul(d, b.Square(y))) })},

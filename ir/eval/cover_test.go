@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,57 +191,4 @@ func within(vague, exact ir.Type) bool {
 		}
 	}
 	return true
-}
-
-// TestRangesHold draws operands from intervals and finds every result inside
-// the interval that the row promises.
-func TestRangesHold(t *testing.T) {
-	for _, op := range ir.Ops() {
-		d := op.Def()
-		if d.Range == nil || d.Elem == nil || d.Is(ir.Random) || len(d.In) == 0 || d.In[0].Kinds == ir.KBool {
-			continue
-		}
-		b := ir.NewBuilder("range")
-		lo, hi := -1.5, 2.25
-		var in []*ir.Value
-		var ts []*Tensor
-		var iv []ir.Interval
-		for i, o := range d.In {
-			if o.Optional || o.Kinds != 0 && o.Kinds&ir.KFloat == 0 {
-				break
-			}
-			ts = append(ts, uniform(lo, hi, 64))
-			in = append(in, b.Declare(ir.Input, operandName(i), ts[i].Type, nil, nil))
-			iv = append(iv, ir.Interval{Lo: lo, Hi: hi})
-		}
-		a := ir.Attrs(nil)
-		switch op {
-		case ir.OpCast, ir.OpRound:
-			a = ir.A("to", ir.F32)
-		case ir.OpClip:
-			a = ir.A("lo", -1.0, "hi", 1.0)
-		case ir.OpAffine:
-			a = ir.A("scale", -2.0, "shift", 0.5)
-		}
-		out := b.Emit(op, in, a)
-		if b.Err() != nil {
-			continue // a row of scalars or fixed shapes: its own family tests it
-		}
-		ys, err := Node(out[0].Def, ts, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range d.Range(out[0].Def, iv) {
-			if i >= len(ys) || ys[i].F == nil {
-				continue
-			}
-			slack := 1e-6 * math.Max(1, math.Max(math.Abs(r.Lo), math.Abs(r.Hi)))
-			for _, y := range ys[i].F {
-				if y == y && (y < r.Lo-slack || y > r.Hi+slack) {
-					t.Errorf("%s: %g is outside [%g, %g]", op, y, r.Lo, r.Hi)
-					break
-				}
-			}
-		}
-	}
 }

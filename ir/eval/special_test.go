@@ -1,0 +1,115 @@
+package eval
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"ampc/ir"
+)
+
+// TestSpecialValues spells out what rows do at the edges of their domains.
+// NaN is any NaN; zeros are compared with their signs.
+func TestSpecialValues(t *testing.T) {
+	inf, nan, neg := math.Inf(1), math.NaN(), math.Copysign(0, -1)
+	for _, c := range []struct {
+		vars, node string
+		want       []float64
+	}{
+		{"f32[4] = data(-1, -0.0, nan, inf)", "relu %x", []float64{0, 0, nan, inf}},
+		{"f32[4] = data(-3, -0.0, nan, 0)", "sign %x", []float64{-1, neg, nan, 0}},
+		{"f32[3] = data(nan, inf, -inf)", "clip %x {lo=-1.0 hi=2.0}", []float64{nan, 2, -1}},
+		{"f32[3] = data(nan, -0.0, 2)|f32[3] = data(1, 0, nan)", "max %x, %y", []float64{nan, 0, nan}},
+		{"f32[3] = data(inf, 0, 2)|f32[3] = data(nan, -0.0, 1)", "min %x, %y", []float64{nan, neg, 1}},
+		{"f32[2] = data(nan, 1)|f32[2] = data(nan, 1)", "eq %x, %y", []float64{0, 1}},
+		{"f32[2] = data(nan, 1)|f32[2] = data(nan, 1)", "ne %x, %y", []float64{1, 0}},
+		{"bool[2] = data(1, 0)|f32[2] = data(5, nan)", "where %x, %y", []float64{5, 0}},
+		{"i32[3] = data(2147483647, -2147483648, 7)|i32[3] = data(1, -1, -2)", "add %x, %y", []float64{math.MinInt32, math.MaxInt32, 5}},
+		{"i32[4] = data(7, -7, 7, -2147483648)|i32[4] = data(2, 2, 0, -1)", "div %x, %y", []float64{3, -3, 0, math.MinInt32}},
+		{"i32[4] = data(7, -7, 7, -7)|i32[4] = data(3, 3, -3, -3)", "mod %x, %y", []float64{1, 2, -2, -1}},
+		{"f32[2] = data(7, -7)|f32[2] = data(3, 3)", "mod %x, %y", []float64{1, 2}},
+		{"f32[6] = data(65504, 65519, 65520, 1e-8, 2.98023224e-8, nan)", "cast %x {to=f16}", []float64{65504, 65504, inf, 0, 0, nan}},
+		{"f32[3] = data(1.001953125, 1.005859375, 3.4e38)", "cast %x {to=bf16}", []float64{1, 1.0078125, inf}},
+		{"f32[3] = data(1.00390625, 1.01171875, 1.001)", "round %x {to=bf16}", []float64{1, 1.015625, 1}},
+		{"f32[5] = data(nan, 3e9, -3e9, -1.9, 1.9)", "cast %x {to=i32}", []float64{0, math.MaxInt32, math.MinInt32, -1, 1}},
+		{"f32[5] = data(nan, 300, -5, 254.9, 0.5)", "cast %x {to=u8}", []float64{0, 255, 0, 254, 0}},
+		{"i32[3] = data(300, -1, 256)", "cast %x {to=u8}", []float64{44, 255, 0}},
+		{"f32[3] = data(nan, 0, -0.5)", "cast %x {to=bool}", []float64{1, 0, 1}},
+		{"i32[1] = data(16777217)", "cast %x {to=f32}", []float64{16777216}},
+		{"f32[3] = data(-200, 200, 0)", "sigmoid %x", []float64{0, 1, 0.5}},
+		{"f32[3] = data(-200, 200, -inf)", "softplus %x", []float64{0, 200, 0}},
+		{"f32[2,2] = data(1, nan, 2, 3)", "reduce_max %x {axes=[1]}", []float64{nan, 3}},
+		{"f32[0,2]", "reduce_max %x {axes=[0]}", []float64{-inf, -inf}},
+		{"f32[0,2]", "reduce_sum %x {axes=[0]}", []float64{0, 0}},
+		{"f32[0,2]", "reduce_prod %x {axes=[0]}", []float64{1, 1}},
+		{"f32[0,2]", "reduce_mean %x {axes=[0]}", []float64{nan, nan}},
+		{"f32[2] = data(-inf, -inf)", "logsumexp %x", []float64{-inf}},
+		{"f32[2] = data(1000, 1000)", "logsumexp %x", []float64{1000 + math.Ln2}},
+		{"f32[5] = data(1, 3, nan, nan, 3)", "argmax %x", []float64{2}},
+		{"f32[5] = data(3, 1, 1, 2, 3)", "argmin %x", []float64{1}},
+		{"i32[4] = data(1, 3, 3, -2)", "argmax %x", []float64{1}},
+		{"f32[4] = data(1, 3, nan, 3)", "%, %i = topk %x {k=3}", []float64{nan, 3, 3}},
+		{"f32[4] = data(1, 3, nan, 3)", "%i, % = topk %x {k=3 smallest}", []float64{0, 1, 3}},
+		{"f32[2] = data(0, 0)|i64[3] = data(1, 1, 0)|f32[3] = data(5, 7, 9)", "scatter %x, %y, %z", []float64{9, 7}},
+		{"f32[2] = data(1, 0)|i64[3] = data(1, 1, 0)|f32[3] = data(5, 7, 9)", "scatter_add %x, %y, %z", []float64{10, 12}},
+		{"i32[3] = data(0, -1, 2)", "one_hot %x {depth=2}", []float64{1, 0, 0, 0, 0, 0}},
+		{"f32[0]", "affine %x {scale=2.0}", nil},
+		{"f32[4] = data(1, 2, 3, 4)", "reshape %x {shape=[2,-1]}", []float64{1, 2, 3, 4}},
+		{"f16[2] = data(60000, 1)", "add %x, %x", []float64{inf, 2}},
+		{"f16[2] = data(60000, 1)", "add %x, %x {out=f32}", []float64{120000, 2}},
+		{"f16[2] = data(300, 1)", "square %x", []float64{90000, 1}},
+		{"f16[2] = data(300, 1)", "square %x {out=f16}", []float64{inf, 1}},
+	} {
+		y := evalText(t, c.vars, c.node)
+		if y.Len() != len(c.want) {
+			t.Errorf("%s: %d elements, want %d", c.node, y.Len(), len(c.want))
+			continue
+		}
+		for i, want := range c.want {
+			got := y.At(i)
+			if y.F != nil {
+				want = float64(float32(want))
+			}
+			sameNaN := got != got && want != want
+			if !sameNaN && (got != want || math.Signbit(got) != math.Signbit(want)) {
+				t.Errorf("%s of %s: element %d is %v, want %v", c.node, c.vars, i, got, want)
+			}
+		}
+	}
+}
+
+// evalText evaluates one node over the constants %x, %y, %z; the result tested
+// is named % in the text, the only one unless it is written out.
+func evalText(t *testing.T, vars, node string) *Tensor {
+	t.Helper()
+	src := "graph @t {\n"
+	for i, v := range strings.Split(vars, "|") {
+		src += "const %" + string("xyz"[i]) + " : " + v + "\n"
+	}
+	if !strings.HasPrefix(node, "%") {
+		node = "% = " + node
+	}
+	node = strings.NewReplacer("% =", "%r =", "%, ", "%r, ").Replace(node)
+	g, err := ir.Parse("t.ir", []byte(src+"forward:\n"+node+"\n}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(g, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Values["r"]
+}
+
+func TestIdsOutsideTheAxisAreErrors(t *testing.T) {
+	for _, node := range []string{"gather %x, %y", "gather_elements %x, %y", "scatter %x, %y, %x", "scatter_add %x, %y, %x"} {
+		src := "graph @t {\nconst %x : f32[2] = data(1, 2)\nconst %y : i32[2] = data(0, 2)\nforward:\n%r = " + node + "\n}\n"
+		g, err := ir.Parse("t.ir", []byte(src))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(g, nil, Options{}); err == nil || !strings.HasSuffix(err.Error(), "id 2 is outside 0..1") {
+			t.Errorf("%s: got %v", node, err)
+		}
+	}
+}
