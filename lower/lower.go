@@ -11,6 +11,10 @@ import (
 // t. Errors name the node and carry its position. The graph is not changed
 // (but renumbered).
 func Lower(g *ir.Graph, t Target) (*Program, error) {
+	g, err := expand(g, t)
+	if err != nil {
+		return nil, err
+	}
 	if err := Check(g, t); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 // blockLen is how many elements of a group go through its code at a time: the
 // registers of a block stay in the first-level cache.
-const blockLen = 1024
+const blockLen = 512
 
 // class is the kind of storage a register has.
 type class uint8

@@ -217,13 +217,20 @@ func hostCopy(c *call, v view, conv *[]func(), load bool) any {
 		return nil
 	}
 	n := v.len()
-	if v.t.DType.Float() && v.t.DType != ir.F64 {
+	if v.t.DType.Float() {
 		s := make([]float32, n)
-		if load {
-			*conv = append(*conv, func() { c.m.Load(s, v.buf()) })
-		} else {
-			*conv = append(*conv, func() { c.m.Store(v.buf(), s) })
-		}
+		*conv = append(*conv, func() {
+			switch wide := slice[float64](v.mem); {
+			case v.t.DType != ir.F64 && load:
+				c.m.Load(s, v.buf())
+			case v.t.DType != ir.F64:
+				c.m.Store(v.buf(), s)
+			case load:
+				each(s, wide, func(x float64) float32 { return float32(x) })
+			default:
+				each(wide, s, func(x float32) float64 { return float64(x) })
+			}
+		})
 		return s
 	}
 	s := make([]int64, n)

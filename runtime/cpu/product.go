@@ -123,9 +123,9 @@ func (e *exec) attention(s *lower.Step) func() {
 	k := &kern.Attention{Batch: int(a.Batch), Heads: int(a.Heads), KVHeads: int(a.KVHeads), S: int(a.Queries), T: int(a.Keys),
 		D: int(a.Width), DV: int(a.VWidth), Scale: float32(a.Scale), Causal: a.Causal, Offset: int(a.Keys - a.Queries),
 		Q: e.heads(s.In[0]), K: e.heads(s.In[1]), V: e.heads(s.In[2])}
+	spread := func() {}
 	if a.Mask != 0 && s.In[a.Mask] != lower.None {
-		st := a.MaskStrides
-		k.Mask = kern.View{Buf: e.buf(s.In[a.Mask]), Stride: [3]int{int(st[0]), int(st[1]), int(st[2])}}
+		k.Mask, spread = e.mask(s.In[a.Mask], a)
 	}
 	m := e.machine()
 	if !a.Backward {
@@ -133,13 +133,34 @@ func (e *exec) attention(s *lower.Step) func() {
 		if len(s.Out) > 1 {
 			k.LSE = slice[float32](e.mem[s.Out[1]])
 		}
-		return func() { m.Attention(k) }
+		return func() { spread(); m.Attention(k) }
 	}
 	in := e.namedIn(s)
 	k.Y, k.DY = e.heads(in["y"]), e.heads(in["dy"])
 	k.LSE = slice[float32](e.mem[in["lse"]])
 	k.GradQ, k.GradK, k.GradV = e.heads(s.Out[0]), e.heads(s.Out[1]), e.heads(s.Out[2])
-	return func() { m.AttentionGrad(k) }
+	return func() { spread(); m.AttentionGrad(k) }
+}
+
+// mask views an additive mask. One that repeats along the keys is spread out
+// first, as kern reads whole rows.
+func (e *exec) mask(id lower.BufferID, a *lower.Attention) (v kern.View, spread func()) {
+	st, keys := a.MaskStrides, int(a.Keys)
+	v = kern.View{Buf: e.buf(id), Stride: [3]int{int(st[0]), int(st[1]), int(st[2])}}
+	if st[3] != 0 || keys == 1 {
+		return v, func() {}
+	}
+	one := v.Buf
+	rows := slice[float32](aligned(int64(4 * one.Len() * keys)))
+	v.Buf = kern.Floats(rows)
+	for i := range v.Stride {
+		v.Stride[i] *= keys
+	}
+	return v, func() {
+		for i := range one.Len() {
+			fill(rows[i*keys:(i+1)*keys], loadOne(one, i))
+		}
+	}
 }
 
 // namedIn finds attention_grad's operands by the names of its row.

@@ -57,7 +57,7 @@ var cases = []string{
 	"group_norm x[2,4,3,2] f[4] f[4] {groups=2}", "group_norm x[2,3,2,4] f[4] f[4] {groups=2 layout=NHWC}", "group_norm_grad x[2,4,3] x[2,4,3] f[2,2] s[2,2] f[4] {groups=2}", "instance_norm x[2,3,4] f[3] f[3]",
 	"batch_norm x[2,3,4] f[3] f[3] f[3] s[3]", "batch_norm x[4,2,3] f[3] f[3] _ _ {layout=NHWC}", "batch_norm x[40,3]", "batch_norm_grad x[2,3,4] x[2,3,4] f[3] s[3] f[3]", "batch_norm_grad x[4,2,3] x[4,2,3] f[3] s[3] f[3] {layout=NHWC}", "batch_norm_infer x[2,3,4] f[3] f[3] f[3] s[3]",
 	// attention
-	"attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] _", "attention x[1,4,3,2] x[1,2,4,2] x[1,2,4,2] _ {causal}", "attention x[2,4,3,2] x[2,2,3,2] x[2,2,3,2] x[4,1,3] {scale=0.5}", "attention x[1,2,33,16] x[1,2,33,16] x[1,2,33,16] _ {causal}",
+	"attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] _", "attention x[1,4,3,2] x[1,2,4,2] x[1,2,4,2] _ {causal}", "attention x[2,4,3,2] x[2,2,3,2] x[2,2,3,2] x[4,1,3] {scale=0.5}", "attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] x[2,1,3,1]", "attention x[1,2,33,16] x[1,2,33,16] x[1,2,33,16] _ {causal}",
 	"attention_grad x[1,4,3,2] x[1,2,4,2] x[1,2,4,3] x[1,4,3,3] x[1,4,3,3] s[1,4,3] _ {causal}",
 	"rope x[2,5,6] _", "rope x[2,5,6] K9[5] {interleaved}", "rope x[2,3,5,6] k9[2,5] {dims=4 inverse}",
 	// recurrent

@@ -1,0 +1,71 @@
+package lower
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// missing reports whether t has no kernel for n although its row can be
+// written in simpler ones: a user's op without a Go kernel.
+func missing(n *ir.Node, t Target) bool {
+	return t == CPU && n.Op == ir.OpCustom && n.Custom.Kernel == nil && n.Custom.Expand != nil
+}
+
+// expand replaces nodes that t has no kernel for by their expansions, on a
+// copy of g; without such nodes it returns g.
+func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
+	for depth := 0; ; depth++ {
+		found := false
+		for _, n := range g.Nodes {
+			found = found || missing(n, t)
+		}
+		if !found {
+			return g, nil
+		}
+		if depth == 8 {
+			return nil, fmt.Errorf("@%s: an expansion contains its own op", g.Name)
+		}
+		if depth == 0 {
+			g = g.Clone()
+		}
+		if err := expandOnce(g, t); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func expandOnce(g *ir.Graph, t Target) error {
+	b := ir.Edit(g)
+	instead := map[*ir.Value]*ir.Value{}
+	for s := range ir.NumSections {
+		nodes := g.Body[s]
+		g.Body[s] = nil
+		for _, n := range nodes {
+			if !missing(n, t) {
+				g.Body[s] = append(g.Body[s], n)
+				continue
+			}
+			at := b.In(s).Deriving(n, "")
+			for i, v := range n.Def().Expand(at, n) {
+				if v == nil || i >= len(n.Out) {
+					continue
+				}
+				if old := n.Out[i]; v.Type.DType != old.Type.DType && b.Err() == nil {
+					v = at.Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", old.Type.DType))[0]
+				}
+				instead[n.Out[i]] = v
+			}
+			if err := b.Err(); err != nil {
+				return err
+			}
+			for _, old := range n.Out {
+				if v := instead[old]; v != nil && old.Next != nil {
+					v.Name, v.Next = old.Name, old.Next
+				}
+			}
+		}
+	}
+	g.Replace(instead)
+	return nil
+}
