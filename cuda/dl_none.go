@@ -18,3 +18,6 @@ func Discover() *Report {
 func unavailable() error {
 	return fmt.Errorf("%w: this build has no CUDA support; use a linux/amd64 or linux/arm64 build without the nocuda tag", ErrUnavailable)
 }
+
+// OpenDnn explains that this build has no CUDA.
+func OpenDnn() (Dnn, error) { return nil, unavailable() }

@@ -34,6 +34,7 @@ lines=15 step kernels 200 "$here/gputest" -test.run 'TestKernels|TestGraph'
 lines=15 step gemm 120 "$here/gputest" -test.v -test.run 'TestGemm$'
 lines=40 step bandwidth 120 "$here/gputest" -test.run 'TestBandwidth'
 lines=20 step gemmspeed 120 "$here/gputest" -test.run 'TestGemmSpeed'
+lines=20 step dnn 120 "$here/gputest" -test.v -test.run 'TestAttention|TestConv'
 if command -v compute-sanitizer >/dev/null; then
 	step memcheck 240 compute-sanitizer --tool memcheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
 	step racecheck 240 compute-sanitizer --tool racecheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'

@@ -16,6 +16,7 @@ type gpu struct {
 	s    cuda.Stream
 	fl   ptx.Flavour
 	blas func() (cuda.Blas, error)
+	dnn  func() (cuda.Dnn, error)
 }
 
 // needed reports whether doing without a GPU is a failure.
@@ -25,7 +26,7 @@ func needed() bool { return os.Getenv("AMPC_NEED_GPU") == "1" }
 func open(t testing.TB) *gpu {
 	t.Helper()
 	d, err := cuda.Open(0)
-	g := &gpu{Driver: d, blas: cuda.OpenBlas}
+	g := &gpu{Driver: d, blas: cuda.OpenBlas, dnn: cuda.OpenDnn}
 	switch {
 	case err != nil && needed():
 		t.Fatal(err)
@@ -34,6 +35,7 @@ func open(t testing.TB) *gpu {
 		dev, err := sim.Open(sim.Options{Major: 9})
 		g.must(t, err)
 		g.Driver, g.blas = dev, func() (cuda.Blas, error) { return dev.Blas(), nil }
+		g.dnn = func() (cuda.Dnn, error) { return dev.Dnn(), nil }
 	}
 	g.must(t, g.Bind())
 	g.s, err = g.NewStream()

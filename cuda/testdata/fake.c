@@ -105,3 +105,39 @@ int cublasLtMatmul(void *h, void *d, float *alpha, void *a, void *al, void *b, v
 	say("matmul %p %p %g %p %p %p %p %g %p %p %p %p algo %llu ws %p %zu %p\n", h, d, *alpha, a, al, b, bl, *beta, c, cl, o, ol, (unsigned long long)algo[0], ws, n, s);
 	return 0;
 }
+
+size_t cudnnGetVersion(void) { return 91501; }
+const char *cudnnGetErrorString(int s) { return s == 3000 ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS"; }
+int cudnnCreate(void **h) { *h = (void *)0xdd; return 0; }
+int cudnnDestroy(void *h) { say("dnndestroy %p\n", h); return 0; }
+int cudnnSetStream(void *h, void *s) { say("setstream %p %p\n", h, s); return 0; }
+static uintptr_t descriptors;
+static int kinds[1000];
+int cudnnBackendCreateDescriptor(int type, void **d) { *d = (void *)++descriptors; kinds[descriptors] = type; return 0; }
+int cudnnBackendDestroyDescriptor(void *d) { say("destroy %d\n", kinds[(uintptr_t)d]); return 0; }
+int cudnnBackendSetAttribute(void *d, int name, int type, int64_t n, const void *v) {
+	say("%d.%d", kinds[(uintptr_t)d], name);
+	for (int64_t i = 0; i < n; i++) switch (type) {
+	case 0: say(" handle %p", ((void **)v)[i]); break;
+	case 2: say(" %s", ((char *)v)[i] ? "true" : "false"); break;
+	case 3: say(" %lld", (long long)((int64_t *)v)[i]); break;
+	case 4: say(" %g", ((float *)v)[i]); break;
+	case 6: /* device addresses of the tests are small; the rest are scalars in host memory */
+		if (((uintptr_t *)v)[i] > 0xffff) say(" =%g", *((float **)v)[i]);
+		else say(" %p", ((void **)v)[i]);
+		break;
+	case 15: say(" #%d", kinds[((uintptr_t *)v)[i]]); break;
+	default: say(" e%d:%d", type, ((int *)v)[i]);
+	}
+	say("\n");
+	return 0;
+}
+int cudnnBackendGetAttribute(void *d, int name, int type, int64_t want, int64_t *got, void *v) {
+	*got = 1;
+	if (name == 202) *got = 2;
+	if (name == 402) *(int64_t *)v = kinds[999]++ ? 100 : 1 << 20; /* the second plan fits */
+	if (name == 1303) *(int *)v = 0;
+	return 0;
+}
+int cudnnBackendFinalize(void *d) { return 0; }
+int cudnnBackendExecute(void *h, void *plan, void *pack) { say("execute %p %d %d\n", h, kinds[(uintptr_t)plan], kinds[(uintptr_t)pack]); return 0; }

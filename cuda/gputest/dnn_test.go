@@ -1,0 +1,163 @@
+package gputest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"ampc/cuda"
+	"ampc/cuda/sim"
+	"ampc/ptx"
+	"ampc/ptx/ptxtest"
+)
+
+// openDnn gives cuDNN, or skips: a machine may do without it.
+func (g *gpu) openDnn(t testing.TB) cuda.Dnn {
+	t.Helper()
+	n, err := g.dnn()
+	if errors.Is(err, cuda.ErrUnavailable) {
+		t.Skip(err)
+	}
+	g.must(t, err)
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+var dnnTypes = map[cuda.DnnType]ptx.DType{cuda.DnnFloat: ptx.Float32, cuda.DnnHalf: ptx.Float16, cuda.DnnBFloat16: ptx.BFloat16}
+
+// size is the elements a feed spans.
+func size(f *cuda.DnnTensor) int {
+	n := int64(1)
+	for i, d := range f.Dims {
+		n += (d - 1) * f.Strides[i]
+	}
+	return int(n)
+}
+
+// runGraph runs a graph over buffers and brings them all back.
+func runGraph(t *testing.T, g *gpu, n cuda.Dnn, graph *cuda.DnnGraph, bufs []ptxtest.Tensor) ([]ptxtest.Tensor, error) {
+	t.Helper()
+	const limit = 256 << 20
+	plan, err := n.Plan(graph, false, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer plan.Close()
+	var feeds []cuda.Ptr
+	for _, b := range bufs {
+		feeds = append(feeds, g.upload(t, b.Bytes))
+	}
+	ws := g.buffer(t, max(plan.Workspace(), 256))
+	g.must(t, plan.Run(feeds, ws, g.s))
+	out := ptxtest.Snapshot(bufs)
+	for i := range out {
+		g.download(t, out[i].Bytes, feeds[i])
+	}
+	return out, nil
+}
+
+// compare runs a graph here and on the simulator; results may differ by tol of the largest value.
+func compare(t *testing.T, graph *cuda.DnnGraph, bufs []ptxtest.Tensor, tol float64) []ptxtest.Tensor {
+	t.Helper()
+	g := open(t)
+	got, err := runGraph(t, g, g.openDnn(t), graph, bufs)
+	if errors.Is(err, cuda.ErrNotSupported) {
+		t.Skipf("%s: %v", graph.Name, err)
+	}
+	g.must(t, err)
+	dev, err := sim.Open(sim.Options{Major: 9})
+	g.must(t, err)
+	s := &gpu{Driver: dev}
+	s.s, err = dev.NewStream()
+	g.must(t, err)
+	want, err := runGraph(t, s, dev.Dnn(), graph, bufs)
+	g.must(t, err)
+	for i := range got {
+		worst, largest := 0.0, 1e-30
+		for k := range got[i].Len() {
+			worst = math.Max(worst, math.Abs(got[i].At(k)-want[i].At(k)))
+			largest = math.Max(largest, math.Abs(want[i].At(k)))
+			if got[i].At(k) != got[i].At(k) {
+				worst = math.Inf(1)
+			}
+		}
+		if worst > tol*largest {
+			t.Errorf("%s: tensor %d differs by %g, its largest value is %g", graph.Name, i, worst, largest)
+		}
+	}
+	return want
+}
+
+// feedsFor draws every feed of a graph; results start as zeros.
+func feedsFor(g *cuda.DnnGraph, inputs int) []ptxtest.Tensor {
+	r := rand.New(rand.NewPCG(15, 16))
+	var bufs []ptxtest.Tensor
+	for i, f := range g.Feeds {
+		b := ptxtest.New(dnnTypes[f.Type], size(f))
+		if i < inputs {
+			b = ptxtest.Fill(r, b.DType, b.Len(), 0.5)
+		}
+		bufs = append(bufs, b)
+	}
+	return bufs
+}
+
+// TestAttention compares the composite graphs, forward and backward, causal and not.
+func TestAttention(t *testing.T) {
+	for _, typ := range []cuda.DnnType{cuda.DnnBFloat16, cuda.DnnHalf} {
+		for _, causal := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s_%v", dnnTypes[typ], causal), func(t *testing.T) {
+				a := cuda.Attention{Type: typ, B: 1, H: 2, Sq: 128, Skv: 128, D: 64, Scale: 0.125, Causal: causal, Version: 91501}
+				fwd := a.Forward()
+				bufs := feedsFor(fwd, 3)
+				out := compare(t, fwd, bufs, 0.02)
+				bwd := a.Backward()
+				grads := feedsFor(bwd, 5)
+				copy(grads, []ptxtest.Tensor{bufs[0], bufs[1], bufs[2], out[3]})
+				grads[5] = out[4]
+				compare(t, bwd, grads, 0.03)
+			})
+		}
+	}
+}
+
+// TestConv compares the three products of a convolution.
+func TestConv(t *testing.T) {
+	for _, kind := range []cuda.DnnKind{cuda.DnnConv, cuda.DnnConvData, cuda.DnnConvFilter} {
+		t.Run(fmt.Sprint(kind), func(t *testing.T) {
+			c := cuda.Conv{Kind: kind, Type: cuda.DnnHalf, Grad: cuda.DnnHalf, NHWC: true, X: []int64{2, 16, 9, 9}, W: []int64{32, 16, 3, 3}, Y: []int64{2, 32, 5, 5},
+				Shape: cuda.ConvShape{Pads: []int64{1, 1}, EndPads: []int64{1, 1}, Strides: []int64{2, 2}, Dilations: []int64{1, 1}}}
+			g := c.Graph()
+			compare(t, g, feedsFor(g, 3), 0.01)
+		})
+	}
+}
+
+// TestAttentionSpeed prints the time of GPT-2's attention at 16·1024 tokens.
+func TestAttentionSpeed(t *testing.T) {
+	g := openReal(t)
+	n := g.openDnn(t)
+	const limit = 1 << 30
+	a := cuda.Attention{Type: cuda.DnnBFloat16, B: 16, H: 12, Sq: 1024, Skv: 1024, D: 64, Scale: 0.125, Causal: true, Version: n.Version()}
+	for _, graph := range []*cuda.DnnGraph{a.Forward(), a.Backward()} {
+		plan, err := n.Plan(graph, false, limit)
+		if err != nil {
+			fmt.Printf("%s: %v\n", graph.Name, err)
+			continue
+		}
+		var feeds []cuda.Ptr
+		for _, f := range graph.Feeds {
+			if f.Type == cuda.DnnFloat {
+				feeds = append(feeds, g.noise(t, cuda.R32F, int64(size(f))))
+			} else {
+				feeds = append(feeds, g.noise(t, cuda.R16BF, int64(size(f))))
+			}
+		}
+		ws := g.buffer(t, max(plan.Workspace(), 256))
+		sec := g.seconds(t, 9, func() error { return plan.Run(feeds, ws, g.s) })
+		fmt.Printf("%-18s b16 h12 s1024 d64 bf16 causal  %.3f ms, workspace %d MiB\n", graph.Name, sec*1e3, plan.Workspace()>>20)
+		g.must(t, plan.Close())
+	}
+}

@@ -1,0 +1,377 @@
+package sim
+
+import (
+	"encoding/binary"
+	"math"
+
+	"ampc/cuda"
+	"ampc/internal/fp"
+)
+
+// Dnn is cuDNN on a simulated device: it executes operation graphs as described, each operation in
+// float64, results rounded to the type of their tensor.
+type Dnn struct {
+	d *Device
+}
+
+var _ cuda.Dnn = (*Dnn)(nil)
+
+// Dnn opens the library of the device.
+func (d *Device) Dnn() *Dnn { return &Dnn{d} }
+
+// Version is that of the library the rules were taken from.
+func (n *Dnn) Version() int { return 91501 }
+
+// Close does nothing.
+func (n *Dnn) Close() error { return nil }
+
+func dnnError(format string, args ...any) error {
+	e := blasError("cudnnBackendFinalize", 3000, format, args...).(*cuda.Error)
+	e.Lib, e.Name = "cudnn", "CUDNN_STATUS_NOT_SUPPORTED"
+	return e
+}
+
+// Plan refuses what the library refuses: attention before sm_80, in f32, or with head sizes that are
+// no multiple of 8 or too long.
+func (n *Dnn) Plan(g *cuda.DnnGraph, deterministic bool, workspace int64) (cuda.DnnPlan, error) {
+	if n.d.opt.NoAlgorithm {
+		return nil, dnnError("injected fault")
+	}
+	if g.Nodes[0].Conv == nil {
+		q := g.Feeds[0]
+		longest := int64(128)
+		if n.d.opt.Major >= 9 {
+			longest = 256
+		}
+		switch size := q.Dims[3]; {
+		case n.d.opt.Major < 8:
+			return nil, dnnError("attention needs sm_80")
+		case q.Type != cuda.DnnHalf && q.Type != cuda.DnnBFloat16:
+			return nil, dnnError("attention in type %d", q.Type)
+		case size%8 != 0 || size > longest:
+			return nil, dnnError("head size %d, want a multiple of 8 up to %d", size, longest)
+		}
+	}
+	return &dnnPlan{n.d, g}, nil
+}
+
+type dnnPlan struct {
+	d *Device
+	g *cuda.DnnGraph
+}
+
+// Workspace is none.
+func (p *dnnPlan) Workspace() int64 { return 0 }
+
+// Close does nothing.
+func (p *dnnPlan) Close() error { return nil }
+
+// Run issues the graph.
+func (p *dnnPlan) Run(feeds []cuda.Ptr, _ cuda.Ptr, s cuda.Stream) error {
+	const call = "cudnnBackendExecute"
+	if len(feeds) != len(p.g.Feeds) {
+		return p.d.fail(call, cuda.CodeInvalidValue, "%d tensors for %d", len(feeds), len(p.g.Feeds))
+	}
+	at := map[int64]cuda.Ptr{}
+	for i, f := range p.g.Feeds {
+		if feeds[i] == 0 || feeds[i]%16 != 0 {
+			return p.d.fail(call, cuda.CodeInvalidValue, "tensor %d is at %#x, want a multiple of 16", i, uint64(feeds[i]))
+		}
+		at[f.UID] = feeds[i]
+	}
+	return p.d.issue(s, op{call, func() ([]span, error) {
+		r := &dnnRun{d: p.d, at: at, vals: map[*cuda.DnnTensor][]float64{}}
+		for i := range p.g.Nodes {
+			if err := r.node(&p.g.Nodes[i]); err != nil {
+				return nil, err
+			}
+		}
+		return r.uses, nil
+	}})
+}
+
+// dnnRun is one execution: the values of virtual tensors, dense in row-major order.
+type dnnRun struct {
+	d    *Device
+	at   map[int64]cuda.Ptr
+	vals map[*cuda.DnnTensor][]float64
+	uses []span
+}
+
+func count(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// offset is where element i (row-major over dims) lies in elements.
+func offset(t *cuda.DnnTensor, i int64) int64 {
+	off := int64(0)
+	for k := len(t.Dims) - 1; k >= 0; k-- {
+		off += i % t.Dims[k] * t.Strides[k]
+		i /= t.Dims[k]
+	}
+	return off
+}
+
+// extent is the elements from the first to the last.
+func extent(t *cuda.DnnTensor) int64 { return offset(t, count(t.Dims)-1) + 1 }
+
+func dnnSize(t cuda.DnnType) int64 {
+	if t == cuda.DnnHalf || t == cuda.DnnBFloat16 {
+		return 2
+	}
+	return 4
+}
+
+var dnnFloat = map[cuda.DnnType]cuda.DataType{cuda.DnnFloat: cuda.R32F, cuda.DnnHalf: cuda.R16F, cuda.DnnBFloat16: cuda.R16BF}
+
+// get gives a tensor's values.
+func (r *dnnRun) get(t *cuda.DnnTensor) ([]float64, error) {
+	if v, ok := r.vals[t]; ok {
+		return v, nil
+	}
+	if t.ByValue {
+		return []float64{float64(t.Value)}, nil
+	}
+	size := dnnSize(t.Type)
+	v := make([]float64, count(t.Dims))
+	buf := make([]byte, size)
+	for i := range v {
+		if err := r.d.mem.Read(buf, uint64(r.at[t.UID])+uint64(offset(t, int64(i))*size)); err != nil {
+			return nil, r.d.memory("cudnnBackendExecute", err)
+		}
+		v[i] = float64(decode(dnnFloat[t.Type], buf))
+	}
+	r.uses = append(r.uses, span{r.at[t.UID], extent(t) * size, false})
+	return v, nil
+}
+
+// put rounds values to the tensor's type, and stores them where it has memory.
+func (r *dnnRun) put(t *cuda.DnnTensor, v []float64) error {
+	for i, x := range v {
+		switch t.Type {
+		case cuda.DnnHalf:
+			v[i] = float64(fp.F16ToF32(fp.F16(float32(x))))
+		case cuda.DnnBFloat16:
+			v[i] = float64(fp.BF16ToF32(fp.BF16(float32(x))))
+		case cuda.DnnFloat:
+			v[i] = float64(float32(x))
+		}
+	}
+	r.vals[t] = v
+	if t.Virtual {
+		return nil
+	}
+	size := dnnSize(t.Type)
+	buf := make([]byte, size)
+	for i, x := range v {
+		if t.Type == cuda.DnnInt32 {
+			binary.LittleEndian.PutUint32(buf, uint32(int32(x)))
+		} else {
+			encode(dnnFloat[t.Type], buf, float32(x))
+		}
+		if err := r.d.mem.Write(uint64(r.at[t.UID])+uint64(offset(t, int64(i))*size), buf); err != nil {
+			return r.d.memory("cudnnBackendExecute", err)
+		}
+	}
+	r.uses = append(r.uses, span{r.at[t.UID], extent(t) * size, true})
+	return nil
+}
+
+// node executes one operation.
+func (r *dnnRun) node(n *cuda.DnnNode) error {
+	switch n.Kind {
+	case cuda.DnnConv:
+		return r.conv(n, n.X, n.B, n.Y)
+	case cuda.DnnConvData:
+		return r.conv(n, n.Y, n.B, n.X)
+	case cuda.DnnConvFilter:
+		return r.conv(n, n.X, n.Y, n.B)
+	}
+	x, err := r.get(n.X)
+	if err != nil {
+		return err
+	}
+	switch n.Kind {
+	case cuda.DnnReduction:
+		return r.put(n.Y, reduce(n, x))
+	case cuda.DnnReshape:
+		return r.put(n.Y, reshape(n, x))
+	}
+	var b, t []float64
+	if n.B != nil {
+		if b, err = r.get(n.B); err != nil {
+			return err
+		}
+	}
+	if n.T != nil {
+		if t, err = r.get(n.T); err != nil {
+			return err
+		}
+	}
+	if n.Kind == cuda.DnnMatmul {
+		return r.put(n.Y, matmul(n, x, b))
+	}
+	return r.put(n.Y, pointwise(n, x, b, t))
+}
+
+// wide maps element i of y to the element of a tensor that may have dimensions of size 1.
+func wide(y, t *cuda.DnnTensor, i int64) int64 {
+	at, stride := int64(0), int64(1)
+	for k := len(y.Dims) - 1; k >= 0; k-- {
+		if t.Dims[k] > 1 {
+			at += i % y.Dims[k] * stride
+		}
+		stride *= t.Dims[k]
+		i /= y.Dims[k]
+	}
+	return at
+}
+
+func pointwise(n *cuda.DnnNode, x, b, t []float64) []float64 {
+	out := make([]float64, count(n.Y.Dims))
+	for i := range out {
+		v := x[wide(n.Y, n.X, int64(i))]
+		var w float64
+		if n.B != nil {
+			w = b[wide(n.Y, n.B, int64(i))]
+		}
+		switch n.Mode {
+		case cuda.PwAdd:
+			v += w
+		case cuda.PwMul:
+			v *= w
+		case cuda.PwDiv:
+			v /= w
+		case cuda.PwSub:
+			v -= w
+		case cuda.PwExp:
+			v = math.Exp(v)
+		case cuda.PwLog:
+			v = math.Log(v)
+		case cuda.PwCmpGE:
+			v = float64(b2i(v >= w))
+		case cuda.PwGenIndex:
+			v = float64(int64(i) / count(n.Y.Dims[n.Axis+1:]) % n.Y.Dims[n.Axis])
+		case cuda.PwSelect:
+			if t[i] == 0 {
+				v = w
+			}
+		}
+		out[i] = v
+	}
+	return out
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func reduce(n *cuda.DnnNode, x []float64) []float64 {
+	out := make([]float64, count(n.Y.Dims))
+	seen := make([]bool, len(out))
+	for i, v := range x {
+		o := wide(n.X, n.Y, int64(i))
+		switch {
+		case !seen[o]:
+			out[o], seen[o] = v, true
+		case n.Mode == cuda.DnnReduceMax:
+			out[o] = math.Max(out[o], v)
+		default:
+			out[o] += v
+		}
+	}
+	return out
+}
+
+// reshape reads the memory of x through the strides of y.
+func reshape(n *cuda.DnnNode, x []float64) []float64 {
+	mem := make([]float64, max(extent(n.X), extent(n.Y)))
+	for i, v := range x {
+		mem[offset(n.X, int64(i))] = v
+	}
+	out := make([]float64, count(n.Y.Dims))
+	for i := range out {
+		out[i] = mem[offset(n.Y, int64(i))]
+	}
+	return out
+}
+
+func matmul(n *cuda.DnnNode, x, y []float64) []float64 {
+	m, k, c := n.X.Dims[2], n.X.Dims[3], n.B.Dims[3]
+	out := make([]float64, count(n.Y.Dims))
+	for z := range n.X.Dims[0] * n.X.Dims[1] {
+		for i := range m {
+			for q := range k {
+				v := x[(z*m+i)*k+q]
+				for j := range c {
+					out[(z*m+i)*c+j] += float64(v * y[(z*k+q)*c+j])
+				}
+			}
+		}
+	}
+	return out
+}
+
+// conv computes any one of x, w, y from the other two: each product x·w belongs to one y.
+func (r *dnnRun) conv(n *cuda.DnnNode, in1, in2, out *cuda.DnnTensor) error {
+	a, err := r.get(in1)
+	if err != nil {
+		return err
+	}
+	b, err := r.get(in2)
+	if err != nil {
+		return err
+	}
+	v := make([]float64, count(out.Dims))
+	X, W, Y := n.X.Dims, n.B.Dims, n.Y.Dims
+	groups := X[1] / W[1]
+	taps, cells := count(W[2:]), count(Y[2:])
+	for img := range Y[0] {
+		for k := range Y[1] {
+			for cell := range cells {
+				for c := range W[1] {
+					for tap := range taps {
+						pos, ok := source(n, cell, tap)
+						if !ok {
+							continue
+						}
+						xi := (img*X[1]+k/(Y[1]/groups)*W[1]+c)*count(X[2:]) + pos
+						wi, yi := (k*W[1]+c)*taps+tap, (img*Y[1]+k)*cells+cell
+						switch n.Kind {
+						case cuda.DnnConv:
+							v[yi] += float64(a[xi] * b[wi])
+						case cuda.DnnConvData:
+							v[xi] += float64(a[yi] * b[wi])
+						default:
+							v[wi] += float64(a[xi] * b[yi])
+						}
+					}
+				}
+			}
+		}
+	}
+	return r.put(out, v)
+}
+
+// source is the position in x that output cell and filter tap meet, if it is no padding.
+func source(n *cuda.DnnNode, cell, tap int64) (pos int64, ok bool) {
+	stride := int64(1)
+	for k := len(n.X.Dims) - 1; k >= 2; k-- {
+		i := cell%n.Y.Dims[k]*n.Conv.Strides[k-2] - n.Conv.Pads[k-2] + tap%n.B.Dims[k]*n.Conv.Dilations[k-2]
+		if i < 0 || i >= n.X.Dims[k] {
+			return 0, false
+		}
+		pos += i * stride
+		stride *= n.X.Dims[k]
+		cell /= n.Y.Dims[k]
+		tap /= n.B.Dims[k]
+	}
+	return pos, true
+}
