@@ -58,6 +58,7 @@ var kernels = []kernel{
 	binary("Add", 4, func(v *vm, a, b vec) vec { return v.add(a, b) }),
 	binary("Sub", 4, func(v *vm, a, b vec) vec { return v.sub(a, b) }),
 	binary("Mul", 4, func(v *vm, a, b vec) vec { return v.mul(a, b) }),
+	binary("Pow", 1, (*vm).pow),
 	binary("Div", 2, func(v *vm, a, b vec) vec { return v.div(a, b) }),
 	binary("Min", 2, func(v *vm, a, b vec) vec { return v.order(minI, orI, a, b) }),
 	binary("Max", 2, func(v *vm, a, b vec) vec { return v.order(maxI, andI, a, b) }),

@@ -62,14 +62,19 @@ func (v *vm) expm1(x vec) vec {
 	return v.pick(v.cmp(less, v.abs(x), f(0x1p-24)), x, v.add(y, y))
 }
 
-// log is log(x) by the polynomial of Cephes logf on [sqrt(1/2), sqrt(2)).
-func (v *vm) log(x vec) vec {
+// split gives n and m with x = m*2^n, m in [sqrt(1/2), sqrt(2)), for x > 0, subnormals too; n in float form.
+func (v *vm) split(x vec) (n, m vec) {
 	small := v.cmp(less, x, f(0x1p-126))
 	s := v.pick(small, v.mul(x, f(0x1p23)), x)
 	shift := v.only(small, f(-23))
 	e := v.sar(v.subInt(s, bits(0x3f3504f3)), 23)
-	r := v.sub(v.subInt(s, v.shl(e, 23)), f(1))
-	n := v.add(v.toFloat(e), shift)
+	return v.add(v.toFloat(e), shift), v.subInt(s, v.shl(e, 23))
+}
+
+// log is log(x) by the polynomial of Cephes logf on [sqrt(1/2), sqrt(2)).
+func (v *vm) log(x vec) vec {
+	n, m := v.split(x)
+	r := v.sub(m, f(1))
 	p := v.poly(r, 7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
 		-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
 	z := v.mul(r, r)
@@ -91,6 +96,39 @@ func (v *vm) log1p(x vec) vec {
 	c = v.only(v.cmp(greater, u, f(0)), c)
 	y := v.add(v.log(u), c)
 	return v.pick(v.cmp(less, v.abs(x), f(0x1p-24)), x, y)
+}
+
+// pow is exp(y*log(x)) for finite x > 0 and finite y, with the logarithm and its product in two floats each: log(m) is
+// 2*atanh(s) with s = (m-1)/(m+1).
+func (v *vm) pow(x, y vec) vec {
+	n, m := v.split(x)
+	num, den := v.sub(m, f(1)), v.add(m, f(1))
+	denLo := v.sub(m, v.sub(den, f(1)))
+	inv := v.div(f(1), den)
+	s := v.mul(num, inv)
+	rest := v.copy(num) // num - s*(den+denLo)
+	v.subMul(rest, s, den)
+	v.subMul(rest, s, denLo)
+	lo := v.mul(rest, inv)
+	z := v.mul(s, s)
+	v.addMul(lo, v.mul(s, z), v.poly(z, 1.0/13, 1.0/11, 1.0/9, 1.0/7, 1.0/5, 1.0/3))
+	lo = v.add(lo, lo)
+	s = v.add(s, s)
+	big := v.mul(n, f(ln2Hi))
+	hi := v.add(big, s)
+	lo = v.add(lo, v.add(v.sub(big, hi), s))
+	v.addMul(lo, n, f(ln2Lo))
+	sum := v.add(hi, lo)
+	lo = v.add(v.sub(hi, sum), lo)
+	hi = sum
+
+	p := v.mul(hi, y)
+	tail := v.fma(hi, y, v.xor(p, bits(signBit)))
+	v.addMul(tail, lo, y)
+	tail = v.only(v.cmp(less, v.abs(p), f(200)), tail)
+	k, r := v.exponent(v.clamp(p, f(-150), f(130)))
+	r = v.add(r, tail)
+	return v.pow2(v.add(v.expTail(r), f(1)), v.clamp(k, f(-160), f(160)))
 }
 
 // tanh is an odd polynomial (Cephes tanhf) below 0.625 and 1 - 2/(exp(2|x|)+1) above.

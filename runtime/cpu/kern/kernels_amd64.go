@@ -494,6 +494,11 @@ func subAVX512(n int, dst *float32, a *float32, b *float32)
 //go:noescape
 func mulAVX512(n int, dst *float32, a *float32, b *float32)
 
+// powAVX512 computes n elements.
+//
+//go:noescape
+func powAVX512(n int, dst *float32, a *float32, b *float32)
+
 // divAVX512 computes n elements.
 //
 //go:noescape
@@ -1053,6 +1058,11 @@ func subAVX2(n int, dst *float32, a *float32, b *float32)
 //
 //go:noescape
 func mulAVX2(n int, dst *float32, a *float32, b *float32)
+
+// powAVX2 computes n elements.
+//
+//go:noescape
+func powAVX2(n int, dst *float32, a *float32, b *float32)
 
 // divAVX2 computes n elements.
 //

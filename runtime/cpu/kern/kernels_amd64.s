@@ -12548,26 +12548,26 @@ single:
 	VMOVAPS.Z      Z2, K1, Z19
 	VPSUBD         Z3, Z20, Z24
 	VPSRAD         $0x17, Z24, Z24
-	VPSLLD         $0x17, Z24, Z25
-	VPSUBD         Z25, Z20, Z25
-	VSUBPS         Z4, Z25, Z25
-	VCVTDQ2PS      Z24, Z24
-	VADDPS         Z19, Z24, Z19
-	VMOVAPS        Z5, Z24
-	VFMADD213PS    Z6, Z25, Z24
-	VFMADD213PS    Z7, Z25, Z24
-	VFMADD213PS    Z8, Z25, Z24
-	VFMADD213PS    Z9, Z25, Z24
-	VFMADD213PS    Z10, Z25, Z24
-	VFMADD213PS    Z11, Z25, Z24
-	VFMADD213PS    Z12, Z25, Z24
-	VFMADD213PS    Z13, Z25, Z24
-	VMULPS         Z25, Z25, Z26
-	VMULPS         Z25, Z24, Z24
-	VMULPS         Z26, Z24, Z24
-	VFMADD231PS    Z14, Z19, Z24
-	VFNMADD231PS   Z15, Z26, Z24
-	VADDPS         Z25, Z24, Z24
+	VCVTDQ2PS      Z24, Z25
+	VADDPS         Z19, Z25, Z19
+	VPSLLD         $0x17, Z24, Z24
+	VPSUBD         Z24, Z20, Z24
+	VSUBPS         Z4, Z24, Z24
+	VMOVAPS        Z5, Z25
+	VFMADD213PS    Z6, Z24, Z25
+	VFMADD213PS    Z7, Z24, Z25
+	VFMADD213PS    Z8, Z24, Z25
+	VFMADD213PS    Z9, Z24, Z25
+	VFMADD213PS    Z10, Z24, Z25
+	VFMADD213PS    Z11, Z24, Z25
+	VFMADD213PS    Z12, Z24, Z25
+	VFMADD213PS    Z13, Z24, Z25
+	VMULPS         Z24, Z24, Z26
+	VMULPS         Z24, Z25, Z25
+	VMULPS         Z26, Z25, Z25
+	VFMADD231PS    Z14, Z19, Z25
+	VFNMADD231PS   Z15, Z26, Z25
+	VADDPS         Z24, Z25, Z24
 	VFMADD231PS    Z16, Z19, Z24
 	VCMPPS         $0x00, Z17, Z18, K1
 	VBLENDMPS      Z18, Z24, K1, Z21
@@ -12653,26 +12653,26 @@ single:
 	VMOVAPS.Z        Z5, K1, Z26
 	VPSUBD           Z6, Z21, Z27
 	VPSRAD           $0x17, Z27, Z27
-	VPSLLD           $0x17, Z27, Z28
-	VPSUBD           Z28, Z21, Z28
-	VSUBPS           Z0, Z28, Z28
-	VCVTDQ2PS        Z27, Z27
-	VADDPS           Z26, Z27, Z26
-	VMOVAPS          Z7, Z27
-	VFMADD213PS      Z8, Z28, Z27
-	VFMADD213PS      Z9, Z28, Z27
-	VFMADD213PS      Z10, Z28, Z27
-	VFMADD213PS      Z11, Z28, Z27
-	VFMADD213PS      Z12, Z28, Z27
-	VFMADD213PS      Z13, Z28, Z27
-	VFMADD213PS      Z14, Z28, Z27
-	VFMADD213PS      Z15, Z28, Z27
-	VMULPS           Z28, Z28, Z29
-	VMULPS           Z28, Z27, Z27
-	VMULPS           Z29, Z27, Z27
-	VFMADD231PS      Z16, Z26, Z27
-	VFNMADD231PS     Z17, Z29, Z27
-	VADDPS           Z28, Z27, Z27
+	VCVTDQ2PS        Z27, Z28
+	VADDPS           Z26, Z28, Z26
+	VPSLLD           $0x17, Z27, Z27
+	VPSUBD           Z27, Z21, Z27
+	VSUBPS           Z0, Z27, Z27
+	VMOVAPS          Z7, Z28
+	VFMADD213PS      Z8, Z27, Z28
+	VFMADD213PS      Z9, Z27, Z28
+	VFMADD213PS      Z10, Z27, Z28
+	VFMADD213PS      Z11, Z27, Z28
+	VFMADD213PS      Z12, Z27, Z28
+	VFMADD213PS      Z13, Z27, Z28
+	VFMADD213PS      Z14, Z27, Z28
+	VFMADD213PS      Z15, Z27, Z28
+	VMULPS           Z27, Z27, Z29
+	VMULPS           Z27, Z28, Z28
+	VMULPS           Z29, Z28, Z28
+	VFMADD231PS      Z16, Z26, Z28
+	VFNMADD231PS     Z17, Z29, Z28
+	VADDPS           Z27, Z28, Z27
 	VFMADD231PS.BCST kernConst<>+384(SB), Z26, Z27
 	VCMPPS.BCST      $0x00, kernConst<>+192(SB), Z19, K1
 	VBLENDMPS        Z19, Z27, K1, Z22
@@ -13239,26 +13239,26 @@ single:
 	VMOVAPS.Z        Z17, K1, Z27
 	VPSUBD.BCST      kernConst<>+800(SB), Z20, Z28
 	VPSRAD           $0x17, Z28, Z28
-	VPSLLD           $0x17, Z28, Z29
-	VPSUBD           Z29, Z20, Z29
-	VSUBPS           Z12, Z29, Z29
-	VCVTDQ2PS        Z28, Z28
-	VADDPS           Z27, Z28, Z27
-	VBROADCASTSS     kernConst<>+832(SB), Z28
-	VFMADD213PS.BCST kernConst<>+864(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+896(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+928(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+960(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+992(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+1024(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+1056(SB), Z29, Z28
-	VFMADD213PS.BCST kernConst<>+1088(SB), Z29, Z28
-	VMULPS           Z29, Z29, Z30
-	VMULPS           Z29, Z28, Z28
-	VMULPS           Z30, Z28, Z28
-	VFMADD231PS      Z5, Z27, Z28
-	VFNMADD231PS     Z11, Z30, Z28
-	VADDPS           Z29, Z28, Z28
+	VCVTDQ2PS        Z28, Z29
+	VADDPS           Z27, Z29, Z27
+	VPSLLD           $0x17, Z28, Z28
+	VPSUBD           Z28, Z20, Z28
+	VSUBPS           Z12, Z28, Z28
+	VBROADCASTSS     kernConst<>+832(SB), Z29
+	VFMADD213PS.BCST kernConst<>+864(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+896(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+928(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+960(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+992(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+1024(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+1056(SB), Z28, Z29
+	VFMADD213PS.BCST kernConst<>+1088(SB), Z28, Z29
+	VMULPS           Z28, Z28, Z30
+	VMULPS           Z28, Z29, Z29
+	VMULPS           Z30, Z29, Z29
+	VFMADD231PS      Z5, Z27, Z29
+	VFNMADD231PS     Z11, Z30, Z29
+	VADDPS           Z28, Z29, Z28
 	VFMADD231PS      Z4, Z27, Z28
 	VCMPPS.BCST      $0x00, kernConst<>+192(SB), Z25, K1
 	VBLENDMPS        Z25, Z28, K1, Z21
@@ -13813,6 +13813,146 @@ last:
 	LEAQ      64(SP), DX
 	VMOVUPS.Z (BX), K1, Z0
 	VMOVUPS   Z0, 128(SP)
+	LEAQ      128(SP), BX
+	LEAQ      (SP), CX
+	XORQ      AX, AX
+	JMP       single
+
+end:
+	TESTQ   SI, SI
+	JZ      return
+	VMOVUPS (SP), Z0
+	MOVL    $0xffffffff, AX
+	BZHIL   SI, AX, AX
+	KMOVW   AX, K1
+	VMOVUPS Z0, K1, (DI)
+
+return:
+	VZEROUPPER
+	RET
+
+// func powAVX512(n int, dst *float32, a *float32, b *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·powAVX512(SB), NOSPLIT, $192-32
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         a+16(FP), DX
+	MOVQ         b+24(FP), BX
+	VBROADCASTSS kernConst<>+704(SB), Z0
+	VBROADCASTSS kernConst<>+736(SB), Z1
+	VBROADCASTSS kernConst<>+768(SB), Z2
+	VBROADCASTSS kernConst<>+800(SB), Z3
+	VBROADCASTSS kernConst<>+128(SB), Z4
+	VBROADCASTSS kernConst<>+2272(SB), Z5
+	VBROADCASTSS kernConst<>+2304(SB), Z6
+	VBROADCASTSS kernConst<>+2336(SB), Z7
+	VBROADCASTSS kernConst<>+2368(SB), Z8
+	VBROADCASTSS kernConst<>+2400(SB), Z9
+	VBROADCASTSS kernConst<>+2432(SB), Z10
+	VBROADCASTSS kernConst<>+384(SB), Z11
+	VBROADCASTSS kernConst<>+416(SB), Z12
+	VBROADCASTSS kernConst<>+96(SB), Z13
+	VBROADCASTSS kernConst<>+2464(SB), Z14
+	VBROADCASTSS kernConst<>+2496(SB), Z15
+	VBROADCASTSS kernConst<>+2528(SB), Z16
+	VBROADCASTSS kernConst<>+352(SB), Z17
+	XORQ         SI, SI
+	SUBQ         $+16, AX
+	JL           last
+
+single:
+	VMOVUPS          (DX), Z18
+	VMOVUPS          (BX), Z19
+	VCMPPS           $0x11, Z0, Z18, K1
+	VMULPS           Z1, Z18, Z20
+	VBLENDMPS        Z20, Z18, K1, Z21
+	VMOVAPS.Z        Z2, K1, Z18
+	VPSUBD           Z3, Z21, Z20
+	VPSRAD           $0x17, Z20, Z20
+	VCVTDQ2PS        Z20, Z22
+	VADDPS           Z18, Z22, Z18
+	VPSLLD           $0x17, Z20, Z20
+	VPSUBD           Z20, Z21, Z20
+	VSUBPS           Z4, Z20, Z22
+	VADDPS           Z4, Z20, Z23
+	VSUBPS           Z4, Z23, Z24
+	VSUBPS           Z24, Z20, Z20
+	VDIVPS           Z23, Z4, Z24
+	VMULPS           Z24, Z22, Z25
+	VMOVAPS          Z22, Z22
+	VFNMADD231PS     Z23, Z25, Z22
+	VFNMADD231PS     Z20, Z25, Z22
+	VMULPS           Z24, Z22, Z20
+	VMULPS           Z25, Z25, Z22
+	VMULPS           Z22, Z25, Z23
+	VMOVAPS          Z5, Z24
+	VFMADD213PS      Z6, Z22, Z24
+	VFMADD213PS      Z7, Z22, Z24
+	VFMADD213PS      Z8, Z22, Z24
+	VFMADD213PS      Z9, Z22, Z24
+	VFMADD213PS      Z10, Z22, Z24
+	VFMADD231PS      Z24, Z23, Z20
+	VADDPS           Z20, Z20, Z20
+	VADDPS           Z25, Z25, Z22
+	VMULPS           Z11, Z18, Z23
+	VADDPS           Z22, Z23, Z24
+	VSUBPS           Z24, Z23, Z23
+	VADDPS           Z22, Z23, Z22
+	VADDPS           Z22, Z20, Z20
+	VFMADD231PS      Z12, Z18, Z20
+	VADDPS           Z20, Z24, Z18
+	VSUBPS           Z18, Z24, Z22
+	VADDPS           Z20, Z22, Z20
+	VMULPS           Z19, Z18, Z22
+	VXORPS           Z13, Z22, Z23
+	VMOVAPS          Z18, Z18
+	VFMADD213PS      Z23, Z19, Z18
+	VFMADD231PS      Z19, Z20, Z18
+	VANDNPS          Z22, Z13, Z19
+	VCMPPS           $0x11, Z14, Z19, K1
+	VMOVAPS.Z        Z18, K1, Z18
+	VMINPS           Z22, Z15, Z19
+	VMAXPS           Z19, Z16, Z19
+	VMULPS           Z17, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VADDPS           Z18, Z19, Z18
+	VBROADCASTSS     kernConst<>+448(SB), Z19
+	VFMADD213PS.BCST kernConst<>+480(SB), Z18, Z19
+	VFMADD213PS.BCST kernConst<>+512(SB), Z18, Z19
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z19
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z19
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z19
+	VMULPS           Z18, Z18, Z22
+	VFMADD213PS      Z18, Z22, Z19
+	VADDPS           Z4, Z19, Z18
+	VBROADCASTSS     kernConst<>+2560(SB), Z19
+	VMINPS           Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+2592(SB), Z20
+	VMAXPS           Z19, Z20, Z19
+	VSCALEFPS        Z19, Z18, Z18
+	VMOVUPS          Z18, (CX)
+	ADDQ             $+64, CX
+	ADDQ             $+64, DX
+	ADDQ             $+64, BX
+	SUBQ             $+16, AX
+	JGE              single
+
+last:
+	ADDQ      $+16, AX
+	JZ        end
+	MOVQ      AX, SI
+	MOVQ      CX, DI
+	MOVL      $0xffffffff, CX
+	BZHIL     AX, CX, CX
+	KMOVW     CX, K1
+	VMOVUPS.Z (DX), K1, Z18
+	VMOVUPS   Z18, 64(SP)
+	LEAQ      64(SP), DX
+	VMOVUPS.Z (BX), K1, Z18
+	VMOVUPS   Z18, 128(SP)
 	LEAQ      128(SP), BX
 	LEAQ      (SP), CX
 	XORQ      AX, AX
@@ -14883,7 +15023,7 @@ TEXT ·geluerfgradAVX512(SB), NOSPLIT, $192-32
 	MOVQ         dst+8(FP), CX
 	MOVQ         a+16(FP), DX
 	MOVQ         b+24(FP), BX
-	VBROADCASTSS kernConst<>+2272(SB), Z0
+	VBROADCASTSS kernConst<>+2624(SB), Z0
 	VBROADCASTSS kernConst<>+288(SB), Z1
 	VBROADCASTSS kernConst<>+320(SB), Z2
 	VBROADCASTSS kernConst<>+352(SB), Z3
@@ -14896,7 +15036,7 @@ TEXT ·geluerfgradAVX512(SB), NOSPLIT, $192-32
 	VBROADCASTSS kernConst<>+576(SB), Z10
 	VBROADCASTSS kernConst<>+608(SB), Z11
 	VBROADCASTSS kernConst<>+128(SB), Z12
-	VBROADCASTSS kernConst<>+2304(SB), Z13
+	VBROADCASTSS kernConst<>+2656(SB), Z13
 	VBROADCASTSS kernConst<>+800(SB), Z14
 	VBROADCASTSS kernConst<>+96(SB), Z15
 	VBROADCASTSS kernConst<>+1440(SB), Z16
@@ -15038,7 +15178,7 @@ TEXT ·gelutanhgradAVX512(SB), NOSPLIT, $192-32
 	VBROADCASTSS kernConst<>+608(SB), Z13
 	VBROADCASTSS kernConst<>+128(SB), Z14
 	VBROADCASTSS kernConst<>+160(SB), Z15
-	VBROADCASTSS kernConst<>+2336(SB), Z16
+	VBROADCASTSS kernConst<>+2688(SB), Z16
 	XORQ         SI, SI
 	SUBQ         $+16, AX
 	JL           last
@@ -23250,10 +23390,10 @@ single:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+2368(SB), Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+2368(SB), Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
@@ -23324,10 +23464,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+2368(SB), Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       kernConst<>+608(SB), Y1, Y2
@@ -23390,11 +23530,11 @@ single:
 	VANDPS       kernConst<>+768(SB), Y1, Y1
 	VPSUBD       kernConst<>+800(SB), Y2, Y3
 	VPSRAD       $0x17, Y3, Y3
-	VPSLLD       $0x17, Y3, Y4
-	VPSUBD       Y4, Y2, Y2
+	VCVTDQ2PS    Y3, Y4
+	VADDPS       Y1, Y4, Y1
+	VPSLLD       $0x17, Y3, Y3
+	VPSUBD       Y3, Y2, Y2
 	VSUBPS       kernConst<>+128(SB), Y2, Y2
-	VCVTDQ2PS    Y3, Y3
-	VADDPS       Y1, Y3, Y1
 	VBROADCASTSS kernConst<>+832(SB), Y3
 	VFMADD213PS  kernConst<>+864(SB), Y2, Y3
 	VFMADD213PS  kernConst<>+896(SB), Y2, Y3
@@ -23478,11 +23618,11 @@ single:
 	VANDPS       kernConst<>+768(SB), Y3, Y3
 	VPSUBD       kernConst<>+800(SB), Y4, Y5
 	VPSRAD       $0x17, Y5, Y5
-	VPSLLD       $0x17, Y5, Y6
-	VPSUBD       Y6, Y4, Y4
+	VCVTDQ2PS    Y5, Y6
+	VADDPS       Y3, Y6, Y3
+	VPSLLD       $0x17, Y5, Y5
+	VPSUBD       Y5, Y4, Y4
 	VSUBPS       kernConst<>+128(SB), Y4, Y4
-	VCVTDQ2PS    Y5, Y5
-	VADDPS       Y3, Y5, Y3
 	VBROADCASTSS kernConst<>+832(SB), Y5
 	VFMADD213PS  kernConst<>+864(SB), Y4, Y5
 	VFMADD213PS  kernConst<>+896(SB), Y4, Y5
@@ -23589,10 +23729,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+2368(SB), Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VADDPS       kernConst<>+128(SB), Y3, Y3
@@ -23685,10 +23825,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS kernConst<>+128(SB), Y3
@@ -23774,10 +23914,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+2368(SB), Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VCMPPS       $0x11, kernConst<>+160(SB), Y0, Y0
@@ -23999,10 +24139,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+2368(SB), Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VADDPS       kernConst<>+128(SB), Y1, Y2
@@ -24019,11 +24159,11 @@ single:
 	VANDPS       kernConst<>+768(SB), Y4, Y4
 	VPSUBD       kernConst<>+800(SB), Y5, Y6
 	VPSRAD       $0x17, Y6, Y6
-	VPSLLD       $0x17, Y6, Y7
-	VPSUBD       Y7, Y5, Y5
+	VCVTDQ2PS    Y6, Y7
+	VADDPS       Y4, Y7, Y4
+	VPSLLD       $0x17, Y6, Y6
+	VPSUBD       Y6, Y5, Y5
 	VSUBPS       kernConst<>+128(SB), Y5, Y5
-	VCVTDQ2PS    Y6, Y6
-	VADDPS       Y4, Y6, Y4
 	VBROADCASTSS kernConst<>+832(SB), Y6
 	VFMADD213PS  kernConst<>+864(SB), Y5, Y6
 	VFMADD213PS  kernConst<>+896(SB), Y5, Y6
@@ -24136,10 +24276,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+2368(SB), Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VMULPS       kernConst<>+608(SB), Y3, Y3
@@ -24234,10 +24374,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VCMPPS       $0x11, kernConst<>+160(SB), Y1, Y1
@@ -24315,10 +24455,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+2368(SB), Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VCMPPS       $0x11, kernConst<>+160(SB), Y0, Y2
@@ -24572,6 +24712,141 @@ single:
 	ADDQ    $+32, BX
 	SUBQ    $+8, AX
 	JGE     single
+
+last:
+	ADDQ       $+8, AX
+	JZ         end
+	MOVQ       AX, SI
+	MOVQ       CX, DI
+	LEAQ       kernTail<>+32(SB), CX
+	NEGQ       AX
+	VMOVUPS    (CX)(AX*4), Y0
+	VMASKMOVPS (DX), Y0, Y1
+	VMOVUPS    Y1, 32(SP)
+	LEAQ       32(SP), DX
+	VMASKMOVPS (BX), Y0, Y0
+	VMOVUPS    Y0, 64(SP)
+	LEAQ       64(SP), BX
+	LEAQ       (SP), CX
+	XORQ       AX, AX
+	JMP        single
+
+end:
+	TESTQ      SI, SI
+	JZ         return
+	VMOVUPS    (SP), Y0
+	LEAQ       kernTail<>+32(SB), AX
+	MOVQ       SI, CX
+	NEGQ       CX
+	VMOVUPS    (AX)(CX*4), Y1
+	VMASKMOVPS Y0, Y1, (DI)
+
+return:
+	VZEROUPPER
+	RET
+
+// func powAVX2(n int, dst *float32, a *float32, b *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·powAVX2(SB), NOSPLIT, $96-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ a+16(FP), DX
+	MOVQ b+24(FP), BX
+	XORQ SI, SI
+	SUBQ $+8, AX
+	JL   last
+
+single:
+	VMOVUPS      (DX), Y0
+	VMOVUPS      (BX), Y1
+	VCMPPS       $0x11, kernConst<>+704(SB), Y0, Y2
+	VMULPS       kernConst<>+736(SB), Y0, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y0
+	VANDPS       kernConst<>+768(SB), Y2, Y2
+	VPSUBD       kernConst<>+800(SB), Y0, Y3
+	VPSRAD       $0x17, Y3, Y3
+	VCVTDQ2PS    Y3, Y4
+	VADDPS       Y2, Y4, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPSUBD       Y3, Y0, Y0
+	VSUBPS       kernConst<>+128(SB), Y0, Y3
+	VADDPS       kernConst<>+128(SB), Y0, Y4
+	VSUBPS       kernConst<>+128(SB), Y4, Y5
+	VSUBPS       Y5, Y0, Y0
+	VBROADCASTSS kernConst<>+128(SB), Y5
+	VDIVPS       Y4, Y5, Y5
+	VMULPS       Y5, Y3, Y6
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS Y4, Y6, Y3
+	VFNMADD231PS Y0, Y6, Y3
+	VMULPS       Y5, Y3, Y0
+	VMULPS       Y6, Y6, Y3
+	VMULPS       Y3, Y6, Y4
+	VBROADCASTSS kernConst<>+2272(SB), Y5
+	VFMADD213PS  kernConst<>+2304(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2336(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2368(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2400(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+2432(SB), Y3, Y5
+	VFMADD231PS  Y5, Y4, Y0
+	VADDPS       Y0, Y0, Y0
+	VADDPS       Y6, Y6, Y3
+	VMULPS       kernConst<>+384(SB), Y2, Y4
+	VADDPS       Y3, Y4, Y5
+	VSUBPS       Y5, Y4, Y4
+	VADDPS       Y3, Y4, Y3
+	VADDPS       Y3, Y0, Y0
+	VFMADD231PS  kernConst<>+416(SB), Y2, Y0
+	VADDPS       Y0, Y5, Y2
+	VSUBPS       Y2, Y5, Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y1, Y2, Y3
+	VXORPS       kernConst<>+96(SB), Y3, Y4
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y4, Y1, Y2
+	VFMADD231PS  Y1, Y0, Y2
+	VBROADCASTSS kernConst<>+96(SB), Y0
+	VANDNPS      Y3, Y0, Y0
+	VCMPPS       $0x11, kernConst<>+2464(SB), Y0, Y0
+	VANDPS       Y2, Y0, Y0
+	VBROADCASTSS kernConst<>+2496(SB), Y1
+	VMINPS       Y3, Y1, Y1
+	VBROADCASTSS kernConst<>+2528(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y2, Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+448(SB), Y1
+	VFMADD213PS  kernConst<>+480(SB), Y0, Y1
+	VFMADD213PS  kernConst<>+512(SB), Y0, Y1
+	VFMADD213PS  kernConst<>+544(SB), Y0, Y1
+	VFMADD213PS  kernConst<>+576(SB), Y0, Y1
+	VFMADD213PS  kernConst<>+608(SB), Y0, Y1
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y1
+	VADDPS       kernConst<>+128(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+2560(SB), Y1
+	VMINPS       Y2, Y1, Y1
+	VBROADCASTSS kernConst<>+2592(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+2720(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         $+32, CX
+	ADDQ         $+32, DX
+	ADDQ         $+32, BX
+	SUBQ         $+8, AX
+	JGE          single
 
 last:
 	ADDQ       $+8, AX
@@ -25671,7 +25946,7 @@ single:
 	VMOVUPS      (DX), Y0
 	VMOVUPS      (BX), Y1
 	VMULPS       Y0, Y0, Y2
-	VMULPS       kernConst<>+2272(SB), Y2, Y2
+	VMULPS       kernConst<>+2624(SB), Y2, Y2
 	VBROADCASTSS kernConst<>+288(SB), Y3
 	VMINPS       Y2, Y3, Y2
 	VBROADCASTSS kernConst<>+320(SB), Y3
@@ -25693,13 +25968,13 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
-	VMULPS       kernConst<>+2304(SB), Y2, Y2
+	VMULPS       kernConst<>+2656(SB), Y2, Y2
 	VMULPS       kernConst<>+800(SB), Y0, Y3
 	VBROADCASTSS kernConst<>+96(SB), Y4
 	VANDNPS      Y3, Y4, Y4
@@ -25735,10 +26010,10 @@ single:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+2368(SB), Y7, Y7
+	VPADDD       kernConst<>+2720(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+2368(SB), Y6, Y6
+	VPADDD       kernConst<>+2720(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VMULPS       kernConst<>+608(SB), Y5, Y5
@@ -25841,10 +26116,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+2368(SB), Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VADDPS       kernConst<>+128(SB), Y3, Y4
@@ -25855,7 +26130,7 @@ single:
 	VBLENDVPS    Y2, Y3, Y4, Y2
 	VMULPS       Y4, Y3, Y3
 	VMULPS       Y0, Y0, Y4
-	VBROADCASTSS kernConst<>+2336(SB), Y5
+	VBROADCASTSS kernConst<>+2688(SB), Y5
 	VFMADD213PS  kernConst<>+2240(SB), Y4, Y5
 	VMULPS       Y0, Y5, Y0
 	VMOVAPS      Y0, Y0
@@ -25936,10 +26211,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       kernConst<>+128(SB), Y2, Y3
@@ -26542,10 +26817,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2368(SB), Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2368(SB), Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVUPS      Y2, (CX)
@@ -28634,39 +28909,127 @@ DATA kernConst<>+2256(SB)/4, $0x3fcc422a
 DATA kernConst<>+2260(SB)/4, $0x3fcc422a
 DATA kernConst<>+2264(SB)/4, $0x3fcc422a
 DATA kernConst<>+2268(SB)/4, $0x3fcc422a
-DATA kernConst<>+2272(SB)/4, $0xbf000000
-DATA kernConst<>+2276(SB)/4, $0xbf000000
-DATA kernConst<>+2280(SB)/4, $0xbf000000
-DATA kernConst<>+2284(SB)/4, $0xbf000000
-DATA kernConst<>+2288(SB)/4, $0xbf000000
-DATA kernConst<>+2292(SB)/4, $0xbf000000
-DATA kernConst<>+2296(SB)/4, $0xbf000000
-DATA kernConst<>+2300(SB)/4, $0xbf000000
-DATA kernConst<>+2304(SB)/4, $0x3ecc422a
-DATA kernConst<>+2308(SB)/4, $0x3ecc422a
-DATA kernConst<>+2312(SB)/4, $0x3ecc422a
-DATA kernConst<>+2316(SB)/4, $0x3ecc422a
-DATA kernConst<>+2320(SB)/4, $0x3ecc422a
-DATA kernConst<>+2324(SB)/4, $0x3ecc422a
-DATA kernConst<>+2328(SB)/4, $0x3ecc422a
-DATA kernConst<>+2332(SB)/4, $0x3ecc422a
-DATA kernConst<>+2336(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2340(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2344(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2348(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2352(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2356(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2360(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2364(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2368(SB)/4, $0x0000007f
-DATA kernConst<>+2372(SB)/4, $0x0000007f
-DATA kernConst<>+2376(SB)/4, $0x0000007f
-DATA kernConst<>+2380(SB)/4, $0x0000007f
-DATA kernConst<>+2384(SB)/4, $0x0000007f
-DATA kernConst<>+2388(SB)/4, $0x0000007f
-DATA kernConst<>+2392(SB)/4, $0x0000007f
-DATA kernConst<>+2396(SB)/4, $0x0000007f
-GLOBL kernConst<>(SB), RODATA|NOPTR, $2400
+DATA kernConst<>+2272(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2276(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2280(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2284(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2288(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2292(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2296(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2300(SB)/4, $0x3d9d89d9
+DATA kernConst<>+2304(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2308(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2312(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2316(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2320(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2324(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2328(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2332(SB)/4, $0x3dba2e8c
+DATA kernConst<>+2336(SB)/4, $0x3de38e39
+DATA kernConst<>+2340(SB)/4, $0x3de38e39
+DATA kernConst<>+2344(SB)/4, $0x3de38e39
+DATA kernConst<>+2348(SB)/4, $0x3de38e39
+DATA kernConst<>+2352(SB)/4, $0x3de38e39
+DATA kernConst<>+2356(SB)/4, $0x3de38e39
+DATA kernConst<>+2360(SB)/4, $0x3de38e39
+DATA kernConst<>+2364(SB)/4, $0x3de38e39
+DATA kernConst<>+2368(SB)/4, $0x3e124925
+DATA kernConst<>+2372(SB)/4, $0x3e124925
+DATA kernConst<>+2376(SB)/4, $0x3e124925
+DATA kernConst<>+2380(SB)/4, $0x3e124925
+DATA kernConst<>+2384(SB)/4, $0x3e124925
+DATA kernConst<>+2388(SB)/4, $0x3e124925
+DATA kernConst<>+2392(SB)/4, $0x3e124925
+DATA kernConst<>+2396(SB)/4, $0x3e124925
+DATA kernConst<>+2400(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2404(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2408(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2412(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2416(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2420(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2424(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2428(SB)/4, $0x3e4ccccd
+DATA kernConst<>+2432(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2436(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2440(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2444(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2448(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2452(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2456(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2460(SB)/4, $0x3eaaaaab
+DATA kernConst<>+2464(SB)/4, $0x43480000
+DATA kernConst<>+2468(SB)/4, $0x43480000
+DATA kernConst<>+2472(SB)/4, $0x43480000
+DATA kernConst<>+2476(SB)/4, $0x43480000
+DATA kernConst<>+2480(SB)/4, $0x43480000
+DATA kernConst<>+2484(SB)/4, $0x43480000
+DATA kernConst<>+2488(SB)/4, $0x43480000
+DATA kernConst<>+2492(SB)/4, $0x43480000
+DATA kernConst<>+2496(SB)/4, $0x43020000
+DATA kernConst<>+2500(SB)/4, $0x43020000
+DATA kernConst<>+2504(SB)/4, $0x43020000
+DATA kernConst<>+2508(SB)/4, $0x43020000
+DATA kernConst<>+2512(SB)/4, $0x43020000
+DATA kernConst<>+2516(SB)/4, $0x43020000
+DATA kernConst<>+2520(SB)/4, $0x43020000
+DATA kernConst<>+2524(SB)/4, $0x43020000
+DATA kernConst<>+2528(SB)/4, $0xc3160000
+DATA kernConst<>+2532(SB)/4, $0xc3160000
+DATA kernConst<>+2536(SB)/4, $0xc3160000
+DATA kernConst<>+2540(SB)/4, $0xc3160000
+DATA kernConst<>+2544(SB)/4, $0xc3160000
+DATA kernConst<>+2548(SB)/4, $0xc3160000
+DATA kernConst<>+2552(SB)/4, $0xc3160000
+DATA kernConst<>+2556(SB)/4, $0xc3160000
+DATA kernConst<>+2560(SB)/4, $0x43200000
+DATA kernConst<>+2564(SB)/4, $0x43200000
+DATA kernConst<>+2568(SB)/4, $0x43200000
+DATA kernConst<>+2572(SB)/4, $0x43200000
+DATA kernConst<>+2576(SB)/4, $0x43200000
+DATA kernConst<>+2580(SB)/4, $0x43200000
+DATA kernConst<>+2584(SB)/4, $0x43200000
+DATA kernConst<>+2588(SB)/4, $0x43200000
+DATA kernConst<>+2592(SB)/4, $0xc3200000
+DATA kernConst<>+2596(SB)/4, $0xc3200000
+DATA kernConst<>+2600(SB)/4, $0xc3200000
+DATA kernConst<>+2604(SB)/4, $0xc3200000
+DATA kernConst<>+2608(SB)/4, $0xc3200000
+DATA kernConst<>+2612(SB)/4, $0xc3200000
+DATA kernConst<>+2616(SB)/4, $0xc3200000
+DATA kernConst<>+2620(SB)/4, $0xc3200000
+DATA kernConst<>+2624(SB)/4, $0xbf000000
+DATA kernConst<>+2628(SB)/4, $0xbf000000
+DATA kernConst<>+2632(SB)/4, $0xbf000000
+DATA kernConst<>+2636(SB)/4, $0xbf000000
+DATA kernConst<>+2640(SB)/4, $0xbf000000
+DATA kernConst<>+2644(SB)/4, $0xbf000000
+DATA kernConst<>+2648(SB)/4, $0xbf000000
+DATA kernConst<>+2652(SB)/4, $0xbf000000
+DATA kernConst<>+2656(SB)/4, $0x3ecc422a
+DATA kernConst<>+2660(SB)/4, $0x3ecc422a
+DATA kernConst<>+2664(SB)/4, $0x3ecc422a
+DATA kernConst<>+2668(SB)/4, $0x3ecc422a
+DATA kernConst<>+2672(SB)/4, $0x3ecc422a
+DATA kernConst<>+2676(SB)/4, $0x3ecc422a
+DATA kernConst<>+2680(SB)/4, $0x3ecc422a
+DATA kernConst<>+2684(SB)/4, $0x3ecc422a
+DATA kernConst<>+2688(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2692(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2696(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2700(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2704(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2708(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2712(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2716(SB)/4, $0x3e5b33b6
+DATA kernConst<>+2720(SB)/4, $0x0000007f
+DATA kernConst<>+2724(SB)/4, $0x0000007f
+DATA kernConst<>+2728(SB)/4, $0x0000007f
+DATA kernConst<>+2732(SB)/4, $0x0000007f
+DATA kernConst<>+2736(SB)/4, $0x0000007f
+DATA kernConst<>+2740(SB)/4, $0x0000007f
+DATA kernConst<>+2744(SB)/4, $0x0000007f
+DATA kernConst<>+2748(SB)/4, $0x0000007f
+GLOBL kernConst<>(SB), RODATA|NOPTR, $2752
 
 DATA kernRamp<>+0(SB)/8, $0x0000000000000000
 DATA kernRamp<>+8(SB)/8, $0x0000000000000001

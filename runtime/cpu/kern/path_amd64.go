@@ -1,6 +1,7 @@
 package kern
 
 import (
+	"math"
 	"unsafe"
 )
 
@@ -68,7 +69,26 @@ func (p *Path) common() *Path {
 	for _, op := range []Unary{Sin, Cos} {
 		p.unary[op] = p.reduced(op, p.unary[op])
 	}
+	p.binary[Pow] = p.power(p.binary[Pow])
 	return p
+}
+
+// power is the power kernel for any operands: squares and cubes need no logarithm, a block with a base that is not
+// positive and finite, or an exponent that is not finite, goes to Go.
+func (p *Path) power(kernel func(n int, dst, a, b *float32)) func(n int, dst, a, b *float32) {
+	return func(n int, dst, a, b *float32) {
+		lo, hi := p.min(n, b), p.max(n, b)
+		switch {
+		case lo == 2 && hi == 2:
+			p.binary[Mul](n, dst, a, a)
+		case lo == 3 && hi == 3:
+			binaryGo(func(a, _ float32) float32 { x := float64(a); return float32(x * x * x) }, n, dst, a, b)
+		case p.min(n, a) > 0 && p.max(n, a) <= math.MaxFloat32 && lo >= -math.MaxFloat32 && hi <= math.MaxFloat32:
+			kernel(n, dst, a, b)
+		default:
+			binaryGo(binaryRows[Pow].f, n, dst, a, b)
+		}
+	}
 }
 
 // reduced is a sine or cosine kernel for any argument: blocks beyond the range of its argument reduction go to Go.
@@ -95,4 +115,51 @@ func philoxWords(p *Path, n int, dst *int64, state *uint32) bool {
 		return false
 	}
 	return true
+}
+
+func wholeDepths(t Type, f transFunc) transFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
+		whole := k &^ 7
+		if whole > 0 {
+			f(whole, n, dst, ldd, src, offs)
+		}
+		if whole < k {
+			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, past(src, whole*t.Size()), offs)
+		}
+	}
+}
+
+func wholeRows(t Type, f rowsFunc) rowsFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, lds int) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(k, whole, dst, ldd, src, lds)
+		}
+		if whole < n {
+			rowsGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), lds)
+		}
+	}
+}
+
+func wholePicks(t Type, f pickFunc) pickFunc {
+	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(k, whole, dst, ldd, src, offs)
+		}
+		if whole < n {
+			pickGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), offs)
+		}
+	}
+}
+
+func wholeCheck(t Type, f func(n int, dst, src *byte, scale float32) uint64) func(n int, dst, src *byte, scale float32) uint64 {
+	return func(n int, dst, src *byte, scale float32) uint64 {
+		whole := n &^ 7
+		bad := f(whole, dst, src, scale)
+		if whole < n {
+			bad |= scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
+		}
+		return bad
+	}
 }

@@ -27,6 +27,30 @@ func neonPath() *Path {
 	return p
 }
 
+func wholeBinary(op Binary, f func(n int, dst, a, b *float32)) func(n int, dst, a, b *float32) {
+	return func(n int, dst, a, b *float32) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(whole, dst, a, b)
+		}
+		if whole < n {
+			binaryGo(binaryRows[op].f, n-whole, after(dst, whole), after(a, whole), after(b, whole))
+		}
+	}
+}
+
+func wholeTernary(op Ternary, f func(n int, dst, a, b, c *float32)) func(n int, dst, a, b, c *float32) {
+	return func(n int, dst, a, b, c *float32) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(whole, dst, a, b, c)
+		}
+		if whole < n {
+			ternaryGo(ternaryRows[op].f, n-whole, after(dst, whole), after(a, whole), after(b, whole), after(c, whole))
+		}
+	}
+}
+
 func wholeAxpb(n int, dst, src *float32, a, b float32) {
 	whole := n &^ 7
 	if whole > 0 {

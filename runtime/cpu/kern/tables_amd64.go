@@ -67,6 +67,7 @@ func kernelsAVX512(p *Path) {
 	p.binary[Add] = addAVX512
 	p.binary[Sub] = subAVX512
 	p.binary[Mul] = mulAVX512
+	p.binary[Pow] = powAVX512
 	p.binary[Div] = divAVX512
 	p.binary[Min] = minAVX512
 	p.binary[Max] = maxAVX512
@@ -162,6 +163,7 @@ func kernelsAVX2(p *Path) {
 	p.binary[Add] = addAVX2
 	p.binary[Sub] = subAVX2
 	p.binary[Mul] = mulAVX2
+	p.binary[Pow] = powAVX2
 	p.binary[Div] = divAVX2
 	p.binary[Min] = minAVX2
 	p.binary[Max] = maxAVX2

@@ -326,3 +326,36 @@ func TestScalarRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPow: powers are within 4 ulp, and special operands are math.Pow's.
+func TestPow(t *testing.T) {
+	d := newDice(30)
+	for _, p := range Paths() {
+		const n = 200003
+		a, b, y := make([]float32, n), make([]float32, n), make([]float32, n)
+		for i := range a {
+			a[i] = math.Float32frombits(d.Uint32() % 0x7f800000)
+			b[i] = float32(d.NormFloat64() * 90 / max(1, math.Abs(math.Log(float64(a[i])))))
+			if i%3 == 0 {
+				a[i], b[i] = 1+float32(d.NormFloat64()*0.01), float32(d.NormFloat64()*1000)
+			}
+		}
+		p.Binary(Pow, y, a, b)
+		for i := range a {
+			if want := math.Pow(float64(a[i]), float64(b[i])); ulps(y[i], want) > 4 && want < math.MaxFloat32 {
+				t.Fatalf("%s: %x^%x = %x, want %x: %.1f ulp", p.Name(), a[i], b[i], y[i], want, ulps(y[i], want))
+			}
+		}
+		x := corners()
+		for _, e := range append(corners(), -1, 4, 1.0/3) {
+			c := make([]float32, len(x))
+			p.Fill(c, e)
+			p.Binary(Pow, y[:len(x)], x, c)
+			for i := range x {
+				if want := float32(math.Pow(float64(x[i]), float64(e))); !same(y[i], want) {
+					t.Fatalf("%s: %g^%g = %g, want %g", p.Name(), x[i], e, y[i], want)
+				}
+			}
+		}
+	}
+}
