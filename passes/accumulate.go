@@ -63,6 +63,7 @@ func (a *accumulator) flags() {
 	if index == nil {
 		index = a.b.Declare(ir.Input, "micro", ir.T(ir.I32), nil, ir.A("role", "micro"))
 	}
+	a.drawApart(index)
 	zero := a.constant("zero", ir.I32, 0)
 	one := a.constant("one", ir.I32, 1)
 	a.zeroth = a.b.In(ir.Forward).Named("micro.first").Emit(ir.OpEq, []*ir.Value{index, zero}, nil)[0]
@@ -86,12 +87,32 @@ func (a *accumulator) flags() {
 	a.t.micro.dropped = dropped
 }
 
+// drawApart makes random rows that do not look at the micro-batch do so: each
+// micro-batch draws its own numbers.
+func (a *accumulator) drawApart(index *ir.Value) {
+	for _, n := range a.g.Nodes {
+		for i, o := range n.Def().In {
+			if o.Name != "micro" || !o.Named || i < len(n.In) && n.In[i] != nil {
+				continue
+			}
+			for len(n.In) <= i {
+				n.In = append(n.In, nil)
+			}
+			n.In[i] = index
+		}
+	}
+}
+
 // observed is everything whose finiteness makes a micro-batch a good one.
 func (a *accumulator) observed() []*ir.Value {
 	var vs []*ir.Value
 	for _, s := range a.t.sweeps {
 		for _, l := range s.losses {
-			vs = append(vs, l.value)
+			if l.sum != nil { // the mean of a micro-batch without a single label is 0/0, and no mistake
+				vs = append(vs, l.sum)
+			} else {
+				vs = append(vs, l.value)
+			}
 		}
 		for _, x := range s.grads {
 			vs = append(vs, x.d)

@@ -233,3 +233,66 @@ func TestResultsOverMicroBatches(t *testing.T) {
 		t.Errorf("scale %v, want 256", get(6)[0])
 	}
 }
+
+// A micro-batch without a single label is empty, not bad.
+func TestEmptyMicroBatchIsNotDropped(t *testing.T) {
+	cfg := Config{Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic(), Micro: 2, BadMicro: DropMicro}
+	empty := map[int]bool{4: true, 5: true, 6: true, 7: true}
+	tr := newTrainer(t, classText(4, plainLoss), cfg)
+	tr.step(rowsFeed(0, 4, nil), rowsFeed(4, 8, empty))
+	one := newTrainer(t, classText(4, plainLoss), cfg)
+	one.step(rowsFeed(0, 4, nil))
+	for i, x := range one.env["w"].F {
+		if y := tr.env["w"].F[i]; x != y {
+			t.Errorf("w[%d] = %v, without the empty micro-batch %v", i, y, x)
+		}
+	}
+	if good := tr.scalar("amp.good"); good != 1 {
+		t.Errorf("good is %g after an empty micro-batch, want 1", good)
+	}
+}
+
+func TestMicroBatchesDrawApart(t *testing.T) {
+	text := `graph @draw {
+  input %x : f32[64]
+  param %w : f32[64] = 1
+  state %seed : i64[] = 7 {role=seed}
+  state %attempt : i32[] = 0 {role=attempt}
+forward:
+  %p = mul %x, %w : f32[64]
+  %d = dropout %p {seed=%seed attempt=%attempt p=0.5 rng=1} : f32[64]
+  %loss = reduce_sum %d : f32[]
+  return %loss
+}`
+	tr := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{{Value: "d", Reduce: Mean}}})
+	ones := make([]float64, 64)
+	for i := range ones {
+		ones[i] = 1
+	}
+	f := feed{"x": f32s([]ir.Dim{64}, ones...)}
+	r := tr.step(f, f)
+	half := 0
+	for _, x := range r.Value(tr.g.Return[1]).F {
+		if x == 1 { // kept by one micro-batch of the two
+			half++
+		}
+	}
+	if half == 0 {
+		t.Error("both micro-batches drew the same mask")
+	}
+}
+
+// A gradient inside the network is a result without its scale.
+func TestInnerGradientsAreShownUnscaled(t *testing.T) {
+	show := func(s Scaler, micro int) []float64 {
+		tr := newTrainer(t, classText(4, plainLoss), Config{Groups: oneGroup(SGD(0), Constant(0)), Scaler: s, Micro: micro, Outputs: []Output{{Value: "d.logits"}}})
+		r := tr.step(rowsFeed(0, 4, nil))
+		return r.Value(tr.g.Return[1]).F
+	}
+	want := show(Unscaled(), 1)
+	for i, x := range show(Static(4096), 1) {
+		if x != want[i] {
+			t.Errorf("d.logits[%d] = %v with a scale, %v without", i, x, want[i])
+		}
+	}
+}

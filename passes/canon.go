@@ -29,7 +29,7 @@ func canon(g *ir.Graph, c *Context) error {
 	clear(body[len(kept):])
 	g.Body[ir.Forward] = kept
 	m.redirect(g.Return)
-	return dropDead(g, c, keep)
+	return dropUnread(g, c, keep)
 }
 
 // keptValues are those that a config names: results, losses and outputs keep
@@ -249,8 +249,8 @@ func uniform(xs []float64) bool {
 	return len(xs) > 0
 }
 
-// dropDead removes the forward nodes that nothing kept depends on.
-func dropDead(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
+// dropUnread removes the forward nodes that nothing kept depends on.
+func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 	_, nodes := g.Number()
 	live := make([]bool, nodes)
 	for v := range keep {

@@ -245,5 +245,19 @@ func (o *updating) output(out Output) (*ir.Value, error) {
 	if r := o.t.results[result{v, out.Reduce}]; r != nil {
 		v = r
 	}
-	return v, nil
+	return o.unscaled(v), nil
+}
+
+// unscaled is a value between loss and parameters as it is without its sweep's
+// loss scale; any other value is returned as it is.
+func (o *updating) unscaled(v *ir.Value) *ir.Value {
+	for _, s := range o.t.sweeps {
+		if s.scale != nil && v.Def != nil && v.Unit == ir.Unit(s.scale.Name) {
+			if s.off == nil {
+				s.off = o.at().Named(s.label("unscale")).Multiplier(s.scale, nil, nil, s.shift, 0)
+			}
+			return o.at().Named("g."+v.Name).Unscale(v, s.off)
+		}
+	}
+	return v
 }

@@ -115,7 +115,7 @@ func (r *rewriter) finish(body []*ir.Node) error {
 	}
 	r.g.Body[ir.Forward] = out
 	r.g.Replace(r.to)
-	return dropDead(r.g, r.c, keptValues(r.g, r.c))
+	return dropUnread(r.g, r.c, keptValues(r.g, r.c))
 }
 
 func (r *rewriter) sigmoidBCE(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {

@@ -41,6 +41,7 @@ type sweep struct {
 	grads    []grad
 	scale    *ir.Value // nil: not scaled
 	mul      *ir.Value // takes scale and count off; nil: nothing to take off
+	off      *ir.Value // takes the scale alone off, for results; nil: not asked for
 	foundInf *ir.Value // some gradient or norm is not finite
 	overflow *ir.Value // what lowers the scale: foundInf, and any dropped micro-batch
 	forward  *ir.Value // a loss or pending statistic is not finite
