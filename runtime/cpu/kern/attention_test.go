@@ -80,7 +80,7 @@ func refAttention(a *Attention) (y, dq, dk, dv []float64) {
 func TestAttention(t *testing.T) {
 	onPaths(t, func(t *testing.T, m *Machine) {
 		d := newDice(8)
-		for round := range 12 {
+		for round := range rounds(18) {
 			kv := 1 + d.IntN(2)
 			a := &Attention{Batch: 1 + d.IntN(2), KVHeads: kv, Heads: kv * (1 + d.IntN(2)), S: 1 + d.IntN(80), T: 1 + d.IntN(100),
 				D: 1 + d.IntN(20), DV: 1 + d.IntN(20), Scale: 0.3, Causal: round%2 == 0, Offset: d.IntN(5) - 2}

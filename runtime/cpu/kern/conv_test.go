@@ -81,11 +81,7 @@ func TestConv(t *testing.T) {
 	type sums struct{ want, mag []float64 }
 	onPaths(t, func(t *testing.T, m *Machine) {
 		d := newDice(6)
-		rounds := 120
-		if m.lanes == 1 {
-			rounds = 60
-		}
-		for range rounds {
+		for range rounds(120) {
 			c := randomConv(d)
 			var y, x, w sums
 			for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {

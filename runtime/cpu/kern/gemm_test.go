@@ -110,11 +110,7 @@ func TestGemm(t *testing.T) {
 	onPaths(t, func(t *testing.T, m *Machine) {
 		d := newDice(2)
 		sizes := []int{1, 2, 3, 5, 8, 13, 16, 17, 31, 33, 48, 65, 100}
-		rounds := 150
-		if m.lanes == 1 {
-			rounds = 40
-		}
-		for range rounds {
+		for range rounds(150) {
 			gc := gemmCase{m: sizes[d.IntN(len(sizes))], n: sizes[d.IntN(len(sizes))], k: sizes[d.IntN(len(sizes))],
 				outer: 1 + d.IntN(3)/2, inner: 1 + d.IntN(3)/2, ta: d.IntN(2) == 0, tb: d.IntN(2) == 0,
 				a: d.typ(), b: d.typ(), c: d.typ(), tf32: d.IntN(5) == 0, pad: d.IntN(2) * d.IntN(5)}

@@ -21,6 +21,14 @@ func onPaths(t *testing.T, f func(t *testing.T, m *Machine)) {
 	}
 }
 
+// rounds is n, or a third of it in a short run.
+func rounds(n int) int {
+	if testing.Short() {
+		return n / 3
+	}
+	return n
+}
+
 type dice struct{ *rand.Rand }
 
 func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 7))} }
