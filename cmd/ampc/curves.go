@@ -81,7 +81,7 @@ func (c *curves) scalePlot() (*plot.Plot, error) {
 	p.Y.Label.Text = "loss scale"
 	p.X.Label.Text = "step"
 	p.Y.Scale = plot.LogScale{}
-	p.Y.Tick.Marker = plot.LogTicks{Prec: -1}
+	p.Y.Tick.Marker = plot.TickerFunc(powersOfTwo)
 	p.Add(plotter.NewGrid())
 	p.Legend.Top = true
 	if err := addLine(p, 2, "scale", c.scale); err != nil {
@@ -100,6 +100,30 @@ func (c *curves) scalePlot() (*plot.Plot, error) {
 	p.Add(dots)
 	p.Legend.Add("skipped", dots)
 	return p, nil
+}
+
+// powersOfTwo marks a logarithmic axis at the values a loss scale takes, at
+// most about eight of them.
+func powersOfTwo(lo, hi float64) []plot.Tick {
+	from, to := int(math.Ceil(math.Log2(lo))), int(math.Floor(math.Log2(hi)))
+	every := max((to-from+7)/8, 1)
+	var ticks []plot.Tick
+	for e := from; e <= to; e++ {
+		t := plot.Tick{Value: math.Exp2(float64(e))}
+		if e%every == 0 {
+			t.Label = scaleText(t.Value)
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// scaleText prints a loss scale: powers of two by their exponent.
+func scaleText(x float64) string {
+	if frac, exp := math.Frexp(x); frac == 0.5 && exp > 1 {
+		return fmt.Sprintf("2^%d", exp-1)
+	}
+	return fmt.Sprintf("%g", x)
 }
 
 func addLine(p *plot.Plot, i int, name string, points plotter.XYs) error {

@@ -34,7 +34,7 @@ func newProgress(w io.Writer, quiet bool, done, total int) *progress {
 }
 
 func (p *progress) show(step int, loss, scale float64, skipped int, rate float64, unit string) {
-	line := fmt.Sprintf("loss %.4f  scale %g  skipped %d  %.0f %s/s", loss, scale, skipped, rate, unit)
+	line := fmt.Sprintf("loss %.4f  scale %s  skipped %d  %.0f %s/s", loss, scaleText(scale), skipped, rate, unit)
 	switch {
 	case p.bar != nil:
 		p.bar.Describe(line)

@@ -14,7 +14,7 @@ func (t *trainer) summary(w io.Writer, interrupted bool) error {
 	seconds := t.took.Seconds()
 	fmt.Fprintf(w, "step %d: training loss %.4f, %d skipped", t.done, t.loss, t.skipped)
 	if t.step.Scaled() {
-		fmt.Fprintf(w, ", loss scale %g after %d backoffs and %d growths", t.scale, t.backed, t.grown)
+		fmt.Fprintf(w, ", loss scale %s after %d backoffs and %d growths", scaleText(t.scale), t.backed, t.grown)
 	}
 	fmt.Fprintf(w, ", %s", t.took.Round(100*time.Millisecond))
 	if seconds > 0 {

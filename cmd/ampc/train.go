@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"gonum.org/v1/plot/plotter"
 
 	"ampc"
 	"ampc/ir"
@@ -68,6 +69,7 @@ type trainer struct {
 	report *castReport
 	curves curves
 
+	heldEvery      int   // steps between evaluations for the curves; 0: none
 	position       int64 // batches drawn, steps times micro-batches
 	done           int   // steps made, those before a resume included
 	skipped        int
@@ -103,6 +105,7 @@ func train(c *cobra.Command, spec string, f *trainFlags) error {
 	if t.done >= f.steps {
 		return fmt.Errorf("%s: %d steps are done already: give more with --steps", f.resume, t.done)
 	}
+	t.heldEvery = max(f.steps/10, 1)
 	bar := newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
 	err = t.run(c.Context(), bar)
 	bar.close()
@@ -198,6 +201,13 @@ func (t *trainer) run(ctx context.Context, bar *progress) error {
 		if err := r.Err(); err != nil {
 			return err
 		}
+		if t.heldEvery > 0 && t.done%t.heldEvery == 0 {
+			loss, _, err := t.evaluate(ctx)
+			if err != nil {
+				return err
+			}
+			t.curves.held = append(t.curves.held, plotter.XY{X: float64(t.done), Y: loss})
+		}
 	}
 	return nil
 }
@@ -248,7 +258,7 @@ func (t *trainer) save() error {
 	if err := t.model.SaveFile(filepath.Join(t.flags.out, checkpointFile)); err != nil {
 		return err
 	}
-	t.curves.title = fmt.Sprintf("%s, %s", t.spec, t.flags.policy)
+	t.curves.title = fmt.Sprintf("zoo:%s, %s", t.zoo.Name, t.flags.policy)
 	svg, err := t.curves.svg()
 	if err != nil {
 		return err

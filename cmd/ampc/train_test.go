@@ -110,8 +110,8 @@ func TestScaleMovesAsAsked(t *testing.T) {
 	if at < 0 {
 		t.Fatalf("no scale in %q", out)
 	}
-	var scale float64
-	if _, err := fmt.Sscanf(out[at:], "loss scale %g after %d backoffs and %d growths", &scale, &backoffs, &growths); err != nil {
+	var exponent int
+	if _, err := fmt.Sscanf(out[at:], "loss scale 2^%d after %d backoffs and %d growths", &exponent, &backoffs, &growths); err != nil {
 		t.Fatal(err)
 	}
 	if backoffs == 0 || growths == 0 {
