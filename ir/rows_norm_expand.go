@@ -127,8 +127,10 @@ func expandNorm(b *Builder, n *Node) []*Value {
 	stats = append(stats, rstd)
 	y := v.close(b, v.scaled(b, n, b.Mul(centred, v.stat(b, rstd))))
 	if old := n.operand(3); n.Op == OpBatchNorm && old != nil {
-		m, k := n.Float("momentum"), float64(n.normCount())
-		unbiased := b.Affine(variance, k/max(k-1, 1), 0)
+		m, unbiased := n.Float("momentum"), b.ReduceVar(x, 1, false, v.axes...)
+		if k := float64(n.normCount()); n.In[0].Type.Shape.Static() {
+			unbiased = b.Affine(variance, k/max(k-1, 1), 0)
+		}
 		stats = append(stats, b.Add(old, b.Affine(b.Sub(stats[0], old), m, 0)), b.Add(n.In[4], b.Affine(b.Sub(unbiased, n.In[4]), m, 0)))
 	}
 	return append([]*Value{y}, stats...)
@@ -206,16 +208,16 @@ func (b *Builder) addStatGrads(n *Node, dx *Value, d []*Value) *Value {
 			return nil
 		}
 		x := v.open(b, n.In[0])
-		part := b.Affine(d[i], 1/float64(n.normCount()), 0)
+		part := b.share(v.stat(b, d[i]), x, 0, v.axes)
 		if defs[i].Name == "mean" {
-			part = b.broadcastLike(v.stat(b, part), x)
+			part = b.broadcastLike(part, x)
 		} else {
 			centred := x
 			if defs[1].Name == "mean" {
 				centred = b.Sub(x, v.stat(b, n.Out[1]))
 			}
 			cube := b.Mul(b.Square(n.Out[i]), n.Out[i])
-			part = b.Mul(v.stat(b, b.Mul(b.Neg(part), cube)), centred)
+			part = b.Mul(b.Mul(b.Neg(part), v.stat(b, cube)), centred)
 		}
 		dx = b.plusGrad(dx, v.close(b, part))
 	}

@@ -43,8 +43,8 @@ var reduceRows = map[Op]Def{
 	OpReduceSum: reduction(Def{Name: "reduce_sum", Doc: "Sum along axes; integers wrap.", In: in(Operand{Name: "x", Kinds: KNum, ReadsLow: true}), Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.spread(n, d[0])} },
 		Range: func(n *Node, in []Interval) []Interval {
-			k := float64(n.reduced())
-			return []Interval{{k * in[0].Lo, k * in[0].Hi, in[0].NaN || math.IsInf(in[0].Lo, -1)}}
+			k := sure(n.In[0].Type.Shape, n.reduced())
+			return []Interval{finite(k*in[0].Lo, k*in[0].Hi, in)}
 		}}),
 	OpReduceMean: reduction(Def{Name: "reduce_mean", Doc: "Mean along axes.", Unit: UnitSame, Range: within(0),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.perElement(n, b.spread(n, d[0]), 0)} }}),
@@ -233,16 +233,24 @@ func (b *Builder) spread(n *Node, d *Value) *Value { return b.broadcastLike(b.ke
 
 // perElement divides v by how many elements n reduces to one, less correction.
 func (b *Builder) perElement(n *Node, v *Value, correction int64) *Value {
-	s := n.In[0].Type.Shape
+	return b.share(v, n.In[0], correction, ints64(n.Axes()))
+}
+
+// share divides v by the number of x's elements along axes, less correction: a
+// constant where the sizes are known, else counted when the graph runs.
+func (b *Builder) share(v, x *Value, correction int64, axes []int64) *Value {
+	if b.err != nil || v == nil {
+		return nil
+	}
 	k := Dim(1)
-	for _, a := range n.Axes() {
-		k = mulDims(k, s.Dim(a))
+	for _, a := range axes {
+		k = mulDims(k, x.Type.Shape.Dim(int(a)))
 	}
 	if k >= 0 {
 		return b.Affine(v, 1/float64(int64(k)-correction), 0)
 	}
-	ones := b.Emit(OpFull, []*Value{n.In[0]}, A("value", 1.0, "dtype", F32))[0]
-	return b.Div(v, b.Affine(b.ReduceSum(ones, true, ints64(n.Axes())...), 1, -float64(correction)))
+	ones := b.Emit(OpFull, []*Value{x}, A("value", 1.0, "dtype", F32))[0]
+	return b.Div(v, b.Affine(b.ReduceSum(ones, true, axes...), 1, -float64(correction)))
 }
 
 // gradExtreme shares the gradient among the elements equal to the result.
@@ -273,7 +281,7 @@ func inferSumTo(n *Node) ([]Type, error) {
 	if v := n.like(); v != nil {
 		t.Shape = v.Type.Shape
 	}
-	if got, ok := Broadcast(t.Shape, x.Type.Shape); !ok || x.Type.Shape.Known() && t.Shape.Known() && got.Rank() != x.Type.Shape.Rank() {
+	if got, ok := Broadcast(t.Shape, x.Type.Shape); !ok || x.Type.Shape.Known() && t.Shape.Known() && (got.Rank() != x.Type.Shape.Rank() || !sameSizes(got, x.Type.Shape)) {
 		return nil, fmt.Errorf("%s does not broadcast to %s %s", t, x, x.Type)
 	}
 	return []Type{t}, nil

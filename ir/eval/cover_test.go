@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -191,4 +192,114 @@ func within(vague, exact ir.Type) bool {
 		}
 	}
 	return true
+}
+
+// symbolic builds the row's gradients and expansion with every size of one
+// kind a symbol, binds it, and compares with those built from the sizes.
+func (k *bench) symbolic(t *testing.T) {
+	sizes := map[ir.Dim]bool{}
+	for _, x := range k.c.in {
+		if x != nil {
+			for _, d := range x.Type.Shape.Dims() {
+				sizes[d] = d > 1
+			}
+		}
+	}
+	for size, ok := range sizes {
+		if !ok {
+			continue
+		}
+		for _, derive := range []func(*ir.Builder, *ir.Node) []*ir.Value{gradients, expansion} {
+			g, d := k.derived(size, derive)
+			if g == nil {
+				continue // the row asks for the size
+			}
+			if err := g.Bind(map[string]int64{"N": int64(size)}); err != nil {
+				t.Errorf("N = %d: %v", size, err)
+				continue
+			}
+			plain, want := k.derived(0, derive)
+			k.same(t, size, [2]*ir.Graph{g, plain}, [2][]*ir.Value{d, want})
+		}
+	}
+}
+
+// gradients builds a row's gradients for made-up gradients of its results.
+func gradients(b *ir.Builder, n *ir.Node) []*ir.Value {
+	if n.Def().Grad == nil {
+		return nil
+	}
+	d := make([]*ir.Value, len(n.Out))
+	for i, v := range n.Out {
+		if v.Type.DType.Float() {
+			d[i] = b.Affine(v, 0.5, 0.25)
+		}
+	}
+	return n.Def().Grad(b, n, d)
+}
+
+func expansion(b *ir.Builder, n *ir.Node) []*ir.Value {
+	if n.Def().Expand == nil {
+		return nil
+	}
+	return n.Def().Expand(b, n)
+}
+
+// derived is a graph of the node and what is derived from it, with the symbol N
+// for every size equal to n; nil where that cannot be built.
+func (k *bench) derived(n ir.Dim, derive func(*ir.Builder, *ir.Node) []*ir.Value) (*ir.Graph, []*ir.Value) {
+	b := ir.NewBuilder("grads")
+	b.Graph().Sym("N")
+	in := make([]*ir.Value, len(k.c.in))
+	for i, x := range k.c.in {
+		if x == nil {
+			continue
+		}
+		d := x.Type.Shape.Dims()
+		for a := range d {
+			if d[a] == n {
+				d[a] = -1
+			}
+		}
+		in[i] = b.Declare(ir.Input, operandName(i), ir.T(x.Type.DType, d...), nil, nil)
+	}
+	out := b.Emit(k.c.op, in, k.c.attrs)
+	if b.Err() != nil {
+		return nil, nil
+	}
+	d := derive(b, out[0].Def)
+	if b.Err() != nil || d == nil {
+		return nil, nil
+	}
+	return b.Graph(), d
+}
+
+// same evaluates both graphs and compares the values derived.
+func (k *bench) same(t *testing.T, size ir.Dim, graphs [2]*ir.Graph, derived [2][]*ir.Value) {
+	env := map[string]*Tensor{}
+	for i, x := range k.c.in {
+		if x != nil {
+			env[operandName(i)] = x
+		}
+	}
+	var r [2]*Result
+	for i, g := range graphs {
+		var err error
+		if r[i], err = Run(g, env, Options{Float64: true}); err != nil {
+			t.Errorf("N = %d: %v\n%s", size, err, g)
+			return
+		}
+	}
+	for i, v := range derived[1] {
+		if v == nil {
+			continue
+		}
+		x, y := r[0].Value(derived[0][i]), r[1].Value(v)
+		for e := range y.Len() {
+			if x == nil || x.Type.Shape != y.Type.Shape || math.Abs(x.At(e)-y.At(e)) > 1e-6*(1+math.Abs(y.At(e))) {
+				t.Errorf("N = %d: value %d differs from that of sizes\n%s", size, i, graphs[0])
+				break
+			}
+		}
+	}
 }

@@ -223,6 +223,7 @@ func checkRow(t *testing.T, c rowCase) {
 	k := newBench(t, c)
 	k.text(t)
 	k.types(t)
+	k.symbolic(t)
 	k.expansion(t)
 	k.ranges(t)
 	if c.op.Def().NoGrad != "" {
