@@ -88,10 +88,9 @@ func (p *Program) planWork() {
 			p.Separate += roundUp(b.Size)
 		}
 	}
-	peak := placeInTime(blocks)
-	if len(blocks) <= smallPlan && peak*100 > p.MaxLive*102 {
-		p.tryBySize(blocks, &peak)
-	}
+	best := placement{blocks: blocks, peak: placeInTime(blocks), goal: p.MaxLive + p.MaxLive/100}
+	best.improve()
+	peak := best.peak
 	for _, b := range blocks {
 		for _, id := range b.chain {
 			p.Buffers[id].Offset = b.offset
@@ -100,20 +99,73 @@ func (p *Program) planWork() {
 	p.Arenas[WorkArena] = peak
 }
 
-// smallPlan is the number of blocks up to which the quadratic placement is tried.
-const smallPlan = 8192
+// placement is the best plan so far.
+type placement struct {
+	blocks     []block
+	peak, goal int64 // goal: low enough to stop
+}
 
-func (p *Program) tryBySize(blocks []block, peak *int64) {
-	kept := make([]int64, len(blocks))
-	for i := range blocks {
-		kept[i] = blocks[i].offset
-	}
-	if again := placeBySize(blocks); again < *peak {
-		*peak = again
+// Plans of many blocks take the placement in time as it is; the others cost
+// the square of their number, the search for better orders many times that.
+const (
+	smallPlan   = 8192
+	searchedFor = 512
+	searches    = 100
+)
+
+// precedence are the orders in which blocks may be placed: those that are
+// largest, that hold most bytes for most steps, that live longest.
+var precedence = []func(b *block) int64{
+	func(b *block) int64 { return b.size },
+	func(b *block) int64 { return b.size * int64(b.live.To-b.live.From+1) },
+	func(b *block) int64 { return int64(b.live.To - b.live.From) },
+}
+
+// improve tries the orders of precedence, and for few blocks lets whoever ends
+// at the peak go earlier, again and again.
+func (p *placement) improve() {
+	if len(p.blocks) > smallPlan {
 		return
 	}
-	for i := range blocks {
-		blocks[i].offset = kept[i]
+	for _, first := range precedence {
+		if p.peak <= p.goal {
+			return
+		}
+		sorted := order(len(p.blocks))
+		slices.SortFunc(sorted, func(a, b int32) int {
+			x, y := &p.blocks[a], &p.blocks[b]
+			return cmp.Or(cmp.Compare(first(y), first(x)), cmp.Compare(y.size, x.size), cmp.Compare(x.live.From, y.live.From), cmp.Compare(a, b))
+		})
+		p.try(sorted)
+		for range searches {
+			if p.peak <= p.goal || len(sorted) > searchedFor {
+				break
+			}
+			p.try(sorted)
+		}
+	}
+}
+
+// try places the blocks in the given order, keeps the result if its peak is
+// lower, and moves the block that ended at the peak half way to the front.
+func (p *placement) try(sorted []int32) {
+	kept := make([]int64, len(p.blocks))
+	for i := range p.blocks {
+		kept[i] = p.blocks[i].offset
+	}
+	peak := placeInOrder(p.blocks, sorted)
+	top := slices.IndexFunc(sorted, func(i int32) bool { return p.blocks[i].offset+p.blocks[i].size == peak })
+	if top > 0 {
+		i := sorted[top]
+		copy(sorted[top/2+1:top+1], sorted[top/2:top])
+		sorted[top/2] = i
+	}
+	if peak < p.peak {
+		p.peak = peak
+		return
+	}
+	for i := range p.blocks {
+		p.blocks[i].offset = kept[i]
 	}
 }
 
@@ -302,17 +354,13 @@ func (h *holes) free(offset, size int64) {
 	}
 }
 
-// placeBySize takes the largest block first and puts each at the lowest offset
-// that no block sharing a step with it occupies (greedy by size; Pisarchyk and
-// Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020).
-func placeBySize(blocks []block) int64 {
-	bySize := order(len(blocks))
-	slices.SortFunc(bySize, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(blocks[b].size, blocks[a].size), cmp.Compare(blocks[a].live.From, blocks[b].live.From), cmp.Compare(a, b))
-	})
+// placeInOrder puts one block after the other into the smallest gap between
+// those placed that share a step with it (in order of size: Pisarchyk and Lee,
+// "Efficient Memory Management for Deep Neural Net Inference", 2020).
+func placeInOrder(blocks []block, sorted []int32) int64 {
 	placed := make([]int32, 0, len(blocks)) // by offset
 	var peak int64
-	for _, i := range bySize {
+	for _, i := range sorted {
 		b := &blocks[i]
 		b.offset = lowestGap(blocks, placed, b)
 		peak = max(peak, b.offset+b.size)

@@ -1,0 +1,132 @@
+package cpu_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// compiled takes a model of the zoo through passes and lowering.
+func compiled(t *testing.T, spec, policy string) *lower.Program {
+	t.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := z.Steps[0].Config
+	if c.Policy, err = passes.PolicyNamed(policy); err != nil {
+		t.Fatal(err)
+	}
+	g := z.Model.Graph().Clone()
+	if err := passes.Run(g, c.Passes(z.Steps[0].Losses...)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := lower.Lower(g, lower.CPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lower.Verify(p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// feed draws small numbers for every input.
+func feed(p *lower.Program, r *rand.Rand) runtime.Feed {
+	f := runtime.Feed{}
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if v.Kind != ir.Input || v.Role() == runtime.RoleMicro {
+			continue
+		}
+		b := make([]byte, v.Type.Bytes())
+		size := int(v.Type.DType.Size())
+		for at := 0; at < len(b); at += size {
+			if v.Type.DType.Float() {
+				b[at+2], b[at+3] = byte(r.IntN(256)), 0x3e+byte(r.IntN(2))<<7
+			} else {
+				b[at] = byte(r.IntN(2))
+			}
+		}
+		f[v.Name] = runtime.Tensor{Type: v.Type, Data: b}
+	}
+	return f
+}
+
+// state runs a few steps with two micro-batches where the model allows and
+// returns the bytes of every variable.
+func state(t *testing.T, p *lower.Program, threads int) map[string]string {
+	t.Helper()
+	b, err := cpu.Open(threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	vars, err := runtime.Variables(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.NewStore(vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runtime.Initialise(s, vars, 7); err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Load(p, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 9))
+	for range 3 {
+		if _, err := e.Step([]runtime.Feed{feed(p, r)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[string]string{}
+	for i := range vars {
+		buf := make([]byte, vars[i].Type.Bytes())
+		if err := s.Read(vars[i].Name, buf); err != nil {
+			t.Fatal(err)
+		}
+		got[vars[i].Name] = string(buf)
+	}
+	return got
+}
+
+// Every variable of a trained model has the same bits whatever the number of threads.
+func TestModelsDoNotDependOnThreads(t *testing.T) {
+	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=4&seq=40&dim=64&dropout=0.1", "lenet?batch=8", "resnet8?batch=4", "lstm?batch=4&seq=9&dim=32", "unet?batch=1&width=8", "vit?batch=2&layers=1"} {
+		for _, policy := range []string{"f32", "mixed-f16"} {
+			t.Run(spec+"/"+policy, func(t *testing.T) {
+				p := compiled(t, spec, policy)
+				want := state(t, p, 1)
+				for _, threads := range []int{2, 7} {
+					for name, b := range state(t, p, threads) {
+						if b != want[name] {
+							t.Errorf("%s differs between 1 and %d threads", name, threads)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// The plan of every model stays within five per cent of what lives at most.
+func TestModelsPackTightly(t *testing.T) {
+	for _, spec := range []string{"mlp", "gpt", "lenet", "resnet8", "resnet", "lstm", "bert", "unet", "vit"} {
+		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
+			p := compiled(t, spec, policy)
+			if got := p.Arenas[lower.WorkArena]; got*100 > p.MaxLive*105 {
+				t.Errorf("%s under %s: work arena %d, %d live at most: %.1f%% above", spec, policy, got, p.MaxLive, 100*float64(got)/float64(p.MaxLive)-100)
+			}
+		}
+	}
+}
