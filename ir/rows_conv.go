@@ -106,7 +106,7 @@ func convOperands(n *Node) (nd int, s spatial, err error) {
 	return nd, s, err
 }
 
-// grouped is d·k, or d/k where k is negative, unknown dimensions staying so.
+// grouped is how many of d filters or channels one group has.
 func grouped(what string, d Dim, groups int64) (Dim, error) {
 	if d < 0 {
 		return UnknownDim, nil
@@ -154,6 +154,9 @@ func inferConvGradX(n *Node) ([]Type, error) {
 	if !fits(o, o2) {
 		return nil, fmt.Errorf("channels differ: dy %s %s, w %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
 	}
+	if _, err := grouped("filters", narrow(o, o2), n.Int("groups")); err != nil {
+		return nil, err
+	}
 	in, err := n.sizeList("size", nd)
 	if err != nil {
 		return nil, err
@@ -191,6 +194,9 @@ func inferConvGradW(n *Node) ([]Type, error) {
 	if !fits(batch, batch2) {
 		return nil, fmt.Errorf("batches differ: x %s %s, dy %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
 	}
+	if _, err := grouped("filters", o, n.Int("groups")); err != nil {
+		return nil, err
+	}
 	per, err := grouped("channels", channels, n.Int("groups"))
 	if err != nil {
 		return nil, err
@@ -218,6 +224,9 @@ func inferConvTranspose(n *Node) ([]Type, error) {
 	c2, per, kernel := parts(n.In[1].Type.Shape, s.last)
 	if !fits(c, c2) {
 		return nil, fmt.Errorf("channels differ: x %s %s, w %s %s", n.In[0], n.In[0].Type, n.In[1], n.In[1].Type)
+	}
+	if _, err := grouped("channels", narrow(c, c2), n.Int("groups")); err != nil {
+		return nil, err
 	}
 	extra, err := n.windowList("output_padding", nd, 0)
 	if err != nil {

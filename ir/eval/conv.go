@@ -41,10 +41,10 @@ func box(v []int64) [3]int {
 
 // window is ir.Window over three dimensions.
 type window struct {
-	x, y                    image
-	n, groups               int
-	kernel, stride, dil, to [3]int
-	begin                   [3]int
+	x, y                image
+	n, groups           int
+	kernel, stride, dil [3]int
+	begin               [3]int
 }
 
 func windowOf(n *ir.Node) window {

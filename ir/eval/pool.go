@@ -19,6 +19,9 @@ var poolFns = map[ir.Op]fn{
 // eachWindow calls f for every window of every channel: the offset of its
 // result, the batch and channel, and the positions of x it covers.
 func (w *window) eachWindow(f func(y, n, c int, p [3]int, cells [][3]int)) {
+	if w.n*w.x.c == 0 {
+		return
+	}
 	taps := w.kernel[0] * w.kernel[1] * w.kernel[2]
 	for i := range w.y.points() {
 		p := point(i, w.y.in)
@@ -122,6 +125,9 @@ func avgPoolGrad(c *call) error {
 
 // eachPart calls f for every part of an adaptive pool, as eachWindow does.
 func (w *window) eachPart(f func(y, n, c int, cells [][3]int)) {
+	if w.n*w.x.c == 0 {
+		return
+	}
 	for i := range w.y.points() {
 		p := point(i, w.y.in)
 		var lo, size [3]int
