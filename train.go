@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -256,6 +257,16 @@ func (s *Step) Counters() runtime.Counters {
 		return c.Counters()
 	}
 	return runtime.Counters{}
+}
+
+// Profile has the backend report how long each step of the Program takes; nil
+// ends it. It reports false where the backend cannot.
+func (s *Step) Profile(f func(part lower.Part, step int, took time.Duration)) bool {
+	p, ok := s.exec.(runtime.Profiled)
+	if ok {
+		p.Profile(f)
+	}
+	return ok
 }
 
 // Run runs one step over one or more micro-batches and updates the variables

@@ -15,6 +15,7 @@ import (
 func benchCommand() *cobra.Command {
 	var f modelFlags
 	var steps int
+	var profile bool
 	c := command("bench MODEL", "step time and memory per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		policies := []string{"f32", "mixed-f16", "mixed-bf16"}
 		if c.Flags().Changed("policy") {
@@ -26,9 +27,10 @@ func benchCommand() *cobra.Command {
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
 		var first time.Duration
+		var profiles []func() error
 		for _, p := range policies {
 			f.policy = p
-			row, err := benchOne(c, args[0], f, steps)
+			row, err := benchOne(c, args[0], f, steps, profile)
 			if err != nil {
 				return err
 			}
@@ -38,20 +40,31 @@ func benchCommand() *cobra.Command {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", p, row.compile.Round(time.Millisecond), row.median.Round(10*time.Microsecond),
 				float64(first)/float64(row.median), float64(row.report.flops)/row.median.Seconds()/1e9,
 				size(row.report.work), size(row.report.state), 100*row.report.lowShare())
+			profiles = append(profiles, func() error { return row.profile.print(c.OutOrStdout(), p) })
 		}
-		return w.Flush()
+		if err := w.Flush(); err != nil || !profile {
+			return err
+		}
+		for _, print := range profiles {
+			if err := print(); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	f.add(c)
 	c.Flags().IntVar(&steps, "steps", 10, "steps to time, after two to warm up")
+	c.Flags().BoolVar(&profile, "profile", false, "also print where the time goes")
 	return c
 }
 
 type benchRow struct {
 	compile, median time.Duration
 	report          castReport
+	profile         profile
 }
 
-func benchOne(c *cobra.Command, spec string, f modelFlags, steps int) (benchRow, error) {
+func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled bool) (benchRow, error) {
 	var row benchRow
 	o, err := open(c, spec)
 	if err != nil {
@@ -90,5 +103,18 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int) (benchRow,
 		}
 	}
 	row.median = median(times)
+	if !profiled {
+		return row, nil
+	}
+	row.profile = profile{program: step.Program(), byKind: map[string]*spent{}}
+	if !step.Profile(row.profile.add) {
+		return row, fmt.Errorf("%s: the backend cannot say where its time goes", spec)
+	}
+	defer step.Profile(nil)
+	for range steps {
+		if _, err := step.Run(c.Context(), micro...); err != nil {
+			return row, err
+		}
+	}
 	return row, nil
 }
