@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"strings"
 
 	"ampc/ir"
 )
@@ -24,8 +25,10 @@ func amp(g *ir.Graph, c *Context) error {
 	switch c.Policy.Algorithm {
 	case "", "local":
 		a.local()
+	case "mincut":
+		a.mincut()
 	default:
-		return fmt.Errorf("policy %s: no algorithm %q; there is local", c.Policy.Name, c.Policy.Algorithm)
+		return fmt.Errorf("policy %s: no algorithm %q; there are local and mincut", c.Policy.Name, c.Policy.Algorithm)
 	}
 	if c.Inherit != nil {
 		a.inherit(c.Inherit)
@@ -203,4 +206,44 @@ func (a *assigner) storeParams() error {
 // and inputs are cast for everyone).
 func (a *assigner) castVar(v *ir.Value) bool {
 	return a.p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) && a.src[v.ID] == ir.F32 && !a.kept[v.ID]
+}
+
+// partners finds, for each value of backward that is the gradient of a stored
+// tensor, that tensor: the gradient may be low only where the tensor is. Names
+// say whose gradient a value is.
+func (a *assigner) partners() []*ir.Value {
+	partner := make([]*ir.Value, len(a.want))
+	if a.p.Eager || len(a.g.Body[ir.Backward]) == 0 {
+		return partner
+	}
+	named := make(map[string]*ir.Value, len(a.g.Body[ir.Forward]))
+	for _, v := range a.g.Vars {
+		named[v.Name] = v
+	}
+	for _, n := range a.g.Body[ir.Forward] {
+		for _, v := range n.Out {
+			if v.Next == nil && a.leaves(n, v) {
+				named[v.Name] = v
+			}
+		}
+	}
+	for _, n := range a.g.Body[ir.Backward] {
+		for _, v := range n.Out {
+			if of, ok := strings.CutPrefix(v.Name, "d."); ok && v.Next == nil {
+				partner[v.ID] = named[of]
+			}
+		}
+	}
+	return partner
+}
+
+// leaves reports whether anybody outside n's group reads v, so that it is stored.
+func (a *assigner) leaves(n *ir.Node, v *ir.Value) bool {
+	uses := a.uses.Of(v)
+	for _, u := range uses {
+		if n.Why.Group == 0 || u.Node.Why.Group != n.Why.Group {
+			return true
+		}
+	}
+	return len(uses) == 0 || a.out[v.ID]
 }

@@ -18,6 +18,7 @@ const (
 // system must.
 func (a *assigner) local() {
 	wish := a.wishes()
+	partner := a.partners()
 	seen := make([]ir.DType, len(a.want)) // what a promoting reader takes a value for
 	for _, v := range a.g.Vars {
 		seen[v.ID] = a.want[v.ID]
@@ -31,6 +32,9 @@ func (a *assigner) local() {
 				continue
 			}
 			stored, as := a.choose(s, n, i, wish[v.ID], seen)
+			if x := partner[v.ID]; x != nil && a.want[x.ID] == ir.F32 && !isView(n) && !a.p.Narrow {
+				stored = ir.F32
+			}
 			a.want[v.ID], seen[v.ID] = stored, as
 		}
 	}

@@ -8,11 +8,18 @@ type castKey struct {
 	d ir.DType
 }
 
-// castcache leaves one cast per value and dtype, where its first reader is, and
-// moves casts of parameters, and of all that does not change within a step, to
+// castcache leaves one cast per value and dtype, where its first reader is, or
+// beside the elementwise node that computes the value and can store it twice.
+// Casts of parameters, and of all that does not change within a step, move to
 // prepare: one cast per step, whoever reads it and however often.
 func castcache(g *ir.Graph, c *Context) error {
 	written := writtenInMicro(g)
+	_, nodes := g.Number()
+	sec := make([]ir.Section, nodes)
+	for s, n := range g.Nodes {
+		sec[n.ID] = s
+	}
+	var beside [ir.NumSections][]*ir.Node
 	first := map[castKey]*ir.Node{}
 	same := map[*ir.Value]*ir.Value{}
 	var hoisted []*ir.Node
@@ -29,6 +36,12 @@ func castcache(g *ir.Graph, c *Context) error {
 			return false
 		}
 		first[k] = n
+		if p := v.Def; p != nil && sec[p.ID] != s && fusible(p) {
+			beside[sec[p.ID]] = append(beside[sec[p.ID]], n)
+			n.Of = nil
+			c.Count("casts_moved", 1)
+			return false
+		}
 		if !v.IsVar() || v.Kind == ir.Input || written[v] || s == ir.Prepare {
 			return true
 		}
@@ -39,6 +52,9 @@ func castcache(g *ir.Graph, c *Context) error {
 		return false
 	})
 	g.Body[ir.Prepare] = append(hoisted, g.Body[ir.Prepare]...)
+	for s, casts := range beside {
+		g.Body[s] = append(g.Body[s], casts...)
+	}
 	replace(g, same)
 	return nil
 }

@@ -4,6 +4,12 @@ import "ampc/ir"
 
 // dce drops the nodes that neither a returned value nor a next value depends on.
 func dce(g *ir.Graph, c *Context) error {
+	c.Count("dead", dropUnreached(g))
+	return nil
+}
+
+// dropUnreached drops dead nodes and the links to them, and returns how many there were.
+func dropUnreached(g *ir.Graph) int {
 	_, nodes := g.Number()
 	live := make([]bool, nodes)
 	for _, v := range g.Return {
@@ -33,12 +39,15 @@ func dce(g *ir.Graph, c *Context) error {
 			}
 		}
 	}
+	dead := 0
 	g.Filter(func(_ ir.Section, n *ir.Node) bool {
 		if !live[n.ID] {
-			c.Count("dead", 1)
+			dead++
 		}
 		return live[n.ID]
 	})
-	dropOrigins(g)
-	return nil
+	if dead > 0 {
+		dropOrigins(g)
+	}
+	return dead
 }

@@ -15,8 +15,10 @@ import "ampc/ir"
 //
 // A product makes a group with the bias, activation and residual that its
 // kernel can do before it stores (Caps), where nothing else reads in between.
-// An eager policy has no groups: every op stores.
+// An eager policy has no groups: every op stores. Dead nodes go first: nobody
+// must store a value for them.
 func group(g *ir.Graph, c *Context) error {
+	c.Count("dead", dropUnreached(g))
 	if c.Inherit != nil {
 		inheritGroups(g, c.Inherit)
 		return nil

@@ -132,6 +132,8 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		return srcNode, srcNode
 	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
 		return sinkNode, sinkNode
+	case t.class == ir.Low && wish == readByF32: // gradients of parameters: nothing would read the rounded one
+		return srcNode, srcNode
 	case t.class == ir.Low:
 		x := m.fresh(v)
 		return x, x
@@ -146,8 +148,21 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		t.cause, t.from = ir.ByForward, of
 		return m.seen[of.ID], m.seen[of.ID]
 	}
+	if !m.meets(n) {
+		return srcNode, srcNode
+	}
 	x := m.fresh(v)
 	return x, x
+}
+
+// meets reports whether n reads a float tensor that takes part in its choice.
+func (m *cutModel) meets(n *ir.Node) bool {
+	for i, v := range n.In {
+		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed {
+			return true
+		}
+	}
+	return false
 }
 
 // leader is the forward value whose choice a free backward node shares.
@@ -172,16 +187,24 @@ func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen in
 }
 
 // constraints are the inf edges: a free row never stores less than it reads.
-// Rows that only move bits may: their operand can be cast first.
+// A row that only moves bits for low operands may: its operand is cast first.
 func (m *cutModel) constraints() {
+	if m.p.Narrow {
+		return
+	}
+	for id, v := range m.partners() {
+		if v != nil && m.v[id] >= 2 && m.v[v.ID] >= 0 {
+			m.net.arc(m.v[v.ID], m.v[id], inf)
+		}
+	}
 	for s, n := range m.g.Nodes {
 		t := &m.node[n.ID]
-		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || isView(n) || m.p.Narrow {
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || isView(n) {
 			continue
 		}
 		to := int32(-1)
 		switch {
-		case t.free() && m.leader(s, n) == nil && !(n.Def().Is(ir.Moves) && n.Def().Elem == nil):
+		case t.free() && m.leader(s, n) == nil && !(n.Def().Is(ir.Moves) && n.Def().Elem == nil && m.wish[n.Out[0].ID] == readByLow):
 			to = m.seen[n.Out[0].ID]
 		case t.class == ir.Keep && n.Why.Group > 0:
 			to = m.seen[n.Out[0].ID]

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ampc/ir"
+	"ampc/lower"
 )
 
 // randomNetwork has k nodes beside the terminals, some inf edges among them.
@@ -110,12 +111,58 @@ func TestMincutOnRandomGraphs(t *testing.T) {
 	}
 }
 
-// moved runs the precision passes and returns the bytes the cut reports.
-func moved(t *testing.T, g *ir.Graph, p Policy, cfg Config) int {
-	t.Helper()
-	bytes := 0
-	cfg.Policy = p
-	cfg.After = func(e Event) { bytes += e.Counters["cut_bytes"] }
+// counted compiles g and returns the bytes the cut reports and those of the
+// lowered program's steps.
+func counted(t *testing.T, g *ir.Graph, cfg Config) (cut, program int64, err error) {
+	cfg.After = func(e Event) { cut += int64(e.Counters["cut_bytes"]) }
 	mustRun(t, g, cfg)
-	return bytes
+	p, err := lower.Lower(g, lower.CPU)
+	if err != nil {
+		return 0, 0, err
+	}
+	for part, steps := range p.Parts {
+		times := int64(1)
+		if lower.Part(part) == lower.Micro {
+			times = int64(max(cfg.Micro, 1))
+		}
+		for _, s := range steps {
+			program += times * s.Bytes
+		}
+	}
+	return cut, program, nil
+}
+
+// What the cut reports is what the lowered program moves, to the byte.
+func TestCutBytesAreTheProgramsBytes(t *testing.T) {
+	for name, model := range testModels() {
+		for _, micro := range []int{1, 4} {
+			cfg := trainConfig(withMincut(MixedF16()))
+			cfg.Micro = micro
+			cut, program, err := counted(t, model(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cut != program {
+				t.Errorf("%s, %d micro-batches: the cut says %d bytes, the program moves %d", name, micro, cut, program)
+			}
+		}
+	}
+	checked, off := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		g := randomGraph(r, 4+r.IntN(30), ir.OpCast, ir.OpRound)
+		source := g.String()
+		cut, program, err := counted(t, g, Config{Policy: withMincut(MixedF16()), Only: precisionPasses})
+		if err != nil {
+			continue
+		}
+		checked++
+		if cut != program {
+			off++
+			if off < 4 {
+				t.Logf("seed %d: the cut says %d bytes, the program moves %d\n%s\nfrom\n%s", seed, cut, program, g, source)
+			}
+		}
+	}
+	t.Logf("%d of %d random graphs differ", off, checked)
 }

@@ -6,6 +6,7 @@ import "ampc/ir"
 // its readers make necessary and what is held of it for backward.
 func (m *cutModel) traffic() {
 	readers := m.readers()
+	m.integers()
 	for _, v := range m.g.Vars {
 		m.tensor(v, m.times(ir.Forward), readers[v.ID])
 	}
@@ -18,12 +19,58 @@ func (m *cutModel) traffic() {
 			if m.v[v.ID] < 0 {
 				continue
 			}
-			if m.isStored(n, v, list) {
+			if m.leaves(n, v) {
 				m.pay(m.v[v.ID], m.bytes(v), m.times(s))
 			}
 			m.tensor(v, m.times(s), list)
 		}
 	}
+}
+
+// integers adds what no choice changes: indices, masks, f64.
+func (m *cutModel) integers() {
+	type read struct {
+		unit int64
+		arg  int
+		v    *ir.Value
+	}
+	seen := map[read]bool{}
+	for s, n := range m.g.Nodes {
+		for i, v := range n.In {
+			r := read{unitOf(n), argOf(n, i), v}
+			if v == nil || m.assignable(v) || seen[r] || sameGroup(v, n) || isView(n) {
+				continue
+			}
+			seen[r] = true
+			m.fixed += m.g.Elements(v.Type) * v.Type.DType.Size() * m.times(s)
+		}
+		for _, v := range n.Out {
+			if !m.assignable(v) && !isView(n) && m.leaves(n, v) {
+				m.fixed += m.g.Elements(v.Type) * v.Type.DType.Size() * m.times(s)
+			}
+		}
+	}
+}
+
+// unitOf identifies the step that n becomes part of.
+func unitOf(n *ir.Node) int64 {
+	if n.Why.Group > 0 {
+		return -int64(n.Why.Group)
+	}
+	return int64(n.ID)
+}
+
+// argOf tells the operands of a kernel apart, not those of elementwise nodes.
+func argOf(n *ir.Node, i int) int {
+	if n.Def().Elem != nil {
+		return 0
+	}
+	return i + 1
+}
+
+// sameGroup reports whether n reads v as a register.
+func sameGroup(v *ir.Value, n *ir.Node) bool {
+	return v.Def != nil && n.Why.Group > 0 && v.Def.Why.Group == n.Why.Group
 }
 
 // times is how often a section runs per step.
@@ -50,9 +97,11 @@ func (m *cutModel) pay(x int32, low, times int64) {
 	}
 }
 
-// reader is one step's reading of a tensor.
+// reader is one step's reading of a tensor. A group of elementwise nodes loads
+// a tensor once, any other kernel once per operand.
 type reader struct {
-	unit    int64 // group or node; one unit reads a tensor once
+	unit    int64 // group or node
+	arg     int   // operand of a kernel, 0 for elementwise nodes
 	section ir.Section
 	x       int32 // node that decides the dtype read; -1: the tensor's own
 }
@@ -64,16 +113,12 @@ func (m *cutModel) readers() [][]reader {
 		if isView(n) && m.assignable(n.Out[0]) {
 			continue
 		}
-		unit := int64(n.ID)
-		if n.Why.Group > 0 {
-			unit = -int64(n.Why.Group)
-		}
 		for i, v := range n.In {
-			if v == nil || !m.assignable(v) || v.Def != nil && n.Why.Group > 0 && v.Def.Why.Group == n.Why.Group {
+			if v == nil || !m.assignable(v) || sameGroup(v, n) {
 				continue
 			}
 			b := m.base[v.ID]
-			r := reader{unit, s, m.reads(n, i, v)}
+			r := reader{unitOf(n), argOf(n, i), s, m.reads(n, i, v)}
 			if k := len(list[b.ID]); k == 0 || list[b.ID][k-1] != r {
 				list[b.ID] = append(list[b.ID], r)
 			}
@@ -82,7 +127,7 @@ func (m *cutModel) readers() [][]reader {
 	for i, v := range m.g.Return {
 		if m.assignable(v) && m.v[v.ID] != terminal(m.src[v.ID]) {
 			b := m.base[v.ID]
-			list[b.ID] = append(list[b.ID], reader{-int64(1<<40 + i), ir.Update, terminal(m.src[v.ID])})
+			list[b.ID] = append(list[b.ID], reader{-int64(1<<40 + i), 0, ir.Update, terminal(m.src[v.ID])})
 		}
 	}
 	return list
@@ -100,11 +145,6 @@ func (m *cutModel) reads(n *ir.Node, i int, v *ir.Value) int32 {
 		return -1
 	}
 	return m.v[n.Out[0].ID]
-}
-
-// isStored reports whether v ever leaves its group.
-func (m *cutModel) isStored(n *ir.Node, v *ir.Value, list []reader) bool {
-	return n.Why.Group == 0 || v.Idx > 0 || len(list) > 0 || m.out[v.ID] || len(m.uses.Of(v)) == 0
 }
 
 // tensor adds reads, casts and what is held.
@@ -129,7 +169,7 @@ func (m *cutModel) tensor(v *ir.Value, times int64, list []reader) {
 		}
 		if r.x >= 0 {
 			narrow = m.lowFor(narrow, y, x, m.narrowCost(v, times))
-			widen = m.f32For(widen, y, x, 3*n*times)
+			widen = m.f32For(widen, y, x, m.widenCost(v, times))
 		}
 		if r.section == ir.Backward && v.Def != nil && m.sec[v.Def.ID] == ir.Forward && m.p.Hold > 0 {
 			h := int64(m.p.Hold * float64(n*times))
@@ -174,6 +214,14 @@ func (m *cutModel) narrowCost(v *ir.Value, times int64) int64 {
 		return n * times
 	}
 	return 3 * n * times
+}
+
+// widenCost is the same for one f32 copy of a low tensor.
+func (m *cutModel) widenCost(v *ir.Value, times int64) int64 {
+	if v.Def != nil && fusible(v.Def) && !m.endsProduct(v.Def) {
+		return 2 * m.bytes(v) * times
+	}
+	return 3 * m.bytes(v) * times
 }
 
 // endsProduct reports whether n is in the group of a product, whose kernel

@@ -169,7 +169,7 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := runPass(p, g, c); err != nil {
 			return err
 		}
-		forgetDropped(g)
+		dropOrigins(g)
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
@@ -234,20 +234,6 @@ func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
 		}
 	}()
 	return p.Run(g, c)
-}
-
-// forgetDropped clears the links to forward nodes that a pass has dropped.
-func forgetDropped(g *ir.Graph) {
-	g.Number()
-	var all []*ir.Node
-	for _, b := range g.Body {
-		all = append(all, b...)
-	}
-	for _, n := range all {
-		if of := n.Of; of != nil && (int(of.ID) >= len(all) || all[of.ID] != of) {
-			n.Of = nil
-		}
-	}
 }
 
 // checkAfter verifies the graph and, under Check, that its text reads back.

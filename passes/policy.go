@@ -19,6 +19,8 @@ type Policy struct {
 	Manual bool
 	// Algorithm chooses the dtypes of free values: local, paint or mincut.
 	Algorithm string
+	// Hold weighs, for mincut, a byte kept from forward to backward against a byte moved.
+	Hold float64
 	// Eager stores what an eager system would, looking at operands only: a
 	// product stores low, a kept op stores f32, whoever reads them.
 	Eager bool

@@ -15,7 +15,8 @@ import (
 //	policy NAME                  what messages call it
 //	from PRESET                  start from a preset (first line after the name)
 //	low f16|bf16|none
-//	algorithm local
+//	algorithm local|mincut
+//	hold WEIGHT                  of a byte kept for backward, against a byte moved
 //	eager, tf32, manual, cast, narrow, no_masters, batchnorm_f32    on|off
 //	outputs DTYPE|none
 //	losses N
@@ -51,6 +52,9 @@ func (p Policy) String() string {
 		if *f.on {
 			fmt.Fprintf(&b, "%s on\n", f.name)
 		}
+	}
+	if p.Hold != 0 {
+		fmt.Fprintf(&b, "hold %s\n", numberText(p.Hold))
 	}
 	if p.Outputs != ir.Invalid {
 		fmt.Fprintf(&b, "outputs %s\n", p.Outputs)
@@ -161,6 +165,8 @@ func (p *Policy) line(word string, args []string) error {
 		return parseDType(args[0], &p.Outputs, ir.DType.Float)
 	case "algorithm":
 		p.Algorithm = args[0]
+	case "hold":
+		return parseHold(args[0], &p.Hold)
 	case "losses":
 		return p.set("num_losses", args[0])
 	case "scaler":
@@ -207,6 +213,15 @@ func parseDType(s string, d *ir.DType, ok func(ir.DType) bool) error {
 		return fmt.Errorf("dtype %q: want f16, bf16 or none", s)
 	}
 	*d = x
+	return nil
+}
+
+func parseHold(s string, hold *float64) error {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x >= 0 && x <= 1e3) {
+		return fmt.Errorf("hold %s: want a weight from 0 to 1000", s)
+	}
+	*hold = x
 	return nil
 }
 
