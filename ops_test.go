@@ -287,14 +287,18 @@ func attrsCell(d *ir.Def) string {
 }
 
 func classCell(d *ir.Def) string {
-	text := fmt.Sprintf("%s: %s", d.Class, d.Why)
+	var words []string
 	for _, f := range []struct {
 		flag ir.Flags
 		word string
 	}{{ir.Moves, "moves"}, {ir.View, "view"}, {ir.InPlace, "in place"}, {ir.Random, "random"}} {
 		if d.Is(f.flag) {
-			text += ", " + f.word
+			words = append(words, f.word)
 		}
+	}
+	text := fmt.Sprintf("%s: %s", d.Class, d.Why)
+	if len(words) > 0 {
+		text += " (" + strings.Join(words, ", ") + ")"
 	}
 	return text
 }
