@@ -3,6 +3,7 @@ package ir
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -67,7 +68,7 @@ func (b *Builder) Err() error { return b.err }
 // Fail records a mistake at the current position unless there is one already.
 func (b *Builder) Fail(format string, args ...any) {
 	if b.err == nil {
-		b.err = &Error{Pos: b.position(), Msg: fmt.Sprintf(format, args...)}
+		b.err = &Error{Pos: b.position(), Msg: b.g.named(fmt.Sprintf(format, args...))}
 	}
 }
 
@@ -90,6 +91,26 @@ func nodeError(n *Node, err error) error {
 		return e
 	}
 	return &Error{n.Pos, fmt.Sprintf("%s: %s", n.Def().Name, err)}
+}
+
+// anyDims finds shapes that an inference printed; see Type.String.
+var anyDims = regexp.MustCompile(`\[(\d+|\?|s\d+)(,(\d+|\?|s\d+))*\]`)
+
+// named gives the symbolic dimensions in a message the graph's names: rows see
+// no graph and print s1, s2, ...
+func (g *Graph) named(msg string) string {
+	if len(g.Syms) == 0 {
+		return msg
+	}
+	return anyDims.ReplaceAllStringFunc(msg, func(s string) string {
+		dims := strings.Split(s[1:len(s)-1], ",")
+		for i, d := range dims {
+			if k, err := strconv.Atoi(strings.TrimPrefix(d, "s")); err == nil && d[0] == 's' && 0 < k && k <= len(g.Syms) {
+				dims[i] = g.Syms[k-1].Name
+			}
+		}
+		return "[" + strings.Join(dims, ",") + "]"
+	})
 }
 
 func (b *Builder) position() Pos {
@@ -256,7 +277,7 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		if b.next != "" {
 			name += fmt.Sprintf(" %q", b.next)
 		}
-		b.err = &Error{n.Pos, name + ": " + err.Error()}
+		b.err = &Error{n.Pos, name + ": " + b.g.named(err.Error())}
 		return none
 	}
 	n.Out = make([]*Value, len(types))
