@@ -64,8 +64,7 @@ func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[s
 	for _, n := range tp.stopped {
 		reasons[fmt.Sprintf("%s (%s)", n.Def().Name, n.Def().NoGrad)] = true
 	}
-	var dropped int
-	g.Body[ir.Backward], dropped = sweepDead(g.Body[ir.Backward], from, kept)
+	dropped := sweepDead(g, from, kept)
 	markSeeds(g.Body[ir.Backward][from:], s.losses)
 	c.Count("sweeps", 1)
 	c.Count("gradients", len(s.grads))

@@ -17,17 +17,16 @@ type tape struct {
 	loss    string     // the sweep, "" where there is only one
 	need    []bool     // the value depends on a wanted one
 	parts   [][]*ir.Value
-	origin  *ir.Node           // the node whose expansion is being differentiated; nil: none
-	named   map[*ir.Value]bool // gradients that carry their final name
-	stopped []*ir.Node         // nodes without a gradient that one arrived at
+	origin  *ir.Node   // the node whose expansion is being differentiated; nil: none
+	stopped []*ir.Node // nodes without a gradient that one arrived at
 	sums    int
 }
 
 // newTape marks what depends on wanted.
 func newTape(b *ir.Builder, section ir.Section, wanted []*ir.Value, prefix, loss string) *tape {
 	g := b.Graph()
-	n, nodes := g.Number()
-	t := &tape{b: b.In(section), section: section, prefix: prefix, loss: loss, need: make([]bool, n), parts: make([][]*ir.Value, n), named: make(map[*ir.Value]bool, nodes)}
+	n, _ := g.Number()
+	t := &tape{b: b.In(section), section: section, prefix: prefix, loss: loss, need: make([]bool, n), parts: make([][]*ir.Value, n)}
 	for _, v := range wanted {
 		t.need[v.ID] = true
 	}
@@ -119,6 +118,9 @@ func (t *tape) deriving(n *ir.Node) *ir.Builder {
 	return t.b.Deriving(n, t.loss)
 }
 
+// namedID is the Value.ID of gradients that carry their final name; fresh ones have 0.
+const namedID = -1
+
 // total is the whole gradient of v: its only contribution, or one sum of all.
 func (t *tape) total(v *ir.Value) *ir.Value {
 	parts := t.parts[v.ID]
@@ -131,12 +133,14 @@ func (t *tape) total(v *ir.Value) *ir.Value {
 		// in the order of names: the sum must not depend on the order of the section
 		slices.SortFunc(parts, func(x, y *ir.Value) int { return strings.Compare(x.Name, y.Name) })
 		d = t.deriving(v.Def).Named(name).Emit(ir.OpAddN, parts, nil)[0]
+		t.parts[v.ID] = []*ir.Value{d}
 		t.sums++
-	} else if d != nil && d.Def != nil && !t.named[d] && d.ID == 0 {
+	} else if d.Def != nil && d.ID == 0 {
 		t.b.Rename(d, name)
 	}
-	t.named[d] = true
-	t.parts[v.ID] = []*ir.Value{d}
+	if d != nil && d.ID == 0 {
+		d.ID = namedID
+	}
 	return d
 }
 
@@ -169,32 +173,29 @@ func (t *tape) expanded(b *ir.Builder, n *ir.Node, d []*ir.Value) error {
 	return t.flow(inner)
 }
 
-// sweepDead drops the nodes of list from index from on that no kept value
-// depends on, and returns the shortened list with the number dropped.
-func sweepDead(list []*ir.Node, from int, kept []*ir.Value) ([]*ir.Node, int) {
-	live := make(map[*ir.Node]bool, len(list)-from)
+// sweepDead drops the backward nodes from index from on that no kept value
+// depends on, and returns how many.
+func sweepDead(g *ir.Graph, from int, kept []*ir.Value) int {
+	list := g.Body[ir.Backward]
+	_, nodes := g.Number()
+	live := make([]bool, nodes)
 	for _, v := range kept {
-		if v != nil && v.Def != nil {
-			live[v.Def] = true
+		if v.Def != nil {
+			live[v.Def.ID] = true
 		}
 	}
 	for i := len(list) - 1; i >= from; i-- {
-		if !live[list[i]] {
-			continue
-		}
-		for _, v := range list[i].In {
-			if v != nil && v.Def != nil {
-				live[v.Def] = true
-			}
+		if live[list[i].ID] {
+			reach(list[i], live)
 		}
 	}
 	out := list[:from]
 	for _, n := range list[from:] {
-		if live[n] {
+		if live[n.ID] {
 			out = append(out, n)
 		}
 	}
-	dropped := len(list) - len(out)
 	clear(list[len(out):])
-	return out, dropped
+	g.Body[ir.Backward] = out
+	return len(list) - len(out)
 }
