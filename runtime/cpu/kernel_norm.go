@@ -73,7 +73,13 @@ func bindRowNormGrad(c *call) (func(), error) {
 	n := &kern.Norm{RMS: c.Op == ir.OpRMSNormGrad, X: c.in[0].buf(), DY: c.in[1].buf(), DX: c.out[0].buf(),
 		Gamma: c.named("scale").buf(), Mean: c.named("mean").f32(), Rstd: c.named("rstd").f32(),
 		DGamma: c.namedOut("dscale").buf(), DBeta: c.namedOut("dbias").buf()}
-	n.Rows, n.Cols = c.lastDims(c.in[0])
+	if n.Rows, n.Cols = c.lastDims(c.in[0]); n.Rows*n.Cols == 0 {
+		return func() {
+			for _, v := range c.out {
+				clear(v.mem)
+			}
+		}, nil
+	}
 	return func() { c.m.NormGrad(n) }, nil
 }
 

@@ -94,6 +94,9 @@ func (e *exec) conv(s *lower.Step) func() {
 	if w.Last {
 		k.Weights = kern.OXI
 	}
+	if w.N == 0 || len(e.mem[s.Out[0]]) == 0 { // no images: no results, and zero gradients of the weights
+		return e.fillBuffer(s.Out[0], 0)
+	}
 	m, a, b, out := e.machine(), e.buf(s.In[0]), e.buf(s.In[1]), e.buf(s.Out[0])
 	switch s.Conv.Dir {
 	case lower.ConvForward:
@@ -128,6 +131,9 @@ func (e *exec) attention(s *lower.Step) func() {
 		k.Mask, spread = e.mask(s.In[a.Mask], a)
 	}
 	m := e.machine()
+	if a.Batch*a.Heads*a.Queries*a.Keys == 0 {
+		return e.clearAll(s.Out)
+	}
 	if !a.Backward {
 		k.Y = e.heads(s.Out[0])
 		if len(s.Out) > 1 {
@@ -140,6 +146,15 @@ func (e *exec) attention(s *lower.Step) func() {
 	k.LSE = slice[float32](e.mem[in["lse"]])
 	k.GradQ, k.GradK, k.GradV = e.heads(s.Out[0]), e.heads(s.Out[1]), e.heads(s.Out[2])
 	return func() { spread(); m.AttentionGrad(k) }
+}
+
+// clearAll sets results to zero: what attention to nothing gives.
+func (e *exec) clearAll(out []lower.BufferID) func() {
+	return func() {
+		for _, id := range out {
+			clear(e.mem[id])
+		}
+	}
 }
 
 // mask views an additive mask. One that repeats along the keys is spread out
