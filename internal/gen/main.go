@@ -22,6 +22,7 @@ func main() {
 		v.tiles()
 		v.packing()
 		v.skinny()
+		v.finish()
 		v.casts()
 		v.elementwise()
 		v.reductions()

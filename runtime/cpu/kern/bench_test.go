@@ -91,6 +91,21 @@ func BenchmarkGemmShapes(b *testing.B) {
 	})
 }
 
+// BenchmarkEpilogue is a linear layer of a small GPT: bias, residual, half results.
+func BenchmarkEpilogue(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		d := newDice(6)
+		for name, epi := range map[string]Epilogue{"none": {}, "bias": {Bias: d.buf(F32, 1024)}, "rowbias": {RowBias: d.buf(F32, 1024)},
+			"bias+gelu": {Bias: d.buf(F32, 1024), Act: ActGeluTanh}, "residual": {Residual: Mat{Buf: d.buf(F32, 1<<20), LD: 1024}}} {
+			for t := range numTypes {
+				g := benchGemm(1024, 1024, 256, t)
+				g.C.Buf, g.Epilogue = zeros(t, 1<<20), epi
+				b.Run(fmt.Sprintf("%s/%v", name, t), func(b *testing.B) { flops(b, m, 2*1024*1024*256, func() { m.Gemm(g) }) })
+			}
+		}
+	})
+}
+
 // BenchmarkSkinny is y = x W for few rows, with W in memory.
 func BenchmarkSkinny(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {

@@ -31,16 +31,14 @@ func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int) {
 		p.axpb(len(tile), &tile[0], &tile[0], e.Scale, 0)
 	}
 	if !e.Bias.absent() {
-		row := w.row[0].get(n)
-		p.Load(row, e.Bias.From(item%o.inner*o.perGroup+j))
-		for r := range h {
-			p.binary[Add](n, &tile[r*p.nr], &tile[r*p.nr], &row[0])
-		}
+		row := w.row[0].get(p.nr)
+		p.Load(row[:n], e.Bias.From(item%o.inner*o.perGroup+j))
+		p.tileBias(h, &tile[0], &row[0])
 	}
 	if !e.RowBias.absent() {
-		for r := range h {
-			p.axpb(n, &tile[r*p.nr], &tile[r*p.nr], 1, e.RowBias.get(item%o.inner*o.perGroup+i+r))
-		}
+		shift := w.row[0].get(h)
+		p.Load(shift, e.RowBias.From(item%o.inner*o.perGroup+i))
+		p.tileShift(h, &tile[0], &shift[0])
 	}
 	if e.Act != NoAct {
 		p.unary[actOps[e.Act]](len(tile), &tile[0], &tile[0])
@@ -61,9 +59,7 @@ func (o *output) put(w *worker, tile []float32, item, i, h, at, n int) {
 		o.add(w, tile, &o.c, item, i, h, at, n)
 	}
 	at += o.c.item(item, o.inner) + i*o.c.LD
-	for r := range h {
-		o.p.narrow[o.c.Type](n, o.c.at(at+r*o.c.LD), &tile[r*o.p.nr])
-	}
+	o.p.put[o.c.Type](h, n, o.c.at(at), o.c.LD, &tile[0])
 }
 
 // add adds the same columns of m.
@@ -71,6 +67,10 @@ func (o *output) add(w *worker, tile []float32, m *Mat, item, i, h, at, n int) {
 	p := o.p
 	old := w.row[1].get(h * p.nr)
 	p.rows[m.Type](h, n, &old[0], p.nr, m.at(m.item(item, o.inner)+i*m.LD+at), m.LD)
+	if o.cols.n == 0 { // what is added past n is not stored
+		p.binary[Add](len(old), &tile[0], &tile[0], &old[0])
+		return
+	}
 	for r := range h {
 		p.binary[Add](n, &tile[r*p.nr], &tile[r*p.nr], &old[r*p.nr])
 	}

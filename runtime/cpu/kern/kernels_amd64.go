@@ -279,6 +279,31 @@ func dots1BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32,
 //go:noescape
 func dots2BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
+// tileBiasAVX512 adds a row to each of h rows of two vectors.
+//
+//go:noescape
+func tileBiasAVX512(h int, tile *float32, bias *float32)
+
+// tileShiftAVX512 adds shift[r] to row r of h rows of two vectors.
+//
+//go:noescape
+func tileShiftAVX512(h int, tile *float32, shift *float32)
+
+// putF32AVX512 stores n elements of h rows of two vectors; dst rows are ldd elements apart.
+//
+//go:noescape
+func putF32AVX512(h int, n int, dst *byte, ldd int, tile *float32)
+
+// putF16AVX512 stores n elements of h rows of two vectors; dst rows are ldd elements apart.
+//
+//go:noescape
+func putF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
+
+// putBF16AVX512 stores n elements of h rows of two vectors; dst rows are ldd elements apart.
+//
+//go:noescape
+func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
+
 // widenF16AVX512 widens n elements; AVX2 leaves out the last n%8.
 //
 //go:noescape
@@ -843,6 +868,31 @@ func stripe8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int
 //
 //go:noescape
 func dots1BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+
+// tileBiasAVX2 adds a row to each of h rows of two vectors.
+//
+//go:noescape
+func tileBiasAVX2(h int, tile *float32, bias *float32)
+
+// tileShiftAVX2 adds shift[r] to row r of h rows of two vectors.
+//
+//go:noescape
+func tileShiftAVX2(h int, tile *float32, shift *float32)
+
+// putF32AVX2 stores n elements of h rows of two vectors; dst rows are ldd elements apart.
+//
+//go:noescape
+func putF32AVX2(h int, n int, dst *byte, ldd int, tile *float32)
+
+// putF16AVX2 stores n elements of h rows of two vectors; dst rows are ldd elements apart.
+//
+//go:noescape
+func putF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
+
+// putBF16AVX2 stores n elements of h rows of two vectors; dst rows are ldd elements apart.
+//
+//go:noescape
+func putBF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
 
 // widenF16AVX2 widens n elements; AVX2 leaves out the last n%8.
 //

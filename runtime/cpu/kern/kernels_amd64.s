@@ -10470,6 +10470,357 @@ loop:
 	VZEROUPPER
 	RET
 
+// func tileBiasAVX512(h int, tile *float32, bias *float32)
+// Requires: AVX, AVX512F
+TEXT ·tileBiasAVX512(SB), NOSPLIT, $0-24
+	MOVQ    h+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    bias+16(FP), DX
+	VMOVUPS (DX), Z0
+	VMOVUPS 64(DX), Z1
+
+loop:
+	VADDPS  (CX), Z0, Z2
+	VADDPS  64(CX), Z1, Z3
+	VMOVUPS Z2, (CX)
+	VMOVUPS Z3, 64(CX)
+	ADDQ    $0x00000080, CX
+	DECQ    AX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func tileShiftAVX512(h int, tile *float32, shift *float32)
+// Requires: AVX, AVX512F
+TEXT ·tileShiftAVX512(SB), NOSPLIT, $0-24
+	MOVQ h+0(FP), AX
+	MOVQ tile+8(FP), CX
+	MOVQ shift+16(FP), DX
+
+loop:
+	VBROADCASTSS (DX), Z0
+	VADDPS       (CX), Z0, Z1
+	VADDPS       64(CX), Z0, Z0
+	VMOVUPS      Z1, (CX)
+	VMOVUPS      Z0, 64(CX)
+	ADDQ         $0x00000080, CX
+	ADDQ         $+4, DX
+	DECQ         AX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func putF32AVX512(h int, n int, dst *byte, ldd int, tile *float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·putF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ    h+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    ldd+24(FP), BX
+	MOVQ    tile+32(FP), SI
+	SHLQ    $0x02, BX
+	MOVQ    CX, DI
+	MOVQ    DI, R8
+	MOVQ    $0x00000010, R9
+	CMPQ    R8, R9
+	CMOVQGT R9, R8
+	XORL    R9, R9
+	TESTQ   R8, R8
+	CMOVQLT R9, R8
+	MOVL    $0xffffffff, R9
+	BZHIL   R8, R9, R9
+	KMOVW   R9, K1
+	SUBQ    $+16, DI
+	MOVQ    $0x00000010, R8
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	XORL    R8, R8
+	TESTQ   DI, DI
+	CMOVQLT R8, DI
+	MOVL    $0xffffffff, R8
+	BZHIL   DI, R8, R8
+	KMOVW   R8, K2
+	CMPQ    CX, $+16
+	JEQ     one
+	JG      more
+
+partloop:
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, K1, (DX)
+	ADDQ    $0x00000080, SI
+	ADDQ    BX, DX
+	DECQ    AX
+	JNZ     partloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, (DX)
+	ADDQ    $0x00000080, SI
+	ADDQ    BX, DX
+	DECQ    AX
+	JNZ     oneloop
+	VZEROUPPER
+	RET
+
+more:
+	CMPQ CX, $+32
+	JEQ  two
+
+moreloop:
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, (DX)
+	VMOVUPS 64(SI), Z0
+	VMOVUPS Z0, K2, 64(DX)
+	ADDQ    $0x00000080, SI
+	ADDQ    BX, DX
+	DECQ    AX
+	JNZ     moreloop
+	VZEROUPPER
+	RET
+
+two:
+twoloop:
+	VMOVUPS (SI), Z0
+	VMOVUPS Z0, (DX)
+	VMOVUPS 64(SI), Z0
+	VMOVUPS Z0, 64(DX)
+	ADDQ    $0x00000080, SI
+	ADDQ    BX, DX
+	DECQ    AX
+	JNZ     twoloop
+	VZEROUPPER
+	RET
+
+// func putF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·putF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ    h+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    ldd+24(FP), BX
+	MOVQ    tile+32(FP), SI
+	SHLQ    $0x01, BX
+	MOVQ    CX, DI
+	MOVQ    DI, R8
+	MOVQ    $0x00000010, R9
+	CMPQ    R8, R9
+	CMOVQGT R9, R8
+	XORL    R9, R9
+	TESTQ   R8, R8
+	CMOVQLT R9, R8
+	MOVL    $0xffffffff, R9
+	BZHIL   R8, R9, R9
+	KMOVW   R9, K1
+	SUBQ    $+16, DI
+	MOVQ    $0x00000010, R8
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	XORL    R8, R8
+	TESTQ   DI, DI
+	CMOVQLT R8, DI
+	MOVL    $0xffffffff, R8
+	BZHIL   DI, R8, R8
+	KMOVW   R8, K2
+	CMPQ    CX, $+16
+	JEQ     one
+	JG      more
+
+partloop:
+	VMOVUPS   (SI), Z0
+	VCVTPS2PH $0x00, Z0, K1, (DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       partloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	VMOVUPS   (SI), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, (DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       oneloop
+	VZEROUPPER
+	RET
+
+more:
+	CMPQ CX, $+32
+	JEQ  two
+
+moreloop:
+	VMOVUPS   (SI), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, (DX)
+	VMOVUPS   64(SI), Z0
+	VCVTPS2PH $0x00, Z0, K2, 32(DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       moreloop
+	VZEROUPPER
+	RET
+
+two:
+twoloop:
+	VMOVUPS   (SI), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, (DX)
+	VMOVUPS   64(SI), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU   Y0, 32(DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       twoloop
+	VZEROUPPER
+	RET
+
+// func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·putBF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ         h+0(FP), AX
+	MOVQ         n+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         ldd+24(FP), BX
+	MOVQ         tile+32(FP), SI
+	SHLQ         $0x01, BX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	MOVQ         CX, DI
+	MOVQ         DI, R8
+	MOVQ         $0x00000010, R9
+	CMPQ         R8, R9
+	CMOVQGT      R9, R8
+	XORL         R9, R9
+	TESTQ        R8, R8
+	CMOVQLT      R9, R8
+	MOVL         $0xffffffff, R9
+	BZHIL        R8, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, DI
+	MOVQ         $0x00000010, R8
+	CMPQ         DI, R8
+	CMOVQGT      R8, DI
+	XORL         R8, R8
+	TESTQ        DI, DI
+	CMOVQLT      R8, DI
+	MOVL         $0xffffffff, R8
+	BZHIL        DI, R8, R8
+	KMOVW        R8, K2
+	CMPQ         CX, $+16
+	JEQ          one
+	JG           more
+
+partloop:
+	VMOVUPS   (SI), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z6
+	VPADDD    Z4, Z6, Z4
+	VORPS     Z2, Z3, Z6
+	VCMPPS    $0x03, Z3, Z3, K2
+	VBLENDMPS Z6, Z4, K2, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, K1, (DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       partloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	VMOVUPS   (SI), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z6
+	VPADDD    Z4, Z6, Z4
+	VORPS     Z2, Z3, Z6
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z6, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU   Y3, (DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       oneloop
+	VZEROUPPER
+	RET
+
+more:
+	CMPQ CX, $+32
+	JEQ  two
+
+moreloop:
+	VMOVUPS   (SI), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z7
+	VPADDD    Z4, Z7, Z4
+	VORPS     Z2, Z3, Z7
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z7, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU   Y3, (DX)
+	VMOVUPS   64(SI), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z7
+	VPADDD    Z4, Z7, Z4
+	VORPS     Z2, Z3, Z7
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z7, Z4, K1, Z6
+	VPSRLD    $0x10, Z6, Z3
+	VPMOVDW   Z3, K2, 32(DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       moreloop
+	VZEROUPPER
+	RET
+
+two:
+twoloop:
+	VMOVUPS   (SI), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z7
+	VPADDD    Z4, Z7, Z4
+	VORPS     Z2, Z3, Z7
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z7, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU   Y3, (DX)
+	VMOVUPS   64(SI), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z7
+	VPADDD    Z4, Z7, Z4
+	VORPS     Z2, Z3, Z7
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z7, Z4, K1, Z6
+	VPSRLD    $0x10, Z6, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU   Y3, 32(DX)
+	ADDQ      $0x00000080, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       twoloop
+	VZEROUPPER
+	RET
+
 // func widenF16AVX512(n int, dst *float32, src *byte)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
@@ -21526,6 +21877,334 @@ loop:
 	VADDPS       X1, X0, X0
 	VMOVSS       X0, 12(BX)
 	ADDQ         R8, BX
+	VZEROUPPER
+	RET
+
+// func tileBiasAVX2(h int, tile *float32, bias *float32)
+// Requires: AVX
+TEXT ·tileBiasAVX2(SB), NOSPLIT, $0-24
+	MOVQ    h+0(FP), AX
+	MOVQ    tile+8(FP), CX
+	MOVQ    bias+16(FP), DX
+	VMOVUPS (DX), Y0
+	VMOVUPS 32(DX), Y1
+
+loop:
+	VADDPS  (CX), Y0, Y2
+	VADDPS  32(CX), Y1, Y3
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    $+64, CX
+	DECQ    AX
+	JNZ     loop
+	VZEROUPPER
+	RET
+
+// func tileShiftAVX2(h int, tile *float32, shift *float32)
+// Requires: AVX
+TEXT ·tileShiftAVX2(SB), NOSPLIT, $0-24
+	MOVQ h+0(FP), AX
+	MOVQ tile+8(FP), CX
+	MOVQ shift+16(FP), DX
+
+loop:
+	VBROADCASTSS (DX), Y0
+	VADDPS       (CX), Y0, Y1
+	VADDPS       32(CX), Y0, Y0
+	VMOVUPS      Y1, (CX)
+	VMOVUPS      Y0, 32(CX)
+	ADDQ         $+64, CX
+	ADDQ         $+4, DX
+	DECQ         AX
+	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func putF32AVX2(h int, n int, dst *byte, ldd int, tile *float32)
+// Requires: AVX, CMOV
+TEXT ·putF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ    h+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    ldd+24(FP), BX
+	MOVQ    tile+32(FP), SI
+	SHLQ    $0x02, BX
+	MOVQ    CX, DI
+	MOVQ    DI, R8
+	MOVQ    $0x00000008, R9
+	CMPQ    R8, R9
+	CMOVQGT R9, R8
+	XORL    R9, R9
+	TESTQ   R8, R8
+	CMOVQLT R9, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	SUBQ    $+8, DI
+	MOVQ    $0x00000008, R8
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	XORL    R8, R8
+	TESTQ   DI, DI
+	CMOVQLT R8, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y1
+	CMPQ    CX, $+8
+	JEQ     one
+	JG      more
+
+partloop:
+	VMOVUPS    (SI), Y1
+	VMASKMOVPS Y1, Y0, (DX)
+	ADDQ       $+64, SI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        partloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	VMOVUPS (SI), Y0
+	VMOVUPS Y0, (DX)
+	ADDQ    $+64, SI
+	ADDQ    BX, DX
+	DECQ    AX
+	JNZ     oneloop
+	VZEROUPPER
+	RET
+
+more:
+	CMPQ CX, $+16
+	JEQ  two
+
+moreloop:
+	VMOVUPS    (SI), Y0
+	VMOVUPS    Y0, (DX)
+	VMOVUPS    32(SI), Y0
+	VMASKMOVPS Y0, Y1, 32(DX)
+	ADDQ       $+64, SI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        moreloop
+	VZEROUPPER
+	RET
+
+two:
+twoloop:
+	VMOVUPS (SI), Y0
+	VMOVUPS Y0, (DX)
+	VMOVUPS 32(SI), Y0
+	VMOVUPS Y0, 32(DX)
+	ADDQ    $+64, SI
+	ADDQ    BX, DX
+	DECQ    AX
+	JNZ     twoloop
+	VZEROUPPER
+	RET
+
+// func putF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
+// Requires: AVX, CMOV, F16C
+TEXT ·putF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ    h+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    ldd+24(FP), BX
+	MOVQ    tile+32(FP), SI
+	SHLQ    $0x01, BX
+	MOVQ    CX, DI
+	MOVQ    DI, R8
+	MOVQ    $0x00000008, R9
+	CMPQ    R8, R9
+	CMOVQGT R9, R8
+	XORL    R9, R9
+	TESTQ   R8, R8
+	CMOVQLT R9, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	SUBQ    $+8, DI
+	MOVQ    $0x00000008, R8
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	XORL    R8, R8
+	TESTQ   DI, DI
+	CMOVQLT R8, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y0
+	CMPQ    CX, $+8
+	JEQ     one
+	JG      more
+
+partloop:
+	ADDQ $+64, SI
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  partloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	VMOVUPS   (SI), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (DX)
+	ADDQ      $+64, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       oneloop
+	VZEROUPPER
+	RET
+
+more:
+	CMPQ CX, $+16
+	JEQ  two
+
+moreloop:
+	VMOVUPS   (SI), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (DX)
+	ADDQ      $+64, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       moreloop
+	VZEROUPPER
+	RET
+
+two:
+twoloop:
+	VMOVUPS   (SI), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (DX)
+	VMOVUPS   32(SI), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 16(DX)
+	ADDQ      $+64, SI
+	ADDQ      BX, DX
+	DECQ      AX
+	JNZ       twoloop
+	VZEROUPPER
+	RET
+
+// func putBF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·putBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ    h+0(FP), AX
+	MOVQ    n+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    ldd+24(FP), BX
+	MOVQ    tile+32(FP), SI
+	SHLQ    $0x01, BX
+	MOVQ    CX, DI
+	MOVQ    DI, R8
+	MOVQ    $0x00000008, R9
+	CMPQ    R8, R9
+	CMOVQGT R9, R8
+	XORL    R9, R9
+	TESTQ   R8, R8
+	CMOVQLT R9, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	SUBQ    $+8, DI
+	MOVQ    $0x00000008, R8
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	XORL    R8, R8
+	TESTQ   DI, DI
+	CMOVQLT R8, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y0
+	CMPQ    CX, $+8
+	JEQ     one
+	JG      more
+
+partloop:
+	ADDQ $+64, SI
+	ADDQ BX, DX
+	DECQ AX
+	JNZ  partloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	VMOVUPS      (SI), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DX)
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          oneloop
+	VZEROUPPER
+	RET
+
+more:
+	CMPQ CX, $+16
+	JEQ  two
+
+moreloop:
+	VMOVUPS      (SI), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DX)
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          moreloop
+	VZEROUPPER
+	RET
+
+two:
+twoloop:
+	VMOVUPS      (SI), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DX)
+	VMOVUPS      32(SI), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DX)
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          twoloop
 	VZEROUPPER
 	RET
 

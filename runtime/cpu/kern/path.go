@@ -21,6 +21,9 @@ type Path struct {
 	pick  [numTypes]pickFunc
 	trans [numTypes]transFunc
 
+	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
+	put                 [numTypes]putFunc
+
 	stripe [numTypes][4]stripeFunc // 1, 2, 4 and 8 rows
 	dots   [numTypes][2]dotsFunc   // 1 and 2 rows, nil if absent
 
@@ -59,6 +62,9 @@ type pickFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
 // transFunc widens and transposes: dst[c*ldd+r] = src[offs[r]+c] for c < k and r < n; offs in bytes, c in elements.
 // It may write up to the next full vector of each dst row, rows in ascending order.
 type transFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
+
+// putFunc rounds and stores the first n elements of h rows of a tile, nr apart; dst rows are ldd elements apart.
+type putFunc func(h, n int, dst *byte, ldd int, tile *float32)
 
 // stripeFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
 type stripeFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)

@@ -58,6 +58,7 @@ func avx2Path() *Path {
 		p.rows[t], p.pick[t] = wholeRows(t, p.rows[t]), wholePicks(t, p.pick[t])
 		p.widen[t], p.narrow[t] = wholeWiden(t, p.widen[t]), wholeNarrow(t, p.narrow[t])
 		p.scaleCheck[t] = wholeCheck(t, p.scaleCheck[t])
+		p.put[t] = wholePut(t, p.put[t], p.nr)
 	}
 	return p.common()
 }
@@ -161,5 +162,19 @@ func wholeCheck(t Type, f func(n int, dst, src *byte, scale float32) uint64) fun
 			bad |= scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
 		}
 		return bad
+	}
+}
+
+func wholePut(t Type, f putFunc, nr int) putFunc {
+	return func(h, n int, dst *byte, ldd int, tile *float32) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(h, whole, dst, ldd, tile)
+		}
+		if whole < n {
+			for r := range h {
+				narrowGo(t, n-whole, past(dst, (r*ldd+whole)*t.Size()), after(tile, r*nr+whole))
+			}
+		}
 	}
 }

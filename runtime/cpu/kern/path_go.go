@@ -28,6 +28,7 @@ func goPath() *Path {
 		p.narrow[t] = func(n int, dst *byte, src *float32) { narrowGo(t, n, dst, src) }
 		p.scaleCheck[t] = func(n int, dst, src *byte, scale float32) uint64 { return scaleCheckGo(t, n, dst, src, scale) }
 	}
+	p.tileDefaults()
 	for op := range p.unary {
 		p.unary[op] = func(n int, dst, src *float32) { unaryGo(unaryRows[op].f, n, dst, src) }
 	}
@@ -42,6 +43,32 @@ func goPath() *Path {
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
 	p.probe, p.probeFlop = probeGo, 8
 	return p
+}
+
+// tileDefaults sets the epilogue kernels by the others of the path: rows of nr columns.
+func (p *Path) tileDefaults() {
+	nr := p.nr
+	p.tileBias = func(h int, tile, x *float32) {
+		t, b := unsafe.Slice(tile, h*nr), unsafe.Slice(x, nr)
+		for i := range t {
+			t[i] += b[i%nr]
+		}
+	}
+	p.tileShift = func(h int, tile, x *float32) {
+		t, b := unsafe.Slice(tile, h*nr), unsafe.Slice(x, h)
+		for i := range t {
+			t[i] += b[i/nr]
+		}
+	}
+	for t := range numTypes {
+		p.put[t] = func(h, n int, dst *byte, ldd int, tile *float32) {
+			src := unsafe.Slice(tile, h*nr)
+			d := Buf{t, unsafe.Slice(dst, ((h-1)*ldd+n)*t.Size())}
+			for r := range h {
+				p.narrow[t](n, d.at(r*ldd), &src[r*nr])
+			}
+		}
+	}
 }
 
 // tileGo is the tile of any shape: four columns at a time, their sums in registers.

@@ -11,6 +11,7 @@ func kernelsAVX512(p *Path) {
 	p.trans[F32] = transF32AVX512
 	p.stream[F32] = streamF32AVX512
 	p.scaleCheck[F32] = scaleCheckF32AVX512
+	p.put[F32] = putF32AVX512
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
 	p.dots[F32][1] = dots2F32AVX512
@@ -21,6 +22,7 @@ func kernelsAVX512(p *Path) {
 	p.narrow[F16] = narrowF16AVX512
 	p.stream[F16] = streamF16AVX512
 	p.scaleCheck[F16] = scaleCheckF16AVX512
+	p.put[F16] = putF16AVX512
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
 	p.dots[F16][1] = dots2F16AVX512
@@ -31,6 +33,7 @@ func kernelsAVX512(p *Path) {
 	p.narrow[BF16] = narrowBF16AVX512
 	p.stream[BF16] = streamBF16AVX512
 	p.scaleCheck[BF16] = scaleCheckBF16AVX512
+	p.put[BF16] = putBF16AVX512
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX512, stripe2BF16AVX512, stripe4BF16AVX512, stripe8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
 	p.dots[BF16][1] = dots2BF16AVX512
@@ -99,6 +102,7 @@ func kernelsAVX512(p *Path) {
 	p.sumSq = sumSqAVX512
 	p.max = maxOfAVX512
 	p.min = minOfAVX512
+	p.tileBias, p.tileShift = tileBiasAVX512, tileShiftAVX512
 }
 
 // kernelsAVX2 enters the 8-lane kernels.
@@ -110,6 +114,7 @@ func kernelsAVX2(p *Path) {
 	p.trans[F32] = transF32AVX2
 	p.stream[F32] = streamF32AVX2
 	p.scaleCheck[F32] = scaleCheckF32AVX2
+	p.put[F32] = putF32AVX2
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
 	p.rows[F16] = rowsF16AVX2
@@ -119,6 +124,7 @@ func kernelsAVX2(p *Path) {
 	p.narrow[F16] = narrowF16AVX2
 	p.stream[F16] = streamF16AVX2
 	p.scaleCheck[F16] = scaleCheckF16AVX2
+	p.put[F16] = putF16AVX2
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
 	p.rows[BF16] = rowsBF16AVX2
@@ -128,6 +134,7 @@ func kernelsAVX2(p *Path) {
 	p.narrow[BF16] = narrowBF16AVX2
 	p.stream[BF16] = streamBF16AVX2
 	p.scaleCheck[BF16] = scaleCheckBF16AVX2
+	p.put[BF16] = putBF16AVX2
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX2, stripe2BF16AVX2, stripe4BF16AVX2, stripe8BF16AVX2}
 	p.dots[BF16][0] = dots1BF16AVX2
 	p.unary[Neg] = negAVX2
@@ -195,4 +202,5 @@ func kernelsAVX2(p *Path) {
 	p.sumSq = sumSqAVX2
 	p.max = maxOfAVX2
 	p.min = minOfAVX2
+	p.tileBias, p.tileShift = tileBiasAVX2, tileShiftAVX2
 }

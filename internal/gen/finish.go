@@ -1,0 +1,105 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+)
+
+// finish emits what an epilogue does to a tile two vectors wide.
+func (v *vm) finish() {
+	v.tileBias()
+	v.tileShift()
+	for _, t := range types {
+		v.put(t)
+	}
+}
+
+func (v *vm) tileBias() {
+	v.text("tileBias", "h int, tile, bias *float32", "adds a row to each of h rows of two vectors.")
+	h, tile, bias := ptrParam("h"), ptrParam("tile"), ptrParam("bias")
+	lo, hi, x, y := v.new(), v.new(), v.new(), v.new()
+	VMOVUPS(Mem{Base: bias}, lo)
+	VMOVUPS(Mem{Base: bias, Disp: v.size()}, hi)
+	loop("loop", h, func() {
+		VADDPS(Mem{Base: tile}, lo, x)
+		VADDPS(Mem{Base: tile, Disp: v.size()}, hi, y)
+		VMOVUPS(x, Mem{Base: tile})
+		VMOVUPS(y, Mem{Base: tile, Disp: v.size()})
+		ADDQ(imm(2*v.size()), tile)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+func (v *vm) tileShift() {
+	v.text("tileShift", "h int, tile, shift *float32", "adds shift[r] to row r of h rows of two vectors.")
+	h, tile, shift := ptrParam("h"), ptrParam("tile"), ptrParam("shift")
+	b, x, y := v.new(), v.new(), v.new()
+	loop("loop", h, func() {
+		VBROADCASTSS(Mem{Base: shift}, b)
+		VADDPS(Mem{Base: tile}, b, x)
+		VADDPS(Mem{Base: tile, Disp: v.size()}, b, y)
+		VMOVUPS(x, Mem{Base: tile})
+		VMOVUPS(y, Mem{Base: tile, Disp: v.size()})
+		ADDQ(imm(2*v.size()), tile)
+		ADDQ(imm(4), shift)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// put emits the rounding store of a tile. AVX2 takes halves by whole vectors only.
+func (v *vm) put(t string) {
+	v.text("put"+t, "h, n int, dst *byte, ldd int, tile *float32", "stores n elements of h rows of two vectors; dst rows are ldd elements apart.")
+	h, n, dst, ldd, tile := ptrParam("h"), ptrParam("n"), ptrParam("dst"), ptrParam("ldd"), ptrParam("tile")
+	scaleBy(ldd, typeSize(t))
+	if t == "BF16" {
+		v.hold(func() { v.bfloat(v.new()) })
+	}
+	masks := v.colMasks(2, n)
+	second := Mem{Base: dst, Disp: v.w * typeSize(t)}
+	row := func(label string, whole int, part bool) {
+		loop(label, h, func() {
+			for i, to := range []Mem{{Base: dst}, second} {
+				x := v.new()
+				switch {
+				case i < whole:
+					VMOVUPS(Mem{Base: tile, Disp: i * v.size()}, x)
+					v.putWhole(t, x, to)
+				case i == whole && part:
+					VMOVUPS(Mem{Base: tile, Disp: i * v.size()}, x)
+					if t == "F32" {
+						v.storePart(x, masks[i], to)
+					} else {
+						v.narrowPart(t, x, masks[i], to)
+					}
+				}
+			}
+			ADDQ(imm(2*v.size()), tile)
+			ADDQ(ldd, dst)
+		})
+		VZEROUPPER()
+		RET()
+	}
+	CMPQ(n, imm(v.w))
+	JEQ(LabelRef("one"))
+	JG(LabelRef("more"))
+	row("partloop", 0, v.wide() || t == "F32")
+	Label("one")
+	row("oneloop", 1, false)
+	Label("more")
+	CMPQ(n, imm(2*v.w))
+	JEQ(LabelRef("two"))
+	row("moreloop", 1, v.wide() || t == "F32")
+	Label("two")
+	row("twoloop", 2, false)
+	v.held = nil
+}
+
+func (v *vm) putWhole(t string, x vec, to Mem) {
+	if t == "F32" {
+		VMOVUPS(x, to)
+	} else {
+		v.narrowWhole(t, x, false, to)
+	}
+}
