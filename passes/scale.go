@@ -356,35 +356,43 @@ func (s *scaling) skip(tr *track) *ir.Value {
 }
 
 // clipNorms replaces the multipliers of clipped parameters by ones that clip.
-// Where a group clips inside a clipped whole, the smaller factor holds for it:
-// its own norm is taken first.
+// Of a whole and a group in it that both clip, the stricter one holds: that is
+// what clipping the whole first and then the group comes to.
 func (s *scaling) clipNorms(norms []*norm) {
+	base := make(map[*trained]*ir.Value, len(s.t.params))
+	for _, p := range s.t.params {
+		base[p] = p.mul
+	}
 	for _, n := range norms {
 		if n.max == 0 {
 			continue
 		}
-		made := map[*ir.Value]*ir.Value{}
+		alone := map[*ir.Value]*ir.Value{} // by multiplier without a clip
+		both := map[*ir.Value]*ir.Value{}  // by multiplier with another's
 		for _, p := range n.params {
-			if made[p.mul] == nil {
-				made[p.mul] = s.clipped(p.mul, n)
+			if alone[base[p]] == nil {
+				alone[base[p]] = s.clipped(base[p], n)
 			}
-			p.mul = made[p.mul]
+			m := alone[base[p]]
+			if p.mul != base[p] {
+				if both[p.mul] == nil {
+					both[p.mul] = s.at("clip.both").Min(p.mul, m)
+				}
+				m = both[p.mul]
+			}
+			p.mul = m
 		}
 		s.c.Count("clipped_by_norm", len(n.params))
 	}
 }
 
-// clipped is mul with n's clip in it; nil stands for 1.
+// clipped is the multiplier mul with n's clip in it; nil stands for 1.
 func (s *scaling) clipped(mul *ir.Value, n *norm) *ir.Value {
-	factor := s.at("clip")
+	b := s.at("clip")
 	if mul == nil {
-		return factor.Multiplier(nil, nil, n.value, 0, n.max)
+		return b.Multiplier(nil, nil, n.value, 0, n.max)
 	}
-	if d := mul.Def; d.Op == ir.OpMultiplier && d.Operand("norm") == nil {
-		in := []*ir.Value{d.Operand("scale"), d.Operand("count")}
-		return factor.Multiplier(in[0], in[1], n.value, int(d.Int("shift")), n.max)
-	}
-	return s.at("clip.both").Mul(mul, factor.Multiplier(nil, nil, n.value, 0, n.max))
+	return b.Multiplier(mul.Def.Operand("scale"), mul.Def.Operand("count"), n.value, int(mul.Def.Int("shift")), n.max)
 }
 
 // advance steps a dynamic scaler. An inner gradient sweep that overflowed

@@ -293,7 +293,7 @@ func unmatched(g *ir.Graph, pattern string, i int) error {
 			names = append(names, v.Name)
 		}
 	}
-	return fmt.Errorf("group %d: pattern %q matches no parameter; there are %s, ...", i+1, pattern, strings.Join(names, ", "))
+	return fmt.Errorf("group %d: pattern %q matches no parameter; the first ones are %s", i+1, pattern, strings.Join(names, ", "))
 }
 
 // label is the name of a sweep's values: base for the first one.

@@ -55,6 +55,8 @@ func TestClipByNorm(t *testing.T) {
 		{"already small", Config{Clip: Clip{Norm: 4 * all}, Groups: oneGroup(SGD(0), Constant(1))}, map[string]float64{"l.w": 1, "l.b": 1}},
 		{"one group", Config{Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 2}}, {Optimizer: SGD(0), LR: Constant(1)}}},
 			map[string]float64{"l.w": 0.5, "l.b": 1}},
+		{"a group in a whole", Config{Clip: Clip{Norm: all / 4}, Groups: []Group{{Pattern: "*.w", Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: norm2(g["l.w"]) / 8}}, {Optimizer: SGD(0), LR: Constant(1), Clip: Clip{Norm: all}}}},
+			map[string]float64{"l.w": 0.125, "l.b": 0.25}},
 	} {
 		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
 			c.cfg.Scaler = scaler
@@ -463,7 +465,7 @@ func TestRefusals(t *testing.T) {
 		{pairText, Config{Losses: []Loss{{Value: "lost"}}, Groups: sgd}, `loss "lost": no such value in graph @pair`},
 		{pairText, Config{Losses: []Loss{{Value: "loss", Weight: -1}}, Groups: sgd}, `loss %loss has weight -1, want one above zero`},
 		{pairText, Config{Losses: []Loss{{Value: "loss", Scaler: "b"}}, Scalers: map[string]Scaler{"a": Dynamic()}, Groups: sgd}, `no scaler named "b" is configured`},
-		{pairText, Config{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0)}}}, `group 1: pattern "m.*" matches no parameter; there are l.w, l.b, ...`},
+		{pairText, Config{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0)}}}, `group 1: pattern "m.*" matches no parameter; the first ones are l.w, l.b`},
 		{pairText, Config{Groups: append(sgd, Group{Pattern: "l", Optimizer: SGD(0)})}, `group 2: pattern "l" matches only parameters that an earlier group has taken, such as %l.w`},
 		{pairText, Config{Groups: []Group{{}}}, `no optimizer: give SGD, Adam or AdamW, or Freeze the group`},
 		{pairText, Config{Groups: []Group{{Freeze: true}}}, `graph @pair: no group trains any parameter`},
