@@ -565,3 +565,31 @@ func TestStepsShareOneScale(t *testing.T) {
 		t.Errorf("%g attempts, want 8", a)
 	}
 }
+
+// A moment in bf16 is rounded when it is stored; the step uses it before that.
+func TestStateInBF16(t *testing.T) {
+	o := SGD(0.9)
+	o.StateDType = ir.BF16
+	tr := newTrainer(t, pairText, Config{Groups: oneGroup(o, Constant(0.1))})
+	var w, m []float32
+	for k := range 6 {
+		r := tr.step(pairFeed(k))
+		if w == nil {
+			w, m = narrow(r.Values["l.w"], 1), make([]float32, 6)
+		}
+		for i, g := range narrow(r.Values["d.l.w"], 1) {
+			next := float32(float32(0.9)*m[i]) + g
+			w[i] -= float32(float32(0.1) * next)
+			m[i] = float32(eval.Round(float64(next), ir.BF16))
+			if got := tr.env["l.w"].F[i]; got != float64(w[i]) {
+				t.Fatalf("step %d: l.w[%d] = %v, the loop has %v", k, i, got, w[i])
+			}
+			if got := tr.env["l.w.m"].F[i]; got != float64(m[i]) {
+				t.Fatalf("step %d: l.w.m[%d] = %v, the loop has %v", k, i, got, m[i])
+			}
+		}
+	}
+	if d := tr.g.Var("l.w.m").Type.DType; d != ir.BF16 {
+		t.Errorf("the moment is stored in %s", d)
+	}
+}
