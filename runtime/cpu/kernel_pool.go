@@ -1,9 +1,8 @@
 package cpu
 
 import (
-	"math"
-
 	"ampc/ir"
+	"ampc/runtime/cpu/kern"
 )
 
 // poolKernels run over windows or parts of images. Work is cut by plane (image
@@ -101,41 +100,80 @@ func (p *pool) place(k, positions int) (offset, stride int) {
 	return k * positions, 1
 }
 
+// taps lists, tap by tap, which cell each window reads. A window that a tap
+// leaves reads its first cell again, which never beats itself.
+func (p *pool) taps() [][]int32 {
+	most := int32(0)
+	for i := range p.y {
+		most = max(most, p.first[i+1]-p.first[i])
+	}
+	taps := make([][]int32, most)
+	for t := range taps {
+		taps[t] = make([]int32, p.y)
+		for i := range p.y {
+			at := p.first[i]
+			if at+int32(t) < p.first[i+1] {
+				at += int32(t)
+			}
+			taps[t][i] = p.cells[at]
+		}
+	}
+	return taps
+}
+
 func bindMaxPool(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
 	p := c.pool()
-	x, y, index := c.in[0], c.out[0], c.out[1]
-	xs, ys := c.scratch(p.x), c.scratch(p.y)
+	taps := p.taps()
+	x, y, index := c.in[0], c.out[0], slice[int32](c.out[1].mem)
+	xs, rows := c.scratch(p.x), c.scratch(5*p.y)
 	return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
 		from, st := p.place(k, p.x)
 		to, sty := p.place(k, p.y)
 		c.loadRun(xs[w], x, from, st)
-		for i := range p.y {
-			at := p.largest(xs[w], i)
-			ys[w][i] = xs[w][at]
-			index.setInt(to+i*sty, int64(at))
+		best, tap := c.maxima(xs[w], taps, rows[w])
+		c.storeRun(y, to, sty, best)
+		for i, t := range tap {
+			index[to+i*sty] = taps[int(t)][i]
 		}
-		c.storeRun(y, to, sty, ys[w])
 	}), nil
 }
 
-// largest is the first cell of window i that holds its largest element, NaN
-// above all. Elements become integers that order alike, with the cell below
-// them, so that the choice needs no branch to guess.
-func (p *pool) largest(x []float32, i int) int32 {
-	best := uint64(0)
-	for _, cell := range p.cells[p.first[i]:p.first[i+1]] {
-		v := x[cell] + 0 // -0 and +0 are equal
-		bits := math.Float32bits(v)
-		key := bits ^ (uint32(int32(bits)>>31) | 1<<31)
-		if v != v {
-			key = math.MaxUint32
+// maxima finds every window's largest element and the first tap that reads it,
+// a NaN being largest. All windows take the same tap at a time.
+func (c *call) maxima(x []float32, taps [][]int32, scratch []float32) (best, tap []float32) {
+	n := len(scratch) / 5
+	best, tap = scratch[:n], scratch[n:2*n]
+	v, better, number := scratch[2*n:3*n], scratch[3*n:4*n], scratch[4*n:]
+	top := c.m.MaxOf(x)
+	clear(tap)
+	for t, cells := range taps {
+		if t == 0 {
+			for i, cell := range cells {
+				best[i] = x[cell]
+			}
+			continue
 		}
-		best = max(best, uint64(key)<<32|uint64(^uint32(cell)))
+		for i, cell := range cells {
+			v[i] = x[cell]
+		}
+		c.m.Binary(kern.Gt, better, v, best)
+		if top != top { // there are NaN: one beats what is none
+			for i := range v {
+				if v[i] != v[i] && best[i] == best[i] {
+					better[i] = 1
+				} else if best[i] != best[i] {
+					better[i] = 0
+				}
+			}
+		}
+		c.m.Fill(number, float32(t))
+		c.m.Ternary(kern.Select, best, better, v, best)
+		c.m.Ternary(kern.Select, tap, better, number, tap)
 	}
-	return int32(^uint32(best))
+	return best, tap
 }
 
 func bindMaxPoolGrad(c *call) (func(), error) {
