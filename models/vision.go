@@ -17,6 +17,7 @@ func mlp(z *Zoo, o Options) {
 
 // lenet follows LeCun et al. 1998 with today's activations. Images under 20
 // pixels are padded in the second convolution too, as they would vanish.
+// conv1=20&conv2=50&pad=0&fc1=500&fc2=0 is the variant that Caffe made common.
 func lenet(z *Zoo, o Options) {
 	m := z.Model
 	size := o.Int("size")
@@ -25,10 +26,14 @@ func lenet(z *Zoo, o Options) {
 	if size < 20 {
 		pad = 2
 	}
-	x = m.MaxPool2d(m.Relu(m.Conv2d("conv1", x, 6, 5, ampc.Padding(2))), 2)
-	x = m.MaxPool2d(m.Relu(m.Conv2d("conv2", x, 16, 5, ampc.Padding(pad))), 2)
-	x = m.Relu(m.Linear("fc1", m.Flatten(x), 120))
-	x = m.Relu(m.Linear("fc2", x, 84))
+	x = m.MaxPool2d(m.Relu(m.Conv2d("conv1", x, o.Int("conv1"), 5, ampc.Padding(o.Int("pad")))), 2)
+	x = m.MaxPool2d(m.Relu(m.Conv2d("conv2", x, o.Int("conv2"), 5, ampc.Padding(pad))), 2)
+	x = m.Flatten(x)
+	for i := 1; i <= 2; i++ {
+		if n := o.Int(fmt.Sprintf("fc%d", i)); n > 0 {
+			x = m.Relu(m.Linear(fmt.Sprintf("fc%d", i), x, n))
+		}
+	}
 	z.classify(m.Linear("fc3", x, o.Int("classes")), sgd(0.05))
 }
 

@@ -49,7 +49,7 @@ type entry struct {
 func zoo() map[string]entry {
 	return map[string]entry{
 		"mlp":     {"a multi-layer perceptron on flat images", Options{"batch": 64, "in": 784, "hidden": 256, "layers": 1, "classes": 10}, mlp},
-		"lenet":   {"LeNet-5 with ReLU and max pooling", Options{"batch": 64, "size": 28, "channels": 1, "classes": 10}, lenet},
+		"lenet":   {"LeNet-5 with ReLU and max pooling", Options{"batch": 64, "size": 28, "channels": 1, "classes": 10, "conv1": 6, "conv2": 16, "pad": 2, "fc1": 120, "fc2": 84}, lenet},
 		"resnet":  {"ResNet-18 in its form for 32x32 images", resnetOptions(64, 2, 2, 2, 2), resnet},
 		"resnet8": {"a ResNet with one block in each of three stages", resnetOptions(16, 1, 1, 1, 0), resnet},
 		"gpt":     {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0}, gpt},
@@ -106,12 +106,17 @@ func (e entry) options(query string) (Options, error) {
 		if err != nil || x < 0 || x > 1<<24 {
 			return nil, fmt.Errorf("option %s=%q: want a number of 0 or more", key, value)
 		}
-		if key != "dropout" && (x != math.Trunc(x) || x == 0 && !strings.HasPrefix(key, "blocks")) {
+		if key != "dropout" && (x != math.Trunc(x) || x == 0 && e.defaults[key] != 0 && !mayBeZero(key)) {
 			return nil, fmt.Errorf("option %s=%s: want a whole number of 1 or more", key, value)
 		}
 		o[key] = x
 	}
 	return o, nil
+}
+
+// mayBeZero says which counts may be none: layers that can be left out.
+func mayBeZero(key string) bool {
+	return strings.HasPrefix(key, "blocks") || key == "pad" || key == "fc2"
 }
 
 // String lists the options in order of name, as a query.
