@@ -63,11 +63,11 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 			v := b.loadF(addr, 0, s.In, r.vec)
 			top := m
 			for _, e := range v {
-				top = b.Do("max.f32", top, e)
+				top = b.maxNaN(top, e)
 			}
-			acc := b.mul(sum, b.expGap(m, top))
+			acc := b.mul(sum, b.expTerm(b.sub(m, top)))
 			for _, e := range v {
-				acc = b.add(acc, b.expGap(e, top))
+				acc = b.add(acc, b.expTerm(b.sub(e, top)))
 			}
 			if s.Smoothing != 0 {
 				for _, e := range v {
@@ -77,9 +77,10 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 			b.To(sum, "mov.f32", acc)
 			b.To(m, "mov.f32", top)
 		})
-		top := r.across(m, func(x, y Reg) Reg { return b.Do("max.f32", x, y) })
-		total := r.across(b.mul(sum, b.expGap(m, top)), r.join("add.rn.f32"))
-		l := b.add(top, b.log(total))
+		top := r.across(m, b.maxNaN)
+		total := r.across(b.mul(sum, b.expTerm(b.sub(m, top))), r.join("add.rn.f32"))
+		// Infinities and NaN in the row: the sum of e^(x-top) has no value.
+		l := b.finiteOr(top, b.add(top, b.log(total)))
 		var mean Reg
 		if s.Smoothing != 0 {
 			mean = b.div(r.across(plainSum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
@@ -87,12 +88,6 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() { s.finish(b, base, labels, row, l, mean, loss, lse) })
 	})
 	return finish(b, r.grid(s.Rows), p.list)
-}
-
-// expGap is e^(x-top); where both are -Inf it is 0: nothing was seen yet.
-func (b *Builder) expGap(x, top Reg) Reg {
-	e := b.expDown(b.sub(x, top))
-	return b.Do("selp.f32", Fl(0), e, b.Do("setp.eq.f32", x, Fl(float32(-posInf))))
 }
 
 func (s CrossEntropy) finish(b *Builder, base, labels, row, lse, mean, loss, lseOut Reg) {
@@ -146,7 +141,7 @@ func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
 }
 
 func (s CrossEntropy) gradient(b *Builder, x, lse, g, label, col Reg) Reg {
-	p := b.exp(b.sub(x, lse))
+	p := b.expDown(b.sub(x, lse)) // rounding may lift it above 0 by a few ulp
 	if s.Smoothing != 0 {
 		p = b.sub(p, Fl(s.Smoothing/float32(s.Cols)))
 	}

@@ -44,8 +44,8 @@ func (s Softmax) Forward(fl Flavour) (*Launch, error) {
 			return
 		}
 		e := r.mapTile(func(c, i int) Reg { return b.expDown(shifted[c][i]) })
-		total := r.sum(func(c, i int) Reg { return e[c][i] })
-		r.store(r.rowAddr(y, row, s.Out), s.Out, r.mapTile(func(c, i int) Reg { return b.div(e[c][i], total) }))
+		inv := b.Do("rcp.rn.f32", r.sum(func(c, i int) Reg { return e[c][i] }))
+		r.store(r.rowAddr(y, row, s.Out), s.Out, r.mapTile(func(c, i int) Reg { return b.mul(e[c][i], inv) }))
 	})
 	return finish(b, r.grid(s.Rows), p.list)
 }
@@ -65,12 +65,6 @@ func (s Softmax) prepare(r *rows, row Reg, c int, v []Reg) {
 		hidden := b.Do("setp.gt.s32", b.iadd(first, I(i)), last)
 		v[i] = b.Do("selp.f32", Fl(float32(-posInf)), v[i], hidden)
 	}
-}
-
-// expDown is e^x for x <= 0 or NaN.
-func (b *Builder) expDown(x Reg) Reg {
-	e := b.expInRange(b.Do("max.f32", x, Fl(-104)))
-	return b.Do("selp.f32", x, e, b.Do("setp.nan.f32", x, x))
 }
 
 // Backward generates dx from dy and y; In is the type of dx and dy, Out the type of y.

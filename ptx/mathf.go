@@ -22,28 +22,40 @@ func (b *Builder) poly(x Reg, c ...float32) Reg {
 
 // exp is e^x, below 1 ulp.
 func (b *Builder) exp(x Reg) Reg {
-	c := b.Do("min.f32", b.Do("max.f32", x, Fl(-104)), Fl(89))
-	r := b.expInRange(c)
+	t, p := b.expReduce(b.Do("min.f32", b.Do("max.f32", x, Fl(-104)), Fl(89)))
+	// 2^i as an exponent that stays in range and one multiplication that may overflow or become
+	// subnormal.
+	up := b.Do("setp.gt.f32", x, Fl(0))
+	r := b.mul(b.scaled(p, t, b.Do("selp.b32", I(-64<<23), I(64<<23), up)), b.Do("selp.f32", Fl(0x1p64), Fl(0x1p-64), up))
 	return b.Do("selp.f32", x, r, b.Do("setp.nan.f32", x, x))
 }
 
-// expInRange is e^x for -104 <= x <= 89 and no NaN.
-func (b *Builder) expInRange(x Reg) Reg {
-	t := b.fma(x, Fl(log2e), Fl(magic))
+// expDown is e^x for x <= 0 or NaN, below 1 ulp.
+func (b *Builder) expDown(x Reg) Reg {
+	t, p := b.expReduce(b.Do("max.f32", x, Fl(-104)))
+	r := b.mul(b.scaled(p, t, I(64<<23)), Fl(0x1p-64))
+	return b.Do("selp.f32", x, r, b.Do("setp.nan.f32", x, x))
+}
+
+// expTerm is e^x for a sum that holds 1 already: below x = -86 it gives e^-86, which is lost beside
+// the 1, and so it does for NaN.
+func (b *Builder) expTerm(x Reg) Reg {
+	t, p := b.expReduce(b.Do("max.f32", x, Fl(-86)))
+	return b.scaled(p, t, I(0))
+}
+
+// expReduce writes e^x = 2^i·p with |ln p| <= ln2/2; the low bits of t hold i.
+func (b *Builder) expReduce(x Reg) (t, p Reg) {
+	t = b.fma(x, Fl(log2e), Fl(magic))
 	j := b.sub(t, Fl(magic))
 	f := b.fma(j, Fl(-6.93145752e-1), x)
 	f = b.fma(j, Fl(-1.42860677e-6), f)
-	r := b.poly(f, 1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1, 1)
-	// 2^i in two factors, so that the result may be subnormal or overflow.
-	i := b.Do("sub.s32", b.bits(t), I(0x4b400000))
-	h := b.Do("shr.s32", i, I(1))
-	r = b.mul(r, b.pow2(h))
-	return b.mul(r, b.pow2(b.Do("sub.s32", i, h)))
+	return t, b.poly(f, 1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1, 1)
 }
 
-// pow2 is 2^i for -126 <= i <= 127.
-func (b *Builder) pow2(i Reg) Reg {
-	return b.float(b.Do("shl.b32", b.Do("add.s32", i, I(127)), I(23)))
+// scaled adds i and more to the exponent of p; the bits of the magic number above i shift out.
+func (b *Builder) scaled(p, t Reg, more Arg) Reg {
+	return b.float(b.iadd(b.iadd(b.bits(p), b.Do("shl.b32", b.bits(t), I(23))), more))
 }
 
 // log is the natural logarithm, below 1 ulp.
