@@ -54,11 +54,30 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 		return err
 	}
 	out := c.OutOrStdout()
-	if f.after == "source" || o.compiled && len(f.only) == 0 {
-		return printGraph(out, o.model.Graph(), f.format, mode)
+	g := o.model.Graph()
+	if f.after != "source" && (!o.compiled || len(f.only) > 0) {
+		if g, err = o.passed(out, f); err != nil || f.diff {
+			return err
+		}
 	}
+	switch f.stage {
+	case "graph":
+		return printGraph(out, g, f.format, mode)
+	case "program":
+		p, err := lower.Lower(g, lower.Target(f.target))
+		if err != nil {
+			return err
+		}
+		return p.Print(out)
+	}
+	return usagef("dump: no stage %q; there are graph and program", f.stage)
+}
+
+// passed takes the model through the passes that f asks for; with --diff it
+// prints what each changed.
+func (o *opened) passed(out io.Writer, f *dumpFlags) (*ir.Graph, error) {
 	before := o.model.Graph().String()
-	g, err := o.compile(func(p *passes.Config) {
+	return o.compile(func(p *passes.Config) {
 		p.Until, p.Only, p.Check = f.after, f.only, f.check
 		if f.diff {
 			p.After = func(e passes.Event) {
@@ -68,21 +87,6 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 			}
 		}
 	})
-	switch {
-	case err != nil:
-		return err
-	case f.diff:
-		return nil
-	case f.stage == "program":
-		p, err := lower.Lower(g, lower.Target(f.target))
-		if err != nil {
-			return err
-		}
-		return p.Print(out)
-	case f.stage != "graph":
-		return usagef("dump: no stage %q; there are graph and program", f.stage)
-	}
-	return printGraph(out, g, f.format, mode)
 }
 
 func printMode(show []string) (ir.PrintMode, error) {

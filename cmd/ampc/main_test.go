@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ampc/internal/golden"
+	"ampc/internal/safetensors"
 )
 
 // ampcRun runs a command line in process.
@@ -86,5 +87,45 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	}
 	if code, out, _ := ampcRun(""); code != 0 || !strings.Contains(out, "Available Commands") {
 		t.Errorf("without arguments: code %d, %q", code, out)
+	}
+}
+
+// Inputs come from npz and safetensors files; results go to one.
+func TestRunReadsAndWritesFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	model := "graph @double {\n  input %x : f32[2]\n  input %k : i32[2]\nforward:\n  %y = add %x, %x : f32[2]\n  %z = add %k, %k : i32[2]\n  return %y, %z\n}\n"
+	if err := os.WriteFile("double.ir", []byte(model), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tensors := []safetensors.Tensor{
+		{Name: "x", DType: safetensors.F32, Shape: []int64{2}, Write: safetensors.Bytes([]byte{0, 0, 128, 63, 0, 0, 0, 64})}, // 1, 2
+		{Name: "k", DType: safetensors.I32, Shape: []int64{2}, Write: safetensors.Bytes([]byte{3, 0, 0, 0, 4, 0, 0, 0})},
+	}
+	if err := safetensors.WriteFile("in.safetensors", nil, tensors); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := ampcRun("", "run", "double.ir", "--infer", "--policy", "f32", "--input", "in.safetensors", "--out", "out.safetensors")
+	if code != 0 || !strings.Contains(out, "y : f32[2]  min 2  max 4  mean 3") || !strings.Contains(out, "z : i32[2]  min 6  max 8") {
+		t.Fatalf("code %d: %q %q", code, out, errs)
+	}
+	f, err := safetensors.Open("out.safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	y := make([]byte, 8)
+	if err := f.Read("y", y); err != nil || !bytes.Equal(y, []byte{0, 0, 0, 64, 0, 0, 128, 64}) {
+		t.Errorf("y was written as %v (%v)", y, err)
+	}
+	for want, args := range map[string][]string{
+		"no such input":     {"--input", "out.safetensors"},
+		"none.npy: no such": {"--input", "x=none.npy"},
+		"not an npy":        {"--input", "x=double.ir"},
+		`no dimension "n"`:  {"--input", "in.safetensors", "--dim", "n=3"},
+	} {
+		code, _, errs := ampcRun("", append([]string{"run", "double.ir", "--infer", "--policy", "f32"}, args...)...)
+		if code != 1 || !strings.Contains(errs, want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: code %d, %q, want one line with %q", args, code, errs, want)
+		}
 	}
 }
