@@ -147,22 +147,23 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 			}
 		}
 	}
-	checked, off := 0, 0
-	for seed := range uint64(300) {
+	// Random graphs meet shapes the model prices too high: one tensor twice in a
+	// concat, and a low value whose only reader is the return.
+	off := 0
+	const graphs = 300
+	for seed := range uint64(graphs) {
 		r := rand.New(rand.NewPCG(seed, 11))
-		g := randomGraph(r, 4+r.IntN(30), ir.OpCast, ir.OpRound)
-		source := g.String()
+		g := randomGraph(r, 4+r.IntN(30), ir.OpCast, ir.OpRound, ir.OpSlice, ir.OpSplit)
 		cut, program, err := counted(t, g, Config{Policy: withMincut(MixedF16()), Only: precisionPasses})
 		if err != nil {
-			continue
+			t.Fatalf("seed %d: %v", seed, err)
 		}
-		checked++
+		if cut < program {
+			t.Errorf("seed %d: the cut says %d bytes, the program moves %d\n%s", seed, cut, program, g)
+		}
 		if cut != program {
 			off++
-			if off < 4 {
-				t.Logf("seed %d: the cut says %d bytes, the program moves %d\n%s\nfrom\n%s", seed, cut, program, g, source)
-			}
 		}
 	}
-	t.Logf("%d of %d random graphs differ", off, checked)
+	t.Logf("%d of %d random graphs are priced too high", off, graphs)
 }

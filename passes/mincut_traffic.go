@@ -8,7 +8,7 @@ func (m *cutModel) traffic() {
 	readers := m.readers()
 	m.integers()
 	for _, v := range m.g.Vars {
-		m.tensor(v, m.times(ir.Forward), readers[v.ID])
+		m.tensor(v, m.v[v.ID], m.times(ir.Forward), readers[v.ID])
 	}
 	for s, n := range m.g.Nodes {
 		for _, v := range n.Out {
@@ -19,10 +19,14 @@ func (m *cutModel) traffic() {
 			if m.v[v.ID] < 0 {
 				continue
 			}
-			if m.leaves(n, v) {
-				m.pay(m.v[v.ID], m.bytes(v), m.times(s))
+			x := m.v[v.ID]
+			if m.onlyLow(n, v, list) { // f32 or not, 16 bits are all that is ever stored
+				x = sinkNode
 			}
-			m.tensor(v, m.times(s), list)
+			if m.leaves(n, v) {
+				m.pay(x, m.bytes(v), m.times(s))
+			}
+			m.tensor(v, x, m.times(s), list)
 		}
 	}
 }
@@ -100,8 +104,9 @@ func (m *cutModel) pay(x int32, low, times int64) {
 // reader is one step's reading of a tensor. A group of elementwise nodes loads
 // a tensor once, any other kernel once per operand.
 type reader struct {
-	unit    int64 // group or node
-	arg     int   // operand of a kernel, 0 for elementwise nodes
+	unit    int64     // group or node
+	arg     int       // operand of a kernel, 0 for elementwise nodes
+	v       *ir.Value // the view it reads through
 	section ir.Section
 	x       int32 // node that decides the dtype read; -1: the tensor's own
 }
@@ -118,7 +123,7 @@ func (m *cutModel) readers() [][]reader {
 				continue
 			}
 			b := m.base[v.ID]
-			r := reader{unitOf(n), argOf(n, i), s, m.reads(n, i, v)}
+			r := reader{unitOf(n), argOf(n, i), v, s, m.reads(n, i, v)}
 			if k := len(list[b.ID]); k == 0 || list[b.ID][k-1] != r {
 				list[b.ID] = append(list[b.ID], r)
 			}
@@ -127,7 +132,7 @@ func (m *cutModel) readers() [][]reader {
 	for i, v := range m.g.Return {
 		if m.assignable(v) && m.v[v.ID] != terminal(m.src[v.ID]) {
 			b := m.base[v.ID]
-			list[b.ID] = append(list[b.ID], reader{-int64(1<<40 + i), 0, ir.Update, terminal(m.src[v.ID])})
+			list[b.ID] = append(list[b.ID], reader{-int64(1<<40 + i), 0, v, ir.Update, terminal(m.src[v.ID])})
 		}
 	}
 	return list
@@ -147,9 +152,23 @@ func (m *cutModel) reads(n *ir.Node, i int, v *ir.Value) int32 {
 	return m.v[n.Out[0].ID]
 }
 
-// tensor adds reads, casts and what is held.
-func (m *cutModel) tensor(v *ir.Value, times int64, list []reader) {
-	x, n := m.v[v.ID], m.bytes(v)
+// onlyLow reports whether all readers want v low and its kernel can store that
+// whatever v's own dtype is.
+func (m *cutModel) onlyLow(n *ir.Node, v *ir.Value, list []reader) bool {
+	if len(list) == 0 || v.Idx > 0 || m.out[v.ID] || n.Def().Class == ir.Low || !m.c.Caps.StoresLow(n) {
+		return false
+	}
+	for _, r := range list {
+		if r.x != sinkNode {
+			return false
+		}
+	}
+	return true
+}
+
+// tensor adds reads, casts and what is held of v, whose dtype node x decides.
+func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
+	n := m.bytes(v)
 	if x < 0 || len(list) == 0 {
 		return
 	}
