@@ -31,6 +31,21 @@ func writeFile(path string, data []byte) error {
 	return nil
 }
 
+// writable makes a directory where there is none and checks that files can be
+// made in it.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return plainError(dir, err)
+	}
+	f, err := os.CreateTemp(dir, ".ampc*")
+	if err != nil {
+		return plainError(dir, err)
+	}
+	f.Close()
+	os.Remove(f.Name())
+	return nil
+}
+
 func writeGraph(path string, g *ir.Graph) error {
 	var b bytes.Buffer
 	if err := g.Print(&b, ir.Reasons); err != nil {

@@ -106,7 +106,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	batch, seq := z.Options.Int("batch"), z.Options.Int("seq")
 	train, held, err := dataset.Split(vocab.Encode(text.Content), heldShare, seq)
 	if err != nil {
-		return task{}, err
+		return task{}, fmt.Errorf("%s: %w", text.Source, err)
 	}
 	w := &dataset.Windows{Tokens: train, Batch: batch, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}

@@ -83,14 +83,14 @@ type trainer struct {
 }
 
 func train(c *cobra.Command, spec string, f *trainFlags) error {
-	if err := os.MkdirAll(f.out, 0o755); err != nil {
-		return plainError(f.out, err)
-	}
 	t, err := newTrainer(spec, f)
 	if err != nil {
 		return err
 	}
 	defer t.model.Close()
+	if err := writable(f.out); err != nil { // better now than after the training
+		return err
+	}
 	out := c.OutOrStdout()
 	fmt.Fprintf(out, "%s on %s, policy %s, %d parameters\n", t.spec, t.source, f.policy, t.parameters())
 	if f.resume != "" {
