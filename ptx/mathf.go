@@ -37,10 +37,14 @@ func (b *Builder) expDown(x Reg) Reg {
 	return b.Do("selp.f32", x, r, b.Do("setp.nan.f32", x, x))
 }
 
-// expTerm is e^x for a sum that holds 1 already: below x = -86 it gives e^-86, which is lost beside
-// the 1, and so it does for NaN.
+// expTerm is e^x for a sum that holds 1 already, to 4.3e-7 plus the rounding of x·log2(e), which the
+// size of the term outweighs. Below x = -86 it gives e^-86, which is lost beside the 1, and so it
+// does for NaN. The polynomial is minimax for 2^f on |f| <= 1/2, exact at 0.
 func (b *Builder) expTerm(x Reg) Reg {
-	t, p := b.expReduce(b.Do("max.f32", x, Fl(-86)))
+	x = b.Do("max.f32", x, Fl(-86))
+	t := b.fma(x, Fl(log2e), Fl(magic))
+	f := b.fma(x, Fl(log2e), b.sub(Fl(magic), t))
+	p := b.poly(f, 0.00111255073, 0.00966628268, 0.0555740036, 0.240223512, 0.693142831, 1)
 	return b.scaled(p, t, I(0))
 }
 
@@ -55,7 +59,11 @@ func (b *Builder) expReduce(x Reg) (t, p Reg) {
 
 // scaled adds i and more to the exponent of p; the bits of the magic number above i shift out.
 func (b *Builder) scaled(p, t Reg, more Arg) Reg {
-	return b.float(b.iadd(b.iadd(b.bits(p), b.Do("shl.b32", b.bits(t), I(23))), more))
+	w := b.iadd(b.bits(p), b.Do("shl.b32", b.bits(t), I(23)))
+	if more != I(0) {
+		w = b.iadd(w, more)
+	}
+	return b.float(w)
 }
 
 // log is the natural logarithm, below 1 ulp.
