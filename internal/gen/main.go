@@ -35,9 +35,9 @@ func main() {
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")
 	Generate()
-	var n neon
+	n := neon{consts: consts{at: map[bits]int{}}}
 	n.emit()
-	for name, text := range map[string]string{*tables: tableSource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String()} {
+	for name, text := range map[string]string{*tables: tableSource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String() + n.table()} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			log.Fatal(err)
 		}

@@ -153,7 +153,7 @@ func (v *vm) erfcArg(t vec) vec {
 	for _, c := range []float64{-1.06777877e-1, -6.34846687e-1, -1.28717512e-1} {
 		v.horner(p, t, f(c))
 	}
-	v.do(fma213, v.xor(t, bits(signBit)), t, p)
+	v.horner(p, t, v.xor(t, bits(signBit)))
 	return p
 }
 
@@ -234,7 +234,9 @@ func (v *vm) sinCos(x vec, quarter bits) vec {
 // lowBit is the condition that an integer is odd.
 func (v *vm) lowBit(q vec) cond {
 	top := v.shl(q, 31)
-	if !v.wide() {
+	if v.arm != nil {
+		return v.sar(top, 31)
+	} else if !v.wide() {
 		return top
 	}
 	k := K()
@@ -249,6 +251,9 @@ func (v *vm) softplus(x vec) vec {
 }
 
 func (v *vm) roundF16(x vec) vec {
+	if v.arm != nil {
+		return v.arm.set(fcvtl, "FCVTL", v.arm.set(fcvtn, "FCVTN", x, nil), nil)
+	}
 	h, d := YMM(), v.new()
 	v.emit(func() {
 		if v.wide() {
@@ -272,6 +277,9 @@ func (v *vm) roundTF32(x vec) vec {
 
 // order is min or max of two, NaN if either is, with -0 below +0: taken both ways round and joined bit by bit.
 func (v *vm) order(i, join inst, a, b vec) vec {
+	if v.arm != nil {
+		return v.two(i, a, b) // NEON orders zeros and passes NaN on
+	}
 	both := v.two(join, v.two(i, a, b), v.two(i, b, a))
 	return v.pick(v.cmp(unordered, a, b), v.add(a, b), both)
 }

@@ -5,10 +5,13 @@ import (
 	"strings"
 )
 
-// neon writes the arm64 kernels: register tiles, transposing pack, conversions and a few elementwise loops. The Go
-// assembler lacks most vector floating-point instructions, so these are words. avo knows no arm64: registers are
-// chosen by hand.
-type neon struct{ asm, stubs strings.Builder }
+// neon writes the arm64 kernels: register tiles, transposing pack, conversions, elementwise kernels and reductions.
+// The Go assembler lacks most vector floating-point instructions, so these are words. avo knows no arm64: bodies of
+// elementwise kernels are recorded by arm, other registers are chosen by hand.
+type neon struct {
+	asm, stubs strings.Builder
+	consts     consts
+}
 
 const (
 	neonRows = 8
@@ -29,10 +32,12 @@ func (n *neon) emit() {
 	n.widen("F16", fcvtl, fcvtl2)
 	n.widen("BF16", shll, shll2)
 	n.narrowF16()
-	for _, e := range neonLoops {
-		n.loop(e)
+	for _, k := range kernels {
+		n.kernel(k)
 	}
+	n.reductions()
 	n.probe()
+	n.constants()
 }
 
 // text starts a function of the given Go parameters; its frame and its arguments take so many bytes.
@@ -237,67 +242,6 @@ func (n *neon) narrowF16() {
 	n.two(fcvtn, "FCVTN", 2, 0)
 	n.two(fcvtn2, "FCVTN2", 2, 1)
 	n.op("VST1.P [V2.H8], 16(R1)")
-	n.op("SUBS $8, R0, R0")
-	n.op("BNE loop")
-	n.op("RET")
-}
-
-// neonLoop is an elementwise kernel on two vectors at a time: operands are in V0.. and V4.., scalars in V16 and up,
-// the result in V8 and V9.
-type neonLoop struct {
-	name     string
-	operands string
-	scalars  string
-	body     func(n *neon, lane int)
-}
-
-func twoLoop(name string, enc uint32, mnemonic string) neonLoop {
-	return neonLoop{name, "a b", "", func(n *neon, l int) { n.three(enc, mnemonic, 8+l, l, 2+l) }}
-}
-
-// fused is V(8+l) = V(c) + V(a)*V(b).
-func fused(n *neon, l, a, b, c int) {
-	n.op("VMOV V%d.B16, V%d.B16", c, 8+l)
-	n.three(fmla, "FMLA", 8+l, a, b)
-}
-
-var neonLoops = []neonLoop{
-	twoLoop("add", fadd, "FADD"),
-	twoLoop("sub", fsub, "FSUB"),
-	twoLoop("mul", fmul, "FMUL"),
-	twoLoop("div", fdiv, "FDIV"),
-	{"fma", "a b c", "", func(n *neon, l int) { fused(n, l, l, 2+l, 4+l) }},
-	{"axpb", "src", "a b", func(n *neon, l int) { fused(n, l, l, 16, 17) }},
-	{"axpy", "src y", "a", func(n *neon, l int) { fused(n, l, l, 16, 2+l) }},
-}
-
-func (n *neon) loop(e neonLoop) {
-	ops, scalars := strings.Fields(e.operands), strings.Fields(e.scalars)
-	params := "n int, dst, " + strings.Join(ops, ", ") + " *float32"
-	if len(scalars) > 0 {
-		params += ", " + strings.Join(scalars, ", ") + " float32"
-	}
-	n.text(e.name+"NEON", params, "computes n elements, a multiple of 8.", 0, 16+8*len(ops)+4*len(scalars))
-	n.op("MOVD n+0(FP), R0")
-	n.op("MOVD dst+8(FP), R1")
-	at := 16
-	for i, o := range ops {
-		n.op("MOVD %s+%d(FP), R%d", o, at, 2+i)
-		at += 8
-	}
-	for i, s := range scalars {
-		n.op("FMOVS %s+%d(FP), F%d", s, at, 16+i)
-		n.op("VDUP V%d.S[0], V%[1]d.S4", 16+i)
-		at += 4
-	}
-	n.label("loop")
-	for i := range ops {
-		n.op("VLD1.P 32(R%d), [V%d.S4, V%d.S4]", 2+i, 2*i, 2*i+1)
-	}
-	for l := range 2 {
-		e.body(n, l)
-	}
-	n.op("VST1.P [V8.S4, V9.S4], 32(R1)")
 	n.op("SUBS $8, R0, R0")
 	n.op("BNE loop")
 	n.op("RET")

@@ -17,6 +17,8 @@ type vm struct {
 	dry    *[]uint32 // while set nothing is emitted; constants are only listed
 	held   map[uint32]vec
 
+	arm *arm // while set, bodies are recorded for arm64
+
 	second reg.GPVirtual // pointer of a reduction's second operand
 	scalar vec           // its scalar operand
 }
@@ -37,11 +39,16 @@ type consts struct {
 
 // mem is where b is.
 func (c *consts) mem(b bits) Mem {
+	return NewDataAddr(NewStaticSymbol("kernConst"), c.place(b))
+}
+
+// place is the offset of b.
+func (c *consts) place(b bits) int {
 	if _, ok := c.at[b]; !ok {
 		c.at[b] = 32 * len(c.order)
 		c.order = append(c.order, b)
 	}
-	return NewDataAddr(NewStaticSymbol("kernConst"), c.at[b])
+	return c.at[b]
 }
 
 // tail is a run of 8 words of ones and 8 of zeros: masks for the last lanes.
@@ -80,6 +87,9 @@ func (v *vm) new() vec {
 	if v.wide() {
 		return ZMM()
 	}
+	if v.arm != nil {
+		return v.arm.new()
+	}
 	return YMM()
 }
 
@@ -89,23 +99,29 @@ func (v *vm) text(name, params, doc string) {
 	Doc(name + v.suffix() + " " + doc)
 }
 
-// inst is an instruction with its form for a constant broadcast from memory (AVX-512 only).
-type inst struct{ plain, bcst func(...Op) }
+// inst is an instruction with its form for a constant broadcast from memory (AVX-512 only) and its NEON encoding.
+type inst struct {
+	plain, bcst func(...Op)
+	neon        uint32
+	name        string
+}
 
 var (
-	addI   = inst{VADDPS, VADDPS_BCST}
-	subI   = inst{VSUBPS, VSUBPS_BCST}
-	mulI   = inst{VMULPS, VMULPS_BCST}
-	divI   = inst{VDIVPS, VDIVPS_BCST}
-	minI   = inst{VMINPS, VMINPS_BCST}
-	maxI   = inst{VMAXPS, VMAXPS_BCST}
-	andI   = inst{VANDPS, VANDPS_BCST}
-	andnI  = inst{VANDNPS, VANDNPS_BCST}
-	orI    = inst{VORPS, VORPS_BCST}
-	xorI   = inst{VXORPS, VXORPS_BCST}
-	fma213 = inst{VFMADD213PS, VFMADD213PS_BCST}
-	fma231 = inst{VFMADD231PS, VFMADD231PS_BCST}
-	fnm231 = inst{VFNMADD231PS, VFNMADD231PS_BCST}
+	addI   = inst{VADDPS, VADDPS_BCST, fadd, "FADD"}
+	subI   = inst{VSUBPS, VSUBPS_BCST, fsub, "FSUB"}
+	mulI   = inst{VMULPS, VMULPS_BCST, fmul, "FMUL"}
+	divI   = inst{VDIVPS, VDIVPS_BCST, fdiv, "FDIV"}
+	minI   = inst{VMINPS, VMINPS_BCST, fmin, "FMIN"}
+	maxI   = inst{VMAXPS, VMAXPS_BCST, fmax, "FMAX"}
+	andI   = inst{VANDPS, VANDPS_BCST, and, "AND"}
+	andnI  = inst{VANDNPS, VANDNPS_BCST, 0, ""}
+	orI    = inst{VORPS, VORPS_BCST, orr, "ORR"}
+	xorI   = inst{VXORPS, VXORPS_BCST, eor, "EOR"}
+	iaddI  = inst{VPADDD, VPADDD_BCST, addI4, "ADD"}
+	isubI  = inst{VPSUBD, VPSUBD_BCST, subI4, "SUB"}
+	fma213 = inst{plain: VFMADD213PS, bcst: VFMADD213PS_BCST}
+	fma231 = inst{VFMADD231PS, VFMADD231PS_BCST, fmla, "FMLA"}
+	fnm231 = inst{VFNMADD231PS, VFNMADD231PS_BCST, fmls, "FMLS"}
 )
 
 // constant is the operand of a constant; bcst says that it needs the broadcasting form.
@@ -145,6 +161,9 @@ func (v *vm) reg(x any) vec {
 	if !ok {
 		return x.(vec)
 	}
+	if v.arm != nil {
+		return v.arm.constant(b)
+	}
 	if v.dry != nil {
 		*v.dry = append(*v.dry, uint32(b))
 		return v.new()
@@ -180,8 +199,21 @@ func (v *vm) hold(body func()) {
 }
 
 func (v *vm) two(i inst, a, b any) vec {
+	if v.arm != nil {
+		return v.arm.set(i.neon, i.name, v.reg(a), v.reg(b))
+	}
 	d := v.new()
 	v.do(i, b, v.reg(a), d)
+	return d
+}
+
+// one is an instruction of one operand: its amd64 form, or its NEON encoding.
+func (v *vm) one(x vec, enc uint32, name string, g func(d vec)) vec {
+	if v.arm != nil {
+		return v.arm.set(enc, name, x, nil)
+	}
+	d := v.new()
+	v.emit(func() { g(d) })
 	return d
 }
 
@@ -194,9 +226,14 @@ func (v *vm) or(a, b any) vec  { return v.two(orI, a, b) }
 func (v *vm) xor(a, b any) vec { return v.two(xorI, a, b) }
 
 // andNot is a and not b.
-func (v *vm) andNot(a, b any) vec { return v.two(andnI, b, a) }
+func (v *vm) andNot(a, b any) vec {
+	if v.arm != nil {
+		return v.arm.set(bic, "BIC", v.reg(a), v.reg(b))
+	}
+	return v.two(andnI, b, a)
+}
 
-// minOf and maxOf return b if either operand is NaN or both are zero.
+// minOf and maxOf return b if b is NaN or both are zero; bodies use them where that decides nothing else.
 func (v *vm) minOf(a, b any) vec { return v.two(minI, a, b) }
 func (v *vm) maxOf(a, b any) vec { return v.two(maxI, a, b) }
 
@@ -204,22 +241,48 @@ func (v *vm) maxOf(a, b any) vec { return v.two(maxI, a, b) }
 func (v *vm) clamp(x vec, lo, hi bits) vec { return v.maxOf(lo, v.minOf(hi, x)) }
 
 func (v *vm) copy(a vec) vec {
+	if v.arm != nil {
+		return v.arm.copy(a)
+	}
 	d := v.new()
 	v.emit(func() { VMOVAPS(a, d) })
 	return d
 }
 
 // horner is p = p*x + c, in place.
-func (v *vm) horner(p, x vec, c any) { v.do(fma213, c, x, p) }
+func (v *vm) horner(p, x vec, c any) {
+	if v.arm == nil {
+		v.do(fma213, c, x, p)
+		return
+	}
+	old := v.new()
+	v.arm.num[old] = v.arm.id(p)
+	sum := v.copy(v.reg(c))
+	v.arm.into(fmla, "FMLA", sum, old, x)
+	v.arm.num[p] = v.arm.id(sum)
+}
 
 // addMul is acc += a*b, subMul acc -= a*b, in place; b may be a constant.
-func (v *vm) addMul(acc, a vec, b any) { v.do(fma231, b, a, acc) }
-func (v *vm) subMul(acc, a vec, b any) { v.do(fnm231, b, a, acc) }
+func (v *vm) addMul(acc, a vec, b any) { v.sum(fma231, acc, a, b) }
+func (v *vm) subMul(acc, a vec, b any) { v.sum(fnm231, acc, a, b) }
+
+func (v *vm) sum(i inst, acc, a vec, b any) {
+	if v.arm != nil {
+		v.arm.into(i.neon, i.name, acc, a, v.reg(b))
+		return
+	}
+	v.do(i, b, a, acc)
+}
 
 // fma is a*b + c in a new register.
 func (v *vm) fma(a vec, b, c any) vec {
+	if v.arm != nil {
+		sum := v.copy(v.reg(c))
+		v.arm.into(fmla, "FMLA", sum, a, v.reg(b))
+		return sum
+	}
 	d := v.copy(a)
-	v.do(fma213, c, v.reg(b), d)
+	v.horner(d, v.reg(b), c)
 	return d
 }
 
@@ -243,56 +306,36 @@ const signBit = 0x80000000
 
 // round rounds to an integer: 0 to nearest even, 1 down, 2 up.
 func (v *vm) round(x vec, mode uint8) vec {
-	d := v.new()
-	v.emit(func() {
+	return v.one(x, [...]uint32{frintn, frintm, frintp}[mode], "FRINT", func(d vec) {
 		if v.wide() {
 			VRNDSCALEPS(Imm(uint64(mode)), x, d)
 		} else {
 			VROUNDPS(Imm(uint64(mode)), x, d)
 		}
 	})
-	return d
 }
 
-func (v *vm) sqrt(x vec) vec {
-	d := v.new()
-	v.emit(func() { VSQRTPS(x, d) })
-	return d
-}
+func (v *vm) sqrt(x vec) vec { return v.one(x, fsqrt, "FSQRT", func(d vec) { VSQRTPS(x, d) }) }
 
-// toInt converts integers in float form; shl, shr and addInt work on the integer lanes.
-func (v *vm) toInt(x vec) vec {
-	d := v.new()
-	v.emit(func() { VCVTPS2DQ(x, d) })
-	return d
-}
+// toInt converts integers in float form; shl, shr, sar and addInt work on the integer lanes.
+func (v *vm) toInt(x vec) vec { return v.one(x, fcvtns, "FCVTNS", func(d vec) { VCVTPS2DQ(x, d) }) }
 
-func (v *vm) toFloat(x vec) vec {
-	d := v.new()
-	v.emit(func() { VCVTDQ2PS(x, d) })
-	return d
-}
+func (v *vm) toFloat(x vec) vec { return v.one(x, scvtf, "SCVTF", func(d vec) { VCVTDQ2PS(x, d) }) }
 
 func (v *vm) shl(x vec, n uint64) vec {
-	d := v.new()
-	v.emit(func() { VPSLLD(Imm(n), x, d) })
-	return d
+	return v.one(x, shl|uint32(32+n)<<16, "SHL", func(d vec) { VPSLLD(Imm(n), x, d) })
 }
 
 func (v *vm) shr(x vec, n uint64) vec {
-	d := v.new()
-	v.emit(func() { VPSRLD(Imm(n), x, d) })
-	return d
+	return v.one(x, ushr|uint32(64-n)<<16, "USHR", func(d vec) { VPSRLD(Imm(n), x, d) })
 }
 
 func (v *vm) sar(x vec, n uint64) vec {
-	d := v.new()
-	v.emit(func() { VPSRAD(Imm(n), x, d) })
-	return d
+	return v.one(x, sshr|uint32(64-n)<<16, "SSHR", func(d vec) { VPSRAD(Imm(n), x, d) })
 }
 
-func (v *vm) addInt(a, b any) vec { return v.two(inst{VPADDD, VPADDD_BCST}, a, b) }
-func (v *vm) subInt(a, b any) vec { return v.two(inst{VPSUBD, VPSUBD_BCST}, a, b) }
+func (v *vm) addInt(a, b any) vec { return v.two(iaddI, a, b) }
+func (v *vm) subInt(a, b any) vec { return v.two(isubI, a, b) }
 
 // Comparison predicates; all but unordered and notEqual are false for NaN.
 const (
@@ -325,22 +368,32 @@ func (v *vm) like(r reg.Register) vec {
 
 // cmp compares a with b.
 func (v *vm) cmp(pred uint64, a vec, b any) cond {
-	if v.wide() {
-		k := K()
-		v.do(inst{func(o ...Op) { VCMPPS(append([]Op{Imm(pred)}, o...)...) }, func(o ...Op) { VCMPPS_BCST(append([]Op{Imm(pred)}, o...)...) }}, b, a, k)
-		return k
+	if v.arm != nil {
+		return v.arm.cmp(pred, a, v.reg(b))
 	}
-	d := v.new()
-	v.do(inst{plain: func(o ...Op) { VCMPPS(append([]Op{Imm(pred)}, o...)...) }}, b, a, d)
+	i := inst{
+		plain: func(o ...Op) { VCMPPS(append([]Op{Imm(pred)}, o...)...) },
+		bcst:  func(o ...Op) { VCMPPS_BCST(append([]Op{Imm(pred)}, o...)...) },
+	}
+	var d reg.Register = v.new()
+	if v.wide() {
+		d = K()
+	}
+	v.do(i, b, a, d)
 	return d
 }
 
 // pick is yes where c holds, else no.
 func (v *vm) pick(c cond, yes, no any) vec {
+	if v.arm != nil {
+		d := v.copy(c.(vec))
+		v.arm.into(bsl, "BSL", d, v.reg(yes), v.reg(no))
+		return d
+	}
 	d := v.new()
 	n := v.reg(no)
 	if v.wide() {
-		v.do(inst{VBLENDMPS, VBLENDMPS_BCST}, yes, n, c, d)
+		v.do(inst{plain: VBLENDMPS, bcst: VBLENDMPS_BCST}, yes, n, c, d)
 	} else {
 		v.do(inst{plain: func(o ...Op) { VBLENDVPS(c, o[0], o[1], o[2]) }}, yes, n, d)
 	}
@@ -349,6 +402,9 @@ func (v *vm) pick(c cond, yes, no any) vec {
 
 // only is x where c holds, else +0.
 func (v *vm) only(c cond, x any) vec {
+	if v.arm != nil {
+		return v.arm.set(and, "AND", c.(vec), v.reg(x))
+	}
 	d := v.new()
 	if v.wide() {
 		r := v.reg(x)

@@ -68,26 +68,269 @@ func widenBF16NEON(n int, dst *float32, src *byte)
 // narrowF16NEON rounds n elements, a multiple of 8.
 func narrowF16NEON(n int, dst *byte, src *float32)
 
-// addNEON computes n elements, a multiple of 8.
+// negNEON computes n elements.
+func negNEON(n int, dst, src *float32)
+
+// absNEON computes n elements.
+func absNEON(n int, dst, src *float32)
+
+// sqrtNEON computes n elements.
+func sqrtNEON(n int, dst, src *float32)
+
+// rsqrtNEON computes n elements.
+func rsqrtNEON(n int, dst, src *float32)
+
+// recipNEON computes n elements.
+func recipNEON(n int, dst, src *float32)
+
+// squareNEON computes n elements.
+func squareNEON(n int, dst, src *float32)
+
+// floorNEON computes n elements.
+func floorNEON(n int, dst, src *float32)
+
+// ceilNEON computes n elements.
+func ceilNEON(n int, dst, src *float32)
+
+// rintNEON computes n elements.
+func rintNEON(n int, dst, src *float32)
+
+// signNEON computes n elements.
+func signNEON(n int, dst, src *float32)
+
+// reluNEON computes n elements.
+func reluNEON(n int, dst, src *float32)
+
+// notNEON computes n elements.
+func notNEON(n int, dst, src *float32)
+
+// isnanNEON computes n elements.
+func isnanNEON(n int, dst, src *float32)
+
+// isinfNEON computes n elements.
+func isinfNEON(n int, dst, src *float32)
+
+// roundf16NEON computes n elements.
+func roundf16NEON(n int, dst, src *float32)
+
+// roundbf16NEON computes n elements.
+func roundbf16NEON(n int, dst, src *float32)
+
+// roundtf32NEON computes n elements.
+func roundtf32NEON(n int, dst, src *float32)
+
+// expNEON computes n elements.
+func expNEON(n int, dst, src *float32)
+
+// expm1NEON computes n elements.
+func expm1NEON(n int, dst, src *float32)
+
+// logNEON computes n elements.
+func logNEON(n int, dst, src *float32)
+
+// log1pNEON computes n elements.
+func log1pNEON(n int, dst, src *float32)
+
+// tanhNEON computes n elements.
+func tanhNEON(n int, dst, src *float32)
+
+// erfNEON computes n elements.
+func erfNEON(n int, dst, src *float32)
+
+// sigmoidNEON computes n elements.
+func sigmoidNEON(n int, dst, src *float32)
+
+// sinNEON computes n elements.
+func sinNEON(n int, dst, src *float32)
+
+// cosNEON computes n elements.
+func cosNEON(n int, dst, src *float32)
+
+// softplusNEON computes n elements.
+func softplusNEON(n int, dst, src *float32)
+
+// geluerfNEON computes n elements.
+func geluerfNEON(n int, dst, src *float32)
+
+// gelutanhNEON computes n elements.
+func gelutanhNEON(n int, dst, src *float32)
+
+// siluNEON computes n elements.
+func siluNEON(n int, dst, src *float32)
+
+// addNEON computes n elements.
 func addNEON(n int, dst, a, b *float32)
 
-// subNEON computes n elements, a multiple of 8.
+// subNEON computes n elements.
 func subNEON(n int, dst, a, b *float32)
 
-// mulNEON computes n elements, a multiple of 8.
+// mulNEON computes n elements.
 func mulNEON(n int, dst, a, b *float32)
 
-// divNEON computes n elements, a multiple of 8.
+// powNEON computes n elements.
+func powNEON(n int, dst, a, b *float32)
+
+// divNEON computes n elements.
 func divNEON(n int, dst, a, b *float32)
 
-// fmaNEON computes n elements, a multiple of 8.
+// minNEON computes n elements.
+func minNEON(n int, dst, a, b *float32)
+
+// maxNEON computes n elements.
+func maxNEON(n int, dst, a, b *float32)
+
+// eqNEON computes n elements.
+func eqNEON(n int, dst, a, b *float32)
+
+// neNEON computes n elements.
+func neNEON(n int, dst, a, b *float32)
+
+// ltNEON computes n elements.
+func ltNEON(n int, dst, a, b *float32)
+
+// leNEON computes n elements.
+func leNEON(n int, dst, a, b *float32)
+
+// gtNEON computes n elements.
+func gtNEON(n int, dst, a, b *float32)
+
+// geNEON computes n elements.
+func geNEON(n int, dst, a, b *float32)
+
+// andNEON computes n elements.
+func andNEON(n int, dst, a, b *float32)
+
+// orNEON computes n elements.
+func orNEON(n int, dst, a, b *float32)
+
+// copysignNEON computes n elements.
+func copysignNEON(n int, dst, a, b *float32)
+
+// relugradNEON computes n elements.
+func relugradNEON(n int, dst, a, b *float32)
+
+// geluerfgradNEON computes n elements.
+func geluerfgradNEON(n int, dst, a, b *float32)
+
+// gelutanhgradNEON computes n elements.
+func gelutanhgradNEON(n int, dst, a, b *float32)
+
+// silugradNEON computes n elements.
+func silugradNEON(n int, dst, a, b *float32)
+
+// fmaNEON computes n elements.
 func fmaNEON(n int, dst, a, b, c *float32)
 
-// axpbNEON computes n elements, a multiple of 8.
+// muladdNEON computes n elements.
+func muladdNEON(n int, dst, a, b, c *float32)
+
+// selectNEON computes n elements.
+func selectNEON(n int, dst, a, b, c *float32)
+
+// clipNEON computes n elements.
+func clipNEON(n int, dst, a, b, c *float32)
+
+// axpbNEON computes n elements.
 func axpbNEON(n int, dst, src *float32, a, b float32)
 
-// axpyNEON computes n elements, a multiple of 8.
+// axpyNEON computes n elements.
 func axpyNEON(n int, dst, src, y *float32, a float32)
+
+// expAxpbNEON computes n elements.
+func expAxpbNEON(n int, dst, src *float32, a, b float32)
+
+// softGradNEON computes n elements.
+func softGradNEON(n int, dst, dp, prob *float32, a, b float32)
+
+// affineNEON computes n elements.
+func affineNEON(n int, dst, src, gamma, beta *float32, rstd, mean float32)
+
+// normGradNEON computes n elements.
+func normGradNEON(n int, dst, dy, xhat *float32, a, b, c float32)
+
+// sumNEON reduces n elements.
+func sumNEON(n int, x *float32) (r float32)
+
+// dotNEON reduces n elements.
+func dotNEON(n int, a, b *float32) (r float32)
+
+// sumSqNEON reduces n elements.
+func sumSqNEON(n int, x *float32, mean float32) (r float32)
+
+// maxOfNEON reduces n elements.
+func maxOfNEON(n int, x *float32) (r float32)
+
+// minOfNEON reduces n elements.
+func minOfNEON(n int, x *float32) (r float32)
 
 // probeNEON runs iters times 24 multiply-adds of vectors in registers.
 func probeNEON(iters int)
+
+// kernelsNEON enters the elementwise kernels and reductions.
+func kernelsNEON(p *Path) {
+	p.unary[Neg] = negNEON
+	p.unary[Abs] = absNEON
+	p.unary[Sqrt] = sqrtNEON
+	p.unary[Rsqrt] = rsqrtNEON
+	p.unary[Recip] = recipNEON
+	p.unary[Square] = squareNEON
+	p.unary[Floor] = floorNEON
+	p.unary[Ceil] = ceilNEON
+	p.unary[Rint] = rintNEON
+	p.unary[Sign] = signNEON
+	p.unary[Relu] = reluNEON
+	p.unary[Not] = notNEON
+	p.unary[IsNaN] = isnanNEON
+	p.unary[IsInf] = isinfNEON
+	p.unary[RoundF16] = roundf16NEON
+	p.unary[RoundBF16] = roundbf16NEON
+	p.unary[RoundTF32] = roundtf32NEON
+	p.unary[Exp] = expNEON
+	p.unary[Expm1] = expm1NEON
+	p.unary[Log] = logNEON
+	p.unary[Log1p] = log1pNEON
+	p.unary[Tanh] = tanhNEON
+	p.unary[Erf] = erfNEON
+	p.unary[Sigmoid] = sigmoidNEON
+	p.unary[Sin] = sinNEON
+	p.unary[Cos] = cosNEON
+	p.unary[Softplus] = softplusNEON
+	p.unary[GeluErf] = geluerfNEON
+	p.unary[GeluTanh] = gelutanhNEON
+	p.unary[Silu] = siluNEON
+	p.binary[Add] = addNEON
+	p.binary[Sub] = subNEON
+	p.binary[Mul] = mulNEON
+	p.binary[Pow] = powNEON
+	p.binary[Div] = divNEON
+	p.binary[Min] = minNEON
+	p.binary[Max] = maxNEON
+	p.binary[Eq] = eqNEON
+	p.binary[Ne] = neNEON
+	p.binary[Lt] = ltNEON
+	p.binary[Le] = leNEON
+	p.binary[Gt] = gtNEON
+	p.binary[Ge] = geNEON
+	p.binary[And] = andNEON
+	p.binary[Or] = orNEON
+	p.binary[CopySign] = copysignNEON
+	p.binary[ReluGrad] = relugradNEON
+	p.binary[GeluErfGrad] = geluerfgradNEON
+	p.binary[GeluTanhGrad] = gelutanhgradNEON
+	p.binary[SiluGrad] = silugradNEON
+	p.ternary[FMA] = fmaNEON
+	p.ternary[MulAdd] = muladdNEON
+	p.ternary[Select] = selectNEON
+	p.ternary[Clip] = clipNEON
+	p.axpb = axpbNEON
+	p.axpy = axpyNEON
+	p.expAxpb = expAxpbNEON
+	p.softGrad = softGradNEON
+	p.affine = affineNEON
+	p.normGrad = normGradNEON
+	p.sum = sumNEON
+	p.dot = dotNEON
+	p.sumSq = sumSqNEON
+	p.max = maxOfNEON
+	p.min = minOfNEON
+}

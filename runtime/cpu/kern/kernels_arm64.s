@@ -2951,128 +2951,7092 @@ loop:
 	BNE loop
 	RET
 
+// func negNEON(n int, dst, src *float32)
+TEXT ·negNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e3f1c1e // EOR V30, V0, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func absNEON(n int, dst, src *float32)
+TEXT ·absNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e7f1c1e // BIC V30, V0, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func sqrtNEON(n int, dst, src *float32)
+TEXT ·sqrtNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6ea1f81f // FSQRT V31, V0
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func rsqrtNEON(n int, dst, src *float32)
+TEXT ·rsqrtNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6ea1f81e // FSQRT V30, V0
+	WORD $0x6e3efffe // FDIV V30, V31, V30
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func recipNEON(n int, dst, src *float32)
+TEXT ·recipNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e20fffe // FDIV V30, V31, V0
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func squareNEON(n int, dst, src *float32)
+TEXT ·squareNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e20dc1f // FMUL V31, V0, V0
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func floorNEON(n int, dst, src *float32)
+TEXT ·floorNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e21981f // FRINT V31, V0
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func ceilNEON(n int, dst, src *float32)
+TEXT ·ceilNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea1881f // FRINT V31, V0
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func rintNEON(n int, dst, src *float32)
+TEXT ·rintNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e21881f // FRINT V31, V0
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func signNEON(n int, dst, src *float32)
+TEXT ·signNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e3f1c1c // AND V28, V0, V31
+	WORD $0x4ebe1f9c // ORR V28, V28, V30
+	WORD $0x6ebde41b // FCMGT V27, V0, V29
+	WORD $0x6ea0e7ba // FCMGT V26, V29, V0
+	WORD $0x4eba1f7a // ORR V26, V27, V26
+	WORD $0x4eba1f5a // MOV V26, V26, V26
+	WORD $0x6e601f9a // BSL V26, V28, V0
+	VST1.P [V26.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func reluNEON(n int, dst, src *float32)
+TEXT ·reluNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7fe // FMAX V30, V31, V0
+	WORD $0x4e3fd7de // FADD V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func notNEON(n int, dst, src *float32)
+TEXT ·notNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e3fe41d // FCMEQ V29, V0, V31
+	WORD $0x4e3e1fbd // AND V29, V29, V30
+	VST1.P [V29.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func isnanNEON(n int, dst, src *float32)
+TEXT ·isnanNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20e41e // FCMEQ V30, V0, V0
+	WORD $0x4e20e41d // FCMEQ V29, V0, V0
+	WORD $0x4e3d1fdd // AND V29, V30, V29
+	WORD $0x6e205bbd // NOT V29, V29
+	WORD $0x4e3f1fbd // AND V29, V29, V31
+	VST1.P [V29.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func isinfNEON(n int, dst, src *float32)
+TEXT ·isinfNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+12(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e7f1c1c // BIC V28, V0, V31
+	WORD $0x4e3ee79c // FCMEQ V28, V28, V30
+	WORD $0x4e3d1f9c // AND V28, V28, V29
+	VST1.P [V28.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func roundf16NEON(n int, dst, src *float32)
+TEXT ·roundf16NEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x0e21681f // FCVTN V31, V0
+	WORD $0x0e217bff // FCVTL V31, V31
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func roundbf16NEON(n int, dst, src *float32)
+TEXT ·roundbf16NEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+16(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+20(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+24(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6f30041c // USHR V28, V0
+	WORD $0x4e3f1f9c // AND V28, V28, V31
+	WORD $0x4ebe841b // ADD V27, V0, V30
+	WORD $0x4ebc877c // ADD V28, V27, V28
+	WORD $0x4ebd1c1b // ORR V27, V0, V29
+	WORD $0x4e20e41a // FCMEQ V26, V0, V0
+	WORD $0x4e20e419 // FCMEQ V25, V0, V0
+	WORD $0x4e391f59 // AND V25, V26, V25
+	WORD $0x6e205b39 // NOT V25, V25
+	WORD $0x4eb91f39 // MOV V25, V25, V25
+	WORD $0x6e7c1f79 // BSL V25, V27, V28
+	WORD $0x6f300739 // USHR V25, V25
+	WORD $0x4f305739 // SHL V25, V25
+	VST1.P [V25.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func roundtf32NEON(n int, dst, src *float32)
+TEXT ·roundtf32NEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+28(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+16(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+32(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+12(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebf841a // ADD V26, V0, V31
+	WORD $0x6f330419 // USHR V25, V0
+	WORD $0x4e3e1f39 // AND V25, V25, V30
+	WORD $0x4eb98759 // ADD V25, V26, V25
+	WORD $0x4e3d1f39 // AND V25, V25, V29
+	WORD $0x4e7c1c1a // BIC V26, V0, V28
+	WORD $0x6ebae77a // FCMGT V26, V27, V26
+	WORD $0x6e205b5a // NOT V26, V26
+	WORD $0x4eba1f5a // MOV V26, V26, V26
+	WORD $0x6e791c1a // BSL V26, V0, V25
+	VST1.P [V26.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func expNEON(n int, dst, src *float32)
+TEXT ·expNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7d2 // FMIN V18, V30, V0
+	WORD $0x4e32f7b2 // FMAX V18, V29, V18
+	WORD $0x6e3cde51 // FMUL V17, V18, V28
+	WORD $0x4e218a31 // FRINT V17, V17
+	WORD $0x4eb21e52 // MOV V18, V18, V18
+	WORD $0x4ebbce32 // FMLS V18, V17, V27
+	WORD $0x4ebace32 // FMLS V18, V17, V26
+	WORD $0x4eb81f10 // MOV V16, V24, V24
+	WORD $0x4e32cf30 // FMLA V16, V25, V18
+	WORD $0x4eb71eef // MOV V15, V23, V23
+	WORD $0x4e32ce0f // FMLA V15, V16, V18
+	WORD $0x4eb61ed0 // MOV V16, V22, V22
+	WORD $0x4e32cdf0 // FMLA V16, V15, V18
+	WORD $0x4eb51eaf // MOV V15, V21, V21
+	WORD $0x4e32ce0f // FMLA V15, V16, V18
+	WORD $0x4eb41e90 // MOV V16, V20, V20
+	WORD $0x4e32cdf0 // FMLA V16, V15, V18
+	WORD $0x6e32de4f // FMUL V15, V18, V18
+	WORD $0x4eb21e52 // MOV V18, V18, V18
+	WORD $0x4e2fce12 // FMLA V18, V16, V15
+	WORD $0x4e33d652 // FADD V18, V18, V19
+	WORD $0x4e21aa31 // FCVTNS V17, V17
+	WORD $0x4f3f062f // SSHR V15, V17
+	WORD $0x6eaf8631 // SUB V17, V17, V15
+	WORD $0x4ebf85ef // ADD V15, V15, V31
+	WORD $0x4f3755ef // SHL V15, V15
+	WORD $0x6e2fde4f // FMUL V15, V18, V15
+	WORD $0x4ebf8631 // ADD V17, V17, V31
+	WORD $0x4f375631 // SHL V17, V17
+	WORD $0x6e31ddf1 // FMUL V17, V15, V17
+	VST1.P [V17.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func expm1NEON(n int, dst, src *float32)
+TEXT ·expm1NEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+84(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+88(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7b1 // FMIN V17, V29, V0
+	WORD $0x4e31f791 // FMAX V17, V28, V17
+	WORD $0x6e3bde30 // FMUL V16, V17, V27
+	WORD $0x4e218a10 // FRINT V16, V16
+	WORD $0x4eb11e31 // MOV V17, V17, V17
+	WORD $0x4ebace11 // FMLS V17, V16, V26
+	WORD $0x4eb9ce11 // FMLS V17, V16, V25
+	WORD $0x4eb71eef // MOV V15, V23, V23
+	WORD $0x4e31cf0f // FMLA V15, V24, V17
+	WORD $0x4eb61ece // MOV V14, V22, V22
+	WORD $0x4e31cdee // FMLA V14, V15, V17
+	WORD $0x4eb51eaf // MOV V15, V21, V21
+	WORD $0x4e31cdcf // FMLA V15, V14, V17
+	WORD $0x4eb41e8e // MOV V14, V20, V20
+	WORD $0x4e31cdee // FMLA V14, V15, V17
+	WORD $0x4ebf1fef // MOV V15, V31, V31
+	WORD $0x4e31cdcf // FMLA V15, V14, V17
+	WORD $0x6e31de2e // FMUL V14, V17, V17
+	WORD $0x4eb11e31 // MOV V17, V17, V17
+	WORD $0x4e2ecdf1 // FMLA V17, V15, V14
+	WORD $0x4e21aa10 // FCVTNS V16, V16
+	WORD $0x4f3f060e // SSHR V14, V16
+	WORD $0x6eae8610 // SUB V16, V16, V14
+	WORD $0x4ebe85ce // ADD V14, V14, V30
+	WORD $0x4f3755ce // SHL V14, V14
+	WORD $0x6e2edfee // FMUL V14, V31, V14
+	WORD $0x4ebe8610 // ADD V16, V16, V30
+	WORD $0x4f375610 // SHL V16, V16
+	WORD $0x6e30ddd0 // FMUL V16, V14, V16
+	WORD $0x4ebfd60e // FSUB V14, V16, V31
+	WORD $0x4e31ce0e // FMLA V14, V16, V17
+	WORD $0x4e731c11 // BIC V17, V0, V19
+	WORD $0x6eb1e651 // FCMGT V17, V18, V17
+	WORD $0x4e2ed5ce // FADD V14, V14, V14
+	WORD $0x4eb11e31 // MOV V17, V17, V17
+	WORD $0x6e6e1c11 // BSL V17, V0, V14
+	VST1.P [V17.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func logNEON(n int, dst, src *float32)
+TEXT ·logNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+92(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+96(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+100(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+104(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+108(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+112(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+116(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+120(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+124(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+128(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+132(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+136(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+140(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+12(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+144(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6ea0e7cb // FCMGT V11, V30, V0
+	WORD $0x6e3ddc0a // FMUL V10, V0, V29
+	WORD $0x4eab1d69 // MOV V9, V11, V11
+	WORD $0x6e601d49 // BSL V9, V10, V0
+	WORD $0x4e3c1d6b // AND V11, V11, V28
+	WORD $0x6ebb852a // SUB V10, V9, V27
+	WORD $0x4f29054a // SSHR V10, V10
+	WORD $0x4e21d948 // SCVTF V8, V10
+	WORD $0x4e2bd50b // FADD V11, V8, V11
+	WORD $0x4f37554a // SHL V10, V10
+	WORD $0x6eaa852a // SUB V10, V9, V10
+	WORD $0x4ebad54a // FSUB V10, V10, V26
+	WORD $0x4eb81f09 // MOV V9, V24, V24
+	WORD $0x4e2acf29 // FMLA V9, V25, V10
+	WORD $0x4eb71ee8 // MOV V8, V23, V23
+	WORD $0x4e2acd28 // FMLA V8, V9, V10
+	WORD $0x4eb61ec9 // MOV V9, V22, V22
+	WORD $0x4e2acd09 // FMLA V9, V8, V10
+	WORD $0x4eb51ea8 // MOV V8, V21, V21
+	WORD $0x4e2acd28 // FMLA V8, V9, V10
+	WORD $0x4eb41e89 // MOV V9, V20, V20
+	WORD $0x4e2acd09 // FMLA V9, V8, V10
+	WORD $0x4eb31e68 // MOV V8, V19, V19
+	WORD $0x4e2acd28 // FMLA V8, V9, V10
+	WORD $0x4eb21e49 // MOV V9, V18, V18
+	WORD $0x4e2acd09 // FMLA V9, V8, V10
+	WORD $0x4eb11e28 // MOV V8, V17, V17
+	WORD $0x4e2acd28 // FMLA V8, V9, V10
+	WORD $0x6e2add49 // FMUL V9, V10, V10
+	WORD $0x6e2add08 // FMUL V8, V8, V10
+	WORD $0x6e29dd08 // FMUL V8, V8, V9
+	WORD $0x4e30cd68 // FMLA V8, V11, V16
+	WORD $0x4eafcd28 // FMLS V8, V9, V15
+	WORD $0x4e2ad50a // FADD V10, V8, V10
+	WORD $0x4e2ecd6a // FMLA V10, V11, V14
+	WORD $0x4e2de40b // FCMEQ V11, V0, V13
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x6e6a1c0b // BSL V11, V0, V10
+	WORD $0x6e3fe40a // FCMGE V10, V0, V31
+	WORD $0x6e20594a // NOT V10, V10
+	WORD $0x4eaa1d4a // MOV V10, V10, V10
+	WORD $0x6e6b1d8a // BSL V10, V12, V11
+	WORD $0x4e3fe40b // FCMEQ V11, V0, V31
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	MOVD $kernConst<>+148(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x6e6a1d0b // BSL V11, V8, V10
+	VST1.P [V11.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func log1pNEON(n int, dst, src *float32)
+TEXT ·log1pNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+152(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+92(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+96(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+100(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+104(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+108(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+112(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+116(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+120(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+124(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+128(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+132(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+136(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+140(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+12(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e3fd40b // FADD V11, V0, V31
+	WORD $0x4ebfd56a // FSUB V10, V11, V31
+	WORD $0x4eaad40a // FSUB V10, V0, V10
+	WORD $0x6e2bfd4a // FDIV V10, V10, V11
+	WORD $0x6eabe7a9 // FCMGT V9, V29, V11
+	WORD $0x4e2a1d2a // AND V10, V9, V10
+	WORD $0x6ebee569 // FCMGT V9, V11, V30
+	WORD $0x4e2a1d2a // AND V10, V9, V10
+	WORD $0x6eabe789 // FCMGT V9, V28, V11
+	WORD $0x6e3bdd68 // FMUL V8, V11, V27
+	WORD $0x4ea91d27 // MOV V7, V9, V9
+	WORD $0x6e6b1d07 // BSL V7, V8, V11
+	WORD $0x4e3a1d29 // AND V9, V9, V26
+	WORD $0x6eb984e8 // SUB V8, V7, V25
+	WORD $0x4f290508 // SSHR V8, V8
+	WORD $0x4e21d906 // SCVTF V6, V8
+	WORD $0x4e29d4c9 // FADD V9, V6, V9
+	WORD $0x4f375508 // SHL V8, V8
+	WORD $0x6ea884e8 // SUB V8, V7, V8
+	WORD $0x4ebfd508 // FSUB V8, V8, V31
+	WORD $0x4eb71ee7 // MOV V7, V23, V23
+	WORD $0x4e28cf07 // FMLA V7, V24, V8
+	WORD $0x4eb61ec6 // MOV V6, V22, V22
+	WORD $0x4e28cce6 // FMLA V6, V7, V8
+	WORD $0x4eb51ea7 // MOV V7, V21, V21
+	WORD $0x4e28ccc7 // FMLA V7, V6, V8
+	WORD $0x4eb41e86 // MOV V6, V20, V20
+	WORD $0x4e28cce6 // FMLA V6, V7, V8
+	WORD $0x4eb31e67 // MOV V7, V19, V19
+	WORD $0x4e28ccc7 // FMLA V7, V6, V8
+	WORD $0x4eb21e46 // MOV V6, V18, V18
+	WORD $0x4e28cce6 // FMLA V6, V7, V8
+	WORD $0x4eb11e27 // MOV V7, V17, V17
+	WORD $0x4e28ccc7 // FMLA V7, V6, V8
+	WORD $0x4eb01e06 // MOV V6, V16, V16
+	WORD $0x4e28cce6 // FMLA V6, V7, V8
+	WORD $0x6e28dd07 // FMUL V7, V8, V8
+	WORD $0x6e28dcc6 // FMUL V6, V6, V8
+	WORD $0x6e27dcc6 // FMUL V6, V6, V7
+	WORD $0x4e2fcd26 // FMLA V6, V9, V15
+	WORD $0x4eaecce6 // FMLS V6, V7, V14
+	WORD $0x4e28d4c8 // FADD V8, V6, V8
+	WORD $0x4e2dcd28 // FMLA V8, V9, V13
+	WORD $0x4e2ce569 // FCMEQ V9, V11, V12
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x6e681d69 // BSL V9, V11, V8
+	WORD $0x6e3ee568 // FCMGE V8, V11, V30
+	WORD $0x6e205908 // NOT V8, V8
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	MOVD $kernConst<>+144(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x6e691cc8 // BSL V8, V6, V9
+	WORD $0x4e3ee56b // FCMEQ V11, V11, V30
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	MOVD $kernConst<>+148(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x6e681d2b // BSL V11, V9, V8
+	WORD $0x4e2ad56a // FADD V10, V11, V10
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V11.S4]
+	WORD $0x4e6b1c0b // BIC V11, V0, V11
+	MOVD $kernConst<>+88(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x6eabe50b // FCMGT V11, V8, V11
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x6e6a1c0b // BSL V11, V0, V10
+	VST1.P [V11.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func tanhNEON(n int, dst, src *float32)
+TEXT ·tanhNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+156(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+160(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+164(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+168(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+172(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+176(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e20dc0b // FMUL V11, V0, V0
+	WORD $0x4ebb1f6a // MOV V10, V27, V27
+	WORD $0x4e2bcf8a // FMLA V10, V28, V11
+	WORD $0x4eba1f49 // MOV V9, V26, V26
+	WORD $0x4e2bcd49 // FMLA V9, V10, V11
+	WORD $0x4eb91f2a // MOV V10, V25, V25
+	WORD $0x4e2bcd2a // FMLA V10, V9, V11
+	WORD $0x4eb81f09 // MOV V9, V24, V24
+	WORD $0x4e2bcd49 // FMLA V9, V10, V11
+	WORD $0x6e2bdd2b // FMUL V11, V9, V11
+	WORD $0x4ea01c09 // MOV V9, V0, V0
+	WORD $0x4e20cd69 // FMLA V9, V11, V0
+	WORD $0x4e7e1c0b // BIC V11, V0, V30
+	WORD $0x4e2bd56a // FADD V10, V11, V11
+	WORD $0x4eaaf6ea // FMIN V10, V23, V10
+	WORD $0x4e2af6ca // FMAX V10, V22, V10
+	WORD $0x6e35dd48 // FMUL V8, V10, V21
+	WORD $0x4e218908 // FRINT V8, V8
+	WORD $0x4eaa1d4a // MOV V10, V10, V10
+	WORD $0x4eb4cd0a // FMLS V10, V8, V20
+	WORD $0x4eb3cd0a // FMLS V10, V8, V19
+	WORD $0x4eb11e27 // MOV V7, V17, V17
+	WORD $0x4e2ace47 // FMLA V7, V18, V10
+	WORD $0x4eb01e06 // MOV V6, V16, V16
+	WORD $0x4e2acce6 // FMLA V6, V7, V10
+	WORD $0x4eaf1de7 // MOV V7, V15, V15
+	WORD $0x4e2accc7 // FMLA V7, V6, V10
+	WORD $0x4eae1dc6 // MOV V6, V14, V14
+	WORD $0x4e2acce6 // FMLA V6, V7, V10
+	WORD $0x4ead1da7 // MOV V7, V13, V13
+	WORD $0x4e2accc7 // FMLA V7, V6, V10
+	WORD $0x6e2add46 // FMUL V6, V10, V10
+	WORD $0x4eaa1d4a // MOV V10, V10, V10
+	WORD $0x4e26ccea // FMLA V10, V7, V6
+	WORD $0x4e3fd54a // FADD V10, V10, V31
+	WORD $0x4e21a908 // FCVTNS V8, V8
+	WORD $0x4f3f0506 // SSHR V6, V8
+	WORD $0x6ea68508 // SUB V8, V8, V6
+	WORD $0x4ebd84c6 // ADD V6, V6, V29
+	WORD $0x4f3754c6 // SHL V6, V6
+	WORD $0x6e26dd46 // FMUL V6, V10, V6
+	WORD $0x4ebd8508 // ADD V8, V8, V29
+	WORD $0x4f375508 // SHL V8, V8
+	WORD $0x6e28dcc8 // FMUL V8, V6, V8
+	WORD $0x4e3fd508 // FADD V8, V8, V31
+	WORD $0x6e28fd88 // FDIV V8, V12, V8
+	WORD $0x4ea8d7e8 // FSUB V8, V31, V8
+	WORD $0x4e3e1c06 // AND V6, V0, V30
+	WORD $0x4ea61d06 // ORR V6, V8, V6
+	MOVD $kernConst<>+180(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x6eabe50b // FCMGT V11, V8, V11
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x6e661d2b // BSL V11, V9, V6
+	VST1.P [V11.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func erfNEON(n int, dst, src *float32)
+TEXT ·erfNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+184(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+188(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+192(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+196(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+200(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+204(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+208(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e7f1c0b // BIC V11, V0, V31
+	WORD $0x6e2bdd6a // FMUL V10, V11, V11
+	WORD $0x4ebb1f69 // MOV V9, V27, V27
+	WORD $0x4e2bcf89 // FMLA V9, V28, V11
+	WORD $0x4eb91f28 // MOV V8, V25, V25
+	WORD $0x4e2bcf48 // FMLA V8, V26, V11
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e2acd28 // FMLA V8, V9, V10
+	WORD $0x4eb81f0a // MOV V10, V24, V24
+	WORD $0x4e2bcd0a // FMLA V10, V8, V11
+	WORD $0x4eb71ee8 // MOV V8, V23, V23
+	WORD $0x4e2bcd48 // FMLA V8, V10, V11
+	WORD $0x4eb61eca // MOV V10, V22, V22
+	WORD $0x4e2bcd0a // FMLA V10, V8, V11
+	WORD $0x6e3f1d68 // EOR V8, V11, V31
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e2bcd48 // FMLA V8, V10, V11
+	WORD $0x4ea8f6a8 // FMIN V8, V21, V8
+	WORD $0x4e28f688 // FMAX V8, V20, V8
+	WORD $0x6e33dd0a // FMUL V10, V8, V19
+	WORD $0x4e21894a // FRINT V10, V10
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4eb2cd48 // FMLS V8, V10, V18
+	WORD $0x4eb1cd48 // FMLS V8, V10, V17
+	WORD $0x4eaf1de9 // MOV V9, V15, V15
+	WORD $0x4e28ce09 // FMLA V9, V16, V8
+	WORD $0x4eae1dc7 // MOV V7, V14, V14
+	WORD $0x4e28cd27 // FMLA V7, V9, V8
+	WORD $0x4ead1da9 // MOV V9, V13, V13
+	WORD $0x4e28cce9 // FMLA V9, V7, V8
+	WORD $0x4eac1d87 // MOV V7, V12, V12
+	WORD $0x4e28cd27 // FMLA V7, V9, V8
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e28cce9 // FMLA V9, V7, V8
+	WORD $0x6e28dd07 // FMUL V7, V8, V8
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27cd28 // FMLA V8, V9, V7
+	WORD $0x4e3ed508 // FADD V8, V8, V30
+	WORD $0x4e21a94a // FCVTNS V10, V10
+	WORD $0x4f3f0547 // SSHR V7, V10
+	WORD $0x6ea7854a // SUB V10, V10, V7
+	WORD $0x4ebd84e7 // ADD V7, V7, V29
+	WORD $0x4f3754e7 // SHL V7, V7
+	WORD $0x6e27dd07 // FMUL V7, V8, V7
+	WORD $0x4ebd854a // ADD V10, V10, V29
+	WORD $0x4f37554a // SHL V10, V10
+	WORD $0x6e2adcea // FMUL V10, V7, V10
+	WORD $0x4eaad7ca // FSUB V10, V30, V10
+	WORD $0x4e3f1c07 // AND V7, V0, V31
+	WORD $0x4ea71d47 // ORR V7, V10, V7
+	MOVD $kernConst<>+212(SB), R13
+	VLD1R (R13), [V10.S4]
+	WORD $0x6eaae56a // FCMGT V10, V11, V10
+	WORD $0x6e20dc0b // FMUL V11, V0, V0
+	MOVD $kernConst<>+216(SB), R13
+	VLD1R (R13), [V8.S4]
+	MOVD $kernConst<>+220(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	MOVD $kernConst<>+224(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e2bcd28 // FMLA V8, V9, V11
+	MOVD $kernConst<>+228(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	MOVD $kernConst<>+232(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e2bcd28 // FMLA V8, V9, V11
+	MOVD $kernConst<>+236(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	WORD $0x4ea01c0b // MOV V11, V0, V0
+	WORD $0x4e20cd2b // FMLA V11, V9, V0
+	WORD $0x4eaa1d4a // MOV V10, V10, V10
+	WORD $0x6e6b1cea // BSL V10, V7, V11
+	VST1.P [V10.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func sigmoidNEON(n int, dst, src *float32)
+TEXT ·sigmoidNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebd1c10 // ORR V16, V0, V29
+	WORD $0x4eb0f790 // FMIN V16, V28, V16
+	WORD $0x4e30f770 // FMAX V16, V27, V16
+	WORD $0x6e3ade0f // FMUL V15, V16, V26
+	WORD $0x4e2189ef // FRINT V15, V15
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4eb9cdf0 // FMLS V16, V15, V25
+	WORD $0x4eb8cdf0 // FMLS V16, V15, V24
+	WORD $0x4eb61ece // MOV V14, V22, V22
+	WORD $0x4e30ceee // FMLA V14, V23, V16
+	WORD $0x4eb51ead // MOV V13, V21, V21
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb41e8e // MOV V14, V20, V20
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x4eb31e6d // MOV V13, V19, V19
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb21e4e // MOV V14, V18, V18
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x6e30de0d // FMUL V13, V16, V16
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4e2dcdd0 // FMLA V16, V14, V13
+	WORD $0x4e3fd610 // FADD V16, V16, V31
+	WORD $0x4e21a9ef // FCVTNS V15, V15
+	WORD $0x4f3f05ed // SSHR V13, V15
+	WORD $0x6ead85ef // SUB V15, V15, V13
+	WORD $0x4ebe85ad // ADD V13, V13, V30
+	WORD $0x4f3755ad // SHL V13, V13
+	WORD $0x6e2dde0d // FMUL V13, V16, V13
+	WORD $0x4ebe85ef // ADD V15, V15, V30
+	WORD $0x4f3755ef // SHL V15, V15
+	WORD $0x6e2fddaf // FMUL V15, V13, V15
+	WORD $0x6ea0e62d // FCMGT V13, V17, V0
+	WORD $0x4ead1dad // MOV V13, V13, V13
+	WORD $0x6e7f1ded // BSL V13, V15, V31
+	WORD $0x4e3fd5ef // FADD V15, V15, V31
+	WORD $0x6e2ffdaf // FDIV V15, V13, V15
+	VST1.P [V15.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func sinNEON(n int, dst, src *float32)
+TEXT ·sinNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+240(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+244(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+248(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+252(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+256(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+260(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+264(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+268(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+272(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+276(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e3fdc13 // FMUL V19, V0, V31
+	WORD $0x4e218a73 // FRINT V19, V19
+	WORD $0x4ea01c12 // MOV V18, V0, V0
+	WORD $0x4ebece72 // FMLS V18, V19, V30
+	WORD $0x4ebdce72 // FMLS V18, V19, V29
+	WORD $0x4ebcce72 // FMLS V18, V19, V28
+	WORD $0x6e32de51 // FMUL V17, V18, V18
+	WORD $0x4eba1f50 // MOV V16, V26, V26
+	WORD $0x4e31cf70 // FMLA V16, V27, V17
+	WORD $0x4eb91f2f // MOV V15, V25, V25
+	WORD $0x4e31ce0f // FMLA V15, V16, V17
+	WORD $0x6e31ddef // FMUL V15, V15, V17
+	WORD $0x4eb21e50 // MOV V16, V18, V18
+	WORD $0x4e32cdf0 // FMLA V16, V15, V18
+	WORD $0x4eb71ef2 // MOV V18, V23, V23
+	WORD $0x4e31cf12 // FMLA V18, V24, V17
+	WORD $0x4eb61ecf // MOV V15, V22, V22
+	WORD $0x4e31ce4f // FMLA V15, V18, V17
+	WORD $0x6e31de32 // FMUL V18, V17, V17
+	WORD $0x6e32ddf2 // FMUL V18, V15, V18
+	WORD $0x4eb5ce32 // FMLS V18, V17, V21
+	WORD $0x4e34d652 // FADD V18, V18, V20
+	WORD $0x4e21aa73 // FCVTNS V19, V19
+	WORD $0x4f3f5671 // SHL V17, V19
+	WORD $0x4f210631 // SSHR V17, V17
+	WORD $0x4eb11e31 // MOV V17, V17, V17
+	WORD $0x6e701e51 // BSL V17, V18, V16
+	WORD $0x4f3f0673 // SSHR V19, V19
+	WORD $0x4f3f5673 // SHL V19, V19
+	WORD $0x6e331e33 // EOR V19, V17, V19
+	VST1.P [V19.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func cosNEON(n int, dst, src *float32)
+TEXT ·cosNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+240(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+244(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+248(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+252(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+256(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+260(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+264(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+268(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+272(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+276(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+16(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e3fdc12 // FMUL V18, V0, V31
+	WORD $0x4e218a52 // FRINT V18, V18
+	WORD $0x4ea01c11 // MOV V17, V0, V0
+	WORD $0x4ebece51 // FMLS V17, V18, V30
+	WORD $0x4ebdce51 // FMLS V17, V18, V29
+	WORD $0x4ebcce51 // FMLS V17, V18, V28
+	WORD $0x6e31de30 // FMUL V16, V17, V17
+	WORD $0x4eba1f4f // MOV V15, V26, V26
+	WORD $0x4e30cf6f // FMLA V15, V27, V16
+	WORD $0x4eb91f2e // MOV V14, V25, V25
+	WORD $0x4e30cdee // FMLA V14, V15, V16
+	WORD $0x6e30ddce // FMUL V14, V14, V16
+	WORD $0x4eb11e2f // MOV V15, V17, V17
+	WORD $0x4e31cdcf // FMLA V15, V14, V17
+	WORD $0x4eb71ef1 // MOV V17, V23, V23
+	WORD $0x4e30cf11 // FMLA V17, V24, V16
+	WORD $0x4eb61ece // MOV V14, V22, V22
+	WORD $0x4e30ce2e // FMLA V14, V17, V16
+	WORD $0x6e30de11 // FMUL V17, V16, V16
+	WORD $0x6e31ddd1 // FMUL V17, V14, V17
+	WORD $0x4eb5ce11 // FMLS V17, V16, V21
+	WORD $0x4e34d631 // FADD V17, V17, V20
+	WORD $0x4e21aa52 // FCVTNS V18, V18
+	WORD $0x4eb38652 // ADD V18, V18, V19
+	WORD $0x4f3f5650 // SHL V16, V18
+	WORD $0x4f210610 // SSHR V16, V16
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x6e6f1e30 // BSL V16, V17, V15
+	WORD $0x4f3f0652 // SSHR V18, V18
+	WORD $0x4f3f5652 // SHL V18, V18
+	WORD $0x6e321e12 // EOR V18, V16, V18
+	VST1.P [V18.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func softplusNEON(n int, dst, src *float32)
+TEXT ·softplusNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+152(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+92(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+96(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+100(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+104(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebd1c0b // ORR V11, V0, V29
+	WORD $0x4eabf70b // FMIN V11, V24, V11
+	WORD $0x4e2bf6eb // FMAX V11, V23, V11
+	WORD $0x6e36dd6a // FMUL V10, V11, V22
+	WORD $0x4e21894a // FRINT V10, V10
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x4ebccd4b // FMLS V11, V10, V28
+	WORD $0x4ebbcd4b // FMLS V11, V10, V27
+	WORD $0x4eb41e89 // MOV V9, V20, V20
+	WORD $0x4e2bcea9 // FMLA V9, V21, V11
+	WORD $0x4eb31e68 // MOV V8, V19, V19
+	WORD $0x4e2bcd28 // FMLA V8, V9, V11
+	WORD $0x4eb21e49 // MOV V9, V18, V18
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	WORD $0x4eb11e28 // MOV V8, V17, V17
+	WORD $0x4e2bcd28 // FMLA V8, V9, V11
+	WORD $0x4eba1f49 // MOV V9, V26, V26
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	WORD $0x6e2bdd68 // FMUL V8, V11, V11
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x4e28cd2b // FMLA V11, V9, V8
+	WORD $0x4e3fd56b // FADD V11, V11, V31
+	WORD $0x4e21a94a // FCVTNS V10, V10
+	WORD $0x4f3f0548 // SSHR V8, V10
+	WORD $0x6ea8854a // SUB V10, V10, V8
+	WORD $0x4eb98508 // ADD V8, V8, V25
+	WORD $0x4f375508 // SHL V8, V8
+	WORD $0x6e28dd68 // FMUL V8, V11, V8
+	WORD $0x4eb9854a // ADD V10, V10, V25
+	WORD $0x4f37554a // SHL V10, V10
+	WORD $0x6e2add0a // FMUL V10, V8, V10
+	WORD $0x4e3fd548 // FADD V8, V10, V31
+	WORD $0x4ebfd50b // FSUB V11, V8, V31
+	WORD $0x4eabd54b // FSUB V11, V10, V11
+	WORD $0x6e28fd6b // FDIV V11, V11, V8
+	WORD $0x6ea8e609 // FCMGT V9, V16, V8
+	WORD $0x4e2b1d2b // AND V11, V9, V11
+	WORD $0x6ebee509 // FCMGT V9, V8, V30
+	WORD $0x4e2b1d2b // AND V11, V9, V11
+	WORD $0x6ea8e5e9 // FCMGT V9, V15, V8
+	WORD $0x6e2edd07 // FMUL V7, V8, V14
+	WORD $0x4ea91d26 // MOV V6, V9, V9
+	WORD $0x6e681ce6 // BSL V6, V7, V8
+	WORD $0x4e2d1d29 // AND V9, V9, V13
+	WORD $0x6eac84c7 // SUB V7, V6, V12
+	WORD $0x4f2904e7 // SSHR V7, V7
+	WORD $0x4e21d8e5 // SCVTF V5, V7
+	WORD $0x4e29d4a9 // FADD V9, V5, V9
+	WORD $0x4f3754e7 // SHL V7, V7
+	WORD $0x6ea784c7 // SUB V7, V6, V7
+	WORD $0x4ebfd4e7 // FSUB V7, V7, V31
+	MOVD $kernConst<>+108(SB), R13
+	VLD1R (R13), [V6.S4]
+	MOVD $kernConst<>+112(SB), R13
+	VLD1R (R13), [V5.S4]
+	WORD $0x4ea51ca5 // MOV V5, V5, V5
+	WORD $0x4e27ccc5 // FMLA V5, V6, V7
+	MOVD $kernConst<>+116(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e27cca6 // FMLA V6, V5, V7
+	MOVD $kernConst<>+120(SB), R13
+	VLD1R (R13), [V5.S4]
+	WORD $0x4ea51ca5 // MOV V5, V5, V5
+	WORD $0x4e27ccc5 // FMLA V5, V6, V7
+	MOVD $kernConst<>+124(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e27cca6 // FMLA V6, V5, V7
+	MOVD $kernConst<>+128(SB), R13
+	VLD1R (R13), [V5.S4]
+	WORD $0x4ea51ca5 // MOV V5, V5, V5
+	WORD $0x4e27ccc5 // FMLA V5, V6, V7
+	MOVD $kernConst<>+132(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e27cca6 // FMLA V6, V5, V7
+	MOVD $kernConst<>+136(SB), R13
+	VLD1R (R13), [V5.S4]
+	WORD $0x4ea51ca5 // MOV V5, V5, V5
+	WORD $0x4e27ccc5 // FMLA V5, V6, V7
+	MOVD $kernConst<>+140(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e27cca6 // FMLA V6, V5, V7
+	WORD $0x6e27dce5 // FMUL V5, V7, V7
+	WORD $0x6e27dcc6 // FMUL V6, V6, V7
+	WORD $0x6e25dcc6 // FMUL V6, V6, V5
+	WORD $0x4e3bcd26 // FMLA V6, V9, V27
+	WORD $0x4ebacca6 // FMLS V6, V5, V26
+	WORD $0x4e27d4c7 // FADD V7, V6, V7
+	WORD $0x4e3ccd27 // FMLA V7, V9, V28
+	MOVD $kernConst<>+12(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4e29e509 // FCMEQ V9, V8, V9
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x6e671d09 // BSL V9, V8, V7
+	WORD $0x6e3ee507 // FCMGE V7, V8, V30
+	WORD $0x6e2058e7 // NOT V7, V7
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	MOVD $kernConst<>+144(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x6e691cc7 // BSL V7, V6, V9
+	WORD $0x4e3ee508 // FCMEQ V8, V8, V30
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	MOVD $kernConst<>+148(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x6e671d28 // BSL V8, V9, V7
+	WORD $0x4e2bd50b // FADD V11, V8, V11
+	WORD $0x4e7d1d48 // BIC V8, V10, V29
+	MOVD $kernConst<>+88(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x6ea8e4e8 // FCMGT V8, V7, V8
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x6e6b1d48 // BSL V8, V10, V11
+	WORD $0x4e20f7cb // FMAX V11, V30, V0
+	WORD $0x4e28d568 // FADD V8, V11, V8
+	VST1.P [V8.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func geluerfNEON(n int, dst, src *float32)
+TEXT ·geluerfNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+104(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+184(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+188(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+192(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+196(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+200(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+204(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+208(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e3bdc0b // FMUL V11, V0, V27
+	WORD $0x4e7e1d6a // BIC V10, V11, V30
+	WORD $0x6e2add49 // FMUL V9, V10, V10
+	WORD $0x4eb91f28 // MOV V8, V25, V25
+	WORD $0x4e2acf48 // FMLA V8, V26, V10
+	WORD $0x4eb71ee7 // MOV V7, V23, V23
+	WORD $0x4e2acf07 // FMLA V7, V24, V10
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e29cd07 // FMLA V7, V8, V9
+	WORD $0x4eb61ec9 // MOV V9, V22, V22
+	WORD $0x4e2acce9 // FMLA V9, V7, V10
+	WORD $0x4eb51ea7 // MOV V7, V21, V21
+	WORD $0x4e2acd27 // FMLA V7, V9, V10
+	WORD $0x4eb41e89 // MOV V9, V20, V20
+	WORD $0x4e2acce9 // FMLA V9, V7, V10
+	WORD $0x6e3e1d47 // EOR V7, V10, V30
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e2acd27 // FMLA V7, V9, V10
+	WORD $0x4ea7f667 // FMIN V7, V19, V7
+	WORD $0x4e27f647 // FMAX V7, V18, V7
+	WORD $0x6e31dce9 // FMUL V9, V7, V17
+	WORD $0x4e218929 // FRINT V9, V9
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4eb0cd27 // FMLS V7, V9, V16
+	WORD $0x4eafcd27 // FMLS V7, V9, V15
+	WORD $0x4ead1da8 // MOV V8, V13, V13
+	WORD $0x4e27cdc8 // FMLA V8, V14, V7
+	WORD $0x4eac1d86 // MOV V6, V12, V12
+	WORD $0x4e27cd06 // FMLA V6, V8, V7
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27ccc8 // FMLA V8, V6, V7
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e27cd06 // FMLA V6, V8, V7
+	WORD $0x4ebf1fe8 // MOV V8, V31, V31
+	WORD $0x4e27ccc8 // FMLA V8, V6, V7
+	WORD $0x6e27dce6 // FMUL V6, V7, V7
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e26cd07 // FMLA V7, V8, V6
+	WORD $0x4e3dd4e7 // FADD V7, V7, V29
+	WORD $0x4e21a929 // FCVTNS V9, V9
+	WORD $0x4f3f0526 // SSHR V6, V9
+	WORD $0x6ea68529 // SUB V9, V9, V6
+	WORD $0x4ebc84c6 // ADD V6, V6, V28
+	WORD $0x4f3754c6 // SHL V6, V6
+	WORD $0x6e26dce6 // FMUL V6, V7, V6
+	WORD $0x4ebc8529 // ADD V9, V9, V28
+	WORD $0x4f375529 // SHL V9, V9
+	WORD $0x6e29dcc9 // FMUL V9, V6, V9
+	WORD $0x6e3fdd29 // FMUL V9, V9, V31
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x6ea0e4c6 // FCMGT V6, V6, V0
+	WORD $0x4ea9d7a7 // FSUB V7, V29, V9
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x6e671d26 // BSL V6, V9, V7
+	WORD $0x6e2bdd67 // FMUL V7, V11, V11
+	MOVD $kernConst<>+216(SB), R13
+	VLD1R (R13), [V9.S4]
+	MOVD $kernConst<>+220(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27cd28 // FMLA V8, V9, V7
+	MOVD $kernConst<>+224(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e27cd09 // FMLA V9, V8, V7
+	MOVD $kernConst<>+228(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27cd28 // FMLA V8, V9, V7
+	MOVD $kernConst<>+232(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e27cd09 // FMLA V9, V8, V7
+	MOVD $kernConst<>+236(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27cd28 // FMLA V8, V9, V7
+	WORD $0x4eab1d67 // MOV V7, V11, V11
+	WORD $0x4e2bcd07 // FMLA V7, V8, V11
+	WORD $0x4ebf1feb // MOV V11, V31, V31
+	WORD $0x4e3fcceb // FMLA V11, V7, V31
+	MOVD $kernConst<>+212(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x6ea7e547 // FCMGT V7, V10, V7
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x6e6b1cc7 // BSL V7, V6, V11
+	WORD $0x6e20dce7 // FMUL V7, V7, V0
+	VST1.P [V7.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func gelutanhNEON(n int, dst, src *float32)
+TEXT ·gelutanhNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+280(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+284(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x6e20dc0e // FMUL V14, V0, V0
+	WORD $0x4ebc1f8d // MOV V13, V28, V28
+	WORD $0x4e2ecfad // FMLA V13, V29, V14
+	WORD $0x6e20ddad // FMUL V13, V13, V0
+	WORD $0x4ebb1dae // ORR V14, V13, V27
+	WORD $0x4eaef74e // FMIN V14, V26, V14
+	WORD $0x4e2ef72e // FMAX V14, V25, V14
+	WORD $0x6e38ddcc // FMUL V12, V14, V24
+	WORD $0x4e21898c // FRINT V12, V12
+	WORD $0x4eae1dce // MOV V14, V14, V14
+	WORD $0x4eb7cd8e // FMLS V14, V12, V23
+	WORD $0x4eb6cd8e // FMLS V14, V12, V22
+	WORD $0x4eb41e8b // MOV V11, V20, V20
+	WORD $0x4e2eceab // FMLA V11, V21, V14
+	WORD $0x4eb31e6a // MOV V10, V19, V19
+	WORD $0x4e2ecd6a // FMLA V10, V11, V14
+	WORD $0x4eb21e4b // MOV V11, V18, V18
+	WORD $0x4e2ecd4b // FMLA V11, V10, V14
+	WORD $0x4eb11e2a // MOV V10, V17, V17
+	WORD $0x4e2ecd6a // FMLA V10, V11, V14
+	WORD $0x4eb01e0b // MOV V11, V16, V16
+	WORD $0x4e2ecd4b // FMLA V11, V10, V14
+	WORD $0x6e2eddca // FMUL V10, V14, V14
+	WORD $0x4eae1dce // MOV V14, V14, V14
+	WORD $0x4e2acd6e // FMLA V14, V11, V10
+	WORD $0x4e3fd5ce // FADD V14, V14, V31
+	WORD $0x4e21a98c // FCVTNS V12, V12
+	WORD $0x4f3f058a // SSHR V10, V12
+	WORD $0x6eaa858c // SUB V12, V12, V10
+	WORD $0x4ebe854a // ADD V10, V10, V30
+	WORD $0x4f37554a // SHL V10, V10
+	WORD $0x6e2addca // FMUL V10, V14, V10
+	WORD $0x4ebe858c // ADD V12, V12, V30
+	WORD $0x4f37558c // SHL V12, V12
+	WORD $0x6e2cdd4c // FMUL V12, V10, V12
+	WORD $0x6eade5ed // FCMGT V13, V15, V13
+	WORD $0x4ead1dad // MOV V13, V13, V13
+	WORD $0x6e7f1d8d // BSL V13, V12, V31
+	WORD $0x4e3fd58c // FADD V12, V12, V31
+	WORD $0x6e2cfdac // FDIV V12, V13, V12
+	WORD $0x6e20dd8c // FMUL V12, V12, V0
+	VST1.P [V12.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func siluNEON(n int, dst, src *float32)
+TEXT ·siluNEON(SB), NOSPLIT, $32-24
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebd1c10 // ORR V16, V0, V29
+	WORD $0x4eb0f790 // FMIN V16, V28, V16
+	WORD $0x4e30f770 // FMAX V16, V27, V16
+	WORD $0x6e3ade0f // FMUL V15, V16, V26
+	WORD $0x4e2189ef // FRINT V15, V15
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4eb9cdf0 // FMLS V16, V15, V25
+	WORD $0x4eb8cdf0 // FMLS V16, V15, V24
+	WORD $0x4eb61ece // MOV V14, V22, V22
+	WORD $0x4e30ceee // FMLA V14, V23, V16
+	WORD $0x4eb51ead // MOV V13, V21, V21
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb41e8e // MOV V14, V20, V20
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x4eb31e6d // MOV V13, V19, V19
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb21e4e // MOV V14, V18, V18
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x6e30de0d // FMUL V13, V16, V16
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4e2dcdd0 // FMLA V16, V14, V13
+	WORD $0x4e3fd610 // FADD V16, V16, V31
+	WORD $0x4e21a9ef // FCVTNS V15, V15
+	WORD $0x4f3f05ed // SSHR V13, V15
+	WORD $0x6ead85ef // SUB V15, V15, V13
+	WORD $0x4ebe85ad // ADD V13, V13, V30
+	WORD $0x4f3755ad // SHL V13, V13
+	WORD $0x6e2dde0d // FMUL V13, V16, V13
+	WORD $0x4ebe85ef // ADD V15, V15, V30
+	WORD $0x4f3755ef // SHL V15, V15
+	WORD $0x6e2fddaf // FMUL V15, V13, V15
+	WORD $0x6ea0e62d // FCMGT V13, V17, V0
+	WORD $0x4ead1dad // MOV V13, V13, V13
+	WORD $0x6e7f1ded // BSL V13, V15, V31
+	WORD $0x4e3fd5ef // FADD V15, V15, V31
+	WORD $0x6e2ffdaf // FDIV V15, V13, V15
+	WORD $0x6e20ddef // FMUL V15, V15, V0
+	VST1.P [V15.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
 // func addNEON(n int, dst, a, b *float32)
-TEXT ·addNEON(SB), NOSPLIT, $0-32
+TEXT ·addNEON(SB), NOSPLIT, $48-32
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD a+16(FP), R2
 	MOVD b+24(FP), R3
-loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VLD1.P 32(R3), [V2.S4, V3.S4]
-	WORD $0x4e22d408 // FADD V8, V0, V2
-	WORD $0x4e23d429 // FADD V9, V1, V3
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21d41f // FADD V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
 	RET
 
 // func subNEON(n int, dst, a, b *float32)
-TEXT ·subNEON(SB), NOSPLIT, $0-32
+TEXT ·subNEON(SB), NOSPLIT, $48-32
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD a+16(FP), R2
 	MOVD b+24(FP), R3
-loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VLD1.P 32(R3), [V2.S4, V3.S4]
-	WORD $0x4ea2d408 // FSUB V8, V0, V2
-	WORD $0x4ea3d429 // FSUB V9, V1, V3
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4ea1d41f // FSUB V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
 	RET
 
 // func mulNEON(n int, dst, a, b *float32)
-TEXT ·mulNEON(SB), NOSPLIT, $0-32
+TEXT ·mulNEON(SB), NOSPLIT, $48-32
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD a+16(FP), R2
 	MOVD b+24(FP), R3
-loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VLD1.P 32(R3), [V2.S4, V3.S4]
-	WORD $0x6e22dc08 // FMUL V8, V0, V2
-	WORD $0x6e23dc29 // FMUL V9, V1, V3
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6e21dc1f // FMUL V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func powNEON(n int, dst, a, b *float32)
+TEXT ·powNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+92(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+96(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+100(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+104(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+288(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+292(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+296(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+300(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+304(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+308(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+312(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+316(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+320(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6ea0e74b // FCMGT V11, V26, V0
+	WORD $0x6e39dc0a // FMUL V10, V0, V25
+	WORD $0x4eab1d69 // MOV V9, V11, V11
+	WORD $0x6e601d49 // BSL V9, V10, V0
+	WORD $0x4e381d6b // AND V11, V11, V24
+	WORD $0x6eb7852a // SUB V10, V9, V23
+	WORD $0x4f29054a // SSHR V10, V10
+	WORD $0x4e21d948 // SCVTF V8, V10
+	WORD $0x4e2bd50b // FADD V11, V8, V11
+	WORD $0x4f37554a // SHL V10, V10
+	WORD $0x6eaa852a // SUB V10, V9, V10
+	WORD $0x4ebfd549 // FSUB V9, V10, V31
+	WORD $0x4e3fd548 // FADD V8, V10, V31
+	WORD $0x4ebfd507 // FSUB V7, V8, V31
+	WORD $0x4ea7d547 // FSUB V7, V10, V7
+	WORD $0x6e28ffea // FDIV V10, V31, V8
+	WORD $0x6e2add26 // FMUL V6, V9, V10
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4ea8ccc9 // FMLS V9, V6, V8
+	WORD $0x4ea7ccc9 // FMLS V9, V6, V7
+	WORD $0x6e2add2a // FMUL V10, V9, V10
+	WORD $0x6e26dcc9 // FMUL V9, V6, V6
+	WORD $0x6e29dcc7 // FMUL V7, V6, V9
+	WORD $0x4eb51ea8 // MOV V8, V21, V21
+	WORD $0x4e29cec8 // FMLA V8, V22, V9
+	WORD $0x4eb41e85 // MOV V5, V20, V20
+	WORD $0x4e29cd05 // FMLA V5, V8, V9
+	WORD $0x4eb31e68 // MOV V8, V19, V19
+	WORD $0x4e29cca8 // FMLA V8, V5, V9
+	WORD $0x4eb21e45 // MOV V5, V18, V18
+	WORD $0x4e29cd05 // FMLA V5, V8, V9
+	WORD $0x4eb11e28 // MOV V8, V17, V17
+	WORD $0x4e29cca8 // FMLA V8, V5, V9
+	WORD $0x4e28ccea // FMLA V10, V7, V8
+	WORD $0x4e2ad54a // FADD V10, V10, V10
+	WORD $0x4e26d4c6 // FADD V6, V6, V6
+	WORD $0x6e3edd68 // FMUL V8, V11, V30
+	WORD $0x4e26d507 // FADD V7, V8, V6
+	WORD $0x4ea7d508 // FSUB V8, V8, V7
+	WORD $0x4e26d506 // FADD V6, V8, V6
+	WORD $0x4e26d546 // FADD V6, V10, V6
+	WORD $0x4e3dcd66 // FMLA V6, V11, V29
+	WORD $0x4e26d4eb // FADD V11, V7, V6
+	WORD $0x4eabd4e7 // FSUB V7, V7, V11
+	WORD $0x4e26d4e6 // FADD V6, V7, V6
+	WORD $0x6e21dd67 // FMUL V7, V11, V1
+	WORD $0x6e3c1cea // EOR V10, V7, V28
+	WORD $0x4eaa1d4a // MOV V10, V10, V10
+	WORD $0x4e21cd6a // FMLA V10, V11, V1
+	WORD $0x4e21ccca // FMLA V10, V6, V1
+	WORD $0x4e7c1ce6 // BIC V6, V7, V28
+	WORD $0x6ea6e606 // FCMGT V6, V16, V6
+	WORD $0x4e2a1cca // AND V10, V6, V10
+	WORD $0x4ea7f5e7 // FMIN V7, V15, V7
+	WORD $0x4e27f5c7 // FMAX V7, V14, V7
+	WORD $0x6e2ddce6 // FMUL V6, V7, V13
+	WORD $0x4e2188c6 // FRINT V6, V6
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4ebeccc7 // FMLS V7, V6, V30
+	WORD $0x4ebdccc7 // FMLS V7, V6, V29
+	WORD $0x4e2ad4ea // FADD V10, V7, V10
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e2acd87 // FMLA V7, V12, V10
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V11.S4]
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x4e2acceb // FMLA V11, V7, V10
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e2acd67 // FMLA V7, V11, V10
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V11.S4]
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x4e2acceb // FMLA V11, V7, V10
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e2acd67 // FMLA V7, V11, V10
+	WORD $0x6e2add4b // FMUL V11, V10, V10
+	WORD $0x4eaa1d4a // MOV V10, V10, V10
+	WORD $0x4e2bccea // FMLA V10, V7, V11
+	WORD $0x4e3fd54a // FADD V10, V10, V31
+	MOVD $kernConst<>+324(SB), R13
+	VLD1R (R13), [V11.S4]
+	WORD $0x4ea6f566 // FMIN V6, V11, V6
+	MOVD $kernConst<>+328(SB), R13
+	VLD1R (R13), [V11.S4]
+	WORD $0x4e26f566 // FMAX V6, V11, V6
+	WORD $0x4e21a8c6 // FCVTNS V6, V6
+	WORD $0x4f3f04cb // SSHR V11, V6
+	WORD $0x6eab84c6 // SUB V6, V6, V11
+	WORD $0x4ebb856b // ADD V11, V11, V27
+	WORD $0x4f37556b // SHL V11, V11
+	WORD $0x6e2bdd4b // FMUL V11, V10, V11
+	WORD $0x4ebb84c6 // ADD V6, V6, V27
+	WORD $0x4f3754c6 // SHL V6, V6
+	WORD $0x6e26dd66 // FMUL V6, V11, V6
+	VST1.P [V6.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
 	RET
 
 // func divNEON(n int, dst, a, b *float32)
-TEXT ·divNEON(SB), NOSPLIT, $0-32
+TEXT ·divNEON(SB), NOSPLIT, $48-32
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD a+16(FP), R2
 	MOVD b+24(FP), R3
-loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VLD1.P 32(R3), [V2.S4, V3.S4]
-	WORD $0x6e22fc08 // FDIV V8, V0, V2
-	WORD $0x6e23fc29 // FDIV V9, V1, V3
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6e21fc1f // FDIV V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func minNEON(n int, dst, a, b *float32)
+TEXT ·minNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4ea1f41f // FMIN V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func maxNEON(n int, dst, a, b *float32)
+TEXT ·maxNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21f41f // FMAX V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func eqNEON(n int, dst, a, b *float32)
+TEXT ·eqNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21e41e // FCMEQ V30, V0, V1
+	WORD $0x4e3f1fde // AND V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func neNEON(n int, dst, a, b *float32)
+TEXT ·neNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21e41e // FCMEQ V30, V0, V1
+	WORD $0x6e205bde // NOT V30, V30
+	WORD $0x4e3f1fde // AND V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func ltNEON(n int, dst, a, b *float32)
+TEXT ·ltNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6ea0e43e // FCMGT V30, V1, V0
+	WORD $0x4e3f1fde // AND V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func leNEON(n int, dst, a, b *float32)
+TEXT ·leNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6e20e43e // FCMGE V30, V1, V0
+	WORD $0x4e3f1fde // AND V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func gtNEON(n int, dst, a, b *float32)
+TEXT ·gtNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6ea1e41e // FCMGT V30, V0, V1
+	WORD $0x4e3f1fde // AND V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func geNEON(n int, dst, a, b *float32)
+TEXT ·geNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6e21e41e // FCMGE V30, V0, V1
+	WORD $0x4e3f1fde // AND V30, V30, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func andNEON(n int, dst, a, b *float32)
+TEXT ·andNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e3fe41d // FCMEQ V29, V0, V31
+	WORD $0x6e205bbd // NOT V29, V29
+	WORD $0x4e3fe43c // FCMEQ V28, V1, V31
+	WORD $0x6e205b9c // NOT V28, V28
+	WORD $0x4e3e1f9c // AND V28, V28, V30
+	WORD $0x4e3c1fbc // AND V28, V29, V28
+	VST1.P [V28.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func orNEON(n int, dst, a, b *float32)
+TEXT ·orNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e3fe41d // FCMEQ V29, V0, V31
+	WORD $0x6e205bbd // NOT V29, V29
+	WORD $0x4e3fe43c // FCMEQ V28, V1, V31
+	WORD $0x6e205b9c // NOT V28, V28
+	WORD $0x4e3e1f9c // AND V28, V28, V30
+	WORD $0x4ebd1fbd // MOV V29, V29, V29
+	WORD $0x6e7c1fdd // BSL V29, V30, V28
+	VST1.P [V29.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func copysignNEON(n int, dst, a, b *float32)
+TEXT ·copysignNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e7f1c1e // BIC V30, V0, V31
+	WORD $0x4e3f1c3d // AND V29, V1, V31
+	WORD $0x4ebd1fdd // ORR V29, V30, V29
+	VST1.P [V29.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func relugradNEON(n int, dst, a, b *float32)
+TEXT ·relugradNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6ebfe41e // FCMGT V30, V0, V31
+	WORD $0x4e211fde // AND V30, V30, V1
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func geluerfgradNEON(n int, dst, a, b *float32)
+TEXT ·geluerfgradNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+332(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+336(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+104(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+184(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $kernConst<>+188(SB), R13
+	VLD1R (R13), [V13.S4]
+	MOVD $kernConst<>+192(SB), R13
+	VLD1R (R13), [V12.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6e20dc0b // FMUL V11, V0, V0
+	WORD $0x6e31dd6b // FMUL V11, V11, V17
+	WORD $0x4eabf78b // FMIN V11, V28, V11
+	WORD $0x4e2bf76b // FMAX V11, V27, V11
+	WORD $0x6e3add6a // FMUL V10, V11, V26
+	WORD $0x4e21894a // FRINT V10, V10
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x4eb9cd4b // FMLS V11, V10, V25
+	WORD $0x4eb8cd4b // FMLS V11, V10, V24
+	WORD $0x4eb61ec9 // MOV V9, V22, V22
+	WORD $0x4e2bcee9 // FMLA V9, V23, V11
+	WORD $0x4eb51ea8 // MOV V8, V21, V21
+	WORD $0x4e2bcd28 // FMLA V8, V9, V11
+	WORD $0x4eb41e89 // MOV V9, V20, V20
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	WORD $0x4eb31e68 // MOV V8, V19, V19
+	WORD $0x4e2bcd28 // FMLA V8, V9, V11
+	WORD $0x4ebf1fe9 // MOV V9, V31, V31
+	WORD $0x4e2bcd09 // FMLA V9, V8, V11
+	WORD $0x6e2bdd68 // FMUL V8, V11, V11
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x4e28cd2b // FMLA V11, V9, V8
+	WORD $0x4e3dd56b // FADD V11, V11, V29
+	WORD $0x4e21a94a // FCVTNS V10, V10
+	WORD $0x4f3f0548 // SSHR V8, V10
+	WORD $0x6ea8854a // SUB V10, V10, V8
+	WORD $0x4ebe8508 // ADD V8, V8, V30
+	WORD $0x4f375508 // SHL V8, V8
+	WORD $0x6e28dd68 // FMUL V8, V11, V8
+	WORD $0x4ebe854a // ADD V10, V10, V30
+	WORD $0x4f37554a // SHL V10, V10
+	WORD $0x6e2add0a // FMUL V10, V8, V10
+	WORD $0x6e30dd4a // FMUL V10, V10, V16
+	WORD $0x6e2fdc08 // FMUL V8, V0, V15
+	WORD $0x4e721d0b // BIC V11, V8, V18
+	WORD $0x6e2bdd69 // FMUL V9, V11, V11
+	WORD $0x4ead1da7 // MOV V7, V13, V13
+	WORD $0x4e2bcdc7 // FMLA V7, V14, V11
+	MOVD $kernConst<>+196(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e2bcd86 // FMLA V6, V12, V11
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e29cce6 // FMLA V6, V7, V9
+	MOVD $kernConst<>+200(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e2bccc9 // FMLA V9, V6, V11
+	MOVD $kernConst<>+204(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e2bcd26 // FMLA V6, V9, V11
+	MOVD $kernConst<>+208(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e2bccc9 // FMLA V9, V6, V11
+	WORD $0x6e321d66 // EOR V6, V11, V18
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e2bcd26 // FMLA V6, V9, V11
+	WORD $0x4ea6f786 // FMIN V6, V28, V6
+	WORD $0x4e26f766 // FMAX V6, V27, V6
+	WORD $0x6e3adcc9 // FMUL V9, V6, V26
+	WORD $0x4e218929 // FRINT V9, V9
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4eb9cd26 // FMLS V6, V9, V25
+	WORD $0x4eb8cd26 // FMLS V6, V9, V24
+	WORD $0x4eb61ec7 // MOV V7, V22, V22
+	WORD $0x4e26cee7 // FMLA V7, V23, V6
+	WORD $0x4eb51ea5 // MOV V5, V21, V21
+	WORD $0x4e26cce5 // FMLA V5, V7, V6
+	WORD $0x4eb41e87 // MOV V7, V20, V20
+	WORD $0x4e26cca7 // FMLA V7, V5, V6
+	WORD $0x4eb31e65 // MOV V5, V19, V19
+	WORD $0x4e26cce5 // FMLA V5, V7, V6
+	WORD $0x4ebf1fe7 // MOV V7, V31, V31
+	WORD $0x4e26cca7 // FMLA V7, V5, V6
+	WORD $0x6e26dcc5 // FMUL V5, V6, V6
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e25cce6 // FMLA V6, V7, V5
+	WORD $0x4e3dd4c6 // FADD V6, V6, V29
+	WORD $0x4e21a929 // FCVTNS V9, V9
+	WORD $0x4f3f0525 // SSHR V5, V9
+	WORD $0x6ea58529 // SUB V9, V9, V5
+	WORD $0x4ebe84a5 // ADD V5, V5, V30
+	WORD $0x4f3754a5 // SHL V5, V5
+	WORD $0x6e25dcc5 // FMUL V5, V6, V5
+	WORD $0x4ebe8529 // ADD V9, V9, V30
+	WORD $0x4f375529 // SHL V9, V9
+	WORD $0x6e29dca9 // FMUL V9, V5, V9
+	WORD $0x6e3fdd29 // FMUL V9, V9, V31
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V5.S4]
+	WORD $0x6ea0e4a5 // FCMGT V5, V5, V0
+	WORD $0x4ea9d7a6 // FSUB V6, V29, V9
+	WORD $0x4ea51ca5 // MOV V5, V5, V5
+	WORD $0x6e661d25 // BSL V5, V9, V6
+	WORD $0x6e28dd06 // FMUL V6, V8, V8
+	MOVD $kernConst<>+216(SB), R13
+	VLD1R (R13), [V9.S4]
+	MOVD $kernConst<>+220(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e26cd27 // FMLA V7, V9, V6
+	MOVD $kernConst<>+224(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e26cce9 // FMLA V9, V7, V6
+	MOVD $kernConst<>+228(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e26cd27 // FMLA V7, V9, V6
+	MOVD $kernConst<>+232(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e26cce9 // FMLA V9, V7, V6
+	MOVD $kernConst<>+236(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e26cd27 // FMLA V7, V9, V6
+	WORD $0x4ea81d06 // MOV V6, V8, V8
+	WORD $0x4e28cce6 // FMLA V6, V7, V8
+	WORD $0x4ebf1fe8 // MOV V8, V31, V31
+	WORD $0x4e3fccc8 // FMLA V8, V6, V31
+	MOVD $kernConst<>+212(SB), R13
+	VLD1R (R13), [V6.S4]
+	WORD $0x6ea6e566 // FCMGT V6, V11, V6
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x6e681ca6 // BSL V6, V5, V8
+	WORD $0x4ea61cc6 // MOV V6, V6, V6
+	WORD $0x4e2acc06 // FMLA V6, V0, V10
+	WORD $0x6e21dcc6 // FMUL V6, V6, V1
+	VST1.P [V6.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func gelutanhgradNEON(n int, dst, a, b *float32)
+TEXT ·gelutanhgradNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+284(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+280(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V16.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V15.S4]
+	MOVD $kernConst<>+340(SB), R13
+	VLD1R (R13), [V14.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x6e20dc0d // FMUL V13, V0, V0
+	WORD $0x4ebe1fcc // MOV V12, V30, V30
+	WORD $0x4e2dcf8c // FMLA V12, V28, V13
+	WORD $0x6e20dd8c // FMUL V12, V12, V0
+	WORD $0x4ebb1d8d // ORR V13, V12, V27
+	WORD $0x4eadf74d // FMIN V13, V26, V13
+	WORD $0x4e2df72d // FMAX V13, V25, V13
+	WORD $0x6e38ddab // FMUL V11, V13, V24
+	WORD $0x4e21896b // FRINT V11, V11
+	WORD $0x4ead1dad // MOV V13, V13, V13
+	WORD $0x4eb7cd6d // FMLS V13, V11, V23
+	WORD $0x4eb6cd6d // FMLS V13, V11, V22
+	WORD $0x4eb41e8a // MOV V10, V20, V20
+	WORD $0x4e2dceaa // FMLA V10, V21, V13
+	WORD $0x4eb31e69 // MOV V9, V19, V19
+	WORD $0x4e2dcd49 // FMLA V9, V10, V13
+	WORD $0x4eb21e4a // MOV V10, V18, V18
+	WORD $0x4e2dcd2a // FMLA V10, V9, V13
+	WORD $0x4eb11e29 // MOV V9, V17, V17
+	WORD $0x4e2dcd49 // FMLA V9, V10, V13
+	WORD $0x4eb01e0a // MOV V10, V16, V16
+	WORD $0x4e2dcd2a // FMLA V10, V9, V13
+	WORD $0x6e2ddda9 // FMUL V9, V13, V13
+	WORD $0x4ead1dad // MOV V13, V13, V13
+	WORD $0x4e29cd4d // FMLA V13, V10, V9
+	WORD $0x4e3fd5ad // FADD V13, V13, V31
+	WORD $0x4e21a96b // FCVTNS V11, V11
+	WORD $0x4f3f0569 // SSHR V9, V11
+	WORD $0x6ea9856b // SUB V11, V11, V9
+	WORD $0x4ebd8529 // ADD V9, V9, V29
+	WORD $0x4f375529 // SHL V9, V9
+	WORD $0x6e29dda9 // FMUL V9, V13, V9
+	WORD $0x4ebd856b // ADD V11, V11, V29
+	WORD $0x4f37556b // SHL V11, V11
+	WORD $0x6e2bdd2b // FMUL V11, V9, V11
+	WORD $0x4e3fd569 // FADD V9, V11, V31
+	WORD $0x6e29ffe9 // FDIV V9, V31, V9
+	WORD $0x6e29dd6b // FMUL V11, V11, V9
+	WORD $0x6eace5ec // FCMGT V12, V15, V12
+	WORD $0x4eac1d8c // MOV V12, V12, V12
+	WORD $0x6e691d6c // BSL V12, V11, V9
+	WORD $0x6e29dd69 // FMUL V9, V11, V9
+	WORD $0x6e20dc0b // FMUL V11, V0, V0
+	WORD $0x4ebe1fcd // MOV V13, V30, V30
+	WORD $0x4e2bcdcd // FMLA V13, V14, V11
+	WORD $0x6e20ddad // FMUL V13, V13, V0
+	WORD $0x4eac1d8c // MOV V12, V12, V12
+	WORD $0x4e29cdac // FMLA V12, V13, V9
+	WORD $0x6e21dd8c // FMUL V12, V12, V1
+	VST1.P [V12.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func silugradNEON(n int, dst, a, b *float32)
+TEXT ·silugradNEON(SB), NOSPLIT, $48-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V30.S4]
+	MOVD $kernConst<>+0(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4ebd1c10 // ORR V16, V0, V29
+	WORD $0x4eb0f790 // FMIN V16, V28, V16
+	WORD $0x4e30f770 // FMAX V16, V27, V16
+	WORD $0x6e3ade0f // FMUL V15, V16, V26
+	WORD $0x4e2189ef // FRINT V15, V15
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4eb9cdf0 // FMLS V16, V15, V25
+	WORD $0x4eb8cdf0 // FMLS V16, V15, V24
+	WORD $0x4eb61ece // MOV V14, V22, V22
+	WORD $0x4e30ceee // FMLA V14, V23, V16
+	WORD $0x4eb51ead // MOV V13, V21, V21
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb41e8e // MOV V14, V20, V20
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x4eb31e6d // MOV V13, V19, V19
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb21e4e // MOV V14, V18, V18
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x6e30de0d // FMUL V13, V16, V16
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4e2dcdd0 // FMLA V16, V14, V13
+	WORD $0x4e3fd610 // FADD V16, V16, V31
+	WORD $0x4e21a9ef // FCVTNS V15, V15
+	WORD $0x4f3f05ed // SSHR V13, V15
+	WORD $0x6ead85ef // SUB V15, V15, V13
+	WORD $0x4ebe85ad // ADD V13, V13, V30
+	WORD $0x4f3755ad // SHL V13, V13
+	WORD $0x6e2dde0d // FMUL V13, V16, V13
+	WORD $0x4ebe85ef // ADD V15, V15, V30
+	WORD $0x4f3755ef // SHL V15, V15
+	WORD $0x6e2fddaf // FMUL V15, V13, V15
+	WORD $0x4e3fd5ed // FADD V13, V15, V31
+	WORD $0x6e2dffed // FDIV V13, V31, V13
+	WORD $0x6e2dddef // FMUL V15, V15, V13
+	WORD $0x6ea0e630 // FCMGT V16, V17, V0
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x6e6d1df0 // BSL V16, V15, V13
+	WORD $0x6e2ddded // FMUL V13, V15, V13
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4e2dcc10 // FMLA V16, V0, V13
+	WORD $0x6e21de10 // FMUL V16, V16, V1
+	VST1.P [V16.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
 	RET
 
 // func fmaNEON(n int, dst, a, b, c *float32)
-TEXT ·fmaNEON(SB), NOSPLIT, $0-40
+TEXT ·fmaNEON(SB), NOSPLIT, $64-40
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD a+16(FP), R2
 	MOVD b+24(FP), R3
 	MOVD c+32(FP), R4
-loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VLD1.P 32(R3), [V2.S4, V3.S4]
-	VLD1.P 32(R4), [V4.S4, V5.S4]
-	VMOV V4.B16, V8.B16
-	WORD $0x4e22cc08 // FMLA V8, V0, V2
-	VMOV V5.B16, V9.B16
-	WORD $0x4e23cc29 // FMLA V9, V1, V3
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	VLD1.P 16(R4), [V2.S4]
+	WORD $0x4ea21c5f // MOV V31, V2, V2
+	WORD $0x4e21cc1f // FMLA V31, V0, V1
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-48(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-32(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot3-16(SP), R9
+	MOVD $0, R10
+in2copy:
+	MOVWU (R4)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in2copy
+	MOVD R9, R4
+	MOVD $slot0-64(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-64(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func muladdNEON(n int, dst, a, b, c *float32)
+TEXT ·muladdNEON(SB), NOSPLIT, $64-40
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+32(FP), R4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	VLD1.P 16(R4), [V2.S4]
+	WORD $0x6e21dc1f // FMUL V31, V0, V1
+	WORD $0x4e22d7ff // FADD V31, V31, V2
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-48(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-32(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot3-16(SP), R9
+	MOVD $0, R10
+in2copy:
+	MOVWU (R4)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in2copy
+	MOVD R9, R4
+	MOVD $slot0-64(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-64(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func selectNEON(n int, dst, a, b, c *float32)
+TEXT ·selectNEON(SB), NOSPLIT, $64-40
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+32(FP), R4
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V31.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	VLD1.P 16(R4), [V2.S4]
+	WORD $0x4e3fe41e // FCMEQ V30, V0, V31
+	WORD $0x6e205bde // NOT V30, V30
+	WORD $0x4ebe1fde // MOV V30, V30, V30
+	WORD $0x6e621c3e // BSL V30, V1, V2
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-48(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-32(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot3-16(SP), R9
+	MOVD $0, R10
+in2copy:
+	MOVWU (R4)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in2copy
+	MOVD R9, R4
+	MOVD $slot0-64(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-64(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func clipNEON(n int, dst, a, b, c *float32)
+TEXT ·clipNEON(SB), NOSPLIT, $64-40
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD a+16(FP), R2
+	MOVD b+24(FP), R3
+	MOVD c+32(FP), R4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	VLD1.P 16(R4), [V2.S4]
+	WORD $0x4e21f41f // FMAX V31, V0, V1
+	WORD $0x4ea2f7ff // FMIN V31, V31, V2
+	VST1.P [V31.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-48(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-32(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot3-16(SP), R9
+	MOVD $0, R10
+in2copy:
+	MOVWU (R4)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in2copy
+	MOVD R9, R4
+	MOVD $slot0-64(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-64(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
 	RET
 
 // func axpbNEON(n int, dst, src *float32, a, b float32)
-TEXT ·axpbNEON(SB), NOSPLIT, $0-32
+TEXT ·axpbNEON(SB), NOSPLIT, $32-32
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD src+16(FP), R2
-	FMOVS a+24(FP), F16
-	VDUP V16.S[0], V16.S4
-	FMOVS b+28(FP), F17
-	VDUP V17.S[0], V17.S4
-loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VMOV V17.B16, V8.B16
-	WORD $0x4e30cc08 // FMLA V8, V0, V16
-	VMOV V17.B16, V9.B16
-	WORD $0x4e30cc29 // FMLA V9, V1, V16
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	FMOVS a+24(FP), F31
+	VDUP V31.S[0], V31.S4
+	FMOVS b+28(FP), F30
+	VDUP V30.S[0], V30.S4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebe1fdd // MOV V29, V30, V30
+	WORD $0x4e3fcc1d // FMLA V29, V0, V31
+	VST1.P [V29.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
 	RET
 
 // func axpyNEON(n int, dst, src, y *float32, a float32)
-TEXT ·axpyNEON(SB), NOSPLIT, $0-36
+TEXT ·axpyNEON(SB), NOSPLIT, $48-36
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD src+16(FP), R2
 	MOVD y+24(FP), R3
-	FMOVS a+32(FP), F16
-	VDUP V16.S[0], V16.S4
+	FMOVS a+32(FP), F31
+	VDUP V31.S[0], V31.S4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4ea11c3e // MOV V30, V1, V1
+	WORD $0x4e3fcc1e // FMLA V30, V0, V31
+	VST1.P [V30.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func expAxpbNEON(n int, dst, src *float32, a, b float32)
+TEXT ·expAxpbNEON(SB), NOSPLIT, $32-32
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	FMOVS a+24(FP), F31
+	VDUP V31.S[0], V31.S4
+	FMOVS b+28(FP), F30
+	VDUP V30.S[0], V30.S4
+	MOVD $kernConst<>+36(SB), R13
+	VLD1R (R13), [V29.S4]
+	MOVD $kernConst<>+40(SB), R13
+	VLD1R (R13), [V28.S4]
+	MOVD $kernConst<>+44(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+48(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+52(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+56(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+60(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+64(SB), R13
+	VLD1R (R13), [V22.S4]
+	MOVD $kernConst<>+68(SB), R13
+	VLD1R (R13), [V21.S4]
+	MOVD $kernConst<>+72(SB), R13
+	VLD1R (R13), [V20.S4]
+	MOVD $kernConst<>+76(SB), R13
+	VLD1R (R13), [V19.S4]
+	MOVD $kernConst<>+80(SB), R13
+	VLD1R (R13), [V18.S4]
+	MOVD $kernConst<>+4(SB), R13
+	VLD1R (R13), [V17.S4]
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ebe1fd0 // MOV V16, V30, V30
+	WORD $0x4e3fcc10 // FMLA V16, V0, V31
+	WORD $0x4eb0f790 // FMIN V16, V28, V16
+	WORD $0x4e30f770 // FMAX V16, V27, V16
+	WORD $0x6e3ade0f // FMUL V15, V16, V26
+	WORD $0x4e2189ef // FRINT V15, V15
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4eb9cdf0 // FMLS V16, V15, V25
+	WORD $0x4eb8cdf0 // FMLS V16, V15, V24
+	WORD $0x4eb61ece // MOV V14, V22, V22
+	WORD $0x4e30ceee // FMLA V14, V23, V16
+	WORD $0x4eb51ead // MOV V13, V21, V21
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb41e8e // MOV V14, V20, V20
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x4eb31e6d // MOV V13, V19, V19
+	WORD $0x4e30cdcd // FMLA V13, V14, V16
+	WORD $0x4eb21e4e // MOV V14, V18, V18
+	WORD $0x4e30cdae // FMLA V14, V13, V16
+	WORD $0x6e30de0d // FMUL V13, V16, V16
+	WORD $0x4eb01e10 // MOV V16, V16, V16
+	WORD $0x4e2dcdd0 // FMLA V16, V14, V13
+	WORD $0x4e31d610 // FADD V16, V16, V17
+	WORD $0x4e21a9ef // FCVTNS V15, V15
+	WORD $0x4f3f05ed // SSHR V13, V15
+	WORD $0x6ead85ef // SUB V15, V15, V13
+	WORD $0x4ebd85ad // ADD V13, V13, V29
+	WORD $0x4f3755ad // SHL V13, V13
+	WORD $0x6e2dde0d // FMUL V13, V16, V13
+	WORD $0x4ebd85ef // ADD V15, V15, V29
+	WORD $0x4f3755ef // SHL V15, V15
+	WORD $0x6e2fddaf // FMUL V15, V13, V15
+	VST1.P [V15.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-16(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot0-32(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-32(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func softGradNEON(n int, dst, dp, prob *float32, a, b float32)
+TEXT ·softGradNEON(SB), NOSPLIT, $48-40
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD dp+16(FP), R2
+	MOVD prob+24(FP), R3
+	FMOVS a+32(FP), F31
+	VDUP V31.S[0], V31.S4
+	FMOVS b+36(FP), F30
+	VDUP V30.S[0], V30.S4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e3ed41d // FADD V29, V0, V30
+	WORD $0x6e21dfbd // FMUL V29, V29, V1
+	WORD $0x6e3fdfbd // FMUL V29, V29, V31
+	VST1.P [V29.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func affineNEON(n int, dst, src, gamma, beta *float32, rstd, mean float32)
+TEXT ·affineNEON(SB), NOSPLIT, $64-48
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD src+16(FP), R2
+	MOVD gamma+24(FP), R3
+	MOVD beta+32(FP), R4
+	FMOVS rstd+40(FP), F31
+	VDUP V31.S[0], V31.S4
+	FMOVS mean+44(FP), F30
+	VDUP V30.S[0], V30.S4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	VLD1.P 16(R4), [V2.S4]
+	WORD $0x4ebed41d // FSUB V29, V0, V30
+	WORD $0x6e3fdfbd // FMUL V29, V29, V31
+	WORD $0x4ea21c5c // MOV V28, V2, V2
+	WORD $0x4e21cfbc // FMLA V28, V29, V1
+	VST1.P [V28.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-48(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-32(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot3-16(SP), R9
+	MOVD $0, R10
+in2copy:
+	MOVWU (R4)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in2copy
+	MOVD R9, R4
+	MOVD $slot0-64(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-64(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func normGradNEON(n int, dst, dy, xhat *float32, a, b, c float32)
+TEXT ·normGradNEON(SB), NOSPLIT, $48-44
+	MOVD n+0(FP), R0
+	MOVD dst+8(FP), R1
+	MOVD dy+16(FP), R2
+	MOVD xhat+24(FP), R3
+	FMOVS a+32(FP), F31
+	VDUP V31.S[0], V31.S4
+	FMOVS b+36(FP), F30
+	VDUP V30.S[0], V30.S4
+	FMOVS c+40(FP), F29
+	VDUP V29.S[0], V29.S4
+	MOVD $0, R7
+	SUBS $4, R0, R0
+	BLT last
+single:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4ebd1fbc // MOV V28, V29, V29
+	WORD $0x4e3ecc3c // FMLA V28, V1, V30
+	WORD $0x4ebc1f9c // MOV V28, V28, V28
+	WORD $0x4e3fcc1c // FMLA V28, V0, V31
+	VST1.P [V28.S4], 16(R1)
+	SUBS $4, R0, R0
+	BGE single
+last:
+	ADDS $4, R0, R0
+	BEQ end
+	MOVD R0, R7
+	MOVD R1, R8
+	MOVD $slot1-32(SP), R9
+	MOVD $0, R10
+in0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in0copy
+	MOVD R9, R2
+	MOVD $slot2-16(SP), R9
+	MOVD $0, R10
+in1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT in1copy
+	MOVD R9, R3
+	MOVD $slot0-48(SP), R1
+	MOVD $0, R0
+	B single
+end:
+	CBZ R7, return
+	MOVD $slot0-48(SP), R9
+	MOVD $0, R10
+outcopy:
+	MOVWU (R9)(R10<<2), R11
+	MOVW R11, (R8)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT outcopy
+return:
+	RET
+
+// func sumNEON(n int, x *float32) (r float32)
+TEXT ·sumNEON(SB), NOSPLIT, $16-20
+	MOVD n+0(FP), R0
+	MOVD x+8(FP), R2
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V2.S4]
+	VMOV V2.B16, V3.B16
+	VMOV V2.B16, V16.B16
+	VMOV V2.B16, V17.B16
+	VMOV V2.B16, V18.B16
+	VMOV V2.B16, V19.B16
+	VMOV V2.B16, V20.B16
+	VMOV V2.B16, V21.B16
+	VMOV V2.B16, V22.B16
+	VMOV V2.B16, V23.B16
+	VMOV V2.B16, V24.B16
+	VMOV V2.B16, V25.B16
+	VMOV V2.B16, V26.B16
+	VMOV V2.B16, V27.B16
+	VMOV V2.B16, V28.B16
+	VMOV V2.B16, V29.B16
+	VMOV V2.B16, V30.B16
+	VMOV V2.B16, V31.B16
+	SUBS $64, R0, R0
+	BLT rest
 loop:
-	VLD1.P 32(R2), [V0.S4, V1.S4]
-	VLD1.P 32(R3), [V2.S4, V3.S4]
-	VMOV V2.B16, V8.B16
-	WORD $0x4e30cc08 // FMLA V8, V0, V16
-	VMOV V3.B16, V9.B16
-	WORD $0x4e30cc29 // FMLA V9, V1, V16
-	VST1.P [V8.S4, V9.S4], 32(R1)
-	SUBS $8, R0, R0
-	BNE loop
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d610 // FADD V16, V16, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d652 // FADD V18, V18, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d673 // FADD V19, V19, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d6b5 // FADD V21, V21, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d6d6 // FADD V22, V22, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d718 // FADD V24, V24, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d739 // FADD V25, V25, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d77b // FADD V27, V27, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d79c // FADD V28, V28, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d7bd // FADD V29, V29, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d7de // FADD V30, V30, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d7ff // FADD V31, V31, V0
+	SUBS $64, R0, R0
+	BGE loop
+rest:
+	ADDS $64, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part16
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d610 // FADD V16, V16, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part17
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part18
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d652 // FADD V18, V18, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part19
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d673 // FADD V19, V19, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part20
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part21
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d6b5 // FADD V21, V21, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part22
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d6d6 // FADD V22, V22, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part23
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part24
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d718 // FADD V24, V24, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part25
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d739 // FADD V25, V25, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part26
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part27
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d77b // FADD V27, V27, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part28
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d79c // FADD V28, V28, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part29
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d7bd // FADD V29, V29, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part30
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d7de // FADD V30, V30, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part31
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20d7ff // FADD V31, V31, V0
+	SUBS $4, R0, R0
+	BEQ fold
+part16:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p16_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p16_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d610 // FADD V16, V16, V0
+	B fold
+part17:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p17_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p17_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	B fold
+part18:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p18_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p18_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d652 // FADD V18, V18, V0
+	B fold
+part19:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p19_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p19_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d673 // FADD V19, V19, V0
+	B fold
+part20:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p20_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p20_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	B fold
+part21:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p21_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p21_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d6b5 // FADD V21, V21, V0
+	B fold
+part22:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p22_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p22_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d6d6 // FADD V22, V22, V0
+	B fold
+part23:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p23_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p23_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	B fold
+part24:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p24_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p24_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d718 // FADD V24, V24, V0
+	B fold
+part25:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p25_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p25_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d739 // FADD V25, V25, V0
+	B fold
+part26:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p26_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p26_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	B fold
+part27:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p27_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p27_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d77b // FADD V27, V27, V0
+	B fold
+part28:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p28_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p28_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d79c // FADD V28, V28, V0
+	B fold
+part29:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p29_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p29_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d7bd // FADD V29, V29, V0
+	B fold
+part30:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p30_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p30_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d7de // FADD V30, V30, V0
+	B fold
+part31:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p31_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p31_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20d7ff // FADD V31, V31, V0
+	B fold
+fold:
+	WORD $0x4e38d610 // JOIN V16, V16, V24
+	WORD $0x4e39d631 // JOIN V17, V17, V25
+	WORD $0x4e3ad652 // JOIN V18, V18, V26
+	WORD $0x4e3bd673 // JOIN V19, V19, V27
+	WORD $0x4e3cd694 // JOIN V20, V20, V28
+	WORD $0x4e3dd6b5 // JOIN V21, V21, V29
+	WORD $0x4e3ed6d6 // JOIN V22, V22, V30
+	WORD $0x4e3fd6f7 // JOIN V23, V23, V31
+	WORD $0x4e34d610 // JOIN V16, V16, V20
+	WORD $0x4e35d631 // JOIN V17, V17, V21
+	WORD $0x4e36d652 // JOIN V18, V18, V22
+	WORD $0x4e37d673 // JOIN V19, V19, V23
+	WORD $0x4e32d610 // JOIN V16, V16, V18
+	WORD $0x4e33d631 // JOIN V17, V17, V19
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	VEXT $8, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	VEXT $4, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	FMOVS F16, r+16(FP)
+	RET
+
+// func dotNEON(n int, a, b *float32) (r float32)
+TEXT ·dotNEON(SB), NOSPLIT, $32-28
+	MOVD n+0(FP), R0
+	MOVD a+8(FP), R2
+	MOVD b+16(FP), R3
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V2.S4]
+	VMOV V2.B16, V3.B16
+	VMOV V2.B16, V16.B16
+	VMOV V2.B16, V17.B16
+	VMOV V2.B16, V18.B16
+	VMOV V2.B16, V19.B16
+	VMOV V2.B16, V20.B16
+	VMOV V2.B16, V21.B16
+	VMOV V2.B16, V22.B16
+	VMOV V2.B16, V23.B16
+	VMOV V2.B16, V24.B16
+	VMOV V2.B16, V25.B16
+	VMOV V2.B16, V26.B16
+	VMOV V2.B16, V27.B16
+	VMOV V2.B16, V28.B16
+	VMOV V2.B16, V29.B16
+	VMOV V2.B16, V30.B16
+	VMOV V2.B16, V31.B16
+	SUBS $64, R0, R0
+	BLT rest
+loop:
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc10 // FMLA V16, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc11 // FMLA V17, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc12 // FMLA V18, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc13 // FMLA V19, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc14 // FMLA V20, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc15 // FMLA V21, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc16 // FMLA V22, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc17 // FMLA V23, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc18 // FMLA V24, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc19 // FMLA V25, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1a // FMLA V26, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1b // FMLA V27, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1c // FMLA V28, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1d // FMLA V29, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1e // FMLA V30, V0, V1
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1f // FMLA V31, V0, V1
+	SUBS $64, R0, R0
+	BGE loop
+rest:
+	ADDS $64, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part16
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc10 // FMLA V16, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part17
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc11 // FMLA V17, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part18
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc12 // FMLA V18, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part19
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc13 // FMLA V19, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part20
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc14 // FMLA V20, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part21
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc15 // FMLA V21, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part22
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc16 // FMLA V22, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part23
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc17 // FMLA V23, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part24
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc18 // FMLA V24, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part25
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc19 // FMLA V25, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part26
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1a // FMLA V26, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part27
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1b // FMLA V27, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part28
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1c // FMLA V28, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part29
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1d // FMLA V29, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part30
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1e // FMLA V30, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part31
+	VLD1.P 16(R2), [V0.S4]
+	VLD1.P 16(R3), [V1.S4]
+	WORD $0x4e21cc1f // FMLA V31, V0, V1
+	SUBS $4, R0, R0
+	BEQ fold
+part16:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p16_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p16_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p16_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p16_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc10 // FMLA V16, V0, V1
+	B fold
+part17:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p17_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p17_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p17_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p17_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc11 // FMLA V17, V0, V1
+	B fold
+part18:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p18_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p18_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p18_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p18_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc12 // FMLA V18, V0, V1
+	B fold
+part19:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p19_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p19_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p19_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p19_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc13 // FMLA V19, V0, V1
+	B fold
+part20:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p20_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p20_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p20_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p20_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc14 // FMLA V20, V0, V1
+	B fold
+part21:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p21_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p21_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p21_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p21_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc15 // FMLA V21, V0, V1
+	B fold
+part22:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p22_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p22_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p22_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p22_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc16 // FMLA V22, V0, V1
+	B fold
+part23:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p23_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p23_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p23_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p23_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc17 // FMLA V23, V0, V1
+	B fold
+part24:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p24_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p24_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p24_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p24_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc18 // FMLA V24, V0, V1
+	B fold
+part25:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p25_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p25_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p25_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p25_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc19 // FMLA V25, V0, V1
+	B fold
+part26:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p26_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p26_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p26_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p26_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc1a // FMLA V26, V0, V1
+	B fold
+part27:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p27_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p27_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p27_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p27_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc1b // FMLA V27, V0, V1
+	B fold
+part28:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p28_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p28_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p28_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p28_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc1c // FMLA V28, V0, V1
+	B fold
+part29:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p29_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p29_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p29_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p29_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc1d // FMLA V29, V0, V1
+	B fold
+part30:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p30_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p30_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p30_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p30_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc1e // FMLA V30, V0, V1
+	B fold
+part31:
+	MOVD R0, R7
+	MOVD $slot0-32(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p31_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p31_0copy
+	VLD1 (R9), [V0.S4]
+	MOVD $slot1-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p31_1copy:
+	MOVWU (R3)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p31_1copy
+	VLD1 (R9), [V1.S4]
+	WORD $0x4e21cc1f // FMLA V31, V0, V1
+	B fold
+fold:
+	WORD $0x4e38d610 // JOIN V16, V16, V24
+	WORD $0x4e39d631 // JOIN V17, V17, V25
+	WORD $0x4e3ad652 // JOIN V18, V18, V26
+	WORD $0x4e3bd673 // JOIN V19, V19, V27
+	WORD $0x4e3cd694 // JOIN V20, V20, V28
+	WORD $0x4e3dd6b5 // JOIN V21, V21, V29
+	WORD $0x4e3ed6d6 // JOIN V22, V22, V30
+	WORD $0x4e3fd6f7 // JOIN V23, V23, V31
+	WORD $0x4e34d610 // JOIN V16, V16, V20
+	WORD $0x4e35d631 // JOIN V17, V17, V21
+	WORD $0x4e36d652 // JOIN V18, V18, V22
+	WORD $0x4e37d673 // JOIN V19, V19, V23
+	WORD $0x4e32d610 // JOIN V16, V16, V18
+	WORD $0x4e33d631 // JOIN V17, V17, V19
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	VEXT $8, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	VEXT $4, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	FMOVS F16, r+24(FP)
+	RET
+
+// func sumSqNEON(n int, x *float32, mean float32) (r float32)
+TEXT ·sumSqNEON(SB), NOSPLIT, $16-28
+	MOVD n+0(FP), R0
+	MOVD x+8(FP), R2
+	MOVD $kernConst<>+8(SB), R13
+	VLD1R (R13), [V2.S4]
+	VMOV V2.B16, V3.B16
+	FMOVS mean+16(FP), F3
+	VDUP V3.S[0], V3.S4
+	VMOV V2.B16, V16.B16
+	VMOV V2.B16, V17.B16
+	VMOV V2.B16, V18.B16
+	VMOV V2.B16, V19.B16
+	VMOV V2.B16, V20.B16
+	VMOV V2.B16, V21.B16
+	VMOV V2.B16, V22.B16
+	VMOV V2.B16, V23.B16
+	VMOV V2.B16, V24.B16
+	VMOV V2.B16, V25.B16
+	VMOV V2.B16, V26.B16
+	VMOV V2.B16, V27.B16
+	VMOV V2.B16, V28.B16
+	VMOV V2.B16, V29.B16
+	VMOV V2.B16, V30.B16
+	VMOV V2.B16, V31.B16
+	SUBS $64, R0, R0
+	BLT rest
+loop:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc10 // FMLA V16, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc11 // FMLA V17, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc12 // FMLA V18, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc13 // FMLA V19, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc14 // FMLA V20, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc15 // FMLA V21, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc16 // FMLA V22, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc17 // FMLA V23, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc18 // FMLA V24, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc19 // FMLA V25, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1a // FMLA V26, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1b // FMLA V27, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1c // FMLA V28, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1d // FMLA V29, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1e // FMLA V30, V0, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1f // FMLA V31, V0, V0
+	SUBS $64, R0, R0
+	BGE loop
+rest:
+	ADDS $64, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part16
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc10 // FMLA V16, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part17
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc11 // FMLA V17, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part18
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc12 // FMLA V18, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part19
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc13 // FMLA V19, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part20
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc14 // FMLA V20, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part21
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc15 // FMLA V21, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part22
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc16 // FMLA V22, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part23
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc17 // FMLA V23, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part24
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc18 // FMLA V24, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part25
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc19 // FMLA V25, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part26
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1a // FMLA V26, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part27
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1b // FMLA V27, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part28
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1c // FMLA V28, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part29
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1d // FMLA V29, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part30
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1e // FMLA V30, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part31
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1f // FMLA V31, V0, V0
+	SUBS $4, R0, R0
+	BEQ fold
+part16:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p16_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p16_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc10 // FMLA V16, V0, V0
+	B fold
+part17:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p17_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p17_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc11 // FMLA V17, V0, V0
+	B fold
+part18:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p18_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p18_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc12 // FMLA V18, V0, V0
+	B fold
+part19:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p19_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p19_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc13 // FMLA V19, V0, V0
+	B fold
+part20:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p20_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p20_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc14 // FMLA V20, V0, V0
+	B fold
+part21:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p21_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p21_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc15 // FMLA V21, V0, V0
+	B fold
+part22:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p22_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p22_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc16 // FMLA V22, V0, V0
+	B fold
+part23:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p23_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p23_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc17 // FMLA V23, V0, V0
+	B fold
+part24:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p24_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p24_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc18 // FMLA V24, V0, V0
+	B fold
+part25:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p25_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p25_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc19 // FMLA V25, V0, V0
+	B fold
+part26:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p26_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p26_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1a // FMLA V26, V0, V0
+	B fold
+part27:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p27_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p27_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1b // FMLA V27, V0, V0
+	B fold
+part28:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p28_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p28_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1c // FMLA V28, V0, V0
+	B fold
+part29:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p29_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p29_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1d // FMLA V29, V0, V0
+	B fold
+part30:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p30_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p30_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1e // FMLA V30, V0, V0
+	B fold
+part31:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p31_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p31_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea3d400 // FSUB V0, V0, V3
+	WORD $0x4e20cc1f // FMLA V31, V0, V0
+	B fold
+fold:
+	WORD $0x4e38d610 // JOIN V16, V16, V24
+	WORD $0x4e39d631 // JOIN V17, V17, V25
+	WORD $0x4e3ad652 // JOIN V18, V18, V26
+	WORD $0x4e3bd673 // JOIN V19, V19, V27
+	WORD $0x4e3cd694 // JOIN V20, V20, V28
+	WORD $0x4e3dd6b5 // JOIN V21, V21, V29
+	WORD $0x4e3ed6d6 // JOIN V22, V22, V30
+	WORD $0x4e3fd6f7 // JOIN V23, V23, V31
+	WORD $0x4e34d610 // JOIN V16, V16, V20
+	WORD $0x4e35d631 // JOIN V17, V17, V21
+	WORD $0x4e36d652 // JOIN V18, V18, V22
+	WORD $0x4e37d673 // JOIN V19, V19, V23
+	WORD $0x4e32d610 // JOIN V16, V16, V18
+	WORD $0x4e33d631 // JOIN V17, V17, V19
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	VEXT $8, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	VEXT $4, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31d610 // JOIN V16, V16, V17
+	FMOVS F16, r+24(FP)
+	RET
+
+// func maxOfNEON(n int, x *float32) (r float32)
+TEXT ·maxOfNEON(SB), NOSPLIT, $16-20
+	MOVD n+0(FP), R0
+	MOVD x+8(FP), R2
+	MOVD $kernConst<>+148(SB), R13
+	VLD1R (R13), [V2.S4]
+	VMOV V2.B16, V3.B16
+	VMOV V2.B16, V16.B16
+	VMOV V2.B16, V17.B16
+	VMOV V2.B16, V18.B16
+	VMOV V2.B16, V19.B16
+	VMOV V2.B16, V20.B16
+	VMOV V2.B16, V21.B16
+	VMOV V2.B16, V22.B16
+	VMOV V2.B16, V23.B16
+	VMOV V2.B16, V24.B16
+	VMOV V2.B16, V25.B16
+	VMOV V2.B16, V26.B16
+	VMOV V2.B16, V27.B16
+	VMOV V2.B16, V28.B16
+	VMOV V2.B16, V29.B16
+	VMOV V2.B16, V30.B16
+	VMOV V2.B16, V31.B16
+	SUBS $64, R0, R0
+	BLT rest
+loop:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f610 // FMAX V16, V16, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f631 // FMAX V17, V17, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f652 // FMAX V18, V18, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f673 // FMAX V19, V19, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f694 // FMAX V20, V20, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f6b5 // FMAX V21, V21, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f6d6 // FMAX V22, V22, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f6f7 // FMAX V23, V23, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f718 // FMAX V24, V24, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f739 // FMAX V25, V25, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f75a // FMAX V26, V26, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f77b // FMAX V27, V27, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f79c // FMAX V28, V28, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7bd // FMAX V29, V29, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7de // FMAX V30, V30, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7ff // FMAX V31, V31, V0
+	SUBS $64, R0, R0
+	BGE loop
+rest:
+	ADDS $64, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part16
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f610 // FMAX V16, V16, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part17
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f631 // FMAX V17, V17, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part18
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f652 // FMAX V18, V18, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part19
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f673 // FMAX V19, V19, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part20
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f694 // FMAX V20, V20, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part21
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f6b5 // FMAX V21, V21, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part22
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f6d6 // FMAX V22, V22, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part23
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f6f7 // FMAX V23, V23, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part24
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f718 // FMAX V24, V24, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part25
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f739 // FMAX V25, V25, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part26
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f75a // FMAX V26, V26, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part27
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f77b // FMAX V27, V27, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part28
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f79c // FMAX V28, V28, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part29
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7bd // FMAX V29, V29, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part30
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7de // FMAX V30, V30, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part31
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4e20f7ff // FMAX V31, V31, V0
+	SUBS $4, R0, R0
+	BEQ fold
+part16:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p16_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p16_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f610 // FMAX V16, V16, V0
+	B fold
+part17:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p17_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p17_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f631 // FMAX V17, V17, V0
+	B fold
+part18:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p18_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p18_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f652 // FMAX V18, V18, V0
+	B fold
+part19:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p19_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p19_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f673 // FMAX V19, V19, V0
+	B fold
+part20:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p20_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p20_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f694 // FMAX V20, V20, V0
+	B fold
+part21:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p21_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p21_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f6b5 // FMAX V21, V21, V0
+	B fold
+part22:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p22_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p22_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f6d6 // FMAX V22, V22, V0
+	B fold
+part23:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p23_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p23_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f6f7 // FMAX V23, V23, V0
+	B fold
+part24:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p24_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p24_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f718 // FMAX V24, V24, V0
+	B fold
+part25:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p25_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p25_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f739 // FMAX V25, V25, V0
+	B fold
+part26:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p26_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p26_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f75a // FMAX V26, V26, V0
+	B fold
+part27:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p27_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p27_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f77b // FMAX V27, V27, V0
+	B fold
+part28:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p28_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p28_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f79c // FMAX V28, V28, V0
+	B fold
+part29:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p29_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p29_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f7bd // FMAX V29, V29, V0
+	B fold
+part30:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p30_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p30_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f7de // FMAX V30, V30, V0
+	B fold
+part31:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p31_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p31_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4e20f7ff // FMAX V31, V31, V0
+	B fold
+fold:
+	WORD $0x4e38f610 // JOIN V16, V16, V24
+	WORD $0x4e39f631 // JOIN V17, V17, V25
+	WORD $0x4e3af652 // JOIN V18, V18, V26
+	WORD $0x4e3bf673 // JOIN V19, V19, V27
+	WORD $0x4e3cf694 // JOIN V20, V20, V28
+	WORD $0x4e3df6b5 // JOIN V21, V21, V29
+	WORD $0x4e3ef6d6 // JOIN V22, V22, V30
+	WORD $0x4e3ff6f7 // JOIN V23, V23, V31
+	WORD $0x4e34f610 // JOIN V16, V16, V20
+	WORD $0x4e35f631 // JOIN V17, V17, V21
+	WORD $0x4e36f652 // JOIN V18, V18, V22
+	WORD $0x4e37f673 // JOIN V19, V19, V23
+	WORD $0x4e32f610 // JOIN V16, V16, V18
+	WORD $0x4e33f631 // JOIN V17, V17, V19
+	WORD $0x4e31f610 // JOIN V16, V16, V17
+	VEXT $8, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31f610 // JOIN V16, V16, V17
+	VEXT $4, V16.B16, V16.B16, V17.B16
+	WORD $0x4e31f610 // JOIN V16, V16, V17
+	FMOVS F16, r+16(FP)
+	RET
+
+// func minOfNEON(n int, x *float32) (r float32)
+TEXT ·minOfNEON(SB), NOSPLIT, $16-20
+	MOVD n+0(FP), R0
+	MOVD x+8(FP), R2
+	MOVD $kernConst<>+12(SB), R13
+	VLD1R (R13), [V2.S4]
+	VMOV V2.B16, V3.B16
+	VMOV V2.B16, V16.B16
+	VMOV V2.B16, V17.B16
+	VMOV V2.B16, V18.B16
+	VMOV V2.B16, V19.B16
+	VMOV V2.B16, V20.B16
+	VMOV V2.B16, V21.B16
+	VMOV V2.B16, V22.B16
+	VMOV V2.B16, V23.B16
+	VMOV V2.B16, V24.B16
+	VMOV V2.B16, V25.B16
+	VMOV V2.B16, V26.B16
+	VMOV V2.B16, V27.B16
+	VMOV V2.B16, V28.B16
+	VMOV V2.B16, V29.B16
+	VMOV V2.B16, V30.B16
+	VMOV V2.B16, V31.B16
+	SUBS $64, R0, R0
+	BLT rest
+loop:
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f610 // FMIN V16, V16, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f631 // FMIN V17, V17, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f652 // FMIN V18, V18, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f673 // FMIN V19, V19, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f694 // FMIN V20, V20, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f6b5 // FMIN V21, V21, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f6d6 // FMIN V22, V22, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f6f7 // FMIN V23, V23, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f718 // FMIN V24, V24, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f739 // FMIN V25, V25, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f75a // FMIN V26, V26, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f77b // FMIN V27, V27, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f79c // FMIN V28, V28, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7bd // FMIN V29, V29, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7de // FMIN V30, V30, V0
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7ff // FMIN V31, V31, V0
+	SUBS $64, R0, R0
+	BGE loop
+rest:
+	ADDS $64, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part16
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f610 // FMIN V16, V16, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part17
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f631 // FMIN V17, V17, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part18
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f652 // FMIN V18, V18, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part19
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f673 // FMIN V19, V19, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part20
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f694 // FMIN V20, V20, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part21
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f6b5 // FMIN V21, V21, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part22
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f6d6 // FMIN V22, V22, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part23
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f6f7 // FMIN V23, V23, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part24
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f718 // FMIN V24, V24, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part25
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f739 // FMIN V25, V25, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part26
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f75a // FMIN V26, V26, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part27
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f77b // FMIN V27, V27, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part28
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f79c // FMIN V28, V28, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part29
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7bd // FMIN V29, V29, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part30
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7de // FMIN V30, V30, V0
+	SUBS $4, R0, R0
+	BEQ fold
+	CMP $4, R0
+	BLT part31
+	VLD1.P 16(R2), [V0.S4]
+	WORD $0x4ea0f7ff // FMIN V31, V31, V0
+	SUBS $4, R0, R0
+	BEQ fold
+part16:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p16_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p16_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f610 // FMIN V16, V16, V0
+	B fold
+part17:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p17_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p17_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f631 // FMIN V17, V17, V0
+	B fold
+part18:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p18_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p18_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f652 // FMIN V18, V18, V0
+	B fold
+part19:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p19_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p19_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f673 // FMIN V19, V19, V0
+	B fold
+part20:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p20_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p20_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f694 // FMIN V20, V20, V0
+	B fold
+part21:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p21_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p21_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f6b5 // FMIN V21, V21, V0
+	B fold
+part22:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p22_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p22_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f6d6 // FMIN V22, V22, V0
+	B fold
+part23:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p23_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p23_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f6f7 // FMIN V23, V23, V0
+	B fold
+part24:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p24_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p24_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f718 // FMIN V24, V24, V0
+	B fold
+part25:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p25_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p25_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f739 // FMIN V25, V25, V0
+	B fold
+part26:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p26_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p26_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f75a // FMIN V26, V26, V0
+	B fold
+part27:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p27_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p27_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f77b // FMIN V27, V27, V0
+	B fold
+part28:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p28_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p28_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f79c // FMIN V28, V28, V0
+	B fold
+part29:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p29_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p29_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f7bd // FMIN V29, V29, V0
+	B fold
+part30:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p30_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p30_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f7de // FMIN V30, V30, V0
+	B fold
+part31:
+	MOVD R0, R7
+	MOVD $slot0-16(SP), R9
+	VST1 [V3.S4], (R9)
+	MOVD $0, R10
+p31_0copy:
+	MOVWU (R2)(R10<<2), R11
+	MOVW R11, (R9)(R10<<2)
+	ADD $1, R10, R10
+	CMP R7, R10
+	BLT p31_0copy
+	VLD1 (R9), [V0.S4]
+	WORD $0x4ea0f7ff // FMIN V31, V31, V0
+	B fold
+fold:
+	WORD $0x4eb8f610 // JOIN V16, V16, V24
+	WORD $0x4eb9f631 // JOIN V17, V17, V25
+	WORD $0x4ebaf652 // JOIN V18, V18, V26
+	WORD $0x4ebbf673 // JOIN V19, V19, V27
+	WORD $0x4ebcf694 // JOIN V20, V20, V28
+	WORD $0x4ebdf6b5 // JOIN V21, V21, V29
+	WORD $0x4ebef6d6 // JOIN V22, V22, V30
+	WORD $0x4ebff6f7 // JOIN V23, V23, V31
+	WORD $0x4eb4f610 // JOIN V16, V16, V20
+	WORD $0x4eb5f631 // JOIN V17, V17, V21
+	WORD $0x4eb6f652 // JOIN V18, V18, V22
+	WORD $0x4eb7f673 // JOIN V19, V19, V23
+	WORD $0x4eb2f610 // JOIN V16, V16, V18
+	WORD $0x4eb3f631 // JOIN V17, V17, V19
+	WORD $0x4eb1f610 // JOIN V16, V16, V17
+	VEXT $8, V16.B16, V16.B16, V17.B16
+	WORD $0x4eb1f610 // JOIN V16, V16, V17
+	VEXT $4, V16.B16, V16.B16, V17.B16
+	WORD $0x4eb1f610 // JOIN V16, V16, V17
+	FMOVS F16, r+16(FP)
 	RET
 
 // func probeNEON(iters int)
@@ -3138,3 +10102,91 @@ loop:
 	SUBS $1, R0, R0
 	BNE loop
 	RET
+
+DATA kernConst<>+0(SB)/4, $0x80000000
+DATA kernConst<>+4(SB)/4, $0x3f800000
+DATA kernConst<>+8(SB)/4, $0x00000000
+DATA kernConst<>+12(SB)/4, $0x7f800000
+DATA kernConst<>+16(SB)/4, $0x00000001
+DATA kernConst<>+20(SB)/4, $0x00007fff
+DATA kernConst<>+24(SB)/4, $0x00400000
+DATA kernConst<>+28(SB)/4, $0x00000fff
+DATA kernConst<>+32(SB)/4, $0xffffe000
+DATA kernConst<>+36(SB)/4, $0x0000007f
+DATA kernConst<>+40(SB)/4, $0x42b20000
+DATA kernConst<>+44(SB)/4, $0xc2d00000
+DATA kernConst<>+48(SB)/4, $0x3fb8aa3b
+DATA kernConst<>+52(SB)/4, $0x3f318000
+DATA kernConst<>+56(SB)/4, $0xb95e8083
+DATA kernConst<>+60(SB)/4, $0x39506967
+DATA kernConst<>+64(SB)/4, $0x3ab743ce
+DATA kernConst<>+68(SB)/4, $0x3c088908
+DATA kernConst<>+72(SB)/4, $0x3d2aa9c1
+DATA kernConst<>+76(SB)/4, $0x3e2aaaaa
+DATA kernConst<>+80(SB)/4, $0x3f000000
+DATA kernConst<>+84(SB)/4, $0xc1c80000
+DATA kernConst<>+88(SB)/4, $0x33800000
+DATA kernConst<>+92(SB)/4, $0x00800000
+DATA kernConst<>+96(SB)/4, $0x4b000000
+DATA kernConst<>+100(SB)/4, $0xc1b80000
+DATA kernConst<>+104(SB)/4, $0x3f3504f3
+DATA kernConst<>+108(SB)/4, $0x3d9021bb
+DATA kernConst<>+112(SB)/4, $0xbdebd1b8
+DATA kernConst<>+116(SB)/4, $0x3def251a
+DATA kernConst<>+120(SB)/4, $0xbdfe5d4f
+DATA kernConst<>+124(SB)/4, $0x3e11e9bf
+DATA kernConst<>+128(SB)/4, $0xbe2aae50
+DATA kernConst<>+132(SB)/4, $0x3e4cceac
+DATA kernConst<>+136(SB)/4, $0xbe7ffffc
+DATA kernConst<>+140(SB)/4, $0x3eaaaaaa
+DATA kernConst<>+144(SB)/4, $0x7fc00000
+DATA kernConst<>+148(SB)/4, $0xff800000
+DATA kernConst<>+152(SB)/4, $0x4b800000
+DATA kernConst<>+156(SB)/4, $0xbbbaf0ea
+DATA kernConst<>+160(SB)/4, $0x3ca9134e
+DATA kernConst<>+164(SB)/4, $0xbd5c1e2d
+DATA kernConst<>+168(SB)/4, $0x3e088393
+DATA kernConst<>+172(SB)/4, $0xbeaaaa99
+DATA kernConst<>+176(SB)/4, $0x40000000
+DATA kernConst<>+180(SB)/4, $0x3f200000
+DATA kernConst<>+184(SB)/4, $0xb7910000
+DATA kernConst<>+188(SB)/4, $0x39c8e7d9
+DATA kernConst<>+192(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+196(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+200(SB)/4, $0xbddaae5c
+DATA kernConst<>+204(SB)/4, $0xbf228550
+DATA kernConst<>+208(SB)/4, $0xbe03ce86
+DATA kernConst<>+212(SB)/4, $0x3f6d8000
+DATA kernConst<>+216(SB)/4, $0xba1c7000
+DATA kernConst<>+220(SB)/4, $0x3ba38d2c
+DATA kernConst<>+224(SB)/4, $0xbcdb48d9
+DATA kernConst<>+228(SB)/4, $0x3de70e22
+DATA kernConst<>+232(SB)/4, $0xbec09380
+DATA kernConst<>+236(SB)/4, $0x3e0375d4
+DATA kernConst<>+240(SB)/4, $0x3f22f983
+DATA kernConst<>+244(SB)/4, $0x3fc90fdb
+DATA kernConst<>+248(SB)/4, $0xb33bbd2e
+DATA kernConst<>+252(SB)/4, $0xa6f72ced
+DATA kernConst<>+256(SB)/4, $0xb94ca1f9
+DATA kernConst<>+260(SB)/4, $0x3c08839e
+DATA kernConst<>+264(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+268(SB)/4, $0x37ccf5ce
+DATA kernConst<>+272(SB)/4, $0xbab6061a
+DATA kernConst<>+276(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+280(SB)/4, $0x3d922279
+DATA kernConst<>+284(SB)/4, $0x3fcc422a
+DATA kernConst<>+288(SB)/4, $0x3d9d89d9
+DATA kernConst<>+292(SB)/4, $0x3dba2e8c
+DATA kernConst<>+296(SB)/4, $0x3de38e39
+DATA kernConst<>+300(SB)/4, $0x3e124925
+DATA kernConst<>+304(SB)/4, $0x3e4ccccd
+DATA kernConst<>+308(SB)/4, $0x3eaaaaab
+DATA kernConst<>+312(SB)/4, $0x43480000
+DATA kernConst<>+316(SB)/4, $0x43020000
+DATA kernConst<>+320(SB)/4, $0xc3160000
+DATA kernConst<>+324(SB)/4, $0x43200000
+DATA kernConst<>+328(SB)/4, $0xc3200000
+DATA kernConst<>+332(SB)/4, $0xbf000000
+DATA kernConst<>+336(SB)/4, $0x3ecc422a
+DATA kernConst<>+340(SB)/4, $0x3e5b33b6
+GLOBL kernConst<>(SB), RODATA|NOPTR, $344

@@ -1,9 +1,6 @@
 package kern
 
-import (
-	"math"
-	"unsafe"
-)
+import "unsafe"
 
 //go:generate go run -C ../../../internal/gen . -pkg kern -out ../../runtime/cpu/kern/kernels_amd64.s -stubs ../../runtime/cpu/kern/kernels_amd64.go -tables ../../runtime/cpu/kern/tables_amd64.go -arm64 ../../runtime/cpu/kern/kernels_arm64
 
@@ -63,45 +60,12 @@ func avx2Path() *Path {
 	return p.common()
 }
 
-// common completes a vector path: what is a plain copy, and what one range of the kernel does not cover.
+// common completes a vector path.
 func (p *Path) common() *Path {
 	p.widen[F32] = func(n int, dst *float32, src *byte) { copy(unsafe.Slice(dst, n), floatsAt(src, n)) }
 	p.narrow[F32] = func(n int, dst *byte, src *float32) { copy(floatsAt(dst, n), unsafe.Slice(src, n)) }
-	for _, op := range []Unary{Sin, Cos} {
-		p.unary[op] = p.reduced(op, p.unary[op])
-	}
-	p.binary[Pow] = p.power(p.binary[Pow])
+	p.ranges()
 	return p
-}
-
-// power is the power kernel for any operands: squares and cubes need no logarithm, a block with a base that is not
-// positive and finite, or an exponent that is not finite, goes to Go.
-func (p *Path) power(kernel func(n int, dst, a, b *float32)) func(n int, dst, a, b *float32) {
-	return func(n int, dst, a, b *float32) {
-		lo, hi := p.min(n, b), p.max(n, b)
-		switch {
-		case lo == 2 && hi == 2:
-			p.binary[Mul](n, dst, a, a)
-		case lo == 3 && hi == 3:
-			binaryGo(func(a, _ float32) float32 { x := float64(a); return float32(x * x * x) }, n, dst, a, b)
-		case p.min(n, a) > 0 && p.max(n, a) <= math.MaxFloat32 && lo >= -math.MaxFloat32 && hi <= math.MaxFloat32:
-			kernel(n, dst, a, b)
-		default:
-			binaryGo(binaryRows[Pow].f, n, dst, a, b)
-		}
-	}
-}
-
-// reduced is a sine or cosine kernel for any argument: blocks beyond the range of its argument reduction go to Go.
-func (p *Path) reduced(op Unary, kernel func(n int, dst, src *float32)) func(n int, dst, src *float32) {
-	const limit = 1e5
-	return func(n int, dst, src *float32) {
-		if p.max(n, src) < limit && p.min(n, src) > -limit {
-			kernel(n, dst, src)
-		} else {
-			unaryGo(unaryRows[op].f, n, dst, src)
-		}
-	}
 }
 
 // philoxWords writes the words of 4*n counters, n even (state[0] is the first), and says whether it could. It calls by name: state is on the

@@ -5,7 +5,7 @@ import "unsafe"
 // archPaths lists the NEON path, which every arm64 processor has.
 func archPaths() []*Path { return []*Path{neonPath()} }
 
-// neonPath has vector products, packing, conversions and a few elementwise loops; the rest is Go's.
+// neonPath has Go's loops around the conversions of whole vectors and no kernels for products of few rows.
 func neonPath() *Path {
 	p := goPath()
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "neon", 4, 8, 12, 4, 4, 256, 24*8*256
@@ -20,56 +20,10 @@ func neonPath() *Path {
 	for _, t := range []Type{F16, BF16} {
 		p.rows[t] = rowsOf(t, p.widen[t])
 	}
-	p.binary[Add], p.binary[Sub] = wholeBinary(Add, addNEON), wholeBinary(Sub, subNEON)
-	p.binary[Mul], p.binary[Div] = wholeBinary(Mul, mulNEON), wholeBinary(Div, divNEON)
-	p.ternary[FMA] = wholeTernary(FMA, fmaNEON)
-	p.axpb, p.axpy = wholeAxpb, wholeAxpy
+	kernelsNEON(p)
+	p.ranges()
 	p.probe, p.probeFlop = probeNEON, 24*4*2
 	return p
-}
-
-func wholeBinary(op Binary, f func(n int, dst, a, b *float32)) func(n int, dst, a, b *float32) {
-	return func(n int, dst, a, b *float32) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(whole, dst, a, b)
-		}
-		if whole < n {
-			binaryGo(binaryRows[op].f, n-whole, after(dst, whole), after(a, whole), after(b, whole))
-		}
-	}
-}
-
-func wholeTernary(op Ternary, f func(n int, dst, a, b, c *float32)) func(n int, dst, a, b, c *float32) {
-	return func(n int, dst, a, b, c *float32) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(whole, dst, a, b, c)
-		}
-		if whole < n {
-			ternaryGo(ternaryRows[op].f, n-whole, after(dst, whole), after(a, whole), after(b, whole), after(c, whole))
-		}
-	}
-}
-
-func wholeAxpb(n int, dst, src *float32, a, b float32) {
-	whole := n &^ 7
-	if whole > 0 {
-		axpbNEON(whole, dst, src, a, b)
-	}
-	if whole < n {
-		axpbGo(n-whole, after(dst, whole), after(src, whole), a, b)
-	}
-}
-
-func wholeAxpy(n int, dst, src, y *float32, a float32) {
-	whole := n &^ 7
-	if whole > 0 {
-		axpyNEON(whole, dst, src, y, a)
-	}
-	if whole < n {
-		axpyGo(n-whole, after(dst, whole), after(src, whole), after(y, whole), a)
-	}
 }
 
 // fourTrans is a transFunc: f for four lanes and depths by fours, Go for the rest.

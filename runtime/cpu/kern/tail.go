@@ -2,7 +2,10 @@
 
 package kern
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // The functions of this file complete kernels that take a multiple of 8 elements: Go does the rest.
 
@@ -29,6 +32,44 @@ func wholeNarrow(t Type, f func(n int, dst *byte, src *float32)) func(n int, dst
 		}
 		if whole < n {
 			narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
+		}
+	}
+}
+
+// ranges completes kernels that do not cover all operands.
+func (p *Path) ranges() {
+	for _, op := range []Unary{Sin, Cos} {
+		p.unary[op] = p.reduced(op, p.unary[op])
+	}
+	p.binary[Pow] = p.power(p.binary[Pow])
+}
+
+// power is the power kernel for any operands: squares and cubes need no logarithm, a block with a base that is not
+// positive and finite, or an exponent that is not finite, goes to Go.
+func (p *Path) power(kernel func(n int, dst, a, b *float32)) func(n int, dst, a, b *float32) {
+	return func(n int, dst, a, b *float32) {
+		lo, hi := p.min(n, b), p.max(n, b)
+		switch {
+		case lo == 2 && hi == 2:
+			p.binary[Mul](n, dst, a, a)
+		case lo == 3 && hi == 3:
+			binaryGo(func(a, _ float32) float32 { x := float64(a); return float32(x * x * x) }, n, dst, a, b)
+		case p.min(n, a) > 0 && p.max(n, a) <= math.MaxFloat32 && lo >= -math.MaxFloat32 && hi <= math.MaxFloat32:
+			kernel(n, dst, a, b)
+		default:
+			binaryGo(binaryRows[Pow].f, n, dst, a, b)
+		}
+	}
+}
+
+// reduced is a sine or cosine kernel for any argument: blocks beyond the range of its argument reduction go to Go.
+func (p *Path) reduced(op Unary, kernel func(n int, dst, src *float32)) func(n int, dst, src *float32) {
+	const limit = 1e5
+	return func(n int, dst, src *float32) {
+		if p.max(n, src) < limit && p.min(n, src) > -limit {
+			kernel(n, dst, src)
+		} else {
+			unaryGo(unaryRows[op].f, n, dst, src)
 		}
 	}
 }
