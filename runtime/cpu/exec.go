@@ -51,7 +51,7 @@ type refresh struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
-	e := &exec{b: b, p: p, mem: make([][]byte, len(p.Buffers)), arena: aligned(p.Arenas[lower.WorkArena])}
+	e := &exec{b: b, p: p, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena])}
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)

@@ -13,6 +13,16 @@ import (
 type store struct {
 	mu   *sync.Mutex // the backend's: no reading or writing during a step
 	vars map[string]*variable
+	work []byte // the largest work arena so far
+}
+
+// workArena returns n bytes for the work of a program. Programs over one store
+// never run at once and keep nothing in it from step to step, so they share it.
+func (s *store) workArena(n int64) []byte {
+	if int64(len(s.work)) < n {
+		s.work = aligned(n)
+	}
+	return s.work[:n]
 }
 
 type variable struct {
@@ -93,7 +103,7 @@ func (s *store) Read(name string, dst []byte) error {
 
 // Close implements runtime.Store.
 func (s *store) Close() error {
-	s.vars = map[string]*variable{}
+	s.vars, s.work = map[string]*variable{}, nil
 	return nil
 }
 

@@ -56,10 +56,11 @@ func (c *groupCompiler) wide(r int) vop {
 		f, wrap := intOps[i.Op], i.Type == ir.I32
 		must(f != nil, i.Op)
 		return func(l *lanes, _, n int) {
-			x, y, z := a.i(l, n), b.i(l, n), dst.i(l, n)
-			for e := range z {
-				if z[e] = f(x[e], y[e]); wrap {
-					z[e] = int64(int32(z[e]))
+			z := dst.i(l, n)
+			f(z, a.i(l, n), b.i(l, n))
+			if wrap {
+				for e, v := range z {
+					z[e] = int64(int32(v))
 				}
 			}
 		}
@@ -103,19 +104,33 @@ var doubleTests = map[ir.Prim]func(x, y float64) bool{
 	ir.PIsNaN: func(x, _ float64) bool { return x != x }, ir.PIsInf: func(x, _ float64) bool { return math.IsInf(x, 0) },
 }
 
-var intOps = map[ir.Prim]func(x, y int64) int64{
-	ir.PAdd: func(x, y int64) int64 { return x + y }, ir.PSub: func(x, y int64) int64 { return x - y },
-	ir.PMul: func(x, y int64) int64 { return x * y },
-	ir.PDiv: func(x, y int64) int64 {
+// intOps loop by themselves where random numbers pass through them.
+var intOps = map[ir.Prim]func(z, x, y []int64){
+	ir.PAnd: func(z, x, y []int64) {
+		for e := range z {
+			z[e] = x[e] & y[e]
+		}
+	},
+	ir.PAdd: loop(func(x, y int64) int64 { return x + y }), ir.PSub: loop(func(x, y int64) int64 { return x - y }),
+	ir.PMul: loop(func(x, y int64) int64 { return x * y }),
+	ir.PDiv: loop(func(x, y int64) int64 {
 		if y == 0 {
 			return 0
 		}
 		return x / y
-	},
-	ir.PMin: func(x, y int64) int64 { return min(x, y) }, ir.PMax: func(x, y int64) int64 { return max(x, y) },
-	ir.PAnd: func(x, y int64) int64 { return x & y }, ir.POr: func(x, y int64) int64 { return x | y },
-	ir.PXor: func(x, y int64) int64 { return x ^ y }, ir.PNot: func(x, _ int64) int64 { return ^x },
-	ir.PNeg: func(x, _ int64) int64 { return -x }, ir.PAbs: func(x, _ int64) int64 { return max(x, -x) },
+	}),
+	ir.PMin: loop(func(x, y int64) int64 { return min(x, y) }), ir.PMax: loop(func(x, y int64) int64 { return max(x, y) }),
+	ir.POr: loop(func(x, y int64) int64 { return x | y }), ir.PXor: loop(func(x, y int64) int64 { return x ^ y }),
+	ir.PNot: loop(func(x, _ int64) int64 { return ^x }), ir.PNeg: loop(func(x, _ int64) int64 { return -x }),
+	ir.PAbs: loop(func(x, _ int64) int64 { return max(x, -x) }),
+}
+
+func loop(f func(x, y int64) int64) func(z, x, y []int64) {
+	return func(z, x, y []int64) {
+		for e := range z {
+			z[e] = f(x[e], y[e])
+		}
+	}
 }
 
 func of1(f func(float64) float64) func(x, y, z float64) float64 {
@@ -152,7 +167,12 @@ func (c *groupCompiler) convert(r int) vop {
 		if to == ir.Bool {
 			return func(l *lanes, _, n int) { each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return truth(x != 0) }) }
 		}
-		return func(l *lanes, _, n int) { each(dst.f(l, n), a.i(l, n), func(x int64) float32 { return float32(x) }) }
+		return func(l *lanes, _, n int) {
+			x, y := a.i(l, n), dst.f(l, n)
+			for e := range y {
+				y[e] = float32(x[e])
+			}
+		}
 	case pair{floats, doubles}:
 		if to == ir.Bool {
 			return func(l *lanes, _, n int) {
