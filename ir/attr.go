@@ -114,7 +114,7 @@ func attrEqual(x, y any) bool {
 		return ok && slices.Equal(x, y)
 	case *Graph:
 		y, ok := y.(*Graph)
-		return ok && Equal(x, y) == nil
+		return ok && equalNested(x, y)
 	case float64:
 		y, ok := y.(float64)
 		return ok && (x == y || x != x && y != y)

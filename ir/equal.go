@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // Equal compares two graphs on every field but Why, Pos and scratch, and says
 // where they first differ, nil when they do not.
@@ -60,8 +63,16 @@ func equalNodes(a, b *Graph, m, n *Node) error {
 	return nil
 }
 
-// Clone copies the graph; nested graphs and attribute values are shared, as
-// they are never modified in place.
+// equalNested compares graphs within graphs, of which one may leave out
+// symbols of the graph around them.
+func equalNested(a, b *Graph) bool {
+	x, y := *a, *b
+	x.Syms, y.Syms = longer(a.Syms, b.Syms), longer(b.Syms, a.Syms)
+	return Equal(&x, &y) == nil
+}
+
+// Clone copies the graph; attribute values are shared, as they are never
+// modified in place, but for nested graphs that read values of this one.
 func (g *Graph) Clone() *Graph {
 	c, _ := g.CloneMap()
 	return c
@@ -69,8 +80,14 @@ func (g *Graph) Clone() *Graph {
 
 // CloneMap copies the graph and returns where each value went.
 func (g *Graph) CloneMap() (*Graph, map[*Value]*Value) {
-	c := &Graph{Name: g.Name, Syms: append([]Sym(nil), g.Syms...)}
 	m := make(map[*Value]*Value, len(g.Vars)+2*g.NumNodes())
+	return g.cloneInto(m), m
+}
+
+// cloneInto copies the graph and adds where each value went to m, which says
+// already where values of graphs around it went.
+func (g *Graph) cloneInto(m map[*Value]*Value) *Graph {
+	c := &Graph{Name: g.Name, Syms: append([]Sym(nil), g.Syms...)}
 	nodes := make(map[*Node]*Node, g.NumNodes())
 	for _, v := range g.Vars {
 		w := *v
@@ -80,7 +97,10 @@ func (g *Graph) CloneMap() (*Graph, map[*Value]*Value) {
 	for s, n := range g.Nodes {
 		k := *n
 		k.In = mapped(m, n.In)
-		k.Captured = mapped(m, n.Captured)
+		if len(n.Captured) > 0 {
+			k.Captured = mapped(m, n.Captured)
+			k.Attrs = n.Attrs.recaptured(m)
+		}
 		k.Out = make([]*Value, len(n.Out))
 		for i, v := range n.Out {
 			w := *v
@@ -103,7 +123,32 @@ func (g *Graph) CloneMap() (*Graph, map[*Value]*Value) {
 		}
 	}
 	c.Return = mapped(m, g.Return)
-	return c, m
+	return c
+}
+
+// recaptured copies the nested graphs among the attributes, which then read
+// the values that m has for those of the graphs around them.
+func (a Attrs) recaptured(m map[*Value]*Value) Attrs {
+	for _, x := range a {
+		if g, ok := x.Value.(*Graph); ok {
+			a = a.With(x.Name, g.cloneInto(maps.Clone(m)))
+		}
+	}
+	return a
+}
+
+// Recapture makes the node's nested graphs read to(v) for each value v they
+// capture. Passes that redirect operands redirect captures by it.
+func (n *Node) Recapture(to func(v *Value) *Value) {
+	m := map[*Value]*Value{}
+	for i, v := range n.Captured {
+		if w := to(v); w != v {
+			m[v], n.Captured[i] = w, w
+		}
+	}
+	if len(m) > 0 {
+		n.Attrs = n.Attrs.recaptured(m)
+	}
 }
 
 func mapped(m map[*Value]*Value, vs []*Value) []*Value {

@@ -96,6 +96,9 @@ func (p *parser) graph(outer *parser) *Graph {
 	p.g = &Graph{Name: p.ident("a name")}
 	p.b = Edit(p.g)
 	p.outer, p.primes = outer, map[string]*Value{}
+	if outer != nil {
+		p.g.Syms = slices.Clone(outer.g.Syms)
+	}
 	p.expect("{")
 	for p.accept("dim") {
 		p.dim()

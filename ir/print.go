@@ -41,13 +41,14 @@ type printer struct {
 	w      *bufio.Writer
 	words  *reasonWords
 	indent string
+	outer  int // how many of the graph's symbols the graph around it declares
 }
 
 func (p *printer) graph(indent string) {
 	g := p.g
 	p.indent = indent
 	fmt.Fprintf(p.w, "graph @%s {\n", bareOrQuoted(g.Name))
-	for _, s := range g.Syms {
+	for _, s := range g.Syms[p.outer:] {
 		fmt.Fprintf(p.w, "%s  dim %s", indent, s.Name)
 		if s.Nominal > 0 {
 			fmt.Fprintf(p.w, " = %d", s.Nominal)
@@ -140,7 +141,7 @@ func declText(g *Graph, v *Value) string {
 		s += " = " + v.Init.String()
 	}
 	if len(v.Attr) > 0 {
-		s += " " + attrsText(v.Attr, nil, nil, &Def{})
+		s += " " + attrsText(v.Attr, nil, nil, &Def{}, g.Syms)
 	}
 	return s
 }
@@ -178,7 +179,7 @@ func nodeText(g *Graph, n *Node) string {
 		b.WriteString(" | " + valueList(n.Captured))
 	}
 	if extra := n.extraAttrs(); len(n.Attrs) > 0 || len(named) > 0 || len(extra) > 0 {
-		b.WriteString(" " + attrsText(n.Attrs, named, extra, n.Def()))
+		b.WriteString(" " + attrsText(n.Attrs, named, extra, n.Def(), g.Syms))
 	}
 	var types []string
 	for _, v := range n.Out {
@@ -237,7 +238,7 @@ func (n *Node) extraAttrs() []string {
 	return s
 }
 
-func attrsText(a Attrs, named []namedOperand, extra []string, d *Def) string {
+func attrsText(a Attrs, named []namedOperand, extra []string, d *Def, syms []Sym) string {
 	parts := slices.Clone(extra)
 	for _, o := range named {
 		parts = append(parts, o.name+"="+o.v.String())
@@ -247,7 +248,12 @@ func attrsText(a Attrs, named []namedOperand, extra []string, d *Def) string {
 			parts = append(parts, bareOrQuoted(x.Name))
 			continue
 		}
-		text := literal(x.Value)
+		text := ""
+		if g, ok := x.Value.(*Graph); ok {
+			text = nestedText(g, syms)
+		} else {
+			text = literal(x.Value)
+		}
 		if a := d.attrDef(x.Name); a != nil && a.Kind == AttrFloat {
 			text = strings.TrimSuffix(text, ".0") // the row says that it is a float
 		}
@@ -285,13 +291,28 @@ func literal(v any) string {
 		}
 		return "[" + strings.Join(s, ",") + "]"
 	case *Graph:
-		var b strings.Builder
-		p := &printer{g: v, w: bufio.NewWriter(&b)}
-		p.graph("    ")
-		p.w.Flush()
-		return b.String()
+		return nestedText(v, nil)
 	}
 	return fmt.Sprint(v)
+}
+
+// nestedText writes a graph within a graph that declares syms.
+func nestedText(g *Graph, syms []Sym) string {
+	var b strings.Builder
+	inner := *g
+	inner.Syms = longer(g.Syms, syms)
+	p := &printer{g: &inner, w: bufio.NewWriter(&b), outer: len(syms)}
+	p.graph("    ")
+	p.w.Flush()
+	return b.String()
+}
+
+// longer is the longer of two symbol tables of which one starts the other.
+func longer(a, b []Sym) []Sym {
+	if len(a) < len(b) {
+		return b
+	}
+	return a
 }
 
 // wordText writes a string bare where nothing else reads like it.

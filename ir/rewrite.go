@@ -25,9 +25,7 @@ func (g *Graph) Replace(m map[*Value]*Value) {
 		for i, v := range n.In {
 			n.In[i] = final(v)
 		}
-		for i, v := range n.Captured {
-			n.Captured[i] = final(v)
-		}
+		n.Recapture(final)
 	}
 	for i, v := range g.Return {
 		g.Return[i] = final(v)

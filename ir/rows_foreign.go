@@ -24,7 +24,8 @@ func inferForeign(n *Node) ([]Type, error) {
 
 // Foreign keeps an op of another system. op is its name there, in may hold nil
 // for absent operands, captured lists what its nested graphs read from here,
-// and types are those of its results.
+// and types are those of its results. A nested graph reads values of the graph
+// around it directly, and its symbols start with that graph's.
 func (b *Builder) Foreign(op string, in, captured []*Value, a Attrs, types ...Type) []*Value {
 	return b.EmitNode(&Node{Op: OpForeign, In: in, Captured: captured, Attrs: a.With("op", op)}, nil, types...)
 }

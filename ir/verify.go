@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Stage says what must hold of a graph between passes.
 type Stage uint8
@@ -74,6 +77,9 @@ func (v *verifier) node(sec Section, n *Node) error {
 		return err
 	}
 	if n.Op == OpForeign {
+		if err := n.checkCaptures(); err != nil {
+			return err
+		}
 		types = nil
 		for _, x := range n.Out {
 			types = append(types, x.Type)
@@ -135,6 +141,46 @@ func (v *verifier) atStage(n *Node) error {
 			return fmt.Errorf("operand dtypes differ: %s %s, %s %s", first, v.g.TypeString(first.Type), x, v.g.TypeString(x.Type))
 		}
 		first = x
+	}
+	return nil
+}
+
+// checkCaptures wants every value that a nested graph reads from outside to be
+// listed, since passes see only what is.
+func (n *Node) checkCaptures() error {
+	for _, a := range n.Attrs {
+		g, ok := a.Value.(*Graph)
+		if !ok {
+			continue
+		}
+		if v := g.unlisted(n.Captured); v != nil {
+			return fmt.Errorf("graph @%s reads %s, which does not stand after |", bareOrQuoted(g.Name), v)
+		}
+	}
+	return nil
+}
+
+// unlisted finds a value that g reads and that is neither its own nor listed.
+// Graphs within g list theirs.
+func (g *Graph) unlisted(listed []*Value) *Value {
+	known := map[*Value]bool{}
+	for _, v := range g.Vars {
+		known[v] = true
+	}
+	for _, n := range g.Nodes {
+		for _, v := range slices.Concat(n.In, n.Captured) {
+			if v != nil && !known[v] && !slices.Contains(listed, v) {
+				return v
+			}
+		}
+		for _, v := range n.Out {
+			known[v] = true
+		}
+	}
+	for _, v := range g.Return {
+		if !known[v] && !slices.Contains(listed, v) {
+			return v
+		}
 	}
 	return nil
 }

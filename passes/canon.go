@@ -20,7 +20,7 @@ func canon(g *ir.Graph, c *Context) error {
 	kept := body[:0]
 	for _, n := range body {
 		m.redirect(n.In)
-		m.redirect(n.Captured)
+		n.Recapture(m.target)
 		if m.fold(n) || m.merge(n) {
 			continue
 		}
@@ -68,10 +68,18 @@ type merger struct {
 
 func (m *merger) redirect(vs []*ir.Value) {
 	for i, v := range vs {
-		if v != nil && int(v.ID) < len(m.to) && m.to[v.ID] != nil {
-			vs[i] = m.to[v.ID]
+		if v != nil {
+			vs[i] = m.target(v)
 		}
 	}
+}
+
+// target is what replaces v, itself where nothing does.
+func (m *merger) target(v *ir.Value) *ir.Value {
+	if int(v.ID) < len(m.to) && m.to[v.ID] != nil {
+		return m.to[v.ID]
+	}
+	return v
 }
 
 func (m *merger) keeps(n *ir.Node) bool {
