@@ -23,6 +23,9 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	d.phase = row / phases * px
 	d.axis = [3]int{size[1] * row * px, row * px, px}
 	d.item = [2]int{channels * size[0] * size[1] * row, channels / c.Groups * d.channel}
+	if c.N == 0 {
+		return d
+	}
 	es := g.buf.Type.Size()
 	mem := t.canvas.get(ceilDiv(c.N*d.item[0]*es, 4))
 	d.buf = Buf{g.buf.Type, unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), c.N*d.item[0]*es)}

@@ -186,6 +186,9 @@ func (s *tableSource) packDepths(dst []float32, ld, base, l0, n, k0, kc int) {
 
 // Conv computes y from x and w.
 func (m *Machine) Conv(c *Conv) {
+	if c.N == 0 {
+		return
+	}
 	t := &m.conv
 	t.c = c
 	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
@@ -201,6 +204,9 @@ func (m *Machine) Conv(c *Conv) {
 
 // ConvInputGrad computes the gradient of x, into X, from the gradient of y, in Y, and w.
 func (m *Machine) ConvInputGrad(c *Conv) {
+	if c.N == 0 {
+		return
+	}
 	t := &m.conv
 	t.c = c
 	if c.scatters() {

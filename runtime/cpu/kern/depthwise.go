@@ -130,7 +130,7 @@ func (m *Machine) depthWeights(g, dy grid) {
 	t.deep = depthRun{grid: g, size: c.Out, step: c.Stride, out: dy}
 	taps := volume(c.Kernel)
 	each := taps * c.C
-	m.parts = grow(m.parts, c.N*each)
+	m.parts = grow(m.parts, max(1, c.N)*each)
 	m.run(2*c.N*c.C*volume(c.Out)*taps, c.N, t)
 	sum := m.foldParts(m.parts, c.N, each)
 	so, _, sx := c.weightStrides()

@@ -31,6 +31,9 @@ func (t *rowTask) gatherRow(r int) {
 // rounds the result once. Rows that dst does not have are skipped. Results do not depend on the workers: they share
 // the columns, not the rows. If zero is set, dst starts from zero.
 func (m *Machine) ScatterAdd(dst, src Buf, index Index, dim int, zero bool) {
+	if dst.Len() == 0 || dim == 0 {
+		return
+	}
 	t := &m.row
 	t.m, t.op = m, rowScatter
 	t.dst, t.a, t.index, t.cols = dst, src, index, dim

@@ -43,8 +43,11 @@ func (m *Machine) NormGrad(n *Norm) {
 	}
 }
 
-// foldParts adds n vectors of cols elements as a tree into the first.
+// foldParts adds n vectors of cols elements as a tree into the first; no vectors make zeros.
 func (m *Machine) foldParts(x []float32, n, cols int) []float32 {
+	if n == 0 {
+		clear(x[:cols])
+	}
 	for n > 1 {
 		h := ceilDiv(n, 2)
 		for i := range n - h {

@@ -39,10 +39,10 @@ type rowTask struct {
 func (m *Machine) each(op rowOp, rows, cols, work int) {
 	t := &m.row
 	t.m, t.op, t.rows, t.cols = m, op, rows, cols
+	t.chunk = max(1, ceilDiv(rows, maxParts), (1<<13)/max(1, cols))
 	if rows == 0 || cols == 0 && op != rowReduce {
 		return
 	}
-	t.chunk = max(1, ceilDiv(rows, maxParts), (1<<13)/max(1, cols))
 	m.run(work*rows*cols, ceilDiv(rows, t.chunk), t)
 }
 

@@ -257,3 +257,47 @@ func TestUnscale(t *testing.T) {
 		}
 	})
 }
+
+// TestEmpty: tensors without elements are no special case for callers.
+func TestEmpty(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		none, d := zeros(F32, 0), newDice(31)
+		m.Softmax(none, none, 0, 5)
+		m.Softmax(none, none, 5, 0)
+		n := &Norm{Cols: 7, X: none, Y: none, DY: none, DX: none, Gamma: d.buf(F32, 7), DGamma: d.buf(F32, 7), DBeta: d.buf(F16, 7)}
+		m.Norm(n)
+		m.NormGrad(n)
+		for i := range 7 {
+			if n.DGamma.get(i) != 0 || n.DBeta.get(i) != 0 {
+				t.Errorf("norm of no rows: gradient %d is %g, %g", i, n.DGamma.get(i), n.DBeta.get(i))
+			}
+		}
+		if sum, rows := m.CrossEntropy(&CrossEntropy{Cols: 3, X: none, Labels: Ints32(nil)}); sum != 0 || rows != 0 {
+			t.Errorf("cross entropy of no rows: %g of %d", sum, rows)
+		}
+		out := d.buf(F32, 4)
+		m.Reduce(ReduceSum, out, none, 4, 0, 1)
+		m.Reduce(ReduceMax, none, none, 3, 4, 0)
+		m.Gather(none, out, Ints32(nil), 2)
+		m.ScatterAdd(out, none, Ints32(nil), 2, true)
+		for i := range 4 {
+			if out.get(i) != 0 {
+				t.Errorf("sum of nothing is %g", out.get(i))
+			}
+		}
+		for _, groups := range []int{1, 2} {
+			for _, last := range []bool{false, true} {
+				c := &Conv{C: 2, K: 2, Groups: groups, In: [3]int{1, 4, 4}, Out: [3]int{1, 4, 4}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 1, 1},
+					Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, ChannelsLast: last, X: none, Y: none, W: d.buf(F32, 36/groups)}
+				m.Conv(c)
+				m.ConvInputGrad(c)
+				m.ConvWeightGrad(c)
+				for i := range c.W.Len() {
+					if c.W.get(i) != 0 {
+						t.Fatalf("weight gradient of no images is %g", c.W.get(i))
+					}
+				}
+			}
+		}
+	})
+}
