@@ -29,8 +29,13 @@ func (c Caps) StoresLow(n *Node) bool {
 }
 
 // StoresF32 reports whether n's kernel can store result 0 in f32 although its
-// operands are low.
+// operands are low, and no other result with it.
 func (c Caps) StoresF32(n *Node) bool {
+	for i := 1; i < len(n.Out); i++ {
+		if n.ResultClass(i) != Fixed && n.Out[i].Type.DType.Float() {
+			return false
+		}
+	}
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)
 }
 

@@ -38,6 +38,7 @@ type Config struct {
 	// was compiled with Record; nil: the step decides for itself.
 	Inherit *Assignment
 	Record  *Assignment // filled with what this step decides; nil: not wanted
+	flip    *flip       // a question of WhyNot
 
 	Caps     ir.Caps       // which stored dtypes the target's kernels take
 	Disable  []string      // passes to leave out
@@ -93,6 +94,9 @@ type Group struct {
 	LR        Schedule
 	Clip      Clip
 	Freeze    bool // not trained, no gradient computed
+	// NoUpdate differentiates and checks the parameters and leaves them as they
+	// are, for someone outside who steps them by the outputs "d." and the name.
+	NoUpdate bool
 }
 
 // Clip bounds gradients after unscaling. Both may be set: values first.

@@ -23,6 +23,9 @@ func (a *assigner) mincut() {
 	m.variables()
 	m.constraints()
 	m.traffic()
+	if a.c.flip != nil {
+		m.flipped(a.c.flip)
+	}
 	c := m.net.solve()
 	m.apply(c)
 	a.c.Count("cut_free", c.free)
@@ -52,15 +55,16 @@ func (m *cutModel) heldCost(c *cut) int64 {
 // cutModel turns the graph into a network.
 type cutModel struct {
 	*assigner
-	net    *network
-	wish   []wishes
-	v      []int32     // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
-	seen   []int32     // node of what promoting readers take a value for
-	base   []*ir.Value // whose memory a value is
-	owner  []*ir.Value // by network node: a value it stands for, for reasons
-	fixed  int64       // bytes that no choice changes
-	held   []int32     // nodes whose edges price what is held, not what is moved; -1: none
-	member map[int32][]*ir.Node
+	net     *network
+	wish    []wishes
+	v       []int32     // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
+	seen    []int32     // node of what promoting readers take a value for
+	base    []*ir.Value // whose memory a value is
+	partner []*ir.Value // the tensor a value is the gradient of
+	owner   []*ir.Value // by network node: a value it stands for, for reasons
+	fixed   int64       // bytes that no choice changes
+	held    []int32     // nodes whose edges price what is held, not what is moved; -1: none
+	member  map[int32][]*ir.Node
 }
 
 func newCutModel(a *assigner) *cutModel {
@@ -134,6 +138,8 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		return sinkNode, sinkNode
 	case t.class == ir.Low && wish == readByF32: // gradients of parameters: nothing would read the rounded one
 		return srcNode, srcNode
+	case t.class == ir.Low && wish == readByLow:
+		return sinkNode, sinkNode
 	case t.class == ir.Low:
 		x := m.fresh(v)
 		return x, x
@@ -148,11 +154,28 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		t.cause, t.from = ir.ByForward, of
 		return m.seen[of.ID], m.seen[of.ID]
 	}
-	if !m.meets(n) {
+	switch {
+	case !m.meets(n):
 		return srcNode, srcNode
+	case wish == readByLow && m.movesAll(n): // castelim casts first in any case: fewer bytes move
+		return sinkNode, sinkNode
 	}
 	x := m.fresh(v)
 	return x, x
+}
+
+// movesAll reports whether n only moves elements, and no fewer than it reads.
+func (m *cutModel) movesAll(n *ir.Node) bool {
+	if !n.Def().Is(ir.Moves) || n.Def().Elem != nil {
+		return false
+	}
+	read := int64(0)
+	for i, v := range n.In {
+		if v != nil && m.assignable(v) && n.OperandClass(i) != ir.Fixed {
+			read += m.g.Elements(v.Type)
+		}
+	}
+	return read <= m.g.Elements(n.Out[0].Type)
 }
 
 // meets reports whether n reads a float tensor that takes part in its choice.
@@ -189,10 +212,11 @@ func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen in
 // constraints are the inf edges: a free row never stores less than it reads.
 // A row that only moves bits for low operands may: its operand is cast first.
 func (m *cutModel) constraints() {
+	m.partner = m.partners()
 	if m.p.Narrow {
 		return
 	}
-	for id, v := range m.partners() {
+	for id, v := range m.partner {
 		if v != nil && m.v[id] >= 2 && m.v[v.ID] >= 0 {
 			m.net.arc(m.v[v.ID], m.v[id], inf)
 		}

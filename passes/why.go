@@ -1,0 +1,325 @@
+package passes
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// Link is one step of a chain of causes: a value, how it is stored and what
+// decided that.
+type Link struct {
+	Value string   `json:"value"`
+	Type  string   `json:"type"`
+	Op    string   `json:"op,omitempty"`    // "" for variables
+	Class string   `json:"class,omitempty"` // as applied
+	Cause string   `json:"cause"`           // class, pin, pattern, op, neighbour, forward, cut, contract or declared
+	Rule  string   `json:"rule,omitempty"`  // the pattern that matched
+	Marks []string `json:"marks,omitempty"`
+	Text  string   `json:"text"` // the same as a sentence
+	Pos   string   `json:"pos,omitempty"`
+}
+
+// Why follows the causes of a value's dtype in a compiled graph, from the value
+// to what depends on no other value: a rule, a pin, the cut or a declaration.
+func Why(g *ir.Graph, name string) ([]Link, error) {
+	v := g.Value(name)
+	if v == nil {
+		return nil, noValue(g, name)
+	}
+	var chain []Link
+	for seen := map[*ir.Value]bool{}; v != nil && !seen[v]; v = causeOf(v) {
+		seen[v] = true
+		chain = append(chain, linkOf(g, v))
+	}
+	return chain, nil
+}
+
+func noValue(g *ir.Graph, name string) error {
+	var near []string
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Next == nil && strings.Contains(v.Name, name) && len(near) < 4 {
+				near = append(near, v.String())
+			}
+		}
+	}
+	msg := fmt.Sprintf("graph @%s has no value %%%s", g.Name, name)
+	if near != nil {
+		msg += "; there are " + strings.Join(near, ", ")
+	}
+	return fmt.Errorf("%s", msg)
+}
+
+// causeOf is the value that decided v's dtype, nil where the chain ends.
+func causeOf(v *ir.Value) *ir.Value {
+	switch {
+	case v.Def == nil:
+		return nil
+	case v.Def.Op == ir.OpCast:
+		return v.Def.In[0]
+	}
+	return v.Def.Why.From
+}
+
+var markWords = [...]struct {
+	mark ir.Marks
+	text string
+}{
+	{ir.MarkReadsLow, "reads 16 bits itself"}, {ir.MarkStoresF32, "stores its f32 sum"}, {ir.MarkStoresLow, "stores 16 bits"},
+	{ir.MarkInserted, "inserted"}, {ir.MarkCached, "one cast for all readers"}, {ir.MarkHoisted, "once per step"}, {ir.MarkSeed, "starts the sweep"},
+}
+
+func linkOf(g *ir.Graph, v *ir.Value) Link {
+	l := Link{Value: v.String(), Type: g.TypeString(v.Type), Cause: "declared", Pos: v.Pos.String()}
+	n := v.Def
+	if n == nil {
+		l.Text = v.Kind.String() + " declared " + v.Type.DType.String()
+		return l
+	}
+	why := n.Why
+	class := n.ResultClass(v.Idx)
+	if why.Class != ir.NoClass && v.Idx == 0 {
+		class = why.Class
+	}
+	l.Op, l.Class, l.Cause, l.Rule, l.Pos = n.Def().Name, class.String(), why.Cause.String(), why.Rule, n.Pos.String()
+	for _, m := range markWords {
+		if why.Has(m.mark) {
+			l.Marks = append(l.Marks, m.text)
+		}
+	}
+	l.Text = strings.Join(append([]string{causeText(n, v, class)}, l.Marks...), ", ")
+	return l
+}
+
+// causeText says what decided in one clause.
+func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
+	d, why := n.Def(), n.Why
+	if v.Idx > 0 {
+		return fmt.Sprintf("result %d of %s, %s", v.Idx, d.Name, class)
+	}
+	from := ""
+	if why.From != nil {
+		from = why.From.String()
+	}
+	switch why.Cause {
+	case ir.ByPin:
+		return fmt.Sprintf("%s pinned to %s", d.Name, n.Pin)
+	case ir.ByPattern:
+		return fmt.Sprintf("%s, by the policy's pattern %s", d.Name, why.Rule)
+	case ir.ByOp:
+		return fmt.Sprintf("%s is %s in this policy", d.Name, class)
+	case ir.ByNeighbour:
+		return fmt.Sprintf("%s is %s and takes the dtype of %s", d.Name, class, from)
+	case ir.ByForward:
+		return fmt.Sprintf("%s is %s and goes with its forward value %s", d.Name, class, from)
+	case ir.ByCut:
+		return fmt.Sprintf("%s is %s and free: so the step moves the fewest bytes", d.Name, class)
+	case ir.ByContract:
+		if n.Op == ir.OpCast {
+			return "a cast of " + n.In[0].String()
+		}
+		return fmt.Sprintf("%s: dtypes are its contract (%s)", d.Name, d.Why)
+	}
+	return fmt.Sprintf("%s is %s: %s", d.Name, class, d.Why)
+}
+
+// PrintChain writes a chain, one value per line.
+func PrintChain(w io.Writer, chain []Link) {
+	for i, l := range chain {
+		pos := ""
+		if l.Pos != "" {
+			pos = " (" + l.Pos + ")"
+		}
+		fmt.Fprintf(w, "%s%s : %s  %s%s\n", strings.Repeat("  ", i), l.Value, l.Type, l.Text, pos)
+	}
+}
+
+// Flip is what it would take to store a value in another dtype.
+type Flip struct {
+	Value string `json:"value"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+	// Forbidden is the chain of values, nearest first, that leaves no choice, and
+	// Because what holds the last of them; both empty where the flip is legal.
+	Forbidden []string `json:"forbidden,omitempty"`
+	Because   string   `json:"because,omitempty"`
+	// Bytes and Casts are how much more the step would move and cast, everything
+	// else chosen anew for the fewest bytes.
+	Bytes int64 `json:"bytes"`
+	Casts int   `json:"casts"`
+}
+
+// WhyNot says what it would cost to store value name in dtype d, or what forbids
+// it. source is compiled three times under cfg's policy with the minimum cut.
+func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error) {
+	if d != ir.F32 && d != cfg.Policy.Low {
+		return nil, fmt.Errorf("why-not %s: policy %s chooses between f32 and %s", d, cfg.Policy.Name, cfg.Policy.Low)
+	}
+	cfg.Policy.Algorithm = "mincut"
+	base, err := measure(source, cfg, &flip{})
+	if err != nil {
+		return nil, err
+	}
+	v := base.graph.Value(name)
+	if v == nil {
+		return nil, noValue(base.graph, name)
+	}
+	f := &flip{name: name, d: d}
+	other, err := measure(source, cfg, f)
+	if err != nil {
+		return nil, err
+	}
+	out := &Flip{Value: v.String(), From: f.was.String(), To: d.String(), Forbidden: f.chain, Because: f.because}
+	if f.because == "" {
+		out.Bytes, out.Casts = other.bytes-base.bytes, other.casts-base.casts
+	}
+	return out, nil
+}
+
+// String says it in one or two sentences.
+func (f *Flip) String() string {
+	switch {
+	case f.From == f.To:
+		return fmt.Sprintf("%s is stored in %s already", f.Value, f.To)
+	case f.Because != "" && len(f.Forbidden) > 0:
+		return fmt.Sprintf("%s must be %s, because of %s: %s", f.Value, f.From, strings.Join(f.Forbidden, ", then "), f.Because)
+	case f.Because != "":
+		return fmt.Sprintf("%s must be %s: %s", f.Value, f.From, f.Because)
+	}
+	return fmt.Sprintf("%s in %s would make the step move %+d bytes and have %+d casts", f.Value, f.To, f.Bytes, f.Casts)
+}
+
+// flip asks amp to store one value in d, and takes what amp has to say.
+type flip struct {
+	name    string
+	d       ir.DType
+	was     ir.DType
+	chain   []string
+	because string
+}
+
+type measured struct {
+	graph *ir.Graph
+	bytes int64
+	casts int
+}
+
+func measure(source *ir.Graph, cfg Config, f *flip) (*measured, error) {
+	m := &measured{graph: source.Clone()}
+	cfg.flip = f
+	cfg.Record, cfg.Until = nil, "fuse"
+	cfg.After = func(e Event) { m.bytes += int64(e.Counters["cut_bytes"]) }
+	if err := Run(m.graph, cfg); err != nil {
+		return nil, err
+	}
+	for _, n := range m.graph.Nodes {
+		if n.Op == ir.OpCast {
+			m.casts++
+		}
+	}
+	return m, nil
+}
+
+// flipped puts the value of c.flip on its side of the network, or says why not.
+func (m *cutModel) flipped(f *flip) {
+	v := m.named(f.name)
+	if v == nil {
+		return
+	}
+	free := m.net.solve()
+	x := m.v[v.ID]
+	if x < 0 {
+		f.was, f.because = v.Type.DType, "it is no float this policy may change"
+		return
+	}
+	f.was = ir.F32
+	if free.sink[x] {
+		f.was = m.low
+	}
+	side := terminal(f.d)
+	switch {
+	case f.was == f.d:
+	case x < 2:
+		f.because = m.fixedBecause(v)
+	case free.forcedBy[x] != x:
+		f.chain, f.because = m.forcedChain(free, x)
+	case side == srcNode:
+		m.net.arc(srcNode, x, inf)
+	default:
+		m.net.arc(x, sinkNode, inf)
+	}
+}
+
+func (m *cutModel) named(name string) *ir.Value {
+	if name == "" {
+		return nil
+	}
+	return m.g.Value(name)
+}
+
+// fixedBecause says what leaves v no variable.
+func (m *cutModel) fixedBecause(v *ir.Value) string {
+	n := v.Def
+	if n == nil {
+		return v.Kind.String() + "s keep the dtype they are declared with"
+	}
+	t := &m.node[n.ID]
+	wish := m.wish[v.ID]
+	switch {
+	case t.class == ir.Fixed || n.ResultClass(v.Idx) == ir.Fixed:
+		return fmt.Sprintf("its dtype is the contract of %s", n.Def().Name)
+	case t.cause == ir.ByPin:
+		return "it is pinned to " + t.pin.String()
+	case t.cause == ir.ByPattern:
+		return "the policy's pattern " + t.rule
+	case m.out[v.ID]:
+		return "it is returned, or the next value of a variable"
+	case wish == readByF32:
+		return "every reader needs f32, and storing it costs no cast"
+	case wish == readByLow:
+		return "every reader is a low operand"
+	case wish&readByF32 != 0:
+		return fmt.Sprintf("%s is %s and a reader needs f32", n.Def().Name, t.class)
+	case wish&readByPromote != 0:
+		return fmt.Sprintf("%s is %s and a promoting row reads it", n.Def().Name, t.class)
+	case !m.c.Caps.StoresLow(n) && t.class != ir.Low:
+		return fmt.Sprintf("the kernel of %s stores f32 only", n.Def().Name)
+	}
+	return fmt.Sprintf("%s is %s (%s) and no product reads it", n.Def().Name, t.class, n.Def().Why)
+}
+
+// forcedChain follows what forced x back to a value without a variable.
+func (m *cutModel) forcedChain(c *cut, x int32) (chain []string, because string) {
+	for y := c.forcedBy[x]; y >= 2; y = c.forcedBy[y] {
+		if v := m.owner[y]; v != nil && !slices.Contains(chain, v.String()) {
+			chain = append(chain, v.String())
+		}
+		x = y
+	}
+	if v := m.terminalOf(x); v != nil {
+		if s := v.String(); !slices.Contains(chain, s) {
+			chain = append(chain, s)
+		}
+		return chain, m.fixedBecause(v)
+	}
+	return chain, "a promoting row never narrows"
+}
+
+// terminalOf finds a value of fixed dtype that network node x is tied to: an
+// operand of the value x stands for, or the tensor it is the gradient of.
+func (m *cutModel) terminalOf(x int32) *ir.Value {
+	v := m.owner[x]
+	if v == nil || v.Def == nil {
+		return nil
+	}
+	for i, in := range v.Def.In {
+		if in != nil && m.assignable(in) && !m.weak[in.ID] && v.Def.OperandClass(i) != ir.Fixed && m.seen[in.ID] == srcNode {
+			return in
+		}
+	}
+	return m.partner[v.ID]
+}
