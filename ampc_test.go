@@ -127,6 +127,9 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			f := m.Shared("s", func(m *ampc.Model, x ...ampc.Tensor) ampc.Tensor { return m.Linear("fc", x[0], 2) })
 			return f(f(x))
 		}, []string{"shared layer", "f32[4,2]", "f32[2,2]"}},
+		"nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Linear("fc", m.Lookup("none"), 2)
+		}, []string{`linear "fc"`, "is nil"}},
 		"gradient of nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2), false), x)[0]
 		}, []string{"does not depend on %x"}},
@@ -350,6 +353,58 @@ func TestSeveralLossesAndWeights(t *testing.T) {
 	for i, want := range []float64{1 - 0.25*(2+2), 1 - 0.25*(4+2), 1 - 0.25*(6+2), 1 - 0.25*(8+2)} {
 		if got.At(i) != want {
 			t.Errorf("w[%d] = %g, want %g", i, got.At(i), want)
+		}
+	}
+}
+
+// A transform sees unscaled gradients, whatever the loss scale.
+func TestGradientTransform(t *testing.T) {
+	m := ampc.New("transform")
+	x := m.Input("x", ampc.F32, 4)
+	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), x), false)
+	s := train(t, m, loss, ampc.Config{
+		Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: ampc.MixedF16(), Scaler: ampc.Static(1024),
+		Gradients: func(b *ir.Builder, g []ampc.GradOf) []ampc.GradOf {
+			for i := range g {
+				g[i].Grad = b.Clip(g[i].Grad, -2.5, 2.5)
+			}
+			return g
+		},
+	})
+	run(t, s, ampc.Feed{"x": []float32{1, 2, 3, -4}})
+	w, _ := m.Variable("w")
+	for i, want := range []float64{0, -1, -1.5, 3.5} {
+		if w.At(i) != want {
+			t.Errorf("w[%d] = %g, want %g", i, w.At(i), want)
+		}
+	}
+}
+
+// A micro-batch that is not finite skips the step, or is left out of it.
+func TestBadMicroBatch(t *testing.T) {
+	for _, mode := range []ampc.BadMicro{ampc.SkipStep, ampc.DropMicro} {
+		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Micro: 3, BadMicro: mode}
+		m, loss := small(8)
+		s := train(t, m, loss, c)
+		alone, lossAlone := small(8)
+		clean := train(t, alone, lossAlone, c)
+		before, _ := m.Variable("fc1.w")
+		bad := points(9, 8)
+		bad["x"].([]float32)[5] = float32(math.Inf(1))
+		r := run(t, s, points(1, 8), bad, points(2, 8))
+		if r.Skipped() != (mode == ampc.SkipStep) {
+			t.Errorf("mode %d: skipped %t", mode, r.Skipped())
+		}
+		after, _ := m.Variable("fc1.w")
+		if mode == ampc.SkipStep {
+			if !bytes.Equal(before.Bytes, after.Bytes) {
+				t.Error("a skipped step changed a weight")
+			}
+			continue
+		}
+		run(t, clean, points(1, 8), points(2, 8))
+		if want, _ := alone.Variable("fc1.w"); !bytes.Equal(after.Bytes, want.Bytes) {
+			t.Error("a dropped micro-batch left a trace in the weights")
 		}
 	}
 }

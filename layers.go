@@ -94,7 +94,7 @@ func (m *Model) AvgPool2d(x Tensor, k int) Tensor {
 
 // GlobalAvgPool takes the mean over all spatial dimensions: [N,C,...] to [N,C].
 func (m *Model) GlobalAvgPool(x Tensor) Tensor {
-	if x == nil {
+	if !m.given("global average pool", "", x) {
 		return nil
 	}
 	var axes []int64
@@ -106,7 +106,7 @@ func (m *Model) GlobalAvgPool(x Tensor) Tensor {
 
 // Flatten joins all dimensions after the first.
 func (m *Model) Flatten(x Tensor) Tensor {
-	if x == nil {
+	if !m.given("flatten", "", x) {
 		return nil
 	}
 	n := 1
@@ -187,7 +187,7 @@ func (m *Model) affine(o layerOptions, n int) (scale, bias Tensor) {
 // Dropout zeroes a share p of x and scales the rest up by 1/(1-p); in
 // inference, and for p = 0, it is the identity.
 func (m *Model) Dropout(name string, x Tensor, p float64) Tensor {
-	if p == 0 || x == nil {
+	if p == 0 || !m.given("dropout", name, x) {
 		return x
 	}
 	seed, attempt, micro := m.random()
@@ -300,7 +300,7 @@ func (m *Model) GRU(name string, x Tensor, hidden int, opts ...Option) Tensor {
 
 // size returns dimension i of x as a number, -1 after a mistake.
 func (m *Model) size(kind, name string, x Tensor, i int) int {
-	if m == nil || m.Err() != nil || x == nil {
+	if m == nil || !m.given(kind, name, x) {
 		return -1
 	}
 	s := x.Type.Shape
@@ -314,6 +314,15 @@ func (m *Model) size(kind, name string, x Tensor, i int) int {
 		return -1
 	}
 	return int(d)
+}
+
+// given says whether x is there to build on: a nil tensor without an earlier
+// mistake is one.
+func (m *Model) given(kind, name string, x Tensor) bool {
+	if m.Err() == nil && x == nil {
+		m.Fail("%s %q: the tensor it is given is nil", kind, name)
+	}
+	return m.Err() == nil
 }
 
 // channels returns dimension 1 of x, which must divide into groups.

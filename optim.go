@@ -52,8 +52,10 @@ func Constant(rate float64) Schedule { return passes.Constant(rate) }
 // Cosine rises over warmup steps and falls in half a cosine to 0 at step total.
 func Cosine(rate float64, warmup, total int64) Schedule { return passes.Cosine(rate, warmup, total) }
 
-// Linear rises over warmup steps and falls in a line to 0 at step total.
-func Linear(rate float64, warmup, total int64) Schedule { return passes.Linear(rate, warmup, total) }
+// LinearDecay rises over warmup steps and falls in a line to 0 at step total.
+func LinearDecay(rate float64, warmup, total int64) Schedule {
+	return passes.Linear(rate, warmup, total)
+}
 
 // StepDecay multiplies the rate by drop after every so many steps.
 func StepDecay(rate, drop float64, every int64) Schedule {

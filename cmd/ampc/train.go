@@ -96,6 +96,9 @@ func train(c *cobra.Command, spec string, f *trainFlags) error {
 		if err := t.load(f.resume); err != nil {
 			return err
 		}
+		if was := t.model.Meta("spec"); was != t.spec {
+			fmt.Fprintf(c.ErrOrStderr(), "warning: the checkpoint was written by %s\n", was)
+		}
 		for _, w := range t.model.Warnings() {
 			fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 		}
