@@ -15,6 +15,12 @@ import (
 // compiled takes a model of the zoo through passes and lowering.
 func compiled(t *testing.T, spec, policy string) *lower.Program {
 	t.Helper()
+	return lowered(t, ready(t, spec, policy))
+}
+
+// ready takes a model of the zoo through the passes.
+func ready(t *testing.T, spec, policy string) *ir.Graph {
+	t.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -27,6 +33,11 @@ func compiled(t *testing.T, spec, policy string) *lower.Program {
 	if err := passes.Run(g, c.Passes(z.Steps[0].Losses...)); err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func lowered(t *testing.T, g *ir.Graph) *lower.Program {
+	t.Helper()
 	p, err := lower.Lower(g, lower.CPU)
 	if err != nil {
 		t.Fatal(err)
@@ -115,6 +126,30 @@ func TestModelsDoNotDependOnThreads(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// Fusion changes speed, never a bit: a program whose groups fall apart into
+// single nodes leaves the same variables behind.
+func TestFusionChangesNoBit(t *testing.T) {
+	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=2&seq=24&dim=64&dropout=0.1", "resnet8?batch=2", "vit?batch=2&layers=1"} {
+		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
+			g := ready(t, spec, policy)
+			fused := lowered(t, g)
+			want := state(t, fused, 2)
+			for _, n := range g.Nodes {
+				n.Why.Group = 0
+			}
+			single := lowered(t, g)
+			if len(single.Parts[lower.Micro]) <= len(fused.Parts[lower.Micro]) {
+				t.Errorf("%s under %s: %d steps fused, %d single: nothing was fused", spec, policy, len(fused.Parts[lower.Micro]), len(single.Parts[lower.Micro]))
+			}
+			for name, b := range state(t, single, 2) {
+				if b != want[name] {
+					t.Errorf("%s under %s: %s differs without fusion", spec, policy, name)
+				}
+			}
 		}
 	}
 }
