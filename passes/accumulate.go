@@ -20,7 +20,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	}
 	if c.Micro <= 1 {
 		for _, s := range t.sweeps {
-			for _, l := range s.losses {
+			for _, l := range s.terms {
 				l.final = l.value
 			}
 		}
@@ -107,7 +107,7 @@ func (a *accumulator) drawApart(index *ir.Value) {
 func (a *accumulator) observed() []*ir.Value {
 	var vs []*ir.Value
 	for _, s := range a.t.sweeps {
-		for _, l := range s.losses {
+		for _, l := range s.terms {
 			if l.sum != nil { // the mean of a micro-batch without a single label is 0/0, and no mistake
 				vs = append(vs, l.sum)
 			} else {
@@ -174,9 +174,10 @@ func (a *accumulator) gradients() {
 	}
 }
 
+// losses adds the terms up, and makes of them what each loss is over the step.
 func (a *accumulator) losses() {
 	for _, s := range a.t.sweeps {
-		for _, l := range s.losses {
+		for _, l := range s.terms {
 			if l.count == nil {
 				l.final = a.mean(l.value)
 				continue
@@ -186,14 +187,34 @@ func (a *accumulator) losses() {
 		}
 		if s.count != nil {
 			s.count = a.sums[s.count]
-		}
-		for _, l := range s.losses {
-			a.t.results[result{l.value, ByDefault}], a.t.results[result{l.value, Mean}] = l.final, l.final
-		}
-		if s.count == nil {
+		} else {
 			s.count = a.t.micro.kept
 		}
 	}
+	for _, l := range a.t.losses {
+		final := a.whole(l)
+		a.t.results[result{l.value, ByDefault}], a.t.results[result{l.value, Mean}] = final, final
+	}
+}
+
+// whole is a loss over all micro-batches.
+func (a *accumulator) whole(l *loss) *ir.Value {
+	b := a.b.In(ir.Update)
+	parts := make([]*ir.Value, len(l.terms))
+	for i, t := range l.terms {
+		parts[i] = t.final
+		if t.factor != 1 {
+			parts[i] = b.Affine(t.final, t.factor, 0)
+		}
+	}
+	v := parts[0]
+	if len(parts) > 1 {
+		v = b.Named(l.value.Name+".mean").Emit(ir.OpAddN, parts, nil)[0]
+	}
+	if l.shift != 0 {
+		v = b.Affine(v, 1, l.shift)
+	}
+	return v
 }
 
 // mean is the sum of v over the kept micro-batches over their number.

@@ -296,3 +296,75 @@ func TestInnerGradientsAreShownUnscaled(t *testing.T) {
 		}
 	}
 }
+
+// manyText has two counted losses and one that is not, and their sum.
+func manyText(n int) string {
+	return fmt.Sprintf(`graph @many {
+  input %%x : f32[%[1]d,3]
+  input %%y : i32[%[1]d]
+  input %%z : i32[%[1]d]
+  param %%w : f32[3,4] = normal(0, 0.7)
+  param %%b : f32[4] = 0
+forward:
+  %%logits = linear %%x, %%w, %%b : f32[%[1]d,4]
+  %%t = tanh %%logits : f32[%[1]d,4]
+  %%s1, %%c1 = cross_entropy %%logits, %%y : f32[], f32[]
+  %%first = div %%s1, %%c1 : f32[]
+  %%s2, %%c2 = cross_entropy %%t, %%z : f32[], f32[]
+  %%second = div %%s2, %%c2 : f32[]
+  %%sq = square %%t : f32[%[1]d,4]
+  %%third = reduce_mean %%sq : f32[]
+  %%half = affine %%second {scale=0.5 shift=0.125} : f32[]
+  %%two = sub %%first, %%half : f32[]
+  %%all = add %%two, %%third : f32[]
+  return %%first, %%second, %%all
+}`, n)
+}
+
+// Losses that ignore different labels have counts of their own; micro-batches
+// still equal the batch they are cut from, also where one value adds them up.
+func TestMicroBatchesOfSeveralCounts(t *testing.T) {
+	feedOf := func(from, to int) feed {
+		f := rowsFeed(from, to, map[int]bool{0: true, 1: true, 2: true, 9: true})
+		f["z"] = rowsFeed(from, to, map[int]bool{3: true, 4: true, 5: true, 6: true, 15: true})["y"]
+		return f
+	}
+	for _, c := range []struct {
+		name   string
+		losses []Loss
+		sweeps int
+	}{
+		{"two losses", []Loss{{Value: "first"}, {Value: "second", Weight: 0.5}}, 2},
+		{"one sum", []Loss{{Value: "all", Weight: 2}}, 3},
+		{"one count", []Loss{{Value: "first"}}, 1},
+	} {
+		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
+			cfg := Config{Losses: c.losses, Groups: oneGroup(SGD(0.9), Constant(0.1)), Scaler: scaler}
+			whole := newTrainer(t, manyText(16), cfg)
+			cfg.Micro = 4
+			parts := newTrainer(t, manyText(4), cfg)
+			whole.exact, parts.exact = true, true
+			if n := len(parts.ctx.training.sweeps); n != c.sweeps {
+				t.Errorf("%s: %d sweeps, want %d", c.name, n, c.sweeps)
+			}
+			for range 3 {
+				r := whole.step(feedOf(0, 16))
+				q := parts.step(feedOf(0, 4), feedOf(4, 8), feedOf(8, 12), feedOf(12, 16))
+				for i, v := range whole.g.Return {
+					trained := c.losses[0].Value == v.Name || len(c.losses) > 1 && c.losses[1].Value == v.Name
+					if a, b := r.Value(v).F[0], q.Value(parts.g.Return[i]).F[0]; trained && !close64(a, b, 1e-13) {
+						t.Errorf("%s: %s is %v in one batch, %v in parts", c.name, v, a, b)
+					}
+				}
+			}
+			for i, x := range whole.env["w"].F {
+				if y := parts.env["w"].F[i]; !close64(x, y, 1e-13) {
+					t.Errorf("%s, %s: w[%d] %v in one batch, %v in parts", c.name, scaler.Mode, i, x, y)
+				}
+			}
+			if scaler.Mode == DynamicScale && parts.scalar("amp.good") != 3 {
+				t.Errorf("%s: the scale advanced %g times, want 3", c.name, parts.scalar("amp.good"))
+			}
+		}
+	}
+}

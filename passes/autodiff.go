@@ -3,7 +3,6 @@ package passes
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"strings"
 
 	"ampc/ir"
@@ -34,16 +33,15 @@ func autodiff(g *ir.Graph, c *Context) error {
 func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[string]bool) error {
 	t := c.training
 	b := ir.Edit(g)
-	s.planCount(g, c)
-	for _, l := range s.losses {
-		l.seed = declareSeed(b, s.label("seed"), l.weight()*math.Ldexp(1, -s.shift))
+	for _, l := range s.terms {
+		l.seed = declareSeed(b, s.label("seed"), l.weight*math.Ldexp(1, -s.shift))
 	}
 	loss, from := "", len(g.Body[ir.Backward])
 	if len(t.sweeps) > 1 {
-		loss = s.name
+		loss = s.title
 	}
 	tp := newTape(b, ir.Backward, t.wanted(), s.label("d"), loss)
-	for _, l := range s.losses {
+	for _, l := range s.terms {
 		at := l.value
 		if s.count != nil {
 			at = l.sum
@@ -65,36 +63,12 @@ func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[s
 		reasons[fmt.Sprintf("%s (%s)", n.Def().Name, n.Def().NoGrad)] = true
 	}
 	dropped := sweepDead(g, from, kept)
-	markSeeds(g.Body[ir.Backward][from:], s.losses)
+	markSeeds(g.Body[ir.Backward][from:], s.terms)
 	c.Count("sweeps", 1)
 	c.Count("gradients", len(s.grads))
 	c.Count("fan_in_sums", tp.sums)
 	c.Count("dead_backward_nodes", dropped)
 	return b.Err()
-}
-
-// planCount decides whether the sweep's gradients stay sums until the update,
-// where the counts of all micro-batches divide them. That needs one count for
-// the whole sweep. The seed then is a power of two near one over the count, so
-// that scaled gradients have the size they would have for the mean.
-func (s *sweep) planCount(g *ir.Graph, c *Context) {
-	if c.Micro <= 1 {
-		return
-	}
-	count := s.losses[0].count
-	for _, l := range s.losses {
-		if l.count != count {
-			c.Note("losses scaled by %s have several counts, so every micro-batch weighs the same", s.name)
-			return
-		}
-	}
-	if count == nil {
-		c.Note("%s is not the mean that one loss row yields, so every micro-batch weighs the same", s.losses[0].value)
-		return
-	}
-	s.count = count
-	labels := count.Def.In[min(1, len(count.Def.In)-1)]
-	s.shift = bits.Len64(uint64(max(g.Elements(labels.Type)-1, 0)))
 }
 
 func declareSeed(b *ir.Builder, name string, x float64) *ir.Value {
@@ -110,9 +84,9 @@ func declareSeed(b *ir.Builder, name string, x float64) *ir.Value {
 }
 
 // markSeeds records which nodes start the sweep.
-func markSeeds(nodes []*ir.Node, losses []*lossTerm) {
+func markSeeds(nodes []*ir.Node, terms []*lossTerm) {
 	for _, n := range nodes {
-		for _, l := range losses {
+		for _, l := range terms {
 			for _, v := range n.In {
 				if v == l.seed {
 					n.Why.Marks |= ir.MarkSeed

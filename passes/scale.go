@@ -32,8 +32,8 @@ func scale(g *ir.Graph, c *Context) error {
 	s.tracks()
 	s.shown()
 	s.clipNorms(norms)
-	for _, sw := range t.sweeps {
-		s.advance(sw)
+	for _, l := range t.scales {
+		s.advance(l)
 	}
 	if s.b.Err() != nil {
 		return s.b.Err()
@@ -48,6 +48,8 @@ type scaling struct {
 	c      *Context
 	t      *training
 	copies map[*trained]*ir.Value // unscaled gradients
+
+	innerInf *ir.Value // some gradient inside the forward pass is not finite; nil: not asked yet, or there is none
 }
 
 func (s *scaling) at(name string) *ir.Builder { return s.b.In(ir.Update).Named(name) }
@@ -58,9 +60,11 @@ func (s *scaling) seed(sw *sweep) {
 	if !sw.scaler.scales() {
 		return
 	}
-	sw.scale = s.b.Declare(ir.State, sw.scaleName(), ir.T(ir.F32), &ir.Init{Args: []float64{sw.scaler.Init}}, ir.A("role", ir.RoleScale))
+	if sw.scale == nil {
+		sw.scale = s.b.Declare(ir.State, sw.scaleName(), ir.T(ir.F32), &ir.Init{Args: []float64{sw.scaler.Init}}, ir.A("role", ir.RoleScale))
+	}
 	starts := map[*ir.Value]*ir.Value{}
-	for _, l := range sw.losses {
+	for _, l := range sw.terms {
 		starts[l.seed] = sw.scale
 		if l.seed.Init.Args[0] != 1 {
 			starts[l.seed] = s.b.In(ir.Prepare).Named(l.seed.Name+".scaled").Scale(l.seed, sw.scale)
@@ -78,7 +82,7 @@ func (s *scaling) seed(sw *sweep) {
 			sw.grads[i].d = start
 		}
 	}
-	for _, l := range sw.losses {
+	for _, l := range sw.terms {
 		if start := starts[l.seed]; start == sw.scale {
 			s.undeclare(l.seed)
 		}
@@ -289,7 +293,7 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 		sw.overflow = s.at(sw.label("overflow")).Or(sw.foundInf, m.dropped)
 	}
 	var fs []*ir.Value
-	for _, l := range sw.losses {
+	for _, l := range sw.terms {
 		fs = append(fs, l.final)
 	}
 	for _, p := range s.t.pending {
@@ -397,58 +401,73 @@ func (s *scaling) clipped(mul *ir.Value, n *norm) *ir.Value {
 
 // advance steps a dynamic scaler. An inner gradient sweep that overflowed
 // explains a non-finite loss, so the scale goes down instead of waiting.
-func (s *scaling) advance(sw *sweep) {
-	sc := sw.scaler
+func (s *scaling) advance(l *lossScale) {
+	sc := l.scaler
 	if sc.Mode != DynamicScale {
 		return
 	}
-	found, fwd := s.causes(sw)
+	found, forward := s.over(l)
+	found, fwd := s.causes(l, found, forward)
 	if sc.Sharing != Alone {
-		found = s.share(sw, found)
+		found = s.share(l, found, forward)
 	}
 	if sc.Sharing == Collect {
 		return
 	}
 	counter := func(name string, start int64) *ir.Value {
-		return s.b.Declare(ir.State, sw.name+"."+name, ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
+		return s.b.Declare(ir.State, l.name+"."+name, ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
 	}
 	good, left := counter("good", 0), counter("left", sc.Hysteresis)
 	run, hits := counter("fwd_run", 0), counter("floor_hits", 0)
 	a := ir.A("growth", sc.Growth, "backoff", sc.Backoff, "every", sc.Every, "floor", sc.Floor, "cap", sc.Cap,
 		"hysteresis", sc.Hysteresis, "sticky", sc.Sticky, "renew", sc.Renew)
-	s.b.In(ir.Update).EmitWrite(ir.OpUpdateScale, []*ir.Value{sw.scale, good, left, run, hits, found, fwd}, a, sw.scale, good, left, run, hits)
+	s.b.In(ir.Update).EmitWrite(ir.OpUpdateScale, []*ir.Value{l.scale, good, left, run, hits, found, fwd}, a, l.scale, good, left, run, hits)
 	s.c.Count("dynamic_scalers", 1)
 }
 
 // causes are what lowers the scale and what leaves it alone: the loss is not
 // finite and that is not the scale's doing.
-func (s *scaling) causes(sw *sweep) (found, fwd *ir.Value) {
-	found, fwd = sw.overflow, sw.forward
-	if inner := s.inner(sw); inner != nil {
-		outer := s.at(sw.label("outer_ok")).Emit(ir.OpNot, []*ir.Value{inner}, nil)[0]
-		fwd = s.at(sw.label("fwd_outer")).And(sw.forward, outer)
-		found = s.at(sw.label("overflow")).Or(found, inner)
+func (s *scaling) causes(l *lossScale, found, fwd *ir.Value) (*ir.Value, *ir.Value) {
+	if inner := s.inner(); inner != nil {
+		outer := s.at(l.name+".outer_ok").Emit(ir.OpNot, []*ir.Value{inner}, nil)[0]
+		fwd = s.at(l.name+".fwd").And(fwd, outer)
+		found = s.at(l.name+".overflow").Or(found, inner)
 	}
-	if sw.scaler.BlameForward {
-		found, fwd = s.at(sw.label("overflow")).Or(found, fwd), nil
+	if l.scaler.BlameForward {
+		found, fwd = s.at(l.name+".overflow").Or(found, fwd), nil
 	}
 	return found, fwd
 }
 
+// over is whether any sweep of a scale overflowed, and whether the forward pass
+// failed in any of their losses.
+func (s *scaling) over(l *lossScale) (found, forward *ir.Value) {
+	for _, sw := range s.t.sweeps {
+		switch {
+		case sw.lossScale != l:
+		case found == nil:
+			found, forward = sw.overflow, sw.forward
+		default:
+			found, forward = s.at(l.name+".overflow").Or(found, sw.overflow), s.at(l.name+".fwd").Or(forward, sw.forward)
+		}
+	}
+	return found, forward
+}
+
 // share keeps what the steps that use one scale noted since it was advanced,
 // and returns it with found in it. A step whose forward pass failed notes nothing.
-func (s *scaling) share(sw *sweep, found *ir.Value) *ir.Value {
-	noted := s.b.Declare(ir.State, sw.name+".noted", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
-	if sw.scaler.Sharing == Collect {
-		if !sw.scaler.BlameForward {
-			fine := s.at(sw.label("fwd_ok")).Emit(ir.OpNot, []*ir.Value{sw.forward}, nil)[0]
-			found = s.at(sw.label("noted.now")).And(found, fine)
+func (s *scaling) share(l *lossScale, found, forward *ir.Value) *ir.Value {
+	noted := s.b.Declare(ir.State, l.name+".noted", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
+	if l.scaler.Sharing == Collect {
+		if !l.scaler.BlameForward {
+			fine := s.at(l.name+".fwd_ok").Emit(ir.OpNot, []*ir.Value{forward}, nil)[0]
+			found = s.at(l.name+".noted.now").And(found, fine)
 		}
 		return s.b.In(ir.Update).EmitWrite(ir.OpOr, []*ir.Value{noted, found}, nil, noted)[0]
 	}
 	never := s.never()
 	s.b.In(ir.Update).EmitWrite(ir.OpAnd, []*ir.Value{noted, never}, nil, noted)
-	return s.at(sw.label("overflow.all")).Or(found, noted)
+	return s.at(l.name+".overflow").Or(found, noted)
 }
 
 // never is the constant false.
@@ -461,7 +480,10 @@ func (s *scaling) never() *ir.Value {
 
 // inner is whether a scaled gradient inside the forward pass overflowed; nil
 // where there is none. Such gradients are what unscale reads there.
-func (s *scaling) inner(sw *sweep) *ir.Value {
+func (s *scaling) inner() *ir.Value {
+	if s.innerInf != nil {
+		return s.innerInf
+	}
 	var ds []*ir.Value
 	for _, n := range s.g.Body[ir.Forward] {
 		if n.Op == ir.OpUnscale {
@@ -471,5 +493,6 @@ func (s *scaling) inner(sw *sweep) *ir.Value {
 	if len(ds) == 0 {
 		return nil
 	}
-	return s.at(sw.label("inner_inf")).AnyNonfinite(ds...)
+	s.innerInf = s.at("inner_inf").AnyNonfinite(ds...)
+	return s.innerInf
 }

@@ -22,7 +22,7 @@ func scalers(g *ir.Graph, c *Context) error {
 			return err
 		}
 	}
-	for _, s := range c.training.sweeps {
+	for _, s := range c.training.scales {
 		if s.scale == nil || carried(g, s.scale) {
 			continue
 		}
@@ -75,8 +75,8 @@ func refuseUnscaled(g *ir.Graph) error {
 	return nil
 }
 
-// removeScale takes a sweep's scale out of the graph: 1 stands in its place.
-func removeScale(g *ir.Graph, s *sweep) {
+// removeScale takes a scale out of the graph: 1 stands in its place.
+func removeScale(g *ir.Graph, s *lossScale) {
 	to := map[*ir.Value]*ir.Value{}
 	gone := map[*ir.Value]bool{s.scale: true}
 	dead := map[*ir.Node]bool{}
@@ -99,7 +99,7 @@ func removeScale(g *ir.Graph, s *sweep) {
 	}
 	g.Filter(func(_ ir.Section, n *ir.Node) bool { return !dead[n] })
 	if reads(g, s.scale) {
-		to[s.scale] = declareSeed(ir.Edit(g), s.label("seed"), 1)
+		to[s.scale] = declareSeed(ir.Edit(g), "seed", 1)
 	}
 	vars := g.Vars[:0]
 	for _, v := range g.Vars {

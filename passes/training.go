@@ -13,6 +13,8 @@ import (
 // one step: facts that the graph alone does not say, such as which value is
 // whose gradient.
 type training struct {
+	losses []*loss
+	scales []*lossScale
 	sweeps []*sweep
 	params []*trained // in declaration order
 	tracks []*track
@@ -29,17 +31,16 @@ type result struct {
 	by Reduce
 }
 
-// sweep is one backward pass: the losses that share a scaler.
+// sweep is one backward pass, over terms that share a scaler.
 type sweep struct {
-	name   string // of the scaler
-	first  bool
-	scaler Scaler
-	losses []*lossTerm
+	*lossScale
+	title string // of the loss attribute of its nodes: the scaler's name, numbered from the second on
+	tag   string // after the names of its values, "" for the first sweep
+	terms []*lossTerm
 
 	shift    int       // seeds were divided by 2^shift
 	count    *ir.Value // what the sum of gradients is divided by; nil: nothing
 	grads    []grad
-	scale    *ir.Value // nil: not scaled
 	mul      *ir.Value // takes scale and count off; nil: nothing to take off
 	off      *ir.Value // takes the scale alone off, for results; nil: not asked for
 	foundInf *ir.Value // some gradient or norm is not finite
@@ -51,15 +52,6 @@ type sweep struct {
 type grad struct {
 	p *trained
 	d *ir.Value
-}
-
-// lossTerm is one loss of a sweep.
-type lossTerm struct {
-	Loss
-	value      *ir.Value
-	sum, count *ir.Value // of a loss row's mean; nil for any other scalar
-	seed       *ir.Value // the const that starts the sweep here
-	final      *ir.Value // over all micro-batches, in update
 }
 
 // trained is a parameter, how it is trained, and its gradient on the way to
@@ -109,7 +101,7 @@ func checkTraining(c *Context) error {
 		if gr.Freeze {
 			continue
 		}
-		if err := gr.Optimizer.check(); err != nil {
+		if err := gr.Optimizer.check(); err != nil && !gr.NoUpdate {
 			return fmt.Errorf("group %q: %w", gr.Pattern, err)
 		}
 		if err := gr.LR.check(); err != nil {
@@ -136,104 +128,6 @@ func (c Clip) check() error {
 		return fmt.Errorf("clip at norm %g, value %g: want none below zero", c.Norm, c.Value)
 	}
 	return nil
-}
-
-// planLosses finds the losses and puts those with one scaler into one sweep.
-func (t *training) planLosses(g *ir.Graph, c *Context) error {
-	losses := c.Losses
-	if len(losses) == 0 {
-		v := defaultLoss(g)
-		if v == nil {
-			return fmt.Errorf("graph @%s returns no f32[] value to train on: name a loss", g.Name)
-		}
-		losses = []Loss{{Value: v.Name}}
-	}
-	index := map[string]*sweep{}
-	for _, l := range losses {
-		term, err := findLoss(g, l)
-		if err != nil {
-			return err
-		}
-		s := index[l.scaler()]
-		if s == nil {
-			if s, err = newSweep(l, c); err != nil {
-				return err
-			}
-			s.first = len(t.sweeps) == 0
-			index[s.name] = s
-			t.sweeps = append(t.sweeps, s)
-		}
-		s.losses = append(s.losses, term)
-	}
-	if len(t.sweeps) > 64 {
-		return fmt.Errorf("%d loss scalers, the most is 64", len(t.sweeps))
-	}
-	return nil
-}
-
-// defaultLoss is the first f32[] value the graph returns.
-func defaultLoss(g *ir.Graph) *ir.Value {
-	for _, v := range g.Return {
-		if v.Type == ir.T(ir.F32) {
-			return v
-		}
-	}
-	return nil
-}
-
-func findLoss(g *ir.Graph, l Loss) (*lossTerm, error) {
-	v := g.Value(l.Value)
-	switch {
-	case v == nil:
-		return nil, fmt.Errorf("loss %q: no such value in graph @%s", l.Value, g.Name)
-	case v.Type != ir.T(ir.F32):
-		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s is %s, want f32[]: reduce it to one number", v, g.TypeString(v.Type))}
-	case v.IsVar():
-		return nil, &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("loss %s is declared, not computed: it has no gradient", v)}
-	case !(l.weight() > 0):
-		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s has weight %g, want one above zero", v, l.weight())}
-	}
-	term := &lossTerm{Loss: l, value: v}
-	term.sum, term.count = meanOf(v)
-	return term, nil
-}
-
-// meanOf splits the mean that a loss row's (sum, count) is turned into; nil, nil
-// for any other value.
-func meanOf(v *ir.Value) (sum, count *ir.Value) {
-	n := v.Def
-	if n.Op != ir.OpDiv || n.In[0].Def == nil || n.In[0].Def != n.In[1].Def {
-		return nil, nil
-	}
-	out := n.In[0].Def.Def().Out
-	if len(out) < 2 || out[0].Name != "sum" || out[1].Name != "count" || n.In[0].Idx != 0 || n.In[1].Idx != 1 {
-		return nil, nil
-	}
-	return n.In[0], n.In[1]
-}
-
-func posOf(v *ir.Value) ir.Pos {
-	if v.Def != nil {
-		return v.Def.Pos
-	}
-	return v.Pos
-}
-
-func newSweep(l Loss, c *Context) (*sweep, error) {
-	s := &sweep{name: l.scaler(), scaler: c.Scaler}
-	if own, ok := c.Scalers[s.name]; ok {
-		s.scaler = own
-	} else if l.Scaler != "" && len(c.Scalers) > 0 {
-		return nil, fmt.Errorf("loss %q: no scaler named %q is configured", l.Value, l.Scaler)
-	}
-	s.scaler = s.scaler.under(c.Policy).filled()
-	if err := s.scaler.check(); err != nil {
-		return nil, fmt.Errorf("loss %q: %w", l.Value, err)
-	}
-	if s.scaler.Mode == DynamicScale && c.NoSkip {
-		return nil, fmt.Errorf("loss %q: a dynamic scaler needs the check that NoSkip leaves out", l.Value)
-	}
-	return s, nil
 }
 
 // under resolves an automatic scaler by the policy. What the user set in it
@@ -297,12 +191,7 @@ func unmatched(g *ir.Graph, pattern string, i int) error {
 }
 
 // label is the name of a sweep's values: base for the first one.
-func (s *sweep) label(base string) string {
-	if s.first {
-		return base
-	}
-	return base + "." + s.name
-}
+func (s *sweep) label(base string) string { return base + s.tag }
 
 // wanted are the parameters to differentiate for.
 func (t *training) wanted() []*ir.Value {
@@ -316,6 +205,3 @@ func (t *training) wanted() []*ir.Value {
 func sortedKeys(m map[string]bool) []string {
 	return slices.Sorted(maps.Keys(m))
 }
-
-// scaleName is the name of the sweep's loss scale variable.
-func (s *sweep) scaleName() string { return s.name + ".scale" }

@@ -1,0 +1,252 @@
+package passes
+
+import (
+	"fmt"
+	"math/bits"
+
+	"ampc/ir"
+)
+
+// lossScale is a scaler with its state in the graph.
+type lossScale struct {
+	name   string
+	scaler Scaler
+	scale  *ir.Value // nil: not scaled
+}
+
+// scaleName is the name of the loss scale variable.
+func (l *lossScale) scaleName() string { return l.name + ".scale" }
+
+// loss is a loss of the config as a sum: shift + Σ factor·term.
+type loss struct {
+	Loss
+	value *ir.Value
+	terms []*lossTerm
+	shift float64
+}
+
+// lossTerm is a scalar that a sweep starts from. Where its count is set it is
+// the mean that a loss row's sum and count are turned into, and the count
+// depends on the data: labels may be ignored.
+type lossTerm struct {
+	factor     float64 // of the loss; the weight is not in it
+	weight     float64 // factor with the loss's weight
+	value      *ir.Value
+	sum, count *ir.Value
+	seed       *ir.Value // the const that starts the sweep here
+	final      *ir.Value // the term over all micro-batches
+}
+
+// planLosses finds the losses and gives each scaler one sweep. With several
+// micro-batches, terms whose counts differ with the data have a sweep per count,
+// since only the sum over all micro-batches may be divided by its count.
+func (t *training) planLosses(g *ir.Graph, c *Context) error {
+	losses := c.Losses
+	if len(losses) == 0 {
+		v := defaultLoss(g)
+		if v == nil {
+			return fmt.Errorf("graph @%s returns no f32[] value to train on: name a loss", g.Name)
+		}
+		losses = []Loss{{Value: v.Name}}
+	}
+	type key struct {
+		scale *lossScale
+		count *ir.Value
+	}
+	index := map[key]*sweep{}
+	for _, l := range losses {
+		found, err := findLoss(g, l)
+		if err != nil {
+			return err
+		}
+		scale, err := t.scaleOf(l, c)
+		if err != nil {
+			return err
+		}
+		found.split(c.Micro > 1)
+		t.losses = append(t.losses, found)
+		for _, term := range found.terms {
+			k := key{scale, term.count}
+			if index[k] == nil {
+				index[k] = t.newSweep(scale)
+			}
+			index[k].terms = append(index[k].terms, term)
+		}
+	}
+	if len(t.sweeps) > 64 {
+		return fmt.Errorf("%d backward sweeps, the most is 64", len(t.sweeps))
+	}
+	for _, s := range t.sweeps {
+		s.planCount(g)
+	}
+	if extra := len(t.sweeps) - len(t.scales); extra > 0 {
+		c.Note("%d more backward sweeps, as losses of one scaler divide by counts that differ with the data", extra)
+	}
+	return nil
+}
+
+// newSweep adds a sweep. The first has the plain names.
+func (t *training) newSweep(scale *lossScale) *sweep {
+	s := &sweep{lossScale: scale, title: scale.name}
+	same := 1
+	for _, other := range t.sweeps {
+		if other.lossScale == scale {
+			same++
+		}
+	}
+	if same > 1 {
+		s.title = fmt.Sprintf("%s.%d", scale.name, same)
+	}
+	if len(t.sweeps) > 0 {
+		s.tag = "." + s.title
+	}
+	t.sweeps = append(t.sweeps, s)
+	return s
+}
+
+// scaleOf finds or makes the scaler of a loss.
+func (t *training) scaleOf(l Loss, c *Context) (*lossScale, error) {
+	for _, s := range t.scales {
+		if s.name == l.scaler() {
+			return s, nil
+		}
+	}
+	s := &lossScale{name: l.scaler(), scaler: c.Scaler}
+	if own, ok := c.Scalers[s.name]; ok {
+		s.scaler = own
+	} else if l.Scaler != "" && len(c.Scalers) > 0 {
+		return nil, fmt.Errorf("loss %q: no scaler named %q is configured", l.Value, l.Scaler)
+	}
+	s.scaler = s.scaler.under(c.Policy).filled()
+	if err := s.scaler.check(); err != nil {
+		return nil, fmt.Errorf("loss %q: %w", l.Value, err)
+	}
+	if s.scaler.Mode == DynamicScale && c.NoSkip {
+		return nil, fmt.Errorf("loss %q: a dynamic scaler needs the check that NoSkip leaves out", l.Value)
+	}
+	t.scales = append(t.scales, s)
+	return s, nil
+}
+
+// defaultLoss is the first f32[] value the graph returns.
+func defaultLoss(g *ir.Graph) *ir.Value {
+	for _, v := range g.Return {
+		if v.Type == ir.T(ir.F32) {
+			return v
+		}
+	}
+	return nil
+}
+
+func findLoss(g *ir.Graph, l Loss) (*loss, error) {
+	v := g.Value(l.Value)
+	switch {
+	case v == nil:
+		return nil, fmt.Errorf("loss %q: no such value in graph @%s", l.Value, g.Name)
+	case v.Type != ir.T(ir.F32):
+		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s is %s, want f32[]: reduce it to one number", v, g.TypeString(v.Type))}
+	case v.IsVar():
+		return nil, &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("loss %s is declared, not computed: it has no gradient", v)}
+	case !(l.weight() > 0):
+		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s has weight %g, want one above zero", v, l.weight())}
+	}
+	return &loss{Loss: l, value: v}, nil
+}
+
+// split finds the terms of the loss: itself alone, unless micro-batches count
+// their labels, which only shows in its parts.
+func (l *loss) split(micro bool) {
+	if micro {
+		l.walk(l.value, 1)
+		for _, t := range l.terms {
+			if t.count != nil {
+				return
+			}
+		}
+	}
+	l.shift = 0
+	l.terms = []*lossTerm{{factor: 1, weight: l.weight(), value: l.value}}
+}
+
+// maxTerms bounds how far a loss is taken apart.
+const maxTerms = 64
+
+// walk adds the terms of factor·v.
+func (l *loss) walk(v *ir.Value, factor float64) {
+	x, a, b := linear(v)
+	l.shift += factor * b
+	factor *= a
+	if n := x.Def; n != nil && len(l.terms) < maxTerms {
+		switch {
+		case n.Op == ir.OpAdd && scalars(n.In):
+			l.walk(n.In[0], factor)
+			l.walk(n.In[1], factor)
+			return
+		case n.Op == ir.OpSub && scalars(n.In):
+			l.walk(n.In[0], factor)
+			l.walk(n.In[1], -factor)
+			return
+		case n.Op == ir.OpAddN && scalars(n.In):
+			for _, y := range n.In {
+				l.walk(y, factor)
+			}
+			return
+		}
+	}
+	t := &lossTerm{factor: factor, weight: factor * l.weight(), value: x}
+	if sum, count := meanOf(x); sum != nil && ignores(count.Def) {
+		t.sum, t.count = sum, count
+	}
+	l.terms = append(l.terms, t)
+}
+
+func scalars(vs []*ir.Value) bool {
+	for _, v := range vs {
+		if v.Type != ir.T(ir.F32) {
+			return false
+		}
+	}
+	return true
+}
+
+// meanOf splits the mean that a loss row's (sum, count) is turned into; nil, nil
+// for any other value.
+func meanOf(v *ir.Value) (sum, count *ir.Value) {
+	n := v.Def
+	if n == nil || n.Op != ir.OpDiv || n.In[0].Def == nil || n.In[0].Def != n.In[1].Def {
+		return nil, nil
+	}
+	out := n.In[0].Def.Def().Out
+	if len(out) < 2 || out[0].Name != "sum" || out[1].Name != "count" || n.In[0].Idx != 0 || n.In[1].Idx != 1 {
+		return nil, nil
+	}
+	return n.In[0], n.In[1]
+}
+
+// ignores reports whether a loss row's count depends on its labels.
+func ignores(n *ir.Node) bool {
+	for _, a := range n.Def().Attrs {
+		if a.Name == "ignore" {
+			return true
+		}
+	}
+	return false
+}
+
+// planCount makes a sweep over counted terms start from their sums. The seed is
+// a power of two near one over the count, so that scaled gradients have the
+// size they would have for the mean.
+func (s *sweep) planCount(g *ir.Graph) {
+	if s.count = s.terms[0].count; s.count == nil {
+		return
+	}
+	labels := s.count.Def.In[min(1, len(s.count.Def.In)-1)]
+	s.shift = bits.Len64(uint64(max(g.Elements(labels.Type)-1, 0)))
+}
+
+func posOf(v *ir.Value) ir.Pos {
+	if v.Def != nil {
+		return v.Def.Pos
+	}
+	return v.Pos
+}
