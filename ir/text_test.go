@@ -62,6 +62,7 @@ func TestParseErrors(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(small))
+	f.Add([]byte(foreignText))
 	for _, dir := range []string{"ops", "errors"} { // a node of every row, and what is wrong with one
 		paths, _ := filepath.Glob("../testdata/" + dir + "/*.txtar")
 		for _, p := range paths {
