@@ -50,7 +50,7 @@ func (c *curves) svg() ([]byte, error) {
 		plots = append(plots, []*plot.Plot{scale})
 	}
 	canvas := vgsvg.New(16*vg.Centimeter, vg.Length(len(plots))*8*vg.Centimeter)
-	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadY: 4 * vg.Millimeter}
+	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadY: 4 * vg.Millimeter, PadRight: 6 * vg.Millimeter, PadTop: 3 * vg.Millimeter}
 	for row, cells := range plot.Align(plots, tiles, draw.New(canvas)) {
 		plots[row][0].Draw(cells[0])
 	}
