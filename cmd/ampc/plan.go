@@ -28,6 +28,9 @@ func planCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if limit > 0 && !strings.HasPrefix(args[0], "zoo:") {
+			return usagef("plan: --fit varies the batch of a zoo model; %s is a file", args[0])
+		}
 		var rows []planRow
 		for _, p := range policies {
 			row, err := planOne(c, args[0], f, p, limit)
@@ -91,9 +94,11 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64,
 		return nil, 0, err
 	}
 	r := &castReport{}
-	g, err := o.compile(func(p *passes.Config) { p.After = r.after })
-	if err != nil {
-		return nil, 0, err
+	g := o.model.Graph()
+	if !o.compiled {
+		if g, err = o.compile(func(p *passes.Config) { p.After = r.after }); err != nil {
+			return nil, 0, err
+		}
 	}
 	p, err := lower.Lower(g, lower.CPU)
 	if err != nil {
