@@ -27,6 +27,7 @@ func main() {
 		v.elementwise()
 		v.reductions()
 		v.philox()
+		v.maxTaps()
 		v.probe()
 	}
 	tab.emit()

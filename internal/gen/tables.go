@@ -55,5 +55,5 @@ func (v *vm) table(b *strings.Builder) {
 	for _, k := range []string{"sum", "dot", "sumSq", "maxOf", "minOf"} {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
-	fmt.Fprintf(b, "p.tileBias, p.tileShift = tileBias%s, tileShift%s\n}\n\n", s, s)
+	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.maxTaps = tileBias%s, tileShift%s, maxTaps%s\n}\n\n", s, s, s)
 }

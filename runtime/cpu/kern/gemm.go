@@ -53,6 +53,9 @@ type Gemm struct {
 
 // Gemm runs g. Every element is one chain of fused multiply-adds over ascending k, then the epilogue.
 func (m *Machine) Gemm(g *Gemm) {
+	if g.C.Len() == 0 { // an empty batch, too
+		return
+	}
 	t := &m.gemm
 	inner := max(1, g.Batch[1])
 	t.mats[0] = matSource{m.Path, g.A, inner, g.A.T, g.TF32}

@@ -684,6 +684,11 @@ func minOfAVX512(n int, x *float32) (r float32)
 //go:noescape
 func philoxAVX512(n int, dst *int64, state *uint32)
 
+// maxTapsAVX512 finds the largest of taps elements of x for n vectors of windows.
+//
+//go:noescape
+func maxTapsAVX512(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
+
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
 //
 //go:noescape
@@ -1273,6 +1278,11 @@ func minOfAVX2(n int, x *float32) (r float32)
 //
 //go:noescape
 func philoxAVX2(n int, dst *int64, state *uint32)
+
+// maxTapsAVX2 finds the largest of taps elements of x for n vectors of windows.
+//
+//go:noescape
+func maxTapsAVX2(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
 //

@@ -17303,6 +17303,56 @@ loop:
 	VZEROUPPER
 	RET
 
+// func maxTapsAVX512(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·maxTapsAVX512(SB), NOSPLIT, $0-56
+	MOVQ n+0(FP), AX
+	MOVQ best+16(FP), CX
+	MOVQ index+24(FP), DX
+	MOVQ x+32(FP), BX
+	MOVQ cells+40(FP), SI
+	MOVQ taps+8(FP), DI
+	MOVQ stride+48(FP), R8
+	SHLQ $0x02, R8
+
+windows:
+	MOVQ       SI, R9
+	MOVQ       DI, R10
+	VMOVUPS    (R9), Z0
+	KXNORW     K1, K1, K1
+	VXORPS     Z1, Z1, Z1
+	VGATHERDPS (BX)(Z0*4), K1, Z1
+	DECQ       R10
+	JZ         store
+
+taps:
+	ADDQ       R8, R9
+	VMOVUPS    (R9), Z2
+	KXNORW     K2, K2, K2
+	VXORPS     Z3, Z3, Z3
+	VGATHERDPS (BX)(Z2*4), K2, Z3
+	VCMPPS     $0x16, Z1, Z3, K3
+	VCMPPS     $0x07, Z1, Z1, K4
+	VBLENDMPS  Z2, Z0, K3, Z4
+	VBLENDMPS  Z4, Z0, K4, Z5
+	VMOVAPS    Z5, Z0
+	VBLENDMPS  Z3, Z1, K3, Z6
+	VBLENDMPS  Z6, Z1, K4, Z7
+	VMOVAPS    Z7, Z1
+	DECQ       R10
+	JNZ        taps
+
+store:
+	VMOVUPS Z1, (CX)
+	VMOVUPS Z0, (DX)
+	ADDQ    $+64, CX
+	ADDQ    $+64, DX
+	ADDQ    $+64, SI
+	DECQ    AX
+	JNZ     windows
+	VZEROUPPER
+	RET
+
 // func probeAVX512(iters int)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·probeAVX512(SB), NOSPLIT, $0-8
@@ -28926,6 +28976,56 @@ loop:
 	ADDQ         $0x00000080, CX
 	DECQ         AX
 	JNZ          loop
+	VZEROUPPER
+	RET
+
+// func maxTapsAVX2(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
+// Requires: AVX, AVX2
+TEXT ·maxTapsAVX2(SB), NOSPLIT, $0-56
+	MOVQ n+0(FP), AX
+	MOVQ best+16(FP), CX
+	MOVQ index+24(FP), DX
+	MOVQ x+32(FP), BX
+	MOVQ cells+40(FP), SI
+	MOVQ taps+8(FP), DI
+	MOVQ stride+48(FP), R8
+	SHLQ $0x02, R8
+
+windows:
+	MOVQ       SI, R9
+	MOVQ       DI, R10
+	VMOVUPS    (R9), Y0
+	VPCMPEQD   Y2, Y2, Y2
+	VXORPS     Y1, Y1, Y1
+	VGATHERDPS Y2, (BX)(Y0*4), Y1
+	DECQ       R10
+	JZ         store
+
+taps:
+	ADDQ       R8, R9
+	VMOVUPS    (R9), Y2
+	VPCMPEQD   Y4, Y4, Y4
+	VXORPS     Y3, Y3, Y3
+	VGATHERDPS Y4, (BX)(Y2*4), Y3
+	VCMPPS     $0x16, Y1, Y3, Y4
+	VCMPPS     $0x07, Y1, Y1, Y5
+	VBLENDVPS  Y4, Y2, Y0, Y2
+	VBLENDVPS  Y5, Y2, Y0, Y0
+	VMOVAPS    Y0, Y0
+	VBLENDVPS  Y4, Y3, Y1, Y2
+	VBLENDVPS  Y5, Y2, Y1, Y1
+	VMOVAPS    Y1, Y1
+	DECQ       R10
+	JNZ        taps
+
+store:
+	VMOVUPS Y1, (CX)
+	VMOVUPS Y0, (DX)
+	ADDQ    $+32, CX
+	ADDQ    $+32, DX
+	ADDQ    $+32, SI
+	DECQ    AX
+	JNZ     windows
 	VZEROUPPER
 	RET
 

@@ -24,6 +24,9 @@ type Path struct {
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc
 
+	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
+	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
+
 	stripe [numTypes][4]stripeFunc // 1, 2, 4 and 8 rows
 	dots   [numTypes][2]dotsFunc   // 1 and 2 rows, nil if absent
 

@@ -262,6 +262,7 @@ func TestUnscale(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	onPaths(t, func(t *testing.T, m *Machine) {
 		none, d := zeros(F32, 0), newDice(31)
+		m.Gemm(&Gemm{M: 3, N: 2, K: 4, A: Mat{Buf: none, LD: 4}, B: Mat{Buf: none, LD: 2}, C: Mat{Buf: none, LD: 2}})
 		m.Softmax(none, none, 0, 5)
 		m.Softmax(none, none, 5, 0)
 		n := &Norm{Cols: 7, X: none, Y: none, DY: none, DX: none, Gamma: d.buf(F32, 7), DGamma: d.buf(F32, 7), DBeta: d.buf(F16, 7)}
@@ -300,4 +301,55 @@ func TestEmpty(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestMaxTaps(t *testing.T) {
+	d := newDice(32)
+	for _, p := range Paths() {
+		for round := range 100 {
+			n, taps := 1+d.IntN(70), 1+d.IntN(9)
+			x, cells := make([]float32, 50), make([]int32, n*taps)
+			for i := range x {
+				if x[i] = float32(d.IntN(5)); round%3 == 0 && d.IntN(8) == 0 {
+					x[i] = float32(math.NaN())
+				}
+			}
+			for i := range cells {
+				cells[i] = int32(d.IntN(len(x)))
+			}
+			best, index := make([]float32, n+1), make([]int32, n+1)
+			p.MaxTaps(best[:n], index, x, cells)
+			for i := range n {
+				at := cells[i]
+				for k := 1; k < taps; k++ {
+					if c := cells[k*n+i]; x[c] > x[at] || x[c] != x[c] && x[at] == x[at] {
+						at = c
+					}
+				}
+				if index[i] != at || !same(best[i], x[at]) {
+					t.Fatalf("%s: window %d of %d over %d taps: %g at %d, want %g at %d", p.Name(), i, n, taps, best[i], index[i], x[at], at)
+				}
+			}
+			if best[n] != 0 || index[n] != 0 {
+				t.Fatalf("%s: wrote behind the last window", p.Name())
+			}
+		}
+	}
+}
+
+func BenchmarkMaxTaps(b *testing.B) {
+	const n = 14 * 14
+	x, cells, best, index := make([]float32, 4*n), make([]int32, 4*n), make([]float32, n), make([]int32, n)
+	for i := range n {
+		for t := range 4 {
+			cells[t*n+i] = int32((i/14*2+t/2)*28 + i%14*2 + t%2)
+		}
+	}
+	for _, p := range Paths() {
+		b.Run(p.Name(), func(b *testing.B) {
+			for b.Loop() {
+				p.MaxTaps(best, index, x, cells)
+			}
+		})
+	}
 }
