@@ -1,9 +1,6 @@
 package cpu
 
-import (
-	"ampc/ir"
-	"ampc/runtime/cpu/kern"
-)
+import "ampc/ir"
 
 // poolKernels run over windows or parts of images. Work is cut by plane (image
 // and channel), so windows that overlap meet in one task.
@@ -102,20 +99,19 @@ func (p *pool) place(k, positions int) (offset, stride int) {
 
 // taps lists, tap by tap, which cell each window reads. A window that a tap
 // leaves reads its first cell again, which never beats itself.
-func (p *pool) taps() [][]int32 {
+func (p *pool) taps() []int32 {
 	most := int32(0)
 	for i := range p.y {
 		most = max(most, p.first[i+1]-p.first[i])
 	}
-	taps := make([][]int32, most)
-	for t := range taps {
-		taps[t] = make([]int32, p.y)
+	taps := make([]int32, int(most)*p.y)
+	for t := range most {
 		for i := range p.y {
 			at := p.first[i]
-			if at+int32(t) < p.first[i+1] {
-				at += int32(t)
+			if at+t < p.first[i+1] {
+				at += t
 			}
-			taps[t][i] = p.cells[at]
+			taps[int(t)*p.y+i] = p.cells[at]
 		}
 	}
 	return taps
@@ -128,52 +124,21 @@ func bindMaxPool(c *call) (func(), error) {
 	p := c.pool()
 	taps := p.taps()
 	x, y, index := c.in[0], c.out[0], slice[int32](c.out[1].mem)
-	xs, rows := c.scratch(p.x), c.scratch(5*p.y)
+	xs, ys := c.scratch(p.x), c.scratch(p.y)
+	at := make([][]int32, len(ys)) // which cell was largest
+	for w := range at {
+		at[w] = make([]int32, p.y)
+	}
 	return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
 		from, st := p.place(k, p.x)
 		to, sty := p.place(k, p.y)
 		c.loadRun(xs[w], x, from, st)
-		best, tap := c.maxima(xs[w], taps, rows[w])
-		c.storeRun(y, to, sty, best)
-		for i, t := range tap {
-			index[to+i*sty] = taps[int(t)][i]
+		c.m.MaxTaps(ys[w], at[w], xs[w], taps)
+		c.storeRun(y, to, sty, ys[w])
+		for i, cell := range at[w] {
+			index[to+i*sty] = cell
 		}
 	}), nil
-}
-
-// maxima finds every window's largest element and the first tap that reads it,
-// a NaN being largest. All windows take the same tap at a time.
-func (c *call) maxima(x []float32, taps [][]int32, scratch []float32) (best, tap []float32) {
-	n := len(scratch) / 5
-	best, tap = scratch[:n], scratch[n:2*n]
-	v, better, number := scratch[2*n:3*n], scratch[3*n:4*n], scratch[4*n:]
-	top := c.m.MaxOf(x)
-	clear(tap)
-	for t, cells := range taps {
-		if t == 0 {
-			for i, cell := range cells {
-				best[i] = x[cell]
-			}
-			continue
-		}
-		for i, cell := range cells {
-			v[i] = x[cell]
-		}
-		c.m.Binary(kern.Gt, better, v, best)
-		if top != top { // there are NaN: one beats what is none
-			for i := range v {
-				if v[i] != v[i] && best[i] == best[i] {
-					better[i] = 1
-				} else if best[i] != best[i] {
-					better[i] = 0
-				}
-			}
-		}
-		c.m.Fill(number, float32(t))
-		c.m.Ternary(kern.Select, best, better, v, best)
-		c.m.Ternary(kern.Select, tap, better, number, tap)
-	}
-	return best, tap
 }
 
 func bindMaxPoolGrad(c *call) (func(), error) {
