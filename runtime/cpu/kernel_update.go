@@ -1,6 +1,9 @@
 package cpu
 
-import "ampc/runtime/cpu/kern"
+import (
+	"ampc/ir"
+	"ampc/runtime/cpu/kern"
+)
 
 // updateKernels read all gradients in one step.
 var updateKernels = map[string]binder{
@@ -8,12 +11,16 @@ var updateKernels = map[string]binder{
 	"global_norm":   bindGlobalNorm,
 }
 
-// updateChunk is how many elements of one tensor a task reads.
-const updateChunk = 1 << 14
+// A task of these kernels reads updateChunk elements of one tensor, a block of
+// updateBlock after the other.
+const (
+	updateChunk = 1 << 14
+	updateBlock = 1 << 10
+)
 
-// overChunks runs f over chunks of all the tensors in list, widened to f32:
-// chunk k of all of them, in order.
-func (c *call) overChunks(list []view, f func(k int, x []float32)) (run func(), chunks int) {
+// overChunks runs f over all tensors of list in chunks and sums up what it
+// gives for the blocks of each: x is a block in f32, tmp as long.
+func (c *call) overChunks(list []view, f func(x, tmp []float32) float64) (run func(), sums []float64) {
 	type place struct {
 		v    view
 		from int
@@ -24,35 +31,39 @@ func (c *call) overChunks(list []view, f func(k int, x []float32)) (run func(), 
 			places = append(places, place{v, at})
 		}
 	}
-	block := c.scratch(updateChunk)
-	run = c.parallel(len(places), updateChunk, func(w, k int) {
-		p := places[k]
-		x := block[w][:min(updateChunk, p.v.len()-p.from)]
-		c.m.Load(x, p.v.buf().From(p.from))
-		f(k, x)
-	})
-	return run, len(places)
+	scratch := c.scratch(2 * updateBlock)
+	sums = make([]float64, len(places))
+	return c.parallel(len(places), updateChunk, func(w, k int) {
+		v, from := places[k].v, places[k].from
+		end := min(from+updateChunk, v.len())
+		sum := 0.0
+		for at := from; at < end; at += updateBlock {
+			n := min(updateBlock, end-at)
+			x := scratch[w][:n]
+			if v.t.DType == ir.F32 {
+				x = v.f32()[at : at+n]
+			} else {
+				c.m.Load(x, v.buf().From(at))
+			}
+			sum += f(x, scratch[w][updateBlock:updateBlock+n])
+		}
+		sums[k] = sum
+	}), sums
 }
 
+// bindAnyNonfinite multiplies by zero: what is not finite becomes NaN, and so
+// does the sum.
 func bindAnyNonfinite(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	var bad []bool
-	run, n := c.overChunks(c.in, func(k int, x []float32) {
-		c.m.Binary(kern.Sub, x, x, x) // 0, or NaN where x is not finite
-		s := c.m.Sum(x)
-		bad[k] = s != s
-	})
-	bad = make([]bool, n)
+	zeros := make([]float32, updateBlock)
+	run, sums := c.overChunks(c.in, func(x, _ []float32) float64 { return float64(c.m.Dot(x, zeros[:len(x)])) })
 	flag := c.out[0]
 	return func() {
 		run()
-		any := false
-		for _, b := range bad {
-			any = any || b
-		}
-		flag.setInt(0, int64(truth(any)))
+		s := sum64(sums)
+		flag.setInt(0, int64(truth(s != s)))
 	}, nil
 }
 
@@ -60,17 +71,15 @@ func bindGlobalNorm(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	var part []float64
-	mul := make([]float32, updateChunk)
-	run, n := c.overChunks(c.in[1:], func(k int, x []float32) {
-		c.m.Binary(kern.Mul, x, x, mul[:len(x)])
-		part[k] = float64(c.m.SumSq(x))
+	mul := make([]float32, updateBlock)
+	run, sums := c.overChunks(c.in[1:], func(x, tmp []float32) float64 {
+		c.m.Binary(kern.Mul, tmp, x, mul[:len(x)])
+		return float64(c.m.SumSq(tmp))
 	})
-	part = make([]float64, n)
 	by, out := c.arg(0), c.out[0]
 	return func() {
 		c.m.Fill(mul, or1(by, 0))
 		run()
-		out.set(0, sqrt32(sum64(part)))
+		out.set(0, sqrt32(sum64(sums)))
 	}, nil
 }
