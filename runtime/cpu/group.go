@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"ampc/internal/philox"
 	"ampc/ir"
@@ -98,6 +99,7 @@ func (e *exec) group(g *lower.Group) func() {
 	c.step.block = min(blockLen, max(c.step.n, 1))
 	c.shape, c.strides = coalesce(g)
 	c.analyse()
+	c.land()
 	c.bind()
 	c.divide()
 	return c.step.run
@@ -112,7 +114,8 @@ type groupCompiler struct {
 	strides [][]int64 // of loads, then stores
 	uniform []bool
 	last    []int  // by register: index of the last instruction that reads it
-	lies    []bool // a load that is read where it lies: its slot has no memory of its own
+	lies    []bool // the slot shows the memory of an operand or result, and has none of its own
+	lands   []int  // the store that register r is computed into, -1: none
 	fused   []bool // a product that its only reader, a sum, computes too
 	slot    []int
 	free    [numClasses][]int
@@ -167,7 +170,7 @@ func coalesceAccesses(full []int64, all []lower.Access) (shape []int64, strides 
 func (c *groupCompiler) analyse() {
 	code := c.g.Code
 	c.uniform, c.last, c.fused, c.slot = make([]bool, len(code)), make([]int, len(code)), make([]bool, len(code)), make([]int, len(code))
-	c.lies = make([]bool, len(code))
+	c.lies, c.lands = make([]bool, len(code)), make([]int, len(code))
 	readers := make([]int, len(code))
 	for r := range code {
 		i := &code[r]
@@ -233,16 +236,60 @@ func (c *groupCompiler) bind() {
 		default:
 			op = c.instr(r)
 		}
-		if c.uniform[r] {
+		switch k := c.lands[r]; {
+		case c.uniform[r]:
 			c.step.once = append(c.step.once, op)
-		} else {
+		case k >= 0:
+			c.step.ops = append(c.step.ops, c.aim(r, k), op)
+		default:
 			c.step.ops = append(c.step.ops, op)
 		}
 		c.release(r)
 	}
 	for i := range c.g.Stores {
-		c.step.ops = append(c.step.ops, c.store(i))
+		if c.lands[c.g.Stores[i].Reg] != i {
+			c.step.ops = append(c.step.ops, c.store(i))
+		}
 	}
+}
+
+// land finds the registers that are computed right where they are stored:
+// dense f32 results whose memory no load reads afterwards.
+func (c *groupCompiler) land() {
+	for r := range c.lands {
+		c.lands[r] = -1
+	}
+	for k := range c.g.Stores {
+		a := &c.g.Stores[k]
+		i := &c.g.Code[a.Reg]
+		if a.DType != ir.F32 || i.Type != ir.F32 || c.uniform[a.Reg] || i.Op == ir.PIn || c.lands[a.Reg] >= 0 {
+			continue
+		}
+		safe := true
+		for r := range c.g.Code {
+			if l := &c.g.Code[r]; l.Op == ir.PIn && shareBytes(c.e.mem[c.g.Loads[l.Int].Buffer], c.e.mem[a.Buffer]) {
+				safe = safe && r < int(a.Reg) && c.last[r] <= int(a.Reg)
+			}
+		}
+		if safe {
+			c.lands[a.Reg] = k
+		}
+	}
+}
+
+// shareBytes reports whether two stretches of memory overlap.
+func shareBytes(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	x, y := uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&b[0]))
+	return x < y+uintptr(len(b)) && y < x+uintptr(len(a))
+}
+
+// aim points register r's slot at its place in store k.
+func (c *groupCompiler) aim(r, k int) vop {
+	mem, slot := slice[float32](c.e.mem[c.g.Stores[k].Buffer]), c.slot[r]
+	return func(l *lanes, start, n int) { l.f[slot] = mem[start : start+n : start+n] }
 }
 
 // take gives register r a slot: a shared one where it is uniform.
@@ -252,7 +299,7 @@ func (c *groupCompiler) take(r int) int {
 		c.uslots[k]++
 		return -c.uslots[k] // shared slots count down from -1
 	}
-	if c.lies[r] = c.readInPlace(r); c.lies[r] {
+	if c.lies[r] = c.lands[r] >= 0 || c.readInPlace(r); c.lies[r] {
 		c.slots[k]++
 		return c.slots[k] - 1
 	}
