@@ -171,7 +171,7 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 	v := n.In[i]
 	switch a.class(n, i) {
 	case ir.Fixed:
-		if a.p.NoMasters && n.Def().Is(ir.Writer) {
+		if a.p.NoMasters && a.sec[n.ID] == ir.Update { // gradients and weights as they are stored
 			return ir.Invalid
 		}
 		return a.src[v.ID]
