@@ -19,7 +19,9 @@ func optimizer(g *ir.Graph, c *Context) error {
 	o.attempt = o.counter("attempt", "attempt")
 	o.steps()
 	for _, p := range t.params {
-		o.step(p)
+		if !p.group.NoUpdate {
+			o.step(p)
+		}
 	}
 	o.averages()
 	for _, p := range t.pending {
@@ -173,6 +175,9 @@ func (o *updating) averages() {
 	}
 	counts := map[*track]*ir.Value{}
 	for _, p := range o.t.params {
+		if p.group.NoUpdate {
+			continue
+		}
 		if counts[p.track] == nil {
 			counts[p.track] = o.b.Declare(ir.State, o.c.Prefix+"ema.steps"+p.track.name, ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
 		}
