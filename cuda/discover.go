@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sort"
 	"strings"
 )
@@ -99,6 +100,11 @@ func resolveProgram(name string) string {
 	return ""
 }
 
+// target names the folders of this processor.
+var target = map[string]struct{ gnu, cuda string }{
+	"amd64": {"x86_64-linux-gnu", "x86_64-linux"}, "arm64": {"aarch64-linux-gnu", "sbsa-linux"},
+}[runtime.GOARCH]
+
 // candidates lists the files to try for a library, in order: an explicit file or folder, the
 // system loader, Python wheels, CUDA folders, and for the driver the usual system folders.
 func (w places) candidates(lib string) []string {
@@ -135,11 +141,12 @@ func (w places) candidates(lib string) []string {
 	if lib != libDriver {
 		folders(w.wheelFolders()...)
 		for _, root := range w.cudaRoots() {
-			folders(filepath.Join(root, "lib64"), filepath.Join(root, "targets/x86_64-linux/lib"), filepath.Join(root, "lib"))
+			folders(filepath.Join(root, "lib64"), filepath.Join(root, "targets", target.cuda, "lib"), filepath.Join(root, "lib"))
 		}
 		return out
 	}
-	folders("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib/x86_64-linux-gnu/nvidia/current")
+	system := filepath.Join("/usr/lib", target.gnu)
+	folders(system, "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", filepath.Join(system, "nvidia/current"))
 	return out
 }
 

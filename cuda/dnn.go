@@ -269,7 +269,7 @@ func (n *DnnBackend) Plan(g *DnnGraph, deterministic bool, workspace int64) (Dnn
 	}
 	for _, mode := range []int32{heurA, heurFallback} {
 		if p := d.tryEngines(graph, mode, deterministic, workspace); p != nil {
-			return p.bind(g)
+			return p.bind(g), nil
 		}
 	}
 	err := &Error{Lib: libDNN, Call: "cudnnBackendFinalize", Code: 3000, Name: "no engine", Text: g.Name}
@@ -358,11 +358,10 @@ type dnnPlan struct {
 	workspace int64
 	ids       []int64
 	feeds     int
-	consts    []float32 // by-value tensors are read from host memory at execution
-	pin       runtime.Pinner
+	consts    []float32 // by-value tensors, read from host memory by the call that executes
 }
 
-func (p *dnnPlan) bind(g *DnnGraph) (*dnnPlan, error) {
+func (p *dnnPlan) bind(g *DnnGraph) *dnnPlan {
 	for _, t := range g.Feeds {
 		p.ids = append(p.ids, t.UID)
 	}
@@ -371,10 +370,7 @@ func (p *dnnPlan) bind(g *DnnGraph) (*dnnPlan, error) {
 		p.ids = append(p.ids, t.UID)
 		p.consts = append(p.consts, t.Value)
 	}
-	if len(p.consts) > 0 {
-		p.pin.Pin(&p.consts[0])
-	}
-	return p, nil
+	return p
 }
 
 // Workspace is the bytes Run needs.
@@ -406,12 +402,9 @@ func (p *dnnPlan) Run(feeds []Ptr, workspace Ptr, s Stream) error {
 	if e.err == nil {
 		e.err = lib.status("cudnnBackendExecute", handle, p.plan, pack)
 	}
-	runtime.KeepAlive(p)
+	runtime.KeepAlive(p.consts)
 	return errors.Join(e.err, e.drop())
 }
 
 // Close destroys everything the plan is made of.
-func (p *dnnPlan) Close() error {
-	p.pin.Unpin()
-	return p.d.drop()
-}
+func (p *dnnPlan) Close() error { return p.d.drop() }

@@ -36,8 +36,8 @@ lines=40 step bandwidth 120 "$here/gputest" -test.run 'TestBandwidth'
 lines=20 step gemmspeed 120 "$here/gputest" -test.run 'TestGemmSpeed'
 lines=20 step dnn 120 "$here/gputest" -test.v -test.run 'TestAttention|TestConv'
 if command -v compute-sanitizer >/dev/null; then
-	step memcheck 240 compute-sanitizer --tool memcheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
-	step racecheck 240 compute-sanitizer --tool racecheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
+	step memcheck 120 compute-sanitizer --tool memcheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
+	step racecheck 100 compute-sanitizer --tool racecheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
 fi
 if python3 -c 'import torch' 2>/dev/null; then
 	lines=20 step torch 200 python3 "$here/torch_kernels.py"

@@ -157,3 +157,42 @@ func TestFunctionsAreAccurate(t *testing.T) {
 func below(lim float64) func(float64) bool {
 	return func(x float64) bool { return !(math.Abs(x) >= lim) || math.IsInf(x, 0) }
 }
+
+// TestPow checks accuracy on pairs and the special cases of C99 annex F, which math.Pow follows.
+func TestPow(t *testing.T) {
+	odd := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -2.5, 1e-40, -1e-40, 3e38, -3e38, 1 << 24, 1<<24 + 2,
+		float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+	var x, y []float32
+	for _, a := range odd {
+		for _, b := range odd {
+			x, y = append(x, a), append(y, b)
+		}
+	}
+	for i := range 20000 {
+		u, v := math.Mod(float64(i)*0.618033988749895, 1), math.Mod(float64(i)*0.7548776662466927, 1)
+		x, y = append(x, float32(math.Exp((u-0.5)*60))), append(y, float32((v-0.5)*8))
+	}
+	g := ptx.Group{
+		Name: "pow", Shape: []int64{int64(len(x))}, Loads: []ptx.Access{{Name: "x", DType: ptx.Float32}, {Name: "y", DType: ptx.Float32}},
+		Code:   []ptx.Instr{{Op: "in", Type: ptx.Float32}, {Op: "in", Type: ptx.Float32, Int: 1}, {Op: "pow", Type: ptx.Float32, A: 0, B: 1}},
+		Stores: []ptx.Output{{Access: ptx.Access{Name: "z", DType: ptx.Float32}, Value: 2}},
+	}
+	l, err := g.Build(ptx.SM80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]byte, 4*len(x))
+	if _, err := execute(compile(t, l, ptx.SM80), l, false, 0, [][]byte{f32Bytes(x), f32Bytes(y), out}); err != nil {
+		t.Fatal(err)
+	}
+	worst := 0.0
+	for i, z := range f32s(out) {
+		want := math.Pow(float64(x[i]), float64(y[i]))
+		if u := ulps(z, want); u > 1 {
+			t.Errorf("%g^%g = %g, want %g (%.1f ulp)", x[i], y[i], z, want, u)
+		} else if worst = max(worst, u); math.Signbit(float64(z)) != math.Signbit(want) && want == want {
+			t.Errorf("%g^%g = %g, want %g", x[i], y[i], z, want)
+		}
+	}
+	t.Logf("%.3f ulp", worst)
+}
