@@ -62,7 +62,7 @@ func newRoot() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(dumpCommand(), whyCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), rangesCommand(),
+	root.AddCommand(dumpCommand(), whyCommand(), whyNotCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), rangesCommand(),
 		runCommand(), trainCommand(), benchCommand(), adviseCommand(), devicesCommand())
 	return root
 }

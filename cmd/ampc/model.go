@@ -218,16 +218,27 @@ func parseDims(pairs []string) (map[string]int64, error) {
 	return out, nil
 }
 
-// compile takes the model's graph as far as the passes config says.
-func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
+// source is the model's graph with its dimensions bound, and what the passes
+// are told for it.
+func (o *opened) source() (*ir.Graph, passes.Config, error) {
 	g := o.model.Graph().Clone()
 	if len(o.config.Bind) > 0 {
 		if err := g.Bind(o.config.Bind); err != nil {
-			return nil, err
+			return nil, passes.Config{}, err
 		}
 	}
 	p := o.config.Passes(o.losses...)
 	p.Outputs = o.outputs()
+	return g, p, nil
+}
+
+// compile takes the model's graph through the passes; edit changes what they
+// are told.
+func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
+	g, p, err := o.source()
+	if err != nil {
+		return nil, err
+	}
 	if edit != nil {
 		edit(&p)
 	}
