@@ -182,9 +182,6 @@ func (p *Program) gemmString(s *Step) string {
 
 func (p *Program) epilogue(e *Epilogue, s *Step) string {
 	var parts []string
-	if e.Scale != 0 {
-		parts = append(parts, fmt.Sprintf("scale(%g)", e.Scale))
-	}
 	if e.Bias != 0 {
 		parts = append(parts, fmt.Sprintf("bias(%s)", p.name(s.In[e.Bias])))
 	}

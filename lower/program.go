@@ -210,8 +210,7 @@ type Gemm struct {
 // Epilogue is what happens to a product before it is stored, in this order and
 // in f32. Bias and Residual index Step.In; 0 means absent (In[0] is an operand).
 type Epilogue struct {
-	Scale    float64 // 0: none
-	Bias     int     // one element per column (conv: per channel)
+	Bias     int // one element per column (conv: per channel)
 	Act      Act
 	Residual int // as C
 }
@@ -223,15 +222,11 @@ type Act uint8
 const (
 	NoAct Act = iota
 	Relu
-	GeluErf
-	GeluTanh
-	Silu
 	Tanh
-	Sigmoid
 	numActs
 )
 
-var actNames = [numActs]string{"none", "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid"}
+var actNames = [numActs]string{"none", "relu", "tanh"}
 
 func (a Act) String() string { return actNames[a] }
 

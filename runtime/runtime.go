@@ -132,19 +132,6 @@ func unknownFeed(p *lower.Program, f Feed) error {
 	return fmt.Errorf("feed %q: no such input, the program takes %s", extra[0], strings.Join(names, ", "))
 }
 
-// OutputIndex finds a result by name, with or without its %.
-func OutputIndex(p *lower.Program, name string) (int, error) {
-	want := "%" + strings.TrimPrefix(name, "%")
-	var names []string
-	for i, o := range p.Outputs {
-		if o.Name == want {
-			return i, nil
-		}
-		names = append(names, o.Name)
-	}
-	return 0, fmt.Errorf("%s returns no %s, it returns %s", p.Name, want, strings.Join(names, ", "))
-}
-
 // Variables lists the variables of several programs, each name once: what a
 // store for all of them declares. It fails where two programs disagree on a type.
 func Variables(programs ...*lower.Program) ([]lower.Var, error) {

@@ -15,12 +15,11 @@ func (e *exec) buf(id lower.BufferID) kern.Buf {
 }
 
 var actOf = map[lower.Act]kern.Act{
-	lower.NoAct: kern.NoAct, lower.Relu: kern.ActRelu, lower.GeluErf: kern.ActGeluErf, lower.GeluTanh: kern.ActGeluTanh,
-	lower.Silu: kern.ActSilu, lower.Tanh: kern.ActTanh, lower.Sigmoid: kern.ActSigmoid,
+	lower.NoAct: kern.NoAct, lower.Relu: kern.ActRelu, lower.Tanh: kern.ActTanh,
 }
 
 func (e *exec) epilogue(s *lower.Step, p *lower.Epilogue) kern.Epilogue {
-	out := kern.Epilogue{Scale: float32(p.Scale), Act: actOf[p.Act]}
+	out := kern.Epilogue{Act: actOf[p.Act]}
 	if p.Bias != 0 {
 		out.Bias = e.buf(s.In[p.Bias])
 	}
