@@ -23,7 +23,17 @@ func castelim(g *ir.Graph, c *Context) error {
 	}
 	replace(g, e.same)
 	e.sweep()
+	if e.b == nil {
+		return nil
+	}
 	return e.b.Err()
+}
+
+func (e *castEdit) builder() *ir.Builder {
+	if e.b == nil {
+		e.b = ir.Edit(e.g)
+	}
+	return e.b
 }
 
 // sweep drops the casts that nobody reads any more, last first.
@@ -33,8 +43,8 @@ func (e *castEdit) sweep() {
 		kept := len(body)
 		for i := len(body) - 1; i >= 0; i-- {
 			n := body[i]
-			if n.Op == ir.OpCast && n.Out[0].Next == nil && e.reads[n.Out[0]] == 0 {
-				e.reads[n.In[0]]--
+			if n.Op == ir.OpCast && n.Out[0].Next == nil && e.reads[n.Out[0].ID] == 0 {
+				e.reads[n.In[0].ID]--
 				e.c.Count("casts_dead", 1)
 				continue
 			}
@@ -50,32 +60,36 @@ func (e *castEdit) sweep() {
 type castEdit struct {
 	g       *ir.Graph
 	c       *Context
-	b       *ir.Builder
+	b       *ir.Builder // nil until a cast is made
 	s       ir.Section
 	body    []*ir.Node
 	list    []*ir.Node
-	at      map[*ir.Node]int // position in list
-	reads   map[*ir.Value]int
+	at      []int32 // position in list by node ID, -1: not there
+	reads   []int32 // by value ID; those of new casts follow
 	same    map[*ir.Value]*ir.Value
 	cast    map[castKey]*ir.Value
 	written map[*ir.Value]bool
 }
 
 func newCastEdit(g *ir.Graph, c *Context) *castEdit {
+	values, nodes := g.Number()
 	e := &castEdit{
-		g: g, c: c, b: ir.Edit(g), at: map[*ir.Node]int{}, reads: map[*ir.Value]int{},
+		g: g, c: c, at: make([]int32, nodes), reads: make([]int32, values),
 		same: map[*ir.Value]*ir.Value{}, cast: map[castKey]*ir.Value{}, written: writtenInMicro(g),
 	}
 	for _, n := range g.Nodes {
+		e.at[n.ID] = -1
 		for _, v := range n.In {
-			e.reads[v]++
+			if v != nil {
+				e.reads[v.ID]++
+			}
 		}
 		for _, v := range n.Captured {
-			e.reads[v] += 2
+			e.reads[v.ID] += 2
 		}
 	}
 	for _, v := range g.Return {
-		e.reads[v] += 2 // never the only reader
+		e.reads[v.ID] += 2 // never the only reader
 	}
 	return e
 }
@@ -99,7 +113,7 @@ func (e *castEdit) end() {
 }
 
 func (e *castEdit) append(n *ir.Node) {
-	e.at[n] = len(e.list)
+	e.at[n.ID] = int32(len(e.list))
 	e.list = append(e.list, n)
 }
 
@@ -170,15 +184,15 @@ func (e *castEdit) through(x *ir.Value) *ir.Value {
 
 // read points cast n at x.
 func (e *castEdit) read(n *ir.Node, x *ir.Value) {
-	e.reads[n.In[0]]--
-	e.reads[x]++
+	e.reads[n.In[0].ID]--
+	e.reads[x.ID]++
 	n.In[0] = x
 }
 
 // drop makes the readers of cast n read v.
 func (e *castEdit) drop(n *ir.Node, v *ir.Value) {
-	e.reads[n.In[0]]--
-	e.reads[v] += e.reads[n.Out[0]]
+	e.reads[n.In[0].ID]--
+	e.reads[v.ID] += e.reads[n.Out[0].ID]
 	e.same[n.Out[0]] = v
 }
 
@@ -188,10 +202,10 @@ func (e *castEdit) drop(n *ir.Node, v *ir.Value) {
 func (e *castEdit) crossed(n *ir.Node, x *ir.Value) *ir.Node {
 	m := x.Def
 	d := n.Out[0].Type.DType
-	if m == nil || !m.Def().Is(ir.Moves) || len(m.Out) != 1 || x.Next != nil || e.reads[x] != 1 || m.Why.Group > 0 {
+	if m == nil || !m.Def().Is(ir.Moves) || len(m.Out) != 1 || x.Next != nil || e.reads[x.ID] != 1 || m.Why.Group > 0 {
 		return nil
 	}
-	if at, here := e.at[m]; !here || at >= len(e.list) || e.list[at] != m || d.Size() >= x.Type.DType.Size() {
+	if at := e.at[m.ID]; at < 0 || int(at) >= len(e.list) || e.list[at] != m || d.Size() >= x.Type.DType.Size() {
 		return nil
 	}
 	moved := int64(0)
@@ -216,20 +230,19 @@ func (e *castEdit) narrows(v *ir.Value, d ir.DType) bool { return e.through(v).T
 // cross takes m out of the list, casts what it moves, and puts m back, now
 // moving dtype d.
 func (e *castEdit) cross(n, m *ir.Node, d ir.DType) {
-	e.list[e.at[m]] = nil
-	delete(e.at, m)
+	e.list[e.at[m.ID]] = nil
 	from := m.Out[0].Type.DType
 	for i, v := range m.In {
 		if v == nil || v.Type.DType != from || m.OperandClass(i) == ir.Fixed {
 			continue
 		}
-		e.reads[v]--
+		e.reads[v.ID]--
 		m.In[i] = e.casted(v, d)
 		m.Why.From = m.In[i]
-		e.reads[m.In[i]]++
+		e.reads[m.In[i].ID]++
 	}
 	if err := m.Retype(); err != nil {
-		e.b.Fail("%v", err)
+		e.builder().Fail("%v", err)
 		return
 	}
 	e.append(m)
@@ -250,11 +263,13 @@ func (e *castEdit) casted(v *ir.Value, d ir.DType) *ir.Value {
 		node.Why.Marks |= ir.MarkCached | ir.MarkHoisted
 	}
 	tail := e.g.Body[s]
-	w := e.b.In(s).Named(castName(v, d)).EmitNode(node, nil)[0]
+	w := e.builder().In(s).Named(castName(v, d)).EmitNode(node, nil)[0]
 	if w == nil {
 		return v
 	}
-	e.reads[v]++
+	w.ID, node.ID = int32(len(e.reads)), int32(len(e.at))
+	e.reads, e.at = append(e.reads, 0), append(e.at, -1)
+	e.reads[v.ID]++
 	if hoist {
 		e.cast[castKey{v, d}] = w
 		return w

@@ -11,7 +11,7 @@ import (
 // least number masks as well, and stays finite when something is added to it.
 // Infinities are left: whoever writes one means it.
 func masks(g *ir.Graph, c *Context) error {
-	m := &masker{c: c, b: ir.Edit(g), clamped: map[castKey]*ir.Value{}}
+	m := &masker{g: g, c: c, clamped: map[castKey]*ir.Value{}}
 	for _, n := range g.Nodes {
 		c.At(n)
 		if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() {
@@ -28,12 +28,16 @@ func masks(g *ir.Graph, c *Context) error {
 			}
 		}
 	}
+	if m.b == nil {
+		return nil
+	}
 	return m.b.Err()
 }
 
 type masker struct {
+	g       *ir.Graph
 	c       *Context
-	b       *ir.Builder
+	b       *ir.Builder // nil until a constant is declared
 	clamped map[castKey]*ir.Value
 }
 
@@ -67,6 +71,9 @@ func (m *masker) clamp(v *ir.Value, d ir.DType) *ir.Value {
 	}
 	w := v
 	if worst != 0 {
+		if m.b == nil {
+			m.b = ir.Edit(m.g)
+		}
 		w = m.b.Declare(ir.Const, v.Name+".clamped."+d.String(), v.Type, &ir.Init{Func: v.Init.Func, Args: args}, v.Attr)
 		m.note(v.String(), worst, clampMask(worst, d), d)
 	}
