@@ -1,6 +1,8 @@
 package eval
 
 import (
+	"fmt"
+	"hash/fnv"
 	"math"
 	"strings"
 	"testing"
@@ -94,11 +96,29 @@ func evalText(t *testing.T, vars, node string) *Tensor {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keepSpecial(g, src+"forward:\n"+node)
 	r, err := Run(g, nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r.Values["r"]
+}
+
+// keepSpecial adds the graph to testdata/ops, with its constants as inputs.
+func keepSpecial(g *ir.Graph, src string) {
+	if texts["special"] == nil {
+		texts["special"] = map[string]string{}
+	}
+	for _, v := range g.Vars {
+		v.Kind = ir.Input
+		if v.Init == nil {
+			v.Init = &ir.Init{Func: "zeros"}
+		}
+	}
+	g.Return = g.Body[ir.Forward][0].Out
+	h := fnv.New32a()
+	h.Write([]byte(src))
+	texts["special"][fmt.Sprintf("%s_%08x", g.Body[ir.Forward][0].Op, h.Sum32())] = g.String()
 }
 
 func TestIdsOutsideTheAxisAreErrors(t *testing.T) {
