@@ -38,9 +38,9 @@ var instructions = []row{
 	{name: "prmt.b32", args: "=b32 b32 b32 b32", min: base, eval: evalPermute},
 
 	// Integer arithmetic.
-	{name: "add." + ints, args: "=$1 $1 $1", min: base, eval: evalInt(func(a, b int64) int64 { return a + b })},
-	{name: "sub." + ints, args: "=$1 $1 $1", min: base, eval: evalInt(func(a, b int64) int64 { return a - b })},
-	{name: "mul.lo." + ints, args: "=$1 $1 $1", min: base, eval: evalInt(func(a, b int64) int64 { return a * b })},
+	{name: "add." + ints, args: "=$1 $1 $1", min: base, eval: evalAdd},
+	{name: "sub." + ints, args: "=$1 $1 $1", min: base, eval: evalSub},
+	{name: "mul.lo." + ints, args: "=$1 $1 $1", min: base, eval: evalMul},
 	{name: "mul.hi." + words, args: "=$1 $1 $1", min: base, eval: evalMulHi},
 	{name: "mul.wide.{u16,s16,u32,s32}", args: "=wide:$1 $1 $1", min: base, eval: evalMulWide},
 	{name: "mad.lo." + words, args: "=$1 $1 $1 $1", min: base, eval: evalMad},

@@ -80,7 +80,29 @@ func evalPermute([]string) Eval {
 	}
 }
 
-// evalInt lifts wrapping 64-bit arithmetic to the type of the last alternative.
+// mask keeps the bits of the type the last alternative names; sums and products wrap under it,
+// signed or not.
+func mask(alt []string) uint64 {
+	n, _ := width(alt[len(alt)-1])
+	return trim(^uint64(0), n)
+}
+
+func evalAdd(alt []string) Eval {
+	m := mask(alt)
+	return func(a, b, _, _ uint64) uint64 { return (a + b) & m }
+}
+
+func evalSub(alt []string) Eval {
+	m := mask(alt)
+	return func(a, b, _, _ uint64) uint64 { return (a - b) & m }
+}
+
+func evalMul(alt []string) Eval {
+	m := mask(alt)
+	return func(a, b, _, _ uint64) uint64 { return a * b & m }
+}
+
+// evalInt lifts a 64-bit function to the type of the last alternative.
 func evalInt(f func(a, b int64) int64) func([]string) Eval {
 	return func(alt []string) Eval {
 		n, signed := width(alt[len(alt)-1])

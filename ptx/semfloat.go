@@ -10,32 +10,44 @@ func readFloat(t string) func(uint64) float64 {
 }
 
 // floatFn is one operation at both precisions, each rounded once.
-type floatFn struct {
-	f32 func(a, b float32) float32
-	f64 func(a, b float64) float64
-}
+type floatFn struct{ f32, f64 Eval }
+
+func f64of(x uint64) float64 { return math.Float64frombits(x) }
 
 var (
-	addF  = floatFn{func(a, b float32) float32 { return a + b }, func(a, b float64) float64 { return a + b }}
-	subF  = floatFn{func(a, b float32) float32 { return a - b }, func(a, b float64) float64 { return a - b }}
-	mulF  = floatFn{func(a, b float32) float32 { return a * b }, func(a, b float64) float64 { return a * b }}
-	divF  = floatFn{func(a, b float32) float32 { return a / b }, func(a, b float64) float64 { return a / b }}
-	rcpF  = floatFn{func(a, _ float32) float32 { return 1 / a }, func(a, _ float64) float64 { return 1 / a }}
+	addF = floatFn{
+		func(a, b, _, _ uint64) uint64 { return bits32(f32of(a) + f32of(b)) },
+		func(a, b, _, _ uint64) uint64 { return bits64(f64of(a) + f64of(b)) },
+	}
+	subF = floatFn{
+		func(a, b, _, _ uint64) uint64 { return bits32(f32of(a) - f32of(b)) },
+		func(a, b, _, _ uint64) uint64 { return bits64(f64of(a) - f64of(b)) },
+	}
+	mulF = floatFn{
+		func(a, b, _, _ uint64) uint64 { return bits32(f32of(a) * f32of(b)) },
+		func(a, b, _, _ uint64) uint64 { return bits64(f64of(a) * f64of(b)) },
+	}
+	divF = floatFn{
+		func(a, b, _, _ uint64) uint64 { return bits32(f32of(a) / f32of(b)) },
+		func(a, b, _, _ uint64) uint64 { return bits64(f64of(a) / f64of(b)) },
+	}
+	rcpF = floatFn{
+		func(a, _, _, _ uint64) uint64 { return bits32(1 / f32of(a)) },
+		func(a, _, _, _ uint64) uint64 { return bits64(1 / f64of(a)) },
+	}
 	sqrtF = floatFn{
 		// f64 has more than twice the digits of f32, so rounding its root again is exact.
-		func(a, _ float32) float32 { return float32(math.Sqrt(float64(a))) },
-		func(a, _ float64) float64 { return math.Sqrt(a) },
+		func(a, _, _, _ uint64) uint64 { return bits32(float32(math.Sqrt(float64(f32of(a))))) },
+		func(a, _, _, _ uint64) uint64 { return bits64(math.Sqrt(f64of(a))) },
 	}
 )
 
 func evalFloat(f floatFn) func([]string) Eval {
 	return func(alt []string) Eval {
 		if alt[0] == "f64" {
-			return func(a, b, _, _ uint64) uint64 {
-				return bits64(f.f64(math.Float64frombits(a), math.Float64frombits(b)))
-			}
+			return f.f64
 		}
-		return func(a, b, _, _ uint64) uint64 { return bits32(f.f32(f32of(a), f32of(b))) }
+		return f.f32
 	}
 }
 
@@ -164,7 +176,7 @@ func evalCombine(alt []string) Eval {
 	case alt[0] == "add" && t[0] == "f32":
 		return evalFloat(addF)(t)
 	case alt[0] == "add":
-		return evalInt(func(a, b int64) int64 { return a + b })(t)
+		return evalAdd(t)
 	case alt[0] == "min":
 		return evalOrder(false)(t)
 	}

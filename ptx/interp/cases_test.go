@@ -64,3 +64,40 @@ func TestOldTarget(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) { runCase(t, c, ptx.SM70) })
 	}
 }
+
+// BenchmarkInterpreter runs a fused AdamW update of 16384 elements; its unit is lane instructions.
+func BenchmarkInterpreter(b *testing.B) {
+	const n = 1 << 14
+	l, err := ptxtest.AdamW(n).Build(ptx.SM80)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := compile(b, l, ptx.SM80)
+	mem := NewMemory()
+	cfg := Config{Grid: l.Grid, Block: l.Block}
+	for _, a := range l.Args {
+		size := int(a.Elems) * a.DType.Size()
+		addr := mem.Alloc(size)
+		if err := mem.Fill(addr, 0, size); err != nil {
+			b.Fatal(err)
+		}
+		cfg.Args = append(cfg.Args, addr)
+	}
+	for _, races := range []bool{false, true} {
+		name := "fast"
+		if races {
+			name = "races"
+		}
+		b.Run(name, func(b *testing.B) {
+			var steps int64
+			for b.Loop() {
+				st, err := p.Run(mem, cfg, Options{NoRaces: !races})
+				if err != nil {
+					b.Fatal(err)
+				}
+				steps += st.Steps
+			}
+			b.ReportMetric(float64(steps*warpSize)/b.Elapsed().Seconds()/1e6, "Mlanes/s")
+		})
+	}
+}
