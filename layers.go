@@ -232,7 +232,7 @@ func (m *Model) Attention(name string, x Tensor, heads int, opts ...Option) Tens
 	}
 	q, k, v := l.project(x, dim, heads, kv, o)
 	y := l.Builder.Named("mix").Attention(q, k, v, o.mask, ir.A("causal", o.causal))
-	y = l.Reshape(l.Transpose(y, 0, 2, 1, 3), 0, 0, dim)
+	y = l.Builder.Named("merge").Reshape(l.Builder.Named("turn").Transpose(y, 0, 2, 1, 3), 0, 0, int64(dim))
 	return m.Builder.Rename(l.Linear("out", y, dim, o.inner()...), m.ScopeName()+name)
 }
 
@@ -247,7 +247,7 @@ func (m *Model) project(x Tensor, dim, heads, kv int, o layerOptions) (q, k, v T
 		return q, k, v
 	}
 	all := m.Linear("qkv", x, dim+2*kv*width, o.inner()...)
-	parts := m.Split(all, -1, int64(dim), int64(kv*width), int64(kv*width))
+	parts := m.Builder.Named("parts").Split(all, -1, int64(dim), int64(kv*width), int64(kv*width))
 	return m.heads("q", parts[0], heads), m.heads("k", parts[1], kv), m.heads("v", parts[2], kv)
 }
 
@@ -256,7 +256,7 @@ func (m *Model) heads(name string, x Tensor, heads int) Tensor {
 	if x == nil {
 		return nil
 	}
-	y := m.Reshape(x, 0, 0, heads, int(x.Type.Shape.Dim(2))/heads)
+	y := m.Builder.Named(name+".split").Reshape(x, 0, 0, int64(heads), int64(x.Type.Shape.Dim(2))/int64(heads))
 	return m.Builder.Named(name).Transpose(y, 0, 2, 1, 3)
 }
 

@@ -32,7 +32,7 @@ func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts [
 	if o.bias {
 		b = l.Param("b", fan, directions*gates*hidden)
 	}
-	steps := l.Transpose(x, 1, 0, 2)
+	steps := l.Builder.Named("steps").Transpose(x, 1, 0, 2)
 	var y Tensor
 	if kind == "lstm" {
 		y, _, _ = l.Builder.LSTM(steps, w, r, b, start[0], start[1], ir.Attrs{})
