@@ -12,7 +12,7 @@
 //	h := m.Relu(m.Linear("fc1", x, 256))
 //	loss := m.CrossEntropy(m.Linear("fc2", h, 10), y)
 //	step, err := ampc.Train(m, loss, ampc.Config{
-//		Optimizer: ampc.AdamW{},
+//		Optimizer: ampc.AdamW(0.1),
 //		LR:        ampc.Constant(1e-3),
 //		Policy:    ampc.MixedF16(),
 //	})

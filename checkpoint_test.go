@@ -153,7 +153,7 @@ func TestLoadingUnderAnotherPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	mixed, loss := small(8)
-	s = train(t, mixed, loss, adam())
+	train(t, mixed, loss, adam())
 	if err := mixed.LoadFile(path); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,6 @@ func TestLoadingUnderAnotherPolicy(t *testing.T) {
 	if err != nil || !bytes.Equal(a.Bytes, b.Bytes) {
 		t.Errorf("the moments were not taken over (%v)", err)
 	}
-	_ = s
 }
 
 // Evaluation over the running averages reads them and leaves the parameters alone.

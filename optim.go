@@ -27,6 +27,14 @@ type GradOf = passes.GradOf
 // Reduce says what a result of several micro-batches holds.
 type Reduce = passes.Reduce
 
+// What Config.Reduce can ask for: the value of the last micro-batch (the
+// default for all but losses), the mean over those that count, or their sum.
+const (
+	Last = passes.Last
+	Mean = passes.Mean
+	Sum  = passes.Sum
+)
+
 // BadMicro says what a non-finite micro-batch does.
 type BadMicro = passes.BadMicro
 
