@@ -8,7 +8,7 @@ import (
 )
 
 // amp turns the policy's classes into stored dtypes. An algorithm chooses one
-// dtype per stored value (amp_local.go, amp_mincut.go); realise then writes the
+// dtype per stored value (amp_local.go, amp_paint.go, mincut.go); realise then writes the
 // choice into the graph: out attributes, casts where a reader wants another
 // dtype, and the cause of each choice.
 func amp(g *ir.Graph, c *Context) error {
@@ -27,8 +27,10 @@ func amp(g *ir.Graph, c *Context) error {
 		a.local()
 	case "mincut":
 		a.mincut()
+	case "paint":
+		a.paint()
 	default:
-		return fmt.Errorf("policy %s: no algorithm %q; there are local and mincut", c.Policy.Name, c.Policy.Algorithm)
+		return fmt.Errorf("policy %s: no algorithm %q; there are local, mincut and paint", c.Policy.Name, c.Policy.Algorithm)
 	}
 	if c.Inherit != nil {
 		a.inherit(c.Inherit)

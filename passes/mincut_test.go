@@ -72,12 +72,14 @@ func withMincut(p Policy) Policy {
 	return p
 }
 
-// The passes after amp change no bit, and the cut does not depend on the order
-// of nodes.
+// The passes after amp change no bit, and neither cut nor paint
+// depends on the order of nodes.
 func TestMincutPipeline(t *testing.T) {
 	for name, model := range testModels() {
-		for _, p := range []Policy{withMincut(MixedF16()), withMincut(MixedBF16()), withMincut(F32())} {
-			t.Run(fmt.Sprint(name, "/", p.Name), func(t *testing.T) {
+		paint := MixedBF16()
+		paint.Algorithm = "paint"
+		for _, p := range []Policy{withMincut(MixedF16()), withMincut(MixedBF16()), withMincut(F32()), paint} {
+			t.Run(fmt.Sprint(name, "/", p.Name, "/", p.Algorithm), func(t *testing.T) {
 				plain, full := trainConfig(p), trainConfig(p)
 				plain.Disable = []string{"masks", "castcache", "castelim", "castfold", "fuse", "dce", "order"}
 				a, b := mustRun(t, model(), plain), mustRun(t, model(), full)
@@ -100,6 +102,9 @@ func TestMincutOnRandomGraphs(t *testing.T) {
 		g := randomGraph(r, 4+r.IntN(30))
 		c := g.Clone()
 		cfg := Config{Policy: withMincut(MixedF16()), Only: precisionPasses}
+		if seed%3 == 0 {
+			cfg.Policy.Algorithm = "paint"
+		}
 		if err := Run(c, cfg); err != nil {
 			t.Fatalf("seed %d: %v\n%s\nfrom\n%s", seed, err, c, g)
 		}

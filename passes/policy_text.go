@@ -15,7 +15,7 @@ import (
 //	policy NAME                  what messages call it
 //	from PRESET                  start from a preset (first line after the name)
 //	low f16|bf16|none
-//	algorithm local|mincut
+//	algorithm local|mincut|paint
 //	hold WEIGHT                  of a byte kept for backward, against a byte moved
 //	eager, tf32, manual, cast, narrow, no_masters, batchnorm_f32    on|off
 //	outputs DTYPE|none
