@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -65,4 +67,75 @@ func (v *vm) gather(x reg.GPVirtual, at, d vec) {
 	VPCMPEQD(all, all, all)
 	VXORPS(d, d, d)
 	VGATHERDPS(all, m, d)
+}
+
+// addRuns emits the scatter of an input gradient: for outer offsets step bytes apart a row of part is added to dst, run
+// by run, where run j has lengths[j] elements and goes to dst + outer + starts[j]; offsets are in bytes, rows of part
+// row bytes apart.
+func (v *vm) addRuns() {
+	v.text("addRuns", "rows, runs int, dst, part *float32, row int, outer *int, step int, starts, lengths *int",
+		"adds rows of runs to scattered places.")
+	rows, runs, dst, part := ptrParam("rows"), ptrParam("runs"), ptrParam("dst"), ptrParam("part")
+	outer, starts, lengths := ptrParam("outer"), ptrParam("starts"), ptrParam("lengths")
+	loop("rows", rows, func() {
+		base, j, from := GP64(), GP64(), GP64()
+		MOVQ(Mem{Base: outer}, base)
+		ADDQ(dst, base)
+		ADDQ(paramMem("step"), outer)
+		MOVQ(part, from)
+		ADDQ(paramMem("row"), part)
+		XORQ(j, j)
+		Label("runs")
+		to, n := GP64(), GP64()
+		MOVQ(Mem{Base: starts, Index: j, Scale: 8}, to)
+		ADDQ(base, to)
+		MOVQ(Mem{Base: lengths, Index: j, Scale: 8}, n)
+		x := v.new()
+		SUBQ(imm(v.w), n)
+		JL(LabelRef("part"))
+		Label("whole")
+		VMOVUPS(Mem{Base: from}, x)
+		VADDPS(Mem{Base: to}, x, x)
+		VMOVUPS(x, Mem{Base: to})
+		ADDQ(imm(v.size()), from)
+		ADDQ(imm(v.size()), to)
+		SUBQ(imm(v.w), n)
+		JGE(LabelRef("whole"))
+		Label("part")
+		ADDQ(imm(v.w), n)
+		v.addPieces(n, from, to)
+		INCQ(j)
+		CMPQ(j, runs)
+		JLT(LabelRef("runs"))
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// addPieces adds the last n < w elements in pieces of 8, 4, 2 and 1: a load whose range overlaps that of an earlier
+// masked store waits for it, even if the lanes do not meet.
+func (v *vm) addPieces(n, from, to reg.GPVirtual) {
+	step := func(size int, load func(m Mem) reg.VecVirtual, store func(x reg.VecVirtual, m Mem)) {
+		skip := fmt.Sprintf("skip%d", size)
+		TESTQ(U32(uint32(size)), n)
+		JZ(LabelRef(skip))
+		x, y := load(Mem{Base: from}), load(Mem{Base: to})
+		VADDPS(y, x, x)
+		store(x, Mem{Base: to})
+		ADDQ(imm(4*size), from)
+		ADDQ(imm(4*size), to)
+		Label(skip)
+	}
+	loader := func(fresh func() reg.VecVirtual, mov func(a, b Op)) func(Mem) reg.VecVirtual {
+		return func(m Mem) reg.VecVirtual { x := fresh(); mov(m, x); return x }
+	}
+	storer := func(mov func(a, b Op)) func(reg.VecVirtual, Mem) { return func(x reg.VecVirtual, m Mem) { mov(x, m) } }
+	whole := func(a, b Op) { VMOVUPS(a, b) }
+	one := func(a, b Op) { VMOVSS(a, b) }
+	if v.wide() {
+		step(8, loader(YMM, whole), storer(whole))
+	}
+	step(4, loader(XMM, whole), storer(whole))
+	step(2, loader(XMM, VMOVQ), storer(VMOVQ))
+	step(1, loader(XMM, one), storer(one))
 }

@@ -28,6 +28,7 @@ func main() {
 		v.reductions()
 		v.philox()
 		v.maxTaps()
+		v.addRuns()
 		v.probe()
 	}
 	tab.emit()

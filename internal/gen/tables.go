@@ -55,5 +55,5 @@ func (v *vm) table(b *strings.Builder) {
 	for _, k := range []string{"sum", "dot", "sumSq", "maxOf", "minOf"} {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
-	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.maxTaps = tileBias%s, tileShift%s, maxTaps%s\n}\n\n", s, s, s)
+	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.maxTaps, p.addRuns = tileBias%s, tileShift%s, maxTaps%s, addRuns%s\n}\n\n", s, s, s, s)
 }

@@ -97,9 +97,14 @@ func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
 	for n := range images {
 		for z := range size[0] {
 			for y := range size[1] {
-				row := n*g.item[0] + z*step[0]*g.axis[0] + y*step[1]*g.axis[1]
-				for x := range size[2] {
-					o.s = append(o.s, (row+g.at(0, 0, x*step[2]))*es)
+				row := (n*g.item[0] + z*step[0]*g.axis[0] + y*step[1]*g.axis[1]) * es
+				each := g.axis[2] * es // between pixels that are step apart, whole phases or not
+				if g.phases == 1 {
+					each *= step[2]
+				}
+				for range size[2] {
+					o.s = append(o.s, row)
+					row += each
 				}
 			}
 		}

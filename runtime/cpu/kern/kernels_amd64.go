@@ -689,6 +689,11 @@ func philoxAVX512(n int, dst *int64, state *uint32)
 //go:noescape
 func maxTapsAVX512(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
+// addRunsAVX512 adds rows of runs to scattered places.
+//
+//go:noescape
+func addRunsAVX512(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
+
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
 //
 //go:noescape
@@ -1283,6 +1288,11 @@ func philoxAVX2(n int, dst *int64, state *uint32)
 //
 //go:noescape
 func maxTapsAVX2(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
+
+// addRunsAVX2 adds rows of runs to scattered places.
+//
+//go:noescape
+func addRunsAVX2(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
 
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
 //

@@ -17353,6 +17353,91 @@ store:
 	VZEROUPPER
 	RET
 
+// func addRunsAVX512(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
+// Requires: AVX, AVX512F
+TEXT ·addRunsAVX512(SB), NOSPLIT, $0-72
+	MOVQ rows+0(FP), AX
+	MOVQ runs+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ part+24(FP), BX
+	MOVQ outer+40(FP), SI
+	MOVQ starts+56(FP), DI
+	MOVQ lengths+64(FP), R8
+
+rows:
+	MOVQ (SI), R9
+	ADDQ DX, R9
+	ADDQ step+48(FP), SI
+	MOVQ BX, R11
+	ADDQ row+32(FP), BX
+	XORQ R10, R10
+
+runs:
+	MOVQ (DI)(R10*8), R12
+	ADDQ R9, R12
+	MOVQ (R8)(R10*8), R13
+	SUBQ $+16, R13
+	JL   part
+
+whole:
+	VMOVUPS (R11), Z0
+	VADDPS  (R12), Z0, Z0
+	VMOVUPS Z0, (R12)
+	ADDQ    $+64, R11
+	ADDQ    $+64, R12
+	SUBQ    $+16, R13
+	JGE     whole
+
+part:
+	ADDQ    $+16, R13
+	TESTQ   $0x00000008, R13
+	JZ      skip8
+	VMOVUPS (R11), Y0
+	VMOVUPS (R12), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (R12)
+	ADDQ    $+32, R11
+	ADDQ    $+32, R12
+
+skip8:
+	TESTQ   $0x00000004, R13
+	JZ      skip4
+	VMOVUPS (R11), X0
+	VMOVUPS (R12), X1
+	VADDPS  X1, X0, X0
+	VMOVUPS X0, (R12)
+	ADDQ    $+16, R11
+	ADDQ    $+16, R12
+
+skip4:
+	TESTQ  $0x00000002, R13
+	JZ     skip2
+	VMOVQ  (R11), X0
+	VMOVQ  (R12), X1
+	VADDPS X1, X0, X0
+	VMOVQ  X0, (R12)
+	ADDQ   $+8, R11
+	ADDQ   $+8, R12
+
+skip2:
+	TESTQ  $0x00000001, R13
+	JZ     skip1
+	VMOVSS (R11), X0
+	VMOVSS (R12), X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (R12)
+	ADDQ   $+4, R11
+	ADDQ   $+4, R12
+
+skip1:
+	INCQ R10
+	CMPQ R10, CX
+	JLT  runs
+	DECQ AX
+	JNZ  rows
+	VZEROUPPER
+	RET
+
 // func probeAVX512(iters int)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·probeAVX512(SB), NOSPLIT, $0-8
@@ -29026,6 +29111,81 @@ store:
 	ADDQ    $+32, SI
 	DECQ    AX
 	JNZ     windows
+	VZEROUPPER
+	RET
+
+// func addRunsAVX2(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
+// Requires: AVX
+TEXT ·addRunsAVX2(SB), NOSPLIT, $0-72
+	MOVQ rows+0(FP), AX
+	MOVQ runs+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ part+24(FP), BX
+	MOVQ outer+40(FP), SI
+	MOVQ starts+56(FP), DI
+	MOVQ lengths+64(FP), R8
+
+rows:
+	MOVQ (SI), R9
+	ADDQ DX, R9
+	ADDQ step+48(FP), SI
+	MOVQ BX, R11
+	ADDQ row+32(FP), BX
+	XORQ R10, R10
+
+runs:
+	MOVQ (DI)(R10*8), R12
+	ADDQ R9, R12
+	MOVQ (R8)(R10*8), R13
+	SUBQ $+8, R13
+	JL   part
+
+whole:
+	VMOVUPS (R11), Y0
+	VADDPS  (R12), Y0, Y0
+	VMOVUPS Y0, (R12)
+	ADDQ    $+32, R11
+	ADDQ    $+32, R12
+	SUBQ    $+8, R13
+	JGE     whole
+
+part:
+	ADDQ    $+8, R13
+	TESTQ   $0x00000004, R13
+	JZ      skip4
+	VMOVUPS (R11), X0
+	VMOVUPS (R12), X1
+	VADDPS  X1, X0, X0
+	VMOVUPS X0, (R12)
+	ADDQ    $+16, R11
+	ADDQ    $+16, R12
+
+skip4:
+	TESTQ  $0x00000002, R13
+	JZ     skip2
+	VMOVQ  (R11), X0
+	VMOVQ  (R12), X1
+	VADDPS X1, X0, X0
+	VMOVQ  X0, (R12)
+	ADDQ   $+8, R11
+	ADDQ   $+8, R12
+
+skip2:
+	TESTQ  $0x00000001, R13
+	JZ     skip1
+	VMOVSS (R11), X0
+	VMOVSS (R12), X1
+	VADDPS X1, X0, X0
+	VMOVSS X0, (R12)
+	ADDQ   $+4, R11
+	ADDQ   $+4, R12
+
+skip1:
+	INCQ R10
+	CMPQ R10, CX
+	JLT  runs
+	DECQ AX
+	JNZ  rows
 	VZEROUPPER
 	RET
 

@@ -24,6 +24,9 @@ type Path struct {
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc
 
+	// addRuns adds rows of runs of part, row bytes apart, to dst + outer[i] + starts[j], lengths[j] elements each;
+	// entries of outer are step bytes apart, offsets in bytes.
+	addRuns func(rows, runs int, dst, part *float32, row int, outer *int, step int, starts, lengths *int)
 	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
 	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 

@@ -41,7 +41,7 @@ func goPath() *Path {
 	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
 	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
-	p.probe, p.probeFlop = probeGo, 8
+	p.addRuns, p.probe, p.probeFlop = addRunsGo, probeGo, 8
 	return p
 }
 
@@ -302,6 +302,20 @@ func normGradGo(n int, dst, dy, xhat *float32, a, b, c float32) {
 	d, h := unsafe.Slice(dst, n), unsafe.Slice(xhat, n)
 	for i, v := range unsafe.Slice(dy, n) {
 		d[i] = fma32(a, v, fma32(b, h[i], c))
+	}
+}
+
+func addRunsGo(rows, runs int, dst, part *float32, row int, outer *int, step int, starts, lengths *int) {
+	at, lens, to := unsafe.Slice(starts, runs), unsafe.Slice(lengths, runs), unsafe.Slice(outer, (rows-1)*step/8+1)
+	for i := range rows {
+		from := i * row
+		for j, l := range lens {
+			d := unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(dst), to[i*step/8]+at[j])), l)
+			for x, v := range unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(part), from)), l) {
+				d[x] += v
+			}
+			from += 4 * l
+		}
 	}
 }
 

@@ -41,9 +41,9 @@ func (t *convTask) scatterImage(worker, n int) {
 		t.patches(w, worker, n, g, part)
 		base := image[g*t.dst.item[1]:]
 		if c.ChannelsLast {
-			w.addRuns(t.m.Path, base, part, t.pixel.s, t.patch.s)
+			w.addRuns(t.m.Path, base, part, t.pixel.s, t.patch.s, 1)
 		} else {
-			w.addRuns(t.m.Path, base, part, t.patch.s, t.pixel.s)
+			w.addRuns(t.m.Path, base, part, t.patch.s, t.pixel.s, t.turns())
 		}
 	}
 	t.crop(image, n)
@@ -70,29 +70,28 @@ func (t *convTask) patches(w *worker, worker, n, g int, part []float32) {
 	l.multiplyLocal(t.m, worker, weights, grads, per, part, l.cols, false)
 }
 
-// addRuns adds part[i][j] to dst[(outer[i]+inner[j])/4], where inner offsets are neighbours in runs.
-func (w *worker) addRuns(p *Path, dst, part []float32, outer, inner []int) {
+// turns is how many neighbours in the table of patches are taps of one channel. Their places overlap: adding one right
+// after the other would wait for the first one's stores.
+func (t *convTask) turns() int {
+	if t.c.Weights == OIX {
+		return volume(t.c.Kernel)
+	}
+	return 1
+}
+
+// addRuns adds part[i][j] to dst[(outer[i]+inner[j])/4], where inner offsets are neighbours in runs; every turns-th i,
+// then the next.
+func (w *worker) addRuns(p *Path, dst, part []float32, outer, inner []int, turns int) {
 	n := len(inner)
-	w.offs = w.offs[:0] // the lengths of the runs
+	w.offs = getInts(&w.offs, 2*n)
+	starts, lengths := w.offs[:0:n], w.offs[n:n]
 	for j := 0; j < n; {
 		r := run(inner[j:], n-j, 4)
-		w.offs = append(w.offs, r)
+		starts, lengths = append(starts, inner[j]), append(lengths, r)
 		j += r
 	}
-	for i, o := range outer {
-		row, j := part[i*n:(i+1)*n], 0
-		for _, r := range w.offs {
-			src := row[j : j+r]
-			d := dst[(o+inner[j])/4:][:len(src)]
-			if r < 32 {
-				for x, v := range src {
-					d[x] += v
-				}
-			} else {
-				p.Binary(Add, d, d, src)
-			}
-			j += r
-		}
+	for t := range turns {
+		p.addRuns(len(outer)/turns, len(starts), &dst[0], &part[t*n], 4*n*turns, &outer[t], 8*turns, &starts[0], &lengths[0])
 	}
 }
 

@@ -102,7 +102,7 @@ func kernelsAVX512(p *Path) {
 	p.sumSq = sumSqAVX512
 	p.max = maxOfAVX512
 	p.min = minOfAVX512
-	p.tileBias, p.tileShift, p.maxTaps = tileBiasAVX512, tileShiftAVX512, maxTapsAVX512
+	p.tileBias, p.tileShift, p.maxTaps, p.addRuns = tileBiasAVX512, tileShiftAVX512, maxTapsAVX512, addRunsAVX512
 }
 
 // kernelsAVX2 enters the 8-lane kernels.
@@ -202,5 +202,5 @@ func kernelsAVX2(p *Path) {
 	p.sumSq = sumSqAVX2
 	p.max = maxOfAVX2
 	p.min = minOfAVX2
-	p.tileBias, p.tileShift, p.maxTaps = tileBiasAVX2, tileShiftAVX2, maxTapsAVX2
+	p.tileBias, p.tileShift, p.maxTaps, p.addRuns = tileBiasAVX2, tileShiftAVX2, maxTapsAVX2, addRunsAVX2
 }
