@@ -39,7 +39,7 @@ var sizes = []int{1, 31, 33, 1023, 4097}
 func Cases() []Case {
 	var all []Case
 	for _, family := range []func() []Case{
-		groupCases, updateCases, reduceCases, softmaxCases, normCases, lossCases, embedCases, moveCases, imageCases, indexCases,
+		groupCases, updateCases, reduceCases, softmaxCases, normCases, lossCases, embedCases, moveCases, imageCases, indexCases, unfoldCases,
 	} {
 		all = append(all, family()...)
 	}

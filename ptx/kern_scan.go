@@ -1,0 +1,119 @@
+package ptx
+
+import "fmt"
+
+// Scan is the running sum along the middle dimension of Outer×N×Inner, in f32. Exclusive leaves an
+// element out of its own sum, Reverse runs from the end. Arguments: x, y.
+type Scan struct {
+	Name               string
+	Outer, N, Inner    int
+	Exclusive, Reverse bool
+	In, Out            DType
+}
+
+// Build generates the kernel: a warp takes 32 elements at a time, in order.
+func (s Scan) Build(fl Flavour) (*Launch, error) {
+	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer*s.N*s.Inner >= 1<<31 {
+		return nil, fmt.Errorf("ptx: %s: cannot scan %d×%d×%d", s.Name, s.Outer, s.N, s.Inner)
+	}
+	r := startRows(fl, s.Name, s.N, 32, 1, 0)
+	b := r.b
+	p := params{b: b}
+	n := s.Outer * s.N * s.Inner
+	x, y := p.in("x", s.In, n), p.out("y", s.Out, n)
+	r.begin()
+	r.alone(s.Outer*s.Inner, func(row Reg) {
+		o, in := b.divmod(row, s.Inner)
+		total := b.konst(0)
+		b.Loop(I(0), I(ceilDiv(s.N, 32)*32), I(32), B32, func(first Reg) {
+			i := b.iadd(first, r.lane)
+			inside := b.Do("setp.lt.u32", i, I(s.N))
+			at := i
+			if s.Reverse {
+				at = b.Do("sub.u32", I(s.N-1), i)
+			}
+			at = b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), at), I(s.Inner), in)
+			v := b.konst(0)
+			b.If(inside, func() { b.To(v, "mov.f32", b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0]) })
+			sum := b.prefix(v, r.lane)
+			out := b.add(total, sum)
+			if s.Exclusive {
+				out = b.add(total, b.before(sum, r.lane))
+			}
+			b.If(inside, func() { b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{out}) })
+			last := b.Reg(F32)
+			b.To(last, "shfl.sync.idx.b32", sum, I(31), I(31), I(0xffffffff))
+			b.To(total, "add.rn.f32", total, last)
+		})
+	})
+	return finish(b, r.grid(s.Outer*s.Inner), p.list)
+}
+
+// prefix adds each lane's predecessors to it.
+func (b *Builder) prefix(v, lane Reg) Reg {
+	for d := 1; d < 32; d *= 2 {
+		other := b.Reg(F32)
+		b.To(other, "shfl.sync.up.b32", v, I(d), I(0), I(0xffffffff))
+		v = b.Do("selp.f32", b.add(v, other), v, b.Do("setp.ge.u32", lane, I(d)))
+	}
+	return v
+}
+
+// before is the neighbour's value below, 0 in the first lane.
+func (b *Builder) before(v, lane Reg) Reg {
+	other := b.Reg(F32)
+	b.To(other, "shfl.sync.up.b32", v, I(1), I(0), I(0xffffffff))
+	return b.Do("selp.f32", Fl(0), other, b.Do("setp.eq.u32", lane, I(0)))
+}
+
+// RowStat is one number for each row of Rows×Cols, from the row in registers: LogSumExp, or the
+// variance Σ(x-mean)²/(Cols-Correction). Arguments: x, y.
+type RowStat struct {
+	Name       string
+	Rows, Cols int
+	LogSumExp  bool
+	Correction int
+	In, Out    DType
+}
+
+// Build generates the kernel.
+func (s RowStat) Build(fl Flavour) (*Launch, error) {
+	r, err := newRows(fl, s.Name, s.Cols, s.In)
+	if err != nil {
+		return nil, err
+	}
+	b := r.b
+	p := params{b: b}
+	x, y := p.in("x", s.In, s.Rows*s.Cols), p.out("y", s.Out, s.Rows)
+	r.begin()
+	r.alone(s.Rows, func(row Reg) {
+		v := r.load(r.rowAddr(x, row, s.In), s.In)
+		stat := s.variance
+		if s.LogSumExp {
+			stat = s.logSumExp
+		}
+		out := stat(r, v)
+		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+			b.storeF(b.at(y, row, s.Out.Size()), 0, s.Out, []Reg{out})
+		})
+	})
+	return finish(b, r.grid(s.Rows), p.list)
+}
+
+func (s RowStat) variance(r *rows, v [][]Reg) Reg {
+	b := r.b
+	mean := b.div(r.sum(func(c, i int) Reg { return v[c][i] }), Fl(float32(s.Cols)))
+	sq := r.sum(func(c, i int) Reg {
+		d := b.sub(v[c][i], mean)
+		return b.mul(d, d)
+	})
+	return b.div(sq, Fl(float32(s.Cols-s.Correction)))
+}
+
+// logSumExp of infinite maxima is the maximum itself.
+func (s RowStat) logSumExp(r *rows, v [][]Reg) Reg {
+	b := r.b
+	top := r.fold(float32(-posInf), func(acc Reg, c, i int) Reg { return b.maxNaN(acc, v[c][i]) }, b.maxNaN)
+	sum := r.sum(func(c, i int) Reg { return b.expTerm(b.sub(v[c][i], top)) })
+	return b.Do("selp.f32", b.add(top, b.log(sum)), top, b.Do("testp.finite.f32", top))
+}

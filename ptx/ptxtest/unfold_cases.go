@@ -1,0 +1,190 @@
+package ptxtest
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"ampc/ptx"
+)
+
+func unfoldCases() []Case {
+	image := ptx.Pool{N: 2, C: 6, H: 7, W: 5, KH: 3, KW: 2, SH: 2, SW: 1, DH: 1, DW: 2, PH: 1, PW: 1, OH: 4, OW: 5, In: ptx.Float16, Out: ptx.Float16}
+	wide := image
+	wide.NHWC, wide.In, wide.Out = true, ptx.Float32, ptx.Float32
+	cases := []Case{
+		unfold(ptx.Unfold{Pool: image}), unfold(ptx.Unfold{Pool: wide, Groups: 2, Group: 1}),
+		foldBack(ptx.Unfold{Pool: image}), foldBack(ptx.Unfold{Pool: wide, Groups: 2, Group: 1}),
+		scan(ptx.Scan{Outer: 3, N: 33, Inner: 5, In: ptx.Float16, Out: ptx.Float32}),
+		scan(ptx.Scan{Outer: 1, N: 70, Inner: 3, Exclusive: true, Reverse: true, In: ptx.Float32, Out: ptx.Float32}),
+	}
+	for _, n := range sizes {
+		cases = append(cases, rowStat(ptx.RowStat{Rows: 5, Cols: n, LogSumExp: true, In: ptx.Float16, Out: ptx.Float32}),
+			rowStat(ptx.RowStat{Rows: 3, Cols: n + 1, Correction: 1, In: ptx.Float32, Out: ptx.Float32}))
+	}
+	return cases
+}
+
+func unfoldName(kind string, s ptx.Unfold) string {
+	name := poolName(kind, s.Pool)
+	if s.Groups > 1 {
+		name += caseName("_group%d", s.Group)
+	}
+	return name
+}
+
+// taps calls f for every element of cols with the element of x it comes from, or -1 for padding.
+func taps(s ptx.Unfold, f func(col, from int)) {
+	cg := s.C / max(s.Groups, 1)
+	cols := cg * s.KH * s.KW
+	for i := range s.N * s.OH * s.OW * cols {
+		row, col := i/cols, i%cols
+		c, kh, kw := col/(s.KH*s.KW), col/s.KW%s.KH, col%s.KW
+		if s.NHWC {
+			kh, kw, c = col/(s.KW*cg), col/cg%s.KW, col%cg
+		}
+		y, x := row/s.OW%s.OH*s.SH-s.PH+kh*max(s.DH, 1), row%s.OW*s.SW-s.PW+kw*max(s.DW, 1)
+		from := -1
+		if y >= 0 && y < s.H && x >= 0 && x < s.W {
+			from = index(s.Pool, row/(s.OH*s.OW), c+cg*s.Group, y, x, s.H, s.W)
+		}
+		f(i, from)
+	}
+}
+
+func unfold(s ptx.Unfold) Case {
+	s.Name = unfoldName("im2col", s)
+	n := s.N * s.OH * s.OW * s.C / max(s.Groups, 1) * s.KH * s.KW
+	return Case{
+		Name: s.Name, Build: s.Forward, Exact: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{special(r, s.In, s.N*s.C*s.H*s.W, 1), New(s.In, n)}
+		},
+		Check: func(in, out []Tensor) error {
+			want := New(s.In, n)
+			taps(s, func(col, from int) {
+				if from >= 0 {
+					want.SetBits(col, in[0].Bits(from))
+				}
+			})
+			return same("cols", out[1], want)
+		},
+	}
+}
+
+func foldBack(s ptx.Unfold) Case {
+	s.Name = unfoldName("col2im", s)
+	n := s.N * s.OH * s.OW * s.C / max(s.Groups, 1) * s.KH * s.KW
+	return Case{
+		Name: s.Name, Build: s.Backward, Partial: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{fill(r, s.In, n, 1), fill(r, s.Out, s.N*s.C*s.H*s.W, 1)}
+		},
+		Check: func(in, out []Tensor) error {
+			cg := s.C / max(s.Groups, 1)
+			want, mine := make([]float64, out[1].Len()), make([]bool, out[1].Len())
+			for i := range want {
+				c := i / (s.H * s.W) % s.C
+				if s.NHWC {
+					c = i % s.C
+				}
+				if mine[i] = c/cg == s.Group; !mine[i] {
+					want[i] = in[1].At(i) // left as it was
+				}
+			}
+			taps(s, func(col, from int) {
+				if from >= 0 {
+					want[from] += in[0].At(col)
+				}
+			})
+			return near("dx", out[1], func(i int) float64 { return want[i] }, func(i int) float64 {
+				if mine[i] {
+					return 1e-5
+				}
+				return 0
+			})
+		},
+	}
+}
+
+func scan(s ptx.Scan) Case {
+	s.Name = caseName("scan_%dx%dx%d", s.Outer, s.N, s.Inner)
+	n := s.Outer * s.N * s.Inner
+	return Case{
+		Name: s.Name, Build: s.Build,
+		Fill: func(r *rand.Rand) []Tensor { return []Tensor{fill(r, s.In, n, 1), New(s.Out, n)} },
+		Check: func(in, out []Tensor) error {
+			want := make([]float64, n)
+			for o := range s.Outer * s.Inner {
+				sum := 0.0
+				for k := range s.N {
+					if s.Reverse {
+						k = s.N - 1 - k
+					}
+					i := (o/s.Inner*s.N+k)*s.Inner + o%s.Inner
+					want[i] = sum
+					if sum += in[0].At(i); !s.Exclusive {
+						want[i] = sum
+					}
+				}
+			}
+			return near("y", out[1], func(i int) float64 { return want[i] }, func(int) float64 { return 2e-5 })
+		},
+	}
+}
+
+func rowStat(s ptx.RowStat) Case {
+	s.Name = caseName("rowvar_%dx%d", s.Rows, s.Cols)
+	if s.LogSumExp {
+		s.Name = caseName("logsumexp_%dx%d", s.Rows, s.Cols)
+	}
+	return Case{
+		Name: s.Name, Build: s.Build,
+		Fill: func(r *rand.Rand) []Tensor {
+			x := fill(r, s.In, s.Rows*s.Cols, 2)
+			if s.LogSumExp {
+				x.Set(s.Cols, math.NaN())
+				x.Set(2*s.Cols, math.Inf(1))
+				for c := range s.Cols {
+					x.Set(3*s.Cols+c, math.Inf(-1))
+				}
+			}
+			return []Tensor{x, New(s.Out, s.Rows)}
+		},
+		Check: func(in, out []Tensor) error {
+			want := make([]float64, s.Rows)
+			for row := range s.Rows {
+				at := func(c int) float64 { return in[0].At(row*s.Cols + c) }
+				want[row] = variance(s, at)
+				if s.LogSumExp {
+					want[row] = logSumExp(s, at)
+				}
+			}
+			return near("y", out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return eps32 * (64 + float64(s.Cols)*math.Abs(want[i])) })
+		},
+	}
+}
+
+func variance(s ptx.RowStat, at func(c int) float64) float64 {
+	mean, sq := 0.0, 0.0
+	for c := range s.Cols {
+		mean += at(c) / float64(s.Cols)
+	}
+	for c := range s.Cols {
+		sq += (at(c) - mean) * (at(c) - mean)
+	}
+	return sq / float64(s.Cols-s.Correction)
+}
+
+func logSumExp(s ptx.RowStat, at func(c int) float64) float64 {
+	top, sum := math.Inf(-1), 0.0
+	for c := range s.Cols {
+		top = nanOr(top, at(c), math.Max)
+	}
+	if math.IsInf(top, 0) {
+		return top
+	}
+	for c := range s.Cols {
+		sum += math.Exp(at(c) - top)
+	}
+	return top + math.Log(sum)
+}
