@@ -235,7 +235,8 @@ func (a *accumulator) outputs() {
 		case Mean:
 			a.t.results[result{v, Mean}] = a.mean(v)
 		case Sum:
-			a.t.results[result{v, Sum}] = a.sum("acc."+v.Name, v, "")
+			// A returned variable is what it was before the step, so the sum is returned as a value of its own.
+			a.t.results[result{v, Sum}] = a.b.In(ir.Update).Named(v.Name+".total").Affine(a.sum("acc."+v.Name, v, ""), 1, 0)
 		}
 	}
 }
