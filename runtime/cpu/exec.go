@@ -13,11 +13,12 @@ import (
 
 // exec is a loaded Program: every step bound to its memory.
 type exec struct {
-	b     *Backend
-	p     *lower.Program
-	arena []byte   // work
-	mem   [][]byte // by buffer
-	steps [lower.NumParts][]step
+	b       *Backend
+	p       *lower.Program
+	arena   []byte // work
+	scratch scratch
+	mem     [][]byte // by buffer
+	steps   [lower.NumParts][]step
 
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
@@ -59,6 +60,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
 			st := &p.Parts[part][i]
+			e.scratch.begin()
 			run, err := e.compile(st)
 			if err != nil {
 				return nil, fmt.Errorf("cpu: %s: %s %s: %w", p.Name, st.Kind, st.Node.Name, err)
@@ -70,6 +72,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 			e.steps[part] = append(e.steps[part], bound)
 		}
 	}
+	e.scratch.allot(b.Threads())
 	for _, o := range p.Outputs {
 		e.outputs = append(e.outputs, e.mem[o.Buffer])
 		for k := range e.ring {

@@ -92,7 +92,7 @@ func (g *groupStep) run() {
 // group compiles a fused group: registers get slots that are reused once
 // their last reader has run; what is the same for all elements runs once.
 func (e *exec) group(g *lower.Group) func() {
-	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: 1}}
+	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: 1}, blank: map[slotID]bool{}}
 	for _, n := range g.Shape {
 		c.step.n *= int(n)
 	}
@@ -121,7 +121,8 @@ type groupCompiler struct {
 	free    [numClasses][]int
 	slots   [numClasses]int
 	uslots  [numClasses]int
-	fill    []func() // sets constants
+	fill    []func()        // sets constants
+	blank   map[slotID]bool // shared slots of constants: they need no memory
 }
 
 // coalesce drops dimensions of size one and merges neighbours that every
@@ -230,7 +231,8 @@ func (c *groupCompiler) bind() {
 		case i.Op == ir.PIn:
 			op = c.load(r)
 		case i.Op == ir.PConst:
-			op = c.constant(r)
+			c.constant(r)
+			continue
 		case i.Op == ir.PAdd && !c.uniform[r] && (c.fused[i.A] || c.fused[i.B]):
 			op = c.mulAdd(r)
 		default:
@@ -333,35 +335,81 @@ func (c *groupCompiler) release(r int) {
 	}
 }
 
-// divide makes the registers' memory and cuts the work into tasks.
+// divide asks for the registers' memory and cuts the work into tasks.
 func (c *groupCompiler) divide() {
 	s := c.step
-	s.shared = newLanes(c.uslots, s.block)
-	s.work = make([]lanes, s.m.Pool().Workers())
-	for w := range s.work {
-		s.work[w] = newLanes(c.slots, s.block)
-	}
-	s.count = (s.n + s.block - 1) / s.block
-	s.per = max(1, s.count/(16*len(s.work)))
-	s.serial = s.n*(len(s.ops)+2) < 1<<17
+	s.shared.grow(c.uslots)
+	c.e.scratch.take(s.shared.size(c.blank, s.block), func(w int, mem []float32) {
+		if w == 0 {
+			s.shared.place(c.blank, mem, s.block)
+		}
+	})
 	for _, f := range c.fill {
 		f()
 	}
+	s.work = make([]lanes, s.m.Pool().Workers())
+	for w := range s.work {
+		s.work[w].grow(c.slots)
+	}
+	c.e.scratch.take(s.work[0].size(nil, s.block), func(w int, mem []float32) { s.work[w].place(nil, mem, s.block) })
+	s.count = (s.n + s.block - 1) / s.block
+	s.per = max(1, s.count/(16*len(s.work)))
+	s.serial = s.n*(len(s.ops)+2) < 1<<17
 }
 
-func newLanes(n [numClasses]int, block int) lanes {
-	l := lanes{f: make([][]float32, n[floats]), i: make([][]int64, n[ints]), d: make([][]float64, n[doubles])}
-	mem := slice[float32](aligned(int64(4 * n[floats] * block)))
-	for k := range l.f {
-		l.f[k] = mem[k*block : (k+1)*block]
+// grow makes room for n slots of each class, without memory.
+func (l *lanes) grow(n [numClasses]int) {
+	l.f, l.i, l.d = make([][]float32, n[floats]), make([][]int64, n[ints]), make([][]float64, n[doubles])
+}
+
+// size is how many floats of memory the slots need, those in has excepted.
+func (l *lanes) size(has map[slotID]bool, block int) int {
+	return (len(l.f) + 2*len(l.i) + 2*len(l.d) - l.given(has)) * block
+}
+
+// given counts what the slots in has would need.
+func (l *lanes) given(has map[slotID]bool) int {
+	n := 0
+	for id := range has {
+		n += 2
+		if id.kind == floats {
+			n--
+		}
 	}
-	for k := range l.i {
-		l.i[k] = make([]int64, block)
+	return n
+}
+
+// slotID names a slot.
+type slotID struct {
+	kind class
+	slot int
+}
+
+// place lays the slots out in mem, those in has excepted.
+func (l *lanes) place(has map[slotID]bool, mem []float32, block int) {
+	next := func(k class, slot, n int) []float32 {
+		if has[slotID{k, slot}] {
+			return nil
+		}
+		part := mem[:n*block]
+		mem = mem[n*block:]
+		return part
+	}
+	for k := range l.i { // wider elements first: they stay aligned
+		if m := next(ints, k, 2); m != nil {
+			l.i[k] = cast[int64](m)
+		}
 	}
 	for k := range l.d {
-		l.d[k] = make([]float64, block)
+		if m := next(doubles, k, 2); m != nil {
+			l.d[k] = cast[float64](m)
+		}
 	}
-	return l
+	for k := range l.f {
+		if m := next(floats, k, 1); m != nil {
+			l.f[k] = m
+		}
+	}
 }
 
 // reg reads a register's block: from the shared lanes where it is uniform.
@@ -388,25 +436,25 @@ func (r reg) f(l *lanes, n int) []float32 { return r.from(l).f[r.slot][:n] }
 func (r reg) i(l *lanes, n int) []int64   { return r.from(l).i[r.slot][:n] }
 func (r reg) d(l *lanes, n int) []float64 { return r.from(l).d[r.slot][:n] }
 
-// constant fills its shared register when the group is compiled.
-func (c *groupCompiler) constant(r int) vop {
-	i, dst := &c.g.Code[r], c.reg(ir.Reg(r))
+// constant points its shared register at the constant's block.
+func (c *groupCompiler) constant(r int) {
+	i, slot := &c.g.Code[r], -c.slot[r]-1
+	kind := classOf(i.Type)
+	c.blank[slotID{kind, slot}] = true
 	c.fill = append(c.fill, func() {
-		l := &c.step.shared
-		switch n := c.step.block; classOf(i.Type) {
+		switch l, s := &c.step.shared, &c.e.scratch; kind {
 		case floats:
 			x := float32(i.Imm)
 			if i.Type == ir.Bool {
 				x = float32(i.Int)
 			}
-			fill(dst.f(l, n), x)
+			l.f[slot] = block(s, kind, x)
 		case ints:
-			fill(dst.i(l, n), i.Int)
+			l.i[slot] = block(s, kind, i.Int)
 		default:
-			fill(dst.d(l, n), i.Imm)
+			l.d[slot] = block(s, kind, i.Imm)
 		}
 	})
-	return func(*lanes, int, int) {}
 }
 
 func fill[T any](s []T, x T) {

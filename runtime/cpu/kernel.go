@@ -78,6 +78,7 @@ type call struct {
 	m       *kern.Machine
 	in, out []view
 	fault   *atomic.Pointer[fault]
+	mem     *scratch
 }
 
 // fault is what went wrong in a step: bad data that only the kernel sees.
@@ -125,7 +126,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch}
 	for i, id := range s.In {
 		if id == lower.None {
 			c.in = append(c.in, view{})
@@ -173,12 +174,10 @@ func (c *call) chunks(n, size int, f func(worker, lo, hi int)) func() {
 	return c.parallel((n+size-1)/size, size, func(w, i int) { f(w, i*size, min((i+1)*size, n)) })
 }
 
-// scratch gives every worker n floats.
+// scratch gives every worker n floats while the step runs.
 func (c *call) scratch(n int) [][]float32 {
 	s := make([][]float32, c.m.Pool().Workers())
-	for w := range s {
-		s[w] = slice[float32](aligned(int64(4 * n)))
-	}
+	c.mem.take(n, func(w int, mem []float32) { s[w] = mem })
 	return s
 }
 

@@ -109,7 +109,7 @@ func (u *recurrence) multiply(g *kern.Gemm, src []float32) {
 
 // rows is a loop over the batch.
 func (u *recurrence) rows(f func(row []float32, b int)) func() {
-	return u.c.parallel(u.batch, 64*u.h, func(w, b int) { f(u.row[w], b) })
+	return u.c.parallel(u.batch, 16*u.h, func(w, b int) { f(u.row[w], b) })
 }
 
 // parts cuts row into n pieces of H.
