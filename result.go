@@ -75,7 +75,9 @@ func (r Result) Value(t Tensor) (Host, error) {
 	return r.read(t.Name)
 }
 
-// Grad returns the gradient of a parameter listed in Config.Grads, unscaled.
+// Grad returns the gradient of a parameter listed in Config.Grads as the update
+// sees it but for the norm: unscaled, meaned over the labels that count, clipped
+// by value where the config says so.
 func (r Result) Grad(param string) (Host, error) { return r.read("d." + param) }
 
 func (r Result) read(name string) (Host, error) {

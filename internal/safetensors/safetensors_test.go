@@ -189,8 +189,11 @@ func TestKilledWhileSaving(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for _, err := os.Stat(path); err != nil; _, err = os.Stat(path) {
-			time.Sleep(time.Millisecond) // until the first save is there
+		for range 20_000 { // until the first save is there
+			if _, err := os.Stat(path); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Duration(3+7*i) * time.Millisecond)
 		child.Process.Kill()
