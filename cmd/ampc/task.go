@@ -110,7 +110,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	}
 	w := &dataset.Windows{Tokens: train, Batch: batch, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 2000,
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 1500,
 		meta: map[string]string{"vocab": vocab.Marshal()}}
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
