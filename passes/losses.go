@@ -41,7 +41,7 @@ type lossTerm struct {
 // micro-batches, terms whose counts differ with the data have a sweep per count,
 // since only the sum over all micro-batches may be divided by its count.
 func (t *training) planLosses(g *ir.Graph, c *Context) error {
-	losses := c.Losses
+	losses := c.Policy.scalers(c.Losses)
 	if len(losses) == 0 {
 		v := defaultLoss(g)
 		if v == nil {

@@ -79,3 +79,14 @@ func (p Policy) SetClass(op ir.Op, c ir.Class) Policy {
 	p.Class[op] = c
 	return p
 }
+
+// scalers gives the first p.Losses losses that name none a scaler each.
+func (p Policy) scalers(losses []Loss) []Loss {
+	losses = slices.Clone(losses)
+	for i := range losses {
+		if i > 0 && i < p.Losses && losses[i].Scaler == "" {
+			losses[i].Scaler = DefaultScaler + "." + losses[i].Value
+		}
+	}
+	return losses
+}

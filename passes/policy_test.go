@@ -128,3 +128,29 @@ func TestTorchListsMatchTheFacts(t *testing.T) {
 		}
 	}
 }
+
+// num_losses gives each loss its own scale, which Apex's loss_id did.
+func TestNumLosses(t *testing.T) {
+	b := ir.NewBuilder("two")
+	w := b.Declare(ir.Param, "w", ir.T(ir.F32, 4, 4), &ir.Init{Func: "ones"}, nil)
+	x := b.Matmul(b.Declare(ir.Input, "x", ir.T(ir.F32, 4, 4), nil, nil), w, false, false)
+	b.Return(b.Named("a").ReduceSum(b.Tanh(x), false), b.Named("b").ReduceSum(b.Square(x), false))
+	for _, n := range []string{"1", "2"} {
+		p, err := MixedF16().Set("num_losses", n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := trainConfig(p)
+		c.Losses = []Loss{{Value: "a"}, {Value: "b"}}
+		g := mustRun(t, b.Graph().Clone(), c)
+		scales := 0
+		for _, v := range g.Vars {
+			if v.Attr.Get("role") == ir.RoleScale {
+				scales++
+			}
+		}
+		if want := map[string]int{"1": 1, "2": 2}[n]; scales != want {
+			t.Errorf("num_losses %s: %d scales, want %d\n%s", n, scales, want, g)
+		}
+	}
+}
