@@ -1,0 +1,63 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"ampc/internal/golden"
+)
+
+// Cases of testdata/models dump a model with one layer of each kind after amp,
+// after the last pass and as a Program, and count what its casts came to.
+func TestModelDumps(t *testing.T) {
+	golden.Run(t, "../../testdata/models", func(t *testing.T, c *golden.Case) golden.Result {
+		r := golden.Result{Sections: map[string]string{}}
+		for section, flags := range map[string][]string{"want-amp": {"--after", "amp"}, "want-order": nil, "want-program": {"--stage", "program"}} {
+			code, out, errs := ampcRun("", append(append([]string{}, c.Run...), flags...)...)
+			if code != 0 {
+				t.Fatalf("%s: %s", section, errs)
+			}
+			r.Sections[section] = out
+		}
+		var f modelFlags
+		flags := &cobra.Command{}
+		f.add(flags)
+		if err := flags.ParseFlags(c.Run[2:]); err != nil {
+			t.Fatal(err)
+		}
+		report, _, err := planModel(flags, c.Run[1], f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Counters = report.counts
+		r.Counters["casts_left"], r.Counters["stored_low"], r.Counters["stored_f32"] = report.left, report.low, report.f32
+		return r
+	})
+}
+
+// Under every policy, every model of the zoo in small: what its casts came to.
+// The table is one file, so that a change shows where it tells.
+func TestModelCounters(t *testing.T) {
+	var b strings.Builder
+	fmt.Fprintln(&b, "# model policy: casts inserted, reused, hoisted, removed, folded, left; values stored low, f32; notes")
+	for _, model := range []string{
+		"mlp", "lenet?size=8", "resnet?width=8&size=8&blocks1=1&blocks2=1&blocks3=0&blocks4=0", "gpt?layers=1", "lstm?seq=4",
+		"bert?layers=1", "unet?levels=1&size=8", "vit?layers=1", "gan",
+	} {
+		for _, policy := range plannedPolicies {
+			c := &cobra.Command{}
+			r, _, err := planModel(c, "zoo:"+model, modelFlags{policy: policy, micro: 1})
+			if err != nil {
+				t.Errorf("%s under %s: %v", model, policy, err)
+				continue
+			}
+			n := r.counts
+			fmt.Fprintf(&b, "%s %s: %d %d %d %d %d %d; %d %d; %d\n", model, policy, n["casts_inserted"], n["casts_reused"]+n["casts_merged"], n["casts_hoisted"],
+				n["casts_removed"]+n["casts_chained"]+n["casts_dead"], n["casts_folded_load"]+n["casts_folded_store"], r.left, r.low, r.f32, len(r.notes))
+		}
+	}
+	golden.File(t, "../../testdata/models/counters.txt", b.String())
+}
