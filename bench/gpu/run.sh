@@ -30,7 +30,7 @@ if command -v ptxas >/dev/null; then
 	done
 fi
 lines=20 step probe 60 "$here/gputest" -test.v -test.run 'TestProbe'
-lines=15 step kernels 200 "$here/gputest" -test.run 'TestKernels|TestGraph'
+lines=15 step kernels 200 "$here/gputest" -test.run 'TestKernels|TestGraph|TestTrainingStep'
 lines=15 step gemm 120 "$here/gputest" -test.v -test.run 'TestGemm$'
 lines=40 step bandwidth 120 "$here/gputest" -test.run 'TestBandwidth'
 lines=20 step gemmspeed 120 "$here/gputest" -test.run 'TestGemmSpeed'
