@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc/ir"
-	"ampc/passes"
 	"ampc/passes/prove"
 )
 
@@ -26,7 +25,7 @@ func proveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := prove.Prove(g, proveRules(o.config.Policy, o.config.NoSkip))
+		found := prove.Prove(g, o.config.Policy.ProofRules(o.config.NoSkip))
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
@@ -46,11 +45,6 @@ func proveCommand() *cobra.Command {
 		c.Long += fmt.Sprintf("\n  %-9s%s", k.Name, k.Doc)
 	}
 	return c
-}
-
-// proveRules is what a policy allows, in the checker's words.
-func proveRules(p passes.Policy, unchecked bool) prove.Rules {
-	return prove.Rules{Low: p.Low, Narrow: p.Narrow, CastAll: p.Cast, NoMasters: p.NoMasters, Outputs: p.Outputs, Unchecked: unchecked, Class: p.Class}
 }
 
 // finished is the model's compiled graph: the file's own, or the result of all passes.

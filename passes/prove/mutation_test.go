@@ -82,29 +82,22 @@ func class(n *ir.Node, i int) ir.Class {
 	return n.Def().Class
 }
 
+// narrow casts the k-th f32 operand of a class to f16.
+func narrow(g *ir.Graph, k int, c ir.Class) string {
+	n, i := places(g, k, func(_ ir.Section, n *ir.Node, i int) bool {
+		return class(n, i) == c && n.In[i].Type.DType == ir.F32
+	})
+	if n == nil {
+		return ""
+	}
+	castBefore(g, n, i, ir.F16, "mutant")
+	retype(n)
+	return fmt.Sprint(n.Name(), " operand ", i)
+}
+
 var mutators = []mutator{
-	{"narrow a kept operand", func(g *ir.Graph, k int) string {
-		n, i := places(g, k, func(_ ir.Section, n *ir.Node, i int) bool {
-			return class(n, i) == ir.Keep && n.In[i].Type.DType == ir.F32
-		})
-		if n == nil {
-			return ""
-		}
-		castBefore(g, n, i, ir.F16, "mutant")
-		retype(n)
-		return fmt.Sprint(n.Name(), " operand ", i)
-	}},
-	{"narrow a promoting operand", func(g *ir.Graph, k int) string {
-		n, i := places(g, k, func(_ ir.Section, n *ir.Node, i int) bool {
-			return class(n, i) == ir.PromoteC && n.In[i].Type.DType == ir.F32
-		})
-		if n == nil {
-			return ""
-		}
-		castBefore(g, n, i, ir.F16, "mutant")
-		retype(n)
-		return fmt.Sprint(n.Name(), " operand ", i)
-	}},
+	{"narrow a kept operand", func(g *ir.Graph, k int) string { return narrow(g, k, ir.Keep) }},
+	{"narrow a promoting operand", func(g *ir.Graph, k int) string { return narrow(g, k, ir.PromoteC) }},
 	{"store a promoting result low", func(g *ir.Graph, k int) string {
 		n := nodes(g, k, func(_ ir.Section, n *ir.Node) bool {
 			return class(n, 0) == ir.PromoteC && len(n.Out) == 1 && n.Out[0].Type.DType == ir.F32 && n.Out[0].Next == nil && reads32(n) && n.Op != ir.OpSumTo

@@ -171,7 +171,7 @@ func (p *proof) narrowing(v *ir.Value) bool {
 func (p *proof) keep() {
 	for _, n := range p.g.Nodes {
 		for i, v := range n.In {
-			if v == nil || !v.Type.DType.Float() || p.rules.CastAll || p.rules.NoMasters {
+			if v == nil || !v.Type.DType.Float() || p.rules.CastAll || p.rules.NoMasters || moves(n) {
 				continue
 			}
 			switch c := p.class(n, i); {
@@ -185,9 +185,14 @@ func (p *proof) keep() {
 	}
 }
 
-// through follows rows that move bits back to where they come from.
+// moves reports whether n only moves bits: a cast before it is a cast after it,
+// so its readers are judged in its place.
+func moves(n *ir.Node) bool { return n.Def().Is(ir.Moves) || n.Def().Is(ir.View) }
+
+// through follows rows that move bits back to where they come from, or to the
+// gradient of a tensor that forward stored low.
 func (p *proof) through(v *ir.Value) *ir.Value {
-	for v.Def != nil && (v.Def.Def().Is(ir.Moves) || v.Def.Def().Is(ir.View)) && v.Def.In[0] != nil && v.Def.In[0].Type.DType == v.Type.DType {
+	for v.Def != nil && moves(v.Def) && !p.follows(v.Def) && v.Def.In[0] != nil && v.Def.In[0].Type.DType == v.Type.DType {
 		v = v.Def.In[0]
 	}
 	return v
@@ -213,8 +218,7 @@ func (p *proof) storedLow(n *ir.Node, v *ir.Value) {
 func (p *proof) readers(v *ir.Value) []ir.Use {
 	var out []ir.Use
 	for _, u := range p.uses.Of(v) {
-		d := u.Node.Def()
-		if d.Is(ir.Moves) || d.Is(ir.View) || p.class(u.Node, u.Arg) == ir.Clear {
+		if moves(u.Node) || p.class(u.Node, u.Arg) == ir.Clear {
 			for _, w := range u.Node.Out {
 				out = append(out, p.readers(w)...)
 			}
@@ -230,7 +234,7 @@ func (p *proof) promote() {
 		return
 	}
 	for _, n := range p.g.Nodes {
-		if p.nodeClass(n) != ir.PromoteC || n.Op == ir.OpCast || len(n.Out) == 0 {
+		if p.nodeClass(n) != ir.PromoteC || n.Op == ir.OpCast || len(n.Out) == 0 || moves(n) {
 			continue
 		}
 		out := n.Out[0]

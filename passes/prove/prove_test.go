@@ -63,11 +63,6 @@ func config(t *testing.T, policy string) passes.Config {
 	}
 }
 
-func rules(cfg passes.Config) prove.Rules {
-	p := cfg.Policy
-	return prove.Rules{Low: p.Low, Narrow: p.Narrow, CastAll: p.Cast, NoMasters: p.NoMasters, Outputs: p.Outputs, Unchecked: cfg.NoSkip, Class: p.Class}
-}
-
 func compiled(t *testing.T, policy string, edit func(*passes.Config)) (*ir.Graph, prove.Rules) {
 	t.Helper()
 	cfg := config(t, policy)
@@ -78,7 +73,7 @@ func compiled(t *testing.T, policy string, edit func(*passes.Config)) (*ir.Graph
 	if err := passes.Run(g, cfg); err != nil {
 		t.Fatal(err)
 	}
-	return g, rules(cfg)
+	return g, cfg.Policy.ProofRules(cfg.NoSkip)
 }
 
 func TestPipelineIsProved(t *testing.T) {

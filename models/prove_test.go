@@ -1,0 +1,58 @@
+package models_test
+
+import (
+	"fmt"
+	"testing"
+
+	"ampc/models"
+	"ampc/passes"
+	"ampc/passes/prove"
+)
+
+// Every step of every model is proved under every policy, whichever algorithm
+// assigned the dtypes, with one micro-batch and with two.
+func TestEveryStepIsProved(t *testing.T) {
+	for _, spec := range inSmall {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range policies(t) {
+			for _, step := range z.Steps {
+				for micro := 1; micro <= 2; micro++ {
+					c := step.Config
+					c.Policy, c.Micro = policy, micro
+					g := z.Model.Graph().Clone()
+					if err := passes.Run(g, c.Passes(step.Losses...)); err != nil {
+						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
+					}
+					for _, f := range prove.Prove(g, policy.ProofRules(c.NoSkip)) {
+						t.Errorf("%s %s under %s, %d micro-batches: %s", spec, step.Name, policy.Name, micro, f)
+					}
+				}
+			}
+		}
+	}
+}
+
+// policies are all presets, and the mixed ones under every algorithm.
+func policies(t *testing.T) []passes.Policy {
+	t.Helper()
+	var ps []passes.Policy
+	for _, name := range passes.PolicyNames() {
+		p, err := passes.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+		if name != "mixed-f16" && name != "mixed-bf16" {
+			continue
+		}
+		for _, algorithm := range []string{"local", "paint", "mincut"} {
+			q := p
+			q.Name, q.Algorithm = fmt.Sprintf("%s by %s", name, algorithm), algorithm
+			ps = append(ps, q)
+		}
+	}
+	return ps
+}
