@@ -25,6 +25,7 @@ ir                          alone
 ir/eval ptx onnx
 ptx/interp ptx/ptxtest
 passes/prove                only ir
+passes/systems              only ir
 passes/ranges
 passes
 lower
