@@ -2,9 +2,11 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ampc/ir"
+	"ampc/passes/systems"
 )
 
 // F32 computes everything in f32.
@@ -55,69 +57,18 @@ func O3(low ir.DType) Policy {
 	return p
 }
 
-// Torch is what torch's autocast does on CUDA: its lists, each op looking at
-// its operands only, and its gradient scaler.
-func Torch(low ir.DType) Policy {
-	p := lowPolicy("torch", low)
-	p.Eager = true
-	p.Class = torchClasses()
-	if low == ir.F16 {
-		p.Scaler = TorchScaler()
-	}
-	return p
-}
-
-// The ops of torch's CUDA autocast lists under our names. What stands in
-// neither runs in the dtype of its operands, whatever our row says.
-var (
-	torchLow  = []string{"matmul", "linear", "conv", "conv_transpose", "attention", "prelu", "lstm", "gru"}
-	torchKeep = []string{
-		"exp", "expm1", "log", "log1p", "pow", "reciprocal", "rsqrt", "tan", "softplus",
-		"layer_norm", "group_norm", "instance_norm", "rms_norm", "softmax", "log_softmax", "logsumexp",
-		"reduce_sum", "reduce_prod", "reduce_l2", "reduce_l1", "cumsum", "resize",
-		"cross_entropy", "nll", "bce", "bce_with_logits", "mse", "l1_loss", "huber", "kl_div",
-		"embedding_grad", "sum_to",
-	}
-)
-
-// torchClasses lists the ops whose class under torch is not the row's. The
-// gradient of an op goes with the op.
-func torchClasses() map[ir.Op]ir.Class {
-	listed := map[string]ir.Class{}
-	for _, name := range torchLow {
-		listed[name] = ir.Low
-	}
-	for _, name := range torchKeep {
-		listed[name] = ir.Keep
-	}
-	m := map[ir.Op]ir.Class{}
-	for _, op := range ir.Ops() {
-		row := op.Def().Class
-		class, ok := listed[op.Def().Name]
-		if !ok {
-			class, ok = listed[strings.TrimSuffix(op.Def().Name, "_grad")]
-		}
-		if !ok && row == ir.Keep {
-			class, ok = ir.PromoteC, true
-		}
-		if ok && row != ir.Fixed && class != row && !(row == ir.Low && class != ir.Keep) {
-			m[op] = class
-		}
-	}
-	return m
-}
-
 // presets maps the first part of a name to what it makes of a low dtype.
 func presets() map[string]func(ir.DType) Policy {
-	return map[string]func(ir.DType) Policy{"mixed": mixed, "o1": O1, "o2": O2, "o3": O3, "torch": Torch}
+	return map[string]func(ir.DType) Policy{"mixed": mixed, "o1": O1, "o2": O2, "o3": O3}
 }
 
 // PolicyNames lists every preset.
 func PolicyNames() []string {
-	return []string{
-		"f32", "tf32", "mixed-f16", "mixed-bf16", "o1-f16", "o1-bf16", "o2-f16", "o2-bf16",
-		"o3-f16", "o3-bf16", "torch-f16", "torch-bf16", "manual",
+	names := []string{"f32", "tf32"}
+	for _, first := range []string{"mixed", "o1", "o2", "o3", "torch", "torch-cpu", "apex-o1", "tensorflow", "oneflow", "paddle", "tvm"} {
+		names = append(names, first+"-f16", first+"-bf16")
 	}
+	return append(names, "manual")
 }
 
 // PolicyNamed finds a preset.
@@ -130,10 +81,22 @@ func PolicyNamed(name string) (Policy, error) {
 	case "manual":
 		return Manual(), nil
 	}
-	system, suffix, _ := strings.Cut(name, "-")
-	low, _ := ir.DTypeOf(suffix)
-	if f := presets()[system]; f != nil && low.Low() {
+	first, low := PolicyParts(name)
+	if f := presets()[first]; f != nil && low.Low() {
 		return f(low), nil
 	}
+	if slices.Contains(systems.Names(), first) && low.Low() {
+		return System(first, low)
+	}
 	return Policy{}, fmt.Errorf("no policy %q; there are %s", name, strings.Join(PolicyNames(), ", "))
+}
+
+// PolicyParts splits a preset's name into what stands before the low dtype, and it.
+func PolicyParts(name string) (string, ir.DType) {
+	i := strings.LastIndex(name, "-")
+	low, ok := ir.DTypeOf(name[i+1:])
+	if i < 0 || !ok {
+		return name, ir.Invalid
+	}
+	return name[:i], low
 }

@@ -20,7 +20,7 @@ import (
 //	eager, tf32, manual, cast, narrow, no_masters, batchnorm_f32    on|off
 //	outputs DTYPE|none
 //	losses N
-//	scaler none|dynamic|static SCALE|torch|apex|deepspeed|oneflow|keras [field=value ...]
+//	scaler none|dynamic|static SCALE|torch|apex|deepspeed|oneflow|keras|paddle [field=value ...]
 //	class OP low|keep|promote|clear
 //	keep|lower|tf32 PATTERN      rules, later ones win
 
@@ -258,7 +258,7 @@ func parseScaler(args []string, s *Scaler) error {
 	}
 	x, ok := ScalerNamed(args[0])
 	if !ok {
-		return fmt.Errorf("no scaler %q; there are none, static, dynamic, torch, apex, deepspeed, oneflow, keras", args[0])
+		return fmt.Errorf("no scaler %q; there are none, static, dynamic, torch, apex, deepspeed, oneflow, keras, paddle", args[0])
 	}
 	for _, a := range args[1:] {
 		if err := setScaler(&x, a); err != nil {

@@ -106,7 +106,10 @@ func KerasScaler() Scaler {
 	return s
 }
 
-// ScalerNamed finds a preset: none, dynamic, torch, apex, deepspeed, oneflow, keras.
+// PaddleScaler is the rule of Paddle's GradScaler in dygraph: start 2^16, no floor, no cap.
+func PaddleScaler() Scaler { return TorchScaler() }
+
+// ScalerNamed finds a preset: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle.
 func ScalerNamed(name string) (Scaler, bool) {
 	switch name {
 	case "none":
@@ -123,6 +126,8 @@ func ScalerNamed(name string) (Scaler, bool) {
 		return OneFlowScaler(), true
 	case "keras":
 		return KerasScaler(), true
+	case "paddle":
+		return PaddleScaler(), true
 	}
 	return Scaler{}, false
 }

@@ -48,7 +48,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
 	fl.StringVar(&f.step, "step", "", "which training step of a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "leave backward and update out")
-	fl.StringVar(&f.scale, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two")
+	fl.StringVar(&f.scale, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two")
 	fl.StringArrayVar(&f.set, "set", nil, setHelp)
 	fl.StringSliceVar(&f.disable, "disable", nil, "passes to leave out")
 	fl.StringArrayVar(&f.dims, "dim", nil, "NAME=SIZE of a named dimension")

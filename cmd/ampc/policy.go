@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -12,18 +13,23 @@ import (
 
 	"ampc"
 	"ampc/passes"
+	"ampc/passes/systems"
 )
 
 func policyCommand() *cobra.Command {
 	var set []string
 	var diff string
-	c := command("policy [NAME or FILE]", "print a policy as a file, or list the presets", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
+	var unmapped bool
+	c := command("policy [NAME or FILE]", "print a policy as a file, or list the presets, those of other systems included", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		out := c.OutOrStdout()
 		if len(args) == 0 {
 			for _, name := range passes.PolicyNames() {
 				fmt.Fprintln(out, name)
 			}
 			return nil
+		}
+		if unmapped {
+			return printUnmapped(out, args[0])
 		}
 		p, err := loadPolicy(args[0], set...)
 		if err != nil {
@@ -42,7 +48,21 @@ func policyCommand() *cobra.Command {
 	})
 	c.Flags().StringArrayVar(&set, "set", nil, setHelp)
 	c.Flags().StringVar(&diff, "diff", "", "print how it differs from this policy")
+	c.Flags().BoolVar(&unmapped, "unmapped", false, "print the ops in the lists of another system's preset that have no op here, one a line with what the list says")
 	return c
+}
+
+// printUnmapped lists what a system's lists name and the compiler has no op for.
+func printUnmapped(w io.Writer, preset string) error {
+	name, low := passes.PolicyParts(preset)
+	s, err := systems.Load(name, low)
+	if err != nil {
+		return fmt.Errorf("policy %s --unmapped: %w", preset, err)
+	}
+	for _, op := range s.Unmapped() {
+		fmt.Fprintln(w, op, s.Of(op))
+	}
+	return nil
 }
 
 const setHelp = "PROPERTY=VALUE of the policy, by its name in Apex: keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, ..."
@@ -82,5 +102,5 @@ func parseScaler(s string) (ampc.Scaler, error) {
 	if x, err := strconv.ParseFloat(s, 64); err == nil {
 		return ampc.Static(x), nil
 	}
-	return ampc.Scaler{}, fmt.Errorf("no scaler %q: there are none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two", s)
+	return ampc.Scaler{}, fmt.Errorf("no scaler %q: there are none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two", s)
 }

@@ -39,7 +39,7 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.Int64Var(&f.seed, "seed", 1, "of initial weights, dropout and batches")
 	fl.Float64Var(&f.initScale, "init-scale", 0, "loss scale at start (default: 65536)")
 	fl.Int64Var(&f.growthEvery, "growth-every", 0, "clean steps before the loss scale doubles (default: 2000)")
-	fl.StringVar(&f.scaler, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, or a power of two")
+	fl.StringVar(&f.scaler, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two")
 	fl.Float64Var(&f.rate, "lr", 0, "peak learning rate (default: the model's)")
 }
 
