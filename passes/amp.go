@@ -99,10 +99,22 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Captured {
-			a.out[v.ID] = true
+			a.capture(v, n)
 		}
 	}
 	return a, nil
+}
+
+// capture keeps v, which the nested graphs of n read by name, as it is.
+func (a *assigner) capture(v *ir.Value, n *ir.Node) {
+	a.out[v.ID] = true
+	if v.Def == nil {
+		a.kept[v.ID] = true
+		return
+	}
+	if t := &a.node[v.Def.ID]; t.class != ir.Fixed {
+		*t = treatment{class: ir.Keep, force: force{pin: ir.PinF32, cause: ir.ByNeighbour}, from: n.Out[0]}
+	}
 }
 
 // keepsVar reports whether a rule keeps variable v f32, or batch norm's
