@@ -200,6 +200,7 @@ type flip struct {
 	was     ir.DType
 	chain   []string
 	because string
+	look    func(m *cutModel) // sees the network before it is solved; nil outside tests
 }
 
 type measured struct {
@@ -226,6 +227,9 @@ func measure(source *ir.Graph, cfg Config, f *flip) (*measured, error) {
 
 // flipped puts the value of c.flip on its side of the network, or says why not.
 func (m *cutModel) flipped(f *flip) {
+	if f.look != nil {
+		f.look(m)
+	}
 	v := m.named(f.name)
 	if v == nil {
 		return
