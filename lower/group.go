@@ -108,7 +108,9 @@ func (l *lowerer) emitGroup(nodes []*ir.Node) {
 				Strides: rowMajor(j.group.Shape), Reg: j.regs[v]})
 		}
 	}
-	l.emit(s)
+	if len(s.Out) > 0 { // else nobody reads what they compute
+		l.emit(s)
+	}
 }
 
 // stored reports whether anybody but nodes reads v.

@@ -9,7 +9,8 @@ import (
 
 // Lower turns a Ready graph whose dimensions are all known into a Program for
 // t. Errors name the node and carry its position. The graph is not changed
-// (but renumbered).
+// (but renumbered). A variable returned under its old name has the value it
+// has after the step.
 func Lower(g *ir.Graph, t Target) (*Program, error) {
 	g, err := expand(g, t)
 	if err != nil {
@@ -65,8 +66,8 @@ type lowerer struct {
 	lastRead []int32    // by Value.ID of a variable: position of its last read under its old name
 	seq      []int32    // by Node.ID: position in emission order
 	steps    *[]Step    // of the part being lowered
+	at       Part       // that part
 	late     []lateWrite
-	old      []Binding  // returned variables, as they were before the step
 	unit     *unit      // being lowered
 	now      []*ir.Node // that become the step being built
 }
@@ -121,16 +122,13 @@ func (l *lowerer) declare() error {
 
 // part lowers one part: units in an order that keeps every group together.
 func (l *lowerer) part(part Part) error {
-	l.steps = &l.p.Parts[part]
+	l.steps, l.at = &l.p.Parts[part], part
 	l.late = nil
 	units, err := l.units(part)
 	if err != nil {
 		return err
 	}
 	l.number(units)
-	if part == Prepare {
-		l.snapshotOld()
-	}
 	for i := range units {
 		l.unit = &units[i]
 		if err := l.lowerUnit(l.unit); err != nil {
@@ -169,19 +167,6 @@ func (l *lowerer) rootVar(v *ir.Value) *ir.Value {
 		v = v.Def.In[0]
 	}
 	return v
-}
-
-// snapshotOld copies variables that are returned under their old name and
-// written in this step: the caller gets the value from before.
-func (l *lowerer) snapshotOld() {
-	for _, v := range l.g.Return {
-		if root := l.rootVar(v); root.IsVar() && l.written[root.ID] {
-			id := l.newBuffer(v.Name+".old", v.Type, WorkArena)
-			l.emit(Step{Kind: KindCopy, In: []BufferID{l.buf[root.ID]}, Out: []BufferID{id}, Node: NodeRef{Name: v.String(), Pos: v.Pos},
-				Moves: wholeMove(v.Type)})
-			l.old = append(l.old, Binding{v.String(), v.Type, id})
-		}
-	}
 }
 
 // result gives value v a buffer: that of its variable where v is a next value
@@ -231,6 +216,20 @@ func (l *lowerer) overwrites(v *ir.Value) bool {
 		}
 	}
 	return true
+}
+
+// outlives reports whether view v of a variable is needed after the part that
+// makes it, when the variable may have moved on.
+func (l *lowerer) outlives(v *ir.Value) bool {
+	if l.returned[v.ID] {
+		return true
+	}
+	for _, u := range l.uses.Of(v) {
+		if partOf[u.Section] != l.at || u.Node.Def().Is(ir.View) && u.Arg == 0 && l.outlives(u.Node.Out[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *lowerer) in(v *ir.Value) BufferID {
@@ -284,13 +283,7 @@ func (p *Program) traffic(s *Step) int64 {
 // finish records what a runtime binds: outputs, written variables, low copies.
 func (l *lowerer) finish() {
 	for _, v := range l.g.Return {
-		b := Binding{v.String(), v.Type, l.buf[v.ID]}
-		for _, s := range l.old {
-			if s.Name == b.Name {
-				b = s
-			}
-		}
-		l.p.Outputs = append(l.p.Outputs, b)
+		l.p.Outputs = append(l.p.Outputs, Binding{v.String(), v.Type, l.buf[v.ID]})
 	}
 	for _, v := range l.g.Vars {
 		if l.written[v.ID] {

@@ -32,7 +32,7 @@ func roundUp(n int64) int64 { return (n + Align - 1) / Align * Align }
 
 // lifetimes sets the span of every root: from its first write to its last
 // read. What prepare computes and a later part reads lives until micro ends,
-// because micro repeats; what is returned lives to the end.
+// because micro repeats; what is returned outlives the last step.
 func (p *Program) lifetimes() {
 	pos, microEnd := int32(0), int32(len(p.Parts[Prepare])+len(p.Parts[Micro])-1)
 	total := microEnd + int32(len(p.Parts[Update]))
@@ -62,11 +62,11 @@ func (p *Program) lifetimes() {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		if b.Live.From >= 0 && b.Live.From < prepared && b.Live.To >= prepared {
-			b.Live.To = max(b.Live.To, microEnd)
+			b.Live.To = max(b.Live.To, microEnd+1) // past the last step of micro, which may not overwrite it either
 		}
 	}
 	for _, o := range p.Outputs {
-		touch(o.Buffer, max(total, 0))
+		touch(o.Buffer, total+1)
 	}
 }
 
@@ -203,7 +203,8 @@ func (p *Program) chains() []block {
 }
 
 // reusable finds the block of an operand of s that ends here, has the size of
-// result out and may be overwritten by it; -1 where there is none.
+// result out and may be overwritten by it, and has not been by another result
+// of the step; -1 where there is none.
 func (p *Program) reusable(s *Step, out BufferID, pos int32, of []int32, blocks []block) int32 {
 	for _, id := range s.In {
 		if id == None {
@@ -211,7 +212,7 @@ func (p *Program) reusable(s *Step, out BufferID, pos int32, of []int32, blocks 
 		}
 		root := p.Buffers[id].Root
 		k := of[root]
-		if k < 0 || blocks[k].live.To != pos || blocks[k].size != roundUp(p.Buffers[p.Buffers[out].Root].Size) {
+		if k < 0 || blocks[k].live.To != pos || blocks[k].chain[len(blocks[k].chain)-1] != root || blocks[k].size != roundUp(p.Buffers[p.Buffers[out].Root].Size) {
 			continue
 		}
 		if p.mayOverwrite(s, id, out) {

@@ -44,7 +44,7 @@ func overlapping(p *Program) string {
 			if a.Live.From > b.Live.From {
 				a, b = b, a
 			}
-			inPlace := a.Live.To == b.Live.From && a.Offset == b.Offset && a.Size == b.Size
+			inPlace := a.Live.To == b.Live.From && a.Live.From < b.Live.From && a.Offset == b.Offset && a.Size == b.Size
 			if a.Size > 0 && b.Size > 0 && a.Live.To >= b.Live.From && a.Offset < b.Offset+b.Size && b.Offset < a.Offset+a.Size && !inPlace {
 				return fmt.Sprintf("%s %+v at %d and %s %+v at %d", a.Name, a.Live, a.Offset, b.Name, b.Live, b.Offset)
 			}

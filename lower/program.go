@@ -31,6 +31,8 @@ var partSections = [NumParts][]ir.Section{
 	Update:  {ir.Update},
 }
 
+var partOf = [ir.NumSections]Part{ir.Prepare: Prepare, ir.Forward: Micro, ir.Backward: Micro, ir.Update: Update}
+
 // Arena is a region of memory with a life of its own.
 type Arena uint8
 

@@ -39,10 +39,11 @@ func lowerElem(l *lowerer, n *ir.Node) error {
 }
 
 // lowerView shows the operand's buffer under the result's type. A next value
-// must be copied: its variable has a place of its own.
+// must be copied: its variable has a place of its own; so must a view of a
+// variable that is read when the variable has moved on.
 func lowerView(l *lowerer, n *ir.Node) error {
-	y := n.Out[0]
-	if y.Next == nil {
+	y, root := n.Out[0], l.rootVar(n.In[0])
+	if y.Next == nil && !(root.IsVar() && l.written[root.ID] && l.outlives(y)) {
 		l.buf[y.ID] = l.view(y.Name, y.Type, l.in(n.In[0]))
 		return nil
 	}

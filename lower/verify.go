@@ -76,7 +76,7 @@ func (v *checker) walk() error {
 		if v.p.Buffers[root].Arena == WorkArena && v.first[root] < 0 {
 			return fmt.Errorf("result %s is never written", o.Name)
 		}
-		v.last[root] = int32(max(len(v.steps)-1, 0))
+		v.last[root] = int32(len(v.steps)) // read when all is done
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (v *checker) step(s *Step, at int32) error {
 // compares with the spans the planner noted.
 func (v *checker) lifetimes() error {
 	prepared := int32(len(v.p.Parts[Prepare]))
-	end := prepared + int32(len(v.p.Parts[Micro])) - 1
+	end := prepared + int32(len(v.p.Parts[Micro])) // past micro: its last step may not overwrite it either
 	for i := range v.p.Buffers {
 		b := &v.p.Buffers[i]
 		if b.Arena != WorkArena || b.Root != BufferID(i) || v.first[i] < 0 {
@@ -179,16 +179,17 @@ func (v *checker) inPlace(in, out BufferID) bool {
 	if v.last[in] != at || v.p.Buffers[in].Offset != v.p.Buffers[out].Offset {
 		return false
 	}
-	s := v.steps[at]
+	s, read := v.steps[at], false
 	for _, x := range s.In {
 		if x == None || v.p.Buffers[x].Root != in {
 			continue
 		}
+		read = true
 		if !slices.ContainsFunc(s.Out, func(y BufferID) bool { return v.p.Buffers[y].Root == out && v.p.mayOverwrite(s, x, y) }) {
 			return false
 		}
 	}
-	return true
+	return read // else two results of one step lie in one place
 }
 
 // ordered checks that steps which touch a buffer, one of them writing, are

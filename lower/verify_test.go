@@ -139,6 +139,46 @@ func TestVerifyNotices(t *testing.T) {
 	}
 }
 
+// Results that lie over operands although something still needs those.
+func TestVerifyNoticesEarlyReuse(t *testing.T) {
+	for _, c := range []struct{ name, src, moved, onto string }{
+		{"a returned value under the last step", `graph @r {
+  input %x : f32[4]
+forward:
+  %a = neg %x : f32[4]
+  %b = abs %a : f32[4]
+  return %a, %b
+}
+`, "b", "a"},
+		{"a value of prepare under the last step of micro", `graph @r {
+  input %x : f32[4]
+  state %s : f32[4]
+prepare:
+  %a = neg %s : f32[4]
+forward:
+  %b = add %a, %x : f32[4]
+  return %b
+}
+`, "b", "a"},
+		{"two results of one step", `graph @r {
+  input %x : f32[4]
+forward:
+  %y = neg %x : f32[4]
+  %a = neg %y {group=1} : f32[4]
+  %b = abs %y {group=1} : f32[4]
+  %c = add %a, %b : f32[4]
+  return %c
+}
+`, "b", "a"},
+	} {
+		p := lowered(t, c.src)
+		p.find(t, c.moved).Offset = p.find(t, c.onto).Offset
+		if err := Verify(p); err == nil || !strings.Contains(err.Error(), "share bytes") {
+			t.Errorf("%s: got %v", c.name, err)
+		}
+	}
+}
+
 func TestStreamsWithEventsVerify(t *testing.T) {
 	p := lowered(t, twoParts)
 	m := p.Parts[Micro]

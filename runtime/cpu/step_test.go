@@ -252,7 +252,8 @@ func TestLoadErrors(t *testing.T) {
 }
 
 // A variable whose next value would overwrite what a later read of the old one
-// needs is written late; one that is returned under its old name keeps it.
+// needs is written late. A variable that is returned is what it is after the
+// step; a view of it is what it was when the view was taken.
 func TestOldValuesSurvive(t *testing.T) {
 	p, s, e := loaded(t, open(t, 1), `graph @old {
   input %x : f32[2]
@@ -260,13 +261,14 @@ func TestOldValuesSurvive(t *testing.T) {
   state %b : f32[2] = 10
 forward:
   %y = add %x, %a : f32[2]
+  %v = reshape %b {shape=[1,2]} : f32[1,2]
 update:
   %a' = add %a, %b
   %b' = sub %b, %a
-  return %y, %a, %b, %a'
+  return %y, %a, %v, %a'
 }
 `)
-	for step, want := range [][4]float32{{1, 1, 10, 11}, {11, 11, 9, 20}} {
+	for step, want := range [][4]float32{{1, 11, 10, 11}, {11, 20, 9, 20}} {
 		ticket, err := e.Step([]runtime.Feed{feedFor(p)})
 		if err != nil {
 			t.Fatal(err)
