@@ -17,7 +17,10 @@ import (
 type Loss struct {
 	Value  Tensor
 	Weight float64 // zero: 1
-	Scaler *Scaler // nil: the config's. Losses with one Scaler share its scale and a backward sweep
+	// Scaler is nil for the config's. Losses with one Scaler share its scale, and
+	// in one step a backward sweep. Steps that share it are an iteration: the
+	// last one compiled advances the scale, for an overflow in any of them.
+	Scaler *Scaler
 }
 
 // Config says what to compile a model to. Its zero value trains nothing: Train
@@ -33,6 +36,7 @@ type Config struct {
 	NoSkip    bool   // let steps that are not finite reach the weights
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
 	EMA       float64  // decay of a running average of the parameters; 0: none
+	Shadow    bool     // the update writes the weights' low copies too, so that no step begins with casts
 	Micro     int      // micro-batches that one Run may take; zero: 1
 	BadMicro  BadMicro // what a micro-batch that is not finite does
 
@@ -50,7 +54,8 @@ type Config struct {
 	// pass left it; nil in production.
 	After func(e passes.Event)
 
-	inherit *passes.Assignment // of the step whose precision this one takes over
+	inherit *passes.Assignment   // of the step whose precision this one takes over
+	scales  map[*Scaler]scaleUse // what other steps use too
 }
 
 // Train compiles a training step with one loss.
@@ -93,7 +98,7 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 func (c Config) Passes(losses ...Loss) passes.Config {
 	p := passes.Config{
 		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip,
-		Gradients: c.Gradients, EMA: c.EMA, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, After: c.After, Inherit: c.inherit,
+		Gradients: c.Gradients, EMA: c.EMA, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, After: c.After, Inherit: c.inherit,
 	}
 	if c.Optimizer.Algorithm != passes.NoOptimizer {
 		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
@@ -122,9 +127,13 @@ func (c Config) losses(losses []Loss) (out []passes.Loss, scalers map[string]Sca
 	for _, l := range losses {
 		name, ok := names[l.Scaler]
 		if !ok {
+			scaler := *l.Scaler
 			name = c.scalerName("." + l.Value.Name)
+			if use, shared := c.scales[l.Scaler]; shared {
+				name, scaler.Sharing = use.name, use.part
+			}
 			names[l.Scaler] = name
-			scalers[name] = *l.Scaler
+			scalers[name] = scaler
 		}
 		out = append(out, passes.Loss{Value: l.Value.Name, Weight: l.Weight, Scaler: name})
 	}
@@ -139,8 +148,7 @@ func (c Config) scalerName(suffix string) string {
 	return c.Name + "." + passes.DefaultScaler + suffix
 }
 
-// compile takes a copy of the model through the passes and the lowering and
-// registers the program with the model's session.
+// compile builds a step and registers it with the model's session.
 func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 	s, err := m.open(c)
 	if err != nil {
@@ -149,6 +157,19 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 	if c.Name == "" && len(s.steps) > 0 && len(losses) > 0 {
 		c.Name = fmt.Sprintf("step%d", len(s.steps)+1)
 	}
+	c.scales = s.scaleUses(losses)
+	step, err := m.build(s, c, losses)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.add(step); err != nil {
+		return nil, err
+	}
+	return step, s.share(step)
+}
+
+// build takes a copy of the model through the passes and the lowering.
+func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 	g := m.Graph().Clone()
 	if len(c.Bind) > 0 {
 		if err := g.Bind(c.Bind); err != nil {
@@ -176,10 +197,9 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 		return nil, err
 	}
 	dropUnused(g)
-	if step.program, err = lower.Lower(g, s.backend.Target()); err != nil {
-		return nil, err
-	}
-	return step, s.add(step)
+	var err error
+	step.program, err = lower.Lower(g, s.backend.Target())
+	return step, err
 }
 
 // dropUnused removes declarations that nothing in the compiled graph reads: a

@@ -32,6 +32,7 @@ type modelFlags struct {
 	loss      string
 	optimizer string
 	micro     int
+	shadow    bool
 	step      string
 	infer     bool
 	scale     string
@@ -46,6 +47,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.loss, "train", "", "loss to train: a value of the graph, or ce:LOGITS,LABELS or mse:VALUE,TARGET")
 	fl.StringVar(&f.optimizer, "optimizer", "", "sgd, adam or adamw (default: the model's own, adamw for a file)")
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
+	fl.BoolVar(&f.shadow, "shadow", false, "the update writes the low copies of weights")
 	fl.StringVar(&f.step, "step", "", "which training step of a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "leave backward and update out")
 	fl.StringVar(&f.scale, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two")
@@ -115,7 +117,7 @@ func (o *opened) apply(f *modelFlags) error {
 	if err != nil {
 		return err
 	}
-	o.config.Policy, o.config.Micro, o.config.Disable = p, f.micro, f.disable
+	o.config.Policy, o.config.Micro, o.config.Shadow, o.config.Disable = p, f.micro, f.shadow, f.disable
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
 			return err

@@ -15,7 +15,7 @@ func (p *proof) selects() {
 				continue
 			}
 			switch {
-			case p.scalerState(n, v):
+			case p.scalerState(n, v), p.lowCopy(n, v):
 			case !n.Def().Is(ir.Writer):
 				p.report(n, "%s is written by %s, which cannot keep the old value", v, n.Def().Name)
 			case n.Operand("skip") == nil:
@@ -38,6 +38,13 @@ func (p *proof) written(v *ir.Value) bool {
 func (p *proof) scalerState(n *ir.Node, v *ir.Value) bool {
 	role, _ := v.Next.Attr.Get("role").(string)
 	return n.Op == ir.OpUpdateScale || role == "attempt"
+}
+
+// lowCopy reports whether v is the 16-bit copy of a weight's next value: it is
+// skipped when the weight is.
+func (p *proof) lowCopy(n *ir.Node, v *ir.Value) bool {
+	of, _ := v.Next.Attr.Get("of").(string)
+	return n.Op == ir.OpCast && n.In[0].Next != nil && n.In[0].Next.Name == of
 }
 
 // guarded reports whether a predicate depends on a finiteness check.

@@ -23,6 +23,7 @@ type exec struct {
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
 	written []*variable
+	shadows []shadow
 	outputs [][]byte
 
 	ring    [runtime.RingSize][][]byte
@@ -89,6 +90,9 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 		if err := e.bindVar(s, &e.p.Vars[i]); err != nil {
 			return nil, err
 		}
+	}
+	if err := e.bindShadows(s); err != nil {
+		return nil, err
 	}
 	refreshes := map[int]*refresh{}
 	for _, c := range e.p.Copies {
@@ -182,6 +186,7 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	}
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
+	e.refreshShadows()
 	if err := e.part(lower.Prepare); err != nil {
 		return nil, err
 	}
@@ -202,6 +207,7 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	for _, v := range e.written {
 		v.version++
 	}
+	e.syncShadows()
 	e.count.Steps++
 	return e.publish(), nil
 }

@@ -30,6 +30,7 @@ type variable struct {
 	mem     []byte
 	version int64 // counts writes: Write, and steps of programs that write it
 	low     map[ir.DType]*lowCopy
+	synced  int64 // of a copy that programs write: the version of its variable it holds
 }
 
 // lowCopy is current while version is that of its variable.

@@ -1,0 +1,62 @@
+package passes
+
+import "ampc/ir"
+
+// RoleCopy is the role of a state that holds a variable rounded to another
+// dtype: the attribute of= names the variable. A runtime refreshes it whenever
+// the variable was written by anything but the step itself.
+const RoleCopy = "copy"
+
+// shadow moves the casts of trained weights from prepare into the update: the
+// kernel that writes a weight writes its low copy in the same pass, and the
+// next step reads the copy as it lies. Casts of weights that no step writes
+// stay in prepare. Off unless Config.Shadow asks for it.
+func shadow(g *ir.Graph, c *Context) error {
+	if !c.Shadow || !c.Train {
+		return nil
+	}
+	next := map[*ir.Value]*ir.Value{}
+	group := int32(0)
+	for s, n := range g.Nodes {
+		group = max(group, n.Why.Group)
+		for _, v := range n.Out {
+			if s == ir.Update && v.Next != nil && n.Def().Is(ir.Writer) {
+				next[v.Next] = v
+			}
+		}
+	}
+	var casts []*ir.Node
+	g.Filter(func(s ir.Section, n *ir.Node) bool {
+		if s != ir.Prepare || n.Op != ir.OpCast || next[n.In[0]] == nil || n.In[0].Kind != ir.Param || !n.Out[0].Type.DType.Low() {
+			return true
+		}
+		casts = append(casts, n)
+		return false
+	})
+	b := ir.Edit(g).In(ir.Update)
+	copies := map[*ir.Value]*ir.Value{}
+	for _, n := range casts {
+		w := next[n.In[0]]
+		old := n.Out[0]
+		held := b.Declare(ir.State, old.Name, old.Type, &ir.Init{Func: "zeros"}, ir.A("role", RoleCopy, "of", n.In[0].Name))
+		if b.Err() != nil {
+			return b.Err()
+		}
+		copies[old] = held
+		written := b.EmitWrite(ir.OpCast, []*ir.Value{w}, n.Attrs, held)[0]
+		if b.Err() != nil {
+			return b.Err()
+		}
+		if w.Def.Why.Group == 0 {
+			group++
+			w.Def.Why.Group = group
+		}
+		written.Def.Pos = n.Pos
+		written.Def.Why = n.Why
+		written.Def.Why.Marks &^= ir.MarkHoisted
+		written.Def.Why.Group = w.Def.Why.Group
+		c.Count("casts_shadowed", 1)
+	}
+	g.Replace(copies)
+	return nil
+}

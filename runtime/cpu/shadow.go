@@ -1,0 +1,63 @@
+package cpu
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// roleCopy is the role of a state that holds another variable (of=) rounded to
+// 16 bits and that programs write together with it.
+const roleCopy = "copy"
+
+// shadow is such a state: current while synced is the version of its variable.
+type shadow struct {
+	from, to *variable
+	written  bool // by the program, with its variable
+}
+
+// bindShadows finds the states of p that are copies of other variables.
+func (e *exec) bindShadows(s *store) error {
+	written := map[string]bool{}
+	for _, name := range e.p.Written {
+		written[name] = true
+	}
+	for i := range e.p.Vars {
+		v := &e.p.Vars[i]
+		if v.Kind != ir.State || v.Role() != roleCopy {
+			continue
+		}
+		of, _ := v.Attr.Get("of").(string)
+		from, to := s.vars[of], s.vars[v.Name]
+		if from == nil || to == nil || from.t.DType != ir.F32 || from.t.Shape != to.t.Shape || !to.t.DType.Low() {
+			return fmt.Errorf("state %q is no 16-bit copy of an f32 variable %q", v.Name, of)
+		}
+		e.shadows = append(e.shadows, shadow{from, to, written[of] && written[v.Name]})
+	}
+	return nil
+}
+
+// refreshShadows casts the copies whose variable somebody else wrote.
+func (e *exec) refreshShadows() {
+	for _, s := range e.shadows {
+		if s.to.synced == s.from.version {
+			continue
+		}
+		to := slice[uint16](s.to.mem)
+		for i, x := range slice[float32](s.from.mem) {
+			to[i] = narrow(s.to.t.DType, x)
+		}
+		s.to.synced = s.from.version
+		e.count.CastsMade++
+		e.count.CastBytes += int64(len(s.to.mem))
+	}
+}
+
+// syncShadows notes that the step wrote copies together with their variables.
+func (e *exec) syncShadows() {
+	for _, s := range e.shadows {
+		if s.written {
+			s.to.synced = s.from.version
+		}
+	}
+}
