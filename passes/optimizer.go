@@ -196,6 +196,9 @@ func (o *updating) averages() {
 func (o *updating) commit(p pendingStat) {
 	skip := o.t.tracks[0].skip
 	if skip == nil {
+		skip = o.b.Lookup("never")
+	}
+	if skip == nil {
 		skip = o.b.Declare(ir.Const, "never", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, nil)
 	}
 	o.at().Commit(p.state, p.next, skip)

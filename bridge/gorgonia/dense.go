@@ -54,6 +54,9 @@ func FromDense(t *tensor.Dense) (ampc.Host, error) {
 
 // hostOf is FromDense for every value of Gorgonia: numbers too.
 func hostOf(v G.Value) (ampc.Host, error) {
+	if v == nil {
+		return ampc.Host{}, fmt.Errorf("no value")
+	}
 	if t, ok := v.(*tensor.Dense); ok {
 		return FromDense(t)
 	}

@@ -66,7 +66,9 @@ func load(w *walk, roots, params []*G.Node) (*Imported, error) {
 	}
 	for n := range i.busy {
 		for _, x := range w.in[n] {
-			i.users[x]++
+			if opType(n) != "sizeOp" { // reads no element
+				i.users[x]++
+			}
 		}
 	}
 	i.out.Graph = i.b.Graph()

@@ -54,7 +54,7 @@ func ruleTable() map[string]rule {
 		"sumOp":       func(c *call) *ir.Value { return c.b.ReduceSum(c.x(0), false, c.ints("along")...) },
 		"maxOp":       func(c *call) *ir.Value { return c.b.ReduceMax(c.x(0), false, c.ints("along")...) },
 
-		"reshapeOp":   func(c *call) *ir.Value { return c.b.Reshape(c.x(0), longs(c.n.Shape())...) },
+		"reshapeOp":   func(c *call) *ir.Value { return c.x(0) }, // value gives it the node's shape
 		"transposeOp": func(c *call) *ir.Value { return c.b.Transpose(c.x(0), c.ints("pattern")...) },
 		"repeatOp":    (*call).repeat,
 		"concatOp":    (*call).concat,
@@ -69,7 +69,7 @@ func ruleTable() map[string]rule {
 		"im2colOp":            (*call).im2col,
 		"maxPoolOp":           func(c *call) *ir.Value { return c.b.MaxPool(c.x(0), c.window()) },
 		"avgPoolOp":           (*call).avgPool,
-		"globalAveragePoolOp": func(c *call) *ir.Value { return c.b.GlobalAvgPool(c.x(0), "") },
+		"globalAveragePoolOp": func(c *call) *ir.Value { return c.b.GlobalAvgPool(c.x(0), "NCHW") },
 		"upsampleOp":          (*call).upsample,
 		"dropoutOp":           (*call).dropout,
 		"BatchNormOp":         (*call).batchNorm,

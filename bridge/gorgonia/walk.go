@@ -201,12 +201,14 @@ func describe(n *G.Node) string {
 
 // elemOf is the element type of a node, ok where it has one.
 func elemOf(n *G.Node) (d tensor.Dtype, ok bool) {
-	switch t := n.Type().(type) {
-	case tensor.Dtype:
-		return t, true
-	case G.TensorType:
-		d, ok = t.Of.(tensor.Dtype)
-		return d, ok
+	t := n.Type()
+	for {
+		of, nested := t.(G.TensorType)
+		if !nested {
+			break
+		}
+		t = of.Of
 	}
-	return d, false
+	d, ok = t.(tensor.Dtype)
+	return d, ok
 }
