@@ -20,6 +20,7 @@ type session struct {
 	vars    []lower.Var // in the store, in order of declaration
 	types   map[string]ir.Type
 	steps   []*Step
+	scales  map[*Scaler]sharedScale // by the losses that name them
 	meta    map[string]string
 	notes   []string // of the last LoadFile
 }
@@ -43,12 +44,21 @@ func (m *Model) open(c Config) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.session = &session{backend: b, owned: owned, store: store, seed: c.Seed, types: map[string]ir.Type{}, meta: map[string]string{}}
+	m.session = &session{backend: b, owned: owned, store: store, seed: c.Seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}}
 	return m.session, nil
 }
 
-// add declares and initialises the step's new variables and loads its program.
+// add loads the step and keeps it.
 func (s *session) add(step *Step) error {
+	if err := s.load(step); err != nil {
+		return err
+	}
+	s.steps = append(s.steps, step)
+	return nil
+}
+
+// load declares and initialises the step's new variables and loads its program.
+func (s *session) load(step *Step) error {
 	vars, err := runtime.Variables(step.program)
 	if err != nil {
 		return err
@@ -75,11 +85,8 @@ func (s *session) add(step *Step) error {
 		s.types[v.Name] = v.Type
 	}
 	s.vars = append(s.vars, fresh...)
-	if step.exec, err = s.backend.Load(step.program, s.store); err != nil {
-		return err
-	}
-	s.steps = append(s.steps, step)
-	return nil
+	step.exec, err = s.backend.Load(step.program, s.store)
+	return err
 }
 
 // average makes g read the running averages in place of the parameters that

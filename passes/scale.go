@@ -409,7 +409,7 @@ func (s *scaling) advance(l *lossScale) {
 	found, forward := s.over(l)
 	found, fwd := s.causes(l, found, forward)
 	if sc.Sharing != Alone {
-		found = s.share(l, found, forward)
+		found = s.share(l, found, fwd)
 	}
 	if sc.Sharing == Collect {
 		return
@@ -455,12 +455,13 @@ func (s *scaling) over(l *lossScale) (found, forward *ir.Value) {
 }
 
 // share keeps what the steps that use one scale noted since it was advanced,
-// and returns it with found in it. A step whose forward pass failed notes nothing.
-func (s *scaling) share(l *lossScale, found, forward *ir.Value) *ir.Value {
+// and returns it with found in it. A step whose forward pass failed by itself
+// notes nothing; fwd is nil where that is not asked.
+func (s *scaling) share(l *lossScale, found, fwd *ir.Value) *ir.Value {
 	noted := s.b.Declare(ir.State, l.name+".noted", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
 	if l.scaler.Sharing == Collect {
-		if !l.scaler.BlameForward {
-			fine := s.at(l.name+".fwd_ok").Emit(ir.OpNot, []*ir.Value{forward}, nil)[0]
+		if fwd != nil {
+			fine := s.at(l.name+".fwd_ok").Emit(ir.OpNot, []*ir.Value{fwd}, nil)[0]
 			found = s.at(l.name+".noted.now").And(found, fine)
 		}
 		return s.b.In(ir.Update).EmitWrite(ir.OpOr, []*ir.Value{noted, found}, nil, noted)[0]
