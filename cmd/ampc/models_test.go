@@ -61,3 +61,30 @@ func TestModelCounters(t *testing.T) {
 	}
 	golden.File(t, "../../testdata/models/counters.txt", b.String())
 }
+
+// What a training step of every model of the zoo holds: the work arena, what
+// lives at most at one step of the chosen order, and what forward keeps for
+// backward, also against f32. An order or a plan that needs more shows here.
+func TestModelMemory(t *testing.T) {
+	var b strings.Builder
+	fmt.Fprintln(&b, "# model policy: work arena, live at most, saved for backward (bytes), saved against f32")
+	for _, model := range []string{
+		"mlp", "lenet", "resnet", "resnet8", "gpt", "lstm", "bert", "unet", "vit", "gan",
+		"mlp?batch=128&hidden=512&layers=2", "lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0", "resnet?batch=32",
+		"gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256",
+	} {
+		var f32 int64
+		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
+			r, _, err := planModel(&cobra.Command{}, "zoo:"+model, modelFlags{policy: policy, micro: 1})
+			if err != nil {
+				t.Errorf("%s under %s: %v", model, policy, err)
+				continue
+			}
+			if policy == "f32" {
+				f32 = r.saved
+			}
+			fmt.Fprintf(&b, "%s %s: %d %d %d %.2f\n", model, policy, r.work, r.live, r.saved, float64(r.saved)/float64(f32))
+		}
+	}
+	golden.File(t, "../../testdata/models/memory.txt", b.String())
+}

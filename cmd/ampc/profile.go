@@ -38,7 +38,7 @@ func (p *profile) add(part lower.Part, step int, took time.Duration) {
 	x := p.byKind[key]
 	x.took += took
 	x.calls++
-	x.flops += productFlops(s)
+	x.flops += s.Flops()
 	x.bytes += s.Bytes
 }
 

@@ -19,6 +19,7 @@ type castReport struct {
 	castBytes, bytes int64    // a step moves, all parts once
 	lowFlops, flops  int64    // of matrix products; low: both operands in 16 bits
 	work, state      int64    // arenas of the program
+	live             int64    // what lives at most at one step
 	saved            int64    // bytes that forward keeps for backward
 	copies           []string // variables with a low copy
 }
@@ -52,7 +53,7 @@ func (r *castReport) program(g *ir.Graph, p *lower.Program) {
 		}
 	}
 	r.saved = savedBytes(g)
-	r.work, r.state = p.Arenas[lower.WorkArena], p.Arenas[lower.StateArena]
+	r.work, r.state, r.live = p.Arenas[lower.WorkArena], p.Arenas[lower.StateArena], p.MaxLive
 	for _, part := range p.Parts {
 		for i := range part {
 			r.step(p, &part[i])
@@ -65,7 +66,7 @@ func (r *castReport) program(g *ir.Graph, p *lower.Program) {
 
 func (r *castReport) step(p *lower.Program, s *lower.Step) {
 	r.bytes += s.Bytes
-	flops := productFlops(s)
+	flops := s.Flops()
 	r.flops += flops
 	if flops == 0 {
 		return
@@ -76,36 +77,6 @@ func (r *castReport) step(p *lower.Program, s *lower.Step) {
 		}
 	}
 	r.lowFlops += flops
-}
-
-// productFlops counts the multiplications and additions of a matrix product.
-func productFlops(s *lower.Step) int64 {
-	switch {
-	case s.Gemm != nil:
-		n := 2 * s.Gemm.M * s.Gemm.N * s.Gemm.K
-		for _, b := range s.Gemm.Batch {
-			n *= b
-		}
-		return n
-	case s.Conv != nil:
-		w := s.Conv.Window
-		n := 2 * w.N * w.O * w.C / w.Groups
-		for i := range w.Out {
-			n *= w.Out[i] * w.Kernel[i]
-		}
-		return n
-	case s.Attn != nil:
-		a := s.Attn
-		n := 2 * a.Batch * a.Heads * a.Queries * a.Keys * (a.Width + a.VWidth)
-		if a.Causal {
-			n /= 2
-		}
-		if a.Backward {
-			n = n * 5 / 2
-		}
-		return n
-	}
-	return 0
 }
 
 // savedBytes sums what forward computes and backward reads.

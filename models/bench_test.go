@@ -1,0 +1,141 @@
+package models_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/models"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+	"ampc/runtime/cpu/kern"
+)
+
+// The models whose training steps docs/performance.md compares with PyTorch's.
+var compared = []struct {
+	name, spec string
+	optimizer  ampc.Optimizer
+}{
+	{"mlp", "mlp?batch=128&hidden=512&layers=2", ampc.SGD(0)},
+	{"lenet", "lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0", ampc.SGD(0)},
+	{"gpt", "gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", ampc.Adam()},
+	{"resnet18", "resnet?batch=32", ampc.SGD(0.9)},
+}
+
+// BenchmarkStep times training steps on one thread under f32 and both mixed
+// policies in turn, so that neighbours slow all alike, with the multiply-add
+// probe beside them: for each policy GFLOP/s of the median step, and how often
+// f32's step takes that time. Gflop is the work of a step's matrix products.
+func BenchmarkStep(b *testing.B) {
+	for _, c := range compared {
+		b.Run(c.name, func(b *testing.B) {
+			policies := []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()}
+			var steps []*stepper
+			for _, p := range policies {
+				s := newStepper(b, c.spec, ampc.Config{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p})
+				steps = append(steps, s)
+			}
+			path := kern.Paths()[0]
+			const iters = 20000
+			var probe []float64
+			b.ReportAllocs()
+			for b.Loop() {
+				start := time.Now()
+				flop := path.Probe(iters)
+				probe = append(probe, flop/float64(time.Since(start)))
+				for _, s := range steps {
+					s.run(b)
+				}
+			}
+			peak := middle(probe)
+			b.ReportMetric(float64(steps[0].flops)/1e9, "Gflop")
+			b.ReportMetric(peak, "peak")
+			for i, s := range steps {
+				rate, name := float64(s.flops)/middle(s.took), policies[i].Name
+				b.ReportMetric(rate, name)
+				b.ReportMetric(rate/peak, name+"/peak")
+				if i > 0 {
+					b.ReportMetric(middle(steps[0].took)/middle(s.took), name+"/f32")
+				}
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// stepper runs one compiled step on a backend of one thread.
+type stepper struct {
+	exec  runtime.Exec
+	feeds []runtime.Feed
+	flops int64
+	took  []float64 // nanoseconds
+}
+
+func newStepper(b *testing.B, spec string, c ampc.Config) *stepper {
+	b.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		b.Fatal(err)
+	}
+	one, err := cpu.Open(1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { one.Close() })
+	c.Backend = one
+	step, err := z.Model.Train(c, z.Steps[0].Losses...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := step.Program()
+	store, err := one.NewStore(p.Vars)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := runtime.Initialise(store, p.Vars, 1); err != nil {
+		b.Fatal(err)
+	}
+	s := &stepper{flops: p.Flops(), feeds: []runtime.Feed{{}}, took: make([]float64, 0, 1<<16)}
+	for name, x := range feed(z.Model.Graph(), 1) {
+		t := z.Model.Graph().Value(name).Type
+		s.feeds[0][name] = runtime.Tensor{Type: t, Data: storage(t, x)}
+	}
+	if s.exec, err = one.Load(p, store); err != nil {
+		b.Fatal(err)
+	}
+	for range 2 {
+		s.run(b)
+	}
+	s.took = s.took[:0]
+	return s
+}
+
+func (s *stepper) run(b *testing.B) {
+	start := time.Now()
+	if _, err := s.exec.Step(s.feeds); err != nil {
+		b.Fatal(err)
+	}
+	s.took = append(s.took, float64(time.Since(start)))
+}
+
+// storage lays out what feed drew.
+func storage(t ir.Type, x any) []byte {
+	e := eval.New(t)
+	switch x := x.(type) {
+	case []float64:
+		copy(e.F, x)
+	case []int:
+		for i, n := range x {
+			e.I[i] = int64(n)
+		}
+	}
+	return e.Bytes()
+}
+
+func middle(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return x[len(x)/2]
+}
