@@ -47,11 +47,12 @@ func Import(g *G.ExprGraph, roots ...*G.Node) (*Imported, error) {
 		r := w.survey(nil)
 		roots = slices.Concat(r.costs, r.sinks)
 	}
-	return load(w, roots, nil)
+	return load(w, roots, nil, true)
 }
 
-// load imports the roots; params are parameters besides the inputs with a gradient.
-func load(w *walk, roots, params []*G.Node) (*Imported, error) {
+// load imports the roots; params are parameters besides the inputs with a
+// gradient. Only a training graph keeps running statistics.
+func load(w *walk, roots, params []*G.Node, training bool) (*Imported, error) {
 	if len(roots) == 0 {
 		return nil, fmt.Errorf("gorgonia graph: it computes nothing: name a root")
 	}
@@ -61,7 +62,7 @@ func load(w *walk, roots, params []*G.Node) (*Imported, error) {
 		}
 	}
 	i := &importer{
-		walk: w, rules: ruleTable(), b: ir.NewBuilder("gorgonia"), params: params, users: map[*G.Node]int{}, busy: w.under(roots...),
+		walk: w, training: training, rules: ruleTable(), b: ir.NewBuilder("gorgonia"), params: params, users: map[*G.Node]int{}, busy: w.under(roots...),
 		out: &Imported{Values: map[*G.Node]*ir.Value{}},
 	}
 	for n := range i.busy {
@@ -86,13 +87,14 @@ func load(w *walk, roots, params []*G.Node) (*Imported, error) {
 // importer builds the IR, operands before users, starting from the roots.
 type importer struct {
 	*walk
-	b      *ir.Builder
-	rules  map[string]rule
-	params []*G.Node
-	busy   map[*G.Node]bool // what the roots depend on
-	users  map[*G.Node]int  // how often what the roots depend on uses a node
-	out    *Imported
-	err    error
+	b        *ir.Builder
+	rules    map[string]rule
+	params   []*G.Node
+	training bool
+	busy     map[*G.Node]bool // what the roots depend on
+	users    map[*G.Node]int  // how often what the roots depend on uses a node
+	out      *Imported
+	err      error
 }
 
 func (i *importer) fail(n *G.Node, format string, args ...any) {

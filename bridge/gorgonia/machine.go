@@ -53,8 +53,8 @@ type result struct {
 
 // NewMachine compiles g. Inputs with a gradient, from Grad or WithParams, are
 // parameters; if there are any, the step computes gradients. Without, the
-// graph is compiled for inference: dropout passes its input on and batch norm
-// uses its running statistics.
+// graph is compiled for inference: dropout passes its input on. A batch norm
+// keeps to its own flag, which SetTraining and SetTesting set.
 //
 // The graph's forward part is read, shapes and flags such as a batch norm's
 // training are taken as they are now. Values are read at each RunAll.
@@ -73,18 +73,20 @@ func NewMachine(g *G.ExprGraph, opts ...Option) (*Machine, error) {
 	r := w.survey(m.cost)
 	reads := m.classify(w, r)
 	wanted := slices.Concat(r.costs, r.sinks, m.fetch, reads)
-	if m.imported, err = load(w, wanted, m.options.params); err != nil {
+	m.training = len(r.costs) > 0 && (len(m.options.params) > 0 || slices.ContainsFunc(w.all, hasGradient))
+	if m.imported, err = load(w, wanted, m.options.params, m.training); err != nil {
 		return nil, err
 	}
 	m.imported.Graph.Return = nil // results are asked for by name
 	m.split()
-	m.training = len(r.costs) > 0 && len(m.params) > 0
 	m.model = ampc.FromGraph(m.imported.Graph)
 	if err := m.compile(r.costs, slices.Concat(r.sinks, m.fetch, reads)); err != nil {
 		return nil, err
 	}
 	return m, m.bindings(w, r)
 }
+
+func hasGradient(n *G.Node) bool { return n.Op() == nil && n.Deriv() != nil }
 
 // check refuses options that name what is not there.
 func (m *Machine) check(w *walk) error {

@@ -115,9 +115,12 @@ func (c *call) batchNorm() *ir.Value {
 	if x == nil || !ok {
 		return nil
 	}
+	a := ir.A("eps", c.number("epsilon"))
+	if c.flag("training") && !c.training { // nothing to update: the batch's own statistics
+		return c.b.BatchNorm(x, nil, nil, nil, nil, a)
+	}
 	mean, variance := op.Stats()
 	r := runningNorm{op: op, mean: c.stat("mean", mean), variance: c.stat("var", variance)}
-	a := ir.A("eps", c.number("epsilon"))
 	if !c.flag("training") {
 		return c.b.BatchNormInfer(x, nil, nil, r.mean, r.variance, a)
 	}
