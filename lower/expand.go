@@ -7,8 +7,12 @@ import (
 )
 
 // missing reports whether t has no kernel for n although its row can be
-// written in simpler ones: a user's op without a Go kernel.
+// written in simpler ones: a user's op without a
+// Go kernel, and on a GPU any row without launches.
 func missing(n *ir.Node, t Target) bool {
+	if _, gpu := t.CUDA(); gpu {
+		return ruleOf(n, t) == nil && n.Def().Expand != nil
+	}
 	return t == CPU && n.Op == ir.OpCustom && n.Custom.Kernel == nil && n.Custom.Expand != nil
 }
 

@@ -29,6 +29,11 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 		}
 	}
 	l.finish()
+	if fl, ok := t.CUDA(); ok {
+		if err := l.cuda(fl); err != nil {
+			return nil, err
+		}
+	}
 	l.plan()
 	return l.p, nil
 }

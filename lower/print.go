@@ -97,6 +97,9 @@ func (p *Program) printPart(w io.Writer, part Part) {
 	for i := range p.Parts[part] {
 		s := &p.Parts[part][i]
 		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.Describe(s), p.names(s.In), p.names(s.Out), s.order())
+		if s.Launch != nil {
+			fmt.Fprintf(w, " %s", s.Launch)
+		}
 		fmt.Fprintf(w, "  ; %s bytes", digits(s.Bytes))
 		if part == Prepare && p.keeps(i) {
 			fmt.Fprint(w, ", kept while the variable is unchanged")

@@ -3,7 +3,10 @@
 // verified where no device is.
 package lower
 
-import "ampc/ir"
+import (
+	"ampc/ir"
+	"ampc/ptx"
+)
 
 // Target names what a Program runs on: "cpu", "sm_80", "sm_90".
 type Target string
@@ -82,6 +85,7 @@ type Program struct {
 	Arenas  [NumArenas]int64
 	Buffers []Buffer
 	Parts   [NumParts][]Step
+	Modules []*ptx.Module // GPU targets: the kernels that launches name
 	Events  int
 
 	Vars    []Var     // every declaration, inputs included
@@ -169,6 +173,8 @@ type Step struct {
 	Group  *Group
 	Kernel *Kernel
 	Moves  *Moves
+
+	Launch *Launch // GPU targets: how the driver runs it, beside the description; nil where a library does
 }
 
 // Access is how a step walks a buffer: element i of the iteration space lies

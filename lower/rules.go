@@ -18,7 +18,10 @@ var rules = map[ir.Op]rule{
 }
 
 // ruleOf returns the rule of a node for a target, nil where there is none.
-func ruleOf(n *ir.Node, _ Target) rule {
+func ruleOf(n *ir.Node, t Target) rule {
+	if _, gpu := t.CUDA(); gpu && !onGPU(n) {
+		return nil
+	}
 	if r, ok := rules[n.Op]; ok {
 		return r
 	}

@@ -113,6 +113,9 @@ func (v *checker) step(s *Step, at int32) error {
 			}
 		}
 	}
+	if err := s.verifyLaunch(v.p); err != nil {
+		return err
+	}
 	return s.verifyAccess(v.p)
 }
 

@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -10,7 +11,7 @@ func (r Reg) operand() Operand   { return Operand{Kind: KindReg, Reg: r} }
 func (i I) operand() Operand     { return Operand{Kind: KindImm, Imm: uint64(i)} }
 func (s Sym) operand() Operand   { return Operand{Kind: KindSym, Sym: string(s)} }
 func (l Label) operand() Operand { return Operand{Kind: KindLabel, Sym: string(l)} }
-func (v Vec) operand() Operand   { return Operand{Kind: KindVec, Vec: v} }
+func (v Vec) operand() Operand   { return Operand{Kind: KindVec, Vec: slices.Clone(v)} } // callers reuse the slice
 
 func (f Fl) operand() Operand {
 	return Operand{Kind: KindImm, Imm: uint64(math.Float32bits(float32(f))), Float: F32}

@@ -1,0 +1,193 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// CUDA gives the PTX flavour of a GPU target: sm_70, sm_80 or sm_90, or a later
+// number, which runs what the last of these does.
+func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
+	number, ok := strings.CutPrefix(string(t), "sm_")
+	cc, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return ptx.Flavour{}, false
+	}
+	fl, err = ptx.FlavourFor(cc/10, cc%10)
+	return fl, err == nil
+}
+
+// Launch is a step as a GPU's driver takes it: a kernel of Program.Modules over
+// Grid blocks of Block threads. Args are the buffers whose addresses it takes, in order.
+type Launch struct {
+	Kernel string
+	Grid   [3]int
+	Block  int
+	Args   []BufferID
+}
+
+// cudaLowerer turns the steps that any target has into launches.
+type cudaLowerer struct {
+	l      *lowerer
+	fl     ptx.Flavour
+	module *ptx.Module
+	names  map[string]string // of a kernel by its text under no name
+	counts map[string]int    // kernels of one kind, buffers of one name so far
+	out    []Step            // of the part being lowered
+	from   *Step             // being lowered
+}
+
+// cuda replaces every group, copy, fill and kernel by launches of generated
+// kernels, and what cuBLASLt cannot end a product with by a group after it.
+func (l *lowerer) cuda(fl ptx.Flavour) error {
+	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
+	for part := range NumParts {
+		c.out = nil
+		last := make([]int, len(l.p.Parts[part])) // launch that ends each step
+		for i := range l.p.Parts[part] {
+			c.from = &l.p.Parts[part][i]
+			if err := c.step(); err != nil {
+				return &ir.Error{Pos: c.from.Node.Pos, Msg: fmt.Sprintf("%s %s: %v", c.from.Kind, c.from.Node.Name, err)}
+			}
+			last[i] = len(c.out) - 1
+		}
+		for i := range l.p.Copies {
+			if part == Prepare {
+				l.p.Copies[i].Step = last[l.p.Copies[i].Step]
+			}
+		}
+		l.p.Parts[part] = c.out
+	}
+	if len(c.module.Kernels) > 0 {
+		l.p.Modules = []*ptx.Module{c.module}
+	}
+	return nil
+}
+
+// step lowers c.from.
+func (c *cudaLowerer) step() error {
+	switch s := c.from; s.Kind {
+	case KindGemm:
+		return c.gemm()
+	case KindGroup:
+		return c.group(s.Group)
+	case KindCopy, KindFill:
+		return c.moves()
+	case KindConv:
+		return c.conv()
+	case KindKernel:
+		return cudaKernels[s.Kernel.Name](&cudaCall{c, s, s.Kernel.Node})
+	}
+	return fmt.Errorf("no launch for it on %s", c.l.p.Target)
+}
+
+// temp is a new buffer of the work arena, named after the step's node.
+func (c *cudaLowerer) temp(name string, d ir.DType, shape ...int64) BufferID {
+	dims := make([]ir.Dim, len(shape))
+	for i, n := range shape {
+		dims[i] = ir.Dim(n)
+	}
+	name = strings.TrimPrefix(c.from.Node.Name, "%") + "." + name
+	if c.counts[name]++; c.counts[name] > 1 {
+		name += strconv.Itoa(c.counts[name])
+	}
+	return c.l.newBuffer(name, ir.T(d, dims...), WorkArena)
+}
+
+func (c *cudaLowerer) typeOf(id BufferID) ir.Type { return c.l.p.Buffers[id].Type }
+
+func (c *cudaLowerer) elements(id BufferID) int64 { return c.typeOf(id).Shape.Elements() }
+
+// add puts a kernel into the module, once for each text, and returns its name there.
+func (c *cudaLowerer) add(kind string, k *ptx.Kernel) string {
+	k.Name = "k"
+	text := (&ptx.Module{Kernels: []*ptx.Kernel{k}}).Text()
+	name, ok := c.names[text]
+	if !ok {
+		name = fmt.Sprintf("%s_%d", kind, c.counts[kind])
+		c.counts[kind]++
+		c.names[text] = name
+		k.Name = name
+		c.module.Kernels = append(c.module.Kernels, k)
+	}
+	return name
+}
+
+// launch emits a step that runs k with the given arguments. The kernel's own
+// account of what it reads and writes becomes the step's.
+func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...BufferID) error {
+	s, err := c.launched(kind, k, args)
+	if err != nil {
+		return err
+	}
+	node := &ir.Node{} // no row of its own
+	if c.from.Kernel != nil {
+		node = c.from.Kernel.Node
+	}
+	s.Kind, s.Kernel = KindKernel, &Kernel{Name: kind, Node: node}
+	s.Bytes = c.l.p.traffic(&s)
+	c.out = append(c.out, s)
+	return nil
+}
+
+func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []BufferID) (Step, error) {
+	s := Step{Node: c.from.Node}
+	if len(args) != len(k.Args) {
+		return s, fmt.Errorf("kernel %s takes %d arguments, not %d", kind, len(k.Args), len(args))
+	}
+	for i, a := range k.Args {
+		t := c.typeOf(args[i])
+		if t.DType.Size() != int64(a.DType.Size()) || t.Shape.Elements() < a.Elems {
+			return s, fmt.Errorf("kernel %s: argument %s is %s of %d elements, %%%s is %s", kind, a.Name, a.DType, a.Elems, c.l.p.Buffers[args[i]].Name, t)
+		}
+		if a.Read && !slices.Contains(s.In, args[i]) {
+			s.In = append(s.In, args[i])
+		}
+		if a.Write && !slices.Contains(s.Out, args[i]) {
+			s.Out = append(s.Out, args[i])
+		}
+	}
+	s.Launch = &Launch{Kernel: c.add(kind, k.Kernel), Grid: k.Grid, Block: k.Block, Args: args}
+	return s, nil
+}
+
+// ptxType is how ptx spells d; false where it has no such elements.
+func ptxType(d ir.DType) (ptx.DType, bool) {
+	t := ptx.DType(d.String())
+	return t, t.Size() > 0
+}
+
+// String is the launch as a Program prints it.
+func (l *Launch) String() string {
+	return fmt.Sprintf("launch=%s grid=%dx%dx%d block=%d", l.Kernel, l.Grid[0], l.Grid[1], l.Grid[2], l.Block)
+}
+
+// verifyLaunch checks that a launch names a kernel of the Program, gives it as
+// many addresses as it takes, and none that the step does not own up to.
+func (s *Step) verifyLaunch(p *Program) error {
+	l := s.Launch
+	if l == nil {
+		return nil
+	}
+	for _, m := range p.Modules {
+		k := m.Kernel(l.Kernel)
+		if k == nil {
+			continue
+		}
+		if len(k.Params) != len(l.Args) {
+			return fmt.Errorf("gives %d addresses to kernel %s, which takes %d", len(l.Args), k.Name, len(k.Params))
+		}
+		for _, id := range l.Args {
+			if !slices.Contains(s.In, id) && !slices.Contains(s.Out, id) {
+				return fmt.Errorf("kernel %s gets %s, which is neither read nor written", k.Name, p.name(id))
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("launches the kernel %s, which no module has", l.Kernel)
+}

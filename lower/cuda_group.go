@@ -1,0 +1,129 @@
+package lower
+
+import (
+	"fmt"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// group launches elementwise work; the step keeps its description.
+func (c *cudaLowerer) group(g *Group) error {
+	if empty(g.Shape) {
+		return nil
+	}
+	pg, err := c.ptxGroup(g)
+	if err != nil {
+		return err
+	}
+	k, err := pg.Build(c.fl)
+	if err != nil {
+		return err
+	}
+	var args []BufferID
+	for _, list := range [2][]Access{g.Loads, g.Stores} {
+		for i := range list {
+			args = append(args, list[i].Buffer)
+		}
+	}
+	s, err := c.launched("group", k, args)
+	if err != nil {
+		return err
+	}
+	s.Kind, s.Group = KindGroup, g
+	s.Bytes = c.l.p.traffic(&s)
+	c.out = append(c.out, s)
+	return nil
+}
+
+func empty(shape []int64) bool {
+	for _, n := range shape {
+		if n == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ptxGroup is g in the terms of package ptx.
+func (c *cudaLowerer) ptxGroup(g *Group) (ptx.Group, error) {
+	pg := ptx.Group{Name: "k", Shape: g.Shape}
+	for i := range g.Loads {
+		a, err := ptxAccess(&g.Loads[i], fmt.Sprintf("l%d", i))
+		if err != nil {
+			return pg, err
+		}
+		pg.Loads = append(pg.Loads, a)
+	}
+	for i := range g.Stores {
+		a, err := ptxAccess(&g.Stores[i], fmt.Sprintf("s%d", i))
+		if err != nil {
+			return pg, err
+		}
+		pg.Stores = append(pg.Stores, ptx.Output{Access: a, Value: int(g.Stores[i].Reg)})
+	}
+	for i := range g.Code {
+		pg.Code = append(pg.Code, ptxInstr(&g.Code[i]))
+	}
+	return pg, nil
+}
+
+func ptxAccess(a *Access, name string) (ptx.Access, error) {
+	t, ok := ptxType(a.DType)
+	if !ok {
+		return ptx.Access{}, fmt.Errorf("no kernel reads or writes %s", a.DType)
+	}
+	return ptx.Access{Name: name, DType: t, Stride: a.Strides, Offset: a.Offset}, nil
+}
+
+func ptxInstr(i *ir.Instr) ptx.Instr {
+	p := ptx.Instr{Op: i.Op.String(), Type: ptx.DType(i.Type.String()), A: int(i.A), B: int(i.B), C: int(i.C), Imm: i.Imm, Int: i.Int}
+	if i.Op == ir.PRound {
+		p.To = ptx.DType(i.To.String())
+	}
+	return p
+}
+
+// moves launches one kernel for each copy between two walks, after one that
+// fills the result where only parts of it are copied.
+func (c *cudaLowerer) moves() error {
+	s := c.from
+	if m := s.Moves; m.Filled || s.Kind == KindFill {
+		out := s.Out[0]
+		t := c.typeOf(out)
+		code := ir.NewCode(nil)
+		r := code.Conv(code.F(m.Value), ir.RegType(t.DType))
+		if err := c.fill(out, code.Ins, r); err != nil {
+			return err
+		}
+	}
+	for i := range s.Moves.List {
+		m := &s.Moves.List[i]
+		if empty(m.Shape) {
+			continue
+		}
+		src, dst := m.Src, m.Dst
+		src.Buffer, dst.Buffer, dst.Reg = s.In[m.From], s.Out[m.To], 0
+		g := &Group{Shape: m.Shape, Loads: []Access{src}, Stores: []Access{dst},
+			Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(src.DType)}}}
+		if err := c.group(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cudaLowerer) fill(out BufferID, code []ir.Instr, r ir.Reg) error {
+	n := []int64{c.elements(out)}
+	return c.group(&Group{Shape: n, Code: code, Stores: []Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{1}, Reg: r}}})
+}
+
+// cast emits the rounding of in to out, element by element.
+func (c *cudaLowerer) cast(in, out BufferID) error {
+	n := []int64{c.elements(out)}
+	from, to := c.typeOf(in).DType, c.typeOf(out).DType
+	code := ir.NewCode(nil)
+	r := code.Conv(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(from)}), ir.RegType(to))
+	return c.group(&Group{Shape: n, Code: code.Ins, Loads: []Access{{Buffer: in, DType: from, Strides: []int64{1}}},
+		Stores: []Access{{Buffer: out, DType: to, Strides: []int64{1}, Reg: r}}})
+}

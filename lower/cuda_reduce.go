@@ -1,0 +1,206 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// reduction is the kernel of a reduction along axes: op as ptx names it, the
+// result divided by the number of elements to the power of mean.
+func reduction(op string, mean float64, root bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		if err := c.floats(c.s.In[0], c.s.Out[0]); err != nil {
+			return err
+		}
+		along := make([]bool, c.typeOf(c.s.In[0]).Shape.Rank())
+		for _, a := range c.n.Axes() {
+			along[a] = true
+		}
+		return c.reduce(op, c.s.In[0], c.s.Out[0], along, mean, root)
+	}
+}
+
+// reduce emits the reduction of x over the marked dimensions to y.
+func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, root bool) error {
+	if c.elements(y) == 0 {
+		return nil
+	}
+	if c.elements(x) == 0 {
+		return fmt.Errorf("reduces no elements")
+	}
+	d := c.dims(x)
+	outer, n, inner, ok := middle(d, along)
+	if !ok {
+		var err error
+		if x, outer, n, err = c.reducedLast(x, d, along); err != nil {
+			return err
+		}
+		inner = 1
+	}
+	scale := float32(math.Pow(1/float64(n), mean))
+	if inner == 1 {
+		k := ptx.RowReduce{Name: "k", Op: op, Rows: int(outer), Cols: int(n), In: c.elem(x), Out: c.elem(y), Scale: scale, Root: root}
+		return c.launch("row_"+op, k.Build, x, y)
+	}
+	if root {
+		return c.rooted(op, x, y, outer, n, inner)
+	}
+	k := ptx.ColReduce{Name: "k", Op: op, Outer: int(outer), N: int(n), Inner: int(inner), In: c.elem(x), Out: c.elem(y), Scale: scale}
+	return c.launch("col_"+op, k.Build, x, y)
+}
+
+// rooted reduces columns to f32 and takes the square root after.
+func (c *cudaCall) rooted(op string, x, y BufferID, outer, n, inner int64) error {
+	sum := c.temp("sum", ir.F32, outer, inner)
+	k := ptx.ColReduce{Name: "k", Op: op, Outer: int(outer), N: int(n), Inner: int(inner), In: c.elem(x), Out: ptx.Float32, Scale: 1}
+	if err := c.launch("col_"+op, k.Build, x, sum); err != nil {
+		return err
+	}
+	code := ir.NewCode(nil)
+	r := code.Sqrt(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}))
+	return c.group(&Group{Shape: []int64{outer * inner}, Code: code.Ins, Loads: []Access{{Buffer: sum, DType: ir.F32, Strides: []int64{1}}},
+		Stores: []Access{{Buffer: y, DType: c.typeOf(y).DType, Strides: []int64{1}, Reg: r}}})
+}
+
+// middle views dimensions as outer×n×inner with n reduced; false where the
+// reduced dimensions do not stand together.
+func middle(d []int64, along []bool) (outer, n, inner int64, ok bool) {
+	outer, n, inner = 1, 1, 1
+	state := 0
+	for i, size := range d {
+		switch {
+		case size == 1:
+		case along[i] && state == 2:
+			return 0, 0, 0, false
+		case along[i]:
+			state = 1
+			n *= size
+		case state == 0:
+			outer *= size
+		default:
+			state = 2
+			inner *= size
+		}
+	}
+	return outer, n, inner, true
+}
+
+// reducedLast copies x with its reduced dimensions behind the others.
+func (c *cudaCall) reducedLast(x BufferID, d []int64, along []bool) (moved BufferID, outer, n int64, err error) {
+	from := rowMajor(d)
+	outer, n = 1, 1
+	var shape, strides []int64
+	for _, last := range []bool{false, true} {
+		for i := range d {
+			if along[i] != last {
+				continue
+			}
+			shape, strides = append(shape, d[i]), append(strides, from[i])
+			if last {
+				n *= d[i]
+			} else {
+				outer *= d[i]
+			}
+		}
+	}
+	t := c.typeOf(x).DType
+	moved = c.temp("moved", t, outer, n)
+	err = c.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(t)}},
+		Loads: []Access{{Buffer: x, DType: t, Strides: strides}}, Stores: []Access{{Buffer: moved, DType: t, Strides: rowMajor(shape)}}})
+	return moved, outer, n, err
+}
+
+// sum emits the sum of code's register r over the elements of x to an f32[];
+// extra operands are read once for all elements.
+func (c *cudaCall) sum(x BufferID, code []ir.Instr, r ir.Reg, extra ...BufferID) (BufferID, error) {
+	g := &Group{Shape: []int64{c.elements(x)}, Code: code}
+	args := append([]BufferID{x}, extra...)
+	for i, id := range args {
+		stride := int64(0)
+		if i == 0 {
+			stride = 1
+		}
+		g.Loads = append(g.Loads, Access{Buffer: id, DType: c.typeOf(id).DType, Strides: []int64{stride}})
+	}
+	pg, err := c.ptxGroup(g)
+	if err != nil {
+		return None, err
+	}
+	parts := c.temp("parts", ir.F32, int64(pg.SumParts()))
+	build := func(fl ptx.Flavour) (*ptx.Launch, error) { return pg.Sum(fl, int(r)) }
+	if err := c.launch("sum", build, append(args, parts)...); err != nil || pg.SumParts() == 1 {
+		return parts, err
+	}
+	total := c.temp("total", ir.F32)
+	k := ptx.RowReduce{Name: "k", Op: "sum", Rows: 1, Cols: pg.SumParts(), In: ptx.Float32, Out: ptx.Float32}
+	return total, c.launch("row_sum", k.Build, parts, total)
+}
+
+// joined emits the group that adds up single f32 numbers and stores what end
+// makes of the sum.
+func (c *cudaCall) joined(sums []BufferID, out BufferID, end func(*ir.Code, ir.Reg) ir.Reg) error {
+	g := &Group{}
+	code := ir.NewCode(nil)
+	total := code.F(0)
+	for i, id := range sums {
+		g.Loads = append(g.Loads, Access{Buffer: id, DType: ir.F32, Strides: []int64{}})
+		total = code.Add(total, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(i)}))
+	}
+	g.Stores = []Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{}, Reg: end(code, total)}}
+	g.Code = code.Ins
+	return c.group(g)
+}
+
+// anyNonfinite counts what is not finite in every operand.
+func (c *cudaCall) anyNonfinite() error {
+	var counts []BufferID
+	for _, x := range c.s.In {
+		if err := c.floats(x); err != nil {
+			return err
+		}
+		if c.elements(x) == 0 {
+			continue
+		}
+		code := ir.NewCode(nil)
+		bad := code.Not(code.Finite(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})))
+		r := code.Select(bad, code.F(1), code.F(0))
+		n, err := c.sum(x, code.Ins, r)
+		if err != nil {
+			return err
+		}
+		counts = append(counts, n)
+	}
+	return c.joined(counts, c.s.Out[0], func(code *ir.Code, total ir.Reg) ir.Reg { return code.Ne(total, code.F(0)) })
+}
+
+// globalNorm adds up the squares of every operand behind the first, each
+// element first multiplied by the first where it is there.
+func (c *cudaCall) globalNorm() error {
+	var squares []BufferID
+	mul := c.s.In[0]
+	for _, x := range c.s.In[1:] {
+		if err := c.floats(x); err != nil {
+			return err
+		}
+		if c.elements(x) == 0 {
+			continue
+		}
+		code := ir.NewCode(nil)
+		v := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
+		var extra []BufferID
+		if mul != None {
+			v = code.Mul(v, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
+			extra = []BufferID{mul}
+		}
+		r := code.Mul(v, v)
+		sq, err := c.sum(x, code.Ins, r, extra...)
+		if err != nil {
+			return err
+		}
+		squares = append(squares, sq)
+	}
+	return c.joined(squares, c.s.Out[0], (*ir.Code).Sqrt)
+}

@@ -1,0 +1,114 @@
+package gpu
+
+import (
+	"fmt"
+
+	"ampc/cuda"
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// workspaceBytes is what a product may use beside its operands.
+const workspaceBytes = 32 << 20
+
+var dataTypes = map[ir.DType]cuda.DataType{ir.F32: cuda.R32F, ir.F16: cuda.R16F, ir.BF16: cuda.R16BF}
+
+// product plans a Gemm and returns the call that issues it: one cuBLASLt
+// product over the innermost batch level, for every item of the others.
+func (e *exec) product(s *lower.Step) (call, error) {
+	if err := e.b.startBlas(); err != nil {
+		return nil, err
+	}
+	m := e.matmul(s)
+	plan, err := e.b.blas.Plan(m)
+	if err != nil {
+		return nil, err
+	}
+	e.plans = append(e.plans, plan)
+	algos, err := plan.Algos(workspaceBytes, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(algos) == 0 {
+		return nil, fmt.Errorf("cuBLASLt has no algorithm for it")
+	}
+	items := e.items(s)
+	return func(st cuda.Stream) error {
+		for _, o := range items {
+			if err := plan.Run(algos[0], 1, 0, o, st); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+func (b *Backend) startBlas() (err error) {
+	if b.blas != nil {
+		return nil
+	}
+	if b.blas, err = b.open(); err != nil {
+		return err
+	}
+	b.space, err = b.alloc(workspaceBytes, "cuBLASLt's workspace")
+	return err
+}
+
+// matmul is the problem of one item of the outer batch levels.
+func (e *exec) matmul(s *lower.Step) cuda.Matmul {
+	g := s.Gemm
+	last := len(g.Batch) - 1
+	matrix := func(id lower.BufferID, m *lower.Matrix) cuda.Matrix {
+		x := cuda.Matrix{Type: dataTypes[e.p.Buffers[id].Type.DType], Ld: m.LD}
+		if last >= 0 {
+			x.Stride = m.Strides[last]
+		}
+		return x
+	}
+	compute := cuda.Compute32F
+	if g.TF32 {
+		compute = cuda.ComputeTF32
+	}
+	m := cuda.RowMajor(g.M, g.N, g.K, g.A.T, g.B.T, matrix(s.In[0], &g.A), matrix(s.In[1], &g.B), matrix(s.Out[0], &g.C), compute)
+	if last >= 0 {
+		m.Batch = int(g.Batch[last])
+	}
+	if g.Epilogue.Bias != 0 {
+		m.Epilogue = cuda.EpilogueBias
+		m.BiasType = dataTypes[e.p.Buffers[s.In[g.Epilogue.Bias]].Type.DType]
+	}
+	if g.Epilogue.Act == lower.Relu {
+		m.Epilogue |= cuda.EpilogueRelu
+		m.Epilogue &^= cuda.EpilogueNone
+	}
+	return m
+}
+
+// items are the operands of every item of the outer batch levels.
+func (e *exec) items(s *lower.Step) []cuda.Operands {
+	g := s.Gemm
+	outer := max(len(g.Batch)-1, 0)
+	var list []cuda.Operands
+	var walk func(level int, a, b, c int64)
+	walk = func(level int, a, b, c int64) {
+		if level < outer {
+			for i := range g.Batch[level] {
+				walk(level+1, a+i*g.A.Strides[level], b+i*g.B.Strides[level], c+i*g.C.Strides[level])
+			}
+			return
+		}
+		y := e.element(s.Out[0], c)
+		o := cuda.Operands{A: e.element(s.In[1], b), B: e.element(s.In[0], a), C: y, D: y, Workspace: e.b.space, WorkspaceBytes: workspaceBytes}
+		if g.Epilogue.Bias != 0 {
+			o.Bias = e.at[s.In[g.Epilogue.Bias]]
+		}
+		list = append(list, o)
+	}
+	walk(0, 0, 0, 0)
+	return list
+}
+
+// element is the address of element i of a buffer.
+func (e *exec) element(id lower.BufferID, i int64) cuda.Ptr {
+	return e.at[id] + cuda.Ptr(i*e.p.Buffers[id].Type.DType.Size())
+}
