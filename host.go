@@ -66,10 +66,13 @@ type Feed map[string]any
 // encode turns a fed value into the bytes of type t.
 func encode(v any, t ir.Type) ([]byte, error) {
 	if h, ok := v.(Host); ok {
-		if h.Type != t {
-			return nil, fmt.Errorf("is %s, want %s", h.Type, t)
+		switch {
+		case h.Type == t:
+			return h.Bytes, nil
+		case h.Type.Shape == t.Shape && h.Type.DType.Float() && t.DType.Float():
+			return appendFloats(h.Floats(), t.DType), nil
 		}
-		return h.Bytes, nil
+		return nil, fmt.Errorf("is %s, want %s", h.Type, t)
 	}
 	var out []byte
 	var err error
