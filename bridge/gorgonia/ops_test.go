@@ -65,6 +65,7 @@ func opCases() []opCase {
 		{name: "matvec", shape: m34, f: func(x *G.Node) *G.Node { return must(G.Mul(x, second(x, 4))) }},
 		{name: "dot", shape: []int{4}, f: func(x *G.Node) *G.Node { return must(G.Mul(x, second(x, 4))) }},
 		{name: "outer", shape: []int{4}, f: two(G.OuterProd)},
+		{name: "outer of two lengths", shape: []int{4}, f: func(x *G.Node) *G.Node { return must(G.OuterProd(x, second(x, 5))) }},
 		{name: "batched", shape: []int{2, 3, 4}, f: func(x *G.Node) *G.Node { return must(G.BatchedMatMul(x, second(x, 2, 4, 5))) }},
 		{name: "tensordot", shape: m34, f: func(x *G.Node) *G.Node { return must(G.Tensordot([]int{1}, []int{0}, x, second(x, 4, 5))) }},
 		{name: "sum", shape: m34, f: func(x *G.Node) *G.Node { return must(G.Sum(x, 1)) }},
