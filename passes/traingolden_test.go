@@ -15,7 +15,7 @@ import (
 // TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
 // the update. The run line is "dump" with the options of goldenOptions.
 func TestTrainingGoldens(t *testing.T) {
-	for _, pass := range []string{"mode", "recognise", "canon", "autodiff", "accumulate", "scale", "optimizer", "scalers", "shadow"} {
+	for _, pass := range []string{"mode", "recognise", "canon", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "shadow"} {
 		t.Run(pass, func(t *testing.T) {
 			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
 		})
@@ -104,6 +104,11 @@ var goldenOptions = map[string]func(c *Config, value string) error{
 			return fmt.Errorf("no scaler %s", v)
 		}
 		c.Scaler = s
+		return nil
+	},
+	"--sharing": func(c *Config, v string) error {
+		c.Scaler = Dynamic()
+		c.Scaler.Sharing = map[string]Sharing{"collect": Collect, "advance": Advance}[v]
 		return nil
 	},
 	"--loss": func(c *Config, v string) error { // value[*weight][@scaler]
