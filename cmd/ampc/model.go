@@ -29,6 +29,7 @@ type opened struct {
 // modelFlags are the flags of every command that compiles a MODEL.
 type modelFlags struct {
 	policy    string
+	algorithm string // in place of the policy's; plan sets it
 	loss      string
 	optimizer string
 	micro     int
@@ -116,6 +117,9 @@ func (o *opened) apply(f *modelFlags) error {
 	p, err := loadPolicy(f.policy, f.set...)
 	if err != nil {
 		return err
+	}
+	if f.algorithm != "" {
+		p.Algorithm = f.algorithm
 	}
 	o.config.Policy, o.config.Micro, o.config.Shadow, o.config.Disable = p, f.micro, f.shadow, f.disable
 	if f.scale != "" {

@@ -15,15 +15,42 @@ import (
 // plannedPolicies are compared by plan, bench and advise.
 var plannedPolicies = [...]string{"f32", "mixed-f16", "mixed-bf16", "o1-f16", "o2-f16", "o3-f16", "torch-f16"}
 
+// plans lists what plan compares: the usual policies, the chosen one alone, or
+// under --compare every algorithm and the presets of other systems as well.
+func plans(f modelFlags, chosen, compare bool) []modelFlags {
+	var out []modelFlags
+	add := func(policy string, algorithms ...string) {
+		for _, a := range algorithms {
+			f.policy, f.algorithm = policy, a
+			out = append(out, f)
+		}
+	}
+	every := []string{"local", "paint", "mincut"}
+	switch {
+	case chosen && compare:
+		add(f.policy, every...)
+	case chosen:
+		add(f.policy, "")
+	case compare:
+		add("f32", "")
+		add("mixed-f16", every...)
+		add("mixed-bf16", every...)
+		for _, p := range []string{"o1", "o2", "o3", "torch", "torch-cpu", "apex-o1", "tensorflow", "oneflow", "paddle", "tvm"} {
+			add(p+"-f16", "")
+		}
+	default:
+		for _, p := range plannedPolicies {
+			add(p, "")
+		}
+	}
+	return out
+}
+
 func planCommand() *cobra.Command {
 	var f modelFlags
 	var fit string
-	var asJSON bool
+	var asJSON, compare bool
 	c := command("plan MODEL", "memory, casts and bytes per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
-		policies := plannedPolicies[:]
-		if c.Flags().Changed("policy") {
-			policies = []string{f.policy}
-		}
 		limit, err := parseSize(fit)
 		if err != nil {
 			return err
@@ -32,8 +59,8 @@ func planCommand() *cobra.Command {
 			return usagef("plan: --fit varies the batch of a zoo model; %s is a file", args[0])
 		}
 		var rows []planRow
-		for _, p := range policies {
-			row, err := planOne(c, args[0], f, p, limit)
+		for _, f := range plans(f, c.Flags().Changed("policy"), compare) {
+			row, err := planOne(c, args[0], f, limit)
 			if err != nil {
 				return err
 			}
@@ -47,17 +74,22 @@ func planCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch that fits into this memory, such as 24GB (zoo models)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, and the presets of other systems")
 	return c
 }
 
 // planRow is what one policy costs on a model.
 type planRow struct {
 	Policy    string  `json:"policy"`
+	Algorithm string  `json:"algorithm,omitempty"`
+	Low       int     `json:"values_low"`
+	F32       int     `json:"values_f32"`
 	Work      int64   `json:"work_bytes"`
 	State     int64   `json:"state_bytes"`
 	Saved     int64   `json:"saved_bytes"`
 	Moved     int64   `json:"moved_bytes"`
 	Casts     int     `json:"casts_inserted"`
+	Merged    int     `json:"casts_merged"`
 	Hoisted   int     `json:"casts_hoisted"`
 	Folded    int     `json:"casts_folded"`
 	Left      int     `json:"casts_left"`
@@ -66,13 +98,12 @@ type planRow struct {
 	Fit       int64   `json:"fit_batch,omitempty"`
 }
 
-func planOne(c *cobra.Command, spec string, f modelFlags, policy string, limit int64) (planRow, error) {
-	f.policy = policy
+func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
 	r, _, err := planModel(c, spec, f)
 	if err != nil {
 		return planRow{}, err
 	}
-	row := planRow{Policy: policy, Work: r.work, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
+	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.low, F32: r.f32, Merged: r.counts["casts_reused"] + r.counts["casts_merged"], Work: r.work, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
 		Hoisted: r.counts["casts_hoisted"], Folded: r.counts["casts_folded_load"] + r.counts["casts_folded_store"],
 		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare()}
 	if limit > 0 {
@@ -154,14 +185,14 @@ func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error
 
 func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "policy\twork\tstate\tsaved\tmoved\tcasts\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
+	fmt.Fprint(w, "policy\tlow\tf32\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
 	if limit > 0 {
 		fmt.Fprintf(w, "batch in %s\t", size(limit))
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", r.Policy, size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
-			r.Casts, r.Hoisted, r.Folded, r.Left, size(r.CastBytes), 100*r.LowShare)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
+			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, size(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
 			fmt.Fprintf(w, "%d\t", r.Fit)
 		}
