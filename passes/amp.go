@@ -192,11 +192,19 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 	case ir.Low:
 		return a.low
 	case ir.Keep:
+		if a.p.Eager && a.ofProduct(n) {
+			return a.low // an eager system hands a product's backward the 16-bit gradient, the bias's sum too
+		}
 		if n.Def().Class == ir.Low || !a.c.Caps.Loads(n, i) {
 			return ir.F32
 		}
 	}
 	return ir.Invalid
+}
+
+// ofProduct reports whether n is part of the gradient of a row that runs low.
+func (a *assigner) ofProduct(n *ir.Node) bool {
+	return n.Of != nil && n.Of.Def().Class == ir.Low && a.node[n.Of.ID].class == ir.Low
 }
 
 // storeParams turns parameters low in place under NoMasters, and marks which

@@ -18,6 +18,7 @@ type Rules struct {
 	Narrow    bool     // promoting and kept ops may store low whatever they read
 	CastAll   bool     // weights and inputs are low for every reader (o2)
 	NoMasters bool     // parameters and gradients are low (o3)
+	Eager     bool     // all of a low op's gradient reads the low gradient, as in an eager system
 	Outputs   ir.DType // returned floats have this dtype; Invalid: none is low
 	// Unchecked says that the check and the skip were turned off.
 	Unchecked bool
@@ -137,6 +138,9 @@ func (p *proof) class(n *ir.Node, i int) ir.Class {
 	row := n.Def().Class
 	if c := n.OperandClass(i); c != row {
 		return c
+	}
+	if p.rules.Eager && n.Of != nil && p.nodeClass(n.Of) == ir.Low {
+		return ir.Low
 	}
 	return p.nodeClass(n)
 }
