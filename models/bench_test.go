@@ -26,7 +26,8 @@ var compared = []struct {
 }
 
 // BenchmarkStep times training steps on one thread under f32 and both mixed
-// policies in turn, so that neighbours slow all alike, with the multiply-add
+// policies (low copies of weights written by
+// the update) in turn, so that neighbours slow all alike, with the multiply-add
 // probe beside them: for each policy GFLOP/s of the median step, and how often
 // f32's step takes that time. Gflop is the work of a step's matrix products.
 func BenchmarkStep(b *testing.B) {
@@ -35,8 +36,7 @@ func BenchmarkStep(b *testing.B) {
 			policies := []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()}
 			var steps []*stepper
 			for _, p := range policies {
-				s := newStepper(b, c.spec, ampc.Config{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p})
-				steps = append(steps, s)
+				steps = append(steps, newStepper(b, c.spec, ampc.Config{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p, Shadow: p.Mixed()}))
 			}
 			path := kern.Paths()[0]
 			const iters = 20000
