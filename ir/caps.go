@@ -9,6 +9,8 @@ type Caps struct {
 	NoStore map[Op]bool // the kernel stores what it computes in
 	// NoEpilogue: a product stores what it computed, and nothing else runs in its kernel.
 	NoEpilogue bool
+	// Layout is what window kernels want images in: NHWC, or "" for either.
+	Layout string
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.
