@@ -71,7 +71,12 @@ func (l *lowerer) cuda(fl ptx.Flavour) error {
 
 // step lowers c.from.
 func (c *cudaLowerer) step() error {
-	switch s := c.from; s.Kind {
+	s := c.from
+	if !slices.ContainsFunc(s.Out, func(id BufferID) bool { return c.elements(id) > 0 }) {
+		c.out = append(c.out, *s) // nothing to store: no launch
+		return nil
+	}
+	switch s.Kind {
 	case KindGemm:
 		return c.gemm()
 	case KindGroup:
@@ -81,7 +86,7 @@ func (c *cudaLowerer) step() error {
 	case KindConv:
 		return c.conv()
 	case KindKernel:
-		return cudaKernels[s.Kernel.Name](&cudaCall{c, s, s.Kernel.Node})
+		return cudaKernels[s.Kernel.Name].emit(&cudaCall{c, s, s.Kernel.Node})
 	}
 	return fmt.Errorf("no launch for it on %s", c.l.p.Target)
 }

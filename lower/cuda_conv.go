@@ -1,6 +1,193 @@
 package lower
 
-import "errors"
+import (
+	"ampc/ir"
+	"ampc/ptx"
+)
 
-// conv refuses convolutions until they have launches.
-func (c *cudaLowerer) conv() error { return errors.New("convolutions have no launches on a GPU yet") }
+// unfolds reports whether a convolution can be laid out as a product: one
+// group, one or two spatial dimensions.
+func unfolds(n *ir.Node) bool {
+	w := n.Window()
+	return w.Groups == 1 && len(w.Kernel) <= 2
+}
+
+// unfolding is a convolution as a product: rows are the positions of the
+// strided side, columns the elements of a filter.
+type unfolding struct {
+	*cudaLowerer
+	w                ir.Window
+	rows, cols       int64
+	planes           int64 // positions of one image
+	image            []int64
+	channel          []int64 // strides of [image, channel, position] on the strided side
+	geometry         ptx.Unfold
+	low              ir.DType
+	filters, strided BufferID
+}
+
+// conv is im2col and a product, or a product and col2im. Sums are kept in f32
+// until they are stored.
+func (c *cudaLowerer) conv() error {
+	s, w := c.from, c.from.Conv.Window
+	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
+		return c.fillZero(s.Out[0])
+	}
+	u := &unfolding{cudaLowerer: c, w: w, planes: count(w.Out), low: c.typeOf(s.In[0]).DType}
+	u.rows, u.cols = w.N*u.planes, w.C*count(w.Kernel)
+	u.channel = []int64{w.O * u.planes, u.planes, 1}
+	if w.Last {
+		u.channel = []int64{w.O * u.planes, 1, w.O}
+	}
+	pool, err := poolOf(&w)
+	if err != nil {
+		return err
+	}
+	u.geometry = ptx.Unfold{Pool: pool}
+	switch s.Conv.Dir {
+	case ConvForward:
+		return u.forward()
+	case ConvGradX:
+		return u.gradX()
+	}
+	return u.gradW()
+}
+
+func count(d []int64) int64 {
+	n := int64(1)
+	for _, x := range d {
+		n *= x
+	}
+	return n
+}
+
+// poolOf is a window's geometry as ptx takes it.
+func poolOf(w *ir.Window) (ptx.Pool, error) {
+	two := func(d []int64, def int64) (a, b int) {
+		if len(d) == 1 {
+			return int(def), int(d[0])
+		}
+		return int(d[0]), int(d[1])
+	}
+	p := ptx.Pool{Name: "k", N: int(w.N), C: int(w.C), NHWC: w.Last}
+	p.H, p.W = two(w.In, 1)
+	p.OH, p.OW = two(w.Out, 1)
+	p.KH, p.KW = two(w.Kernel, 1)
+	p.SH, p.SW = two(w.Stride, 1)
+	p.DH, p.DW = two(w.Dilation, 1)
+	p.PH, p.PW = two(w.Begin, 0)
+	p.EndH, p.EndW = two(w.End, 0)
+	return p, nil
+}
+
+func (c *cudaLowerer) fillZero(out BufferID) error {
+	code := ir.NewCode(nil)
+	if c.elements(out) == 0 {
+		return nil
+	}
+	return c.fill(out, code.Ins, code.F(0))
+}
+
+// product emits out = op(a)·op(b) in row-major terms, f32 or of a's dtype.
+func (c *cudaLowerer) product(m, n, k int64, a, b BufferID, ta, tb bool, out BufferID) error {
+	ld := func(t bool, rows, cols int64) int64 {
+		if t {
+			return rows
+		}
+		return cols
+	}
+	g := &Gemm{M: m, N: n, K: k, A: Matrix{LD: ld(ta, m, k), T: ta}, B: Matrix{LD: ld(tb, k, n), T: tb}, C: Matrix{LD: n}, TF32: c.from.Conv.TF32}
+	s := Step{Kind: KindGemm, In: []BufferID{a, b}, Out: []BufferID{out}, Node: c.from.Node, Gemm: g}
+	s.Bytes = c.l.p.traffic(&s)
+	c.out = append(c.out, s)
+	return nil
+}
+
+// unfold lays the windows of x out as rows.
+func (u *unfolding) unfold(x BufferID) (BufferID, error) {
+	cols := u.temp("cols", u.low, u.rows, u.cols)
+	g := u.geometry
+	g.In = ptx.DType(u.low.String())
+	g.Out = g.In
+	k, err := g.Forward(u.fl)
+	if err != nil {
+		return None, err
+	}
+	return cols, u.launch("im2col", k, x, cols)
+}
+
+// byPosition lays the strided side out with a row for every position.
+func (u *unfolding) byPosition(dy BufferID) (BufferID, error) {
+	if u.w.Last {
+		return dy, nil
+	}
+	out := u.temp("rows", u.low, u.rows, u.w.O)
+	shape := []int64{u.w.N, u.planes, u.w.O}
+	return out, u.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+		Loads:  []Access{{Buffer: dy, DType: u.low, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
+		Stores: []Access{{Buffer: out, DType: u.low, Strides: rowMajor(shape)}}})
+}
+
+func (u *unfolding) forward() error {
+	s := u.from
+	cols, err := u.unfold(s.In[0])
+	if err != nil {
+		return err
+	}
+	sum := u.temp("sum", ir.F32, u.rows, u.w.O)
+	if err := u.product(u.rows, u.w.O, u.cols, cols, s.In[1], false, true, sum); err != nil {
+		return err
+	}
+	shape := []int64{u.w.N, u.w.O, u.planes}
+	g := &Group{Shape: shape, Loads: []Access{{Buffer: sum, DType: ir.F32, Strides: []int64{u.planes * u.w.O, 1, u.w.O}}}}
+	code := ir.NewCode(nil)
+	y := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
+	if e := &s.Conv.Epilogue; e.Bias != 0 {
+		b := s.In[e.Bias]
+		g.Loads = append(g.Loads, Access{Buffer: b, DType: u.typeOf(b).DType, Strides: []int64{0, 1, 0}})
+		y = code.Add(y, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
+	}
+	g.Code = code.Ins
+	g.Stores = []Access{{Buffer: s.Out[0], DType: u.typeOf(s.Out[0]).DType, Strides: u.channel, Reg: y}}
+	return u.group(g)
+}
+
+func (u *unfolding) gradX() error {
+	s := u.from
+	dy, err := u.byPosition(s.In[0])
+	if err != nil {
+		return err
+	}
+	cols := u.temp("dcols", ir.F32, u.rows, u.cols)
+	if err := u.product(u.rows, u.cols, u.w.O, dy, s.In[1], false, false, cols); err != nil {
+		return err
+	}
+	g := u.geometry
+	g.In, g.Out = ptx.Float32, ptx.DType(u.typeOf(s.Out[0]).DType.String())
+	k, err := g.Backward(u.fl)
+	if err != nil {
+		return err
+	}
+	return u.launch("col2im", k, cols, s.Out[0])
+}
+
+func (u *unfolding) gradW() error {
+	s := u.from
+	cols, err := u.unfold(s.In[0])
+	if err != nil {
+		return err
+	}
+	dy, err := u.byPosition(s.In[1])
+	if err != nil {
+		return err
+	}
+	out := s.Out[0]
+	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low {
+		return u.product(u.w.O, u.cols, u.rows, dy, cols, true, false, out)
+	}
+	sum := u.temp("sum", ir.F32, u.w.O, u.cols)
+	if err := u.product(u.w.O, u.cols, u.rows, dy, cols, true, false, sum); err != nil {
+		return err
+	}
+	return u.cast(sum, out)
+}

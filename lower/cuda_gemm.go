@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -12,16 +13,28 @@ func (c *cudaLowerer) gemm() error {
 	s, g := c.from, c.from.Gemm
 	a, b, d := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
 	switch {
-	case a != b || a != ir.F32 && a != ir.F16 && a != ir.BF16:
+	case !multiplied[a] || !multiplied[b]:
 		return fmt.Errorf("no product of %s and %s on %s", a, b, c.l.p.Target)
-	case c.elements(s.Out[0]) == 0:
-		return nil
 	case g.K == 0:
-		code := ir.NewCode(nil)
-		return c.fill(s.Out[0], code.Ins, code.F(0))
+		return c.fillZero(s.Out[0])
+	case a != b:
+		wide, err := c.widened(s)
+		if err != nil {
+			return err
+		}
+		s, a = wide, ir.F32
+	}
+	if c.misaligned(s) {
+		var err error
+		if s, err = c.flattened(s); err != nil {
+			return err
+		}
+		g = s.Gemm
 	}
 	if (d == a || d == ir.F32) && c.blasEnds(s, d) {
-		c.out = append(c.out, *s)
+		p := *s
+		p.Bytes = c.l.p.traffic(&p)
+		c.out = append(c.out, p)
 		return nil
 	}
 	sum := c.temp("sum", ir.F32, c.elements(s.Out[0])/g.N, g.N)
@@ -31,6 +44,28 @@ func (c *cudaLowerer) gemm() error {
 	product.Bytes = c.l.p.traffic(&product)
 	c.out = append(c.out, product)
 	return c.ending(&g.Epilogue, sum, s.In, s.Out[0])
+}
+
+// multiplied are the dtypes that cuBLASLt is asked for.
+var multiplied = map[ir.DType]bool{ir.F32: true, ir.F16: true, ir.BF16: true}
+
+// widened is a product of two dtypes with both operands in f32: cuBLASLt takes
+// operands of one dtype.
+func (c *cudaLowerer) widened(s *Step) (*Step, error) {
+	w := *s
+	w.In = slices.Clone(s.In)
+	for i := range w.In[:2] {
+		t := c.typeOf(w.In[i])
+		if t.DType == ir.F32 {
+			continue
+		}
+		wide := c.temp("wide", ir.F32, sizes(t.Shape)...)
+		if err := c.cast(w.In[i], wide); err != nil {
+			return nil, err
+		}
+		w.In[i] = wide
+	}
+	return &w, nil
 }
 
 // blasEnds reports whether cuBLASLt has the epilogue: a bias of the result's
@@ -71,4 +106,45 @@ func (c *cudaLowerer) ending(e *Epilogue, sum BufferID, in []BufferID, out Buffe
 	g.Code = code.Ins
 	g.Stores = []Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{cols, 1}, Reg: y}}
 	return c.group(g)
+}
+
+// blasAlign is what the address of every item must be a multiple of, in bytes.
+const blasAlign = 16
+
+// misaligned reports whether items of the outer batch levels, each a product
+// of its own, would begin where cuBLASLt does not take them.
+func (c *cudaLowerer) misaligned(s *Step) bool {
+	g := s.Gemm
+	for level := range max(len(g.Batch)-1, 0) {
+		for i, m := range []*Matrix{&g.A, &g.B, &g.C} {
+			size := c.typeOf(append(s.In[:2:2], s.Out[0])[i]).DType.Size()
+			if m.Strides[level]*size%blasAlign != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// flattened is a batched product with one level: operands that repeat are
+// written out.
+func (c *cudaLowerer) flattened(s *Step) (*Step, error) {
+	f, g := *s, *s.Gemm
+	f.In, f.Gemm = slices.Clone(s.In), &g
+	for i, m := range []*Matrix{&g.A, &g.B} {
+		rows, cols := [2]int64{g.aRows(), g.bRows()}[i], m.LD
+		shape := append(slices.Clone(g.Batch), rows, cols)
+		d := c.typeOf(s.In[i]).DType
+		out := c.temp("items", d, shape...)
+		if err := c.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+			Loads:  []Access{{Buffer: s.In[i], DType: d, Strides: append(slices.Clone(m.Strides), cols, 1)}},
+			Stores: []Access{{Buffer: out, DType: d, Strides: rowMajor(shape)}}}); err != nil {
+			return nil, err
+		}
+		f.In[i] = out
+		m.Strides = []int64{rows * cols}
+	}
+	g.C.Strides = []int64{g.M * g.N}
+	g.Batch = []int64{count(g.Batch)}
+	return &f, nil
 }

@@ -110,6 +110,11 @@ func (c *cudaLowerer) moves() error {
 			return err
 		}
 	}
+	for _, out := range s.Out {
+		if c.elements(out) == 0 { // written by nobody, but a result
+			c.out = append(c.out, Step{Kind: KindFill, Out: []BufferID{out}, Node: s.Node, Moves: &Moves{Filled: true}})
+		}
+	}
 	return nil
 }
 

@@ -15,37 +15,87 @@ type cudaCall struct {
 	n *ir.Node
 }
 
-// cudaKernels holds the rows that have launches of their own on a GPU. A row
-// that is missing here is expanded where its row says how, and refused by
-// Check where it does not.
-var cudaKernels = map[string]func(c *cudaCall) error{
-	"any_nonfinite":      (*cudaCall).anyNonfinite,
-	"global_norm":        (*cudaCall).globalNorm,
-	"cross_entropy":      (*cudaCall).crossEntropy,
-	"cross_entropy_grad": (*cudaCall).crossEntropyGrad,
-	"reduce_sum":         reduction("sum", 0, false),
-	"reduce_mean":        reduction("sum", 1, false),
-	"reduce_prod":        reduction("prod", 0, false),
-	"reduce_max":         reduction("max", 0, false),
-	"reduce_min":         reduction("min", 0, false),
-	"reduce_l1":          reduction("l1", 0, false),
-	"reduce_l2":          reduction("sumsq", 0, true),
+// cudaKernel is how a row runs on a GPU: what emits its launches, and which
+// nodes that takes (nil: all).
+type cudaKernel struct {
+	emit  func(c *cudaCall) error
+	takes func(n *ir.Node) bool
 }
+
+// cudaKernels holds the rows that have launches of their own on a GPU. A node
+// that none takes is expanded where its row says how, and refused by Check
+// where it does not.
+var cudaKernels = map[string]cudaKernel{
+	"any_nonfinite":      {(*cudaCall).anyNonfinite, floatsIn},
+	"global_norm":        {(*cudaCall).globalNorm, floatsIn},
+	"cross_entropy":      {(*cudaCall).crossEntropy, classesLast},
+	"cross_entropy_grad": {(*cudaCall).crossEntropyGrad, classesLast},
+	"reduce_sum":         {reduction("sum", 0, false), floatsOnly},
+	"reduce_mean":        {reduction("sum", 1, false), someFloats},
+	"reduce_prod":        {reduction("prod", 0, false), someFloats},
+	"reduce_max":         {reduction("max", 0, false), someFloats},
+	"reduce_min":         {reduction("min", 0, false), someFloats},
+	"reduce_l1":          {reduction("l1", 0, false), floatsOnly},
+	"reduce_l2":          {reduction("sumsq", 0, true), floatsOnly},
+	"reduce_var":         {rowStat(false), reducedFits},
+	"logsumexp":          {rowStat(true), reducedFits},
+	"sum_to":             {(*cudaCall).sumTo, floatsOnly},
+	"cumsum":             {(*cudaCall).cumsum, floatsOnly},
+	"argmax":             {arg(false), floatsIn},
+	"argmin":             {arg(true), floatsIn},
+	"softmax":            {softmax(false), shortLastRows},
+	"log_softmax":        {softmax(true), shortLastRows},
+	"softmax_grad":       {softmaxGrad(false), sameFloats},
+	"log_softmax_grad":   {softmaxGrad(true), sameFloats},
+	"embedding":          {(*cudaCall).embedding, nil},
+	"embedding_grad":     {(*cudaCall).embeddingGrad, nil},
+	"gather":             {(*cudaCall).gather, nil},
+	"iota":               {(*cudaCall).iota, nil},
+	"max_pool":           {(*cudaCall).maxPool, planar},
+	"max_pool_grad":      {(*cudaCall).maxPoolGrad, planar},
+	"avg_pool":           {(*cudaCall).avgPool, planar},
+	"avg_pool_grad":      {(*cudaCall).avgPoolGrad, planar},
+}
+
+// gpuRules says which nodes of the ops with a rule of their own a GPU takes;
+// ops that are absent are taken as they are.
+var gpuRules = map[ir.Op]func(n *ir.Node) bool{
+	ir.OpAttention: never, ir.OpAttentionGrad: never, ir.OpConvTranspose: never,
+	ir.OpConv: unfolds, ir.OpConvGradX: unfolds, ir.OpConvGradW: unfolds,
+	ir.OpConcat: func(n *ir.Node) bool {
+		return !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v.Type.DType != n.Out[0].Type.DType })
+	},
+	ir.OpPad: func(n *ir.Node) bool { return n.Str("mode") == "constant" },
+}
+
+// gpuWhole are ops whose parts treat NaN and infinities otherwise than the op:
+// a GPU runs them whole or not at all.
+var gpuWhole = map[ir.Op]bool{
+	ir.OpLSTM: true, ir.OpLSTMGrad: true, ir.OpGRU: true, ir.OpGRUGrad: true, ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
+}
+
+func never(*ir.Node) bool { return false }
 
 // onGPU reports whether a node lowers to launches.
 func onGPU(n *ir.Node) bool {
-	if slices.Contains(gpuExpanded, n.Op) {
-		return false
+	if !n.Out[0].Type.Shape.Static() {
+		return true // Check says so by itself
+	}
+	if takes, ok := gpuRules[n.Op]; ok {
+		return takes(n)
 	}
 	if _, ok := rules[n.Op]; ok {
 		return true
 	}
 	d := n.Def()
-	return d.Elem != nil || d.Is(ir.View) || cudaKernels[d.Name] != nil
+	k := cudaKernels[d.Name]
+	return d.Elem != nil || d.Is(ir.View) || k.emit != nil && (k.takes == nil || k.takes(n))
 }
 
-// gpuExpanded are the ops with a rule of their own that a GPU runs in parts.
-var gpuExpanded = []ir.Op{ir.OpAttention, ir.OpAttentionGrad}
+// floatsIn takes nodes whose operands are f32 or lower.
+func floatsIn(n *ir.Node) bool {
+	return floatsOnly(&ir.Node{In: n.In})
+}
 
 // elem is the ptx type of a buffer's elements.
 func (c *cudaCall) elem(id BufferID) ptx.DType { return ptx.DType(c.typeOf(id).DType.String()) }
@@ -59,7 +109,7 @@ func (c *cudaCall) launch(kind string, build func(ptx.Flavour) (*ptx.Launch, err
 	return c.cudaLowerer.launch(kind, k, args...)
 }
 
-// dims are the sizes of operand i.
+// dims are the sizes of a buffer.
 func (c *cudaCall) dims(id BufferID) []int64 { return sizes(c.typeOf(id).Shape) }
 
 // floats fails where a buffer holds anything that the kernels do not compute in f32.

@@ -29,7 +29,10 @@ func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, 
 		return nil
 	}
 	if c.elements(x) == 0 {
-		return fmt.Errorf("reduces no elements")
+		if op == "prod" || op == "max" || op == "min" || mean != 0 {
+			return fmt.Errorf("reduces no elements")
+		}
+		return c.fillZero(y)
 	}
 	d := c.dims(x)
 	outer, n, inner, ok := middle(d, along)

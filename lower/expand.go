@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -11,7 +12,7 @@ import (
 // Go kernel, and on a GPU any row without launches.
 func missing(n *ir.Node, t Target) bool {
 	if _, gpu := t.CUDA(); gpu {
-		return ruleOf(n, t) == nil && n.Def().Expand != nil
+		return ruleOf(n, t) == nil && n.Def().Expand != nil && !gpuWhole[n.Op]
 	}
 	return t == CPU && n.Op == ir.OpCustom && n.Custom.Kernel == nil && n.Custom.Expand != nil
 }
@@ -51,7 +52,11 @@ func expandOnce(g *ir.Graph, t Target) error {
 				continue
 			}
 			at := b.In(s).Deriving(n, "")
-			for i, v := range n.Def().Expand(at, n) {
+			from := n
+			if _, gpu := t.CUDA(); gpu {
+				from = wideOperands(at, n)
+			}
+			for i, v := range n.Def().Expand(at, from) {
 				if v == nil || i >= len(n.Out) {
 					continue
 				}
@@ -72,4 +77,17 @@ func expandOnce(g *ir.Graph, t Target) error {
 	}
 	g.Replace(instead)
 	return nil
+}
+
+// wideOperands is n with its low operands in f32: what a row computes in f32
+// inside must not be rounded where its parts meet.
+func wideOperands(b *ir.Builder, n *ir.Node) *ir.Node {
+	wide := *n
+	wide.In = slices.Clone(n.In)
+	for i, v := range wide.In {
+		if v != nil && v.Type.DType.Low() {
+			wide.In[i] = b.Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", ir.F32))[0]
+		}
+	}
+	return &wide
 }

@@ -38,6 +38,16 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 	return l.p, nil
 }
 
+// Supports says whether t can run every op of g, in parts where it must; the
+// error names the first that it cannot.
+func Supports(g *ir.Graph, t Target) error {
+	g, err := expand(g, t)
+	if err != nil {
+		return err
+	}
+	return Check(g, t)
+}
+
 // Check says whether every op of g can be lowered for t and every dimension is
 // known; the error names the first node or declaration that stands in the way.
 func Check(g *ir.Graph, t Target) error {

@@ -201,6 +201,8 @@ func (e *exec) compile(s *lower.Step, functions map[string]cuda.Function) (call,
 			args[i] = e.at[id]
 		}
 		return func(st cuda.Stream) error { return e.b.d.Launch(f, l.Grid, l.Block, 0, st, args) }, nil
+	case e.stores(s) == 0:
+		return func(cuda.Stream) error { return nil }, nil
 	case s.Kind == lower.KindGemm:
 		return e.product(s)
 	}
@@ -246,3 +248,12 @@ func (e *exec) free() error {
 func (e *exec) Counters() runtime.Counters { return e.count }
 
 var _ runtime.Counted = (*exec)(nil)
+
+// stores is how many elements a step writes.
+func (e *exec) stores(s *lower.Step) int64 {
+	n := int64(0)
+	for _, id := range s.Out {
+		n += e.p.Buffers[id].Type.Shape.Elements()
+	}
+	return n
+}

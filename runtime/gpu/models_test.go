@@ -86,6 +86,9 @@ func TestModelsTrainAsOnTheCPU(t *testing.T) {
 		{"mlp?batch=4&hidden=32", "mixed-f16", "sm_90", trainedSteps, 2e-2},
 		{"mlp?batch=4&hidden=32", "mixed-bf16", "sm_80", trainedSteps, 5e-2},
 		{"mlp?batch=4&hidden=32", "mixed-f16", "sm_70", 2, 2e-2},
+		{"lenet?batch=1", "f32", "sm_90", 2, 1e-3},
+		{"gpt?layers=1&batch=2&seq=8&dim=16&heads=2&dropout=0.1", "f32", "sm_90", 4, 1e-3},
+		{"gpt?layers=1&batch=2&seq=8&dim=16&heads=2", "mixed-f16", "sm_90", 4, 5e-2},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.spec, c.policy, c.target), func(t *testing.T) {
 			g := ready(t, c.spec, c.policy)

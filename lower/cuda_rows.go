@@ -1,0 +1,237 @@
+package lower
+
+import (
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// along views a tensor as outer×n×inner around one axis.
+func along(d []int64, axis int) (outer, n, inner int) {
+	return int(count(d[:axis])), int(d[axis]), int(count(d[axis+1:]))
+}
+
+// embedding looks rows up.
+func (c *cudaCall) embedding() error {
+	table, ids, y := c.s.In[0], c.s.In[1], c.s.Out[0]
+	d := c.dims(table)
+	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(c.elements(ids)), IDs: c.elem(ids), In: c.elem(table), Out: c.elem(y)}
+	return c.launch("embedding", k.Forward, table, ids, y)
+}
+
+func (c *cudaCall) embeddingGrad() error {
+	dy, ids, table := c.s.In[0], c.s.In[1], c.s.Out[0]
+	if err := c.floats(dy, table); err != nil {
+		return err
+	}
+	if c.elements(ids) == 0 {
+		return c.fillZero(table)
+	}
+	d := c.dims(table)
+	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(c.elements(ids)), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(table)}
+	return c.launch("embedding_grad", k.Backward, dy, ids, table)
+}
+
+// gather picks slices along an axis.
+func (c *cudaCall) gather() error {
+	x, ids, y := c.s.In[0], c.s.In[1], c.s.Out[0]
+	outer, n, inner := along(c.dims(x), c.n.Axis())
+	k := ptx.Gather{Name: "k", Outer: outer, N: n, M: int(c.elements(ids)), Inner: inner, IDs: c.elem(ids), In: c.elem(x), Out: c.elem(y)}
+	return c.launch("gather", k.Forward, x, ids, y)
+}
+
+// softmax launches over the last axis.
+func softmax(log bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		x, y := c.s.In[0], c.s.Out[0]
+		outer, n, _ := along(c.dims(x), c.n.Axis())
+		k := ptx.Softmax{Name: "k", Rows: outer, Cols: n, In: c.elem(x), Out: c.elem(y), Log: log}
+		return c.launch("softmax", k.Forward, x, y)
+	}
+}
+
+// softmaxGrad takes y before dy, as the row does.
+func softmaxGrad(log bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		y, dy, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
+		outer, n, _ := along(c.dims(y), c.n.Axis())
+		k := ptx.Softmax{Name: "k", Rows: outer, Cols: n, In: c.elem(dx), Out: c.elem(y), Log: log}
+		return c.launch("softmax_grad", k.Backward, dy, y, dx)
+	}
+}
+
+// shortLastRows takes rows along the last axis that fit into registers, of floats.
+func shortLastRows(n *ir.Node) bool {
+	s := n.In[0].Type.Shape
+	last := s.Rank() - 1
+	return s.Static() && n.Axis() == last && s.Dim(last) > 0 && s.Dim(last) <= ptx.MaxRow && floatsOnly(n)
+}
+
+// someFloats takes floats, one at least.
+func someFloats(n *ir.Node) bool { return floatsOnly(n) && n.In[0].Type.Shape.Elements() > 0 }
+
+// sameFloats also wants operands and result of one dtype, as in-place kernels do.
+func sameFloats(n *ir.Node) bool {
+	return shortLastRows(n) && n.In[1].Type.DType == n.Out[0].Type.DType
+}
+
+// floatsOnly takes nodes whose operands and results are f32 or lower.
+func floatsOnly(n *ir.Node) bool {
+	for _, list := range [2][]*ir.Value{n.In, n.Out} {
+		for _, v := range list {
+			if v != nil && v.Type.DType != ir.F32 && v.Type.DType != ir.F16 && v.Type.DType != ir.BF16 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// classesLast takes class losses over the last axis.
+func classesLast(n *ir.Node) bool {
+	s := n.In[0].Type.Shape
+	d := n.In[0].Type.DType
+	return s.Static() && s.Elements() > 0 && n.Axis() == s.Rank()-1 && (d == ir.F32 || d == ir.F16 || d == ir.BF16)
+}
+
+// rowStat is one number for each row; the row must fit into registers.
+func rowStat(logSumExp bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		x, y := c.s.In[0], c.s.Out[0]
+		d := c.dims(x)
+		marked := make([]bool, len(d))
+		for _, a := range c.n.Axes() {
+			marked[a] = true
+		}
+		outer, n, inner, ok := middle(d, marked)
+		if !ok || inner != 1 {
+			var err error
+			if x, outer, n, err = c.reducedLast(x, d, marked); err != nil {
+				return err
+			}
+		}
+		k := ptx.RowStat{Name: "k", Rows: int(outer), Cols: int(n), LogSumExp: logSumExp, In: c.elem(x), Out: c.elem(y)}
+		if !logSumExp {
+			k.Correction = int(c.n.Int("correction"))
+		}
+		return c.launch("row_stat", k.Build, x, y)
+	}
+}
+
+func reducedFits(n *ir.Node) bool {
+	return floatsOnly(n) && n.Out[0].Type.Shape.Elements() > 0 && n.In[0].Type.Shape.Elements()/n.Out[0].Type.Shape.Elements() <= ptx.MaxRow &&
+		n.In[0].Type.Shape.Elements() > 0
+}
+
+// sumTo sums what broadcasting to its result's shape had repeated.
+func (c *cudaCall) sumTo() error {
+	x, y := c.dims(c.s.In[0]), c.dims(c.s.Out[0])
+	marked := make([]bool, len(x))
+	off := len(x) - len(y)
+	for i := range x {
+		marked[i] = i < off || y[i-off] == 1 && x[i] != 1
+	}
+	return c.reduce("sum", c.s.In[0], c.s.Out[0], marked, 0, false)
+}
+
+// cumsum runs along an axis.
+func (c *cudaCall) cumsum() error {
+	x, y := c.s.In[0], c.s.Out[0]
+	outer, n, inner := along(c.dims(x), c.n.Axis())
+	k := ptx.Scan{Name: "k", Outer: outer, N: n, Inner: inner, Exclusive: c.n.Flag("exclusive"), Reverse: c.n.Flag("reverse"), In: c.elem(x), Out: c.elem(y)}
+	return c.launch("scan", k.Build, x, y)
+}
+
+// arg finds the first index of the largest or smallest element along an axis.
+func arg(least bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		x, y := c.s.In[0], c.s.Out[0]
+		d := c.dims(x)
+		outer, n, inner := along(d, c.n.Axis())
+		if inner != 1 {
+			marked := make([]bool, len(d))
+			marked[c.n.Axis()] = true
+			var err error
+			if x, _, _, err = c.reducedLast(x, d, marked); err != nil {
+				return err
+			}
+		}
+		k := ptx.ArgMax{Name: "k", Rows: outer * inner, Cols: n, In: c.elem(x), Min: least}
+		return c.launch("argmax", k.Build, x, y)
+	}
+}
+
+// iota counts along an axis: the linear index over the elements behind it,
+// modulo the axis.
+func (c *cudaCall) iota() error {
+	out := c.s.Out[0]
+	d := c.dims(out)
+	axis := int(c.n.Int("axis"))
+	if axis < 0 {
+		axis += len(d)
+	}
+	_, n, inner := along(d, axis)
+	code := ir.NewCode(nil)
+	at := code.Index()
+	if inner > 1 {
+		at = code.Div(at, code.Like(at, float64(inner)))
+	}
+	size := code.Like(at, float64(n))
+	at = code.Sub(at, code.Mul(code.Div(at, size), size))
+	r := code.Conv(at, ir.RegType(c.typeOf(out).DType))
+	return c.fill(out, code.Ins, r)
+}
+
+// planar takes pools over one or two spatial dimensions.
+func planar(n *ir.Node) bool {
+	for _, list := range [2][]*ir.Value{n.In[:1], n.Out[:1]} {
+		if d := list[0].Type.DType; d != ir.F32 && d != ir.F16 && d != ir.BF16 || list[0].Type.Shape.Elements() == 0 {
+			return false
+		}
+	}
+	return n.In[0].Type.Shape.Rank() <= 4
+}
+
+func (c *cudaCall) pool() (ptx.Pool, error) {
+	w := c.n.Window()
+	p, err := poolOf(&w)
+	p.CountPad = c.n.Op != ir.OpMaxPool && c.n.Flag("count_include_pad")
+	p.In, p.Out = c.elem(c.s.In[0]), c.elem(c.s.Out[0])
+	return p, err
+}
+
+func (c *cudaCall) maxPool() error {
+	p, err := c.pool()
+	if err != nil {
+		return err
+	}
+	return c.launch("max_pool", p.Max, c.s.In[0], c.s.Out[0], c.s.Out[1])
+}
+
+// maxPoolGrad adds dy at the positions that index names: the row does not say
+// which windows a position belongs to, so every position looks at all of them.
+func (c *cudaCall) maxPoolGrad() error {
+	dy, index, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
+	w := c.n.Window()
+	k := ptx.Gather{Name: "k", Elementwise: true, Outer: int(w.N * w.C), N: int(count(w.In)), M: int(count(w.Out)), Inner: 1,
+		IDs: c.elem(index), In: c.elem(dy), Out: c.elem(dx)}
+	if w.Last {
+		k.Outer, k.Inner = int(w.N), int(w.C)
+	}
+	return c.launch("max_pool_grad", k.Scatter, dy, index, dx)
+}
+
+func (c *cudaCall) avgPool() error {
+	p, err := c.pool()
+	if err != nil {
+		return err
+	}
+	return c.launch("avg_pool", p.Avg, c.s.In[0], c.s.Out[0])
+}
+
+func (c *cudaCall) avgPoolGrad() error {
+	p, err := c.pool()
+	if err != nil {
+		return err
+	}
+	return c.launch("avg_pool_grad", p.AvgBackward, c.s.In[0], c.s.Out[0])
+}
