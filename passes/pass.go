@@ -45,6 +45,7 @@ func Pipeline() []Pass {
 		{"fuse", "completes groups with the casts around them", fuse, false, ir.Mixed},
 		{"dce", "drops nodes that no result depends on", dce, false, ir.Mixed},
 		{"order", "a topological order of low peak memory", orderPass, false, ir.Ready},
+		{"prove", "judges the finished step by rules of its own, under -check", judge, false, ir.Ready},
 	}
 }
 

@@ -1,6 +1,20 @@
 package passes
 
-import "ampc/passes/prove"
+import (
+	"ampc/ir"
+	"ampc/passes/prove"
+)
+
+// judge runs the independent checker over what the pipeline made. It is for
+// tests and -check; `ampc prove` runs it by itself.
+func judge(g *ir.Graph, c *Context) error {
+	if !c.Check || c.Policy.Manual {
+		return nil
+	}
+	found := prove.Prove(g, c.Policy.ProofRules(c.NoSkip))
+	c.Count("findings", len(found))
+	return prove.Error(found)
+}
 
 // ProofRules is what the policy allows, in the words of the independent
 // checker. unchecked says that the step was compiled with NoSkip.
