@@ -35,8 +35,8 @@ func dumpCommand() *cobra.Command {
 	fl.BoolVar(&f.diff, "diff", false, "print what each pass changed")
 	fl.StringSliceVar(&f.show, "show", nil, "more in the comments: costs, positions")
 	fl.StringVar(&f.format, "format", "text", "text, json or dot")
-	fl.StringVar(&f.stage, "stage", "graph", "graph, or program for what the target runs")
-	fl.StringVar(&f.target, "target", "cpu", "what the program is for")
+	fl.StringVar(&f.stage, "stage", "graph", "graph, program for what the target runs, or ptx for its kernels")
+	fl.StringVar(&f.target, "target", "cpu", "what the program is for: cpu, sm_70, sm_80 or sm_90")
 	fl.BoolVar(&f.check, "check", false, "shuffle before every pass and read the text back after it")
 	return c
 }
@@ -63,14 +63,30 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	switch f.stage {
 	case "graph":
 		return printGraph(out, g, f.format, mode)
-	case "program":
+	case "program", "ptx":
 		p, err := lower.Lower(g, lower.Target(f.target))
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case f.stage == "ptx":
+			return printPTX(out, p)
 		}
 		return p.Print(out)
 	}
-	return usagef("dump: no stage %q; there are graph and program", f.stage)
+	return usagef("dump: no stage %q; there are graph, program and ptx", f.stage)
+}
+
+// printPTX writes the text of a program's modules.
+func printPTX(w io.Writer, p *lower.Program) error {
+	if len(p.Modules) == 0 {
+		return usagef("dump: a program for %s has no PTX; give --target sm_90", p.Target)
+	}
+	for _, m := range p.Modules {
+		if _, err := io.WriteString(w, m.Text()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // passed takes the model through the passes that f asks for; with --diff it

@@ -20,7 +20,7 @@ func runCommand() *cobra.Command {
 	var inputs []string
 	var seed int64
 	var steps int
-	var out string
+	var out, device string
 	c := command("run MODEL", "run a model on given or random inputs and print its results", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		o, err := open(c, args[0])
 		if err != nil {
@@ -36,6 +36,9 @@ func runCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if o.config.Backend, err = openDevice(device); err != nil {
+			return err
+		}
 		return runModel(c, o, feed, seed, steps, out)
 	})
 	f.add(c)
@@ -43,6 +46,7 @@ func runCommand() *cobra.Command {
 	fl.StringArrayVar(&inputs, "input", nil, "NAME=FILE.npy, or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
 	fl.Int64Var(&seed, "seed", 1, "of parameters and random inputs")
 	fl.IntVar(&steps, "steps", 1, "training steps on the same inputs, where the model has a loss")
+	fl.StringVar(&device, "device", "cpu", deviceHelp)
 	fl.StringVar(&out, "out", "", "write the results to this safetensors file")
 	return c
 }

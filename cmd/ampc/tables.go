@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"ampc/cuda"
 	"ampc/ir"
 	"ampc/models"
 	"ampc/passes"
@@ -78,8 +80,8 @@ func devicesCommand() *cobra.Command {
 		defer b.Close()
 		out := c.OutOrStdout()
 		fmt.Fprintf(out, "cpu: %s, %s/%s, %d threads\n", b.Name(), runtime.GOOS, runtime.GOARCH, b.Threads())
-		fmt.Fprintln(out, "cuda: this build has no CUDA backend")
-		return nil
+		_, err = io.WriteString(out, cuda.Discover().String())
+		return err
 	})
 }
 

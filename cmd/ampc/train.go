@@ -26,6 +26,7 @@ type trainFlags struct {
 	growthEvery    int64
 	rate           float64
 	resume, out    string
+	device         string
 	quiet          bool
 }
 
@@ -52,6 +53,7 @@ func trainCommand() *cobra.Command {
 	f.add(c)
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
+	fl.StringVar(&f.device, "device", "cpu", deviceHelp)
 	fl.StringVar(&f.resume, "resume", "", "go on from this checkpoint")
 	fl.StringVar(&f.out, "out", "out", "directory for checkpoint.safetensors, step.ir and curves.svg")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
@@ -144,6 +146,9 @@ func newTrainer(spec string, f *trainFlags) (*trainer, error) {
 	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
 	c.Groups = nil
 	c.Micro, c.Seed, c.After = f.micro, f.seed, t.report.after
+	if c.Backend, err = openDevice(f.device); err != nil {
+		return nil, err
+	}
 	if t.step, err = t.model.Train(c, job.zoo.Steps[0].Losses...); err != nil {
 		return nil, err
 	}

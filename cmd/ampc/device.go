@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/gpu"
+)
+
+const deviceHelp = "what to run on: cpu, cuda:0 or sim:sm_90 (a simulated GPU, slow)"
+
+// openDevice opens a --device; nil stands for the CPU, which a model opens by itself.
+func openDevice(name string) (runtime.Backend, error) {
+	kind, which, _ := strings.Cut(name, ":")
+	switch kind {
+	case "cpu", "":
+		return nil, nil
+	case "sim":
+		return backend(gpu.OpenSim(lower.Target(which)))
+	case "cuda":
+		if n, err := strconv.Atoi(which); err == nil {
+			return backend(gpu.Open(n))
+		}
+	}
+	return nil, usagef("--device %s: there are cpu, cuda:0 (or another number) and sim:sm_70, sim:sm_80, sim:sm_90", name)
+}
+
+// backend keeps a failed open from becoming a Backend that is not nil.
+func backend(b *gpu.Backend, err error) (runtime.Backend, error) {
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
