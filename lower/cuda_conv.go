@@ -16,14 +16,12 @@ func unfolds(n *ir.Node) bool {
 // strided side, columns the elements of a filter.
 type unfolding struct {
 	*cudaLowerer
-	w                ir.Window
-	rows, cols       int64
-	planes           int64 // positions of one image
-	image            []int64
-	channel          []int64 // strides of [image, channel, position] on the strided side
-	geometry         ptx.Unfold
-	low              ir.DType
-	filters, strided BufferID
+	w          ir.Window
+	rows, cols int64
+	planes     int64   // positions of one image
+	channel    []int64 // strides of [image, channel, position] on the strided side
+	geometry   ptx.Unfold
+	low        ir.DType
 }
 
 // conv is im2col and a product, or a product and col2im. Sums are kept in f32

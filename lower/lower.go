@@ -51,7 +51,13 @@ func Supports(g *ir.Graph, t Target) error {
 // Check says whether every op of g can be lowered for t and every dimension is
 // known; the error names the first node or declaration that stands in the way.
 func Check(g *ir.Graph, t Target) error {
+	if _, cuda := t.CUDA(); !cuda && t != CPU {
+		return fmt.Errorf("unknown target %q: want cpu, sm_70, sm_80 or sm_90", t)
+	}
 	for _, v := range g.Vars {
+		if v.Attr.Get("role") == "copy" && t != CPU {
+			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s is a copy that the update writes (shadow): only the cpu target keeps those current", v)}
+		}
 		if !v.Type.Shape.Static() {
 			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s has type %s: bind its dimensions before lowering", v, g.TypeString(v.Type))}
 		}
