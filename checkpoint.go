@@ -11,7 +11,6 @@ import (
 	"ampc/internal/safetensors"
 	"ampc/ir"
 	"ampc/lower"
-	"ampc/passes"
 )
 
 // What a checkpoint's metadata holds beside the user's own entries, which
@@ -81,7 +80,7 @@ func (m *Model) SaveFile(path string) error {
 }
 
 // lasting says whether a variable belongs into checkpoints.
-func lasting(v lower.Var) bool { return v.Role() != "acc" && v.Role() != passes.RoleCopy }
+func lasting(v lower.Var) bool { return v.Role() != "acc" && v.Role() != ir.RoleCopy }
 
 func sizes(s ir.Shape) []int64 {
 	out := []int64{}

@@ -15,6 +15,11 @@ type Unit string
 // RoleScale is the role attribute of a loss scale variable.
 const RoleScale = "scale"
 
+// RoleCopy is the role attribute of a state that holds another variable
+// (attribute of) rounded to 16 bits and is written together with it. A runtime
+// refreshes it whenever anything but such a step wrote the variable.
+const RoleCopy = "copy"
+
 func (u Unit) parse() map[string]int {
 	m := map[string]int{}
 	for _, f := range strings.Fields(string(u)) {

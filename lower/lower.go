@@ -55,7 +55,7 @@ func Check(g *ir.Graph, t Target) error {
 		return fmt.Errorf("unknown target %q: want cpu, sm_70, sm_80 or sm_90", t)
 	}
 	for _, v := range g.Vars {
-		if v.Attr.Get("role") == "copy" && t != CPU {
+		if v.Attr.Get("role") == ir.RoleCopy && t != CPU {
 			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s is a copy that the update writes (shadow): only the cpu target keeps those current", v)}
 		}
 		if !v.Type.Shape.Static() {

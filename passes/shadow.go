@@ -2,11 +2,6 @@ package passes
 
 import "ampc/ir"
 
-// RoleCopy is the role of a state that holds a variable rounded to another
-// dtype: the attribute of= names the variable. A runtime refreshes it whenever
-// the variable was written by anything but the step itself.
-const RoleCopy = "copy"
-
 // shadow moves the casts of trained weights from prepare into the update: the
 // kernel that writes a weight writes its low copy in the same pass, and the
 // next step reads the copy as it lies. Casts of weights that no step writes
@@ -38,7 +33,7 @@ func shadow(g *ir.Graph, c *Context) error {
 	for _, n := range casts {
 		w := next[n.In[0]]
 		old := n.Out[0]
-		held := b.Declare(ir.State, old.Name, old.Type, &ir.Init{Func: "zeros"}, ir.A("role", RoleCopy, "of", n.In[0].Name))
+		held := b.Declare(ir.State, old.Name, old.Type, &ir.Init{Func: "zeros"}, ir.A("role", ir.RoleCopy, "of", n.In[0].Name))
 		if b.Err() != nil {
 			return b.Err()
 		}

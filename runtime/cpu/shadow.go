@@ -6,11 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// roleCopy is the role of a state that holds another variable (of=) rounded to
-// 16 bits and that programs write together with it.
-const roleCopy = "copy"
-
-// shadow is such a state: current while synced is the version of its variable.
+// shadow is a state with the role ir.RoleCopy: current while synced is the
+// version of its variable.
 type shadow struct {
 	from, to *variable
 	written  bool // by the program, with its variable
@@ -24,7 +21,7 @@ func (e *exec) bindShadows(s *store) error {
 	}
 	for i := range e.p.Vars {
 		v := &e.p.Vars[i]
-		if v.Kind != ir.State || v.Role() != roleCopy {
+		if v.Kind != ir.State || v.Role() != ir.RoleCopy {
 			continue
 		}
 		of, _ := v.Attr.Get("of").(string)
