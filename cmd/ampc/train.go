@@ -128,6 +128,12 @@ func train(c *cobra.Command, spec string, f *trainFlags) error {
 
 // newTrainer opens the data, builds the model for it and compiles its steps.
 func newTrainer(spec string, f *trainFlags) (*trainer, error) {
+	if f.steps < 0 {
+		return nil, fmt.Errorf("--steps %d: want 1 or more, or 0 for about two minutes", f.steps)
+	}
+	if f.micro < 1 {
+		return nil, fmt.Errorf("--micro %d: want 1 or more", f.micro)
+	}
 	job, err := newTask(spec, f)
 	if err != nil {
 		return nil, err
