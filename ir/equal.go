@@ -31,8 +31,12 @@ func Equal(a, b *Graph) error {
 		if len(a.Body[s]) != len(b.Body[s]) {
 			return fmt.Errorf("%s has %d and %d nodes", s, len(a.Body[s]), len(b.Body[s]))
 		}
+		var grads [2]map[string]*Value
+		if s == Backward {
+			grads = [2]map[string]*Value{gradNames(a), gradNames(b)}
+		}
 		for i, n := range a.Body[s] {
-			if err := equalNodes(a, b, n, b.Body[s][i]); err != nil {
+			if err := equalNodes(a, b, n, b.Body[s][i], grads); err != nil {
 				return err
 			}
 		}
@@ -45,8 +49,8 @@ func Equal(a, b *Graph) error {
 
 // equalNodes compares by text, which names operands, and by the attribute
 // values, whose kinds text could hide.
-func equalNodes(a, b *Graph, m, n *Node) error {
-	if x, y := nodeText(a, m), nodeText(b, n); x != y {
+func equalNodes(a, b *Graph, m, n *Node, grads [2]map[string]*Value) error {
+	if x, y := nodeText(a, m, grads[0]), nodeText(b, n, grads[1]); x != y {
 		return fmt.Errorf("%s\nand %s", x, y)
 	}
 	if !m.Attrs.Equal(n.Attrs) {
@@ -120,6 +124,11 @@ func (g *Graph) cloneInto(m map[*Value]*Value) *Graph {
 		}
 		if n.Why.From != nil {
 			n.Why.From = m[n.Why.From]
+		}
+		for _, v := range n.Out {
+			if v.GradOf != nil {
+				v.GradOf = m[v.GradOf]
+			}
 		}
 	}
 	c.Return = mapped(m, g.Return)

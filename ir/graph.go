@@ -71,7 +71,10 @@ type Value struct {
 	Def  *Node  // nil for variables
 	Idx  int    // which result of Def
 	Next *Value // the variable this value is the next value of: prints as %name'
-	Pos  Pos
+	// GradOf is the value whose gradient this is, whole and in the sweep of the
+	// node; nil for everything else, the parts of a sum of gradients included.
+	GradOf *Value
+	Pos    Pos
 
 	// Unit is the product of loss scales the value carries; see Units.
 	Unit Unit

@@ -35,11 +35,14 @@ type parser struct {
 	custom map[string]*Def
 	depth  int
 
-	g       *Graph
-	b       *Builder
-	outer   *parser // scope of the enclosing graph, for captured values
-	primes  map[string]*Value
-	section Section
+	g     *Graph
+	b     *Builder
+	outer *parser // scope of the enclosing graph, for captured values
+
+	gradNames map[string]*Value // what gradients can be named after; nil before the backward section
+	grads     map[int]*Value    // what grad= of the line says, by result
+	primes    map[string]*Value
+	section   Section
 }
 
 func (p *parser) fail(format string, args ...any) {
@@ -500,6 +503,7 @@ func (p *parser) nested() any {
 // nodeAttrs sorts what stands in braces into attributes, named operands, of= and pin=.
 func (p *parser) nodeAttrs(n *Node) {
 	a := p.attrs()
+	p.takeGrads(&a)
 	if pin, ok := a.list.Get("pin").(string); ok || a.list.Get("pin") == F32 {
 		if !ok {
 			pin = "f32"
@@ -588,4 +592,5 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 		out[i].Name = t.text
 		p.b.names[t.text] = out[i]
 	}
+	p.setGrads(n)
 }

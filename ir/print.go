@@ -64,7 +64,7 @@ func (p *printer) graph(indent string) {
 	for s := range NumSections {
 		if len(g.Body[s]) > 0 {
 			fmt.Fprintf(p.w, "%s%s:\n", indent, s)
-			p.section(g.Body[s])
+			p.section(s)
 		}
 	}
 	if len(g.Return) > 0 {
@@ -79,17 +79,22 @@ func (p *printer) graph(indent string) {
 // maxCommentColumn keeps one long line from pushing all comments to the right.
 const maxCommentColumn = 96
 
-func (p *printer) section(nodes []*Node) {
+func (p *printer) section(s Section) {
+	nodes := p.g.Body[s]
+	var grads map[string]*Value
+	if s == Backward {
+		grads = gradNames(p.g)
+	}
 	if p.mode == Canonical {
 		for _, n := range nodes {
-			p.w.WriteString(p.indent + "  " + nodeText(p.g, n) + "\n")
+			p.w.WriteString(p.indent + "  " + nodeText(p.g, n, grads) + "\n")
 		}
 		return
 	}
 	lines := make([]string, len(nodes))
 	col := 0
 	for i, n := range nodes {
-		lines[i] = nodeText(p.g, n)
+		lines[i] = nodeText(p.g, n, grads)
 		if w := utf8.RuneCountInString(lines[i]); w <= maxCommentColumn {
 			col = max(col, w)
 		}
@@ -161,7 +166,9 @@ func (i *Init) String() string {
 	return i.Func + "(" + strings.Join(args, ", ") + ")"
 }
 
-func nodeText(g *Graph, n *Node) string {
+// nodeText is the line of a node. grads are the names that gradients can refer
+// to, nil outside the backward section.
+func nodeText(g *Graph, n *Node, grads map[string]*Value) string {
 	var b strings.Builder
 	b.WriteString(valueList(n.Out))
 	if len(n.Out) > 0 {
@@ -178,7 +185,7 @@ func nodeText(g *Graph, n *Node) string {
 	if len(n.Captured) > 0 {
 		b.WriteString(" | " + valueList(n.Captured))
 	}
-	if extra := n.extraAttrs(); len(n.Attrs) > 0 || len(named) > 0 || len(extra) > 0 {
+	if extra := append(n.extraAttrs(), gradAttrs(grads, n)...); len(n.Attrs) > 0 || len(named) > 0 || len(extra) > 0 {
 		b.WriteString(" " + attrsText(n.Attrs, named, extra, n.Def(), g.Syms))
 	}
 	var types []string

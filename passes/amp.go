@@ -2,7 +2,6 @@ package passes
 
 import (
 	"fmt"
-	"strings"
 
 	"ampc/ir"
 )
@@ -231,28 +230,16 @@ func (a *assigner) castVar(v *ir.Value) bool {
 }
 
 // partners finds, for each value of backward that is the gradient of a stored
-// tensor, that tensor: the gradient may be low only where the tensor is. Names
-// say whose gradient a value is.
+// tensor, that tensor: the gradient may be low only where the tensor is.
 func (a *assigner) partners() []*ir.Value {
 	partner := make([]*ir.Value, len(a.want))
-	if a.p.Eager || len(a.g.Body[ir.Backward]) == 0 {
+	if a.p.Eager {
 		return partner
-	}
-	named := make(map[string]*ir.Value, len(a.g.Body[ir.Forward]))
-	for _, v := range a.g.Vars {
-		named[v.Name] = v
-	}
-	for _, n := range a.g.Body[ir.Forward] {
-		for _, v := range n.Out {
-			if v.Next == nil && a.leaves(n, v) {
-				named[v.Name] = v
-			}
-		}
 	}
 	for _, n := range a.g.Body[ir.Backward] {
 		for _, v := range n.Out {
-			if of, ok := strings.CutPrefix(v.Name, "d."); ok && v.Next == nil {
-				partner[v.ID] = named[of]
+			if of := v.GradOf; of != nil && (of.Def == nil || a.leaves(of.Def, of)) {
+				partner[v.ID] = of
 			}
 		}
 	}

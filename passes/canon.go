@@ -288,16 +288,23 @@ func dropUnread(g *ir.Graph, c *Context, keep map[*ir.Value]bool) error {
 	return nil
 }
 
-// dropOrigins forgets the forward nodes that are gone.
+// dropOrigins forgets the forward nodes that are gone, and whose gradient a
+// value was where that is gone.
 func dropOrigins(g *ir.Graph) {
 	_, count := g.Number()
 	there := make([]*ir.Node, count)
 	for _, n := range g.Nodes {
 		there[n.ID] = n
 	}
+	gone := func(n *ir.Node) bool { return int(n.ID) >= count || there[n.ID] != n }
 	for _, n := range g.Nodes {
-		if o := n.Of; o != nil && (int(o.ID) >= count || there[o.ID] != o) {
+		if n.Of != nil && gone(n.Of) {
 			n.Of = nil
+		}
+		for _, v := range n.Out {
+			if v.GradOf != nil && v.GradOf.Def != nil && gone(v.GradOf.Def) {
+				v.GradOf = nil
+			}
 		}
 	}
 }

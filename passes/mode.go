@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -18,7 +19,8 @@ func mode(g *ir.Graph, c *Context) error {
 		}
 	}
 	gone := map[*ir.Value]*ir.Value{}
-	for _, n := range g.Body[ir.Forward] {
+	b, body := ir.Edit(g), g.Body[ir.Forward]
+	for _, n := range body {
 		switch n.Op {
 		case ir.OpDropout:
 			if !c.Train || n.Float("p") == 0 {
@@ -27,15 +29,17 @@ func mode(g *ir.Graph, c *Context) error {
 			}
 		case ir.OpBatchNorm:
 			if mean, v := n.Operand("running_mean"), n.Operand("running_var"); !c.Train && mean != nil && v != nil {
-				if err := inferBatchNorm(g, n, gone); err != nil {
+				if err := inferBatchNorm(b, n, gone); err != nil {
 					return err
 				}
 				c.Count("batch_norms_fixed", 1)
 			}
 		}
 	}
+	made := g.Body[ir.Forward][len(body):]
+	g.Body[ir.Forward] = slices.Concat(made, body) // they read variables alone
 	removeNodes(g, gone)
-	return nil
+	return b.Err()
 }
 
 func returnOutputs(g *ir.Graph, c *Context) error {
@@ -50,18 +54,20 @@ func returnOutputs(g *ir.Graph, c *Context) error {
 }
 
 // inferBatchNorm turns n into batch_norm_infer in place. Its batch statistics
-// are read by nothing in a source graph but results the user asked for, which
-// become the running ones.
-func inferBatchNorm(g *ir.Graph, n *ir.Node, gone map[*ir.Value]*ir.Value) error {
+// are read by nothing in a source graph but what the user asked for: they become
+// the running ones, and the reciprocal deviation is computed from those.
+func inferBatchNorm(b *ir.Builder, n *ir.Node, gone map[*ir.Value]*ir.Value) error {
 	mean, variance := n.Operand("running_mean"), n.Operand("running_var")
+	read := b.Graph().Uses()
 	for i, v := range n.Out[1:] {
-		switch name := n.Def().Out[i+1].Name; name {
-		case "mean", "new_mean":
+		switch name := n.Def().Out[i+1].Name; {
+		case name == "mean" || name == "new_mean":
 			gone[v] = mean
-		case "new_var":
+		case name == "new_var":
 			gone[v] = variance
-		default:
-			gone[v] = nil
+		case len(read.Of(v)) > 0 || slices.Contains(b.Graph().Return, v):
+			shifted := b.In(ir.Forward).Named(v.Name+".var").Emit(ir.OpAffine, []*ir.Value{variance}, ir.A("shift", n.Float("eps")))[0]
+			gone[v] = b.In(ir.Forward).Named(v.Name+".running").Emit(ir.OpRsqrt, []*ir.Value{shifted}, nil)[0]
 		}
 	}
 	n.Op = ir.OpBatchNormInfer

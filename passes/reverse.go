@@ -15,6 +15,7 @@ type tape struct {
 	section ir.Section // where backward nodes go
 	prefix  string     // of gradients' names
 	loss    string     // the sweep, "" where there is only one
+	known   int32      // values with a smaller ID were there before
 	need    []bool     // the value depends on a wanted one
 	parts   [][]*ir.Value
 	origin  *ir.Node   // the node whose expansion is being differentiated; nil: none
@@ -26,7 +27,7 @@ type tape struct {
 func newTape(b *ir.Builder, section ir.Section, wanted []*ir.Value, prefix, loss string) *tape {
 	g := b.Graph()
 	n, _ := g.Number()
-	t := &tape{b: b.In(section), section: section, prefix: prefix, loss: loss, need: make([]bool, n), parts: make([][]*ir.Value, n)}
+	t := &tape{b: b.In(section), section: section, prefix: prefix, loss: loss, known: int32(n), need: make([]bool, n), parts: make([][]*ir.Value, n)}
 	for _, v := range wanted {
 		t.need[v.ID] = true
 	}
@@ -140,6 +141,9 @@ func (t *tape) total(v *ir.Value) *ir.Value {
 	}
 	if d != nil && d.ID == 0 {
 		d.ID = namedID
+		if t.section == ir.Backward && v.ID < t.known {
+			d.GradOf = v
+		}
 	}
 	return d
 }

@@ -1,0 +1,107 @@
+package ir
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The text form says which value a backward value is the gradient of by its
+// name where it can: %d.x, or %d.LOSS.x in the sweep of a loss, is the gradient
+// of %x. Where the name says otherwise, grad= does (grad.1= of the second
+// result, and so on); grad=_ takes back what the name says.
+
+// gradNames finds what names of gradients can refer to: the variables and the
+// results of the forward section.
+func gradNames(g *Graph) map[string]*Value {
+	names := make(map[string]*Value, len(g.Vars)+len(g.Body[Forward]))
+	for _, v := range g.Vars {
+		names[v.Name] = v
+	}
+	for _, n := range g.Body[Forward] {
+		for _, v := range n.Out {
+			if v.Next == nil {
+				names[v.Name] = v
+			}
+		}
+	}
+	return names
+}
+
+// namedGradOf is the value that v, a result of n, is the gradient of by its
+// name; nil where it is none. names is nil outside the backward section.
+func namedGradOf(names map[string]*Value, n *Node, v *Value) *Value {
+	name, ok := strings.CutPrefix(v.Name, "d.")
+	if names == nil || !ok || v.Next != nil {
+		return nil
+	}
+	if loss, ok := n.Attrs.Get("loss").(string); ok {
+		if own, ok := strings.CutPrefix(name, loss+"."); ok && names[own] != nil {
+			return names[own]
+		}
+	}
+	return names[name]
+}
+
+// gradAttr is the attribute that names what result i is the gradient of.
+func gradAttr(i int) string {
+	if i == 0 {
+		return "grad"
+	}
+	return fmt.Sprintf("grad.%d", i)
+}
+
+// gradAttrs are the grad= that the names of n's results leave to be said.
+func gradAttrs(names map[string]*Value, n *Node) []string {
+	var s []string
+	for i, v := range n.Out {
+		if v.GradOf != namedGradOf(names, n, v) {
+			s = append(s, gradAttr(i)+"="+v.GradOf.String())
+		}
+	}
+	return s
+}
+
+// takeGrads takes the grad= of a line out of its attributes.
+func (p *parser) takeGrads(a *parsedAttrs) {
+	p.grads = nil
+	said := func(name string, v *Value) bool {
+		i := 0
+		if name != "grad" {
+			if n, err := fmt.Sscanf(name, "grad.%d", &i); n != 1 || err != nil || gradAttr(i) != name {
+				return false
+			}
+		}
+		if p.grads == nil {
+			p.grads = map[int]*Value{}
+		}
+		p.grads[i] = v
+		return true
+	}
+	named := a.named[:0]
+	for _, o := range a.named {
+		if !said(o.name, o.v) {
+			named = append(named, o)
+		}
+	}
+	a.named = named
+	for _, x := range a.list {
+		if x.Value == "_" && said(x.Name, nil) {
+			a.list = a.list.Without(x.Name)
+		}
+	}
+}
+
+// setGrads links the results of n to what they are the gradients of.
+func (p *parser) setGrads(n *Node) {
+	if p.section == Backward && p.gradNames == nil {
+		p.gradNames = gradNames(p.g)
+	}
+	for i, v := range n.Out {
+		of, said := p.grads[i]
+		if !said {
+			of = namedGradOf(p.gradNames, n, v)
+		}
+		v.GradOf = of
+	}
+	p.grads = nil
+}
