@@ -150,18 +150,52 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 	case i > 0:
 		return m.v[n.Out[0].ID], m.seen[n.Out[0].ID]
 	}
+	seen = m.freeVariable(s, n, wish)
+	if m.onlyLow(n) {
+		return sinkNode, seen
+	}
+	return seen, seen
+}
+
+// freeVariable is the node of a free row: its forward value's, or its own.
+func (m *cutModel) freeVariable(s ir.Section, n *ir.Node, wish wishes) int32 {
 	if of := m.leader(s, n); of != nil {
+		t := &m.node[n.ID]
 		t.cause, t.from = ir.ByForward, of
-		return m.seen[of.ID], m.seen[of.ID]
+		return m.seen[of.ID]
 	}
 	switch {
 	case !m.meets(n):
-		return srcNode, srcNode
+		return srcNode
 	case wish == readByLow && m.movesAll(n): // castelim casts first in any case: fewer bytes move
-		return sinkNode, sinkNode
+		return sinkNode
 	}
-	x := m.fresh(v)
-	return x, x
+	return m.fresh(n.Out[0])
+}
+
+// onlyLow reports whether each reader of n's result would read a cast to 16
+// bits of it and its kernel can store that cast: nothing else is ever stored,
+// as wide as n's operands may be.
+func (m *cutModel) onlyLow(n *ir.Node) bool {
+	v := n.Out[0]
+	return !m.out[v.ID] && m.c.Caps.StoresLow(n) && m.readLow(v) == readByLow
+}
+
+// readLow is readByLow where all who read v outside its group demand 16 bits,
+// views looked through.
+func (m *cutModel) readLow(v *ir.Value) (all wishes) {
+	for _, u := range m.uses.Of(v) {
+		switch n := u.Node; {
+		case sameGroup(v, n):
+		case isView(n) && !m.out[n.Out[0].ID]:
+			all |= m.readLow(n.Out[0])
+		case m.demand(n, u.Arg).Low() || m.castVar(v) && m.class(n, u.Arg) != ir.Fixed:
+			all |= readByLow
+		default:
+			all |= readByOther
+		}
+	}
+	return all
 }
 
 // movesAll reports whether n only moves elements, and no fewer than it reads.
@@ -180,12 +214,7 @@ func (m *cutModel) movesAll(n *ir.Node) bool {
 
 // meets reports whether n reads a float tensor that takes part in its choice.
 func (m *cutModel) meets(n *ir.Node) bool {
-	for i, v := range n.In {
-		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed {
-			return true
-		}
-	}
-	return false
+	return m.operand(n, func(*ir.Value) bool { return true }) != nil
 }
 
 // leader is the forward value whose choice a free backward node shares.
@@ -200,7 +229,10 @@ func (m *cutModel) leader(s ir.Section, n *ir.Node) *ir.Value {
 // and no promoting row reads it; inside a group it is as wide as its operands.
 func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen int32) {
 	stored = srcNode
-	if i == 0 && m.c.Caps.StoresLow(n) && wish&readByF32 == 0 && (m.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0) {
+	switch {
+	case i == 0 && m.onlyLow(n):
+		stored = sinkNode
+	case i == 0 && m.c.Caps.StoresLow(n) && wish&readByF32 == 0 && (m.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0):
 		stored = m.fresh(n.Out[i])
 	}
 	if n.Why.Group == 0 {
@@ -259,7 +291,7 @@ func (m *cutModel) apply(c *cut) {
 			if x < 2 && m.src[v.ID].Low() && m.node[n.ID].class == ir.Fixed {
 				m.want[v.ID] = m.src[v.ID]
 			}
-			if i == 0 && x >= 2 {
+			if i == 0 {
 				m.reason(n, x, c)
 			}
 		}
@@ -267,27 +299,43 @@ func (m *cutModel) apply(c *cut) {
 }
 
 // reason records why n's variable x is on its side: forced by a neighbour, or
-// chosen by the cut.
+// chosen by the cut. Without a variable n goes with the operand stored alike.
 func (m *cutModel) reason(n *ir.Node, x int32, c *cut) {
 	t := &m.node[n.ID]
-	if t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass {
-		return
-	}
-	if by := c.forcedBy[x]; by != x {
-		if t.free() {
-			t.cause, t.from = ir.ByNeighbour, m.forcer(n, by)
+	by := c.forcedBy[x]
+	switch {
+	case t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass:
+	case t.free() && (x < 2 || isView(n)):
+		if v := m.operand(n, func(v *ir.Value) bool { return m.want[v.ID] == m.want[n.Out[0].ID] }); v != nil {
+			t.cause, t.from = ir.ByNeighbour, v
 		}
-		return
+	case x < 2:
+	case by == x:
+		t.cause, t.from = ir.ByCut, nil
+	case t.free():
+		t.cause, t.from = ir.ByNeighbour, m.forcer(n, x, c)
 	}
-	t.cause, t.from = ir.ByCut, nil
 }
 
-// forcer is the operand of n that stands behind network node by.
-func (m *cutModel) forcer(n *ir.Node, by int32) *ir.Value {
+// forcer is the first operand of n that was forced to the side of x, or the
+// reader that forced it.
+func (m *cutModel) forcer(n *ir.Node, x int32, c *cut) *ir.Value {
+	v := m.operand(n, func(v *ir.Value) bool {
+		y := m.seen[v.ID]
+		return y >= 0 && c.sink[y] == c.sink[x] && (y < 2 || c.forcedBy[y] != y)
+	})
+	if v == nil {
+		v = m.owner[c.forcedBy[x]]
+	}
+	return v
+}
+
+// operand is the first operand that takes part in n's choice and passes ok.
+func (m *cutModel) operand(n *ir.Node, ok func(*ir.Value) bool) *ir.Value {
 	for i, v := range n.In {
-		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed && m.seen[v.ID] == by {
+		if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed && ok(v) {
 			return v
 		}
 	}
-	return m.owner[by]
+	return nil
 }

@@ -20,9 +20,6 @@ func (m *cutModel) traffic() {
 				continue
 			}
 			x := m.v[v.ID]
-			if m.onlyLow(n, v, list) { // f32 or not, 16 bits are all that is ever stored
-				x = sinkNode
-			}
 			if m.leaves(n, v) {
 				m.pay(x, m.bytes(v), m.times(s))
 			}
@@ -150,20 +147,6 @@ func (m *cutModel) reads(n *ir.Node, i int, v *ir.Value) int32 {
 		return -1
 	}
 	return m.v[n.Out[0].ID]
-}
-
-// onlyLow reports whether all readers want v low and its kernel can store that
-// whatever v's own dtype is.
-func (m *cutModel) onlyLow(n *ir.Node, v *ir.Value, list []reader) bool {
-	if len(list) == 0 || v.Idx > 0 || m.out[v.ID] || n.Def().Class == ir.Low || !m.c.Caps.StoresLow(n) {
-		return false
-	}
-	for _, r := range list {
-		if r.x != sinkNode {
-			return false
-		}
-	}
-	return true
 }
 
 // tensor adds reads, casts and what is held of v, whose dtype node x decides.

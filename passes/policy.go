@@ -17,7 +17,8 @@ type Policy struct {
 	TF32 bool
 	// Manual leaves dtypes and casts as the source has them.
 	Manual bool
-	// Algorithm chooses the dtypes of free values: local, paint or mincut.
+	// Algorithm chooses the dtypes of free values: mincut (the presets mixed-*), local or
+	// paint; empty: local.
 	Algorithm string
 	// Hold weighs, for mincut, a byte kept from forward to backward against a byte moved.
 	Hold float64

@@ -24,7 +24,13 @@ func MixedF16() Policy { return mixed(ir.F16) }
 // MixedBF16 is ampc's own policy over bf16; its range needs no loss scaling.
 func MixedBF16() Policy { return mixed(ir.BF16) }
 
-func mixed(low ir.DType) Policy { return lowPolicy("mixed", low) }
+// mixed decides all dtypes together by the minimum cut; a byte held from
+// forward to backward counts as much as one moved.
+func mixed(low ir.DType) Policy {
+	p := lowPolicy("mixed", low)
+	p.Algorithm, p.Hold = "mincut", 1
+	return p
+}
 
 // lowPolicy is a policy over low with the default scaler for it.
 func lowPolicy(name string, low ir.DType) Policy {
