@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -15,6 +16,7 @@ type Device struct {
 	lib     *library
 	id      int32
 	context uintptr
+	foreign bool // somebody else's context
 	info    Info
 	syncs   atomic.Int64
 	host    map[*byte]uintptr // HostAlloc's memory
@@ -59,6 +61,34 @@ func openDevice(lib *library, ordinal int) (*Device, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// Adopt makes a driver of a context that somebody else made and keeps: a CUcontext, primary or
+// not. Everything made through the driver lies in that context; Close leaves it as it is.
+func Adopt(context uintptr) (Driver, error) {
+	d, err := adopt(openLibrary(libDriver, realPlaces().candidates(libDriver)), context)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func adopt(lib *library, context uintptr) (*Device, error) {
+	if problem, advice := startDriver(lib); problem != "" {
+		return nil, fmt.Errorf("%w: %s; %s", ErrUnavailable, problem, advice)
+	}
+	runtime.LockOSThread() // the context is current to this thread from push to pop
+	defer runtime.UnlockOSThread()
+	if err := lib.status("cuCtxPushCurrent_v2", context); err != nil {
+		return nil, err
+	}
+	d := &Device{lib: lib, context: context, foreign: true, host: map[*byte]uintptr{}}
+	err := lib.status("cuCtxGetDevice", uintptr(unsafe.Pointer(&d.id)))
+	if err == nil {
+		d.info, err = describe(lib, d.id, int(d.id))
+	}
+	var popped uintptr
+	return d, errors.Join(err, lib.status("cuCtxPopCurrent_v2", uintptr(unsafe.Pointer(&popped))))
 }
 
 // startDriver initialises the driver, or says why not and what to do.
@@ -138,8 +168,11 @@ func (d *Device) Bind() error {
 	return d.lib.status("cuCtxSetCurrent", d.context)
 }
 
-// Close gives the context back; objects made on the device die with it.
+// Close gives the context back; objects made on the device die with it. A foreign one stays.
 func (d *Device) Close() error {
+	if d.foreign {
+		return nil
+	}
 	return d.lib.status("cuDevicePrimaryCtxRelease_v2", uintptr(d.id))
 }
 

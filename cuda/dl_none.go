@@ -7,6 +7,9 @@ import "fmt"
 // Open explains that this build has no CUDA.
 func Open(int) (Driver, error) { return nil, unavailable() }
 
+// Adopt explains that this build has no CUDA.
+func Adopt(uintptr) (Driver, error) { return nil, unavailable() }
+
 // OpenBlas explains that this build has no CUDA.
 func OpenBlas() (Blas, error) { return nil, unavailable() }
 

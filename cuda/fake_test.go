@@ -41,6 +41,24 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// TestAdopt wants a foreign context made current only for as long as it takes,
+// bound like one of our own, and left alone by Close.
+func TestAdopt(t *testing.T) {
+	so, log := fakeLog(t)
+	lib := openLibrary(libDriver, []string{so})
+	d, err := adopt(lib, 0xc7)
+	must(t, err)
+	if d.Info().Name != "Fake 40" {
+		t.Errorf("info %+v", d.Info())
+	}
+	must(t, d.Bind())
+	must(t, d.Close())
+	expectLog(t, "adopt", log(), "init 0", "push 0xc7", "pop", "current 0xc7")
+	if _, err := adopt(lib, 0xbad); err == nil {
+		t.Error("adopted a context that the driver refused")
+	}
+}
+
 func TestDeviceCalls(t *testing.T) {
 	so, log := fakeLog(t)
 	d, err := openDevice(openLibrary(libDriver, []string{so}), 1)

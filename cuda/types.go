@@ -13,6 +13,9 @@ type (
 	GraphExec uintptr
 )
 
+// LegacyStream is the stream that calls of CUDA programs go to where they name none.
+const LegacyStream Stream = 1
+
 // Info describes a device.
 type Info struct {
 	Ordinal      int

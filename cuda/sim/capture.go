@@ -49,7 +49,10 @@ func (d *Device) BeginCapture(s cuda.Stream) error {
 	if err != nil {
 		return err
 	}
-	if l.graph != nil {
+	switch {
+	case s == cuda.LegacyStream:
+		return d.fail(call, codeCaptureUnsupported, "the legacy stream cannot be captured")
+	case l.graph != nil:
 		return d.fail(call, cuda.CodeCaptureInvalid, "the stream is being captured already")
 	}
 	l.graph = &graph{origin: l, number: map[*lane]int{}, marks: map[*event]int{}}
@@ -80,6 +83,7 @@ func (d *Device) EndCapture(s cuda.Stream) (cuda.Graph, error) {
 		return 0, d.fail(call, cuda.CodeCaptureUnjoined, "work on %s is not joined back", name)
 	}
 	h := cuda.Graph(d.handle())
+	d.Stats.Captures++
 	d.graphs[h] = g
 	return h, nil
 }

@@ -55,8 +55,8 @@ type Device struct {
 
 // Stats counts what the device did.
 type Stats struct {
-	Launches, GraphLaunches, Copies, Fills, Products int
-	LoadBytes, StoreBytes                            int64 // by kernels
+	Launches, GraphLaunches, Captures, Copies, Fills, Products int
+	LoadBytes, StoreBytes                                      int64 // by kernels
 }
 
 var _ cuda.Driver = (*Device)(nil)
@@ -69,12 +69,14 @@ func Open(opt Options) (*Device, error) {
 	if opt.Memory == 0 {
 		opt.Memory = 16 << 30
 	}
-	return &Device{
+	d := &Device{
 		opt: opt, mem: interp.NewMemory(), sizes: map[cuda.Ptr]int64{}, host: map[*byte][]byte{}, next: 0x1000,
 		lanes: map[cuda.Stream]*lane{}, events: map[cuda.Event]*event{}, mods: map[cuda.Module]map[string]*interp.Program{},
 		funcs: map[cuda.Function]*interp.Program{}, graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
 		pages: map[uint64]*page{}, ticks: clock{},
-	}, nil
+	}
+	d.lanes[cuda.LegacyStream] = d.newLane("the legacy stream")
+	return d, nil
 }
 
 func (d *Device) handle() uintptr { d.next += 16; return d.next }

@@ -27,6 +27,9 @@ int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 
 int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)0xc0; say("retain %d\n", d); return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { say("release %d\n", d); return 0; }
 int cuCtxSetCurrent(void *c) { say("current %p\n", c); return 0; }
+int cuCtxPushCurrent_v2(void *c) { say("push %p\n", c); return c == (void *)0xbad ? 201 : 0; }
+int cuCtxPopCurrent_v2(void **c) { *c = (void *)0xc7; say("pop\n"); return 0; }
+int cuCtxGetDevice(int *d) { *d = 40; return 0; }
 int cuMemGetInfo_v2(size_t *f, size_t *t) { *f = 5; *t = 9; return 0; }
 int cuMemAlloc_v2(uint64_t *p, size_t n) { if (n > 1u << 30) return 2; *p = 0x7000; say("alloc %zu\n", n); return 0; }
 int cuMemFree_v2(uint64_t p) { say("free %llx\n", (unsigned long long)p); return 0; }

@@ -1,5 +1,9 @@
 // Package gpu runs Programs on an NVIDIA GPU, or on a simulated one, through
 // the driver interface of package cuda.
+//
+// A step is one graph launch: the first step of a Program is issued launch by
+// launch, the second is captured, and from then on the graph is launched again.
+// The host waits for the device only where a result or a variable is read.
 package gpu
 
 import (
@@ -23,11 +27,22 @@ type Backend struct {
 	d      cuda.Driver
 	blas   cuda.Blas // opened by the first product
 	open   func() (cuda.Blas, error)
-	stream cuda.Stream
-	space  cuda.Ptr // workspace of products
+	lanes  []lane // streams of the device; every call begins and ends on the first
+	eager  bool
+	lost   error // set once the context is broken
+
+	foreign    bool        // the driver is the caller's
+	user       cuda.Stream // the caller's, 0: none
+	fork, join cuda.Event  // order it with ours
 
 	calls  chan func()
 	closed sync.Once
+}
+
+// lane is a stream and what products on it may write beside their result.
+type lane struct {
+	stream cuda.Stream
+	space  cuda.Ptr
 }
 
 var _ runtime.Backend = (*Backend)(nil)
@@ -35,7 +50,8 @@ var _ runtime.Backend = (*Backend)(nil)
 // Open makes the GPU with this ordinal ready. The error wraps
 // cuda.ErrUnavailable where there is none, and says what to do.
 func Open(ordinal int) (*Backend, error) {
-	return start(fmt.Sprintf("cuda:%d", ordinal), cuda.OpenBlas, func() (cuda.Driver, error) { return cuda.Open(ordinal) })
+	b := &Backend{name: fmt.Sprintf("cuda:%d", ordinal), open: cuda.OpenBlas}
+	return b, b.start(func() (cuda.Driver, error) { return cuda.Open(ordinal) })
 }
 
 // OpenSim makes a simulated GPU of a target such as sm_90: everything but the
@@ -54,19 +70,27 @@ func OpenSimulator(opt sim.Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return start(fmt.Sprintf("sim:sm_%d%d", opt.Major, opt.Minor), func() (cuda.Blas, error) { return d.Blas(), nil },
-		func() (cuda.Driver, error) { return d, nil })
+	b := &Backend{name: d.String(), open: blasOf(d)}
+	return b, b.start(func() (cuda.Driver, error) { return d, nil })
+}
+
+// blasOf opens the products that belong to a driver.
+func blasOf(d cuda.Driver) func() (cuda.Blas, error) {
+	if s, ok := d.(*sim.Device); ok {
+		return func() (cuda.Blas, error) { return s.Blas(), nil }
+	}
+	return cuda.OpenBlas
 }
 
 // start opens the device on the goroutine that will make every call.
-func start(name string, blas func() (cuda.Blas, error), open func() (cuda.Driver, error)) (*Backend, error) {
-	b := &Backend{name: name, open: blas, calls: make(chan func())}
+func (b *Backend) start(open func() (cuda.Driver, error)) error {
+	b.calls = make(chan func())
 	go func() {
 		for f := range b.calls {
 			f()
 		}
 	}()
-	err := b.do(func() error {
+	err := b.call(func() error {
 		d, err := open()
 		if err != nil {
 			return err
@@ -77,21 +101,59 @@ func start(name string, blas func() (cuda.Blas, error), open func() (cuda.Driver
 		}
 		i := d.Info()
 		b.target = lower.Target(fmt.Sprintf("sm_%d%d", i.Major, i.Minor))
-		b.stream, err = d.NewStream()
-		return err
+		return b.needLanes(1)
 	})
 	if err != nil {
 		close(b.calls)
-		return nil, err
 	}
-	return b, nil
+	return err
 }
 
-// do runs f on the bound goroutine and waits for it.
-func (b *Backend) do(f func() error) error {
+// needLanes makes streams up to n.
+func (b *Backend) needLanes(n int) error {
+	for len(b.lanes) < n {
+		s, err := b.d.NewStream()
+		if err != nil {
+			return err
+		}
+		b.lanes = append(b.lanes, lane{stream: s})
+	}
+	return nil
+}
+
+// stream is the one that every call begins and ends on.
+func (b *Backend) stream() cuda.Stream { return b.lanes[0].stream }
+
+// call runs f on the bound goroutine and waits for it.
+func (b *Backend) call(f func() error) error {
 	done := make(chan error, 1)
 	b.calls <- func() { done <- f() }
 	return <-done
+}
+
+// ErrLost is wrapped by the error of every call after one that broke the
+// device's context.
+var ErrLost = errors.New("the device failed before and its context is lost: start the process again")
+
+// do runs f on the bound goroutine, between what the caller's stream holds and
+// what it will hold. The error that breaks the context is given once; later
+// calls give ErrLost.
+func (b *Backend) do(f func() error) error {
+	return b.call(func() error {
+		if b.lost != nil {
+			return b.lost
+		}
+		err := b.enter()
+		if err == nil {
+			err = errors.Join(f(), b.leave())
+		}
+		var ce *cuda.Error
+		if errors.As(err, &ce) && ce.Sticky() {
+			b.lost = fmt.Errorf("%s: %w", b.name, ErrLost)
+			return fmt.Errorf("%w; the context is lost: start the process again", err)
+		}
+		return err
+	})
 }
 
 // Name implements runtime.Backend: cuda:0, sim:sm_90.
@@ -106,66 +168,39 @@ func (b *Backend) Info() cuda.Info { return b.d.Info() }
 // Syncs counts how often the host waited for the device.
 func (b *Backend) Syncs() int64 { return b.d.Syncs() }
 
+// Eager makes steps issue their launches one by one, not as a graph: slower,
+// but an error names the launch it comes from.
+func (b *Backend) Eager(on bool) { _ = b.call(func() error { b.eager = on; return nil }) }
+
 // Close implements runtime.Backend. Stores and Execs must be closed before.
 func (b *Backend) Close() error {
 	var err error
 	b.closed.Do(func() {
-		err = b.do(b.shut)
+		err = b.call(b.shut)
 		close(b.calls)
 	})
 	return err
 }
 
 func (b *Backend) shut() error {
-	err := b.d.Synchronize(b.stream)
-	if b.space != 0 {
-		err = errors.Join(err, b.d.Free(b.space))
+	if b.lost != nil {
+		return nil // reported; nothing of the context can be given back
 	}
+	err := b.d.Synchronize(b.stream())
 	if b.blas != nil {
 		err = errors.Join(err, b.blas.Close())
 	}
-	return errors.Join(err, b.d.FreeStream(b.stream), b.d.Close())
-}
-
-// alloc reserves n bytes, one at least, and names what they are for where there are none.
-func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
-	p, err := b.d.Alloc(max(n, 1))
-	var ce *cuda.Error
-	if errors.As(err, &ce) && ce.Code == cuda.CodeOutOfMemory {
-		free, total, _ := b.d.MemInfo()
-		return 0, fmt.Errorf("%s: no %d bytes for %s: %d of %d are free; a smaller batch or more micro-batches need less (%w)", b.name, n, what, free, total, err)
+	for _, l := range b.lanes {
+		if l.space != 0 {
+			err = errors.Join(err, b.d.Free(l.space))
+		}
+		err = errors.Join(err, b.d.FreeStream(l.stream))
 	}
-	return p, err
-}
-
-// upload copies src to the device and waits.
-func (b *Backend) upload(dst cuda.Ptr, src []byte) error {
-	if len(src) == 0 {
-		return nil
+	if b.user != 0 {
+		err = errors.Join(err, b.d.FreeEvent(b.fork), b.d.FreeEvent(b.join))
 	}
-	return b.pinned(len(src), func(mem []byte) error {
-		copy(mem, src)
-		return errors.Join(b.d.CopyToDevice(dst, mem, b.stream), b.d.Synchronize(b.stream))
-	})
-}
-
-// download copies from the device to dst and waits.
-func (b *Backend) download(dst []byte, src cuda.Ptr) error {
-	if len(dst) == 0 {
-		return nil
-	}
-	return b.pinned(len(dst), func(mem []byte) error {
-		err := errors.Join(b.d.CopyToHost(mem, src, b.stream), b.d.Synchronize(b.stream))
-		copy(dst, mem)
-		return err
-	})
-}
-
-// pinned runs f with n bytes of page-locked memory.
-func (b *Backend) pinned(n int, f func(mem []byte) error) error {
-	mem, err := b.d.HostAlloc(int64(n))
-	if err != nil {
+	if b.foreign {
 		return err
 	}
-	return errors.Join(f(mem), b.d.HostFree(mem))
+	return errors.Join(err, b.d.Close())
 }

@@ -11,54 +11,81 @@ import (
 	"ampc/runtime"
 )
 
-// call issues one step on a stream.
-type call func(s cuda.Stream) error
-
-// exec is a loaded Program: every step bound to its addresses.
-type exec struct {
+// Exec is a loaded Program: every step bound to its addresses. It implements
+// runtime.Exec.
+type Exec struct {
 	b       *Backend
 	p       *lower.Program
+	store   *Store
 	at      []cuda.Ptr // by buffer
 	owned   []cuda.Ptr
 	modules []cuda.Module
 	plans   []cuda.BlasPlan
 	steps   [lower.NumParts][]bound
+	events  []cuda.Event // by EventID, less one
+	edge    cuda.Event   // where a part begins or ends on one stream, for the others
+	written []*variable
+	shadows []shadow
 
+	arena  cuda.Ptr // of the inputs
 	inputs []input
-	micro  cuda.Ptr // the input that holds the micro-batch index, 0 where there is none
-	stage  []stage  // page-locked copies of the feeds, one after the other in use
-	ring   [runtime.RingSize][]cuda.Ptr
+	micro  int64    // offset of the input that holds the micro-batch index, -1 where there is none
+	feeds  cuda.Ptr // inputs of several micro-batches, one after the other
+	room   int      // how many
+	slots  []slot   // page-locked copies of the feeds, one after the other in use
+
+	results []result
+	last    cuda.Ptr // results of the last step
+	ring    cuda.Ptr // and of the last runtime.RingSize
+
+	graphs map[variant]cuda.GraphExec
+	warm   bool // every launch has been issued once
 	seq    int64
 	count  runtime.Counters
 }
 
+// call issues one step on a stream of the backend.
+type call func(l lane) error
+
 type bound struct {
-	name string
-	run  call
+	name         string
+	run          call
+	lane         int
+	wait, record []cuda.Event
+	fresh        *refresh // makes a low copy, and nothing else
+}
+
+// refresh is a cast that is left out while the copy is current.
+type refresh struct {
+	from  *variable
+	bytes int64
+	to    *lowCopy // nil: a copy that is a variable itself, below
+	state *variable
+}
+
+// shadow is a variable that is the low copy of another.
+type shadow struct {
+	from, to *variable
+	written  bool // by the program, with its variable
 }
 
 type input struct {
 	name string
 	t    ir.Type
-	at   cuda.Ptr
+	at   cuda.Ptr // in the input arena
 }
 
-// stage is host memory that a step's inputs are copied from. It may be used
-// again when the event is reached.
-type stage struct {
-	mem  []byte
-	free cuda.Event
-}
+type result struct{ at, bytes int64 }
 
-// Load implements runtime.Backend.
+// Load implements runtime.Backend; the Exec is an *Exec.
 func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) {
-	st, ok := s.(*store)
+	st, ok := s.(*Store)
 	if !ok || st.b != b {
 		return nil, fmt.Errorf("%s: the store belongs to another backend", b.name)
 	}
-	e := &exec{b: b, p: p, at: make([]cuda.Ptr, len(p.Buffers))}
+	e := &Exec{b: b, p: p, store: st, at: make([]cuda.Ptr, len(p.Buffers)), micro: -1, graphs: map[variant]cuda.GraphExec{}}
 	err := b.do(func() error {
-		err := e.load(st)
+		err := e.load()
 		if err != nil {
 			err = errors.Join(err, e.free())
 		}
@@ -70,12 +97,16 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 	return e, nil
 }
 
-func (e *exec) load(s *store) error {
-	if err := e.bind(s); err != nil {
+func (e *Exec) load() error {
+	refreshes, err := e.bind()
+	if err != nil {
 		return err
 	}
 	functions, err := e.loadModules()
 	if err != nil {
+		return err
+	}
+	if err := e.makeEvents(); err != nil {
 		return err
 	}
 	for part := range lower.NumParts {
@@ -85,14 +116,48 @@ func (e *exec) load(s *store) error {
 			if err != nil {
 				return fmt.Errorf("%s %s: %w", st.Kind, st.Node.Name, err)
 			}
-			e.steps[part] = append(e.steps[part], bound{fmt.Sprintf("%s step %d (%s %s)", part, i, st.Kind, st.Node.Name), run})
+			s := bound{name: fmt.Sprintf("%s step %d (%s %s)", part, i, st.Kind, st.Node.Name), run: run, lane: int(st.Stream)}
+			for _, w := range st.Wait {
+				s.wait = append(s.wait, e.events[w-1])
+			}
+			if st.Record != 0 {
+				s.record = []cuda.Event{e.events[st.Record-1]}
+			}
+			if part == lower.Prepare {
+				s.fresh = refreshes[i]
+			}
+			e.steps[part] = append(e.steps[part], s)
 		}
 	}
-	return e.makeRing()
+	return e.placeResults()
 }
 
-// bind gives every buffer its address.
-func (e *exec) bind(s *store) error {
+// makeEvents makes the streams and events that the steps name.
+func (e *Exec) makeEvents() error {
+	lanes := 1
+	for _, steps := range e.p.Parts {
+		for i := range steps {
+			lanes = max(lanes, int(steps[i].Stream)+1)
+		}
+	}
+	if err := e.b.needLanes(lanes); err != nil {
+		return err
+	}
+	for range e.p.Events {
+		ev, err := e.b.d.NewEvent(false)
+		if err != nil {
+			return err
+		}
+		e.events = append(e.events, ev)
+	}
+	var err error
+	e.edge, err = e.b.d.NewEvent(false)
+	return err
+}
+
+// bind gives every buffer its address. It returns the low copies by the step
+// of prepare that makes them.
+func (e *Exec) bind() (map[int]*refresh, error) {
 	var arenas [lower.NumArenas]cuda.Ptr
 	for _, a := range []lower.Arena{lower.InputArena, lower.ConstArena, lower.WorkArena} {
 		if e.p.Arenas[a] == 0 {
@@ -100,54 +165,105 @@ func (e *exec) bind(s *store) error {
 		}
 		p, err := e.own(e.p.Arenas[a], fmt.Sprintf("the %s arena", a))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		arenas[a] = p
 	}
+	e.arena = arenas[lower.InputArena]
 	for i := range e.p.Buffers {
 		if b := &e.p.Buffers[i]; b.Arena != lower.StateArena {
 			e.at[i] = arenas[b.Arena] + cuda.Ptr(b.Offset)
 		}
 	}
 	for i := range e.p.Vars {
-		if err := e.bindVar(s, &e.p.Vars[i]); err != nil {
-			return err
+		if err := e.bindVar(&e.p.Vars[i]); err != nil {
+			return nil, err
 		}
 	}
-	for _, c := range e.p.Copies {
-		p, err := e.own(e.p.Buffers[c.Buffer].Size, fmt.Sprintf("the %s copy of %q", c.DType, c.Var))
-		if err != nil {
-			return err
-		}
-		e.at[c.Buffer] = p
+	e.bindShadows()
+	refreshes, err := e.bindCopies()
+	if err != nil {
+		return nil, err
 	}
 	for i := range e.p.Buffers {
 		if b := &e.p.Buffers[i]; b.Root != lower.BufferID(i) {
 			e.at[i] = e.at[b.Root] + cuda.Ptr(b.Offset-e.p.Buffers[b.Root].Offset)
 		}
 	}
-	return nil
-}
-
-func (e *exec) own(n int64, what string) (cuda.Ptr, error) {
-	p, err := e.b.alloc(n, what)
-	if err == nil {
-		e.owned = append(e.owned, p)
+	for _, name := range e.p.Written {
+		e.written = append(e.written, e.store.vars[name])
 	}
-	return p, err
+	return refreshes, nil
 }
 
-func (e *exec) bindVar(s *store, v *lower.Var) error {
+// bindCopies finds the low copies that the store keeps.
+func (e *Exec) bindCopies() (map[int]*refresh, error) {
+	refreshes := map[int]*refresh{}
+	for _, c := range e.p.Copies {
+		v := e.store.vars[c.Var]
+		buf := &e.p.Buffers[c.Buffer]
+		switch {
+		case v == nil: // a constant: cast at every step
+			p, err := e.own(buf.Size, fmt.Sprintf("the %s copy of %q", c.DType, c.Var))
+			if err != nil {
+				return nil, err
+			}
+			e.at[c.Buffer] = p
+		case e.at[c.Buffer] != 0: // a variable that holds the copy
+			refreshes[c.Step] = &refresh{from: v, bytes: buf.Size, state: e.store.vars[buf.Name]}
+		default:
+			low, err := e.store.copyOf(c.Var, v, c.DType)
+			if err != nil {
+				return nil, err
+			}
+			e.at[c.Buffer] = low.at
+			refreshes[c.Step] = &refresh{from: v, bytes: buf.Size, to: low}
+		}
+	}
+	return refreshes, nil
+}
+
+// bindShadows finds the variables that are copies of others.
+func (e *Exec) bindShadows() {
+	written := map[string]bool{}
+	for _, name := range e.p.Written {
+		written[name] = true
+	}
+	for i := range e.p.Vars {
+		v := &e.p.Vars[i]
+		if of, _ := v.Attr.Get("of").(string); v.Kind == ir.State && v.Role() == ir.RoleCopy {
+			e.shadows = append(e.shadows, shadow{e.store.vars[of], e.store.vars[v.Name], written[of] && written[v.Name]})
+		}
+	}
+}
+
+// own reserves memory for this Program alone; where there is none it answers
+// with what the plan says.
+func (e *Exec) own(n int64, what string) (cuda.Ptr, error) {
+	p, err := e.b.alloc(n, what)
+	if err != nil {
+		if errors.Is(err, cuda.ErrOutOfMemory) {
+			a := &e.p.Arenas
+			err = fmt.Errorf("%w; the plan: variables %s, inputs %s, constants %s, work %s (%s live at most); a smaller batch or more micro-batches need less",
+				err, bytesOf(e.store.bytes), bytesOf(a[lower.InputArena]), bytesOf(a[lower.ConstArena]), bytesOf(a[lower.WorkArena]), bytesOf(e.p.MaxLive))
+		}
+		return 0, err
+	}
+	e.owned = append(e.owned, p)
+	return p, nil
+}
+
+func (e *Exec) bindVar(v *lower.Var) error {
 	switch v.Kind {
 	case ir.Input:
 		if v.Role() != runtime.RoleMicro {
-			e.inputs = append(e.inputs, input{v.Name, v.Type, e.at[v.Buffer]})
+			e.inputs = append(e.inputs, input{v.Name, v.Type, e.at[v.Buffer] - e.arena})
 			return nil
 		}
 		if v.Type != ir.T(ir.I32) {
 			return fmt.Errorf("input %q has role micro and type %s, want i32[]", v.Name, v.Type)
 		}
-		e.micro = e.at[v.Buffer]
+		e.micro = int64(e.at[v.Buffer] - e.arena)
 	case ir.Const:
 		b, err := runtime.InitialBytes(v, 0)
 		if err != nil {
@@ -155,7 +271,7 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 		}
 		return e.b.upload(e.at[v.Buffer], b)
 	default:
-		x := s.vars[v.Name]
+		x := e.store.vars[v.Name]
 		if x == nil {
 			return fmt.Errorf("the store has no variable %q", v.Name)
 		}
@@ -167,7 +283,7 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 	return nil
 }
 
-func (e *exec) loadModules() (map[string]cuda.Function, error) {
+func (e *Exec) loadModules() (map[string]cuda.Function, error) {
 	functions := map[string]cuda.Function{}
 	for _, m := range e.p.Modules {
 		if err := ptx.Verify(m); err != nil {
@@ -188,7 +304,7 @@ func (e *exec) loadModules() (map[string]cuda.Function, error) {
 }
 
 // compile binds one step.
-func (e *exec) compile(s *lower.Step, functions map[string]cuda.Function) (call, error) {
+func (e *Exec) compile(s *lower.Step, functions map[string]cuda.Function) (call, error) {
 	switch {
 	case s.Launch != nil:
 		l := s.Launch
@@ -200,34 +316,30 @@ func (e *exec) compile(s *lower.Step, functions map[string]cuda.Function) (call,
 		for i, id := range l.Args {
 			args[i] = e.at[id]
 		}
-		return func(st cuda.Stream) error { return e.b.d.Launch(f, l.Grid, l.Block, 0, st, args) }, nil
+		return func(on lane) error { return e.b.d.Launch(f, l.Grid, l.Block, 0, on.stream, args) }, nil
 	case e.stores(s) == 0:
-		return func(cuda.Stream) error { return nil }, nil
+		return func(lane) error { return nil }, nil
 	case s.Kind == lower.KindGemm:
 		return e.product(s)
 	}
 	return nil, fmt.Errorf("the program is for %s, this is %s", e.p.Target, e.b.name)
 }
 
-// makeRing reserves a place for the results of every step that keeps them.
-func (e *exec) makeRing() error {
-	for k := range e.ring {
-		for _, o := range e.p.Outputs {
-			p, err := e.own(o.Type.Bytes(), "results")
-			if err != nil {
-				return err
-			}
-			e.ring[k] = append(e.ring[k], p)
+// Close implements runtime.Exec.
+func (e *Exec) Close() error {
+	return e.b.call(func() error {
+		if e.b.lost != nil {
+			return nil
 		}
-	}
-	return nil
+		return e.free()
+	})
 }
 
-// Close implements runtime.Exec.
-func (e *exec) Close() error { return e.b.do(e.free) }
-
-func (e *exec) free() error {
-	err := e.b.d.Synchronize(e.b.stream)
+func (e *Exec) free() error {
+	err := e.b.d.Synchronize(e.b.stream())
+	for _, g := range e.graphs {
+		err = errors.Join(err, e.b.d.FreeExec(g))
+	}
 	for _, p := range e.plans {
 		err = errors.Join(err, p.Close())
 	}
@@ -237,20 +349,29 @@ func (e *exec) free() error {
 	for _, p := range e.owned {
 		err = errors.Join(err, e.b.d.Free(p))
 	}
-	for _, s := range e.stage {
+	for _, s := range e.slots {
 		err = errors.Join(err, e.b.d.HostFree(s.mem), e.b.d.FreeEvent(s.free))
 	}
-	e.plans, e.modules, e.owned, e.stage = nil, nil, nil, nil
+	if e.edge != 0 {
+		e.events = append(e.events, e.edge)
+	}
+	for _, ev := range e.events {
+		err = errors.Join(err, e.b.d.FreeEvent(ev))
+	}
+	e.graphs, e.plans, e.modules, e.owned, e.slots, e.events, e.edge = nil, nil, nil, nil, nil, nil, 0
 	return err
 }
 
 // Counters implements runtime.Counted.
-func (e *exec) Counters() runtime.Counters { return e.count }
+func (e *Exec) Counters() runtime.Counters { return e.count }
 
-var _ runtime.Counted = (*exec)(nil)
+var (
+	_ runtime.Exec    = (*Exec)(nil)
+	_ runtime.Counted = (*Exec)(nil)
+)
 
 // stores is how many elements a step writes.
-func (e *exec) stores(s *lower.Step) int64 {
+func (e *Exec) stores(s *lower.Step) int64 {
 	n := int64(0)
 	for _, id := range s.Out {
 		n += e.p.Buffers[id].Type.Shape.Elements()

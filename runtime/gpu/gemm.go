@@ -15,7 +15,7 @@ var dataTypes = map[ir.DType]cuda.DataType{ir.F32: cuda.R32F, ir.F16: cuda.R16F,
 
 // product plans a Gemm and returns the call that issues it: one cuBLASLt
 // product over the innermost batch level, for every item of the others.
-func (e *exec) product(s *lower.Step) (call, error) {
+func (e *Exec) product(s *lower.Step) (call, error) {
 	if err := e.b.startBlas(); err != nil {
 		return nil, err
 	}
@@ -33,9 +33,13 @@ func (e *exec) product(s *lower.Step) (call, error) {
 		return nil, fmt.Errorf("cuBLASLt has no algorithm for it")
 	}
 	items := e.items(s)
-	return func(st cuda.Stream) error {
+	if err := e.b.needSpace(int(s.Stream)); err != nil {
+		return nil, err
+	}
+	return func(on lane) error {
 		for _, o := range items {
-			if err := plan.Run(algos[0], 1, 0, o, st); err != nil {
+			o.Workspace = on.space
+			if err := plan.Run(algos[0], 1, 0, o, on.stream); err != nil {
 				return err
 			}
 		}
@@ -47,15 +51,20 @@ func (b *Backend) startBlas() (err error) {
 	if b.blas != nil {
 		return nil
 	}
-	if b.blas, err = b.open(); err != nil {
-		return err
+	b.blas, err = b.open()
+	return err
+}
+
+// needSpace gives a stream its workspace: products on different streams may run at once.
+func (b *Backend) needSpace(k int) (err error) {
+	if l := &b.lanes[k]; l.space == 0 {
+		l.space, err = b.alloc(workspaceBytes, "cuBLASLt's workspace")
 	}
-	b.space, err = b.alloc(workspaceBytes, "cuBLASLt's workspace")
 	return err
 }
 
 // matmul is the problem of one item of the outer batch levels.
-func (e *exec) matmul(s *lower.Step) cuda.Matmul {
+func (e *Exec) matmul(s *lower.Step) cuda.Matmul {
 	g := s.Gemm
 	last := len(g.Batch) - 1
 	matrix := func(id lower.BufferID, m *lower.Matrix) cuda.Matrix {
@@ -85,7 +94,7 @@ func (e *exec) matmul(s *lower.Step) cuda.Matmul {
 }
 
 // items are the operands of every item of the outer batch levels.
-func (e *exec) items(s *lower.Step) []cuda.Operands {
+func (e *Exec) items(s *lower.Step) []cuda.Operands {
 	g := s.Gemm
 	outer := max(len(g.Batch)-1, 0)
 	var list []cuda.Operands
@@ -98,7 +107,7 @@ func (e *exec) items(s *lower.Step) []cuda.Operands {
 			return
 		}
 		y := e.element(s.Out[0], c)
-		o := cuda.Operands{A: e.element(s.In[1], b), B: e.element(s.In[0], a), C: y, D: y, Workspace: e.b.space, WorkspaceBytes: workspaceBytes}
+		o := cuda.Operands{A: e.element(s.In[1], b), B: e.element(s.In[0], a), C: y, D: y, WorkspaceBytes: workspaceBytes}
 		if g.Epilogue.Bias != 0 {
 			o.Bias = e.at[s.In[g.Epilogue.Bias]]
 		}
@@ -109,6 +118,6 @@ func (e *exec) items(s *lower.Step) []cuda.Operands {
 }
 
 // element is the address of element i of a buffer.
-func (e *exec) element(id lower.BufferID, i int64) cuda.Ptr {
+func (e *Exec) element(id lower.BufferID, i int64) cuda.Ptr {
 	return e.at[id] + cuda.Ptr(i*e.p.Buffers[id].Type.DType.Size())
 }

@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -131,3 +132,6 @@ func near(t *testing.T, when string, got, want map[string]*eval.Tensor, share fl
 		}
 	}
 }
+
+// float is the first f32 of a tensor's bytes.
+func float(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }

@@ -1,97 +1,179 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 
+	"ampc/cuda"
 	"ampc/lower"
 	"ampc/runtime"
 )
 
 // Step implements runtime.Exec. It returns when everything is issued; nothing
 // waits for the device. An id outside its table gives NaN, not an error.
-func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
+func (e *Exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
-	var t *ticket
-	err := e.b.do(func() error {
-		if err := e.part(lower.Prepare); err != nil {
-			return err
-		}
-		for i, f := range feeds {
-			if err := e.feed(f, i); err != nil {
-				return err
-			}
-			if err := e.part(lower.Micro); err != nil {
-				return err
-			}
-		}
-		if err := e.part(lower.Update); err != nil {
-			return err
-		}
-		t = &ticket{e, e.seq}
-		return e.publish()
-	})
+	t, err := e.issue(len(feeds), func() error { return e.stage(feeds) })
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", e.b.name, e.p.Name, err)
+		return nil, err
 	}
-	e.count.Steps++
 	return t, nil
 }
 
-// part issues one part's steps in order.
-func (e *exec) part(part lower.Part) error {
-	for i := range e.steps[part] {
-		s := &e.steps[part][i]
-		if err := s.run(e.b.stream); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	return nil
-}
-
-// feed copies a micro-batch to the inputs.
-func (e *exec) feed(f runtime.Feed, micro int) error {
-	if e.micro != 0 {
-		if err := e.b.d.Fill32(e.micro, uint32(micro), 1, e.b.stream); err != nil {
+// issue puts one step of n micro-batches on the device; fill puts their inputs there.
+func (e *Exec) issue(n int, fill func() error) (*Ticket, error) {
+	err := e.b.do(func() error {
+		if err := e.makeRoom(n); err != nil {
 			return err
 		}
+		if err := fill(); err != nil {
+			return err
+		}
+		if err := e.run(variant{n, e.stale()}); err != nil {
+			return err
+		}
+		return e.keep()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: step %d: %w", e.b.name, e.p.Name, e.seq+1, err)
 	}
-	total := int64(0)
-	for _, in := range e.inputs {
-		total += roundUp(in.t.Bytes())
+	e.seq++
+	e.count.Steps++
+	return &Ticket{e, e.seq - 1}, nil
+}
+
+// stale reports whether a low copy of prepare, or one that is a variable, is
+// not that of its variable's present version.
+func (e *Exec) stale() bool {
+	for i := range e.steps[lower.Prepare] {
+		if f := e.steps[lower.Prepare][i].fresh; f != nil && !f.current() {
+			return true
+		}
 	}
-	if total == 0 {
+	return false
+}
+
+func (f *refresh) current() bool {
+	if f.to == nil {
+		return f.state.synced == f.from.version
+	}
+	return f.to.version == f.from.version
+}
+
+// made notes what a step with or without casts has done to the versions.
+func (e *Exec) made(casts bool) {
+	for i := range e.steps[lower.Prepare] {
+		f := e.steps[lower.Prepare][i].fresh
+		switch {
+		case f == nil:
+			continue
+		case !casts:
+			e.count.CastsSaved++
+			continue
+		case f.to == nil:
+			f.state.synced = f.from.version
+		default:
+			f.to.version = f.from.version
+		}
+		e.count.CastsMade++
+		e.count.CastBytes += f.bytes
+	}
+	for _, v := range e.written {
+		v.version++
+	}
+	for _, s := range e.shadows {
+		if s.written {
+			s.to.synced = s.from.version
+		}
+	}
+}
+
+// inputBytes is one micro-batch as it lies on the device.
+func (e *Exec) inputBytes() int64 { return e.p.Arenas[lower.InputArena] }
+
+// makeRoom reserves device memory for the inputs of n micro-batches: one lies
+// in the input arena. Graphs that read from an older place go.
+func (e *Exec) makeRoom(n int) error {
+	if n <= max(e.room, 1) || e.inputBytes() == 0 {
 		return nil
 	}
-	s, err := e.freeStage(total)
+	p, err := e.own(int64(n)*e.inputBytes(), fmt.Sprintf("the inputs of %d micro-batches", n))
 	if err != nil {
 		return err
 	}
-	at := int64(0)
-	for _, in := range e.inputs {
-		mem := s.mem[at : at+in.t.Bytes()]
-		at += roundUp(in.t.Bytes())
-		copy(mem, f[in.name].Data)
-		if err := e.b.d.CopyToDevice(in.at, mem, e.b.stream); err != nil {
-			return fmt.Errorf("input %q: %w", in.name, err)
+	e.feeds, e.room = p, n
+	err = e.b.d.Fill8(p, 0, int64(n)*e.inputBytes(), e.b.stream()) // what lies between inputs is copied too
+	for v, g := range e.graphs {
+		if v.micro > 1 {
+			err = errors.Join(err, e.b.d.FreeExec(g))
+			delete(e.graphs, v)
 		}
 	}
-	return e.b.d.Record(s.free, e.b.stream)
+	return err
+}
+
+// feedAt is where the inputs of micro-batch i of n are put.
+func (e *Exec) feedAt(i, n int) cuda.Ptr {
+	if n == 1 {
+		return e.arena
+	}
+	return e.feeds + cuda.Ptr(int64(i)*e.inputBytes())
+}
+
+// slot is host memory that a step's inputs are copied from. It may be used
+// again when the event is reached.
+type slot struct {
+	mem  []byte
+	free cuda.Event
+}
+
+// maxSlots is how many steps the host may run ahead of the copies of their
+// inputs before it waits.
+const maxSlots = 32
+
+// stage copies feeds to page-locked memory and from there, in one piece, to the device.
+func (e *Exec) stage(feeds []runtime.Feed) error {
+	total := int64(len(feeds)) * e.inputBytes()
+	if total == 0 {
+		return nil
+	}
+	s, err := e.freeSlot(total)
+	if err != nil {
+		return err
+	}
+	for i, f := range feeds {
+		mem := s.mem[int64(i)*e.inputBytes():]
+		for _, in := range e.inputs {
+			copy(mem[in.at:], f[in.name].Data)
+		}
+		if e.micro >= 0 {
+			mem[e.micro], mem[e.micro+1], mem[e.micro+2], mem[e.micro+3] = byte(i), byte(i>>8), byte(i>>16), byte(i>>24)
+		}
+	}
+	if err := e.b.d.CopyToDevice(e.feedAt(0, len(feeds)), s.mem[:total], e.b.stream()); err != nil {
+		return fmt.Errorf("inputs: %w", err)
+	}
+	return e.b.d.Record(s.free, e.b.stream())
 }
 
 func roundUp(n int64) int64 { return (n + lower.Align - 1) / lower.Align * lower.Align }
 
-// freeStage finds staging memory that no copy reads any more, or makes some.
-func (e *exec) freeStage(n int64) (*stage, error) {
-	for i := range e.stage {
-		done, err := e.b.d.Done(e.stage[i].free)
-		if err != nil {
-			return nil, err
+// freeSlot finds staging memory that no copy reads any more, or makes some. A
+// host that is far ahead waits for the oldest.
+func (e *Exec) freeSlot(n int64) (*slot, error) {
+	for i := range e.slots {
+		s := &e.slots[i]
+		if int64(len(s.mem)) < n {
+			continue
 		}
-		if done {
-			return &e.stage[i], nil
+		if done, err := e.b.d.Done(s.free); done || err != nil {
+			return s, err
 		}
+	}
+	if len(e.slots) >= maxSlots {
+		return e.oldestSlot(n)
 	}
 	mem, err := e.b.d.HostAlloc(n)
 	if err != nil {
@@ -99,46 +181,104 @@ func (e *exec) freeStage(n int64) (*stage, error) {
 	}
 	ev, err := e.b.d.NewEvent(false)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, e.b.d.HostFree(mem))
 	}
-	e.stage = append(e.stage, stage{mem, ev})
-	return &e.stage[len(e.stage)-1], nil
+	e.slots = append(e.slots, slot{mem, ev})
+	return &e.slots[len(e.slots)-1], nil
 }
 
-// publish copies the results to the ring, on the device.
-func (e *exec) publish() error {
-	slot := e.ring[e.seq%runtime.RingSize]
-	e.seq++
-	for i, o := range e.p.Outputs {
-		if n := o.Type.Bytes(); n > 0 {
-			if err := e.b.d.Copy(slot[i], e.at[o.Buffer], n, e.b.stream); err != nil {
-				return fmt.Errorf("result %s: %w", o.Name, err)
-			}
+// oldestSlot waits for the slot used longest ago and gives it n bytes.
+func (e *Exec) oldestSlot(n int64) (*slot, error) {
+	s := e.slots[0]
+	copy(e.slots, e.slots[1:])
+	last := &e.slots[len(e.slots)-1]
+	*last = s
+	if err := e.b.d.WaitHost(s.free); err != nil || int64(len(s.mem)) >= n {
+		return last, err
+	}
+	mem, err := e.b.d.HostAlloc(n)
+	if err != nil {
+		return nil, err
+	}
+	last.mem = mem
+	return last, e.b.d.HostFree(s.mem)
+}
+
+// placeResults reserves a place for the results of the last step, and one for
+// every step that keeps its.
+func (e *Exec) placeResults() error {
+	total := int64(0)
+	for _, o := range e.p.Outputs {
+		e.results = append(e.results, result{total, o.Type.Bytes()})
+		total += roundUp(o.Type.Bytes())
+	}
+	if total == 0 {
+		return nil
+	}
+	var errs [2]error
+	e.last, errs[0] = e.own(total, "results")
+	e.ring, errs[1] = e.own(runtime.RingSize*total, "results")
+	return errors.Join(errs[:]...)
+}
+
+// resultBytes is what the results of one step take.
+func (e *Exec) resultBytes() int64 {
+	if len(e.results) == 0 {
+		return 0
+	}
+	end := e.results[len(e.results)-1]
+	return end.at + roundUp(end.bytes)
+}
+
+// keep copies the results of the step just issued to its place in the ring.
+func (e *Exec) keep() error {
+	slot := e.ring + cuda.Ptr(e.seq%runtime.RingSize*e.resultBytes())
+	for _, r := range e.results {
+		if r.bytes == 0 {
+			continue
+		}
+		if err := e.b.d.Copy(slot+cuda.Ptr(r.at), e.last+cuda.Ptr(r.at), r.bytes, e.b.stream()); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// ticket reads the results of one step from the ring.
-type ticket struct {
-	e   *exec
+// Ticket reads the results of one step. It implements runtime.Ticket.
+type Ticket struct {
+	e   *Exec
 	seq int64
 }
 
-var _ runtime.Ticket = (*ticket)(nil)
+var _ runtime.Ticket = (*Ticket)(nil)
 
 // Read implements runtime.Ticket: it waits for the device.
-func (t *ticket) Read(out int, dst []byte) error {
+func (t *Ticket) Read(out int, dst []byte) error {
 	e := t.e
 	return e.b.do(func() error {
+		at, n, err := t.result(out)
 		switch {
-		case out < 0 || out >= len(e.p.Outputs):
-			return fmt.Errorf("%s: result %d of %d", e.p.Name, out, len(e.p.Outputs))
-		case e.seq-t.seq > runtime.RingSize:
-			return fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
-		case int64(len(dst)) != e.p.Outputs[out].Type.Bytes():
-			return fmt.Errorf("%s: result %s is %s, %d bytes, not %d", e.p.Name, e.p.Outputs[out].Name, e.p.Outputs[out].Type, e.p.Outputs[out].Type.Bytes(), len(dst))
+		case err != nil:
+			return err
+		case int64(len(dst)) != n:
+			return fmt.Errorf("%s: result %s is %s, %d bytes, not %d", e.p.Name, e.p.Outputs[out].Name, e.p.Outputs[out].Type, n, len(dst))
 		}
-		return e.b.download(dst, e.ring[t.seq%runtime.RingSize][out])
+		if err := e.b.download(dst, at); err != nil {
+			return fmt.Errorf("%s: %s: step %d or one before, found reading %s: %w", e.b.name, e.p.Name, t.seq+1, e.p.Outputs[out].Name, err)
+		}
+		return nil
 	})
+}
+
+// result is where a result lies.
+func (t *Ticket) result(out int) (at cuda.Ptr, bytes int64, err error) {
+	e := t.e
+	switch {
+	case out < 0 || out >= len(e.p.Outputs):
+		return 0, 0, fmt.Errorf("%s: result %d of %d", e.p.Name, out, len(e.p.Outputs))
+	case e.seq-t.seq > runtime.RingSize:
+		return 0, 0, fmt.Errorf("%s: the results of step %d are gone, the last %d steps keep theirs", e.p.Name, t.seq, runtime.RingSize)
+	}
+	r := e.results[out]
+	return e.ring + cuda.Ptr(t.seq%runtime.RingSize*e.resultBytes()+r.at), r.bytes, nil
 }

@@ -10,57 +10,105 @@ import (
 	"ampc/runtime"
 )
 
-// store holds variables in device memory, each by itself.
-type store struct {
-	b    *Backend
-	vars map[string]*variable
+// Store holds variables in device memory: those declared together lie one after
+// the other in one arena. It implements runtime.Store.
+type Store struct {
+	b      *Backend
+	vars   map[string]*variable
+	arenas []cuda.Ptr
+	bytes  int64
 }
 
+// variable counts its versions: each write, and each step of a program that
+// writes it, makes one.
 type variable struct {
-	t  ir.Type
-	at cuda.Ptr
+	t       ir.Type
+	at      cuda.Ptr
+	version int64
+	low     map[ir.DType]*lowCopy
+	synced  int64 // of a copy that programs write: the version of its variable it holds
 }
 
-// NewStore implements runtime.Backend.
+// lowCopy is current while version is that of its variable.
+type lowCopy struct {
+	at      cuda.Ptr
+	version int64
+}
+
+func newVariable(t ir.Type, at cuda.Ptr) *variable {
+	return &variable{t: t, at: at, version: 1, low: map[ir.DType]*lowCopy{}}
+}
+
+// NewStore implements runtime.Backend; the Store is a *Store.
 func (b *Backend) NewStore(vars []lower.Var) (runtime.Store, error) {
-	s := &store{b: b, vars: map[string]*variable{}}
+	s := &Store{b: b, vars: map[string]*variable{}}
 	return s, s.Declare(vars)
 }
 
 // Declare implements runtime.Store.
-func (s *store) Declare(vars []lower.Var) error {
-	return s.b.do(func() error {
-		for i := range vars {
-			if v := &vars[i]; v.Kind == ir.Param || v.Kind == ir.State {
-				if err := s.declare(v); err != nil {
-					return err
-				}
+func (s *Store) Declare(vars []lower.Var) error {
+	var fresh []*lower.Var
+	total := int64(0)
+	for i := range vars {
+		v := &vars[i]
+		if v.Kind != ir.Param && v.Kind != ir.State {
+			continue
+		}
+		if old := s.vars[v.Name]; old != nil {
+			if old.t != v.Type {
+				return fmt.Errorf("variable %q is %s in the store, declared again as %s", v.Name, old.t, v.Type)
 			}
+			continue
 		}
-		return s.b.d.Synchronize(s.b.stream)
-	})
-}
-
-func (s *store) declare(v *lower.Var) error {
-	if old := s.vars[v.Name]; old != nil {
-		if old.t != v.Type {
-			return fmt.Errorf("variable %q is %s in the store, declared again as %s", v.Name, old.t, v.Type)
-		}
+		fresh = append(fresh, v)
+		total += roundUp(v.Type.Bytes())
+	}
+	if len(fresh) == 0 {
 		return nil
 	}
-	n := v.Type.Bytes()
-	p, err := s.b.alloc(n, fmt.Sprintf("variable %q", v.Name))
+	return s.b.do(func() error { return s.declare(fresh, total) })
+}
+
+func (s *Store) declare(fresh []*lower.Var, total int64) error {
+	at, err := s.reserve(total, fmt.Sprintf("%d variables", len(fresh)))
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", s.b.name, err)
 	}
-	s.vars[v.Name] = &variable{v.Type, p}
-	if n == 0 {
-		return nil
+	for _, v := range fresh {
+		s.vars[v.Name] = newVariable(v.Type, at)
+		at += cuda.Ptr(roundUp(v.Type.Bytes()))
 	}
-	return s.b.d.Fill8(p, 0, n, s.b.stream)
+	return nil
 }
 
-func (s *store) find(name string, bytes int) (*variable, error) {
+// reserve adds an arena of zeros.
+func (s *Store) reserve(n int64, what string) (cuda.Ptr, error) {
+	at, err := s.b.alloc(n, what)
+	if err != nil {
+		return 0, err
+	}
+	s.arenas = append(s.arenas, at)
+	s.bytes += n
+	if n == 0 {
+		return at, nil
+	}
+	return at, s.b.d.Fill8(at, 0, n, s.b.stream())
+}
+
+// copyOf finds or adds the low copy of a variable; a new one is stale.
+func (s *Store) copyOf(name string, v *variable, d ir.DType) (*lowCopy, error) {
+	if c := v.low[d]; c != nil {
+		return c, nil
+	}
+	at, err := s.reserve(v.t.With(d).Bytes(), fmt.Sprintf("the %s copy of %q", d, name))
+	if err != nil {
+		return nil, err
+	}
+	v.low[d] = &lowCopy{at: at}
+	return v.low[d], nil
+}
+
+func (s *Store) find(name string, bytes int) (*variable, error) {
 	v := s.vars[name]
 	switch {
 	case v == nil:
@@ -72,18 +120,19 @@ func (s *store) find(name string, bytes int) (*variable, error) {
 }
 
 // Write implements runtime.Store.
-func (s *store) Write(name string, src []byte) error {
+func (s *Store) Write(name string, src []byte) error {
 	return s.b.do(func() error {
 		v, err := s.find(name, len(src))
 		if err != nil {
 			return err
 		}
+		v.version++
 		return s.b.upload(v.at, src)
 	})
 }
 
 // Read implements runtime.Store.
-func (s *store) Read(name string, dst []byte) error {
+func (s *Store) Read(name string, dst []byte) error {
 	return s.b.do(func() error {
 		v, err := s.find(name, len(dst))
 		if err != nil {
@@ -93,14 +142,17 @@ func (s *store) Read(name string, dst []byte) error {
 	})
 }
 
-// Close implements runtime.Store.
-func (s *store) Close() error {
-	return s.b.do(func() error {
-		err := s.b.d.Synchronize(s.b.stream)
-		for _, v := range s.vars {
-			err = errors.Join(err, s.b.d.Free(v.at))
+// Close implements runtime.Store. Memory of adopted variables stays.
+func (s *Store) Close() error {
+	return s.b.call(func() error {
+		if s.b.lost != nil {
+			return nil
 		}
-		s.vars = map[string]*variable{}
+		err := s.b.d.Synchronize(s.b.stream())
+		for _, p := range s.arenas {
+			err = errors.Join(err, s.b.d.Free(p))
+		}
+		s.vars, s.arenas = map[string]*variable{}, nil
 		return err
 	})
 }

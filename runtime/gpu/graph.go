@@ -1,0 +1,148 @@
+package gpu
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"ampc/cuda"
+	"ampc/lower"
+)
+
+// variant is what a step's launches depend on: every variant is a graph,
+// captured once.
+type variant struct {
+	micro int  // micro-batches
+	casts bool // low copies of variables are cast first
+}
+
+// run issues one step: launch by launch the first time, so that libraries load
+// what they need, then as a graph.
+func (e *Exec) run(v variant) error {
+	if err := e.issueVariant(v); err != nil {
+		return err
+	}
+	e.warm = true
+	e.made(v.casts)
+	return nil
+}
+
+func (e *Exec) issueVariant(v variant) error {
+	if e.b.eager || !e.warm {
+		return e.launches(v)
+	}
+	g, ok := e.graphs[v]
+	if !ok {
+		var err error
+		if g, err = e.capture(v); err != nil {
+			return fmt.Errorf("capturing the step: %w", err)
+		}
+		e.graphs[v] = g
+	}
+	return e.b.d.LaunchGraph(g, e.b.stream())
+}
+
+// capture makes a graph of the step's launches.
+func (e *Exec) capture(v variant) (cuda.GraphExec, error) {
+	d := e.b.d
+	if err := d.BeginCapture(e.b.stream()); err != nil {
+		return 0, err
+	}
+	err := e.launches(v)
+	g, end := d.EndCapture(e.b.stream())
+	if err := cmp.Or(err, end); err != nil {
+		return 0, err
+	}
+	x, err := d.Instantiate(g)
+	return x, errors.Join(err, d.FreeGraph(g))
+}
+
+// launches issues everything a step does between its inputs and its results.
+func (e *Exec) launches(v variant) error {
+	if err := e.part(lower.Prepare, v.casts); err != nil {
+		return err
+	}
+	for i := range v.micro {
+		if v.micro > 1 && e.inputBytes() > 0 {
+			if err := e.b.d.Copy(e.arena, e.feedAt(i, v.micro), e.inputBytes(), e.b.stream()); err != nil {
+				return fmt.Errorf("inputs of micro-batch %d: %w", i, err)
+			}
+		}
+		if err := e.part(lower.Micro, true); err != nil {
+			return err
+		}
+	}
+	if err := e.part(lower.Update, true); err != nil {
+		return err
+	}
+	for i, r := range e.results {
+		if r.bytes == 0 {
+			continue
+		}
+		if err := e.b.d.Copy(e.last+cuda.Ptr(r.at), e.at[e.p.Outputs[i].Buffer], r.bytes, e.b.stream()); err != nil {
+			return fmt.Errorf("result %s: %w", e.p.Outputs[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// part issues one part's steps in order; its streams begin where the part
+// before has ended, and the first ends after all of them.
+func (e *Exec) part(part lower.Part, casts bool) error {
+	lanes := 1
+	for i := range e.steps[part] {
+		lanes = max(lanes, e.steps[part][i].lane+1)
+	}
+	if err := e.fork(lanes); err != nil {
+		return err
+	}
+	for i := range e.steps[part] {
+		s := &e.steps[part][i]
+		if err := e.step(s, casts || s.fresh == nil); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return e.join(lanes)
+}
+
+// step issues one step between what it waits for and what waits for it.
+func (e *Exec) step(s *bound, run bool) error {
+	on := e.b.lanes[s.lane]
+	for _, w := range s.wait {
+		if err := e.b.d.Wait(on.stream, w); err != nil {
+			return err
+		}
+	}
+	if run {
+		if err := s.run(on); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.record {
+		if err := e.b.d.Record(r, on.stream); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fork makes the other streams wait for the first.
+func (e *Exec) fork(lanes int) error {
+	if lanes == 1 {
+		return nil
+	}
+	err := e.b.d.Record(e.edge, e.b.stream())
+	for _, l := range e.b.lanes[1:lanes] {
+		err = errors.Join(err, e.b.d.Wait(l.stream, e.edge))
+	}
+	return err
+}
+
+// join makes the first stream wait for the others.
+func (e *Exec) join(lanes int) error {
+	var err error
+	for _, l := range e.b.lanes[1:lanes] {
+		err = errors.Join(err, e.b.d.Record(e.edge, l.stream), e.b.d.Wait(e.b.stream(), e.edge))
+	}
+	return err
+}

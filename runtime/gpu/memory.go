@@ -1,0 +1,63 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+
+	"ampc/cuda"
+)
+
+// alloc reserves n bytes, one at least, and names what they are for where there are none.
+func (b *Backend) alloc(n int64, what string) (cuda.Ptr, error) {
+	p, err := b.d.Alloc(max(n, 1))
+	if errors.Is(err, cuda.ErrOutOfMemory) {
+		free, total, _ := b.d.MemInfo()
+		return 0, fmt.Errorf("no %s for %s, %s of %s are free: %w", bytesOf(n), what, bytesOf(free), bytesOf(total), err)
+	}
+	return p, err
+}
+
+// bytesOf words a number of bytes as plans do.
+func bytesOf(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 10<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 10<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// upload copies src to the device and waits.
+func (b *Backend) upload(dst cuda.Ptr, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	return b.pinned(len(src), func(mem []byte) error {
+		copy(mem, src)
+		return errors.Join(b.d.CopyToDevice(dst, mem, b.stream()), b.d.Synchronize(b.stream()))
+	})
+}
+
+// download copies from the device to dst and waits.
+func (b *Backend) download(dst []byte, src cuda.Ptr) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	return b.pinned(len(dst), func(mem []byte) error {
+		err := errors.Join(b.d.CopyToHost(mem, src, b.stream()), b.d.Synchronize(b.stream()))
+		copy(dst, mem)
+		return err
+	})
+}
+
+// pinned runs f with n bytes of page-locked memory.
+func (b *Backend) pinned(n int, f func(mem []byte) error) error {
+	mem, err := b.d.HostAlloc(int64(n))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(mem), b.d.HostFree(mem))
+}
