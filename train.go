@@ -16,7 +16,7 @@ import (
 // Loss is an f32 scalar to minimise.
 type Loss struct {
 	Value  Tensor
-	Weight float64 // zero: 1
+	Weight float64 // zero: 1; below zero: the loss is raised
 	// Scaler is nil for the config's. Losses with one Scaler share its scale, and
 	// in one step a backward sweep. Steps that share it are an iteration: the
 	// last one compiled advances the scale, for an overflow in any of them.

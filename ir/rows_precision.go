@@ -131,7 +131,7 @@ func unitNorm(n *Node) (Unit, error) {
 			continue
 		}
 		if n.In[0] == nil {
-			return "", fmt.Errorf("%s carries the loss scale %s; unscale it first", at(g), g.Unit)
+			return "", fmt.Errorf("%s reads %s, which carries the loss scale %s; unscale it first", n.Name(), at(g), g.Unit)
 		}
 		return "", fmt.Errorf("%s has unit %s and %s has unit %s: a norm wants unscaled gradients", at(g), g.Unit, at(n.In[0]), m)
 	}
@@ -141,7 +141,7 @@ func unitNorm(n *Node) (Unit, error) {
 func unitMultiplier(n *Node) (Unit, error) {
 	for _, name := range [...]string{"count", "norm"} {
 		if v := n.Operand(name); v != nil && v.Unit != "" {
-			return "", fmt.Errorf("%s %s carries the loss scale %s; unscale it first", name, at(v), v.Unit)
+			return "", fmt.Errorf("%s reads the %s %s, which carries the loss scale %s; unscale it first", n.Name(), name, at(v), v.Unit)
 		}
 	}
 	if s := n.Operand("scale"); s != nil {

@@ -202,7 +202,7 @@ func unitOptimizer(n *Node) (Unit, error) {
 	case g.Unit.Times(m, 1) == "":
 		return "", nil
 	case mul == nil:
-		return "", fmt.Errorf("the gradient %s carries the loss scale %s and no multiplier takes it off", at(g), g.Unit)
+		return "", fmt.Errorf("%s reads the gradient %s, which carries the loss scale %s, and no multiplier takes it off", n.Name(), at(g), g.Unit)
 	}
 	return "", fmt.Errorf("the gradient %s has unit %s and the multiplier %s has unit %s: the product must have unit 1", at(g), g.Unit, at(mul), m)
 }

@@ -82,7 +82,7 @@ type UnitRule func(n *Node) (Unit, error)
 func UnitOne(n *Node) (Unit, error) {
 	for _, v := range n.In {
 		if v != nil && v.Unit != "" {
-			return "", fmt.Errorf("%s carries the loss scale %s; unscale it first", at(v), v.Unit)
+			return "", fmt.Errorf("%s reads %s, which carries the loss scale %s; unscale it first", n.Name(), at(v), v.Unit)
 		}
 	}
 	return "", nil

@@ -53,7 +53,7 @@ type Config struct {
 // Loss names an f32[] value of the forward section that training minimises.
 type Loss struct {
 	Value  string
-	Weight float64 // zero: 1
+	Weight float64 // zero: 1; below zero: the loss is raised
 	Scaler string  // losses with one name are differentiated in one sweep; "": the default, "amp"
 }
 

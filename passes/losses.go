@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 
 	"ampc/ir"
@@ -147,8 +148,8 @@ func findLoss(g *ir.Graph, l Loss) (*loss, error) {
 		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s is %s, want f32[]: reduce it to one number", v, g.TypeString(v.Type))}
 	case v.IsVar():
 		return nil, &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("loss %s is declared, not computed: it has no gradient", v)}
-	case !(l.weight() > 0):
-		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s has weight %g, want one above zero", v, l.weight())}
+	case math.IsNaN(l.weight()) || math.IsInf(l.weight(), 0):
+		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s has weight %g, want a finite one", v, l.weight())}
 	}
 	return &loss{Loss: l, value: v}, nil
 }

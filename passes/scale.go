@@ -13,7 +13,7 @@ import (
 func scale(g *ir.Graph, c *Context) error {
 	t := c.training
 	if len(t.sweeps) == 0 { // an update written by hand is held to the same rules
-		return ir.InferUnits(g)
+		return wrongOrders(g, c)
 	}
 	s := &scaling{b: ir.Edit(g), g: g, c: c, t: t}
 	for _, sw := range t.sweeps {
@@ -38,7 +38,16 @@ func scale(g *ir.Graph, c *Context) error {
 	if s.b.Err() != nil {
 		return s.b.Err()
 	}
-	return ir.InferUnits(g)
+	return wrongOrders(g, c)
+}
+
+// wrongOrders refuses a step that uses scaled values where unscaled ones
+// belong, or that lets a scaled gradient reach a weight unchecked.
+func wrongOrders(g *ir.Graph, c *Context) error {
+	if err := ir.InferUnits(g); err != nil || c.NoSkip {
+		return err
+	}
+	return checkScaled(g)
 }
 
 // scaling builds the nodes of the pass.

@@ -1,0 +1,122 @@
+package passes
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// checkScaled refuses an update that reads a scaled gradient which no finiteness
+// check behind its skip predicate has seen: a scale that overflows would reach
+// the weights. It needs the units.
+func checkScaled(g *ir.Graph) error {
+	for _, n := range g.Body[ir.Update] {
+		grad := n.Operand("g")
+		if grad == nil || !n.Def().Is(ir.Writer) {
+			continue
+		}
+		skip := n.Operand("skip")
+		seen := seenBy(g, skip)
+		for _, d := range scaledBehind(grad) {
+			switch {
+			case seen[d]:
+			case skip == nil:
+				return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s reads the scaled gradient %s, and no skip predicate says whether that is finite: check it with any_nonfinite and give the result as skip", n.Def().Name, n.Name(), placed(d))}
+			default:
+				return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s reads the scaled gradient %s, which no finiteness check of its skip predicate %s sees", n.Def().Name, n.Name(), placed(d), placed(skip))}
+			}
+		}
+	}
+	return nil
+}
+
+func placed(v *ir.Value) string {
+	if p := posOf(v).String(); p != "" {
+		return v.String() + " (" + p + ")"
+	}
+	return v.String()
+}
+
+// tensors calls f for the float operands of v's node that are as large as v or
+// larger: what v is made of, without rates and multipliers.
+func tensors(v *ir.Value, f func(*ir.Value)) {
+	if v.Def == nil || v.Def.Op == ir.OpForeign {
+		return
+	}
+	for i, o := range v.Def.In {
+		if o != nil && o.Type.DType.Float() && !v.Def.OperandDef(i).Named && o.Type.Shape.Rank() >= v.Type.Shape.Rank() {
+			f(o)
+		}
+	}
+}
+
+// passesOn reports whether a result of n is not finite as soon as an element of
+// an operand is not.
+func passesOn(n *ir.Node) bool {
+	switch n.Op {
+	case ir.OpAdd, ir.OpAddN, ir.OpSub, ir.OpNeg, ir.OpMul, ir.OpAffine, ir.OpSquare, ir.OpScale, ir.OpUnscale, ir.OpCast, ir.OpReduceSum, ir.OpGlobalNorm:
+		return true
+	}
+	return n.Def().Is(ir.View)
+}
+
+// scaledBehind finds the values with a loss scale that an update reads as its
+// gradient, or that its gradient was unscaled from.
+func scaledBehind(grad *ir.Value) []*ir.Value {
+	var found []*ir.Value
+	been := map[*ir.Value]bool{}
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		switch {
+		case been[v]:
+			return
+		case v.Unit != "":
+			found = append(found, v)
+		default:
+			tensors(v, walk)
+		}
+		been[v] = true
+	}
+	walk(grad)
+	return found
+}
+
+// seenBy collects what the finiteness checks behind a predicate look at: their
+// operands, and what those show to be not finite.
+func seenBy(g *ir.Graph, skip *ir.Value) map[*ir.Value]bool {
+	seen, been := map[*ir.Value]bool{}, map[*ir.Value]bool{}
+	var look func(v *ir.Value)
+	look = func(v *ir.Value) {
+		if !seen[v] {
+			seen[v] = true
+			if v.Def != nil && passesOn(v.Def) {
+				tensors(v, look)
+			}
+		}
+	}
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		if v == nil || been[v] {
+			return
+		}
+		been[v] = true
+		n := v.Def
+		switch {
+		case n == nil && v.Kind == ir.State:
+			if next := g.NextOf(v); next != nil && next.Def.Op != ir.OpUpdateScale {
+				walk(next)
+			}
+		case n == nil:
+		case n.Op == ir.OpAnyNonfinite || n.Op == ir.OpIsNaN || n.Op == ir.OpIsInf:
+			for _, o := range n.In {
+				look(o)
+			}
+		default:
+			for _, o := range n.In {
+				walk(o)
+			}
+		}
+	}
+	walk(skip)
+	return seen
+}
