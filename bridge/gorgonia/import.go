@@ -61,18 +61,7 @@ func load(w *walk, roots, params []*G.Node, training bool) (*Imported, error) {
 			return nil, fmt.Errorf("gorgonia graph: a root is not one of its nodes")
 		}
 	}
-	i := &importer{
-		walk: w, training: training, rules: ruleTable(), b: ir.NewBuilder("gorgonia"), params: params, users: map[*G.Node]int{}, busy: w.under(roots...),
-		out: &Imported{Values: map[*G.Node]*ir.Value{}},
-	}
-	for n := range i.busy {
-		for _, x := range w.in[n] {
-			if opType(n) != "sizeOp" { // reads no element
-				i.users[x]++
-			}
-		}
-	}
-	i.out.Graph = i.b.Graph()
+	i := newImporter(w, roots, params, training)
 	for _, n := range w.all { // declarations in the order of the graph
 		if i.busy[n] && n.Op() == nil {
 			i.value(n)
@@ -95,6 +84,22 @@ type importer struct {
 	users    map[*G.Node]int  // how often what the roots depend on uses a node
 	out      *Imported
 	err      error
+}
+
+func newImporter(w *walk, roots, params []*G.Node, training bool) *importer {
+	i := &importer{
+		walk: w, training: training, rules: ruleTable(), b: ir.NewBuilder("gorgonia"), params: params, users: map[*G.Node]int{}, busy: w.under(roots...),
+		out: &Imported{Values: map[*G.Node]*ir.Value{}},
+	}
+	for n := range i.busy {
+		for _, x := range w.in[n] {
+			if opType(n) != "sizeOp" { // reads no element
+				i.users[x]++
+			}
+		}
+	}
+	i.out.Graph = i.b.Graph()
+	return i
 }
 
 func (i *importer) fail(n *G.Node, format string, args ...any) {

@@ -33,6 +33,11 @@ func second(x *G.Node, shape ...int) *G.Node {
 		G.WithValue(tensor.New(tensor.WithShape(shape...), tensor.WithBacking(v))))
 }
 
+// integers are indices, which are no parameters of anything.
+func integers(x *G.Node, v ...int) *G.Node {
+	return G.NewVector(x.Graph(), tensor.Int, G.WithShape(len(v)), G.WithName("indices"), G.WithValue(tensor.New(tensor.WithBacking(v))))
+}
+
 func unaryCase(name string, positive bool, f func(*G.Node) (*G.Node, error)) opCase {
 	return opCase{name: name, shape: []int{3, 4}, positive: positive, f: func(x *G.Node) *G.Node { return must(f(x)) }}
 }
@@ -58,6 +63,19 @@ func opCases() []opCase {
 		{name: "pow", shape: m34, positive: true, f: two(G.Pow)},
 		{name: "lt", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Lt(x, second(x, 3, 4), true)) }},
 		{name: "gte", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Gte(x, second(x, 3, 4), true)) }},
+		{name: "gt", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Gt(x, second(x, 3, 4), true)) }},
+		{name: "lte", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Lte(x, second(x, 3, 4), true)) }},
+		{name: "eq", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Eq(x, must(G.Abs(x)), true)) }},
+		{name: "ne", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Ne(x, must(G.Abs(x)), true)) }},
+		{name: "bool", shape: m34, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.Gt(x, second(x, 3, 4), false)) }},
+		{name: "size", shape: m34, f: func(x *G.Node) *G.Node { return must(G.HadamardDiv(x, must(G.SizeOf(1, x)))) }},
+		{name: "of several", shape: []int{3, 3}, f: func(x *G.Node) *G.Node {
+			y := second(x, 3, 3)
+			return must(G.ReduceMul(G.Nodes{x, y, must(G.ReduceAdd(G.Nodes{x, y, must(G.Tanh(x))}))}))
+		}},
+		{name: "keep dims", shape: m34, f: func(x *G.Node) *G.Node {
+			return must(G.KeepDims(x, false, func(n *G.Node) (*G.Node, error) { return G.Sum(n, 1) }))
+		}},
 		{name: "scalar", shape: m34, f: func(x *G.Node) *G.Node { return must(G.Sub(G.NewConstant(float32(2)), x)) }},
 		{name: "min", shape: m34, f: two(G.MinBetween)},
 		{name: "max", shape: m34, f: two(G.MaxBetween)},
@@ -104,6 +122,8 @@ func opCases() []opCase {
 		{name: "max pool, 4 pads", shape: image, f: func(x *G.Node) *G.Node {
 			return must(G.MaxPool2D(x, tensor.Shape{2, 2}, []int{0, 1, 1, 0}, []int{2, 2}))
 		}},
+		{name: "conv, 1 axis", shape: []int{2, 3, 1, 8}, f: func(x *G.Node) *G.Node { return must(G.Conv1d(x, second(x, 4, 3, 1, 3), 3, 1, 2, 1)) }},
+		{name: "max pool, 1 axis", shape: []int{2, 3, 1, 8}, f: func(x *G.Node) *G.Node { return must(G.MaxPool1D(x, 2, 0, 2)) }},
 		{name: "average pool", shape: image, f: func(x *G.Node) *G.Node {
 			return must(G.AveragePool2D(x, tensor.Shape{2, 2}, []int{1, 1}, []int{2, 2}))
 		}},
@@ -112,6 +132,21 @@ func opCases() []opCase {
 		{name: "batch norm", shape: image, f: func(x *G.Node) *G.Node {
 			y, _, _, _, err := G.BatchNorm(x, second(x, 2, 3, 6, 6), second(x, 2, 3, 6, 6), 0.1, 1e-5)
 			return must(y, err)
+		}},
+		{name: "group norm", shape: []int{2, 6, 4, 4}, f: func(x *G.Node) *G.Node {
+			return must(G.GroupNorm(x, second(x, 1, 6, 1, 1), second(x, 1, 6, 1, 1), 3, 6, 1e-5))
+		}},
+		{name: "by indices", shape: []int{4, 3}, f: func(x *G.Node) *G.Node { return must(G.ByIndices(x, integers(x, 2, 0, 2), 0)) }},
+		{name: "by indices, columns", shape: m34, f: func(x *G.Node) *G.Node { return must(G.ByIndices(x, integers(x, 3, 1), 1)) }},
+		{name: "constant tensor", shape: m34, f: func(x *G.Node) *G.Node {
+			return must(G.HadamardProd(x, G.NewConstant(tensor.New(tensor.WithShape(3, 4), tensor.WithBacking(tensor.Range(tensor.Float32, -5, 7))))))
+		}},
+		{name: "column-major constant", shape: []int{4, 3}, f: func(x *G.Node) *G.Node {
+			v := tensor.New(tensor.WithShape(3, 4), tensor.WithBacking(tensor.Range(tensor.Float32, -5, 7)))
+			if err := v.T(); err != nil {
+				panic(err)
+			}
+			return must(G.HadamardProd(x, G.NewConstant(v)))
 		}},
 		{name: "diag", shape: []int{4}, noGrad: true, f: func(x *G.Node) *G.Node { return must(G.DiagFlat(x)) }},
 	}

@@ -90,6 +90,9 @@ const (
 	binomial
 )
 
+// maxTrials bounds a binomial: it is drawn trial by trial.
+const maxTrials = 1024
+
 func (c *call) random() *ir.Value {
 	a, b, shape := c.number("a"), c.number("b"), longs(c.n.Shape())
 	switch kind := c.int("which"); {
@@ -97,10 +100,11 @@ func (c *call) random() *ir.Value {
 		return c.b.Uniform(c.dtype(c.n), a, b, c.draw(), shape...)
 	case kind == gaussian:
 		return c.b.Normal(c.dtype(c.n), a, b, c.draw(), shape...)
-	case kind == binomial && a == 1:
-		return c.b.Bernoulli(c.dtype(c.n), b, c.draw(), shape...)
-	case kind == binomial:
-		c.fail(c.n, "a binomial of %g trials: add that many of one trial", a)
+	case kind == binomial && (a < 1 || a > maxTrials):
+		c.fail(c.n, "a binomial of %.0f trials, want 1 to %d", a, maxTrials)
+	case kind == binomial: // Gorgonia drops the fraction of the trials
+		trials := append([]int64{int64(a)}, shape...)
+		return c.b.ReduceSum(c.b.Bernoulli(c.dtype(c.n), b, c.draw(), trials...), false, 0)
 	default:
 		c.fail(c.n, "its kind of random numbers is %d", kind)
 	}
