@@ -168,6 +168,7 @@ const (
 	// loss
 	OpCrossEntropy
 	OpCrossEntropyGrad
+	OpSoftCrossEntropy
 	OpNLL
 	OpBCEWithLogits
 	OpBCE

@@ -35,6 +35,24 @@ var lossRows = map[Op]Def{
 			return []*Value{b.Where(b.counted(n), g, nil)}
 		},
 	},
+	OpSoftCrossEntropy: {
+		Name: "soft_cross_entropy", Doc: "Σ −target·log softmax(x) along axis; the count is that of distributions.",
+		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "target", ReadsLow: true}),
+		Out: lossOut, Attrs: []AttrDef{axisAttr},
+		Class: Keep, Why: "exp and log need range", Infer: inferSoftLoss, Bound: boundLoss, Cost: flops(0, 7),
+		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
+			return lossGrad(d, func(dsum *Value) []*Value {
+				x, t, axis := n.In[0], n.In[1], n.Int("axis")
+				dx := b.Sub(b.Mul(b.Softmax(x, axis), b.ReduceSum(t, true, axis)), t)
+				return []*Value{b.Mul(dx, dsum), b.Mul(b.Neg(b.LogSoftmax(x, axis)), dsum)}
+			})
+		},
+		Expand: func(b *Builder, n *Node) []*Value {
+			x, axis := n.In[0], n.Int("axis")
+			ones := b.ReduceMean(b.broadcastLike(b.Scalar(n.statDType(), 1), x), false, axis)
+			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), b.sumAll(ones)}
+		},
+	},
 	OpNLL: {
 		Name: "nll", Doc: "Σ −logp[label] along axis over labels other than ignore.",
 		In:  in(Operand{Name: "logp", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}),
@@ -181,6 +199,19 @@ func inferClassLoss(n *Node) ([]Type, error) {
 	return n.lossTypes(), firstError(n.checkClasses(), n.noOut())
 }
 
+func inferSoftLoss(n *Node) ([]Type, error) {
+	x := n.In[0]
+	if err := wantRank("x", x, 1, MaxRank); err != nil {
+		return nil, err
+	}
+	if x.Type.Shape.Known() {
+		if _, err := axisOf(n.Int("axis"), x.Type.Shape.Rank()); err != nil {
+			return nil, err
+		}
+	}
+	return inferPairLoss(n)
+}
+
 // checkClasses fits labels to the scores without their class axis.
 func (n *Node) checkClasses() error {
 	x, labels := n.In[0], n.In[1]
@@ -286,6 +317,12 @@ func (b *Builder) CrossEntropy(logits, labels *Value, a Attrs) *Value {
 // CrossEntropyGrad is the gradient of the sum of cross_entropy, times dsum.
 func (b *Builder) CrossEntropyGrad(logits, labels, dsum *Value, a Attrs) *Value {
 	return b.Emit(OpCrossEntropyGrad, []*Value{logits, labels, dsum}, a)[0]
+}
+
+// SoftCrossEntropy is the mean cross entropy of softmax(x) against the
+// distributions in target, both along axis. target has the shape of x.
+func (b *Builder) SoftCrossEntropy(x, target *Value, axis int64) *Value {
+	return b.meanLoss(OpSoftCrossEntropy, x, target, A("axis", axis))
 }
 
 // NLL is the mean of −logp at integer labels. Attributes: axis, ignore.

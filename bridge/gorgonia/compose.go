@@ -9,6 +9,9 @@ import (
 // composites recognise what Gorgonia's functions expand into. Each looks at
 // the last node of its expansion and returns nil where it is something else.
 func (c *call) composite() *ir.Value {
+	if v := c.crossEntropy(); v != nil || c.err != nil {
+		return v
+	}
 	switch name := opType(c.n); {
 	case name == "transposeOp":
 		return c.convolution(c.n, nil)

@@ -108,6 +108,12 @@ func opCases() []opCase {
 		{name: "softmax", shape: m34, f: func(x *G.Node) *G.Node { return must(G.SoftMax(x)) }},
 		{name: "logsoftmax", shape: m34, f: func(x *G.Node) *G.Node { return must(G.LogSoftMax(x)) }},
 		{name: "log of softmax", shape: m34, f: func(x *G.Node) *G.Node { return must(G.Log(must(G.SoftMax(x)))) }},
+		{name: "cross entropy", shape: m34, f: func(x *G.Node) *G.Node {
+			return must(G.Neg(must(G.Mean(must(G.HadamardProd(must(G.Log(must(G.SoftMax(x)))), second(x, 3, 4)))))))
+		}},
+		{name: "cross entropy, other axis", shape: m34, f: func(x *G.Node) *G.Node {
+			return must(G.Sum(must(G.Neg(must(G.Sum(must(G.HadamardProd(must(G.LogSoftMax(x, 0)), second(x, 3, 4))), 0))))))
+		}},
 		{name: "sparsemax", shape: m34, f: func(x *G.Node) *G.Node { return must(G.Sparsemax(x)) }},
 		{name: "conv", shape: image, f: func(x *G.Node) *G.Node {
 			return must(G.Conv2d(x, second(x, 4, 3, 3, 3), tensor.Shape{3, 3}, []int{1, 0}, []int{2, 1}, []int{1, 1}))
@@ -294,6 +300,31 @@ func TestComposites(t *testing.T) {
 		{"Norm", []int{3, 4}, func(x *G.Node) *G.Node { return must(G.Norm(x, 1, 2)) }, []ir.Op{ir.OpReduceL2}},
 		{"LogSumExp", []int{4}, func(x *G.Node) *G.Node { return must(G.LogSumExp(x, 0)) }, []ir.Op{ir.OpLogSumExp}},
 		{"mean of BinaryXent", []int{3, 4}, func(x *G.Node) *G.Node { return must(G.Mean(must(G.BinaryXent(x, second(x, 3, 4))))) }, []ir.Op{ir.OpBCE, ir.OpDiv}},
+		{"-Σ y·log softmax / 3", []int{3, 4}, func(x *G.Node) *G.Node {
+			sum := must(G.Sum(must(G.HadamardProd(must(G.LogSoftMax(x)), second(x, 3, 4)))))
+			return must(G.HadamardProd(sum, G.NewConstant(float32(-1)/3)))
+		}, []ir.Op{ir.OpSoftCrossEntropy, ir.OpDiv}},
+		{"-mean Σ y·log softmax", []int{3, 4}, func(x *G.Node) *G.Node {
+			rows := must(G.Sum(must(G.HadamardProd(second(x, 3, 4), must(G.Log(must(G.SoftMax(x)))))), 1))
+			return must(G.Neg(must(G.Mean(rows))))
+		}, []ir.Op{ir.OpSoftCrossEntropy, ir.OpDiv}},
+		{"mean Σ -y·log softmax, other axis", []int{3, 4}, func(x *G.Node) *G.Node {
+			terms := must(G.Neg(must(G.HadamardProd(must(G.LogSoftMax(x, 0)), second(x, 3, 4)))))
+			return must(G.Mean(must(G.Sum(terms, 0))))
+		}, []ir.Op{ir.OpSoftCrossEntropy, ir.OpDiv}},
+		{"-mean of all terms", []int{3, 4}, func(x *G.Node) *G.Node {
+			return must(G.Neg(must(G.Mean(must(G.HadamardProd(must(G.Log(must(G.SoftMax(x)))), second(x, 3, 4)))))))
+		}, []ir.Op{ir.OpSoftCrossEntropy, ir.OpDiv, ir.OpAffine}},
+		{"a penalty besides", []int{3, 4}, func(x *G.Node) *G.Node {
+			sum := must(G.Sum(must(G.HadamardProd(must(G.LogSoftMax(x)), second(x, 3, 4)))))
+			return must(G.Sub(must(G.Sum(must(G.Square(x)))), sum))
+		}, []ir.Op{ir.OpSquare, ir.OpReduceSum, ir.OpSoftCrossEntropy, ir.OpDiv, ir.OpAffine, ir.OpSub}},
+		{"not a cross entropy: no sum", []int{3, 4}, func(x *G.Node) *G.Node {
+			return must(G.HadamardProd(must(G.LogSoftMax(x)), second(x, 3, 4)))
+		}, []ir.Op{ir.OpLogSoftmax, ir.OpMul}},
+		{"not a cross entropy: no logarithm", []int{3, 4}, func(x *G.Node) *G.Node {
+			return must(G.Sum(must(G.HadamardProd(must(G.SoftMax(x)), second(x, 3, 4)))))
+		}, []ir.Op{ir.OpSoftmax, ir.OpMul, ir.OpReduceSum}},
 		{"log of softmax", []int{3, 4}, func(x *G.Node) *G.Node { return must(G.Log(must(G.SoftMax(x)))) }, []ir.Op{ir.OpLogSoftmax}},
 	} {
 		g := G.NewGraph()

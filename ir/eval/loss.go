@@ -11,6 +11,7 @@ var lossFns = map[ir.Op]fn{
 	ir.OpCrossEntropy:     crossEntropy,
 	ir.OpCrossEntropyGrad: crossEntropyGrad,
 	ir.OpNLL:              nll,
+	ir.OpSoftCrossEntropy: softCrossEntropy,
 	ir.OpBCEWithLogits: pairLoss(func(_ *call, x, t float64) float64 {
 		return math.Max(x, 0) - x*t + math.Log1p(math.Exp(-math.Abs(x)))
 	}),
@@ -91,6 +92,26 @@ func crossEntropy(c *call) error {
 		}
 		*count++
 	})
+}
+
+func softCrossEntropy(c *call) error {
+	d := c.in[0].dims()
+	axis := c.axis(len(d))
+	classes, inner := d[axis], volume(d[axis+1:])
+	x := make([]float64, classes)
+	rows := c.in[0].Len() / max(classes, 1)
+	for i := range rows {
+		at := i/inner*classes*inner + i%inner
+		for k := range x {
+			x[k] = c.in[0].F[at+k*inner]
+		}
+		lse := logDivisor(x)
+		for k, v := range x {
+			c.out[0].F[0] += c.in[1].F[at+k*inner] * (lse - v)
+		}
+	}
+	c.out[1].F[0] = float64(rows)
+	return nil
 }
 
 func crossEntropyGrad(c *call) error {

@@ -118,6 +118,8 @@ func TestLossRows(t *testing.T) {
 		{name: "huber", op: ir.OpHuber, in: []*Tensor{normal(2, 5), normal(2, 5)}, attrs: ir.A("delta", 0.7)},
 		{name: "kl_div", op: ir.OpKLDiv, in: []*Tensor{normal(2, 3), uniform(0.1, 0.9, 2, 3)}},
 		{name: "kl_div log", op: ir.OpKLDiv, in: []*Tensor{normal(2, 3), normal(2, 3)}, attrs: ir.A("log_target", true)},
+		{name: "soft_cross_entropy", op: ir.OpSoftCrossEntropy, in: []*Tensor{normal(2, 3, 4), uniform(0, 1, 2, 3, 4)}},
+		{name: "soft_cross_entropy axis", op: ir.OpSoftCrossEntropy, in: []*Tensor{normal(2, 4, 3), uniform(0, 1, 2, 4, 3)}, attrs: ir.A("axis", 1)},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })
 	}

@@ -12,6 +12,7 @@ import (
 var lossKernels = map[string]binder{
 	"cross_entropy":      bindCrossEntropy,
 	"cross_entropy_grad": bindCrossEntropyGrad,
+	"soft_cross_entropy": bindSoftCrossEntropy,
 	"nll":                bindNLL,
 	"bce_with_logits": pairLoss(func(*call) func(x, t float64) float64 {
 		return func(x, t float64) float64 { return math.Max(x, 0) - x*t + math.Log1p(math.Exp(-math.Abs(x))) }
@@ -140,6 +141,35 @@ func bindCrossEntropy(c *call) (func(), error) {
 		load()
 		sum, rows := c.m.CrossEntropy(k)
 		c.out[0].set(0, float32(sum))
+		c.out[1].set(0, float32(rows))
+	}, nil
+}
+
+func bindSoftCrossEntropy(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	x, rows, cols, loadX := c.classRows(c.in[0])
+	t, _, _, loadT := c.classRows(c.in[1])
+	row, tmp, part, p := c.scratch(cols), c.scratch(cols), make([]float64, rows), c.m
+	run := c.parallel(rows, 16*max(cols, 1), func(w, i int) {
+		r, s := row[w], tmp[w]
+		p.Load(r, x.From(i*cols))
+		p.Fill(s, p.MaxOf(r))
+		p.Binary(kern.Sub, r, r, s)
+		p.Unary(kern.Exp, s, r)
+		lse, sum := math.Log(float64(p.Sum(s))), 0.0
+		p.Load(s, t.From(i*cols))
+		for k, v := range r {
+			sum += float64(s[k]) * (lse - float64(v))
+		}
+		part[i] = sum
+	})
+	return func() {
+		loadX()
+		loadT()
+		run()
+		c.out[0].set(0, float32(sum64(part)))
 		c.out[1].set(0, float32(rows))
 	}, nil
 }
