@@ -2,7 +2,6 @@ package lower
 
 import (
 	"fmt"
-	"slices"
 
 	"ampc/ir"
 	"ampc/ptx"
@@ -50,7 +49,13 @@ var cudaKernels = map[string]cudaKernel{
 	"embedding":          {(*cudaCall).embedding, nil},
 	"embedding_grad":     {(*cudaCall).embeddingGrad, nil},
 	"gather":             {(*cudaCall).gather, nil},
+	"gather_elements":    {(*cudaCall).gatherElements, nil},
 	"iota":               {(*cudaCall).iota, nil},
+	"tril":               {triangle(false), nil},
+	"triu":               {triangle(true), nil},
+	"one_hot":            {(*cudaCall).oneHot, nil},
+	"concat":             {(*cudaCall).concat, nil},
+	"rope":               {(*cudaCall).rope, floatData},
 	"max_pool":           {(*cudaCall).maxPool, planar},
 	"max_pool_grad":      {(*cudaCall).maxPoolGrad, planar},
 	"avg_pool":           {(*cudaCall).avgPool, planar},
@@ -62,9 +67,6 @@ var cudaKernels = map[string]cudaKernel{
 var gpuRules = map[ir.Op]func(n *ir.Node) bool{
 	ir.OpAttention: never, ir.OpAttentionGrad: never, ir.OpConvTranspose: never,
 	ir.OpConv: unfolds, ir.OpConvGradX: unfolds, ir.OpConvGradW: unfolds,
-	ir.OpConcat: func(n *ir.Node) bool {
-		return !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v.Type.DType != n.Out[0].Type.DType })
-	},
 	ir.OpPad: func(n *ir.Node) bool { return n.Str("mode") == "constant" },
 }
 
@@ -96,6 +98,9 @@ func onGPU(n *ir.Node) bool {
 func floatsIn(n *ir.Node) bool {
 	return floatsOnly(&ir.Node{In: n.In})
 }
+
+// floatData takes nodes whose first operand and results are f32 or lower.
+func floatData(n *ir.Node) bool { return floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out}) }
 
 // elem is the ptx type of a buffer's elements.
 func (c *cudaCall) elem(id BufferID) ptx.DType { return ptx.DType(c.typeOf(id).DType.String()) }

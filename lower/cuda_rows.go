@@ -66,8 +66,10 @@ func shortLastRows(n *ir.Node) bool {
 	return s.Static() && n.Axis() == last && s.Dim(last) > 0 && s.Dim(last) <= ptx.MaxRow && floatsOnly(n)
 }
 
-// someFloats takes floats, one at least.
-func someFloats(n *ir.Node) bool { return floatsOnly(n) && n.In[0].Type.Shape.Elements() > 0 }
+// someFloats takes floats, one at least where anything is to be stored.
+func someFloats(n *ir.Node) bool {
+	return floatsOnly(n) && (n.In[0].Type.Shape.Elements() > 0 || n.Out[0].Type.Shape.Elements() == 0)
+}
 
 // sameFloats also wants operands and result of one dtype, as in-place kernels do.
 func sameFloats(n *ir.Node) bool {
@@ -158,27 +160,6 @@ func arg(least bool) func(c *cudaCall) error {
 		k := ptx.ArgMax{Name: "k", Rows: outer * inner, Cols: n, In: c.elem(x), Min: least}
 		return c.launch("argmax", k.Build, x, y)
 	}
-}
-
-// iota counts along an axis: the linear index over the elements behind it,
-// modulo the axis.
-func (c *cudaCall) iota() error {
-	out := c.s.Out[0]
-	d := c.dims(out)
-	axis := int(c.n.Int("axis"))
-	if axis < 0 {
-		axis += len(d)
-	}
-	_, n, inner := along(d, axis)
-	code := ir.NewCode(nil)
-	at := code.Index()
-	if inner > 1 {
-		at = code.Div(at, code.Like(at, float64(inner)))
-	}
-	size := code.Like(at, float64(n))
-	at = code.Sub(at, code.Mul(code.Div(at, size), size))
-	r := code.Conv(at, ir.RegType(c.typeOf(out).DType))
-	return c.fill(out, code.Ins, r)
 }
 
 // planar takes pools over one or two spatial dimensions.

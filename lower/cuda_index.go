@@ -1,0 +1,210 @@
+package lower
+
+import (
+	"math"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// Rows that choose or place elements by number. Those that know the place from
+// the element's index alone are groups; the others have kernels.
+
+// coordinate is the element's index along a dimension of n with inner elements
+// behind it, in the iteration space of the group that code belongs to.
+func coordinate(code *ir.Code, n, inner int64) ir.Reg {
+	at := code.Index()
+	if inner > 1 {
+		at = code.Div(at, code.Like(at, float64(inner)))
+	}
+	size := code.Like(at, float64(n))
+	return code.Sub(at, code.Mul(code.Div(at, size), size))
+}
+
+// load emits the read of a group's operand i, which has dtype d.
+func load(code *ir.Code, i int, d ir.DType) ir.Reg {
+	return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(d), Int: int64(i)})
+}
+
+// walk is an access of a group to a whole buffer.
+func (c *cudaLowerer) walk(id BufferID, offset int64, strides ...int64) Access {
+	return Access{Buffer: id, DType: c.typeOf(id).DType, Offset: offset, Strides: strides}
+}
+
+// iota counts along an axis.
+func (c *cudaCall) iota() error {
+	out := c.s.Out[0]
+	d := c.dims(out)
+	axis := int(c.n.Int("axis"))
+	if axis < 0 {
+		axis += len(d)
+	}
+	_, n, inner := along(d, axis)
+	code := ir.NewCode(nil)
+	r := code.Conv(coordinate(code, int64(n), int64(inner)), ir.RegType(c.typeOf(out).DType))
+	return c.fill(out, code.Ins, r)
+}
+
+// triangle keeps the elements on one side of a diagonal of the last two axes.
+func triangle(upper bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		x, y := c.s.In[0], c.s.Out[0]
+		d := c.dims(y)
+		rows, cols := d[len(d)-2], d[len(d)-1]
+		code := ir.NewCode(nil)
+		v := load(code, 0, c.typeOf(x).DType)
+		row, col := coordinate(code, rows, cols), coordinate(code, cols, 1)
+		edge := code.Add(row, code.Like(row, float64(c.n.Int("k"))))
+		keep := code.Le(col, edge)
+		if upper {
+			keep = code.Le(edge, col)
+		}
+		out := c.walk(y, 0, 1)
+		out.Reg = code.Select(keep, v, code.Like(v, 0))
+		return c.group(&Group{Shape: []int64{c.elements(y)}, Code: code.Ins, Loads: []Access{c.walk(x, 0, 1)}, Stores: []Access{out}})
+	}
+}
+
+// oneHot compares every place of the new axis with the id.
+func (c *cudaCall) oneHot() error {
+	ids, y := c.s.In[0], c.s.Out[0]
+	d := c.dims(y)
+	axis := int(c.n.Int("axis"))
+	if axis < 0 {
+		axis += len(d)
+	}
+	outer, depth, inner := along(d, axis)
+	shape := []int64{int64(outer), int64(depth), int64(inner)}
+	code := ir.NewCode(nil)
+	hit := code.Eq(coordinate(code, shape[1], shape[2]), load(code, 0, c.typeOf(ids).DType))
+	out := c.walk(y, 0, rowMajor(shape)...)
+	out.Reg = code.Conv(hit, ir.RegType(c.typeOf(y).DType))
+	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{c.walk(ids, 0, shape[2], 0, 1)}, Stores: []Access{out}})
+}
+
+// concat converts each operand into its part of the result.
+func (c *cudaCall) concat() error {
+	y := c.s.Out[0]
+	axis := c.n.Axis()
+	to := rowMajor(c.dims(y))
+	at := int64(0)
+	for _, x := range c.s.In {
+		shape := c.dims(x)
+		code := ir.NewCode(nil)
+		out := c.walk(y, at, to...)
+		out.Reg = code.Conv(load(code, 0, c.typeOf(x).DType), ir.RegType(c.typeOf(y).DType))
+		if err := c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{c.walk(x, 0, rowMajor(shape)...)}, Stores: []Access{out}}); err != nil {
+			return err
+		}
+		at += shape[axis] * to[axis]
+	}
+	return nil
+}
+
+// corner is the part of x that ids beside an axis reach: x itself, or a copy.
+func (c *cudaCall) corner(x, ids BufferID, axis int) (BufferID, error) {
+	d, e := c.dims(x), c.dims(ids)
+	shape := append([]int64(nil), e...)
+	shape[axis] = d[axis]
+	if count(shape) == count(d) {
+		return x, nil
+	}
+	part := c.temp("part", c.typeOf(x).DType, shape...)
+	return part, c.copyBetween(c.walk(x, 0, rowMajor(d)...), c.walk(part, 0, rowMajor(shape)...), shape)
+}
+
+// copyBetween copies elements of one dtype from one walk over shape to another.
+func (c *cudaLowerer) copyBetween(from, to Access, shape []int64) error {
+	code := ir.NewCode(nil)
+	to.Reg = load(code, 0, from.DType)
+	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{from}, Stores: []Access{to}})
+}
+
+func (c *cudaCall) gatherElements() error {
+	x, ids, y := c.s.In[0], c.s.In[1], c.s.Out[0]
+	axis := c.n.Axis()
+	_, n, _ := along(c.dims(x), axis)
+	x, err := c.corner(x, ids, axis)
+	if err != nil {
+		return err
+	}
+	outer, m, inner := along(c.dims(ids), axis)
+	k := ptx.Gather{Name: "k", Elementwise: true, Outer: outer, N: n, M: m, Inner: inner, IDs: c.elem(ids), In: c.elem(x), Out: c.elem(y)}
+	return c.launch("gather_elements", k.Forward, x, ids, y)
+}
+
+// rope rotates pairs. Angles are taken in f64, their frequency as a product of
+// powers of the base for the bits of the pair's number, and brought below half
+// a turn before sine and cosine see them in f32.
+func (c *cudaCall) rope() error {
+	x, y := c.s.In[0], c.s.Out[0]
+	d := c.dims(x)
+	width, seq := d[len(d)-1], d[len(d)-2]
+	dims := c.n.Int("dims")
+	if dims == 0 {
+		dims = width
+	}
+	batch := count(d[:len(d)-2])
+	if len(d) > 2 {
+		batch = d[0]
+	}
+	shape := []int64{batch, count(d[:len(d)-2]) / batch, seq, dims / 2}
+	strides := []int64{shape[1] * seq * width, seq * width, width, 1}
+	partner := dims / 2
+	if c.n.Flag("interleaved") {
+		strides[3], partner = 2, 1
+	}
+	code := ir.NewCode(nil)
+	lo, hi := load(code, 0, c.typeOf(x).DType), load(code, 1, c.typeOf(x).DType)
+	loads := []Access{c.walk(x, 0, strides...), c.walk(x, partner, strides...)}
+	pos := coordinate(code, seq, shape[3])
+	if len(c.s.In) > 1 && c.s.In[1] != None {
+		p := c.s.In[1]
+		pos = load(code, 2, c.typeOf(p).DType)
+		loads = append(loads, c.walk(p, 0, positions(len(d), len(c.dims(p)), seq)...))
+	}
+	sin, cos := turn(code, pos, coordinate(code, shape[3], 1), dims, c.n.Float("base"))
+	if c.n.Flag("inverse") {
+		sin = code.Neg(sin)
+	}
+	first, second := c.walk(y, 0, strides...), c.walk(y, partner, strides...)
+	first.Reg = code.Sub(code.Mul(lo, cos), code.Mul(hi, sin))
+	second.Reg = code.Add(code.Mul(lo, sin), code.Mul(hi, cos))
+	if err := c.group(&Group{Shape: shape, Code: code.Ins, Loads: loads, Stores: []Access{first, second}}); err != nil || dims == width {
+		return err
+	}
+	rest := []int64{count(d) / width, width - dims}
+	copied := ir.NewCode(nil)
+	out := c.walk(y, dims, width, 1)
+	out.Reg = load(copied, 0, c.typeOf(x).DType)
+	return c.group(&Group{Shape: rest, Code: copied.Ins, Loads: []Access{c.walk(x, dims, width, 1)}, Stores: []Access{out}})
+}
+
+// positions are the strides of a rope's positions over [batch, heads, sequence, pair].
+func positions(rank, posRank int, seq int64) []int64 {
+	switch {
+	case posRank < 2:
+		return []int64{0, 0, 1, 0}
+	case rank == 2: // row i of the one image is image i
+		return []int64{0, 0, seq + 1, 0}
+	}
+	return []int64{seq, 0, 1, 0}
+}
+
+// turn is the sine and cosine of pos·base^(-2·pair/dims).
+func turn(code *ir.Code, pos, pair ir.Reg, dims int64, base float64) (sin, cos ir.Reg) {
+	wide := func(x float64) ir.Reg { return code.Emit(ir.Instr{Op: ir.PConst, Type: ir.F64, Imm: x}) }
+	f := wide(1)
+	for bit := int64(1); bit < dims/2; bit *= 2 {
+		set := code.Ne(code.And(pair, code.Like(pair, float64(bit))), code.Like(pair, 0))
+		f = code.Mul(f, code.Select(set, wide(math.Pow(base, -2*float64(bit)/float64(dims))), wide(1)))
+	}
+	turns := code.Mul(code.Mul(code.Conv(pos, ir.F64), f), wide(1/(2*math.Pi)))
+	half := code.Select(code.Lt(turns, wide(0)), wide(-0.5), wide(0.5))
+	whole := code.Conv(code.Conv(code.Add(turns, half), ir.I64), ir.F64)
+	angle := code.Mul(code.Sub(turns, whole), wide(2*math.Pi))
+	a := code.Conv(angle, ir.F32)
+	rest := code.Conv(code.Sub(angle, code.Conv(a, ir.F64)), ir.F32) // what f32 cannot hold of it
+	s, c := code.Sin(a), code.Cos(a)
+	return code.Fma(rest, c, s), code.Fma(code.Neg(rest), s, c)
+}
