@@ -186,12 +186,23 @@ func (u unrolled) starts(v []*Value) *Value {
 	return u.b.joined(0, v)
 }
 
-// product adds h·r of direction d to x; a nil h is zero.
-func (u unrolled) product(x, h *Value, d int64) *Value {
-	if h == nil {
-		return x
+// start is direction d of the state v[D,B,H] that a recurrence begins with: for
+// an absent one zeros, which are multiplied all the same, so that a weight that
+// is not finite shows at the first step.
+func (u unrolled) start(v *Value, d int64) *Value {
+	if v != nil {
+		return u.of(v, d)
 	}
-	return u.b.Add(x, u.b.Matmul(h, u.of(u.n.Operand("r"), d), false, false))
+	x := u.n.In[0]
+	if a := int64(x.Type.Shape.Dim(1)); a > 0 && u.h > 0 {
+		return u.b.Full(x.Type.DType, 0, a, u.h)
+	}
+	return u.b.zerosLike(u.b.sliceAxis(u.at(x, 0, d), 1, 0, u.h))
+}
+
+// product is h·r of direction d.
+func (u unrolled) product(h *Value, d int64) *Value {
+	return u.b.Matmul(h, u.of(u.n.Operand("r"), d), false, false)
 }
 
 // back is g·rᵀ of direction d: what flows into the state before.
@@ -206,15 +217,11 @@ func expandLSTM(b *Builder, n *Node) []*Value {
 	}
 	var y, cells, gates steps
 	for d := range u.d {
-		h, c := u.of(n.operand(2), d), u.of(n.operand(3), d)
+		h, c := u.start(n.operand(2), d), u.start(n.operand(3), d)
 		for _, t := range u.order(d) {
-			p := u.parts(u.product(u.at(n.In[0], t, d), h, d), 4)
+			p := u.parts(b.Add(u.at(n.In[0], t, d), u.product(h, d)), 4)
 			i, f, g, o := b.Sigmoid(p[0]), b.Sigmoid(p[1]), b.Tanh(p[2]), b.Sigmoid(p[3])
-			fresh := b.Mul(i, g)
-			if c != nil {
-				fresh = b.Add(b.Mul(f, c), fresh)
-			}
-			c = fresh
+			c = b.Add(b.Mul(f, c), b.Mul(i, g))
 			h = b.Mul(o, b.Tanh(c))
 			y.put(d, t, h)
 			cells.put(d, t, c)
@@ -298,26 +305,16 @@ func expandGRU(b *Builder, n *Node) []*Value {
 	}
 	var y, gates steps
 	for d := range u.d {
-		h, bn := u.of(n.operand(3), d), u.of(n.operand(2), d)
+		h, bn := u.start(n.operand(3), d), u.of(n.operand(2), d)
 		for _, t := range u.order(d) {
-			x := u.parts(u.at(n.In[0], t, d), 3)
-			q := b.zerosLike(x[2])
-			sum := x
-			if h != nil {
-				s := u.parts(b.Matmul(h, u.of(n.In[1], d), false, false), 3)
-				q = s[2]
-				sum = []*Value{b.Add(x[0], s[0]), b.Add(x[1], s[1])}
-			}
+			x, s := u.parts(u.at(n.In[0], t, d), 3), u.parts(u.product(h, d), 3)
+			q := s[2]
 			if bn != nil {
 				q = b.Add(q, bn)
 			}
-			r, z := b.Sigmoid(sum[0]), b.Sigmoid(sum[1])
+			r, z := b.Sigmoid(b.Add(x[0], s[0])), b.Sigmoid(b.Add(x[1], s[1]))
 			new := b.Tanh(b.Add(x[2], b.Mul(r, q)))
-			fresh := b.Mul(b.Affine(z, -1, 1), new)
-			if h != nil {
-				fresh = b.Add(fresh, b.Mul(z, h))
-			}
-			h = fresh
+			h = b.Add(b.Mul(b.Affine(z, -1, 1), new), b.Mul(z, h))
 			y.put(d, t, h)
 			gates.put(d, t, b.Concat(1, r, z, new, q))
 		}

@@ -73,7 +73,7 @@ var gpuRules = map[ir.Op]func(n *ir.Node) bool{
 // gpuWhole are ops whose parts treat NaN and infinities otherwise than the op:
 // a GPU runs them whole or not at all.
 var gpuWhole = map[ir.Op]bool{
-	ir.OpLSTM: true, ir.OpLSTMGrad: true, ir.OpGRU: true, ir.OpGRUGrad: true, ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
+	ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
 }
 
 func never(*ir.Node) bool { return false }
