@@ -202,12 +202,22 @@ func (u unrolled) start(v *Value, d int64) *Value {
 
 // product is h·r of direction d.
 func (u unrolled) product(h *Value, d int64) *Value {
-	return u.b.Matmul(h, u.of(u.n.Operand("r"), d), false, false)
+	return u.times(h, d, false)
+}
+
+// times multiplies by r of direction d, which reads its other factor in its own dtype.
+func (u unrolled) times(v *Value, d int64, transposed bool) *Value {
+	r := u.of(u.n.Operand("r"), d)
+	if v == nil || r == nil || v.Type.DType == r.Type.DType {
+		return u.b.Matmul(v, r, false, transposed)
+	}
+	low := u.b.Emit(OpCast, []*Value{v}, A("to", r.Type.DType))[0]
+	return u.b.Emit(OpMatmul, []*Value{low, r}, A("out", v.Type.DType, "tb", transposed))[0]
 }
 
 // back is g·rᵀ of direction d: what flows into the state before.
 func (u unrolled) back(g *Value, d int64) *Value {
-	return u.b.Matmul(g, u.of(u.n.Operand("r"), d), false, true)
+	return u.times(g, d, true)
 }
 
 func expandLSTM(b *Builder, n *Node) []*Value {
