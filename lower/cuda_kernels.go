@@ -27,8 +27,8 @@ type cudaKernel struct {
 var cudaKernels = map[string]cudaKernel{
 	"any_nonfinite":      {(*cudaCall).anyNonfinite, floatsIn},
 	"global_norm":        {(*cudaCall).globalNorm, floatsIn},
-	"cross_entropy":      {(*cudaCall).crossEntropy, classesLast},
-	"cross_entropy_grad": {(*cudaCall).crossEntropyGrad, classesLast},
+	"cross_entropy":      {(*cudaCall).crossEntropy, classLogits},
+	"cross_entropy_grad": {(*cudaCall).crossEntropyGrad, classLogits},
 	"reduce_sum":         {reduction("sum", 0, false), floatsOnly},
 	"reduce_mean":        {reduction("sum", 1, false), someFloats},
 	"reduce_prod":        {reduction("prod", 0, false), someFloats},

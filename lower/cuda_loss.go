@@ -7,28 +7,36 @@ import (
 	"ampc/ptx"
 )
 
-// classes describes a loss over the last dimension of its logits.
-func (c *cudaCall) classes(logits BufferID) (ptx.CrossEntropy, error) {
+// classes describes a loss over the classes of its logits and gives the logits
+// with a row for every label: as they are, or copied where the classes lie
+// along another axis than the last.
+func (c *cudaCall) classes() (k ptx.CrossEntropy, logits BufferID, err error) {
+	logits = c.s.In[0]
 	d := c.dims(logits)
-	last := len(d) - 1
-	if c.n.Axis() != last {
-		return ptx.CrossEntropy{}, errors.New("the classes must lie along the last axis on a GPU; transpose the logits")
+	outer, n, inner := along(d, c.n.Axis())
+	k = ptx.CrossEntropy{Name: "k", Rows: outer * inner, Cols: n, In: c.elem(logits), Labels: c.elem(c.s.In[1]),
+		Smoothing: float32(c.n.Float("smoothing")), Ignore: c.n.Int("ignore")}
+	if inner == 1 {
+		return k, logits, nil
 	}
-	rows := c.elements(logits) / max(d[last], 1)
-	if rows == 0 || d[last] == 0 {
-		return ptx.CrossEntropy{}, errors.New("has no rows or no classes")
-	}
-	return ptx.CrossEntropy{Name: "k", Rows: int(rows), Cols: int(d[last]), In: c.elem(logits), Labels: c.elem(c.s.In[1]),
-		Smoothing: float32(c.n.Float("smoothing")), Ignore: c.n.Int("ignore")}, c.floats(logits)
+	rows := c.temp("classes", c.typeOf(logits).DType, int64(outer), int64(inner), int64(n))
+	shape := c.dims(rows)
+	return k, rows, c.copyBetween(c.walk(logits, 0, classesMiddle(shape)...), c.walk(rows, 0, rowMajor(shape)...), shape)
 }
+
+// classesMiddle are the strides of outer×inner×classes where the classes lie in the middle.
+func classesMiddle(shape []int64) []int64 { return []int64{shape[1] * shape[2], 1, shape[1]} }
 
 // crossEntropy is two launches: a loss for each row, then their sum and count.
 func (c *cudaCall) crossEntropy() error {
-	k, err := c.classes(c.s.In[0])
+	if c.elements(c.s.In[0]) == 0 {
+		return errors.Join(c.fillZero(c.s.Out[0]), c.fillZero(c.s.Out[1]))
+	}
+	k, logits, err := c.classes()
 	if err != nil {
 		return err
 	}
-	loss, _, err := c.rowLosses(k, c.s.In[0])
+	loss, _, err := c.rowLosses(k, logits)
 	if err != nil {
 		return err
 	}
@@ -44,11 +52,23 @@ func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits BufferID) (loss, lse Buf
 // it. Rows too long for that come from the row's log-sum-exp, whose rounding
 // shows where logits are in the thousands.
 func (c *cudaCall) crossEntropyGrad() error {
-	logits, out := c.s.In[0], c.s.Out[0]
-	k, err := c.classes(logits)
+	k, logits, err := c.classes()
 	if err != nil {
 		return err
 	}
+	out := c.s.Out[0]
+	if logits != c.s.In[0] {
+		back := c.temp("dclasses", c.typeOf(out).DType, c.dims(logits)...)
+		if err := c.rowGrads(k, logits, back); err != nil {
+			return err
+		}
+		shape := c.dims(logits)
+		return c.copyBetween(c.walk(back, 0, rowMajor(shape)...), c.walk(out, 0, classesMiddle(shape)...), shape)
+	}
+	return c.rowGrads(k, logits, out)
+}
+
+func (c *cudaCall) rowGrads(k ptx.CrossEntropy, logits, out BufferID) error {
 	if k.Cols > ptx.MaxRow {
 		return c.longRowsGrad(k, logits, out)
 	}

@@ -88,11 +88,10 @@ func floatsOnly(n *ir.Node) bool {
 	return true
 }
 
-// classesLast takes class losses over the last axis.
-func classesLast(n *ir.Node) bool {
+// classLogits takes class losses of floats; rows without classes have no loss.
+func classLogits(n *ir.Node) bool {
 	s := n.In[0].Type.Shape
-	d := n.In[0].Type.DType
-	return s.Static() && s.Elements() > 0 && n.Axis() == s.Rank()-1 && (d == ir.F32 || d == ir.F16 || d == ir.BF16)
+	return s.Static() && (s.Dim(n.Axis()) > 0 || s.Elements() == 0 && n.In[1].Type.Shape.Elements() == 0) && floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out})
 }
 
 // rowStat is one number for each row; the row must fit into registers.
