@@ -36,10 +36,11 @@ type cudaLowerer struct {
 	l      *lowerer
 	fl     ptx.Flavour
 	module *ptx.Module
-	names  map[string]string // of a kernel by its text under no name
-	counts map[string]int    // kernels of one kind, buffers of one name so far
-	out    []Step            // of the part being lowered
-	from   *Step             // being lowered
+	names  map[string]string     // of a kernel by its text under no name
+	counts map[string]int        // kernels of one kind, buffers of one name so far
+	out    []Step                // of the part being lowered
+	from   *Step                 // being lowered
+	stats  map[BufferID]rowStats // of logits whose loss this part has computed
 }
 
 // cuda replaces every group, copy, fill and kernel by launches of generated
@@ -47,7 +48,7 @@ type cudaLowerer struct {
 func (l *lowerer) cuda(fl ptx.Flavour) error {
 	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
 	for part := range NumParts {
-		c.out = nil
+		c.out, c.stats = nil, map[BufferID]rowStats{}
 		last := make([]int, len(l.p.Parts[part])) // launch that ends each step
 		for i := range l.p.Parts[part] {
 			c.from = &l.p.Parts[part][i]
@@ -134,7 +135,7 @@ func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...BufferID) error
 	if c.from.Kernel != nil {
 		node = c.from.Kernel.Node
 	}
-	s.Kind, s.Kernel = KindKernel, &Kernel{Name: kind, Node: node}
+	s.Kind, s.Kernel = KindKernel, &Kernel{Name: kind, Node: node, InPlace: k.InPlace}
 	s.Bytes = c.l.p.traffic(&s)
 	c.out = append(c.out, s)
 	return nil

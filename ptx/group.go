@@ -62,6 +62,9 @@ type Launch struct {
 	Grid   [3]int
 	Block  int
 	Args   []Argument
+	// InPlace: the first argument written may lie where the first one read lies, if their types have
+	// one size.
+	InPlace bool
 }
 
 const groupThreads = 256
@@ -84,6 +87,15 @@ func finish(b *Builder, grid [3]int, args []Argument) (*Launch, error) {
 		return nil, err
 	}
 	return &Launch{Kernel: k, Grid: grid, Block: threads, Args: args}, nil
+}
+
+// inPlace marks a launch whose threads read all they need of their part of the first argument before
+// they write it.
+func inPlace(l *Launch, err error) (*Launch, error) {
+	if err == nil {
+		l.InPlace = true
+	}
+	return l, err
 }
 
 // groupGen is the state of one generation.

@@ -4,21 +4,23 @@ package ptx
 // (1-s)·(lse - x[label]) + s·(lse - mean(x)). A row whose label is Ignore counts nothing; a label
 // outside 0 … Cols-1 gives NaN.
 //
-// Forward arguments: logits, labels, loss f32[Rows], lse f32[Rows]. A row is read once (maximum and
-// sum together).
-// Backward arguments: logits, labels, lse, dloss f32[] (the loss gradient, scaled), dlogits, with
+// Forward arguments: logits, labels, loss f32[Rows], top f32[Rows], logsum f32[Rows]: the row's largest
+// logit and log Σ e^(x-top), NaN where top is not finite. They are two numbers because their sum would
+// lose the digits that logits in the thousands leave it. A row is read once (maximum and sum together).
+// Backward arguments: logits, labels, top, logsum, dloss f32[] (the loss gradient, scaled), dlogits, with
 // dlogits = dloss·(softmax - (1-s)·1[label] - s/Cols). It may run in place over the logits.
 type CrossEntropy struct {
 	Name       string
 	Rows, Cols int
 	In         DType
+	Out        DType // of dlogits; empty means In
 	Labels     DType // i32 or i64
 	Smoothing  float32
 	Ignore     int64
 }
 
-func (s CrossEntropy) layout(fl Flavour) *rows {
-	vec := vecFor(s.Cols, s.In)
+func (s CrossEntropy) layout(fl Flavour, types ...DType) *rows {
+	vec := vecFor(s.Cols, types...)
 	team := 32
 	for team < 1024 && team*vec*2 <= s.Cols {
 		team *= 2
@@ -44,20 +46,20 @@ func (s CrossEntropy) vectors(r *rows, base Reg, body func(i, addr Reg)) {
 	b.Loop(r.lane, I(s.Cols/r.vec), I(r.team), B32, func(i Reg) { body(i, b.at(base, i, r.vec*s.In.Size())) })
 }
 
-func (s CrossEntropy) rowBase(b *Builder, base, row Reg) Reg {
-	return b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), base)
+func (s CrossEntropy) rowBase(b *Builder, base, row Reg, d DType) Reg {
+	return b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*d.Size()), base)
 }
 
-// Forward generates the losses and the row's log-sum-exp.
+// Forward generates the losses and the statistics of the rows.
 func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
-	r := s.layout(fl)
+	r := s.layout(fl, s.In)
 	b := r.b
 	p := params{b: b}
 	x, labels := p.in("logits", s.In, s.Rows*s.Cols), p.in("labels", s.Labels, s.Rows)
-	loss, lse := p.out("loss", Float32, s.Rows), p.out("lse", Float32, s.Rows)
+	loss, tops, sums := p.out("loss", Float32, s.Rows), p.out("top", Float32, s.Rows), p.out("logsum", Float32, s.Rows)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
-		base := s.rowBase(b, x, row)
+		base := s.rowBase(b, x, row, s.In)
 		m, sum, plainSum := b.konst(float32(-posInf)), b.konst(0), b.konst(0)
 		s.vectors(r, base, func(_, addr Reg) {
 			v := b.loadF(addr, 0, s.In, r.vec)
@@ -80,17 +82,22 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 		top := r.across(m, b.maxNaN)
 		total := r.across(b.mul(sum, b.expTerm(b.sub(m, top))), r.join("add.rn.f32"))
 		// Infinities and NaN in the row: the sum of e^(x-top) has no value.
-		l := b.finiteOr(top, b.add(top, b.log(total)))
+		l := b.finiteOr(top, b.log(total))
 		var mean Reg
 		if s.Smoothing != 0 {
 			mean = b.div(r.across(plainSum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
 		}
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() { s.finish(b, base, labels, row, l, mean, loss, lse) })
+		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, base, labels, row, top, l, mean))
+			b.Do("st.global.f32", Addr{Base: b.at(tops, row, 4)}, top)
+			b.Do("st.global.f32", Addr{Base: b.at(sums, row, 4)}, l)
+		})
 	})
 	return finish(b, r.grid(s.Rows), p.list)
 }
 
-func (s CrossEntropy) finish(b *Builder, base, labels, row, lse, mean, loss, lseOut Reg) {
+// loss is (top - x[label]) + logsum, smoothed.
+func (s CrossEntropy) loss(b *Builder, base, labels, row, top, logsum, mean Reg) Reg {
 	label, ignored := s.label(b, labels, row)
 	out := b.konst(0)
 	b.Unless(ignored, func() {
@@ -100,25 +107,27 @@ func (s CrossEntropy) finish(b *Builder, base, labels, row, lse, mean, loss, lse
 			if at.Class == B64 {
 				at = b.Do("cvt.u32.u64", at)
 			}
-			l := b.sub(lse, b.loadF(b.at(base, at, s.In.Size()), 0, s.In, 1)[0])
+			l := b.add(b.sub(top, b.loadF(b.at(base, at, s.In.Size()), 0, s.In, 1)[0]), logsum)
 			if s.Smoothing != 0 {
-				l = b.add(b.mul(l, Fl(1-s.Smoothing)), b.mul(b.sub(lse, mean), Fl(s.Smoothing)))
+				l = b.add(b.mul(l, Fl(1-s.Smoothing)), b.mul(b.add(b.sub(top, mean), logsum), Fl(s.Smoothing)))
 			}
 			b.To(out, "mov.f32", l)
 		})
 	})
-	b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, out)
-	b.Do("st.global.f32", Addr{Base: b.at(lseOut, row, 4)}, lse)
+	return out
 }
 
 // Backward generates dlogits.
 func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
-	r := s.layout(fl)
+	if s.Out == "" {
+		s.Out = s.In
+	}
+	r := s.layout(fl, s.In, s.Out)
 	b := r.b
 	p := params{b: b}
 	x, labels := p.in("logits", s.In, s.Rows*s.Cols), p.in("labels", s.Labels, s.Rows)
-	lse, dloss := p.in("lse", Float32, s.Rows), p.in("dloss", Float32, 1)
-	dx := p.out("dlogits", s.In, s.Rows*s.Cols)
+	tops, sums := p.in("top", Float32, s.Rows), p.in("logsum", Float32, s.Rows)
+	dloss, dx := p.in("dloss", Float32, 1), p.out("dlogits", s.Out, s.Rows*s.Cols)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		label, ignored := s.label(b, labels, row)
@@ -126,22 +135,24 @@ func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
 			label = b.Do("cvt.u32.u64", label)
 		}
 		g := b.Do("selp.f32", Fl(0), b.Do("ld.global.f32", Addr{Base: dloss}), ignored)
-		l := b.Do("ld.global.f32", Addr{Base: b.at(lse, row, 4)})
-		from, to := s.rowBase(b, x, row), s.rowBase(b, dx, row)
+		top := b.Do("ld.global.f32", Addr{Base: b.at(tops, row, 4)})
+		l := b.Do("ld.global.f32", Addr{Base: b.at(sums, row, 4)})
+		from, to := s.rowBase(b, x, row, s.In), s.rowBase(b, dx, row, s.Out)
 		s.vectors(r, from, func(i, addr Reg) {
 			v := b.loadF(addr, 0, s.In, r.vec)
 			first := b.imul(i, I(r.vec))
 			for k := range v {
-				v[k] = b.Do("selp.f32", Fl(0), s.gradient(b, v[k], l, g, label, b.iadd(first, I(k))), ignored)
+				v[k] = b.Do("selp.f32", Fl(0), s.gradient(b, b.sub(v[k], top), l, g, label, b.iadd(first, I(k))), ignored)
 			}
-			b.storeF(b.at(to, i, r.vec*s.In.Size()), 0, s.In, v)
+			b.storeF(b.at(to, i, r.vec*s.Out.Size()), 0, s.Out, v)
 		})
 	})
-	return finish(b, r.grid(s.Rows), p.list)
+	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }
 
-func (s CrossEntropy) gradient(b *Builder, x, lse, g, label, col Reg) Reg {
-	p := b.expDown(b.sub(x, lse)) // rounding may lift it above 0 by a few ulp
+// gradient is that of a logit which lies below the row's largest by -x.
+func (s CrossEntropy) gradient(b *Builder, x, logsum, g, label, col Reg) Reg {
+	p := b.expDown(b.sub(x, logsum))
 	if s.Smoothing != 0 {
 		p = b.sub(p, Fl(s.Smoothing/float32(s.Cols)))
 	}

@@ -5,7 +5,7 @@ package ptx
 // Queries, others count as -Inf. Rows longer than MaxRow are refused.
 //
 // Forward arguments: x, y. Backward arguments: dy, y, dx, with dx = scale·y·(dy - Σ dy·y), and for
-// the logarithm dx = scale·(dy - e^y·Σ dy). Backward may run in place over dy.
+// the logarithm dx = scale·(dy - e^y·Σ dy). Both may run in place over their first argument.
 type Softmax struct {
 	Name       string
 	Rows, Cols int
@@ -47,7 +47,7 @@ func (s Softmax) Forward(fl Flavour) (*Launch, error) {
 		inv := b.Do("rcp.rn.f32", r.sum(func(c, i int) Reg { return e[c][i] }))
 		r.store(r.rowAddr(y, row, s.Out), s.Out, r.mapTile(func(c, i int) Reg { return b.mul(e[c][i], inv) }))
 	})
-	return finish(b, r.grid(s.Rows), p.list)
+	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }
 
 // prepare scales a chunk and masks the columns a causal row does not see.
@@ -91,5 +91,5 @@ func (s Softmax) Backward(fl Flavour) (*Launch, error) {
 		}
 		r.store(r.rowAddr(dx, row, s.In), s.In, out)
 	})
-	return finish(b, r.grid(s.Rows), p.list)
+	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }

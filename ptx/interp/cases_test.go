@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"slices"
 	"testing"
 
 	"ampc/ptx"
@@ -52,6 +53,54 @@ func TestCases(t *testing.T) {
 				t.Errorf("moves %d of %d bytes in 16-byte accesses", wide, least)
 			}
 		})
+	}
+}
+
+// TestInPlace runs every kernel that says it may write over its first argument that way.
+func TestInPlace(t *testing.T) {
+	tried := 0
+	for _, c := range ptxtest.Cases() {
+		l, err := c.Build(ptx.SM80)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := slices.IndexFunc(l.Args, func(a ptx.Argument) bool { return a.Write })
+		if !l.InPlace || l.Args[0].DType.Size() != l.Args[w].DType.Size() || l.Args[0].Elems != l.Args[w].Elems {
+			continue
+		}
+		tried++
+		bufs := c.Fill(c.Rand())
+		before := ptxtest.Snapshot(bufs)
+		mem, cfg := NewMemory(), Config{Grid: l.Grid, Block: l.Block}
+		for i, b := range bufs {
+			addr := mem.Alloc(len(b.Bytes))
+			if i == w {
+				addr = cfg.Args[0]
+			}
+			if l.Args[i].Read {
+				if err := mem.Write(addr, b.Bytes); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cfg.Args = append(cfg.Args, addr)
+		}
+		if _, err := compile(t, l, ptx.SM80).Run(mem, cfg, Options{}); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+			continue
+		}
+		for i, b := range bufs {
+			if l.Args[i].Write {
+				if err := mem.Read(b.Bytes, cfg.Args[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := c.Check(before, bufs); err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+		}
+	}
+	if tried < 10 {
+		t.Errorf("only %d kernels tried", tried)
 	}
 }
 

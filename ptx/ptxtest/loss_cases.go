@@ -16,7 +16,10 @@ func lossCases() []Case {
 	}
 	s := ptx.CrossEntropy{Rows: 6, Cols: 1000, In: ptx.BFloat16, Labels: ptx.Int32, Smoothing: 0.125, Ignore: 3}
 	big := ptx.CrossEntropy{Rows: 2, Cols: 50304, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
-	return append(cases, entropy(s), entropyBack(s), entropy(big), entropyBack(big), lossSum(1), lossSum(1023))
+	wide := s
+	wide.Out = ptx.Float32
+	wide.Rows = 7
+	return append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropy(big), entropyBack(big), lossSum(1), lossSum(1023))
 }
 
 // labels draws labels with one ignored row and one outside the columns.
@@ -42,25 +45,31 @@ func entropy(s ptx.CrossEntropy) Case {
 				x.Set(2*s.Cols+3, math.NaN())
 				x.Set(3*s.Cols, math.Inf(1))
 			}
-			return []Tensor{x, l, New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)}
+			return []Tensor{x, l, New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)}
 		},
 		Check: func(in, out []Tensor) error {
-			loss, lse := make([]float64, s.Rows), make([]float64, s.Rows)
+			loss, top, sum := make([]float64, s.Rows), make([]float64, s.Rows), make([]float64, s.Rows)
 			for row := range s.Rows {
-				loss[row], lse[row] = rowLoss(s, in, row)
+				loss[row], top[row], sum[row] = rowLoss(s, in, row)
 			}
-			tol := func(row int) float64 { return eps32 * (64 + 4*math.Abs(lse[row]) + math.Sqrt(float64(s.Cols))) }
+			tol := func(row int) float64 {
+				return eps32 * (64 + 4*math.Abs(top[row]+sum[row]) + math.Sqrt(float64(s.Cols)))
+			}
 			if err := near("loss", out[2], func(r int) float64 { return loss[r] }, tol); err != nil {
 				return err
 			}
-			return near("lse", out[3], func(r int) float64 { return lse[r] }, tol)
+			if err := near("top", out[3], func(r int) float64 { return top[r] }, func(int) float64 { return 0 }); err != nil {
+				return err
+			}
+			return near("logsum", out[4], func(r int) float64 { return sum[r] }, tol)
 		},
 	}
 }
 
-func rowLoss(s ptx.CrossEntropy, in []Tensor, row int) (loss, lse float64) {
+func rowLoss(s ptx.CrossEntropy, in []Tensor, row int) (loss, top, logsum float64) {
 	at := func(c int) float64 { return in[0].At(row*s.Cols + c) }
-	top, sum, mean := math.Inf(-1), 0.0, 0.0
+	top = math.Inf(-1)
+	sum, mean := 0.0, 0.0
 	for c := range s.Cols {
 		top = math.Max(top, at(c))
 	}
@@ -68,35 +77,40 @@ func rowLoss(s ptx.CrossEntropy, in []Tensor, row int) (loss, lse float64) {
 		sum += math.Exp(at(c) - top)
 		mean += at(c) / float64(s.Cols)
 	}
-	lse = top + math.Log(sum)
+	logsum = math.Log(sum)
+	lse := top + logsum
 	label := int64(in[1].At(row))
 	switch k := float64(s.Smoothing); {
 	case label == s.Ignore:
-		return 0, lse
+		return 0, top, logsum
 	case label < 0 || label >= int64(s.Cols):
-		return math.NaN(), lse
+		return math.NaN(), top, logsum
 	case k > 0:
-		return (1-k)*(lse-at(int(label))) + k*(lse-mean), lse
+		return (1-k)*(lse-at(int(label))) + k*(lse-mean), top, logsum
 	}
-	return lse - at(int(label)), lse
+	return lse - at(int(label)), top, logsum
 }
 
 func entropyBack(s ptx.CrossEntropy) Case {
 	s.Name = caseName("xent_bwd_%dx%d_%s", s.Rows, s.Cols, s.In)
+	if s.Out == "" {
+		s.Out = s.In
+	}
 	n := s.Rows * s.Cols
 	const dloss = 512.0
 	return Case{
 		Name: s.Name, Build: s.Backward,
 		Fill: func(r *rand.Rand) []Tensor {
 			x, l := fill(r, s.In, n, 3), labels(r, s)
-			lse := New(ptx.Float32, s.Rows)
+			top, sum := New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)
 			for row := range s.Rows {
-				_, v := rowLoss(s, []Tensor{x, l}, row)
-				lse.Set(row, v)
+				_, t, v := rowLoss(s, []Tensor{x, l}, row)
+				top.Set(row, t)
+				sum.Set(row, v)
 			}
 			d := New(ptx.Float32, 1)
 			d.Set(0, dloss)
-			return []Tensor{x, l, lse, d, New(s.In, n)}
+			return []Tensor{x, l, top, sum, d, New(s.Out, n)}
 		},
 		Check: func(in, out []Tensor) error {
 			k := float64(s.Smoothing)
@@ -106,14 +120,14 @@ func entropyBack(s ptx.CrossEntropy) Case {
 				if label == s.Ignore {
 					return 0
 				}
-				p := math.Exp(in[0].At(i)-in[2].At(row)) - k/float64(s.Cols)
+				p := math.Exp(in[0].At(i)-in[2].At(row)-in[3].At(row)) - k/float64(s.Cols)
 				if int64(c) == label {
 					p -= 1 - k
 				}
 				return p * dloss
 			}
-			return near("dlogits", out[4], want, func(i int) float64 {
-				gap := math.Abs(in[0].At(i) - in[2].At(i/s.Cols))
+			return near("dlogits", out[5], want, func(i int) float64 {
+				gap := math.Abs(in[0].At(i) - in[2].At(i/s.Cols) - in[3].At(i/s.Cols))
 				return dloss * eps32 * (8 + (gap+4)*math.Exp(-gap))
 			})
 		},
