@@ -36,6 +36,7 @@ type Backend struct {
 	fork, join cuda.Event  // order it with ours
 
 	calls  chan func()
+	gone   chan struct{} // closed by Close
 	closed sync.Once
 }
 
@@ -84,10 +85,15 @@ func blasOf(d cuda.Driver) func() (cuda.Blas, error) {
 
 // start opens the device on the goroutine that will make every call.
 func (b *Backend) start(open func() (cuda.Driver, error)) error {
-	b.calls = make(chan func())
+	b.calls, b.gone = make(chan func()), make(chan struct{})
 	go func() {
-		for f := range b.calls {
-			f()
+		for {
+			select {
+			case f := <-b.calls:
+				f()
+			case <-b.gone:
+				return
+			}
 		}
 	}()
 	err := b.call(func() error {
@@ -104,7 +110,7 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 		return b.needLanes(1)
 	})
 	if err != nil {
-		close(b.calls)
+		close(b.gone)
 	}
 	return err
 }
@@ -127,8 +133,30 @@ func (b *Backend) stream() cuda.Stream { return b.lanes[0].stream }
 // call runs f on the bound goroutine and waits for it.
 func (b *Backend) call(f func() error) error {
 	done := make(chan error, 1)
-	b.calls <- func() { done <- f() }
-	return <-done
+	select {
+	case b.calls <- func() { done <- f() }:
+		return <-done
+	case <-b.gone:
+		return fmt.Errorf("%s: %w", b.name, ErrClosed)
+	}
+}
+
+// ErrClosed is wrapped by the error of every call after Close.
+var ErrClosed = errors.New("the backend is closed")
+
+// release runs f, which gives memory back, unless it is gone with the backend
+// or with the device's context.
+func (b *Backend) release(f func() error) error {
+	err := b.call(func() error {
+		if b.lost != nil {
+			return nil
+		}
+		return f()
+	})
+	if errors.Is(err, ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // ErrLost is wrapped by the error of every call after one that broke the
@@ -172,12 +200,13 @@ func (b *Backend) Syncs() int64 { return b.d.Syncs() }
 // but an error names the launch it comes from.
 func (b *Backend) Eager(on bool) { _ = b.call(func() error { b.eager = on; return nil }) }
 
-// Close implements runtime.Backend. Stores and Execs must be closed before.
+// Close implements runtime.Backend. Stores and Execs must be closed before:
+// closing them after it does nothing.
 func (b *Backend) Close() error {
 	var err error
 	b.closed.Do(func() {
 		err = b.call(b.shut)
-		close(b.calls)
+		close(b.gone)
 	})
 	return err
 }

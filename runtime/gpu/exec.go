@@ -327,12 +327,7 @@ func (e *Exec) compile(s *lower.Step, functions map[string]cuda.Function) (call,
 
 // Close implements runtime.Exec.
 func (e *Exec) Close() error {
-	return e.b.call(func() error {
-		if e.b.lost != nil {
-			return nil
-		}
-		return e.free()
-	})
+	return e.b.release(e.free)
 }
 
 func (e *Exec) free() error {

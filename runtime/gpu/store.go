@@ -144,10 +144,7 @@ func (s *Store) Read(name string, dst []byte) error {
 
 // Close implements runtime.Store. Memory of adopted variables stays.
 func (s *Store) Close() error {
-	return s.b.call(func() error {
-		if s.b.lost != nil {
-			return nil
-		}
+	return s.b.release(func() error {
 		err := s.b.d.Synchronize(s.b.stream())
 		for _, p := range s.arenas {
 			err = errors.Join(err, s.b.d.Free(p))
