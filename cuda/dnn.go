@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 )
 
@@ -39,7 +40,8 @@ const (
 	aCfgEngine, aEngineNotes                                         = 300, 1303
 	aPlanHandle, aPlanCfg, aPlanWorkspace                            = 400, 401, 402
 	aPackIDs, aPackPtrs, aPackWorkspace                              = 1000, 1001, 1003
-	heurA, heurFallback, noteNondeterministic                        = 3, 2, 4
+	heurA, heurFallback                                              = 3, 2
+	noteTensorCore, noteDownConvert, noteNondeterministic            = 0, 1, 4
 	dEngine                                                          = 2
 	crossCorrelation                                                 = 1
 )
@@ -253,7 +255,7 @@ func (d *describer) param(kind int, n *DnnNode) uintptr {
 }
 
 // Plan compiles a graph with the first engine that works.
-func (n *DnnBackend) Plan(g *DnnGraph, deterministic bool, workspace int64) (DnnPlan, error) {
+func (n *DnnBackend) Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error) {
 	d := &describer{n: n}
 	tensors := map[tensorKey]uintptr{}
 	var ops []uintptr
@@ -267,8 +269,9 @@ func (n *DnnBackend) Plan(g *DnnGraph, deterministic bool, workspace int64) (Dnn
 	if d.err != nil {
 		return nil, errors.Join(fmt.Errorf("cuda: %s graph: %w", g.Name, d.err), d.drop())
 	}
+	avoid := o.avoid(g)
 	for _, mode := range []int32{heurA, heurFallback} {
-		if p := d.tryEngines(graph, mode, deterministic, workspace); p != nil {
+		if p := d.tryEngines(graph, mode, avoid, o.Workspace); p != nil {
 			return p.bind(g), nil
 		}
 	}
@@ -280,7 +283,7 @@ func (n *DnnBackend) Plan(g *DnnGraph, deterministic bool, workspace int64) (Dnn
 const maxEngines = 16
 
 // tryEngines asks a heuristic and gives the first configuration that becomes a plan.
-func (d *describer) tryEngines(graph uintptr, mode int32, deterministic bool, workspace int64) *dnnPlan {
+func (d *describer) tryEngines(graph uintptr, mode int32, avoid []int32, workspace int64) *dnnPlan {
 	heur := &describer{n: d.n}
 	h := heur.create(dEngineHeur)
 	heur.refer(h, aHeurGraph, graph)
@@ -300,7 +303,7 @@ func (d *describer) tryEngines(graph uintptr, mode int32, deterministic bool, wo
 		return nil
 	}
 	for _, c := range configs[:min(max(int(got), 0), maxEngines)] {
-		if deterministic && d.varies(c) {
+		if d.noted(c, avoid) {
 			continue
 		}
 		if p := d.plan(c, workspace); p != nil {
@@ -310,8 +313,20 @@ func (d *describer) tryEngines(graph uintptr, mode int32, deterministic bool, wo
 	return nil
 }
 
-// varies reports whether a configuration's engine may give other bits from run to run.
-func (d *describer) varies(config uintptr) bool {
+// avoid lists the notes of engines that are not to be picked for g.
+func (o DnnOptions) avoid(g *DnnGraph) []int32 {
+	notes := []int32{noteDownConvert}
+	if o.Deterministic {
+		notes = append(notes, noteNondeterministic)
+	}
+	if g.Feeds[0].Type == DnnFloat && !o.TF32 {
+		notes = append(notes, noteTensorCore)
+	}
+	return notes
+}
+
+// noted reports whether a configuration's engine carries one of the notes, or does not say.
+func (d *describer) noted(config uintptr, avoid []int32) bool {
 	lib := d.n.lib
 	e := &describer{n: d.n}
 	engine := e.create(dEngine)
@@ -325,7 +340,7 @@ func (d *describer) varies(config uintptr) bool {
 		return true
 	}
 	for _, n := range notes[:min(max(int(got), 0), len(notes))] {
-		if n == noteNondeterministic {
+		if slices.Contains(avoid, n) {
 			return true
 		}
 	}

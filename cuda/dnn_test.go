@@ -19,11 +19,11 @@ func TestConvCalls(t *testing.T) {
 	}
 	log()
 	c := Conv{
-		Kind: DnnConvFilter, Type: DnnHalf, Grad: DnnFloat, NHWC: true,
+		Kind: DnnConvFilter, Type: DnnHalf, Out: DnnFloat, NHWC: true,
 		X: []int64{8, 64, 56, 55}, W: []int64{32, 64, 3, 3}, Y: []int64{8, 32, 28, 28},
 		Shape: ConvShape{Pads: []int64{1, 1}, EndPads: []int64{1, 2}, Strides: []int64{2, 2}, Dilations: []int64{1, 1}},
 	}
-	p, err := n.Plan(c.Graph(), true, 1000)
+	p, err := n.Plan(c.Graph(), DnnOptions{Deterministic: true, Workspace: 1000})
 	must(t, err)
 	expectLog(t, "plan", log(),
 		"1.100 e1:0", "1.101 e7:1", "1.106 2", "1.105 1 1", "1.104 1 2", "1.103 2 2", "1.102 1 1", "11.714 #1",
@@ -62,7 +62,7 @@ func TestAttentionCalls(t *testing.T) {
 		{a.Backward(), "#13 #22 #13 #19 #13 #13 #13 #13 #13 #13 #13 #31 #19 #19 #13 #13 #13 #31 #19 #31 #19 #13", []string{"=0.125", "=-3.40282e+38", "=1"}},
 	} {
 		log()
-		p, err := n.Plan(c.g, false, 1<<30)
+		p, err := n.Plan(c.g, DnnOptions{Workspace: 1 << 30})
 		must(t, err)
 		must(t, p.Run(make([]Ptr, len(c.g.Feeds)), 0, 1))
 		l := log()

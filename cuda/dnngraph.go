@@ -77,10 +77,18 @@ type DnnGraph struct {
 type Dnn interface {
 	// Version is the library's, 91501 for 9.15.1.
 	Version() int
-	// Plan picks an engine for a graph; deterministic excludes engines whose sums change from run to
-	// run. The error wraps ErrNotSupported when there is none within the workspace.
-	Plan(g *DnnGraph, deterministic bool, workspace int64) (DnnPlan, error)
+	// Plan picks the first engine for a graph that the options allow. The error wraps ErrNotSupported
+	// when there is none.
+	Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error)
 	Close() error
+}
+
+// DnnOptions limit the engines that Plan may pick. Engines that round inputs to a shorter type than
+// the tensors have are never taken.
+type DnnOptions struct {
+	Deterministic bool  // no engine whose sums change from run to run
+	TF32          bool  // f32 operands may go through matrix units, rounded to 10 bits
+	Workspace     int64 // bytes at most
 }
 
 // DnnPlan is a compiled graph.
@@ -148,32 +156,50 @@ func (b *dnnBuilder) matmul(x, y *DnnTensor) *DnnTensor {
 	return b.node(DnnNode{Kind: DnnMatmul, X: x, B: y}, DnnFloat, []int64{d[0], d[1], d[2], y.Dims[3]})
 }
 
-// Conv describes a convolution of images: X is N,C,…, W is K,C/groups,…, Y is N,K,….
+// Conv describes a convolution of images: X is N,C,…, W is K,C/groups,…, Y is N,K,…, of two or three
+// spatial dimensions. With Bias, Kind is DnnConv and a vector of K elements of type BiasType is added
+// before the result is rounded.
 type Conv struct {
-	Kind    DnnKind
-	Type    DnnType // of all three tensors, unless Grad is set
-	Grad    DnnType // type of the gradient of ConvFilter
-	X, W, Y []int64 // dimensions
-	NHWC    bool
-	Shape   ConvShape
+	Kind     DnnKind
+	Type     DnnType // of all three tensors but the result
+	Out      DnnType // of the result
+	X, W, Y  []int64 // dimensions
+	NHWC     bool
+	Shape    ConvShape
+	Bias     bool
+	BiasType DnnType
 }
 
-// Graph is the convolution alone. Feeds: x, w, y, whichever is computed.
+// strides lays out an image or a filter: channels second, or last.
+func (c Conv) strides(d []int64) []int64 {
+	if !c.NHWC {
+		return packed(d)
+	}
+	st := packed(append(append([]int64{d[0]}, d[2:]...), d[1]))
+	return append([]int64{st[0], 1}, st[1:len(st)-1]...)
+}
+
+// Graph is the convolution with its bias. Feeds: x, w, y, whichever is computed, then the bias.
 func (c Conv) Graph() *DnnGraph {
 	b := &dnnBuilder{&DnnGraph{Name: "conv"}}
-	layout := func(d []int64) []int64 {
-		if !c.NHWC {
-			return packed(d)
-		}
-		st := packed(append(append([]int64{d[0]}, d[2:]...), d[1]))
-		return append([]int64{st[0], 1}, st[1:len(st)-1]...)
+	types := [...]DnnType{c.Type, c.Type, c.Type}
+	types[map[DnnKind]int{DnnConvData: 0, DnnConvFilter: 1, DnnConv: 2}[c.Kind]] = c.Out
+	x, w, y := b.feed(types[0], c.X, c.strides(c.X)), b.feed(types[1], c.W, c.strides(c.W)), b.feed(types[2], c.Y, c.strides(c.Y))
+	n := DnnNode{Kind: c.Kind, X: x, B: w, Y: y, Conv: &c.Shape}
+	if !c.Bias {
+		b.node(n, 0, nil)
+		return b.g
 	}
-	wt := c.Type
-	if c.Kind == DnnConvFilter {
-		wt = c.Grad
+	ones := make([]int64, len(c.Y))
+	for i := range ones {
+		ones[i] = 1
 	}
-	x, w, y := b.feed(c.Type, c.X, layout(c.X)), b.feed(wt, c.W, layout(c.W)), b.feed(c.Type, c.Y, layout(c.Y))
-	b.g.Nodes = append(b.g.Nodes, DnnNode{Kind: c.Kind, X: x, B: w, Y: y, Conv: &c.Shape})
+	ones[1] = c.Y[1]
+	bias := b.feed(c.BiasType, ones, c.strides(ones))
+	n.Y = nil
+	sum := b.node(n, DnnFloat, c.Y)
+	sum.Strides = c.strides(c.Y)
+	b.node(DnnNode{Kind: DnnPointwise, Mode: PwAdd, X: sum, B: bias, Y: y}, 0, nil)
 	return b.g
 }
 

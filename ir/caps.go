@@ -11,6 +11,9 @@ type Caps struct {
 	NoEpilogue bool
 	// Layout is what window kernels want images in: NHWC, or "" for either.
 	Layout string
+	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
+	// become products and kernels.
+	NoGraphs bool
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.

@@ -93,9 +93,12 @@ type Cost struct {
 // Bound is the error a bounded row may have against the evaluator, beyond the
 // rounding to the stored dtype: ULP units in the last place of f32, plus
 // K·2⁻²³·Σ|a·b| for rows that sum K products (Σ taken over the operands' magnitudes).
+// Matrix units take 16-bit operands: a GPU may round what such a row keeps inside
+// to the dtype of its operands, which adds Inner half units of that dtype times Σ|a·b|.
 type Bound struct {
-	ULP float64
-	K   int64
+	ULP   float64
+	K     int64
+	Inner int64
 }
 
 // Interval is a closed range a value is known to lie in; NaN reports that a

@@ -75,9 +75,9 @@ func (n *Node) pairs() int64 {
 func boundAttention(n *Node) Bound {
 	q, k := n.In[0].Type.Shape, n.In[1].Type.Shape
 	if q.Rank() != 4 || k.Rank() != 4 {
-		return Bound{ULP: 36, K: UnknownElements}
+		return Bound{ULP: 36, K: UnknownElements, Inner: 1}
 	}
-	return Bound{ULP: 36, K: size(q.Dim(3)) + max(size(k.Dim(2)), size(q.Dim(2)))}
+	return Bound{ULP: 36, K: size(q.Dim(3)) + max(size(k.Dim(2)), size(q.Dim(2))), Inner: 1}
 }
 
 // attentionShape checks q, k, v and mask and returns y's and lse's shapes.
@@ -201,6 +201,7 @@ type openedAttention struct {
 	d       []Dim  // q's dimensions
 	groups  Dim
 	scale   float64
+	low     DType // of q, k and v where that is a 16-bit one: products take such operands and keep their sums in f32
 }
 
 // openAttention fails, and returns nil, where heads or head sizes are not known.
@@ -212,8 +213,11 @@ func (b *Builder) openAttention(n *Node, mask *Value) *openedAttention {
 		}
 	}
 	f := &openedAttention{b: b, n: n, d: n.In[0].Type.Shape.Dims(), groups: n.In[1].Type.Shape.Dim(1), scale: n.AttentionScale()}
+	if d := n.In[0].Type.DType; d.Low() && n.In[1].Type.DType == d && n.In[2].Type.DType == d {
+		f.low = d
+	}
 	f.q, f.k, f.v = f.split(n.In[0]), b.Unsqueeze(n.In[1], 2), b.Unsqueeze(n.In[2], 2)
-	f.mask = f.splitMask(mask)
+	f.mask = f.as(f.splitMask(mask), F32)
 	if n.Flag("causal") {
 		keys := n.In[1].Type.Shape.Dim(2)
 		future := b.causalMask(f.d[2], keys)
@@ -278,8 +282,25 @@ func (f *openedAttention) splitMask(m *Value) *Value {
 	return f.b.reshaped(m, append(split, d[heads+1:]...)...)
 }
 
+// product multiplies with f32 sums and gives them in out; operands are rounded
+// to the dtype of q, k and v where that is a 16-bit one, as matrix units take them.
+func (f *openedAttention) product(x, y *Value, ta, tb bool, out DType) *Value {
+	if f.low == Invalid {
+		return f.b.Matmul(x, y, ta, tb)
+	}
+	return f.b.Emit(OpMatmul, []*Value{f.as(x, f.low), f.as(y, f.low)}, A("ta", ta, "tb", tb, "out", out))[0]
+}
+
+// as is v in dtype d, where products keep their sums apart from their operands.
+func (f *openedAttention) as(v *Value, d DType) *Value {
+	if f.low == Invalid || v == nil || v.Type.DType == d {
+		return v
+	}
+	return f.b.Cast(v, d)
+}
+
 func (f *openedAttention) scores() *Value {
-	s := f.b.Affine(f.b.Matmul(f.q, f.k, false, true), f.scale, 0)
+	s := f.b.Affine(f.product(f.q, f.k, false, true, F32), f.scale, 0)
 	if f.mask != nil {
 		s = f.b.Add(s, f.mask)
 	}
@@ -294,14 +315,24 @@ func (f *openedAttention) weights(lse *Value) *Value {
 // scoreGrad is the gradient of the scores: p·(dy·vᵀ − Σ dy·y).
 func (f *openedAttention) scoreGrad(p, y, dy *Value) *Value {
 	b := f.b
-	return b.Mul(p, b.Sub(b.Matmul(dy, f.v, false, true), b.sumOver(b.Mul(dy, y), true, 4)))
+	dots := b.sumOver(b.Mul(f.as(dy, F32), f.as(y, F32)), true, 4)
+	return b.Mul(p, b.Sub(f.product(dy, f.v, false, true, F32), dots))
 }
 
 // inputGrads are dq and dk from the gradient of the scores.
 func (f *openedAttention) inputGrads(ds *Value) (dq, dk *Value) {
 	b := f.b
 	ds = b.Affine(ds, f.scale, 0)
-	return f.merge(b.Matmul(ds, f.k, false, false)), f.overGroup(b.Matmul(ds, f.q, true, false))
+	return f.merge(f.product(ds, f.k, false, false, f.kept(0))), f.overGroup(f.product(ds, f.q, true, false, f.kept(1)))
+}
+
+// kept is the dtype that the product for operand i's gradient is stored in:
+// f32 where heads that share keys are summed after it.
+func (f *openedAttention) kept(i int) DType {
+	if f.d[1] != f.groups && i > 0 || f.n.Op != OpAttentionGrad {
+		return F32
+	}
+	return f.n.Out[i].Type.DType
 }
 
 // overGroup sums [B,G,H/G,T,·] over the heads that share keys.
@@ -315,7 +346,7 @@ func expandAttention(b *Builder, n *Node) []*Value {
 	s := f.scores()
 	top := b.maxOver(s, 4)
 	lse := b.Add(top, b.Log(b.sumOver(b.Exp(b.Sub(s, top)), true, 4)))
-	y := f.merge(b.Matmul(b.Exp(b.Sub(s, lse)), f.v, false, false))
+	y := f.merge(f.product(b.Exp(b.Sub(s, lse)), f.v, false, false, n.Out[0].Type.DType))
 	return []*Value{y, b.Squeeze(f.merge(lse), -1)}
 }
 
@@ -327,7 +358,7 @@ func expandAttentionGrad(b *Builder, n *Node) []*Value {
 	y, dy := f.split(n.In[3]), f.split(n.In[4])
 	p := f.weights(n.In[5])
 	dq, dk := f.inputGrads(f.scoreGrad(p, y, dy))
-	return []*Value{dq, dk, f.overGroup(b.Matmul(p, dy, true, false))}
+	return []*Value{dq, dk, f.overGroup(f.product(p, dy, true, false, f.kept(2)))}
 }
 
 // Attention is softmax(q·kᵀ·scale + mask)·v over [B,H,S,D] operands; k and v

@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -24,6 +25,10 @@ func (s *Step) verifyAccess(p *Program) error {
 		return s.verifyGemm(p)
 	case s.Moves != nil:
 		return s.verifyMoves(p)
+	case s.Conv != nil:
+		return s.verifyConv(p)
+	case s.Attn != nil:
+		return s.verifyAttention(p)
 	}
 	return nil
 }
@@ -123,4 +128,47 @@ func (s *Step) verifyGemm(p *Program) error {
 		}
 	}
 	return nil
+}
+
+// holds checks that operand or result i of list has as many elements as its
+// description wants.
+func (p *Program) holds(list []BufferID, i int, want int64, what string) error {
+	if i >= len(list) || list[i] == None {
+		return fmt.Errorf("has no %s", what)
+	}
+	if n := p.Buffers[list[i]].Type.Shape.Elements(); n != want {
+		return fmt.Errorf("%s is %s of %d elements, the description wants %d", what, p.name(list[i]), n, want)
+	}
+	return nil
+}
+
+func (s *Step) verifyConv(p *Program) error {
+	c, w := s.Conv, &s.Conv.Window
+	if w.Groups < 1 || w.C%w.Groups != 0 || w.O%w.Groups != 0 {
+		return fmt.Errorf("%d and %d channels in %d groups", w.C, w.O, w.Groups)
+	}
+	x, filter, y := w.N*w.C*count(w.In), w.O*(w.C/w.Groups)*count(w.Kernel), w.N*w.O*count(w.Out)
+	want := map[ConvDir][3]int64{ConvForward: {x, filter, y}, ConvGradX: {y, filter, x}, ConvGradW: {x, y, filter}}[c.Dir]
+	err := cmp.Or(p.holds(s.In, 0, want[0], "operand 0"), p.holds(s.In, 1, want[1], "operand 1"), p.holds(s.Out, 0, want[2], "the result"))
+	if i := c.Epilogue.Bias; err == nil && i != 0 {
+		err = p.holds(s.In, i, map[bool]int64{true: w.C, false: w.O}[c.Dir == ConvGradX], "the bias")
+	}
+	for i := range w.Kernel {
+		room := w.In[i] + w.Begin[i] + w.End[i] - w.Dilation[i]*(w.Kernel[i]-1) - 1
+		if err == nil && (w.Stride[i] < 1 || w.N*w.O > 0 && room/w.Stride[i]+1 != w.Out[i]) {
+			err = fmt.Errorf("windows of %v over %v do not give %v", w.Kernel, w.In, w.Out)
+		}
+	}
+	return err
+}
+
+func (s *Step) verifyAttention(p *Program) error {
+	a := s.Attn
+	q, k, v := a.Batch*a.Heads*a.Queries, a.Batch*a.KVHeads*a.Keys*a.Width, a.Batch*a.KVHeads*a.Keys*a.VWidth
+	err := cmp.Or(p.holds(s.In, 0, q*a.Width, "q"), p.holds(s.In, 1, k, "k"), p.holds(s.In, 2, v, "v"))
+	if !a.Backward {
+		return cmp.Or(err, p.holds(s.Out, 0, q*a.VWidth, "y"), p.holds(s.Out, 1, q, "lse"))
+	}
+	return cmp.Or(err, p.holds(s.In, 3, q*a.VWidth, "y"), p.holds(s.In, 4, q*a.VWidth, "dy"), p.holds(s.In, 5, q, "lse"),
+		p.holds(s.Out, 0, q*a.Width, "dq"), p.holds(s.Out, 1, k, "dk"), p.holds(s.Out, 2, v, "dv"))
 }

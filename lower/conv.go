@@ -11,7 +11,7 @@ var convDirs = map[ir.Op]ConvDir{
 func lowerConv(l *lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindConv, n)
-	s.Conv = &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: n.Str("math") == "tf32"}
+	s.Conv = convOf(n)
 	if len(s.In) > 2 {
 		if s.In[2] == None {
 			s.In = s.In[:2]
@@ -23,10 +23,22 @@ func lowerConv(l *lowerer, n *ir.Node) error {
 	return nil
 }
 
+// convOf describes the convolution of a node but for its epilogue.
+func convOf(n *ir.Node) *Conv {
+	return &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: n.Str("math") == "tf32"}
+}
+
 // lowerAttention lowers attention and its gradient; see the rows for the operands.
 func lowerAttention(l *lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindAttention, n)
+	s.Attn = attentionOf(n)
+	l.emit(s)
+	return nil
+}
+
+// attentionOf describes the attention of a node.
+func attentionOf(n *ir.Node) *Attention {
 	q, k, v := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.In[2].Type.Shape)
 	a := &Attention{Backward: n.Op == ir.OpAttentionGrad, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
 		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: n.Str("math") == "tf32"}
@@ -36,7 +48,5 @@ func lowerAttention(l *lowerer, n *ir.Node) error {
 			a.MaskStrides = broadcastStrides(n.In[i].Type.Shape, []int64{q[0], q[1], q[2], k[2]})
 		}
 	}
-	s.Attn = a
-	l.emit(s)
-	return nil
+	return a
 }

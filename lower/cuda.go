@@ -10,18 +10,6 @@ import (
 	"ampc/ptx"
 )
 
-// CUDA gives the PTX flavour of a GPU target: sm_70, sm_80 or sm_90, or a later
-// number, which runs what the last of these does.
-func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
-	number, ok := strings.CutPrefix(string(t), "sm_")
-	cc, err := strconv.Atoi(number)
-	if !ok || err != nil {
-		return ptx.Flavour{}, false
-	}
-	fl, err = ptx.FlavourFor(cc/10, cc%10)
-	return fl, err == nil
-}
-
 // Launch is a step as a GPU's driver takes it: a kernel of Program.Modules over
 // Grid blocks of Block threads. Args are the buffers whose addresses it takes, in order.
 type Launch struct {
@@ -84,6 +72,8 @@ func (c *cudaLowerer) step() error {
 		return c.group(s.Group)
 	case KindCopy, KindFill:
 		return c.moves()
+	case KindAttention:
+		return c.dnn()
 	case KindConv:
 		return c.conv()
 	case KindKernel:

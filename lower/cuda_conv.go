@@ -5,34 +5,37 @@ import (
 	"ampc/ptx"
 )
 
-// unfolds reports whether a convolution can be laid out as a product: one
-// group, one or two spatial dimensions.
-func unfolds(n *ir.Node) bool {
-	w := n.Window()
-	return w.Groups == 1 && len(w.Kernel) <= 2
-}
+// unfolds reports whether a convolution can be laid out as products: it has
+// one or two spatial dimensions.
+func unfolds(n *ir.Node) bool { return len(n.Window().Kernel) <= 2 }
 
-// unfolding is a convolution as a product: rows are the positions of the
-// strided side, columns the elements of a filter.
+// unfolding is a convolution as a product for every group: rows are the
+// positions of the strided side, columns the elements of a filter.
 type unfolding struct {
 	*cudaLowerer
 	w          ir.Window
-	rows, cols int64
+	rows, cols int64   // cols of one group
 	planes     int64   // positions of one image
 	channel    []int64 // strides of [image, channel, position] on the strided side
 	geometry   ptx.Unfold
 	low        ir.DType
 }
 
-// conv is im2col and a product, or a product and col2im. Sums are kept in f32
-// until they are stored.
+// conv leaves a convolution to cuDNN, or makes it im2col and a product, or a
+// product and col2im. Sums are kept in f32 until they are stored.
 func (c *cudaLowerer) conv() error {
 	s, w := c.from, c.from.Conv.Window
 	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
 		return c.fillZero(s.Out[0])
 	}
+	switch {
+	case c.inGraph(s):
+		return c.dnn()
+	case len(w.Kernel) > 2:
+		return c.wideGraph()
+	}
 	u := &unfolding{cudaLowerer: c, w: w, planes: count(w.Out), low: c.typeOf(s.In[0]).DType}
-	u.rows, u.cols = w.N*u.planes, w.C*count(w.Kernel)
+	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*count(w.Kernel)
 	u.channel = []int64{w.O * u.planes, u.planes, 1}
 	if w.Last {
 		u.channel = []int64{w.O * u.planes, 1, w.O}
@@ -86,24 +89,41 @@ func (c *cudaLowerer) fillZero(out BufferID) error {
 	return c.fill(out, code.Ins, code.F(0))
 }
 
-// product emits out = op(a)·op(b) in row-major terms, f32 or of a's dtype.
-func (c *cudaLowerer) product(m, n, k int64, a, b BufferID, ta, tb bool, out BufferID) error {
-	ld := func(t bool, rows, cols int64) int64 {
-		if t {
-			return rows
-		}
-		return cols
+// patches is how the windows laid out as rows are walked, group by group.
+func (u *unfolding) patches() Matrix {
+	if u.w.Last && u.w.Groups > 1 { // each group's apart: channels are innermost, groups would lie scattered
+		return Matrix{LD: u.cols, Strides: []int64{u.rows * u.cols}}
 	}
-	g := &Gemm{M: m, N: n, K: k, A: Matrix{LD: ld(ta, m, k), T: ta}, B: Matrix{LD: ld(tb, k, n), T: tb}, C: Matrix{LD: n}, TF32: c.from.Conv.TF32}
-	s := Step{Kind: KindGemm, In: []BufferID{a, b}, Out: []BufferID{out}, Node: c.from.Node, Gemm: g}
-	s.Bytes = c.l.p.traffic(&s)
-	c.out = append(c.out, s)
+	return Matrix{LD: u.w.Groups * u.cols, Strides: []int64{u.cols}}
+}
+
+// filters and strided are how the filters and the strided side by position are walked.
+func (u *unfolding) filters() Matrix {
+	return Matrix{LD: u.cols, Strides: []int64{u.w.O / u.w.Groups * u.cols}}
+}
+
+func (u *unfolding) strided() Matrix {
+	return Matrix{LD: u.w.O, Strides: []int64{u.w.O / u.w.Groups}}
+}
+
+func turned(m Matrix) Matrix { m.T = true; return m }
+
+// product emits out = op(a)·op(b) for every group, in row-major terms.
+func (u *unfolding) product(g Gemm, a, b, out BufferID) error {
+	g.TF32 = u.from.Conv.TF32
+	g.Batch = []int64{u.w.Groups}
+	if u.w.Groups == 1 {
+		g.Batch, g.A.Strides, g.B.Strides, g.C.Strides = nil, nil, nil, nil
+	}
+	s := Step{Kind: KindGemm, In: []BufferID{a, b}, Out: []BufferID{out}, Node: u.from.Node, Gemm: &g}
+	s.Bytes = u.l.p.traffic(&s)
+	u.out = append(u.out, s)
 	return nil
 }
 
 // unfold lays the windows of x out as rows.
 func (u *unfolding) unfold(x BufferID) (BufferID, error) {
-	cols := u.temp("cols", u.low, u.rows, u.cols)
+	cols := u.temp("cols", u.low, u.rows, u.w.Groups*u.cols)
 	g := u.geometry
 	g.In = ptx.DType(u.low.String())
 	g.Out = g.In
@@ -111,7 +131,25 @@ func (u *unfolding) unfold(x BufferID) (BufferID, error) {
 	if err != nil {
 		return None, err
 	}
-	return cols, u.launch("im2col", k, x, cols)
+	if err := u.launch("im2col", k, x, cols); err != nil || !u.w.Last || u.w.Groups == 1 {
+		return cols, err
+	}
+	apart := u.temp("groups", u.low, u.w.Groups, u.rows, u.cols)
+	return apart, u.regroup(cols, apart, true)
+}
+
+// regroup copies windows with channels innermost to each group's apart, or back.
+func (u *unfolding) regroup(from, to BufferID, apart bool) error {
+	taps, cg := count(u.w.Kernel), u.w.C/u.w.Groups
+	shape := []int64{u.w.Groups, u.rows, taps, cg}
+	together, own := []int64{cg, taps * u.w.C, u.w.C, 1}, rowMajor(shape)
+	if !apart {
+		together, own = own, together
+	}
+	d := u.typeOf(from).DType
+	return u.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+		Loads:  []Access{{Buffer: from, DType: d, Strides: together}},
+		Stores: []Access{{Buffer: to, DType: d, Strides: own}}})
 }
 
 // byPosition lays the strided side out with a row for every position.
@@ -133,9 +171,16 @@ func (u *unfolding) forward() error {
 		return err
 	}
 	sum := u.temp("sum", ir.F32, u.rows, u.w.O)
-	if err := u.product(u.rows, u.w.O, u.cols, cols, s.In[1], false, true, sum); err != nil {
+	g := Gemm{M: u.rows, N: u.w.O / u.w.Groups, K: u.cols, A: u.patches(), B: turned(u.filters()), C: u.strided()}
+	if err := u.product(g, cols, s.In[1], sum); err != nil {
 		return err
 	}
+	return u.store(sum)
+}
+
+// store adds the bias to the sums by position and lays them out as the result.
+func (u *unfolding) store(sum BufferID) error {
+	s := u.from
 	shape := []int64{u.w.N, u.w.O, u.planes}
 	g := &Group{Shape: shape, Loads: []Access{{Buffer: sum, DType: ir.F32, Strides: []int64{u.planes * u.w.O, 1, u.w.O}}}}
 	code := ir.NewCode(nil)
@@ -156,13 +201,21 @@ func (u *unfolding) gradX() error {
 	if err != nil {
 		return err
 	}
-	cols := u.temp("dcols", ir.F32, u.rows, u.cols)
-	if err := u.product(u.rows, u.cols, u.w.O, dy, s.In[1], false, false, cols); err != nil {
+	cols := u.temp("dcols", ir.F32, u.rows, u.w.Groups*u.cols)
+	g := Gemm{M: u.rows, N: u.cols, K: u.w.O / u.w.Groups, A: u.strided(), B: u.filters(), C: u.patches()}
+	if err := u.product(g, dy, s.In[1], cols); err != nil {
 		return err
 	}
-	g := u.geometry
-	g.In, g.Out = ptx.Float32, ptx.DType(u.typeOf(s.Out[0]).DType.String())
-	k, err := g.Backward(u.fl)
+	if u.w.Last && u.w.Groups > 1 {
+		apart := cols
+		cols = u.temp("dcols", ir.F32, u.rows, u.w.Groups*u.cols)
+		if err := u.regroup(apart, cols, false); err != nil {
+			return err
+		}
+	}
+	back := u.geometry
+	back.In, back.Out = ptx.Float32, ptx.DType(u.typeOf(s.Out[0]).DType.String())
+	k, err := back.Backward(u.fl)
 	if err != nil {
 		return err
 	}
@@ -180,11 +233,12 @@ func (u *unfolding) gradW() error {
 		return err
 	}
 	out := s.Out[0]
+	g := Gemm{M: u.w.O / u.w.Groups, N: u.cols, K: u.rows, A: turned(u.strided()), B: u.patches(), C: u.filters()}
 	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low {
-		return u.product(u.w.O, u.cols, u.rows, dy, cols, true, false, out)
+		return u.product(g, dy, cols, out)
 	}
 	sum := u.temp("sum", ir.F32, u.w.O, u.cols)
-	if err := u.product(u.w.O, u.cols, u.rows, dy, cols, true, false, sum); err != nil {
+	if err := u.product(g, dy, cols, sum); err != nil {
 		return err
 	}
 	return u.cast(sum, out)

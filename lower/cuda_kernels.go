@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 	"ampc/ptx"
@@ -78,10 +79,10 @@ var gpuWhole = map[ir.Op]bool{
 
 func never(*ir.Node) bool { return false }
 
-// onGPU reports whether a node lowers to launches.
-func onGPU(n *ir.Node) bool {
-	if !n.Out[0].Type.Shape.Static() {
-		return true // Check says so by itself
+// onGPU reports whether a node lowers to launches and library calls of t.
+func onGPU(n *ir.Node, t Target) bool {
+	if !n.Out[0].Type.Shape.Static() || t.graphs(n) || storesNothing(n) {
+		return true // Check says what is not static by itself
 	}
 	if takes, ok := gpuRules[n.Op]; ok {
 		return takes(n)
@@ -92,6 +93,10 @@ func onGPU(n *ir.Node) bool {
 	d := n.Def()
 	k := cudaKernels[d.Name]
 	return d.Elem != nil || d.Is(ir.View) || k.emit != nil && (k.takes == nil || k.takes(n))
+}
+
+func storesNothing(n *ir.Node) bool {
+	return !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return !v.Type.Shape.Static() || v.Type.Shape.Elements() > 0 })
 }
 
 // floatsIn takes nodes whose operands are f32 or lower.

@@ -53,7 +53,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 			}
 			at := b.In(s).Deriving(n, "")
 			from := n
-			if _, gpu := t.CUDA(); gpu {
+			if _, gpu := t.CUDA(); gpu && !matrixUnits[n.Op] {
 				from = wideOperands(at, n)
 			}
 			for i, v := range n.Def().Expand(at, from) {
@@ -81,6 +81,10 @@ func expandOnce(g *ir.Graph, t Target) error {
 
 // lowFactor names the operand that an op's expansion multiplies in the dtype it has.
 var lowFactor = map[ir.Op]string{ir.OpLSTM: "r", ir.OpLSTMGrad: "r", ir.OpGRU: "r", ir.OpGRUGrad: "r"}
+
+// matrixUnits are the ops whose parts take 16-bit operands as they are and keep
+// sums in f32.
+var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
 
 // wideOperands is n with its low operands in f32: what a row computes in f32
 // inside must not be rounded where its parts meet.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,6 +100,8 @@ func (p *Program) printPart(w io.Writer, part Part) {
 		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.Describe(s), p.names(s.In), p.names(s.Out), s.order())
 		if s.Launch != nil {
 			fmt.Fprintf(w, " %s", s.Launch)
+		} else if lib := p.library(s); lib != "" {
+			fmt.Fprintf(w, " call=%s", lib)
 		}
 		fmt.Fprintf(w, "  ; %s bytes", digits(s.Bytes))
 		if part == Prepare && p.keeps(i) {
@@ -109,6 +112,14 @@ func (p *Program) printPart(w io.Writer, part Part) {
 			fmt.Fprintf(w, "        %s\n", s.Group)
 		}
 	}
+}
+
+// library names what runs a step of a GPU's Program that is no launch.
+func (p *Program) library(s *Step) string {
+	if _, gpu := p.Target.CUDA(); !gpu {
+		return ""
+	}
+	return map[StepKind]string{KindGemm: "cublasLt", KindConv: "cudnn", KindAttention: "cudnn"}[s.Kind]
 }
 
 func (p *Program) keeps(step int) bool {
@@ -204,6 +215,15 @@ func (p *Program) convString(s *Step) string {
 	c, w := s.Conv, &s.Conv.Window
 	t := fmt.Sprintf("conv.%s %s*%s->%s n=%d c=%d o=%d in=%v out=%v kernel=%v stride=%v", c.Dir, p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0]),
 		w.N, w.C, w.O, w.In, w.Out, w.Kernel, w.Stride)
+	for _, l := range []struct {
+		name string
+		list []int64
+		rest int64 // what all of them are where nothing is said
+	}{{"begin", w.Begin, 0}, {"end", w.End, 0}, {"dilation", w.Dilation, 1}} {
+		if slices.ContainsFunc(l.list, func(x int64) bool { return x != l.rest }) {
+			t += fmt.Sprintf(" %s=%v", l.name, l.list)
+		}
+	}
 	if w.Last {
 		t += " nhwc"
 	}
@@ -225,9 +245,21 @@ func (p *Program) attentionString(s *Step) string {
 	if a.KVHeads != a.Heads {
 		t += fmt.Sprintf("/%d", a.KVHeads)
 	}
-	t += fmt.Sprintf(" queries=%d keys=%d width=%d scale=%g", a.Queries, a.Keys, a.Width, a.Scale)
-	if a.Causal {
-		t += " causal"
+	t += fmt.Sprintf(" queries=%d keys=%d width=%d", a.Queries, a.Keys, a.Width)
+	if a.VWidth != a.Width {
+		t += fmt.Sprintf("/%d", a.VWidth)
+	}
+	t += fmt.Sprintf(" scale=%g", a.Scale)
+	if a.Mask != 0 {
+		t += fmt.Sprintf(" mask(%s)=%v", p.name(s.In[a.Mask]), a.MaskStrides)
+	}
+	for _, f := range []struct {
+		on   bool
+		name string
+	}{{a.Causal, " causal"}, {a.TF32, " tf32"}} {
+		if f.on {
+			t += f.name
+		}
 	}
 	return t
 }

@@ -8,12 +8,6 @@ import (
 	"ampc/ptx"
 )
 
-// Target names what a Program runs on: "cpu", "sm_80", "sm_90".
-type Target string
-
-// CPU is the target of the embedded backend.
-const CPU Target = "cpu"
-
 // Part is a stretch of a step that runs as a whole.
 type Part uint8
 

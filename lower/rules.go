@@ -19,7 +19,7 @@ var rules = map[ir.Op]rule{
 
 // ruleOf returns the rule of a node for a target, nil where there is none.
 func ruleOf(n *ir.Node, t Target) rule {
-	if _, gpu := t.CUDA(); gpu && !onGPU(n) {
+	if _, gpu := t.CUDA(); gpu && !onGPU(n, t) {
 		return nil
 	}
 	if r, ok := rules[n.Op]; ok {

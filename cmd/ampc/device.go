@@ -20,11 +20,16 @@ func openDevice(name string) (runtime.Backend, error) {
 	case "sim":
 		return backend(gpu.OpenSim(lower.Target(which)))
 	case "cuda":
-		if n, err := strconv.Atoi(which); err == nil {
-			return backend(gpu.Open(n))
+		number, plain := strings.CutSuffix(which, "/nodnn")
+		if n, err := strconv.Atoi(number); err == nil {
+			b, err := gpu.Open(n)
+			if err == nil && plain {
+				b.WithoutDnn()
+			}
+			return backend(b, err)
 		}
 	}
-	return nil, usagef("--device %s: there are cpu, cuda:0 (or another number) and sim:sm_70, sim:sm_80, sim:sm_90", name)
+	return nil, usagef("--device %s: there are cpu, cuda:0 (or another number) and sim:sm_70, sim:sm_80, sim:sm_90, each also with /nodnn (without cuDNN)", name)
 }
 
 // backend keeps a failed open from becoming a Backend that is not nil.

@@ -40,7 +40,7 @@ func size(f *cuda.DnnTensor) int {
 func runGraph(t *testing.T, g *gpu, n cuda.Dnn, graph *cuda.DnnGraph, bufs []ptxtest.Tensor) ([]ptxtest.Tensor, error) {
 	t.Helper()
 	const limit = 256 << 20
-	plan, err := n.Plan(graph, false, limit)
+	plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func TestAttention(t *testing.T) {
 func TestConv(t *testing.T) {
 	for _, kind := range []cuda.DnnKind{cuda.DnnConv, cuda.DnnConvData, cuda.DnnConvFilter} {
 		t.Run(fmt.Sprint(kind), func(t *testing.T) {
-			c := cuda.Conv{Kind: kind, Type: cuda.DnnHalf, Grad: cuda.DnnHalf, NHWC: true, X: []int64{2, 16, 9, 9}, W: []int64{32, 16, 3, 3}, Y: []int64{2, 32, 5, 5},
+			c := cuda.Conv{Kind: kind, Type: cuda.DnnHalf, Out: cuda.DnnHalf, NHWC: true, X: []int64{2, 16, 9, 9}, W: []int64{32, 16, 3, 3}, Y: []int64{2, 32, 5, 5},
 				Shape: cuda.ConvShape{Pads: []int64{1, 1}, EndPads: []int64{1, 1}, Strides: []int64{2, 2}, Dilations: []int64{1, 1}}}
 			g := c.Graph()
 			compare(t, g, feedsFor(g, 3), 0.01)
@@ -142,7 +142,7 @@ func TestAttentionSpeed(t *testing.T) {
 	const limit = 1 << 30
 	a := cuda.Attention{Type: cuda.DnnBFloat16, B: 16, H: 12, Sq: 1024, Skv: 1024, D: 64, Scale: 0.125, Causal: true, Version: n.Version()}
 	for _, graph := range []*cuda.DnnGraph{a.Forward(), a.Backward()} {
-		plan, err := n.Plan(graph, false, limit)
+		plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: limit})
 		if err != nil {
 			fmt.Printf("%s: %v\n", graph.Name, err)
 			continue

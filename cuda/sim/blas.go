@@ -29,11 +29,12 @@ func (b *Blas) Close() error { return nil }
 
 const (
 	statusInvalid      = 7
+	statusFailed       = 13
 	statusNotSupported = 15
 )
 
 func blasError(call string, code int, format string, args ...any) error {
-	name := map[int]string{statusInvalid: "CUBLAS_STATUS_INVALID_VALUE", statusNotSupported: "CUBLAS_STATUS_NOT_SUPPORTED"}[code]
+	name := map[int]string{statusInvalid: "CUBLAS_STATUS_INVALID_VALUE", statusFailed: "CUBLAS_STATUS_EXECUTION_FAILED", statusNotSupported: "CUBLAS_STATUS_NOT_SUPPORTED"}[code]
 	return &cuda.Error{Lib: "cublasLt", Call: call, Code: code, Name: name, Text: fmt.Sprintf(format, args...)}
 }
 
@@ -204,6 +205,9 @@ func encode(t cuda.DataType, b []byte, x float32) {
 // compute does every product of the batch.
 func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]span, error) {
 	p.b.d.Stats.Products++
+	if p.b.d.Stats.Products == p.b.d.opt.FailProduct {
+		return nil, blasError("cublasLtMatmul", statusFailed, "injected fault")
+	}
 	var uses []span
 	for i := range int64(max(p.m.Batch, 1)) {
 		used, err := p.one(alpha, beta, o, i)

@@ -28,7 +28,10 @@ type Options struct {
 	FailAlloc   int  // this allocation, counted from 1, is out of memory
 	FailLoad    int  // this module load gives a compiler error
 	FailLaunch  int  // this launch leaves the context broken
-	NoAlgorithm bool // cuBLASLt answers "not supported" to everything
+	FailProduct int  // this product does not execute
+	FailGraph   int  // this cuDNN graph leaves the context broken
+	NoAlgorithm bool // cuBLASLt and cuDNN answer "not supported" to everything
+	NoDnn       bool // there is no cuDNN
 }
 
 // Device is a simulated device. It is for one goroutine, as a bound device is.
@@ -56,6 +59,7 @@ type Device struct {
 // Stats counts what the device did.
 type Stats struct {
 	Launches, GraphLaunches, Captures, Copies, Fills, Products int
+	Graphs                                                     int   // cuDNN's
 	LoadBytes, StoreBytes                                      int64 // by kernels
 }
 

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 
 	"ampc/cuda"
@@ -19,6 +21,14 @@ var _ cuda.Dnn = (*Dnn)(nil)
 // Dnn opens the library of the device.
 func (d *Device) Dnn() *Dnn { return &Dnn{d} }
 
+// OpenDnn opens the library, or says that there is none.
+func (d *Device) OpenDnn() (cuda.Dnn, error) {
+	if d.opt.NoDnn {
+		return nil, fmt.Errorf("%w: this simulated device has no cuDNN", cuda.ErrUnavailable)
+	}
+	return d.Dnn(), nil
+}
+
 // Version is that of the library the rules were taken from.
 func (n *Dnn) Version() int { return 91501 }
 
@@ -31,28 +41,61 @@ func dnnError(format string, args ...any) error {
 	return e
 }
 
-// Plan refuses what the library refuses: attention before sm_80, in f32, or with head sizes that are
-// no multiple of 8 or too long.
-func (n *Dnn) Plan(g *cuda.DnnGraph, deterministic bool, workspace int64) (cuda.DnnPlan, error) {
-	if n.d.opt.NoAlgorithm {
+// graphSpace is the workspace that every simulated engine asks for and writes over.
+const graphSpace = 1 << 10
+
+// Plan refuses what the library refuses: attention before sm_80, in f32, with head sizes that are no
+// multiple of 8 or too long, gradients of it over keys that are no multiple of 128, and convolutions
+// whose operands differ in type.
+func (n *Dnn) Plan(g *cuda.DnnGraph, o cuda.DnnOptions) (cuda.DnnPlan, error) {
+	switch {
+	case n.d.opt.NoAlgorithm:
 		return nil, dnnError("injected fault")
+	case o.Workspace < graphSpace:
+		return nil, dnnError("no engine within %d bytes of workspace", o.Workspace)
 	}
-	if g.Nodes[0].Conv == nil {
-		q := g.Feeds[0]
-		longest := int64(128)
-		if n.d.opt.Major >= 9 {
-			longest = 256
-		}
-		switch size := q.Dims[3]; {
-		case n.d.opt.Major < 8:
-			return nil, dnnError("attention needs sm_80")
-		case q.Type != cuda.DnnHalf && q.Type != cuda.DnnBFloat16:
-			return nil, dnnError("attention in type %d", q.Type)
-		case size%8 != 0 || size > longest:
-			return nil, dnnError("head size %d, want a multiple of 8 up to %d", size, longest)
-		}
+	check := n.attention
+	if g.Nodes[0].Conv != nil {
+		check = n.convolution
+	}
+	if err := check(g); err != nil {
+		return nil, err
 	}
 	return &dnnPlan{n.d, g}, nil
+}
+
+func (n *Dnn) convolution(g *cuda.DnnGraph) error {
+	node := &g.Nodes[0]
+	in := [...]*cuda.DnnTensor{node.X, node.B, node.Y}
+	a, b := in[map[cuda.DnnKind]int{cuda.DnnConv: 0, cuda.DnnConvData: 2, cuda.DnnConvFilter: 0}[node.Kind]], in[map[cuda.DnnKind]int{cuda.DnnConv: 1, cuda.DnnConvData: 1, cuda.DnnConvFilter: 2}[node.Kind]]
+	switch {
+	case a.Type != b.Type:
+		return dnnError("convolution of types %d and %d", a.Type, b.Type)
+	case len(node.X.Dims) < 4 || len(node.X.Dims) > 5:
+		return dnnError("convolution of tensors with %d dimensions", len(node.X.Dims))
+	case a.Type == cuda.DnnBFloat16 && n.d.opt.Major < 8:
+		return dnnError("bf16 needs sm_80")
+	}
+	return nil
+}
+
+func (n *Dnn) attention(g *cuda.DnnGraph) error {
+	q, k := g.Feeds[0], g.Feeds[1] // k is described transposed
+	longest := int64(128)
+	if n.d.opt.Major >= 9 {
+		longest = 256
+	}
+	switch size := q.Dims[3]; {
+	case n.d.opt.Major < 8:
+		return dnnError("attention needs sm_80")
+	case q.Type != cuda.DnnHalf && q.Type != cuda.DnnBFloat16:
+		return dnnError("attention in type %d", q.Type)
+	case size%8 != 0 || size > longest:
+		return dnnError("head size %d, want a multiple of 8 up to %d", size, longest)
+	case len(g.Feeds) > 5 && k.Dims[3]%128 != 0:
+		return dnnError("gradients of attention over %d keys, want a multiple of 128", k.Dims[3])
+	}
+	return nil
 }
 
 type dnnPlan struct {
@@ -60,17 +103,20 @@ type dnnPlan struct {
 	g *cuda.DnnGraph
 }
 
-// Workspace is none.
-func (p *dnnPlan) Workspace() int64 { return 0 }
+// Workspace is what Run wants.
+func (p *dnnPlan) Workspace() int64 { return graphSpace }
 
 // Close does nothing.
 func (p *dnnPlan) Close() error { return nil }
 
 // Run issues the graph.
-func (p *dnnPlan) Run(feeds []cuda.Ptr, _ cuda.Ptr, s cuda.Stream) error {
+func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error {
 	const call = "cudnnBackendExecute"
 	if len(feeds) != len(p.g.Feeds) {
 		return p.d.fail(call, cuda.CodeInvalidValue, "%d tensors for %d", len(feeds), len(p.g.Feeds))
+	}
+	if workspace == 0 || workspace%16 != 0 {
+		return p.d.fail(call, cuda.CodeInvalidValue, "the workspace is at %#x, want a multiple of 16", uint64(workspace))
 	}
 	at := map[int64]cuda.Ptr{}
 	for i, f := range p.g.Feeds {
@@ -80,13 +126,18 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, _ cuda.Ptr, s cuda.Stream) error {
 		at[f.UID] = feeds[i]
 	}
 	return p.d.issue(s, op{call, func() ([]span, error) {
+		p.d.Stats.Graphs++
+		if p.d.Stats.Graphs == p.d.opt.FailGraph {
+			return nil, p.d.fail(call, cuda.CodeLaunchFailed, "%s: injected fault", p.g.Name)
+		}
 		r := &dnnRun{d: p.d, at: at, vals: map[*cuda.DnnTensor][]float64{}}
 		for i := range p.g.Nodes {
 			if err := r.node(&p.g.Nodes[i]); err != nil {
 				return nil, err
 			}
 		}
-		return r.uses, nil
+		junk := bytes.Repeat([]byte{0xa5}, graphSpace)
+		return append(r.uses, span{workspace, graphSpace, true}), p.d.memory(call, p.d.mem.Write(uint64(workspace), junk))
 	}})
 }
 

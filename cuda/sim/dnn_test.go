@@ -59,7 +59,7 @@ func reference(s, d int, scale float64, causal bool, q, k, v, do func(i, j int) 
 // TestAttentionGraphs executes the composite graphs on a fused QKV buffer and compares them with the
 // formulas.
 func TestAttentionGraphs(t *testing.T) {
-	const h, s, d = 2, 24, 16
+	const h, s, d = 2, 128, 16
 	for _, causal := range []bool{false, true} {
 		b := newBench(t, Options{})
 		dnn := b.Dnn()
@@ -75,9 +75,9 @@ func TestAttentionGraphs(t *testing.T) {
 		o, stats := alloc(2*s*h*d), alloc(4*h*s)
 		run := func(g *cuda.DnnGraph, feeds ...cuda.Ptr) {
 			t.Helper()
-			p, err := dnn.Plan(g, true, 0)
+			p, err := dnn.Plan(g, cuda.DnnOptions{Deterministic: true, Workspace: 1 << 20})
 			b.ok(err)
-			b.ok(p.Run(feeds, 0, b.s))
+			b.ok(p.Run(feeds, alloc(p.Workspace()), b.s))
 		}
 		run(a.Forward(), in, in+at(1), in+at(2), o, stats)
 		grads := alloc(2 * s * 3 * h * d)
@@ -107,7 +107,7 @@ func TestConvGraphs(t *testing.T) {
 	for _, nhwc := range []bool{false, true} {
 		b := newBench(t, Options{})
 		dnn := b.Dnn()
-		c := cuda.Conv{Type: cuda.DnnFloat, Grad: cuda.DnnFloat, NHWC: nhwc, X: []int64{2, 4, 7, 6}, W: []int64{6, 2, 3, 2}, Y: []int64{2, 6, 4, 6},
+		c := cuda.Conv{Type: cuda.DnnFloat, Out: cuda.DnnFloat, NHWC: nhwc, X: []int64{2, 4, 7, 6}, W: []int64{6, 2, 3, 2}, Y: []int64{2, 6, 4, 6},
 			Shape: cuda.ConvShape{Pads: []int64{1, 0}, EndPads: []int64{1, 1}, Strides: []int64{2, 1}, Dilations: []int64{1, 1}}}
 		r := rand.New(rand.NewPCG(13, 14))
 		draw := func(d []int64) ptxtest.Tensor { return ptxtest.Fill(r, ptx.Float32, int(count(d)), 1) }
@@ -117,9 +117,11 @@ func TestConvGraphs(t *testing.T) {
 			p, err := b.Alloc(int64(4 * n))
 			b.ok(err)
 			c.Kind = kind
-			plan, err := dnn.Plan(c.Graph(), false, 0)
+			plan, err := dnn.Plan(c.Graph(), cuda.DnnOptions{Workspace: 1 << 20})
 			b.ok(err)
-			b.ok(plan.Run(feeds(p), 0, b.s))
+			ws, err := b.Alloc(plan.Workspace())
+			b.ok(err)
+			b.ok(plan.Run(feeds(p), ws, b.s))
 			return b.get(ptx.Float32, n, p)
 		}
 		y := result(cuda.DnnConv, dy.Len(), func(p cuda.Ptr) []cuda.Ptr { return []cuda.Ptr{px, pw, p} })
@@ -154,22 +156,38 @@ func TestConvGraphs(t *testing.T) {
 func TestDnnRefuses(t *testing.T) {
 	a := cuda.Attention{Type: cuda.DnnHalf, B: 1, H: 1, Sq: 8, Skv: 8, D: 12, Scale: 1}
 	b := newBench(t, Options{})
-	if _, err := b.Dnn().Plan(a.Forward(), false, 0); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("head size 12: %v", err)
 	}
 	a.D, a.Type = 16, cuda.DnnFloat
-	if _, err := b.Dnn().Plan(a.Forward(), false, 0); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("f32: %v", err)
 	}
 	old, err := Open(Options{Major: 7})
 	b.ok(err)
 	a.Type = cuda.DnnHalf
-	if _, err := old.Dnn().Plan(a.Forward(), false, 0); !errors.Is(err, cuda.ErrNotSupported) {
+	if _, err := old.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
 		t.Errorf("sm_70: %v", err)
 	}
-	p, err := b.Dnn().Plan(a.Forward(), false, 0)
+	p, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20})
 	b.ok(err)
-	b.code(p.Run([]cuda.Ptr{16, 16}, 0, b.s), cuda.CodeInvalidValue, "2 tensors")
+	b.code(p.Run([]cuda.Ptr{16, 16}, 16, b.s), cuda.CodeInvalidValue, "2 tensors")
 	x := b.buffer()
-	b.code(p.Run([]cuda.Ptr{x, x + 2, x, x, x}, 0, b.s), cuda.CodeInvalidValue, "multiple of 16")
+	b.code(p.Run([]cuda.Ptr{x, x, x, x, x}, 0, b.s), cuda.CodeInvalidValue, "workspace")
+	b.code(p.Run([]cuda.Ptr{x, x + 2, x, x, x}, x, b.s), cuda.CodeInvalidValue, "multiple of 16")
+	if _, err := b.Dnn().Plan(a.Backward(), cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+		t.Errorf("gradients over 8 keys: %v", err)
+	}
+	if _, err := b.Dnn().Plan(a.Forward(), cuda.DnnOptions{}); !errors.Is(err, cuda.ErrNotSupported) {
+		t.Errorf("no workspace: %v", err)
+	}
+	mixed := cuda.Conv{Type: cuda.DnnHalf, X: []int64{1, 1, 2, 2}, W: []int64{1, 1, 1, 1}, Y: []int64{1, 1, 2, 2}}.Graph()
+	mixed.Nodes[0].B.Type = cuda.DnnFloat
+	if _, err := b.Dnn().Plan(mixed, cuda.DnnOptions{Workspace: 1 << 20}); !errors.Is(err, cuda.ErrNotSupported) {
+		t.Errorf("f16 images, f32 filters: %v", err)
+	}
+	broken := newBench(t, Options{FailGraph: 1})
+	f, err := broken.Dnn().Plan(a.Forward(), cuda.DnnOptions{Workspace: 1 << 20})
+	b.ok(err)
+	broken.code(f.Run([]cuda.Ptr{x, x, x, x, x}, x, broken.s), cuda.CodeLaunchFailed, "injected")
 }

@@ -26,6 +26,7 @@ type Backend struct {
 	target lower.Target
 	d      cuda.Driver
 	blas   cuda.Blas // opened by the first product
+	dnn    cuda.Dnn  // nil where there is none
 	open   func() (cuda.Blas, error)
 	lanes  []lane // streams of the device; every call begins and ends on the first
 	eager  bool
@@ -58,11 +59,12 @@ func Open(ordinal int) (*Backend, error) {
 // OpenSim makes a simulated GPU of a target such as sm_90: everything but the
 // silicon, at the speed of an interpreter.
 func OpenSim(t lower.Target) (*Backend, error) {
-	cc, err := strconv.Atoi(strings.TrimPrefix(string(t), "sm_"))
+	number, _, _ := strings.Cut(strings.TrimPrefix(string(t), "sm_"), "/")
+	cc, err := strconv.Atoi(number)
 	if _, ok := t.CUDA(); !ok || err != nil {
-		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90", t)
+		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each with /nodnn: without cuDNN", t)
 	}
-	return OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10})
+	return OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
 }
 
 // OpenSimulator makes a simulated GPU with options of its own: less memory, faults.
@@ -81,6 +83,22 @@ func blasOf(d cuda.Driver) func() (cuda.Blas, error) {
 		return func() (cuda.Blas, error) { return s.Blas(), nil }
 	}
 	return cuda.OpenBlas
+}
+
+// openDnn opens the cuDNN that belongs to a driver, if there is one: without it
+// convolutions and attention run as products and kernels.
+func (b *Backend) openDnn() error {
+	open := cuda.OpenDnn
+	if s, ok := b.d.(*sim.Device); ok {
+		open = s.OpenDnn
+	}
+	dnn, err := open()
+	if errors.Is(err, cuda.ErrUnavailable) {
+		b.WithoutDnn()
+		return nil
+	}
+	b.dnn = dnn
+	return err
 }
 
 // start opens the device on the goroutine that will make every call.
@@ -107,7 +125,7 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 		}
 		i := d.Info()
 		b.target = lower.Target(fmt.Sprintf("sm_%d%d", i.Major, i.Minor))
-		return b.needLanes(1)
+		return errors.Join(b.openDnn(), b.needLanes(1))
 	})
 	if err != nil {
 		close(b.gone)
@@ -218,6 +236,9 @@ func (b *Backend) shut() error {
 	err := b.d.Synchronize(b.stream())
 	if b.blas != nil {
 		err = errors.Join(err, b.blas.Close())
+	}
+	if b.dnn != nil {
+		err = errors.Join(err, b.dnn.Close())
 	}
 	for _, l := range b.lanes {
 		if l.space != 0 {

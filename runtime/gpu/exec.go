@@ -21,6 +21,9 @@ type Exec struct {
 	owned   []cuda.Ptr
 	modules []cuda.Module
 	plans   []cuda.BlasPlan
+	dnn     []cuda.DnnPlan
+	need    map[uint8]int64    // workspace of cuDNN by stream
+	spaces  map[uint8]cuda.Ptr // where it lies
 	steps   [lower.NumParts][]bound
 	events  []cuda.Event // by EventID, less one
 	edge    cuda.Event   // where a part begins or ends on one stream, for the others
@@ -83,7 +86,7 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 	if !ok || st.b != b {
 		return nil, fmt.Errorf("%s: the store belongs to another backend", b.name)
 	}
-	e := &Exec{b: b, p: p, store: st, at: make([]cuda.Ptr, len(p.Buffers)), micro: -1, graphs: map[variant]cuda.GraphExec{}}
+	e := &Exec{b: b, p: p, store: st, at: make([]cuda.Ptr, len(p.Buffers)), micro: -1, graphs: map[variant]cuda.GraphExec{}, need: map[uint8]int64{}, spaces: map[uint8]cuda.Ptr{}}
 	err := b.do(func() error {
 		err := e.load()
 		if err != nil {
@@ -129,7 +132,7 @@ func (e *Exec) load() error {
 			e.steps[part] = append(e.steps[part], s)
 		}
 	}
-	return e.placeResults()
+	return errors.Join(e.reserve(), e.placeResults())
 }
 
 // makeEvents makes the streams and events that the steps name.
@@ -321,6 +324,8 @@ func (e *Exec) compile(s *lower.Step, functions map[string]cuda.Function) (call,
 		return func(lane) error { return nil }, nil
 	case s.Kind == lower.KindGemm:
 		return e.product(s)
+	case s.Kind == lower.KindConv || s.Kind == lower.KindAttention:
+		return e.graph(s)
 	}
 	return nil, fmt.Errorf("the program is for %s, this is %s", e.p.Target, e.b.name)
 }
@@ -338,6 +343,9 @@ func (e *Exec) free() error {
 	for _, p := range e.plans {
 		err = errors.Join(err, p.Close())
 	}
+	for _, p := range e.dnn {
+		err = errors.Join(err, p.Close())
+	}
 	for _, m := range e.modules {
 		err = errors.Join(err, e.b.d.Unload(m))
 	}
@@ -353,7 +361,7 @@ func (e *Exec) free() error {
 	for _, ev := range e.events {
 		err = errors.Join(err, e.b.d.FreeEvent(ev))
 	}
-	e.graphs, e.plans, e.modules, e.owned, e.slots, e.events, e.edge = nil, nil, nil, nil, nil, nil, 0
+	e.graphs, e.plans, e.dnn, e.modules, e.owned, e.slots, e.events, e.edge = nil, nil, nil, nil, nil, nil, nil, 0
 	return err
 }
 

@@ -90,6 +90,8 @@ func TestModelsTrainAsOnTheCPU(t *testing.T) {
 		{"lenet?batch=1", "f32", "sm_90", 2, 1e-3},
 		{"gpt?layers=1&batch=2&seq=8&dim=16&heads=2&dropout=0.1", "f32", "sm_90", 4, 1e-3},
 		{"gpt?layers=1&batch=2&seq=8&dim=16&heads=2", "mixed-f16", "sm_90", 4, 5e-2},
+		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2", "mixed-bf16", "sm_90", 2, 5e-2},
+		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2", "mixed-bf16", "sm_90/nodnn", 2, 5e-2},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.spec, c.policy, c.target), func(t *testing.T) {
 			g := ready(t, c.spec, c.policy)
@@ -107,10 +109,18 @@ func TestModelsTrainAsOnTheCPU(t *testing.T) {
 				f := feed(g, r)
 				near(t, fmt.Sprintf("step %d", step), got.Step(t, f), want.Step(t, f), c.share)
 			}
-			near(t, "trained", got.Variables(t), want.Variables(t), c.share)
+			trained := want.Variables(t)
+			if c.policy != "f32" {
+				delete(trained, keyBias)
+			}
+			near(t, "trained", got.Variables(t), trained, c.share)
 		})
 	}
 }
+
+// keyBias holds biases of keys, which shift all scores of a query alike: their
+// gradient is nothing but rounding, and AdamW steps by the sign of it.
+const keyBias = "%h0.attn.qkv.b"
 
 // near wants every element within share of its tensor's largest, ids and flags equal.
 func near(t *testing.T, when string, got, want map[string]*eval.Tensor, share float64) {

@@ -3,6 +3,7 @@ package gpu_test
 import (
 	"testing"
 
+	"ampc/lower"
 	"ampc/runtime"
 	"ampc/runtime/runtimetest"
 )
@@ -15,4 +16,15 @@ func TestSuite(t *testing.T) {
 	}
 	b := openSim(t, "sm_90")
 	runtimetest.Run(t, func(*testing.T, int) runtime.Backend { return b })
+}
+
+// TestSuiteWithoutDnn runs what cuDNN does on a device that has none.
+func TestSuiteWithoutDnn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("attention and convolutions in every dtype take seconds in the interpreter; run without -short")
+	}
+	for _, target := range []lower.Target{"sm_90/nodnn", "sm_70/nodnn"} {
+		b := openSim(t, target)
+		runtimetest.RunRows(t, "conv|attention", func(*testing.T, int) runtime.Backend { return b })
+	}
 }

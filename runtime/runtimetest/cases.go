@@ -59,6 +59,7 @@ var cases = []string{
 	// attention
 	"attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] _", "attention x[1,4,3,2] x[1,2,4,2] x[1,2,4,2] _ {causal}", "attention x[2,4,3,2] x[2,2,3,2] x[2,2,3,2] x[4,1,3] {scale=0.5}", "attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] x[2,1,3,1]", "attention x[1,2,33,16] x[1,2,33,16] x[1,2,33,16] _ {causal}",
 	"attention_grad x[1,4,3,2] x[1,2,4,2] x[1,2,4,3] x[1,4,3,3] x[1,4,3,3] s[1,4,3] _ {causal}",
+	"attention x[1,2,128,8] x[1,2,128,8] x[1,2,128,8] _", "attention_grad x[1,2,128,8] x[1,2,128,8] x[1,2,128,8] x[1,2,128,8] x[1,2,128,8] s[1,2,128] _ {causal}",
 	"rope x[2,5,6] _", "rope x[2,5,6] K9[5] {interleaved}", "rope x[2,3,5,6] k9[2,5] {dims=4 inverse}",
 	// recurrent
 	"lstm x[5,3,2,16] x[2,4,16] x[2,3,4] f[2,3,4]", "lstm x[5,3,1,16] x[1,4,16] _ _ {reverse}", "lstm_grad x[2,4,16] q[5,3,2,16] f[5,3,2,4] f[2,3,4] x[5,3,2,4] x[5,3,2,4] x[5,3,2,16]", "lstm_grad x[1,4,16] q[5,3,1,16] f[5,3,1,4] _ x[5,3,1,4] _ _ {reverse}",

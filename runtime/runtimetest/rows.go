@@ -239,8 +239,9 @@ func ulpOf(x float64, d ir.DType) float64 {
 // allowed is the tolerance of result k of a sample: none for exact rows, else
 // the row's bound. Its magnitude Σ|a·b| is what the evaluator gives for the
 // operands' absolute values; rows whose gradient subtracts means have nothing
-// to cancel there, so the largest element of the result counts with it.
-func (s *sample) allowed(k int, want []*eval.Tensor) (tolerance, error) {
+// to cancel there, so the largest element of the result counts with it. units
+// says that the target has matrix units, which round inside (ir.Bound.Inner).
+func (s *sample) allowed(k int, want []*eval.Tensor, units bool) (tolerance, error) {
 	d := s.node.Def()
 	var bound ir.Bound
 	switch {
@@ -267,8 +268,15 @@ func (s *sample) allowed(k int, want []*eval.Tensor) (tolerance, error) {
 		return nil, err
 	}
 	t := want[k].Type.DType
+	inner := 0.0
+	if d := s.node.In[0].Type.DType; units && d.Low() {
+		inner = float64(bound.Inner) * ulpOf(1, d) / 2
+	}
 	return func(i int, w float64) float64 {
 		e := bound.ULP * ulpOf(w, ir.F32)
+		if inner > 0 {
+			e += inner * mag(i)
+		}
 		if bound.K > 0 {
 			e += float64(bound.K) * 0x1p-23 * mag(i)
 		}

@@ -19,12 +19,33 @@ import (
 func Run(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
 	t.Run("steps", func(t *testing.T) { testSteps(t, open) })
 	t.Run("graphs", func(t *testing.T) { testGraphs(t, open) })
-	t.Run("rows", func(t *testing.T) { testRows(t, open) })
+	t.Run("rows", func(t *testing.T) {
+		covered := map[string]bool{}
+		for _, c := range testRows(t, open, cases) {
+			name, _, _ := strings.Cut(c, " ")
+			covered[name] = true
+		}
+		for _, op := range ir.Ops() {
+			if d := op.Def(); !covered[d.Name] && !d.Is(ir.Collective) && op != ir.OpForeign {
+				t.Errorf("row %s has no case", d.Name)
+			}
+		}
+	})
+}
+
+// RunRows is the part of the suite over the rows whose names contain one of
+// the words, "conv|attention".
+func RunRows(t *testing.T, words string, open func(t *testing.T, threads int) runtime.Backend) {
+	list := slices.Clone(cases)
+	testRows(t, open, slices.DeleteFunc(list, func(c string) bool {
+		name, _, _ := strings.Cut(c, " ")
+		return !slices.ContainsFunc(strings.Split(words, "|"), func(w string) bool { return strings.Contains(name, w) })
+	}))
 }
 
 // testRows runs every case in every dtype the row takes, plain and with
 // special values, and wants the same bits from 1, 2 and 7 threads.
-func testRows(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
+func testRows(t *testing.T, open func(t *testing.T, threads int) runtime.Backend, cases []string) []string {
 	backends := slices.Compact([]runtime.Backend{open(t, 1), open(t, 2), open(t, 7)}) // one, if threads are nothing to it
 	shares := map[string]float64{}
 	missing := map[string]error{} // by case: only the CPU must have every row
@@ -58,16 +79,7 @@ func testRows(t *testing.T, open func(t *testing.T, threads int) runtime.Backend
 	for _, c := range slices.Sorted(maps.Keys(missing)) {
 		t.Logf("not on %s: %s: %v", backends[0].Target(), c, missing[c])
 	}
-	covered := map[string]bool{}
-	for _, c := range cases {
-		name, _, _ := strings.Cut(c, " ")
-		covered[name] = true
-	}
-	for _, op := range ir.Ops() {
-		if d := op.Def(); !covered[d.Name] && !d.Is(ir.Collective) && op != ir.OpForeign {
-			t.Errorf("row %s has no case", d.Name)
-		}
-	}
+	return cases
 }
 
 // large cases check how work is cut; their numbers need no second look.
@@ -109,7 +121,7 @@ func (s *sample) check(t *testing.T, backends []runtime.Backend, special bool) f
 		}
 		if first == nil {
 			first = got
-			share = s.compare(t, got, want, special)
+			share = s.compare(t, got, want, special, b.Target() != lower.CPU)
 			continue
 		}
 		for k := range got {
@@ -131,11 +143,11 @@ func (s *sample) want() ([]*eval.Tensor, error) {
 	return eval.Node(s.node, in, eval.Options{})
 }
 
-func (s *sample) compare(t *testing.T, got [][]byte, want []*eval.Tensor, special bool) float64 {
+func (s *sample) compare(t *testing.T, got [][]byte, want []*eval.Tensor, special, units bool) float64 {
 	t.Helper()
 	share := 0.0
 	for k, w := range want {
-		tol, err := s.allowed(k, want)
+		tol, err := s.allowed(k, want, units)
 		if err != nil {
 			t.Errorf("%s: %v", s.name, err)
 			return 0

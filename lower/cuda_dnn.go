@@ -1,0 +1,109 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// graphs reports whether a library runs n whole on t: cuDNN, from a graph of
+// operations that is made of the step's description.
+func (t Target) graphs(n *ir.Node) bool {
+	fl, gpu := t.CUDA()
+	if !gpu || t.Caps().NoGraphs {
+		return false
+	}
+	switch n.Op {
+	case ir.OpConv, ir.OpConvGradX, ir.OpConvGradW:
+		return len(n.Window().Kernel) <= 3
+	case ir.OpAttention, ir.OpAttentionGrad:
+		return dnnDType(n.In[0].Type.DType, fl) && attentionOf(n).inGraph(n, fl)
+	}
+	return false
+}
+
+// dnnDType reports whether cuDNN computes with elements of d on a device.
+func dnnDType(d ir.DType, fl ptx.Flavour) bool {
+	return d == ir.F32 || d == ir.F16 || d == ir.BF16 && fl.SM >= 80
+}
+
+// inGraph reports whether cuDNN has the convolution of a step: operands of one
+// dtype, the result in it too; the gradient of a filter, a sum over all
+// positions, may stay in f32.
+func (c *cudaLowerer) inGraph(s *Step) bool {
+	a, b, out := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
+	return !c.l.p.Target.Caps().NoGraphs && dnnDType(a, c.fl) && a == b && (out == a || out == ir.F32 && s.Conv.Dir == ConvGradW)
+}
+
+// Limits of the flash-attention engines.
+const (
+	headStep    = 8   // head sizes are multiples of it
+	headMost    = 128 // before sm_90
+	headMost90  = 256
+	keysPerTile = 128 // the backward engines up to cuDNN 9.15 want whole tiles of keys
+)
+
+// inGraph reports whether cuDNN has the attention of n: 16-bit operands of one
+// dtype, as many heads of k as of q, no mask but the causal one of equal lengths.
+func (a *Attention) inGraph(n *ir.Node, fl ptx.Flavour) bool {
+	low := n.In[0].Type.DType
+	for _, v := range append(n.In[:3:3], n.Out...) {
+		if v.Type.DType != low && v.Def != n || v.Def == n && v.Type.DType != low && v.Type.Shape.Rank() == 4 {
+			return false
+		}
+	}
+	most := int64(headMost)
+	if fl.SM >= 90 {
+		most = headMost90
+	}
+	switch {
+	case !low.Low() || fl.SM < 80 || a.Mask != 0 || a.Heads != a.KVHeads || a.Width != a.VWidth:
+		return false
+	case a.Width%headStep != 0 || a.Width > most || a.Width == 0 || a.Batch*a.Heads*a.Queries*a.Keys == 0 || a.Keys == 1:
+		return false
+	case a.Backward && a.Keys%keysPerTile != 0:
+		return false
+	}
+	return !a.Causal || a.Queries == a.Keys
+}
+
+// dnn keeps a step that cuDNN runs, with the memory that its graph needs beside
+// operands and results: attention's backward graph leaves the row sums of dy·y
+// and the f32 sums of dq there.
+func (c *cudaLowerer) dnn() error {
+	s := *c.from
+	if a := s.Attn; a != nil && a.Backward {
+		sums := c.temp("sums", ir.F32, a.Batch, a.Heads, a.Queries)
+		wide := c.temp("wide", ir.F32, a.Batch, a.Heads, a.Queries, a.Width)
+		s.Out = append(s.Out[:len(s.Out):len(s.Out)], sums, wide)
+		s.Bytes = c.l.p.traffic(&s)
+	}
+	c.out = append(c.out, s)
+	return nil
+}
+
+// wideGraph runs a convolution in f32 between casts: one of dtypes that cuDNN
+// does not mix, and of too many dimensions to be laid out as a product.
+func (c *cudaLowerer) wideGraph() error {
+	s, out := *c.from, c.from.Out[0]
+	s.In = slices.Clone(s.In)
+	for i, id := range s.In {
+		if t := c.typeOf(id); t.DType != ir.F32 {
+			s.In[i] = c.temp("wide", ir.F32, sizes(t.Shape)...)
+			if err := c.cast(id, s.In[i]); err != nil {
+				return err
+			}
+		}
+	}
+	t := c.typeOf(out)
+	if t.DType != ir.F32 {
+		s.Out = []BufferID{c.temp("sum", ir.F32, sizes(t.Shape)...)}
+	}
+	s.Bytes = c.l.p.traffic(&s)
+	c.out = append(c.out, s)
+	if t.DType == ir.F32 {
+		return nil
+	}
+	return c.cast(s.Out[0], out)
+}

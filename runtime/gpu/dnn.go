@@ -1,0 +1,116 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"ampc/cuda"
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// graphBytes is the largest workspace that a cuDNN engine may ask for.
+const graphBytes = 1 << 30
+
+var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.DnnHalf, ir.BF16: cuda.DnnBFloat16}
+
+// WithoutDnn makes b run convolutions and attention as products and kernels,
+// as where cuDNN is absent. It is for a Backend that nothing was lowered for yet.
+func (b *Backend) WithoutDnn() {
+	if !b.target.Caps().NoGraphs {
+		b.target = b.target.WithoutDnn()
+		b.name += "/nodnn"
+	}
+}
+
+// graph plans a step that cuDNN runs and returns the call that issues it. An
+// engine whose sums change from run to run is taken where there is no other.
+func (e *Exec) graph(s *lower.Step) (call, error) {
+	if e.b.dnn == nil {
+		return nil, errors.New("the program calls cuDNN, which this device has not")
+	}
+	g, feeds := e.b.graphOf(e.p, s)
+	o := cuda.DnnOptions{Deterministic: true, TF32: s.Conv != nil && s.Conv.TF32, Workspace: graphBytes}
+	plan, err := e.b.dnn.Plan(g, o)
+	if errors.Is(err, cuda.ErrNotSupported) {
+		o.Deterministic = false
+		plan, err = e.b.dnn.Plan(g, o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; --device %s/nodnn runs it as products and kernels", err, e.b.name)
+	}
+	e.dnn = append(e.dnn, plan)
+	e.need[s.Stream] = max(e.need[s.Stream], plan.Workspace())
+	at := make([]cuda.Ptr, len(feeds))
+	for i, id := range feeds {
+		at[i] = e.at[id]
+	}
+	run := func(on lane) error { return plan.Run(at, e.spaces[s.Stream], on.stream) }
+	if s.Attn == nil || !s.Attn.Backward || e.b.dnn.Version() >= sumsFromZero {
+		return run, nil
+	}
+	wide := s.Out[len(s.Out)-1]
+	return func(on lane) error {
+		return errors.Join(e.b.d.Fill8(e.at[wide], 0, e.p.Buffers[wide].Size, on.stream), run(on))
+	}, nil
+}
+
+// sumsFromZero is the version of cuDNN that clears the sums of dq by itself.
+const sumsFromZero = 90600
+
+// reserve allocates the workspace of each stream's graphs.
+func (e *Exec) reserve() error {
+	for stream, n := range e.need {
+		p, err := e.own(n, "cuDNN's workspace")
+		if err != nil {
+			return err
+		}
+		e.spaces[stream] = p
+	}
+	return nil
+}
+
+// graphOf is the graph of a step with the buffers it feeds, in its order.
+func (b *Backend) graphOf(p *lower.Program, s *lower.Step) (*cuda.DnnGraph, []lower.BufferID) {
+	typed := func(id lower.BufferID) cuda.DnnType { return dnnTypes[p.Buffers[id].Type.DType] }
+	if s.Kind == lower.KindConv {
+		return convolution(s, typed)
+	}
+	a := s.Attn
+	d := cuda.Attention{Type: typed(s.In[0]), B: a.Batch, H: a.Heads, Sq: a.Queries, Skv: a.Keys, D: a.Width,
+		Scale: float32(a.Scale), Causal: a.Causal, Version: b.dnn.Version()}
+	if !a.Backward {
+		return d.Forward(), []lower.BufferID{s.In[0], s.In[1], s.In[2], s.Out[0], s.Out[1]}
+	}
+	// dq, dk and dv, then the row sums and the f32 sums of dq
+	return d.Backward(), append(slices.Clone(s.In[:6]), s.Out...)
+}
+
+var convKinds = map[lower.ConvDir]cuda.DnnKind{lower.ConvForward: cuda.DnnConv, lower.ConvGradX: cuda.DnnConvData, lower.ConvGradW: cuda.DnnConvFilter}
+
+// convolution describes images, filters and results of one spatial dimension
+// as ones of two: cuDNN's least.
+func convolution(s *lower.Step, typed func(lower.BufferID) cuda.DnnType) (*cuda.DnnGraph, []lower.BufferID) {
+	c, w := s.Conv, s.Conv.Window
+	two := func(d []int64, neutral int64) []int64 {
+		if len(d) == 1 {
+			return []int64{neutral, d[0]}
+		}
+		return d
+	}
+	dims := func(n, c int64, space []int64) []int64 { return append([]int64{n, c}, two(space, 1)...) }
+	g := cuda.Conv{Kind: convKinds[c.Dir], Type: typed(s.In[0]), Out: typed(s.Out[0]), NHWC: w.Last,
+		X: dims(w.N, w.C, w.In), W: dims(w.O, w.C/w.Groups, w.Kernel), Y: dims(w.N, w.O, w.Out),
+		Shape: cuda.ConvShape{Pads: two(w.Begin, 0), EndPads: two(w.End, 0), Strides: two(w.Stride, 1), Dilations: two(w.Dilation, 1)}}
+	feeds := map[lower.ConvDir][]lower.BufferID{
+		lower.ConvForward: {s.In[0], s.In[1], s.Out[0]},
+		lower.ConvGradX:   {s.Out[0], s.In[1], s.In[0]},
+		lower.ConvGradW:   {s.In[0], s.Out[0], s.In[1]},
+	}[c.Dir]
+	if i := c.Epilogue.Bias; i != 0 {
+		g.Bias, g.BiasType = true, typed(s.In[i])
+		feeds = append(feeds, s.In[i])
+	}
+	return g.Graph(), feeds
+}
