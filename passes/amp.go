@@ -194,7 +194,7 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 		if a.p.Eager && a.ofProduct(n) {
 			return a.low // an eager system hands a product's backward the 16-bit gradient, the bias's sum too
 		}
-		if n.Def().Class == ir.Low || !a.c.Caps.Loads(n, i) {
+		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) {
 			return ir.F32
 		}
 	}

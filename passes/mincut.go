@@ -136,7 +136,7 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		return srcNode, srcNode
 	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
 		return sinkNode, sinkNode
-	case t.class == ir.Low && wish == readByF32: // gradients of parameters: nothing would read the rounded one
+	case t.class == ir.Low && wish == readByF32 && !m.tied(v): // gradients of parameters: nothing would read the rounded one
 		return srcNode, srcNode
 	case t.class == ir.Low && wish == readByLow:
 		return sinkNode, sinkNode
@@ -150,15 +150,21 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 	case i > 0:
 		return m.v[n.Out[0].ID], m.seen[n.Out[0].ID]
 	}
-	seen = m.freeVariable(s, n, wish)
-	if m.onlyLow(n) {
+	seen = m.freeVariable(s, n)
+	if !m.c.Caps.StoresLow(n) {
+		return seen, seen
+	}
+	switch m.copied(v) {
+	case readByLow:
 		return sinkNode, seen
+	case readByLow | readByOther, readByOther:
+		return m.fresh(v), seen
 	}
 	return seen, seen
 }
 
 // freeVariable is the node of a free row: its forward value's, or its own.
-func (m *cutModel) freeVariable(s ir.Section, n *ir.Node, wish wishes) int32 {
+func (m *cutModel) freeVariable(s ir.Section, n *ir.Node) int32 {
 	if of := m.leader(s, n); of != nil {
 		t := &m.node[n.ID]
 		t.cause, t.from = ir.ByForward, of
@@ -167,40 +173,47 @@ func (m *cutModel) freeVariable(s ir.Section, n *ir.Node, wish wishes) int32 {
 	switch {
 	case !m.meets(n):
 		return srcNode
-	case wish == readByLow && m.movesAll(n): // castelim casts first in any case: fewer bytes move
+	case m.movesLow(s, n):
 		return sinkNode
 	}
 	return m.fresh(n.Out[0])
 }
 
-// onlyLow reports whether each reader of n's result would read a cast to 16
-// bits of it and its kernel can store that cast: nothing else is ever stored,
-// as wide as n's operands may be.
-func (m *cutModel) onlyLow(n *ir.Node) bool {
-	v := n.Out[0]
-	return !m.out[v.ID] && m.c.Caps.StoresLow(n) && m.readLow(v) == readByLow
-}
-
-// readLow is readByLow where all who read v outside its group demand 16 bits,
-// views looked through.
-func (m *cutModel) readLow(v *ir.Value) (all wishes) {
+// copied says how those read v outside its group, views looked through, who
+// read one dtype and no other, so that they take a cast of v where it is stored
+// in another: readByLow for 16 bits, readByOther for the dtype of their own
+// result. If there are only such readers, a kernel that stores what it computes
+// in 16 bits does what the cast would; readByF32 stands for any other.
+func (m *cutModel) copied(v *ir.Value) (all wishes) {
+	if m.out[v.ID] {
+		return readByF32
+	}
 	for _, u := range m.uses.Of(v) {
 		switch n := u.Node; {
 		case sameGroup(v, n):
-		case isView(n) && !m.out[n.Out[0].ID]:
-			all |= m.readLow(n.Out[0])
-		case m.demand(n, u.Arg).Low() || m.castVar(v) && m.class(n, u.Arg) != ir.Fixed:
+		case isView(n):
+			all |= m.copied(n.Out[0])
+		case m.demand(n, u.Arg).Low() || m.movesLow(u.Section, n):
 			all |= readByLow
-		default:
+		case m.follows(n, u.Arg):
 			all |= readByOther
+		default:
+			all |= readByF32
 		}
 	}
 	return all
 }
 
-// movesAll reports whether n only moves elements, and no fewer than it reads.
-func (m *cutModel) movesAll(n *ir.Node) bool {
-	if !n.Def().Is(ir.Moves) || n.Def().Elem != nil {
+// follows reports whether n reads operand i in the dtype of its own result.
+func (m *cutModel) follows(n *ir.Node, i int) bool {
+	return m.demand(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
+}
+
+// movesLow reports whether n only moves elements, no fewer than it reads, for
+// low operands: moving a cast costs less than casting what was moved.
+func (m *cutModel) movesLow(s ir.Section, n *ir.Node) bool {
+	if !n.Def().Is(ir.Moves) || n.Def().Elem != nil || !m.node[n.ID].free() || m.wish[n.Out[0].ID] != readByLow || m.out[n.Out[0].ID] ||
+		m.leader(s, n) != nil || !m.meets(n) {
 		return false
 	}
 	read := int64(0)
@@ -217,6 +230,17 @@ func (m *cutModel) meets(n *ir.Node) bool {
 	return m.operand(n, func(*ir.Value) bool { return true }) != nil
 }
 
+// tied reports whether a reader of v takes its dtype from forward, whatever its
+// own readers wish.
+func (m *cutModel) tied(v *ir.Value) bool {
+	for _, u := range m.uses.Of(v) {
+		if isView(u.Node) && m.tied(u.Node.Out[0]) || !isView(u.Node) && m.leader(u.Section, u.Node) != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // leader is the forward value whose choice a free backward node shares.
 func (m *cutModel) leader(s ir.Section, n *ir.Node) *ir.Value {
 	if of := n.Of; s == ir.Backward && of != nil && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
@@ -230,7 +254,7 @@ func (m *cutModel) leader(s ir.Section, n *ir.Node) *ir.Value {
 func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen int32) {
 	stored = srcNode
 	switch {
-	case i == 0 && m.onlyLow(n):
+	case i == 0 && m.c.Caps.StoresLow(n) && m.copied(n.Out[0]) == readByLow:
 		stored = sinkNode
 	case i == 0 && m.c.Caps.StoresLow(n) && wish&readByF32 == 0 && (m.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0):
 		stored = m.fresh(n.Out[i])
@@ -269,8 +293,12 @@ func (m *cutModel) constraints() {
 			continue
 		}
 		for i, v := range n.In {
-			if v != nil && m.assignable(v) && !m.weak[v.ID] && n.OperandClass(i) != ir.Fixed {
-				m.net.arc(m.seen[v.ID], to, inf)
+			if v == nil || !m.assignable(v) || m.weak[v.ID] || n.OperandClass(i) == ir.Fixed {
+				continue
+			}
+			m.net.arc(m.seen[v.ID], to, inf)
+			if !sameGroup(v, n) && !m.castVar(v) {
+				m.net.arc(m.v[v.ID], to, inf)
 			}
 		}
 	}

@@ -169,7 +169,12 @@ func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
 		if r.unit > -(1 << 40) {
 			m.pay(y, n, m.times(r.section))
 		}
-		if r.x >= 0 {
+		switch {
+		case r.x < 0:
+		case x != m.seen[v.ID] && v.Def != nil && m.endsProduct(v.Def):
+			m.net.arc(y, x, inf) // its kernel stores f32 as well as 16 bits: nobody widens what it rounded
+			narrow = m.lowFor(narrow, y, x, m.narrowCost(v, times))
+		default:
 			narrow = m.lowFor(narrow, y, x, m.narrowCost(v, times))
 			widen = m.f32For(widen, y, x, m.widenCost(v, times))
 		}

@@ -12,7 +12,9 @@ import (
 // section (saved activations, gradients, results) must be paid for in any
 // order, so it counts as free; ties go to the smaller depth, then to the name,
 // so the list order a pass left has no influence. A view stands before its
-// first reader.
+// first reader. What writes a variable that others of its section read comes
+// last: the next value takes the variable's place only when nobody needs the
+// old one any more, and would have to be copied there later.
 func orderPass(g *ir.Graph, c *Context) error {
 	o := newOrderer(g)
 	for s := range ir.NumSections {
@@ -46,6 +48,7 @@ type unit struct {
 	depth int32
 	name  int32 // the smallest of its nodes'
 	turn  int32 // entries of the heap with an older turn are stale
+	last  bool  // writes a variable that another unit of the section reads
 	done  bool
 }
 
@@ -57,6 +60,7 @@ func newOrderer(g *ir.Graph) *orderer {
 	}
 	o.rankNames(nodes)
 	o.formUnits()
+	o.writeLast()
 	o.indexReads()
 	o.sizes()
 	return o
@@ -114,6 +118,27 @@ func (o *orderer) formUnits() {
 				if v.Def == nil || o.unit[v.Def.ID] != int32(i) {
 					o.read(u, v)
 				}
+			}
+		}
+	}
+}
+
+// writeLast marks the units that write what another unit of their section reads.
+func (o *orderer) writeLast() {
+	writer := map[int32]int32{} // by root of the variable
+	for i := range o.units {
+		for _, n := range o.units[i].nodes {
+			for _, v := range n.Out {
+				if v.Next != nil {
+					writer[o.root[v.Next.ID]] = int32(i)
+				}
+			}
+		}
+	}
+	for i := range o.units {
+		for _, v := range o.units[i].reads {
+			if w, ok := writer[o.root[v.ID]]; ok && w != int32(i) && o.units[w].sec == o.units[i].sec {
+				o.units[w].last = true
 			}
 		}
 	}
@@ -329,7 +354,7 @@ func (o *orderer) push(h *readyHeap, i int32) {
 		}
 	}
 	u.turn++
-	h.push(ready{cost, u.depth, u.name, i, u.turn})
+	h.push(ready{u.last, cost, u.depth, u.name, i, u.turn})
 }
 
 // run accounts for u having run: its readers may become ready, and the last
@@ -373,6 +398,7 @@ const maxRecost = 64
 
 // ready is a node that can run.
 type ready struct {
+	last        bool
 	cost        int64
 	depth, name int32
 	unit, turn  int32
@@ -380,6 +406,8 @@ type ready struct {
 
 func (a ready) less(b ready) bool {
 	switch {
+	case a.last != b.last:
+		return b.last
 	case a.cost != b.cost:
 		return a.cost < b.cost
 	case a.depth != b.depth:

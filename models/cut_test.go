@@ -1,0 +1,59 @@
+package models_test
+
+import (
+	"fmt"
+	"testing"
+
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// What the cut says a step moves is what the steps of the lowered program move,
+// to the byte, for every model at its usual size, with one micro-batch and more.
+func TestCutBytesAreTheProgramsBytes(t *testing.T) {
+	for _, name := range models.Names() {
+		z, err := models.Open(name[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range []passes.Policy{passes.MixedF16(), passes.MixedBF16()} {
+			for _, step := range z.Steps {
+				for _, micro := range []int{1, 3} {
+					t.Run(fmt.Sprint(name[0], "/", step.Name, "/", policy.Name, "/", micro), func(t *testing.T) {
+						c := step.Config
+						c.Policy, c.Micro = policy, micro
+						cfg := c.Passes(step.Losses...)
+						cut := int64(0)
+						cfg.After = func(e passes.Event) { cut += int64(e.Counters["cut_bytes"]) }
+						g := z.Model.Graph().Clone()
+						if err := passes.Run(g, cfg); err != nil {
+							t.Fatal(err)
+						}
+						p, err := lower.Lower(g, lower.CPU)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if moved := moved(p, int64(micro)); cut != moved {
+							t.Errorf("the cut says %d bytes, the program moves %d: %+d", cut, moved, cut-moved)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// moved sums the bytes of p's steps over one optimiser step.
+func moved(p *lower.Program, micro int64) (sum int64) {
+	for part, steps := range p.Parts {
+		times := int64(1)
+		if lower.Part(part) == lower.Micro {
+			times = micro
+		}
+		for i := range steps {
+			sum += times * steps[i].Bytes
+		}
+	}
+	return sum
+}
