@@ -117,6 +117,28 @@ func (p *pool) taps() []int32 {
 	return taps
 }
 
+// loadRun widens elements of v that lie stride apart.
+func (c *call) loadRun(dst []float32, v view, offset, stride int) {
+	if stride == 1 {
+		c.m.Load(dst, v.buf().From(offset))
+		return
+	}
+	for i := range dst {
+		dst[i] = v.float(offset + i*stride)
+	}
+}
+
+// storeRun rounds src to elements of v that lie stride apart.
+func (c *call) storeRun(v view, offset, stride int, src []float32) {
+	if stride == 1 {
+		c.m.Store(v.buf().From(offset), src)
+		return
+	}
+	for i, x := range src {
+		v.set(offset+i*stride, x)
+	}
+}
+
 func bindMaxPool(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err

@@ -67,6 +67,14 @@ func bindAnyNonfinite(c *call) (func(), error) {
 	}, nil
 }
 
+// or1 is element i of v, 1 where v is absent.
+func or1(v view, i int) float32 {
+	if v.absent() {
+		return 1
+	}
+	return v.float(i)
+}
+
 func bindGlobalNorm(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err

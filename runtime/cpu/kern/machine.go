@@ -15,6 +15,7 @@ type Machine struct {
 	gemm      gemmTask
 	skinnyRun skinnyTask
 	conv      convTask
+	channel   channelTask
 	attn      attnTask
 	row       rowTask
 	vec       vecTask
