@@ -26,13 +26,17 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	if c.N == 0 {
 		return d
 	}
-	es := g.buf.Type.Size()
-	mem := t.canvas.get(ceilDiv(c.N*d.item[0]*es, 4))
-	d.buf = Buf{g.buf.Type, unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), c.N*d.item[0]*es)}
-	t.mode = canvasMode
+	d.buf = t.canvas.bytes(g.buf.Type, c.N*d.item[0])
+	t.m, t.mode = m, canvasMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
 	m.run(2*len(d.buf.Data), c.N, t)
 	return d
+}
+
+// bytes is get for n elements of another format.
+func (f *floats) bytes(t Type, n int) Buf {
+	mem := f.get(max(1, ceilDiv(n*t.Size(), 4)))
+	return Buf{t, unsafe.Slice((*byte)(unsafe.Pointer(&mem[0])), n*t.Size())}
 }
 
 // Run is the task of image n.
@@ -40,6 +44,10 @@ func (t *convTask) Run(worker, n int) {
 	switch t.mode {
 	case canvasMode:
 		t.copyImage(n)
+	case thinMode:
+		t.thinImage(n)
+	case phaseMode:
+		t.phaseImage(n)
 	case scatterMode:
 		t.scatterImage(worker, n)
 	case depthMode:
@@ -49,42 +57,145 @@ func (t *convTask) Run(worker, n int) {
 	}
 }
 
+// planes is how many planes an image has, and how many elements of a pixel lie together.
+func (t *convTask) planes(channels int) (planes, run int) {
+	if t.c.ChannelsLast {
+		return 1, channels
+	}
+	return channels, 1
+}
+
 // copyImage copies an image onto its canvas.
 func (t *convTask) copyImage(n int) {
-	es := t.dst.buf.Type.Size()
-	clear(t.dst.buf.Data[n*t.dst.item[0]*es : (n+1)*t.dst.item[0]*es])
-	planes, run := t.channels, 1
-	if t.c.ChannelsLast {
-		planes, run = 1, t.channels
+	planes, run := t.planes(t.channels)
+	spread := t.step != [3]int{1, 1, 1} || t.dst.phases > 1
+	if spread {
+		es := t.dst.buf.Type.Size()
+		clear(t.dst.buf.Data[n*t.dst.item[0]*es : (n+1)*t.dst.item[0]*es])
 	}
 	for p := range planes {
-		for z := range t.size[0] {
-			for y := range t.size[1] {
-				s := n*t.src.item[0] + p*t.src.channel + t.src.at(z, y, 0)
-				d := n*t.dst.item[0] + p*t.dst.channel + t.dst.at(t.lo[0]+z*t.step[0], t.lo[1]+y*t.step[1], 0)
-				t.copyRow(s, d, run)
+		s, d := n*t.src.item[0]+p*t.src.channel, n*t.dst.item[0]+p*t.dst.channel
+		if spread {
+			t.spreadPlane(s, d, run)
+		} else {
+			t.copyPlane(s, d, run, p == planes-1)
+		}
+	}
+}
+
+// copyPlane copies a plane and clears what lies between its rows. The last plane of an image may not touch what
+// follows it.
+func (t *convTask) copyPlane(s, d, run int, last bool) {
+	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
+	w, row := t.size[2]*run, t.dst.axis[1]
+	end := d + t.dst.item[0]/t.channels
+	if run > 1 {
+		end = d + t.dst.item[0]
+	}
+	clean := d // everything before is done
+	for z := range t.size[0] {
+		from, to := s+z*t.src.axis[0], d+(t.lo[0]+z)*t.dst.axis[0]+t.lo[1]*row+t.lo[2]*run
+		vectors := !last && w*es%4 == 0 && row*es%4 == 0 && w*es/4 <= t.m.nr
+		if vectors { // writes up to a vector past every row, cleared below
+			t.m.rows[F32](t.size[1], w*es/4, (*float32)(ptr(dst.at(to))), row*es/4, src.at(from), w*es/4)
+		}
+		for y := range t.size[1] {
+			if !vectors {
+				copy(dst.Data[(to+y*row)*es:(to+y*row+w)*es], src.Data[(from+y*w)*es:])
+			}
+			clear(dst.Data[clean*es : (to+y*row)*es])
+			clean = to + y*row + w
+		}
+	}
+	clear(dst.Data[clean*es : end*es])
+}
+
+// spreadPlane copies the pixels of a plane to places that are not neighbours.
+func (t *convTask) spreadPlane(s, d, run int) {
+	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
+	for z := range t.size[0] {
+		for y := range t.size[1] {
+			from := s + t.src.at(z, y, 0)
+			to := d + t.dst.at(t.lo[0]+z*t.step[0], t.lo[1]+y*t.step[1], 0)
+			if run == 1 && t.step[2] == 1 {
+				t.splitRow(from, to)
+				continue
+			}
+			for x := range t.size[2] {
+				o := to + t.dst.at(0, 0, t.lo[2]+x*t.step[2])
+				copy(dst.Data[o*es:(o+run)*es], src.Data[(from+x*run)*es:])
 			}
 		}
 	}
 }
 
-// copyRow copies one row of pixels of run elements each.
-func (t *convTask) copyRow(s, d, run int) {
-	w, es := t.size[2], t.dst.buf.Type.Size()
-	if t.step[2] == 1 && t.dst.phases == 1 {
-		d += t.dst.at(0, 0, t.lo[2])
-		copy(t.dst.buf.Data[d*es:(d+w*run)*es], t.src.buf.Data[s*es:])
-		return
+// splitRow copies a row phase by phase.
+func (t *convTask) splitRow(from, to int) {
+	ph := t.dst.phases
+	for x := range min(ph, t.size[2]) {
+		o := to + t.dst.at(0, 0, t.lo[2]+x)
+		n := ceilDiv(t.size[2]-x, ph)
+		if t.dst.buf.Type == F32 {
+			gather(floatsAt(t.dst.buf.at(o), n), floatsAt(t.src.buf.at(from+x), (n-1)*ph+1), ph)
+		} else {
+			gather(halvesAt(t.dst.buf.at(o), n), halvesAt(t.src.buf.at(from+x), (n-1)*ph+1), ph)
+		}
 	}
-	for x := range w {
-		o := d + t.dst.at(0, 0, t.lo[2]+x*t.step[2])
-		switch {
-		case run > 1:
-			copy(t.dst.buf.Data[o*es:(o+run)*es], t.src.buf.Data[(s+x*run)*es:])
-		case es == 4:
-			*(*uint32)(ptr(t.dst.buf.at(o))) = *(*uint32)(ptr(t.src.buf.at(s + x)))
-		default:
-			*(*uint16)(ptr(t.dst.buf.at(o))) = *(*uint16)(ptr(t.src.buf.at(s + x)))
+}
+
+// gather takes every step-th element of src.
+func gather[T any](dst, src []T, step int) {
+	for i := range dst {
+		dst[i] = src[i*step]
+	}
+}
+
+// scatter puts src at every step-th element of dst.
+func scatter[T any](dst, src []T, step int) {
+	for i, x := range src {
+		dst[i*step] = x
+	}
+}
+
+// thin replaces a strided convolution by single pixels by one that meets the pixels it reads side by side.
+func (m *Machine) thin(c *Conv) *Conv {
+	ones := [3]int{1, 1, 1}
+	if volume(c.Kernel) > 1 || c.Stride == ones || c.Pad != [3]int{} || c.N == 0 || c.Groups > 1 {
+		return c
+	}
+	t := &m.conv
+	t.thinned = *c
+	d := &t.thinned
+	d.In, d.Stride = c.Out, ones
+	d.X = t.thinMem.bytes(c.X.Type, c.N*c.C*volume(c.Out))
+	t.m, t.c, t.mode = m, c, thinMode
+	t.src, t.dst = c.dense(c.X, c.C, c.In), d.dense(d.X, c.C, d.In)
+	m.run(2*len(d.X.Data), c.N, t)
+	return d
+}
+
+// thinImage copies the pixels of image n that are read.
+func (t *convTask) thinImage(n int) {
+	c, es := t.c, t.dst.buf.Type.Size()
+	planes, run := t.planes(c.C)
+	step := c.Stride[2]
+	for p := range planes {
+		for z := range c.Out[0] {
+			for y := range c.Out[1] {
+				from := n*t.src.item[0] + p*t.src.channel + t.src.at(z*c.Stride[0], y*c.Stride[1], 0)
+				to := n*t.dst.item[0] + p*t.dst.channel + t.dst.at(z, y, 0)
+				w := c.Out[2]
+				switch {
+				case run > 1:
+					for x := range w {
+						copy(t.dst.buf.Data[(to+x*run)*es:(to+x*run+run)*es], t.src.buf.Data[(from+x*step*run)*es:])
+					}
+				case t.dst.buf.Type == F32:
+					gather(floatsAt(t.dst.buf.at(to), w), floatsAt(t.src.buf.at(from), (w-1)*step+1), step)
+				default:
+					gather(halvesAt(t.dst.buf.at(to), w), halvesAt(t.src.buf.at(from), (w-1)*step+1), step)
+				}
+			}
 		}
 	}
 }

@@ -63,6 +63,8 @@ type convMode uint8
 
 const (
 	canvasMode convMode = iota
+	thinMode
+	phaseMode
 	scatterMode
 	depthMode
 	depthWeightMode
@@ -79,6 +81,11 @@ type convTask struct {
 	lo, step [3]int // where its pixels go
 	channels int
 	canvas   floats
+
+	thinned  Conv
+	thinMem  floats
+	phases   []phase
+	phaseMem floats
 
 	table        [4]offsets
 	sources      [2]tableSource
@@ -195,6 +202,7 @@ func (m *Machine) Conv(c *Conv) {
 		return
 	}
 	t := &m.conv
+	c = m.thin(c)
 	t.c = c
 	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
 	t.patch, t.pixel = &t.table[0], &t.table[1]
@@ -214,6 +222,10 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 	}
 	t := &m.conv
 	t.c = c
+	if c.phased() {
+		m.phasedGrad(c)
+		return
+	}
 	if c.scatters() {
 		m.scatterGrad(c)
 		return
@@ -309,6 +321,7 @@ func (c *Conv) weightStrides() (o, i, x int) {
 // ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
 func (m *Machine) ConvWeightGrad(c *Conv) {
 	t, gt := &m.conv, &m.gemm
+	c = m.thin(c)
 	t.c = c
 	per, in, taps, px := c.K/c.Groups, c.C/c.Groups, volume(c.Kernel), volume(c.Out)
 	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])

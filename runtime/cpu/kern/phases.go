@@ -1,0 +1,116 @@
+package kern
+
+// The input gradient of a strided convolution, phase by phase: the pixels i of x with one rest of i/Stride meet the
+// same taps, and those read pixels of dy that are neighbours. So each phase is a product of its own over a part of
+// the taps; no term is zero but at the edges. The phases are computed side by side and then put in their places.
+
+// phased says whether the gradient goes like that.
+func (c *Conv) phased() bool {
+	return volume(c.Stride) > 1 && !c.depthwise() && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate
+}
+
+// phase is one rest of the pixels' places: how many there are, where their values lie in memory.
+type phase struct {
+	rest, size [3]int
+	buf        Buf
+}
+
+// phasedGrad computes the gradient of x.
+func (m *Machine) phasedGrad(c *Conv) {
+	t := &m.conv
+	t.c = c
+	var lo, size [3]int
+	for a := range 3 {
+		reach, s := (c.Kernel[a]-1)*c.Dilation[a], c.Stride[a]
+		lo[a] = max(0, ceilDiv(reach-c.Pad[a], s))
+		size[a] = lo[a] + max(c.Out[a], (c.In[a]-1+c.Pad[a])/s+1)
+	}
+	ones := [3]int{1, 1, 1}
+	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, ones, size, 1)
+	t.phases = t.phases[:0]
+	mem := t.phaseMem.bytes(c.X.Type, c.N*c.C*volume(c.In))
+	at := 0
+	for i := range volume(c.Stride) {
+		ph := phase{rest: [3]int{i / (c.Stride[1] * c.Stride[2]), i / c.Stride[2] % c.Stride[1], i % c.Stride[2]}}
+		for a := range 3 {
+			ph.size[a] = max(0, ceilDiv(c.In[a]-ph.rest[a], c.Stride[a]))
+		}
+		n := c.N * c.C * volume(ph.size)
+		ph.buf = Buf{mem.Type, mem.Data[at*mem.Type.Size() : (at+n)*mem.Type.Size()]}
+		if at += n; n == 0 {
+			continue
+		}
+		t.phases = append(t.phases, ph)
+		t.patch, t.pixel = &t.table[0], &t.table[1]
+		weights := m.phaseTables(&g, &ph, lo)
+		m.convProduct(&g, ph.buf, c.C, ph.size, ones, weights)
+	}
+	t.mode, t.dst = phaseMode, c.dense(c.X, c.C, c.In)
+	m.run(2*len(c.X.Data), c.N, t)
+}
+
+// phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights.
+func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
+	t, c := &m.conv, m.conv.c
+	es, ws := g.buf.Type.Size(), c.W.Type.Size()
+	so, si, sx := c.weightStrides()
+	lane, depth := &t.table[2], &t.table[3]
+	lane.strided(1, 0, c.C/c.Groups, si*ws)
+	t.patch.reset()
+	depth.reset()
+	per, taps := c.K/c.Groups, volume(c.Kernel)
+	for i := range per * taps {
+		k, tap := i/taps, i%taps
+		if c.ChannelsLast {
+			k, tap = i%per, i/per
+		}
+		from, meets := c.meets(ph, tap, lo)
+		if meets {
+			t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
+			depth.s = append(depth.s, (k*so+tap*sx)*ws)
+		}
+	}
+	return tableSource{m.Path, c.W, [2]int{0, per * so}, c.Groups, lane.s, depth.s, si == 1, c.TF32}
+}
+
+// meets says whether the pixels of a phase meet a tap, and where on the canvas of dy the first of them does.
+func (c *Conv) meets(ph *phase, tap int, lo [3]int) (from [3]int, ok bool) {
+	at := [3]int{tap / (c.Kernel[1] * c.Kernel[2]), tap / c.Kernel[2] % c.Kernel[1], tap % c.Kernel[2]}
+	for a := range 3 {
+		d := ph.rest[a] + c.Pad[a] - at[a]*c.Dilation[a]
+		if d%c.Stride[a] != 0 {
+			return from, false
+		}
+		from[a] = lo[a] + d/c.Stride[a]
+	}
+	return from, true
+}
+
+// phaseImage puts the phases of image n in their places.
+func (t *convTask) phaseImage(n int) {
+	c, es := t.c, t.dst.buf.Type.Size()
+	planes, run := t.planes(c.C)
+	step := c.Stride[2]
+	for p := range planes {
+		for i := range t.phases {
+			ph := &t.phases[i]
+			w := ph.size[2]
+			for j := range ph.size[0] * ph.size[1] {
+				z, y := j/ph.size[1], j%ph.size[1]
+				from := ((n*planes+p)*ph.size[0]*ph.size[1] + j) * w * run
+				to := n*t.dst.item[0] + p*t.dst.channel +
+					t.dst.at(ph.rest[0]+z*c.Stride[0], ph.rest[1]+y*c.Stride[1], ph.rest[2])
+				switch {
+				case run > 1:
+					for x := range w {
+						copy(t.dst.buf.Data[(to+x*step*run)*es:(to+x*step*run+run)*es], ph.buf.Data[(from+x*run)*es:])
+					}
+				case t.dst.buf.Type == F32:
+					scatter(floatsAt(t.dst.buf.at(to), (w-1)*step+1), floatsAt(ph.buf.at(from), w), step)
+				default:
+					scatter(halvesAt(t.dst.buf.at(to), (w-1)*step+1), halvesAt(ph.buf.at(from), w), step)
+				}
+			}
+		}
+	}
+}
