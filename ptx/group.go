@@ -111,6 +111,7 @@ type groupGen struct {
 	lanes         int    // of the body being emitted: vec or 1
 	index         Reg    // u64 linear index of lane 0
 	vals          [][]Reg
+	fixed         [][]Reg           // values computed before the body, by those that are uniform; nil: none
 	words         map[string][4]Reg // Philox blocks of this body
 }
 
@@ -361,6 +362,10 @@ func (c *groupGen) values(e Reg, n int) (coords []Reg) {
 	c.words = map[string][4]Reg{}
 	coords = c.coordinates(e)
 	for i, in := range c.Code {
+		if c.fixed != nil && c.fixed[i] != nil {
+			c.vals[i] = c.fixed[i]
+			continue
+		}
 		c.vals[i] = c.value(i, in, coords)
 	}
 	return coords

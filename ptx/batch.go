@@ -1,0 +1,200 @@
+package ptx
+
+import "fmt"
+
+// Batch runs the code of one group over many tensors in one launch: all parameters that are updated
+// alike, with their gradients and optimiser state; all weights that are cast to one type.
+//
+// Tensor i has Sizes[i] elements; the group's Shape is not used. An access of the group either walks
+// the tensor (Stride nil) and finds its buffer's address in a table, or repeats one element for all
+// tensors (Stride [0], loads only) and is a parameter. Code must not ask for the index. Parameters:
+// the table, then the accesses that repeat, in order.
+type Batch struct {
+	Group
+	Sizes []int64
+}
+
+// Word is one 64-bit entry of a Batch's table: a number, or where Access is not negative the address
+// of the buffer that access (loads first, then stores) walks for a tensor.
+type Word struct {
+	Value          int64
+	Tensor, Access int
+}
+
+// batchChunk is how many elements of one tensor a block handles.
+const batchChunk = groupThreads * 128
+
+// Blocks is how many blocks the launch has: one for every chunk of every tensor.
+func (t Batch) Blocks() int {
+	n := 0
+	for _, size := range t.Sizes {
+		n += int((size + batchChunk - 1) / batchChunk)
+	}
+	return n
+}
+
+// Table is what the first parameter points to: for every block its tensor and the chunk of it, then
+// for every tensor its size and its addresses.
+func (t Batch) Table() []Word {
+	var words []Word
+	for i, size := range t.Sizes {
+		for chunk := int64(0); chunk*batchChunk < size; chunk++ {
+			words = append(words, Word{Value: int64(i)<<32 | chunk, Access: -1})
+		}
+	}
+	for i, size := range t.Sizes {
+		words = append(words, Word{Value: size, Access: -1})
+		for k, a := range t.accesses() {
+			if a.Stride == nil {
+				words = append(words, Word{Tensor: i, Access: k})
+			}
+		}
+	}
+	return words
+}
+
+// accesses are the loads and then the stores.
+func (t Batch) accesses() []Access { return (&groupGen{Group: t.Group}).accesses() }
+
+// Build generates the kernel.
+func (t Batch) Build(fl Flavour) (*Launch, error) {
+	c, err := t.generate(fl)
+	if err != nil {
+		return nil, err
+	}
+	c.run(func(e Reg, n int) { c.body(e, n) })
+	return finish(c.b, [3]int{t.Blocks(), 1, 1}, c.args)
+}
+
+// Sum generates a kernel that adds up values of the code over all tensors, in f32 and in an order
+// fixed by the sizes: a norm over all gradients, how many of their elements are not finite. The
+// group must have no stores. The last parameter gets Blocks partial sums for each value, one value
+// after the other, to be finished by a RowReduce over len(values) rows.
+func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
+	if len(t.Stores) > 0 {
+		return nil, fmt.Errorf("ptx: batch %s: a sum with stores", t.Name)
+	}
+	c, err := t.generate(fl)
+	if err != nil {
+		return nil, err
+	}
+	b, blocks := c.b, t.Blocks()
+	c.args = append(c.args, Argument{Name: "sums", DType: Float32, Elems: int64(len(values) * blocks), Write: true})
+	out := b.Param(fmt.Sprintf("p%d", len(c.args)-1))
+	var sums []Reg
+	for _, v := range values {
+		if v < 0 || v >= len(c.Code) {
+			return nil, fmt.Errorf("ptx: batch %s: sum of value %d of %d", t.Name, v, len(c.Code))
+		}
+		sums = append(sums, b.konst(0))
+	}
+	c.run(func(e Reg, n int) { c.accumulate(e, n, values, sums) })
+	for i, s := range sums {
+		total := b.blockFold(s, c.tid, groupThreads, fmt.Sprintf("sums%d", i), func(x, y Reg) Reg { return b.add(x, y) })
+		b.If(b.Do("setp.eq.u32", c.tid, I(0)), func() {
+			b.Do("st.global.f32", Addr{Base: b.at(out, b.special("%ctaid.x"), 4), Off: int64(4 * i * blocks)}, total)
+		})
+	}
+	return finish(b, [3]int{blocks, 1, 1}, c.args)
+}
+
+// batchGen is the state of one generation.
+type batchGen struct {
+	*groupGen
+	tid        Reg
+	start, end Reg // the block's elements, u64
+}
+
+// generate checks the batch and emits what finds a block's part of its tensor.
+func (t Batch) generate(fl Flavour) (*batchGen, error) {
+	most, row := int64(0), 1
+	for i, size := range t.Sizes {
+		if size < 1 || size > 1<<40 {
+			return nil, fmt.Errorf("ptx: batch %s: tensor %d has %d elements", t.Name, i, size)
+		}
+		most = max(most, size)
+	}
+	for _, a := range t.accesses() {
+		if a.Stride == nil {
+			row++
+		} else if len(a.Stride) != 1 || a.Stride[0] != 0 {
+			return nil, fmt.Errorf("ptx: batch %s: %s neither walks nor repeats", t.Name, a.Name)
+		}
+		if a.Offset != 0 {
+			return nil, fmt.Errorf("ptx: batch %s: %s begins at element %d", t.Name, a.Name, a.Offset)
+		}
+	}
+	for _, in := range t.Code {
+		if in.Op == "index" || in.Op == "philox" {
+			return nil, fmt.Errorf("ptx: batch %s: %s depends on the place in the tensor", t.Name, in.Op)
+		}
+	}
+	t.Shape = []int64{max(most, 2)} // one dimension, so that repeats and walks stay apart
+	g, err := newGroupGen(t.Group, fl)
+	if err != nil {
+		return nil, err
+	}
+	c := &batchGen{groupGen: g}
+	c.find(t, row)
+	return c, nil
+}
+
+// find reads the block's rows of the table.
+func (c *batchGen) find(t Batch, row int) {
+	b, blocks := c.b, t.Blocks()
+	c.args = append(c.args, Argument{Name: "table", DType: Int64, Elems: int64(blocks + row*len(t.Sizes)), Read: true})
+	table := b.Param("p0")
+	mine := b.load(b.at(table, b.special("%ctaid.x"), 8), 0, Int32, 2)
+	at := b.Do("mad.wide.u32", mine[1], I(8*row), b.Do("add.u64", table, I(8*blocks)))
+	word := 1
+	for i, a := range t.accesses() {
+		var r Reg
+		switch {
+		case a.Stride == nil:
+			r = b.load(at, 8*word, Int64, 1)[0]
+			word++
+		case i >= len(t.Loads):
+			b.fail("store %s repeats", a.Name)
+		default:
+			r = c.param(a, false)
+		}
+		if i < len(t.Loads) {
+			c.loads = append(c.loads, r)
+		} else {
+			c.stores = append(c.stores, r)
+		}
+	}
+	c.tid = b.special("%tid.x")
+	c.start = b.Do("mul.wide.u32", mine[0], I(batchChunk))
+	c.end = b.Do("min.u64", b.Do("add.u64", c.start, I(batchChunk)), b.load(at, 0, Int64, 1)[0])
+}
+
+// run emits body for the block's elements: vectors, then the rest of a tensor that is no multiple
+// of them. What is the same for all elements is computed once.
+func (c *batchGen) run(body func(e Reg, n int)) {
+	b := c.b
+	c.fix()
+	whole := c.end
+	if c.vec > 1 {
+		whole = b.Do("and.b64", c.end, I(-int64(c.vec)))
+	}
+	first := b.Do("mad.wide.u32", c.tid, I(c.vec), c.start)
+	b.Loop(first, whole, I(groupThreads*c.vec), B64, func(i Reg) { body(i, c.vec) })
+	if c.vec == 1 {
+		return
+	}
+	rest := b.Do("add.u64", whole, b.Do("cvt.u64.u32", c.tid))
+	b.If(b.Do("setp.lt.u64", rest, c.end), func() { body(rest, 1) })
+}
+
+// fix computes the uniform values before any element.
+func (c *groupGen) fix() {
+	c.fixed = make([][]Reg, len(c.Code))
+	c.lanes, c.vals = 1, make([][]Reg, len(c.Code))
+	for i, in := range c.Code {
+		if c.uniform[i] {
+			c.vals[i] = c.value(i, in, make([]Reg, len(c.Shape)))
+			c.fixed[i] = c.vals[i]
+		}
+	}
+}
