@@ -20,7 +20,11 @@ func (s *Step) verifyAccess(p *Program) error {
 	}
 	switch {
 	case s.Group != nil:
-		return s.Group.verify(p)
+		for _, g := range s.Groups() {
+			if err := g.verify(p); err != nil {
+				return err
+			}
+		}
 	case s.Gemm != nil:
 		return s.verifyGemm(p)
 	case s.Moves != nil:

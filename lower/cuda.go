@@ -17,6 +17,15 @@ type Launch struct {
 	Grid   [3]int
 	Block  int
 	Args   []BufferID
+	// Table is what the runtime writes to Args[0], a constant, when it loads the
+	// Program: 64-bit words, for kernels that go through many buffers.
+	Table []Word
+}
+
+// Word is a number, or where Buffer is not None the address of a buffer.
+type Word struct {
+	Value  int64
+	Buffer BufferID
 }
 
 // cudaLowerer turns the steps that any target has into launches.
@@ -24,19 +33,23 @@ type cudaLowerer struct {
 	l      *lowerer
 	fl     ptx.Flavour
 	module *ptx.Module
-	names  map[string]string     // of a kernel by its text under no name
-	counts map[string]int        // kernels of one kind, buffers of one name so far
-	out    []Step                // of the part being lowered
+	names  map[string]string // of a kernel by its text under no name
+	counts map[string]int    // kernels of one kind, buffers of one name so far
+	out    []Step            // of the part being lowered
+	at     Part
 	from   *Step                 // being lowered
 	stats  map[BufferID]rowStats // of logits whose loss this part has computed
+	bad    []counted             // tensors whose elements that are not finite this part has counted
 }
 
 // cuda replaces every group, copy, fill and kernel by launches of generated
 // kernels, and what cuBLASLt cannot end a product with by a group after it.
 func (l *lowerer) cuda(fl ptx.Flavour) error {
 	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
+	l.batch(Prepare)
+	l.batch(Update)
 	for part := range NumParts {
-		c.out, c.stats = nil, map[BufferID]rowStats{}
+		c.at, c.out, c.stats, c.bad = part, nil, map[BufferID]rowStats{}, nil
 		last := make([]int, len(l.p.Parts[part])) // launch that ends each step
 		for i := range l.p.Parts[part] {
 			c.from = &l.p.Parts[part][i]
@@ -69,6 +82,9 @@ func (c *cudaLowerer) step() error {
 	case KindGemm:
 		return c.gemm()
 	case KindGroup:
+		if len(s.More) > 0 {
+			return c.batch(s)
+		}
 		return c.group(s.Group)
 	case KindCopy, KindFill:
 		return c.moves()
@@ -177,6 +193,9 @@ func (s *Step) verifyLaunch(p *Program) error {
 		}
 		if len(k.Params) != len(l.Args) {
 			return fmt.Errorf("gives %d addresses to kernel %s, which takes %d", len(l.Args), k.Name, len(k.Params))
+		}
+		if err := l.verifyTable(s, p); err != nil {
+			return err
 		}
 		for _, id := range l.Args {
 			if !slices.Contains(s.In, id) && !slices.Contains(s.Out, id) {

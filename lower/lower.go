@@ -55,9 +55,6 @@ func Check(g *ir.Graph, t Target) error {
 		return fmt.Errorf("unknown target %q: want cpu, sm_70, sm_80 or sm_90, each of these also with /nodnn", t)
 	}
 	for _, v := range g.Vars {
-		if v.Attr.Get("role") == ir.RoleCopy && t != CPU {
-			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s is a copy that the update writes (shadow): only the cpu target keeps those current", v)}
-		}
 		if !v.Type.Shape.Static() {
 			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s has type %s: bind its dimensions before lowering", v, g.TypeString(v.Type))}
 		}
@@ -145,6 +142,9 @@ func (l *lowerer) declare() error {
 func (l *lowerer) part(part Part) error {
 	l.steps, l.at = &l.p.Parts[part], part
 	l.late = nil
+	if part == Prepare && l.p.Target != CPU {
+		l.refreshWritten()
+	}
 	units, err := l.units(part)
 	if err != nil {
 		return err
@@ -299,6 +299,24 @@ func (p *Program) traffic(s *Step) int64 {
 		}
 	}
 	return n
+}
+
+// refreshWritten casts variables to the copies that the update keeps, as
+// prepare does with other low copies: a runtime skips that while the copies are
+// current. The CPU's runtime makes them by itself where somebody wrote a variable.
+func (l *lowerer) refreshWritten() {
+	for _, v := range l.g.Vars {
+		of, _ := v.Attr.Get("of").(string)
+		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
+			in, out, shape := l.buf[from.ID], l.buf[v.ID], sizes(v.Type.Shape)
+			l.emit(Step{Kind: KindGroup, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Group: &Group{
+				Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: rowMajor(shape)}},
+				Stores: []Access{{Buffer: out, DType: v.Type.DType, Strides: rowMajor(shape)}},
+			}})
+			l.p.Copies = append(l.p.Copies, Copy{Var: of, DType: v.Type.DType, Buffer: out, Step: len(*l.steps) - 1})
+		}
+	}
 }
 
 // finish records what a runtime binds: outputs, written variables, low copies.

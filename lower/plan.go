@@ -234,19 +234,24 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	case KindKernel:
 		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.Contains(s.In[1:], in)
 	case KindGroup:
-		return s.Group.samePoints(p, a.Root, out)
+		groups := s.Groups()
+		return slices.ContainsFunc(groups, func(g *Group) bool { return g.stores(out) >= 0 }) &&
+			!slices.ContainsFunc(groups, func(g *Group) bool { return !g.samePoints(p, a.Root, out) })
 	}
 	return false
 }
 
-// samePoints reports whether every load from root walks exactly as the store to out does.
+// stores is which store goes to out, -1 where none does.
+func (g *Group) stores(out BufferID) int {
+	return slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == out })
+}
+
+// samePoints reports whether every load from root walks exactly as the store to
+// out does; a group that does not store out must not load from root.
 func (g *Group) samePoints(p *Program, root, out BufferID) bool {
-	i := slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == out })
-	if i < 0 {
-		return false
-	}
+	i := g.stores(out)
 	for _, a := range g.Loads {
-		if p.Buffers[a.Buffer].Root == root && (a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
+		if p.Buffers[a.Buffer].Root == root && (i < 0 || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
 			return false
 		}
 	}

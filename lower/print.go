@@ -158,6 +158,9 @@ func (p *Program) Describe(s *Step) string {
 	case KindKernel:
 		return s.Kernel.what(p, s)
 	case KindGroup:
+		if n := len(s.More); n > 0 {
+			return fmt.Sprintf("group of %d tensors", n+1)
+		}
 		return fmt.Sprintf("group %v", s.Group.Shape)
 	case KindCopy:
 		if m := s.Moves; m.Filled {

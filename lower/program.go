@@ -118,7 +118,7 @@ type Copy struct {
 	Var    string
 	DType  ir.DType
 	Buffer BufferID
-	Step   int // in Parts[Prepare]
+	Step   int // in Parts[Prepare]; several copies may come from one
 }
 
 // StepKind says which of a Step's descriptions is set.
@@ -168,7 +168,19 @@ type Step struct {
 	Kernel *Kernel
 	Moves  *Moves
 
+	// More are groups of the same code over other tensors, beside Group: one
+	// step holds a whole group of parameters.
+	More []*Group
+
 	Launch *Launch // GPU targets: how the driver runs it, beside the description; nil where a library does
+}
+
+// Groups lists the groups of a step.
+func (s *Step) Groups() []*Group {
+	if s.Group == nil {
+		return nil
+	}
+	return append([]*Group{s.Group}, s.More...)
 }
 
 // Access is how a step walks a buffer: element i of the iteration space lies

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -55,7 +56,7 @@ type bound struct {
 	run          call
 	lane         int
 	wait, record []cuda.Event
-	fresh        *refresh // makes a low copy, and nothing else
+	fresh        []*refresh // makes these low copies, and nothing else
 }
 
 // refresh is a cast that is left out while the copy is current.
@@ -103,6 +104,9 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 func (e *Exec) load() error {
 	refreshes, err := e.bind()
 	if err != nil {
+		return err
+	}
+	if err := e.writeTables(); err != nil {
 		return err
 	}
 	functions, err := e.loadModules()
@@ -160,7 +164,7 @@ func (e *Exec) makeEvents() error {
 
 // bind gives every buffer its address. It returns the low copies by the step
 // of prepare that makes them.
-func (e *Exec) bind() (map[int]*refresh, error) {
+func (e *Exec) bind() (map[int][]*refresh, error) {
 	var arenas [lower.NumArenas]cuda.Ptr
 	for _, a := range []lower.Arena{lower.InputArena, lower.ConstArena, lower.WorkArena} {
 		if e.p.Arenas[a] == 0 {
@@ -200,8 +204,8 @@ func (e *Exec) bind() (map[int]*refresh, error) {
 }
 
 // bindCopies finds the low copies that the store keeps.
-func (e *Exec) bindCopies() (map[int]*refresh, error) {
-	refreshes := map[int]*refresh{}
+func (e *Exec) bindCopies() (map[int][]*refresh, error) {
+	refreshes := map[int][]*refresh{}
 	for _, c := range e.p.Copies {
 		v := e.store.vars[c.Var]
 		buf := &e.p.Buffers[c.Buffer]
@@ -213,17 +217,41 @@ func (e *Exec) bindCopies() (map[int]*refresh, error) {
 			}
 			e.at[c.Buffer] = p
 		case e.at[c.Buffer] != 0: // a variable that holds the copy
-			refreshes[c.Step] = &refresh{from: v, bytes: buf.Size, state: e.store.vars[buf.Name]}
+			refreshes[c.Step] = append(refreshes[c.Step], &refresh{from: v, bytes: buf.Size, state: e.store.vars[buf.Name]})
 		default:
 			low, err := e.store.copyOf(c.Var, v, c.DType)
 			if err != nil {
 				return nil, err
 			}
 			e.at[c.Buffer] = low.at
-			refreshes[c.Step] = &refresh{from: v, bytes: buf.Size, to: low}
+			refreshes[c.Step] = append(refreshes[c.Step], &refresh{from: v, bytes: buf.Size, to: low})
 		}
 	}
 	return refreshes, nil
+}
+
+// writeTables gives launches that go through many buffers their addresses.
+func (e *Exec) writeTables() error {
+	for _, steps := range e.p.Parts {
+		for i := range steps {
+			l := steps[i].Launch
+			if l == nil || len(l.Table) == 0 {
+				continue
+			}
+			raw := make([]byte, 0, 8*len(l.Table))
+			for _, w := range l.Table {
+				v := uint64(w.Value)
+				if w.Buffer != lower.None {
+					v = uint64(e.at[w.Buffer])
+				}
+				raw = binary.LittleEndian.AppendUint64(raw, v)
+			}
+			if err := e.b.upload(e.at[l.Args[0]], raw); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // bindShadows finds the variables that are copies of others.

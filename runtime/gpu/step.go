@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"ampc/cuda"
 	"ampc/lower"
@@ -48,7 +49,7 @@ func (e *Exec) issue(n int, fill func() error) (*Ticket, error) {
 // not that of its variable's present version.
 func (e *Exec) stale() bool {
 	for i := range e.steps[lower.Prepare] {
-		if f := e.steps[lower.Prepare][i].fresh; f != nil && !f.current() {
+		if slices.ContainsFunc(e.steps[lower.Prepare][i].fresh, func(f *refresh) bool { return !f.current() }) {
 			return true
 		}
 	}
@@ -62,23 +63,27 @@ func (f *refresh) current() bool {
 	return f.to.version == f.from.version
 }
 
+// cast notes that the copy has been made.
+func (f *refresh) cast() {
+	if f.to == nil {
+		f.state.synced = f.from.version
+		return
+	}
+	f.to.version = f.from.version
+}
+
 // made notes what a step with or without casts has done to the versions.
 func (e *Exec) made(casts bool) {
 	for i := range e.steps[lower.Prepare] {
-		f := e.steps[lower.Prepare][i].fresh
-		switch {
-		case f == nil:
-			continue
-		case !casts:
-			e.count.CastsSaved++
-			continue
-		case f.to == nil:
-			f.state.synced = f.from.version
-		default:
-			f.to.version = f.from.version
+		for _, f := range e.steps[lower.Prepare][i].fresh {
+			if !casts {
+				e.count.CastsSaved++
+				continue
+			}
+			f.cast()
+			e.count.CastsMade++
+			e.count.CastBytes += f.bytes
 		}
-		e.count.CastsMade++
-		e.count.CastBytes += f.bytes
 	}
 	for _, v := range e.written {
 		v.version++

@@ -1,0 +1,163 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// batch launches the groups of a step as one kernel that finds its tensors in
+// a table of addresses.
+func (c *cudaLowerer) batch(s *Step) error {
+	b, err := c.ptxBatch(s.Groups())
+	if err != nil {
+		return err
+	}
+	k, err := b.Build(c.fl)
+	if err != nil {
+		return err
+	}
+	t, err := c.tabled("batch", &b, k, s.Groups())
+	if err != nil {
+		return err
+	}
+	t.Kind, t.Group, t.More = KindGroup, s.Group, s.More
+	c.out = append(c.out, t)
+	return nil
+}
+
+// ptxBatch is groups that are alike, in the terms of package ptx.
+func (c *cudaLowerer) ptxBatch(groups []*Group) (ptx.Batch, error) {
+	g := groups[0]
+	pg, err := c.ptxGroup(g)
+	b := ptx.Batch{Group: pg}
+	for i := range b.Loads {
+		b.Loads[i].Stride = []int64{0}
+		if g.Loads[i].walks(c.l.p, g.Shape) {
+			b.Loads[i].Stride = nil
+		}
+	}
+	for i := range b.Stores {
+		b.Stores[i].Stride = nil
+	}
+	for _, g := range groups {
+		b.Sizes = append(b.Sizes, count(g.Shape))
+	}
+	return b, err
+}
+
+// tabled is the step of a batch's launch: a table, what repeats for all tensors,
+// and more arguments of the kernel.
+func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*Group, more ...BufferID) (Step, error) {
+	words := b.Table()
+	table := c.temp("table", ir.I64, int64(len(words)))
+	c.l.p.Buffers[table].Arena = ConstArena
+	args := []BufferID{table}
+	for i := range b.Loads {
+		if b.Loads[i].Stride != nil {
+			args = append(args, groups[0].Loads[i].Buffer)
+		}
+	}
+	s, err := c.launched(kind, k, append(args, more...))
+	if err != nil {
+		return s, err
+	}
+	add := func(list *[]BufferID, id BufferID) {
+		if !slices.Contains(*list, id) {
+			*list = append(*list, id)
+		}
+	}
+	for _, w := range words {
+		word := Word{Value: w.Value, Buffer: None}
+		if w.Access >= 0 {
+			g := groups[w.Tensor]
+			if store := w.Access - len(g.Loads); store >= 0 {
+				word.Buffer = g.Stores[store].Buffer
+				add(&s.Out, word.Buffer)
+			} else {
+				word.Buffer = g.Loads[w.Access].Buffer
+				add(&s.In, word.Buffer)
+			}
+		}
+		s.Launch.Table = append(s.Launch.Table, word)
+	}
+	s.Bytes = c.l.p.traffic(&s)
+	return s, nil
+}
+
+// sums adds up values of one code over whole tensors, in one launch and one
+// that joins its parts: the result is f32[len(values)]. build makes the code's
+// group for one tensor.
+func (c *cudaCall) sums(tensors []BufferID, build func(x BufferID) *Group, values ...ir.Reg) (BufferID, error) {
+	var groups []*Group
+	for _, x := range tensors {
+		groups = append(groups, build(x))
+	}
+	b, err := c.ptxBatch(groups)
+	if err != nil {
+		return None, err
+	}
+	regs := make([]int, len(values))
+	for i, v := range values {
+		regs[i] = int(v)
+	}
+	k, err := b.Sum(c.fl, regs...)
+	if err != nil {
+		return None, err
+	}
+	parts := c.temp("parts", ir.F32, int64(len(values)), int64(b.Blocks()))
+	s, err := c.tabled("sums", &b, k, groups, parts)
+	if err != nil {
+		return None, err
+	}
+	s.Kind, s.Kernel = KindKernel, &Kernel{Name: "sums", Node: c.n}
+	c.out = append(c.out, s)
+	if b.Blocks() == 1 {
+		return parts, nil
+	}
+	total := c.temp("total", ir.F32, int64(len(values)))
+	r := ptx.RowReduce{Name: "k", Op: "sum", Rows: len(values), Cols: b.Blocks(), In: ptx.Float32, Out: ptx.Float32}
+	return total, c.launch("row_sum", r.Build, parts, total)
+}
+
+// byDType sorts tensors that have elements by dtype: one launch goes through
+// tensors of one. Single numbers stand apart.
+func (c *cudaCall) byDType(tensors []BufferID) (many map[ir.DType][]BufferID, order []ir.DType, single []BufferID) {
+	many = map[ir.DType][]BufferID{}
+	for _, x := range tensors {
+		d := c.typeOf(x).DType
+		switch c.elements(x) {
+		case 0:
+		case 1:
+			single = append(single, x)
+		default:
+			if many[d] == nil {
+				order = append(order, d)
+			}
+			many[d] = append(many[d], x)
+		}
+	}
+	return many, order, single
+}
+
+// verifyTable checks that a launch's table fits the constant it is written to
+// and names no buffer that the step does not own up to.
+func (l *Launch) verifyTable(s *Step, p *Program) error {
+	if len(l.Table) == 0 {
+		return nil
+	}
+	if len(l.Args) == 0 {
+		return fmt.Errorf("kernel %s has a table and no argument for it", l.Kernel)
+	}
+	if b := &p.Buffers[l.Args[0]]; b.Arena != ConstArena || b.Size != int64(8*len(l.Table)) {
+		return fmt.Errorf("kernel %s: the table of %d words does not fit %s, %s of the %s arena", l.Kernel, len(l.Table), p.name(l.Args[0]), b.Type, b.Arena)
+	}
+	for _, w := range l.Table {
+		if w.Buffer != None && !slices.Contains(s.In, w.Buffer) && !slices.Contains(s.Out, w.Buffer) {
+			return fmt.Errorf("kernel %s finds %s in its table, which is neither read nor written", l.Kernel, p.name(w.Buffer))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// Norms and finite checks go through all gradients of one dtype in one launch;
+// a norm counts what is not finite on its way, where a check of the same
+// gradients follows.
+
+// counted is a number in memory: how many elements of tensors are not finite.
+type counted struct {
+	tensors []BufferID
+	in      BufferID
+	at      int64
+}
+
+// total adds up numbers that lie in memory.
+type total struct {
+	c    *cudaCall
+	g    Group
+	code *ir.Code
+	sum  ir.Reg
+}
+
+func (c *cudaCall) total() *total {
+	t := &total{c: c, code: ir.NewCode(nil)}
+	t.sum = t.code.F(0)
+	return t
+}
+
+// load is element at of a buffer.
+func (t *total) load(id BufferID, at int64) ir.Reg {
+	t.g.Loads = append(t.g.Loads, Access{Buffer: id, DType: t.c.typeOf(id).DType, Offset: at, Strides: []int64{}})
+	return t.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(t.g.Loads) - 1)})
+}
+
+func (t *total) add(x ir.Reg) { t.sum = t.code.Add(t.sum, x) }
+
+// store ends the group: r goes to out.
+func (t *total) store(out BufferID, r ir.Reg) error {
+	t.g.Stores = []Access{{Buffer: out, DType: t.c.typeOf(out).DType, Strides: []int64{}, Reg: r}}
+	t.g.Code = t.code.Ins
+	return t.c.group(&t.g)
+}
+
+// bad is 1 for a number that is not finite, else 0.
+func bad(code *ir.Code, x ir.Reg) ir.Reg {
+	return code.Select(code.Not(code.Finite(x)), code.F(1), code.F(0))
+}
+
+// whole is a group that goes through one tensor, with its code still to come;
+// repeated operands are read once for all elements.
+func (c *cudaCall) whole(x BufferID, code []ir.Instr, repeated ...BufferID) *Group {
+	n := c.elements(x)
+	g := &Group{Shape: []int64{n}, Code: code, Loads: []Access{{Buffer: x, DType: c.typeOf(x).DType, Strides: []int64{1}}}}
+	for _, id := range repeated {
+		g.Loads = append(g.Loads, Access{Buffer: id, DType: c.typeOf(id).DType, Strides: []int64{0}})
+	}
+	return g
+}
+
+// anyNonfinite counts what is not finite in every operand.
+func (c *cudaCall) anyNonfinite() error {
+	left := slices.Clone(c.s.In)
+	t := c.total()
+	for _, k := range c.bad {
+		if containsAll(left, k.tensors) {
+			left = slices.DeleteFunc(left, func(id BufferID) bool { return slices.Contains(k.tensors, id) })
+			t.add(t.load(k.in, k.at))
+		}
+	}
+	if err := c.floats(left...); err != nil {
+		return err
+	}
+	many, order, single := c.byDType(left)
+	for _, d := range order {
+		code := ir.NewCode(nil)
+		r := bad(code, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}))
+		sum, err := c.sums(many[d], func(x BufferID) *Group { return c.whole(x, code.Ins) }, r)
+		if err != nil {
+			return err
+		}
+		t.add(t.load(sum, 0))
+	}
+	for _, x := range single {
+		t.add(bad(t.code, t.load(x, 0)))
+	}
+	return t.store(c.s.Out[0], t.code.Ne(t.sum, t.code.F(0)))
+}
+
+func containsAll(list, sub []BufferID) bool {
+	return !slices.ContainsFunc(sub, func(id BufferID) bool { return !slices.Contains(list, id) })
+}
+
+// globalNorm adds up the squares of every operand behind the first, each
+// element first multiplied by the first where it is there.
+func (c *cudaCall) globalNorm() error {
+	mul, tensors := c.s.In[0], c.s.In[1:]
+	if err := c.floats(tensors...); err != nil {
+		return err
+	}
+	t := c.total()
+	many, order, single := c.byDType(tensors)
+	for _, d := range order {
+		sum, err := c.squares(many[d], mul)
+		if err != nil {
+			return err
+		}
+		t.add(t.load(sum, 0))
+	}
+	for _, x := range single {
+		v := t.load(x, 0)
+		if mul != None {
+			v = t.code.Mul(v, t.load(mul, 0))
+		}
+		t.add(t.code.Mul(v, v))
+	}
+	return t.store(c.s.Out[0], t.code.Sqrt(t.sum))
+}
+
+// squares adds up squares, and counts what is not finite where a later step of
+// the part asks for it.
+func (c *cudaCall) squares(tensors []BufferID, mul BufferID) (BufferID, error) {
+	code := ir.NewCode(nil)
+	x := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
+	v := x
+	var repeated []BufferID
+	if mul != None {
+		v = code.Mul(x, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
+		repeated = []BufferID{mul}
+	}
+	values := []ir.Reg{code.Mul(v, v)}
+	checked := slices.ContainsFunc(c.l.p.Parts[c.at], func(s Step) bool {
+		return s.Kernel != nil && s.Kernel.Name == "any_nonfinite" && containsAll(s.In, tensors)
+	})
+	if checked {
+		values = append(values, bad(code, x))
+	}
+	sum, err := c.sums(tensors, func(x BufferID) *Group { return c.whole(x, code.Ins, repeated...) }, values...)
+	if checked {
+		c.bad = append(c.bad, counted{tensors, sum, 1})
+	}
+	return sum, err
+}
