@@ -33,6 +33,7 @@ type Config struct {
 
 	Policy    Policy // zero: f32, no casts
 	Scaler    Scaler // zero: what the policy wants
+	Ranges    Ranges // what the policy's range guard may assume
 	NoSkip    bool   // let steps that are not finite reach the weights
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
 	EMA       float64  // decay of a running average of the parameters; 0: none
@@ -98,7 +99,7 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 func (c Config) Passes(losses ...Loss) passes.Config {
 	p := passes.Config{
 		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip,
-		Gradients: c.Gradients, EMA: c.EMA, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, After: c.After, Inherit: c.inherit,
+		Gradients: c.Gradients, EMA: c.EMA, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
 	}
 	if c.Optimizer.Algorithm != passes.NoOptimizer {
 		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})

@@ -14,11 +14,17 @@ func amp(g *ir.Graph, c *Context) error {
 	if c.Policy.Manual {
 		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}
+	if err := c.Policy.checkGuard(); err != nil {
+		return err
+	}
 	a, err := newAssigner(g, c)
 	if err != nil {
 		return err
 	}
 	if err := a.storeParams(); err != nil {
+		return err
+	}
+	if a.guard, err = a.guarded(); err != nil {
 		return err
 	}
 	switch c.Policy.Algorithm {
@@ -55,6 +61,8 @@ type assigner struct {
 	out  []bool       // returned, captured or a next value: keeps its source dtype
 	kept []bool       // variables that Cast and NoMasters leave alone
 	sec  []ir.Section // of a node
+
+	guard []string // why the range guard keeps a value f32 where it is free; "": it does not
 }
 
 // treatment is how one node is handled: its class under the policy and why.

@@ -35,6 +35,9 @@ func (a *assigner) local() {
 			if x := partner[v.ID]; x != nil && a.want[x.ID] == ir.F32 && !isView(n) && !a.p.Narrow {
 				stored = ir.F32
 			}
+			if stored.Low() && a.vetoed(n, i) {
+				stored, as = ir.F32, ir.F32
+			}
 			a.want[v.ID], seen[v.ID] = stored, as
 		}
 	}

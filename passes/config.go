@@ -3,8 +3,10 @@ package passes
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"ampc/ir"
+	"ampc/passes/ranges"
 )
 
 // Config says what to compile a source graph to. The zero Config compiles for
@@ -35,6 +37,8 @@ type Config struct {
 
 	Outputs []Output // results beyond those the graph returns
 
+	Ranges ranges.Options // what Policy.Guard may assume: the ranges of inputs, and recorded ones
+
 	// Inherit makes values of the forward section stored as in another step that
 	// was compiled with Record; nil: the step decides for itself.
 	Inherit *Assignment
@@ -48,6 +52,14 @@ type Config struct {
 	NoVerify bool          // trust every pass
 	Check    bool          // shuffle before every pass, round-trip the text after it
 	After    func(e Event) // dump, time, trace; nil in production
+}
+
+// Widen changes the config to one that keeps every value f32 and the loss scales
+// as they are: what calibration records ranges of.
+func (c *Config) Widen() {
+	c.Policy = c.Policy.Keep("*")
+	c.Policy.Guard, c.Micro = 0, 1
+	c.Disable = append(slices.Clip(c.Disable), "scalers")
 }
 
 // Loss names an f32[] value of the forward section that training minimises.

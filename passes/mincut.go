@@ -23,6 +23,9 @@ func (a *assigner) mincut() {
 	m.variables()
 	m.constraints()
 	m.traffic()
+	if a.p.Guard > 0 {
+		m.veto(m.net.solve())
+	}
 	if a.c.flip != nil {
 		m.flipped(a.c.flip)
 	}
@@ -57,13 +60,14 @@ type cutModel struct {
 	*assigner
 	net     *network
 	wish    []wishes
-	v       []int32     // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
-	seen    []int32     // node of what promoting readers take a value for
-	base    []*ir.Value // whose memory a value is
-	partner []*ir.Value // the tensor a value is the gradient of
-	owner   []*ir.Value // by network node: a value it stands for, for reasons
-	fixed   int64       // bytes that no choice changes
-	held    []int32     // nodes whose edges price what is held, not what is moved; -1: none
+	v       []int32             // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
+	seen    []int32             // node of what promoting readers take a value for
+	base    []*ir.Value         // whose memory a value is
+	partner []*ir.Value         // the tensor a value is the gradient of
+	vetoed  map[int32]*ir.Value // nodes that the range guard keeps on the f32 side, and the value that makes it
+	owner   []*ir.Value         // by network node: a value it stands for, for reasons
+	fixed   int64               // bytes that no choice changes
+	held    []int32             // nodes whose edges price what is held, not what is moved; -1: none
 	member  map[int32][]*ir.Node
 }
 
@@ -332,6 +336,8 @@ func (m *cutModel) reason(n *ir.Node, x int32, c *cut) {
 	t := &m.node[n.ID]
 	by := c.forcedBy[x]
 	switch {
+	case m.vetoed[x] != nil:
+		m.guardReason(n, m.vetoed[x])
 	case t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass:
 	case t.free() && (x < 2 || isView(n)):
 		if v := m.operand(n, func(v *ir.Value) bool { return m.want[v.ID] == m.want[n.Out[0].ID] }); v != nil {

@@ -22,6 +22,9 @@ type Policy struct {
 	Algorithm string
 	// Hold weighs, for mincut, a byte kept from forward to backward against a byte moved.
 	Hold float64
+	// Guard keeps a free value f32 where its range (Config.Ranges) times Guard
+	// passes the largest value of Low; 0: no guard.
+	Guard float64
 	// Eager stores what an eager system would, looking at operands only: a
 	// product stores low, a kept op stores f32, whoever reads them.
 	Eager bool

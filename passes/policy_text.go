@@ -17,6 +17,7 @@ import (
 //	low f16|bf16|none
 //	algorithm local|mincut|paint
 //	hold WEIGHT                  of a byte kept for backward, against a byte moved
+//	guard FACTOR                 keep f32 what comes within this factor of the largest low value
 //	eager, tf32, manual, cast, narrow, no_masters, batchnorm_f32    on|off
 //	outputs DTYPE|none
 //	losses N
@@ -55,6 +56,9 @@ func (p Policy) String() string {
 	}
 	if p.Hold != 0 {
 		fmt.Fprintf(&b, "hold %s\n", numberText(p.Hold))
+	}
+	if p.Guard != 0 {
+		fmt.Fprintf(&b, "guard %s\n", numberText(p.Guard))
 	}
 	if p.Outputs != ir.Invalid {
 		fmt.Fprintf(&b, "outputs %s\n", p.Outputs)
@@ -167,6 +171,8 @@ func (p *Policy) line(word string, args []string) error {
 		p.Algorithm = args[0]
 	case "hold":
 		return parseHold(args[0], &p.Hold)
+	case "guard":
+		return parseGuard(args[0], &p.Guard)
 	case "losses":
 		return p.set("num_losses", args[0])
 	case "scaler":
@@ -222,6 +228,15 @@ func parseHold(s string, hold *float64) error {
 		return fmt.Errorf("hold %s: want a weight from 0 to 1000", s)
 	}
 	*hold = x
+	return nil
+}
+
+func parseGuard(s string, guard *float64) error {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x == 0 || x >= 1 && x <= 1e9) {
+		return fmt.Errorf("guard %s: want a factor of at least 1, such as 4, or 0 for none", s)
+	}
+	*guard = x
 	return nil
 }
 

@@ -16,8 +16,8 @@ type Link struct {
 	Type  string   `json:"type"`
 	Op    string   `json:"op,omitempty"`    // "" for variables
 	Class string   `json:"class,omitempty"` // as applied
-	Cause string   `json:"cause"`           // class, pin, pattern, op, neighbour, forward, cut, contract or declared
-	Rule  string   `json:"rule,omitempty"`  // the pattern that matched
+	Cause string   `json:"cause"`           // class, pin, pattern, op, neighbour, forward, cut, guard, contract or declared
+	Rule  string   `json:"rule,omitempty"`  // the pattern that matched, or why the guard speaks against low
 	Marks []string `json:"marks,omitempty"`
 	Text  string   `json:"text"` // the same as a sentence
 	Pos   string   `json:"pos,omitempty"`
@@ -118,6 +118,11 @@ func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
 		return fmt.Sprintf("%s is %s and goes with its forward value %s", d.Name, class, from)
 	case ir.ByCut:
 		return fmt.Sprintf("%s is %s and free: so the step moves the fewest bytes", d.Name, class)
+	case ir.ByGuard:
+		if from != "" {
+			return fmt.Sprintf("%s is %s and shares the dtype of %s, which the range guard keeps f32: %s", d.Name, class, from, why.Rule)
+		}
+		return fmt.Sprintf("%s is %s and free, but the range guard keeps it f32: %s", d.Name, class, why.Rule)
 	case ir.ByContract:
 		if n.Op == ir.OpCast {
 			return "a cast of " + n.In[0].String()
@@ -303,6 +308,9 @@ func (m *cutModel) forcedChain(c *cut, x int32) (chain []string, because string)
 			chain = append(chain, v.String())
 		}
 		x = y
+	}
+	if v := m.vetoed[x]; v != nil {
+		return chain, fmt.Sprintf("the range guard keeps %s f32: %s", v, m.guard[v.ID])
 	}
 	if v := m.terminalOf(x); v != nil {
 		if s := v.String(); !slices.Contains(chain, s) {

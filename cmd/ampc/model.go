@@ -13,6 +13,7 @@ import (
 	"ampc/ir"
 	"ampc/models"
 	"ampc/passes"
+	"ampc/passes/ranges"
 )
 
 // opened is a MODEL argument: a model with what it brings for training.
@@ -40,6 +41,9 @@ type modelFlags struct {
 	disable   []string
 	set       []string
 	dims      []string
+	guard     float64
+	inputs    []string
+	record    int
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
@@ -54,6 +58,9 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.scale, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two")
 	fl.StringArrayVar(&f.set, "set", nil, setHelp)
 	fl.StringSliceVar(&f.disable, "disable", nil, "passes to leave out")
+	fl.Float64Var(&f.guard, "guard", 0, "keep a free value f32 where its range times this passes the largest 16-bit value; see --range and --record")
+	fl.StringArrayVar(&f.inputs, "range", nil, "INPUT=LO..HI of a float input (default: unknown)")
+	fl.IntVar(&f.record, "record", 0, "evaluate this many steps on seeded random inputs and use the ranges seen")
 	fl.StringArrayVar(&f.dims, "dim", nil, "NAME=SIZE of a named dimension")
 }
 
@@ -140,8 +147,47 @@ func (o *opened) apply(f *modelFlags) error {
 	if f.infer {
 		o.losses = nil
 	}
-	o.config.Bind, err = parseDims(f.dims)
+	if o.config.Bind, err = parseDims(f.dims); err != nil {
+		return err
+	}
+	if f.guard != 0 {
+		o.config.Policy.Guard = f.guard
+	}
+	if o.config.Policy.Guard != 0 && !o.compiled {
+		return o.calibrate(f)
+	}
+	return nil
+}
+
+// calibrate finds what the range guard may assume: the inputs' ranges, and
+// under --record those that all values take in steps of the f32 model.
+func (o *opened) calibrate(f *modelFlags) error {
+	inputs, err := parseRanges(o.model.Graph(), f.inputs)
+	if err != nil {
+		return err
+	}
+	o.config.Ranges = ranges.Options{Inputs: inputs}
+	if f.record > 0 {
+		o.config.Ranges.Recorded, err = o.recorded(inputs, f.record)
+	}
 	return err
+}
+
+// recorded are the ranges that values take in some steps with everything in f32
+// and the loss scales as they are.
+func (o *opened) recorded(inputs map[string]ir.Interval, steps int) (map[string]ranges.Recorded, error) {
+	g := o.model.Graph()
+	if !o.compiled {
+		var err error
+		if g, err = o.compile((*passes.Config).Widen); err != nil {
+			return nil, err
+		}
+	}
+	rec, err := recordRanges(g, inputs, steps)
+	if err != nil {
+		return nil, err
+	}
+	return rec.Ranges(), nil
 }
 
 func (o *opened) choose(step string) error {

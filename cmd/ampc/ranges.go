@@ -18,10 +18,8 @@ import (
 
 type rangesFlags struct {
 	modelFlags
-	inputs []string
-	record int
-	all    bool
-	json   bool
+	all  bool
+	json bool
 }
 
 func rangesCommand() *cobra.Command {
@@ -34,32 +32,27 @@ func rangesCommand() *cobra.Command {
 		if err := o.apply(&f.modelFlags); err != nil {
 			return err
 		}
-		g, err := o.finished()
-		if err != nil {
-			return err
-		}
-		return f.report(c.OutOrStdout(), g)
+		return f.report(c.OutOrStdout(), o)
 	})
 	f.add(c)
-	c.Flags().StringArrayVar(&f.inputs, "range", nil, "INPUT=LO..HI of a float input (default: unknown)")
-	c.Flags().IntVar(&f.record, "record", 0, "evaluate this many steps on seeded random inputs and use the ranges seen")
 	c.Flags().BoolVar(&f.all, "all", false, "print every value's interval")
 	c.Flags().BoolVar(&f.json, "json", false, "findings as JSON")
 	return c
 }
 
-func (f *rangesFlags) report(w io.Writer, g *ir.Graph) error {
-	inputs, err := parseRanges(g, f.inputs)
+func (f *rangesFlags) report(w io.Writer, model *opened) error {
+	g, err := model.finished()
 	if err != nil {
 		return err
 	}
-	o := ranges.Options{Inputs: inputs}
+	o := ranges.Options{}
+	if o.Inputs, err = parseRanges(g, f.inputs); err != nil {
+		return err
+	}
 	if f.record > 0 {
-		rec, err := recordRanges(g, inputs, f.record)
-		if err != nil {
+		if o.Recorded, err = model.recorded(o.Inputs, f.record); err != nil {
 			return err
 		}
-		o.Recorded = rec.Ranges()
 	}
 	r := ranges.Static(g, o)
 	found := r.Findings()

@@ -61,6 +61,45 @@ func (r *Result) Findings() []Finding {
 	return f.list
 }
 
+// Lost finds the constants that are lost before a division, a log or a root
+// because of the dtype they are stored in: the findings of kind Epsilon and
+// Reciprocal, of which each makes a step wrong. It costs little where no
+// constant can be lost.
+func Lost(g *ir.Graph, o Options) []Finding {
+	if !losesConstants(g) {
+		return nil
+	}
+	var list []Finding
+	for _, f := range Static(g, o).Findings() {
+		if f.Kind == Epsilon || f.Kind == Reciprocal {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// losesConstants reports whether some node that stores 16 bits adds, or divides
+// by, a constant.
+func losesConstants(g *ir.Graph) bool {
+	for _, n := range g.Nodes {
+		if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() {
+			continue
+		}
+		switch {
+		case n.Op == ir.OpAffine && n.Float("shift") != 0 && eval.Round(n.Float("shift"), n.Out[0].Type.DType) == 0:
+			return true
+		case (n.Op == ir.OpAdd || n.Op == ir.OpDiv) && (oneConstant(n.In[0]) || oneConstant(n.In[1])):
+			return true
+		}
+	}
+	return false
+}
+
+// oneConstant reports whether v is one number known at compile time.
+func oneConstant(v *ir.Value) bool {
+	return v.Type.Shape.Elements() == 1 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull)
+}
+
 type finder struct {
 	*Result
 	uses *ir.Uses
@@ -97,7 +136,27 @@ func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
 	case iv.Lo == 0 && iv.Hi == 0:
 	case magnitude(iv) < smallest/2:
 		f.report(n, v, Finding{Kind: Underflow, Certain: true, Error: true, Text: fmt.Sprintf("lies in %s and is 0 in %s", ends(iv), d), Fix: "scale it, or keep it in f32"})
+		return
 	}
+	if x := f.least(v); x < smallest/2 {
+		f.report(n, v, Finding{Kind: Underflow, Text: fmt.Sprintf("may be as small as %.4g, which is 0 in %s", x, d), Fix: "scale it, or keep it in f32"})
+	}
+}
+
+// least is the smallest magnitude above zero that v is known to take: the one
+// recorded, or the end of an interval that leaves zero out. Inf: none is known.
+func (f *finder) least(v *ir.Value) float64 {
+	if rec, ok := f.recorded(v); ok {
+		if rec.Least == 0 {
+			return inf
+		}
+		return rec.Least
+	}
+	iv := f.in[v.ID]
+	if contains(iv, 0) || !bounded(iv) {
+		return inf
+	}
+	return min(math.Abs(iv.Lo), math.Abs(iv.Hi))
 }
 
 // constant looks at what a scalar constant becomes where its readers store low.
@@ -138,7 +197,7 @@ func (f *finder) additive(n *ir.Node) (x *ir.Value, c float64, ok bool) {
 	case ir.OpAdd:
 		for i, v := range n.In {
 			iv := f.in[v.ID]
-			if v.Type.Shape.Elements() == 1 && iv.Lo == iv.Hi && iv.Lo != 0 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull) {
+			if oneConstant(v) && iv.Lo == iv.Hi && iv.Lo != 0 {
 				return n.In[1-i], iv.Lo, true
 			}
 		}
@@ -191,42 +250,58 @@ func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
 }
 
 // update compares the size of a step with the spacing of a 16-bit weight. Adam
-// moves every weight by about the rate whatever the gradient.
+// moves every weight by about the rate whatever the gradient, SGD by the rate
+// times the unscaled gradient, as far as that is known.
 func (f *finder) update(n *ir.Node) {
-	w := n.Operand("w")
-	if w == nil || !w.Type.DType.Low() || !n.Def().Is(ir.Writer) || n.Operand("lr") == nil {
+	w, lr := n.Operand("w"), n.Operand("lr")
+	if w == nil || lr == nil || !w.Type.DType.Low() || !n.Def().Is(ir.Writer) {
 		return
-	}
-	rate := f.in[n.Operand("lr").ID]
-	if n.Operand("lr").IsVar() {
-		rate = initial(n.Operand("lr").Init)
 	}
 	typical := magnitude(f.in[w.ID]) / maxNormal
 	digits := 11
 	if w.Type.DType == ir.BF16 {
 		digits = 8
 	}
-	if typical == 0 || !bounded(rate) {
+	step := f.step(n, lr)
+	if typical == 0 || !bounded(step) {
 		return
 	}
 	half := math.Ldexp(1, int(math.Floor(math.Log2(typical)))-digits)
-	if step := magnitude(rate); n.Op != ir.OpSGD && step < half {
-		f.report(n, w, Finding{Kind: LostUpdate, Text: fmt.Sprintf("steps of about %.3g are under half an ulp (%.3g) of weights around %.3g in %s", step, half, typical, w.Type.DType), Fix: "keep f32 master weights"})
+	if s := magnitude(step); s < half {
+		f.report(n, w, Finding{Kind: LostUpdate, Text: fmt.Sprintf("steps of about %.3g are under half an ulp (%.3g) of weights around %.3g in %s", s, half, typical, w.Type.DType), Fix: "keep f32 master weights"})
 	}
 }
 
-// Risky lists the values that should stay f32: those whose range, times factor,
-// passes the largest value of low. It is what a range guard vetoes; only
-// bounded intervals count.
-func (r *Result) Risky(low ir.DType, factor float64) []string {
-	largest, _ := limits(low)
-	var names []string
-	for _, n := range r.g.Nodes {
-		for _, v := range n.Out {
-			if iv := r.in[v.ID]; v.Next == nil && v.Type.DType.Float() && bounded(iv) && magnitude(iv)*factor > largest {
-				names = append(names, v.Name)
-			}
-		}
+// step bounds how far optimizer n moves a weight.
+func (f *finder) step(n *ir.Node, lr *ir.Value) ir.Interval {
+	rate := f.in[lr.ID]
+	if lr.IsVar() {
+		rate = initial(lr.Init)
 	}
-	return names
+	if n.Op != ir.OpSGD {
+		return rate
+	}
+	step := mul(rate, f.in[n.Operand("g").ID])
+	if m := n.Operand("mul"); m != nil {
+		step = mul(step, f.in[m.ID])
+	}
+	return mul(step, point(1/(1-n.Float("momentum")))) // steps that agree add up to that
+}
+
+// Veto says why v should not be stored in low: its range, times factor, passes
+// the largest value of low, or it was not finite when it was recorded. "" where
+// nothing speaks against low: unbounded intervals say nothing.
+func (r *Result) Veto(v *ir.Value, low ir.DType, factor float64) string {
+	largest, _ := limits(low)
+	iv := r.in[v.ID]
+	seen, recorded := r.recorded(v)
+	switch {
+	case recorded && seen.Nonfinite > 0:
+		return fmt.Sprintf("%d of %d recorded elements were not finite", seen.Nonfinite, seen.Elements)
+	case !bounded(iv) || magnitude(iv)*factor <= largest:
+		return ""
+	case recorded:
+		return fmt.Sprintf("its recorded range %s times %g passes %g, the largest %s", ends(iv), factor, largest, low)
+	}
+	return fmt.Sprintf("its range %s times %g passes %g, the largest %s", ends(iv), factor, largest, low)
 }

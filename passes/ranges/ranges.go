@@ -136,7 +136,7 @@ func (r *Result) node(n *ir.Node) {
 	}
 	for i, iv := range r.results(n, in) {
 		v := n.Out[i]
-		if rec, ok := r.o.Recorded[v.Name]; ok && v.Next == nil {
+		if rec, ok := r.recorded(v); ok {
 			iv = rec.interval()
 		}
 		r.in[v.ID] = iv
@@ -181,3 +181,6 @@ func limits(d ir.DType) (largest, smallest float64) {
 	}
 	return math.MaxFloat32, math.SmallestNonzeroFloat32
 }
+
+// recorded is what v was seen to hold.
+func (r *Result) recorded(v *ir.Value) (Recorded, bool) { return recorded(r.o.Recorded, v) }

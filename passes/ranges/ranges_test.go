@@ -133,6 +133,8 @@ func TestFindings(t *testing.T) {
 			"overflow: %y: may reach 1e+05, the largest f16 is 65504"},
 		{"underflow", "  const %k : f32[] = 1e-9\nforward:\n  %e = sigmoid %x {out=f32} : f32[4,8]\n  %y = mul %e, %k {out=f16} : f16[4,8]\n",
 			"underflow: %y: lies in [0, 1e-09] and is 0 in f16"},
+		{"possible underflow", "forward:\n  %t = tanh %x {out=f32} : f32[4,8]\n  %a = affine %t {scale=20} : f32[4,8]\n  %y = exp %a {out=f16} : f16[4,8]\n",
+			"underflow: %y: may be as small as 2.061e-09, which is 0 in f16"},
 		{"nothing", "forward:\n  %e = softmax %x {out=f16} : f16[4,8]\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -199,5 +201,28 @@ func TestLossScalePrediction(t *testing.T) {
 	}
 	if s.Largest < 1<<24 && !overflows(4*s.Largest) {
 		t.Errorf("scale %g does not overflow, %g was said to be the largest (%s limits)", 4*s.Largest, s.Largest, s.Limit)
+	}
+}
+
+// Steps of SGD under half an ulp of a 16-bit weight are lost too, where the
+// gradient's range is known.
+func TestLostUpdatesOfSGD(t *testing.T) {
+	const text = `graph @sgd {
+  input %g : f16[4]
+  param %w : f16[4] = normal(0, 1)
+  state %lr : f32[] = 0.001
+update:
+  %w' = sgd %w, %g {lr=%lr momentum=0 decay=0}
+}
+`
+	for _, c := range []struct {
+		reach float64
+		lost  bool
+	}{{0.1, true}, {10, false}} {
+		g := parse(t, text)
+		found := ranges.Static(g, ranges.Options{Inputs: map[string]ir.Interval{"g": {Lo: -c.reach, Hi: c.reach}}}).Findings()
+		if lost := len(found) == 1 && found[0].Kind == ranges.LostUpdate; lost != c.lost {
+			t.Errorf("gradients up to %g, rate 0.001, weights around 1 in f16 (half an ulp is 4.9e-4): %v", c.reach, found)
+		}
 	}
 }

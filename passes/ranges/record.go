@@ -48,6 +48,19 @@ func (r *Recorder) Run(env map[string]*eval.Tensor) error {
 	return nil
 }
 
+// recorded looks v up in what was seen. A cast that was not there when ranges
+// were recorded holds what it casts.
+func recorded(seen map[string]Recorded, v *ir.Value) (Recorded, bool) {
+	if v.Next != nil {
+		return Recorded{}, false
+	}
+	rec, ok := seen[v.Name]
+	if !ok && v.Def != nil && v.Def.Op == ir.OpCast {
+		return recorded(seen, v.Def.In[0])
+	}
+	return rec, ok
+}
+
 // Ranges returns what was seen so far, by value name.
 func (r *Recorder) Ranges() map[string]Recorded { return r.seen }
 
@@ -100,7 +113,7 @@ func LossScale(g *ir.Graph, scale string, at float64, seen map[string]Recorded) 
 	least := inf
 	for _, n := range g.Body[ir.Backward] {
 		for _, v := range n.Out {
-			s, ok := seen[v.Name]
+			s, ok := recorded(seen, v)
 			if !ok || v.Unit != ir.Unit(scale) || !v.Type.DType.Low() {
 				continue
 			}

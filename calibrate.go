@@ -1,0 +1,82 @@
+package ampc
+
+import (
+	"fmt"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/passes"
+	"ampc/passes/ranges"
+)
+
+// Ranges is what a policy's range guard may assume about a model: the ranges of
+// its inputs, and those that its values were seen to have. Calibrate makes one.
+type Ranges = ranges.Options
+
+// Interval bounds a value.
+type Interval = ir.Interval
+
+// Calibrate evaluates the step that c and losses describe once per feed, in f32
+// and without changing a variable, and returns the ranges that its values had:
+// what Config.Ranges wants for a policy with a guard. Weights are the model's
+// own where a step was compiled before, else their initial values.
+func (m *Model) Calibrate(c Config, feeds []Feed, losses ...Loss) (Ranges, error) {
+	if err := m.Err(); err != nil {
+		return Ranges{}, err
+	}
+	g := m.Graph().Clone()
+	if len(c.Bind) > 0 {
+		if err := g.Bind(c.Bind); err != nil {
+			return Ranges{}, err
+		}
+	}
+	p := c.Passes(losses...)
+	p.Widen()
+	if err := passes.Run(g, p); err != nil {
+		return Ranges{}, err
+	}
+	dropUnused(g)
+	rec := ranges.NewRecorder(g)
+	for _, f := range feeds {
+		env, err := m.environment(g, f, c.Seed)
+		if err != nil {
+			return Ranges{}, err
+		}
+		if err := rec.Run(env); err != nil {
+			return Ranges{}, err
+		}
+	}
+	return Ranges{Recorded: rec.Ranges()}, nil
+}
+
+// environment is what the evaluator needs to run g once.
+func (m *Model) environment(g *ir.Graph, f Feed, seed int64) (map[string]*eval.Tensor, error) {
+	env := map[string]*eval.Tensor{}
+	for _, v := range g.Vars {
+		var err error
+		if env[v.Name], err = m.held(v, f, seed); err != nil {
+			return nil, err
+		}
+	}
+	return env, nil
+}
+
+// held is what v holds: what is fed, what the model's variable has, or what it
+// starts with.
+func (m *Model) held(v *ir.Value, f Feed, seed int64) (*eval.Tensor, error) {
+	if v.Kind == ir.Input && v.Attr.Get("role") == nil {
+		x, ok := f[v.Name]
+		if !ok {
+			return nil, fmt.Errorf("feed: input %q is missing", v.Name)
+		}
+		data, err := encode(x, v.Type)
+		if err != nil {
+			return nil, fmt.Errorf("feed %q %w", v.Name, err)
+		}
+		return eval.FromBytes(v.Type, data)
+	}
+	if h, err := m.Variable(v.Name); err == nil && h.Type == v.Type {
+		return eval.FromBytes(v.Type, h.Bytes)
+	}
+	return eval.InitVar(v, seed)
+}
