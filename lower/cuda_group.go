@@ -125,10 +125,5 @@ func (c *cudaLowerer) fill(out BufferID, code []ir.Instr, r ir.Reg) error {
 
 // cast emits the rounding of in to out, element by element.
 func (c *cudaLowerer) cast(in, out BufferID) error {
-	n := []int64{c.elements(out)}
-	from, to := c.typeOf(in).DType, c.typeOf(out).DType
-	code := ir.NewCode(nil)
-	r := code.Conv(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(from)}), ir.RegType(to))
-	return c.group(&Group{Shape: n, Code: code.Ins, Loads: []Access{{Buffer: in, DType: from, Strides: []int64{1}}},
-		Stores: []Access{{Buffer: out, DType: to, Strides: []int64{1}, Reg: r}}})
+	return c.copyBetween(c.walk(in, 0, 1), c.walk(out, 0, 1), []int64{c.elements(out)})
 }

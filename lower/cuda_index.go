@@ -90,10 +90,7 @@ func (c *cudaCall) concat() error {
 	at := int64(0)
 	for _, x := range c.s.In {
 		shape := c.dims(x)
-		code := ir.NewCode(nil)
-		out := c.walk(y, at, to...)
-		out.Reg = code.Conv(load(code, 0, c.typeOf(x).DType), ir.RegType(c.typeOf(y).DType))
-		if err := c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{c.walk(x, 0, rowMajor(shape)...)}, Stores: []Access{out}}); err != nil {
+		if err := c.copyBetween(c.walk(x, 0, rowMajor(shape)...), c.walk(y, at, to...), shape); err != nil {
 			return err
 		}
 		at += shape[axis] * to[axis]
@@ -113,13 +110,6 @@ func (c *cudaCall) corner(x, ids BufferID, axis int) (BufferID, error) {
 	return part, c.copyBetween(c.walk(x, 0, rowMajor(d)...), c.walk(part, 0, rowMajor(shape)...), shape)
 }
 
-// copyBetween copies elements of one dtype from one walk over shape to another.
-func (c *cudaLowerer) copyBetween(from, to Access, shape []int64) error {
-	code := ir.NewCode(nil)
-	to.Reg = load(code, 0, from.DType)
-	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{from}, Stores: []Access{to}})
-}
-
 func (c *cudaCall) gatherElements() error {
 	x, ids, y := c.s.In[0], c.s.In[1], c.s.Out[0]
 	axis := c.n.Axis()
@@ -131,6 +121,56 @@ func (c *cudaCall) gatherElements() error {
 	outer, m, inner := along(c.dims(ids), axis)
 	k := ptx.Gather{Name: "k", Elementwise: true, Outer: outer, N: n, M: m, Inner: inner, IDs: c.elem(ids), In: c.elem(x), Out: c.elem(y)}
 	return c.launch("gather_elements", k.Forward, x, ids, y)
+}
+
+// scatter copies x and puts the updates over it; sums are kept in f32 until
+// they are stored. Ids that leave part of x out beside the axis work on a copy
+// of the part they reach.
+func scatter(add bool) func(c *cudaCall) error {
+	return func(c *cudaCall) error {
+		x, ids, u, y := c.s.In[0], c.s.In[1], c.s.In[2], c.s.Out[0]
+		if err := c.cast(x, y); err != nil || c.elements(ids) == 0 {
+			return err
+		}
+		if !add && c.typeOf(u).DType != c.typeOf(y).DType {
+			same := c.temp("updates", c.typeOf(y).DType, c.dims(u)...)
+			if err := c.cast(u, same); err != nil {
+				return err
+			}
+			u = same
+		}
+		axis := c.n.Axis()
+		d, shape := c.dims(y), append([]int64(nil), c.dims(ids)...)
+		shape[axis] = d[axis]
+		part := y
+		if whole := count(shape) == count(d); !whole || add && c.typeOf(y).DType != ir.F32 {
+			t := c.typeOf(y).DType
+			from := x
+			if add {
+				t = ir.F32
+			} else {
+				from = y
+			}
+			part = c.temp("part", t, shape...)
+			if err := c.copyBetween(c.walk(from, 0, rowMajor(d)...), c.walk(part, 0, rowMajor(shape)...), shape); err != nil {
+				return err
+			}
+		}
+		outer, m, inner := along(c.dims(ids), axis)
+		k := ptx.Scatter{Name: "k", Add: add, Outer: outer, N: int(d[axis]), M: m, Inner: inner, IDs: c.elem(ids), In: c.elem(u), Out: c.elem(part)}
+		if err := c.launch("scatter", k.Build, part, u, ids); err != nil || part == y {
+			return err
+		}
+		return c.copyBetween(c.walk(part, 0, rowMajor(shape)...), c.walk(y, 0, rowMajor(d)...), shape)
+	}
+}
+
+// copyBetween copies elements from one walk over shape to another, which may
+// have another dtype.
+func (c *cudaLowerer) copyBetween(from, to Access, shape []int64) error {
+	code := ir.NewCode(nil)
+	to.Reg = code.Conv(load(code, 0, from.DType), ir.RegType(to.DType))
+	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{from}, Stores: []Access{to}})
 }
 
 // rope rotates pairs. Angles are taken in f64, their frequency as a product of
@@ -173,11 +213,7 @@ func (c *cudaCall) rope() error {
 	if err := c.group(&Group{Shape: shape, Code: code.Ins, Loads: loads, Stores: []Access{first, second}}); err != nil || dims == width {
 		return err
 	}
-	rest := []int64{count(d) / width, width - dims}
-	copied := ir.NewCode(nil)
-	out := c.walk(y, dims, width, 1)
-	out.Reg = load(copied, 0, c.typeOf(x).DType)
-	return c.group(&Group{Shape: rest, Code: copied.Ins, Loads: []Access{c.walk(x, dims, width, 1)}, Stores: []Access{out}})
+	return c.copyBetween(c.walk(x, dims, width, 1), c.walk(y, dims, width, 1), []int64{count(d) / width, width - dims})
 }
 
 // positions are the strides of a rope's positions over [batch, heads, sequence, pair].

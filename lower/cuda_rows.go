@@ -1,6 +1,8 @@
 package lower
 
 import (
+	"errors"
+
 	"ampc/ir"
 	"ampc/ptx"
 )
@@ -145,73 +147,49 @@ func (c *cudaCall) cumsum() error {
 // arg finds the first index of the largest or smallest element along an axis.
 func arg(least bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
-		x, y := c.s.In[0], c.s.Out[0]
-		d := c.dims(x)
-		outer, n, inner := along(d, c.n.Axis())
-		if inner != 1 {
-			marked := make([]bool, len(d))
-			marked[c.n.Axis()] = true
-			var err error
-			if x, _, _, err = c.reducedLast(x, d, marked); err != nil {
-				return err
-			}
+		x, rows, cols, err := c.rowsAlong(c.s.In[0])
+		if err != nil {
+			return err
 		}
-		k := ptx.ArgMax{Name: "k", Rows: outer * inner, Cols: n, In: c.elem(x), Min: least}
-		return c.launch("argmax", k.Build, x, y)
+		k := ptx.ArgMax{Name: "k", Rows: rows, Cols: cols, In: c.elem(x), Min: least}
+		return c.launch("argmax", k.Build, x, c.s.Out[0])
 	}
 }
 
-// planar takes pools over one or two spatial dimensions.
-func planar(n *ir.Node) bool {
-	for _, list := range [2][]*ir.Value{n.In[:1], n.Out[:1]} {
-		if d := list[0].Type.DType; d != ir.F32 && d != ir.F16 && d != ir.BF16 || list[0].Type.Shape.Elements() == 0 {
-			return false
-		}
+// rowsAlong is x with the node's axis last: as it lies, or copied.
+func (c *cudaCall) rowsAlong(x BufferID) (moved BufferID, rows, cols int, err error) {
+	d := c.dims(x)
+	outer, n, inner := along(d, c.n.Axis())
+	if inner == 1 {
+		return x, outer, n, nil
 	}
-	return n.In[0].Type.Shape.Rank() <= 4
+	marked := make([]bool, len(d))
+	marked[c.n.Axis()] = true
+	moved, _, _, err = c.reducedLast(x, d, marked)
+	return moved, outer * inner, n, err
 }
 
-func (c *cudaCall) pool() (ptx.Pool, error) {
-	w := c.n.Window()
-	p, err := poolOf(&w)
-	p.CountPad = c.n.Op != ir.OpMaxPool && c.n.Flag("count_include_pad")
-	p.In, p.Out = c.elem(c.s.In[0]), c.elem(c.s.Out[0])
-	return p, err
-}
-
-func (c *cudaCall) maxPool() error {
-	p, err := c.pool()
+// topK works on rows; results along another axis are copied into place.
+func (c *cudaCall) topK() error {
+	x, rows, cols, err := c.rowsAlong(c.s.In[0])
 	if err != nil {
 		return err
 	}
-	return c.launch("max_pool", p.Max, c.s.In[0], c.s.Out[0], c.s.Out[1])
-}
-
-// maxPoolGrad adds dy at the positions that index names: the row does not say
-// which windows a position belongs to, so every position looks at all of them.
-func (c *cudaCall) maxPoolGrad() error {
-	dy, index, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
-	w := c.n.Window()
-	k := ptx.Gather{Name: "k", Elementwise: true, Outer: int(w.N * w.C), N: int(count(w.In)), M: int(count(w.Out)), Inner: 1,
-		IDs: c.elem(index), In: c.elem(dy), Out: c.elem(dx)}
-	if w.Last {
-		k.Outer, k.Inner = int(w.N), int(w.C)
+	y, index := c.s.Out[0], c.s.Out[1]
+	outer, n, inner := along(c.dims(y), c.n.Axis())
+	k := ptx.TopK{Name: "k", Rows: rows, Cols: cols, K: n, In: c.elem(x), Smallest: c.n.Flag("smallest")}
+	if inner == 1 {
+		return c.launch("topk", k.Build, x, y, index)
 	}
-	return c.launch("max_pool_grad", k.Scatter, dy, index, dx)
-}
-
-func (c *cudaCall) avgPool() error {
-	p, err := c.pool()
-	if err != nil {
+	shape := []int64{int64(outer), int64(inner), int64(n)}
+	values, at := c.temp("values", c.typeOf(y).DType, shape...), c.temp("indices", c.typeOf(index).DType, shape...)
+	if err := c.launch("topk", k.Build, x, values, at); err != nil {
 		return err
 	}
-	return c.launch("avg_pool", p.Avg, c.s.In[0], c.s.Out[0])
+	return errors.Join(c.copyBetween(c.walk(values, 0, rowMajor(shape)...), c.walk(y, 0, classesMiddle(shape)...), shape),
+		c.copyBetween(c.walk(at, 0, rowMajor(shape)...), c.walk(index, 0, classesMiddle(shape)...), shape))
 }
 
-func (c *cudaCall) avgPoolGrad() error {
-	p, err := c.pool()
-	if err != nil {
-		return err
-	}
-	return c.launch("avg_pool_grad", p.AvgBackward, c.s.In[0], c.s.Out[0])
-}
+// countable takes what has an order and no more than 64 bits of it: floats up
+// to f32 and integers.
+func countable(n *ir.Node) bool { return n.In[0].Type.DType != ir.F64 }

@@ -14,14 +14,14 @@ type Embedding struct {
 	In, Out             DType // forward: table and y, which must agree; backward: dy and dtable
 }
 
-// id reads token i's id as u32; one outside the table becomes all ones.
-func (s Embedding) id(b *Builder, ids, i Reg) Reg {
-	raw := b.load(b.at(ids, i, s.IDs.Size()), 0, s.IDs, 1)[0]
+// below reads id i as u32; one outside 0 … n-1 becomes all ones.
+func (b *Builder) below(ids, i Reg, d DType, n int) Reg {
+	raw := b.load(b.at(ids, i, d.Size()), 0, d, 1)[0]
 	if raw.Class == B64 {
-		ok := b.Do("setp.lt.u64", raw, I(s.Vocab))
+		ok := b.Do("setp.lt.u64", raw, I(n))
 		return b.Do("selp.b32", b.Do("cvt.u32.u64", raw), I(0xffffffff), ok)
 	}
-	return b.Do("selp.b32", raw, I(0xffffffff), b.Do("setp.lt.u32", raw, I(s.Vocab)))
+	return b.Do("selp.b32", raw, I(0xffffffff), b.Do("setp.lt.u32", raw, I(n)))
 }
 
 func (s Embedding) check() error {
@@ -44,7 +44,7 @@ func (s Embedding) Forward(fl Flavour) (*Launch, error) {
 	r.begin()
 	size := s.In.Size()
 	r.alone(s.Tokens, func(row Reg) {
-		id := s.id(b, ids, row)
+		id := b.below(ids, row, s.IDs, s.Vocab)
 		ok := b.Do("setp.lt.u32", id, I(s.Vocab))
 		from := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", id), I(s.Cols*size), table)
 		to := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*size), y)
@@ -105,7 +105,7 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 		b.Loop(I(0), I(ceilDiv(s.Tokens, 32)*32), I(32), B32, func(first Reg) {
 			i := b.iadd(first, lane)
 			id := b.Do("mov.u32", I(0xffffffff))
-			b.If(b.Do("setp.lt.u32", i, I(s.Tokens)), func() { b.To(id, "mov.u32", s.id(b, ids, i)) })
+			b.If(b.Do("setp.lt.u32", i, I(s.Tokens)), func() { b.To(id, "mov.u32", b.below(ids, i, s.IDs, s.Vocab)) })
 			hits := b.Do("vote.sync.ballot.b32", b.Do("setp.eq.u32", id, row), I(0xffffffff))
 			b.eachBit(hits, func(bit Reg) {
 				from := r.rowAddr(dy, b.iadd(first, bit), s.In)

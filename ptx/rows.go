@@ -3,8 +3,8 @@ package ptx
 // Lowest version and target of features that the base flavour lacks.
 var (
 	base  = Flavour{60, 30}
-	since = struct{ half, volta, turing, ampere Flavour }{
-		half: Flavour{60, 53}, volta: Flavour{62, 70}, turing: Flavour{70, 75}, ampere: Flavour{70, 80},
+	since = struct{ half, match, volta, turing, ampere Flavour }{
+		half: Flavour{60, 53}, match: Flavour{60, 70}, volta: Flavour{62, 70}, turing: Flavour{70, 75}, ampere: Flavour{70, 80},
 	}
 )
 
@@ -108,6 +108,7 @@ var instructions = []row{
 	{name: "shfl.sync.{bfly,down,up,idx}.b32", args: "=b32 b32 u32 u32 u32", kind: Shuffle, mode: "$1", min: base},
 	{name: "vote.sync.{any,all,uni}.pred", args: "=pred pred u32", kind: Vote, mode: "$1", min: base},
 	{name: "vote.sync.ballot.b32", args: "=b32 pred u32", kind: Ballot, min: base},
+	{name: "match.any.sync.b32", args: "=b32 b32 u32", kind: Match, min: since.match},
 	{name: "activemask.b32", args: "=b32", kind: ActiveMask, min: since.volta},
 	{name: "redux.sync.{add,min,max}.{u32,s32}", args: "=$2 $2 u32", kind: Redux, min: since.ampere, eval: evalCombine},
 

@@ -27,6 +27,7 @@ const (
 	Ballot
 	Redux
 	ActiveMask
+	Match // the mask of the lanes with the same value
 )
 
 // Role is what an operand slot accepts.

@@ -157,7 +157,7 @@ func (v *verifier) instruction(written map[Reg]bool) {
 // WarpWide reports whether lanes must reach the instruction together.
 func (o *Op) WarpWide() bool {
 	switch o.Kind {
-	case Barrier, WarpBarrier, Shuffle, Vote, Ballot, Redux:
+	case Barrier, WarpBarrier, Shuffle, Vote, Ballot, Redux, Match:
 		return true
 	}
 	return false

@@ -65,7 +65,7 @@ func TestInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := slices.IndexFunc(l.Args, func(a ptx.Argument) bool { return a.Write })
-		if !l.InPlace || l.Args[0].DType.Size() != l.Args[w].DType.Size() || l.Args[0].Elems != l.Args[w].Elems {
+		if !l.InPlace || w == 0 || l.Args[0].DType.Size() != l.Args[w].DType.Size() || l.Args[0].Elems != l.Args[w].Elems {
 			continue
 		}
 		tried++

@@ -26,6 +26,12 @@ func (w *warp) collective(in *inst, eff uint32) error {
 		w.fill(in.dst[0], eff, vote(in.op.Mode, ballot(s[0], eff), eff))
 	case ptx.Ballot:
 		w.fill(in.dst[0], eff, uint64(ballot(s[0], eff)))
+	case ptx.Match:
+		for m := eff; m != 0; m &= m - 1 {
+			l := bits.TrailingZeros32(m)
+			w.regs[in.dst[0]][l] = uint64(matching(s[0], s[0][l], eff))
+		}
+		w.init[in.dst[0]] |= eff
 	case ptx.Redux:
 		acc, rest := s[0][first], eff&(eff-1)
 		for ; rest != 0; rest &= rest - 1 {
@@ -34,6 +40,17 @@ func (w *warp) collective(in *inst, eff uint32) error {
 		w.fill(in.dst[0], eff, acc)
 	}
 	return nil
+}
+
+// matching are the lanes that hold v.
+func matching(x *lanes, v uint64, eff uint32) uint32 {
+	var out uint32
+	for l, y := range x {
+		if y == v {
+			out |= 1 << l
+		}
+	}
+	return out & eff
 }
 
 func ballot(p *lanes, eff uint32) uint32 {

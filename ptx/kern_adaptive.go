@@ -1,0 +1,105 @@
+package ptx
+
+import "fmt"
+
+// AdaptivePool averages Outer images of In positions and Inner channels behind each over Out parts: part
+// i of n over m positions covers floor(i·m/n) up to ceil((i+1)·m/n). Dimensions that are not there have
+// size 1. Forward arguments: x, y. Backward, its transpose: dy, dx.
+type AdaptivePool struct {
+	Name         string
+	Outer, Inner int
+	In, Out      [3]int
+	X, Y         DType // of x and y, or dx and dy
+}
+
+func (s AdaptivePool) check() (in, out int, err error) {
+	in, out = s.Outer*volume(s.In[:])*s.Inner, s.Outer*volume(s.Out[:])*s.Inner
+	if in < 1 || out < 1 || max(in, out) >= 1<<31 {
+		return 0, 0, fmt.Errorf("ptx: %s: cannot pool %v to %v", s.Name, s.In, s.Out)
+	}
+	for d := range s.In {
+		if s.In[d]*(s.Out[d]+1) >= 1<<31 || s.Out[d]*(s.In[d]+1) >= 1<<31 {
+			return 0, 0, fmt.Errorf("ptx: %s: cannot pool %v to %v: more than 2^31 steps", s.Name, s.In, s.Out)
+		}
+	}
+	return in, out, nil
+}
+
+// cover is the range of coarse parts, or positions, that meet element i: from floor(i·m/n) up to
+// ceil((i+1)·m/n), for n elements over m. Being met is mutual, so it serves both directions.
+func (b *Builder) cover(i Reg, m, n int) (first, end Reg) {
+	first = b.Do("div.u32", b.imul(i, I(m)), I(n))
+	end = b.Do("div.u32", b.Do("mad.lo.u32", i, I(m), I(m+n-1)), I(n))
+	return first, end
+}
+
+// within runs body for every position of a box.
+func (b *Builder) within(lo, hi [3]Reg, body func(at [3]Reg)) {
+	b.Loop(lo[0], hi[0], I(1), B32, func(i Reg) {
+		b.Loop(lo[1], hi[1], I(1), B32, func(j Reg) {
+			b.Loop(lo[2], hi[2], I(1), B32, func(k Reg) { body([3]Reg{i, j, k}) })
+		})
+	})
+}
+
+func (s AdaptivePool) geometry() Resize { return Resize{Outer: s.Outer, Inner: s.Inner} }
+
+// Forward generates the means, one thread for each element of y.
+func (s AdaptivePool) Forward(fl Flavour) (*Launch, error) {
+	in, out, err := s.check()
+	if err != nil {
+		return nil, err
+	}
+	b := NewBuilder(fl, s.Name, groupThreads)
+	p := params{b: b}
+	x, y := p.in("x", s.X, in), p.out("y", s.Y, out)
+	g := s.geometry()
+	grid := b.perElement(out, func(i Reg) {
+		outer, inner, at := g.split(b, i, s.Out)
+		var lo, hi [3]Reg
+		size := b.Do("mov.u32", I(1))
+		for d := range at {
+			lo[d], hi[d] = b.cover(at[d], s.In[d], s.Out[d])
+			size = b.imul(size, b.Do("sub.u32", hi[d], lo[d]))
+		}
+		acc := b.konst(0)
+		b.within(lo, hi, func(at [3]Reg) {
+			from := g.join(b, outer, inner, at, s.In)
+			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(x, from, s.X.Size()), 0, s.X, 1)[0])
+		})
+		b.storeF(b.at(y, i, s.Y.Size()), 0, s.Y, []Reg{b.div(acc, b.Do("cvt.rn.f32.u32", size))})
+	})
+	return finish(b, grid, p.list)
+}
+
+// Backward generates dx, one thread for each element: the sum over its parts of dy by their size.
+func (s AdaptivePool) Backward(fl Flavour) (*Launch, error) {
+	in, out, err := s.check()
+	if err != nil {
+		return nil, err
+	}
+	b := NewBuilder(fl, s.Name, groupThreads)
+	p := params{b: b}
+	dy, dx := p.in("dy", s.Y, out), p.out("dx", s.X, in)
+	g := s.geometry()
+	grid := b.perElement(in, func(i Reg) {
+		outer, inner, mine := g.split(b, i, s.In)
+		var lo, hi [3]Reg
+		for d := range mine {
+			lo[d], hi[d] = b.cover(mine[d], s.Out[d], s.In[d])
+		}
+		acc := b.konst(0)
+		b.within(lo, hi, func(at [3]Reg) {
+			size := b.Do("mov.u32", I(1))
+			for d := range at {
+				first, end := b.cover(at[d], s.In[d], s.Out[d])
+				size = b.imul(size, b.Do("sub.u32", end, first))
+			}
+			from := g.join(b, outer, inner, at, s.Out)
+			v := b.loadF(b.at(dy, from, s.Y.Size()), 0, s.Y, 1)[0]
+			b.To(acc, "add.rn.f32", acc, b.div(v, b.Do("cvt.rn.f32.u32", size)))
+		})
+		b.storeF(b.at(dx, i, s.X.Size()), 0, s.X, []Reg{acc})
+	})
+	return finish(b, grid, p.list)
+}

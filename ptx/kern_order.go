@@ -1,0 +1,176 @@
+package ptx
+
+import (
+	"fmt"
+	"math"
+)
+
+// orderKey maps an element as stored to an unsigned key in the order of values (reversed for down):
+// -0 like +0, and a NaN above all others, or with nanLow below them.
+func (b *Builder) orderKey(x Reg, d DType, down, nanLow bool) Reg {
+	var key Reg
+	switch d {
+	case Int64:
+		key = b.Do("xor.b64", x, I(math.MinInt64))
+	case Int32:
+		key = b.Do("xor.b32", x, I(0x80000000))
+	case Uint8, Bool:
+		key = b.Do("cvt.u32.u16", x)
+	default:
+		return b.floatKey(b.widen(x, d), down, nanLow)
+	}
+	if down {
+		key = b.Do("not."+key.Class.String(), key)
+	}
+	return key
+}
+
+func (b *Builder) floatKey(x Reg, down, nanLow bool) Reg {
+	w := b.bits(b.add(x, Fl(0))) // -0 + 0 = +0
+	neg := b.Do("setp.lt.s32", w, I(0))
+	key := b.Do("selp.b32", b.Do("not.b32", w), b.Do("or.b32", w, I(0x80000000)), neg)
+	if down {
+		key = b.Do("not.b32", key)
+	}
+	nan := I(0xffffffff)
+	if nanLow {
+		nan = 0
+	}
+	return b.Do("selp.b32", nan, key, b.Do("setp.nan.f32", x, x))
+}
+
+// unsignedType is the PTX type that compares keys of a class.
+func unsignedType(c Class) string { return map[Class]string{B32: "u32", B64: "u64"}[c] }
+
+// leader is the best of the keys seen so far and where it stood; among equal keys the first.
+type leader struct {
+	b       *Builder
+	key, at Reg
+}
+
+func (b *Builder) newLeader(c Class) leader {
+	l := leader{b, b.Reg(c), b.Reg(B32)}
+	b.To(l.key, "mov."+c.String(), I(0))
+	b.To(l.at, "mov.u32", I(0xffffffff))
+	return l
+}
+
+// take lets key at position i lead if it is larger, or equal and earlier.
+func (l leader) take(key, i Reg) {
+	b, t := l.b, unsignedType(key.Class)
+	gt := b.Do("setp.gt."+t, key, l.key)
+	tie := b.Do("and.pred", b.Do("setp.eq."+t, key, l.key), b.Do("setp.lt.u32", i, l.at))
+	win := b.Do("or.pred", gt, tie)
+	b.To(l.key, "selp."+key.Class.String(), key, l.key, win)
+	b.To(l.at, "selp.b32", i, l.at, win)
+}
+
+// join makes the leader of a warp known to all its lanes.
+func (l leader) join() {
+	for d := 16; d > 0; d /= 2 {
+		l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
+	}
+}
+
+// neighbour is the value of lane xor d.
+func (b *Builder) neighbour(x Reg, d int) Reg {
+	if x.Class != B64 {
+		y := b.Reg(x.Class)
+		b.To(y, "shfl.sync.bfly.b32", x, I(d), I(31), I(0xffffffff))
+		return y
+	}
+	lo, hi, y := b.Reg(B32), b.Reg(B32), b.Reg(B64)
+	b.To(Vec{lo, hi}, "mov.b64", x)
+	b.To(y, "mov.b64", Vec{b.neighbour(lo, d), b.neighbour(hi, d)})
+	return y
+}
+
+// keyClass is the register class of keys of elements of type d.
+func keyClass(d DType) Class {
+	if d == Int64 {
+		return B64
+	}
+	return B32
+}
+
+// ArgMax finds the first index of the largest element of each row of Rows×Cols; a NaN counts as
+// larger than everything. Arguments: x, index (i64).
+type ArgMax struct {
+	Name       string
+	Rows, Cols int
+	In         DType
+	Min        bool // the smallest instead; a NaN counts as smaller than everything
+}
+
+// Build generates the kernel, one warp for each row.
+func (s ArgMax) Build(fl Flavour) (*Launch, error) {
+	if s.Rows < 1 || s.Cols < 1 {
+		return nil, fmt.Errorf("ptx: %s: no elements in %d×%d", s.Name, s.Rows, s.Cols)
+	}
+	r := startRows(fl, s.Name, s.Cols, 32, 1, 0)
+	b := r.b
+	p := params{b: b}
+	x, y := p.in("x", s.In, s.Rows*s.Cols), p.out("index", Int64, s.Rows)
+	r.begin()
+	r.alone(s.Rows, func(row Reg) {
+		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
+		lead := b.newLeader(keyClass(s.In))
+		b.Loop(r.lane, I(s.Cols), I(32), B32, func(i Reg) {
+			v := b.load(b.at(base, i, s.In.Size()), 0, s.In, 1)[0]
+			lead.take(b.orderKey(v, s.In, s.Min, false), i)
+		})
+		lead.join()
+		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+			b.Do("st.global.u64", Addr{Base: b.at(y, row, 8)}, b.Do("cvt.u64.u32", lead.at))
+		})
+	})
+	return finish(b, r.grid(s.Rows), p.list)
+}
+
+// TopK finds the K largest elements of each row of Rows×Cols in descending order, equal ones in the
+// order of their index, a NaN counting as the largest; or the smallest in ascending order, NaN last.
+// One warp for each row looks for the successor of what it found last, K times: cheap for the few of
+// a search, not for a sort. Arguments: x, values, index (i64).
+type TopK struct {
+	Name          string
+	Rows, Cols, K int
+	In            DType
+	Smallest      bool
+}
+
+// Build generates the kernel.
+func (s TopK) Build(fl Flavour) (*Launch, error) {
+	if s.Rows < 1 || s.K < 1 || s.K > s.Cols || s.Rows*s.Cols >= 1<<31 {
+		return nil, fmt.Errorf("ptx: %s: no %d largest of %d×%d", s.Name, s.K, s.Rows, s.Cols)
+	}
+	r := startRows(fl, s.Name, s.Cols, 32, 1, 0)
+	b := r.b
+	p := params{b: b}
+	x := p.in("x", s.In, s.Rows*s.Cols)
+	y, index := p.out("values", s.In, s.Rows*s.K), p.out("index", Int64, s.Rows*s.K)
+	r.begin()
+	class := keyClass(s.In)
+	t, size := unsignedType(class), s.In.Size()
+	r.alone(s.Rows, func(row Reg) {
+		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*size), x)
+		last, lastAt := b.Reg(class), b.Do("mov.u32", I(-1))
+		b.To(last, "mov."+class.String(), I(-1))
+		b.Loop(I(0), I(s.K), I(1), B32, func(k Reg) {
+			lead := b.newLeader(class)
+			b.Loop(r.lane, I(s.Cols), I(32), B32, func(i Reg) {
+				key := b.orderKey(b.load(b.at(base, i, size), 0, s.In, 1)[0], s.In, s.Smallest, s.Smallest)
+				behind := b.Do("and.pred", b.Do("setp.eq."+t, key, last), b.Do("setp.gt.s32", i, lastAt))
+				b.If(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { lead.take(key, i) })
+			})
+			lead.join()
+			b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
+				to := b.Do("mad.lo.u32", row, I(s.K), k)
+				b.store(b.at(y, to, size), 0, s.In, b.load(b.at(base, lead.at, size), 0, s.In, 1))
+				b.Do("st.global.u64", Addr{Base: b.at(index, to, 8)}, b.Do("cvt.u64.u32", lead.at))
+			})
+			b.To(last, "mov."+class.String(), lead.key)
+			b.To(lastAt, "mov.u32", lead.at)
+		})
+	})
+	return finish(b, r.grid(s.Rows), p.list)
+}

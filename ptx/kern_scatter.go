@@ -1,0 +1,131 @@
+package ptx
+
+import "fmt"
+
+// Scatter puts the elements of each column of Outer×M×Inner into the column of Outer×N×Inner at the
+// rows that ids of their shape name, or adds them, in the order of M: y[o, ids[o,m,i], i] = u[o,m,i].
+// Of two with one id the later one stays; an id outside 0 … N-1 is passed over. Arguments: y, u,
+// ids; what no id names stays as it is in y. Deterministic, without atomics: a column belongs to one thread,
+// or, where neighbouring columns are few, to one warp.
+type Scatter struct {
+	Name               string
+	Outer, N, M, Inner int
+	Add                bool  // in f32: y is f32
+	IDs                DType // i32 or i64
+	In, Out            DType // of u and y; the same but for Add
+}
+
+// Build generates the kernel.
+func (s Scatter) Build(fl Flavour) (*Launch, error) {
+	if s.Outer < 1 || s.N < 1 || s.M < 1 || s.Inner < 1 || s.Outer*max(s.N, s.M)*s.Inner >= 1<<31 {
+		return nil, fmt.Errorf("ptx: %s: cannot scatter %d of %d×%d×%d", s.Name, s.M, s.Outer, s.N, s.Inner)
+	}
+	if s.Add && s.Out != Float32 || !s.Add && s.In != s.Out {
+		return nil, fmt.Errorf("ptx: %s: cannot put %s into %s", s.Name, s.In, s.Out)
+	}
+	if s.Inner < 32 {
+		return s.byWarp(fl)
+	}
+	b := NewBuilder(fl, s.Name, groupThreads)
+	k := s.open(b)
+	n := s.Outer * s.Inner
+	column := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
+	b.If(b.Do("setp.lt.u32", column, I(n)), func() {
+		k.outer, k.inner = b.divmod(column, s.Inner)
+		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
+			from := k.element(m, s.M)
+			id := b.below(k.ids, from, s.IDs, s.N)
+			b.If(b.Do("setp.lt.u32", id, I(s.N)), func() { k.put(id, k.take(from)) })
+		})
+	})
+	return inPlace(finish(b, [3]int{ceilDiv(n, groupThreads), 1, 1}, k.p.list))
+}
+
+// scattering is a kernel being written.
+type scattering struct {
+	Scatter
+	b            *Builder
+	p            params
+	u, ids, y    Reg
+	outer, inner Reg // the column
+}
+
+func (s Scatter) open(b *Builder) *scattering {
+	k := &scattering{Scatter: s, b: b, p: params{b: b}}
+	n := s.Outer * s.M * s.Inner
+	k.y = k.p.out("y", s.Out, s.Outer*s.N*s.Inner)
+	k.p.list[0].Read = true
+	k.u, k.ids = k.p.in("u", s.In, n), k.p.in("ids", s.IDs, n)
+	return k
+}
+
+// element is the index of row m of the column in a tensor with n rows.
+func (k *scattering) element(m Reg, n int) Reg {
+	b := k.b
+	return b.Do("mad.lo.u32", b.Do("mad.lo.u32", k.outer, I(n), m), I(k.Inner), k.inner)
+}
+
+// take reads an element of u: its bits, or its value to add.
+func (k *scattering) take(from Reg) Reg {
+	at := k.b.at(k.u, from, k.In.Size())
+	if k.Add {
+		return k.b.loadF(at, 0, k.In, 1)[0]
+	}
+	return k.b.load(at, 0, k.In, 1)[0]
+}
+
+// put stores v at row id of the column, or adds it there.
+func (k *scattering) put(id, v Reg) {
+	b := k.b
+	at := b.at(k.y, k.element(id, k.N), k.Out.Size())
+	if k.Add {
+		v = b.add(b.load(at, 0, k.Out, 1)[0], v)
+	}
+	b.store(at, 0, k.Out, []Reg{v})
+}
+
+// byWarp reads 32 elements of a column at a time. Lanes that share an id take turns, lowest first,
+// or the highest one alone stores.
+func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
+	r := startRows(fl, s.Name, 1, 32, 1, 0)
+	b := r.b
+	k := s.open(b)
+	r.begin()
+	r.alone(s.Outer*s.Inner, func(column Reg) {
+		k.outer, k.inner = b.divmod(column, s.Inner)
+		b.Loop(I(0), I(ceilDiv(s.M, 32)*32), I(32), B32, func(first Reg) {
+			m := b.iadd(first, r.lane)
+			from := k.element(m, s.M)
+			id := b.Do("mov.u32", I(0xffffffff))
+			b.If(b.Do("setp.lt.u32", m, I(s.M)), func() { b.To(id, "mov.u32", b.below(k.ids, from, s.IDs, s.N)) })
+			ok := b.Do("setp.lt.u32", id, I(s.N))
+			same := b.Do("match.any.sync.b32", id, I(0xffffffff))
+			if s.Add {
+				k.turns(r.lane, id, from, ok, same)
+			} else {
+				last := b.Do("setp.eq.u32", b.Do("shr.u32", same, r.lane), I(1))
+				b.If(b.Do("and.pred", ok, last), func() { k.put(id, k.take(from)) })
+				b.Do("bar.warp.sync", I(0xffffffff))
+			}
+		})
+	})
+	return inPlace(finish(b, r.grid(s.Outer*s.Inner), k.p.list))
+}
+
+// turns lets the lanes with one id add one after the other.
+func (k *scattering) turns(lane, id, from, ok, same Reg) {
+	b := k.b
+	lower := b.Do("sub.u32", b.Do("shl.b32", b.Do("mov.u32", I(1)), lane), I(1))
+	rank := b.Do("popc.b32", b.Do("and.b32", same, lower))
+	rank = b.Do("selp.b32", rank, I(-1), ok)
+	turn := b.Do("mov.u32", I(0))
+	head, end := b.NewLabel(), b.NewLabel()
+	b.Place(head)
+	waiting := b.Do("vote.sync.any.pred", b.Do("setp.ge.s32", rank, turn), I(0xffffffff))
+	b.When(waiting, false, func() { b.Do("bra", end) })
+	b.If(b.Do("setp.eq.u32", rank, turn), func() { k.put(id, k.take(from)) })
+	b.Do("bar.warp.sync", I(0xffffffff))
+	b.To(turn, "add.u32", turn, I(1))
+	b.Do("bra", head)
+	b.Place(end)
+}
