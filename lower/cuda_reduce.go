@@ -1,7 +1,6 @@
 package lower
 
 import (
-	"fmt"
 	"math"
 
 	"ampc/ir"
@@ -12,9 +11,6 @@ import (
 // result divided by the number of elements to the power of mean.
 func reduction(op string, mean float64, root bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
-		if err := c.floats(c.s.In[0], c.s.Out[0]); err != nil {
-			return err
-		}
 		along := make([]bool, c.typeOf(c.s.In[0]).Shape.Rank())
 		for _, a := range c.n.Axes() {
 			along[a] = true
@@ -28,11 +24,9 @@ func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, 
 	if c.elements(y) == 0 {
 		return nil
 	}
+	whole := !c.typeOf(x).DType.Float()
 	if c.elements(x) == 0 {
-		if op == "prod" || op == "max" || op == "min" || mean != 0 {
-			return fmt.Errorf("reduces no elements")
-		}
-		return c.fillZero(y)
+		return c.nothing(y, op, mean != 0)
 	}
 	d := c.dims(x)
 	outer, n, inner, ok := middle(d, along)
@@ -42,6 +36,10 @@ func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, 
 			return err
 		}
 		inner = 1
+	}
+	if whole {
+		k := ptx.IntReduce{Name: "k", Op: op, Outer: int(outer), N: int(n), Inner: int(inner), DType: c.elem(x)}
+		return c.launch("int_"+op, k.Build, x, y)
 	}
 	scale := float32(math.Pow(1/float64(n), mean))
 	if inner == 1 {
@@ -53,6 +51,22 @@ func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, 
 	}
 	k := ptx.ColReduce{Name: "k", Op: op, Outer: int(outer), N: int(n), Inner: int(inner), In: c.elem(x), Out: c.elem(y), Scale: scale}
 	return c.launch("col_"+op, k.Build, x, y)
+}
+
+// nothing stores what a reduction of no elements gives; integers start from the
+// limit of 64 bits, cut to their type.
+func (c *cudaCall) nothing(y BufferID, op string, mean bool) error {
+	start := map[string]float64{"sum": 0, "l1": 0, "sumsq": 0, "prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
+	if mean {
+		start = math.NaN()
+	}
+	code := ir.NewCode(nil)
+	r := code.F(start)
+	if t := ir.RegType(c.typeOf(y).DType); !t.Float() {
+		limit := map[string]int64{"max": math.MinInt64, "min": math.MaxInt64}[op]
+		r = code.Conv(code.Emit(ir.Instr{Op: ir.PConst, Type: ir.I64, Int: limit}), t)
+	}
+	return c.fill(y, code.Ins, r)
 }
 
 // rooted reduces columns to f32 and takes the square root after.

@@ -68,9 +68,10 @@ func shortLastRows(n *ir.Node) bool {
 	return s.Static() && n.Axis() == last && s.Dim(last) > 0 && s.Dim(last) <= ptx.MaxRow && floatsOnly(n)
 }
 
-// someFloats takes floats, one at least where anything is to be stored.
-func someFloats(n *ir.Node) bool {
-	return floatsOnly(n) && (n.In[0].Type.Shape.Elements() > 0 || n.Out[0].Type.Shape.Elements() == 0)
+// numbers takes floats up to f32, and integers.
+func numbers(n *ir.Node) bool {
+	d := n.In[0].Type.DType
+	return floatsOnly(n) || d == ir.I32 || d == ir.I64 || d == ir.U8
 }
 
 // sameFloats also wants operands and result of one dtype, as in-place kernels do.
@@ -96,10 +97,13 @@ func classLogits(n *ir.Node) bool {
 	return s.Static() && (s.Dim(n.Axis()) > 0 || s.Elements() == 0 && n.In[1].Type.Shape.Elements() == 0) && floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out})
 }
 
-// rowStat is one number for each row; the row must fit into registers.
+// rowStat is one number for each row, from the row in registers where it fits.
 func rowStat(logSumExp bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		x, y := c.s.In[0], c.s.Out[0]
+		if c.elements(x) == 0 {
+			return c.nothing(y, "max", !logSumExp)
+		}
 		d := c.dims(x)
 		marked := make([]bool, len(d))
 		for _, a := range c.n.Axes() {
@@ -116,13 +120,48 @@ func rowStat(logSumExp bool) func(c *cudaCall) error {
 		if !logSumExp {
 			k.Correction = int(c.n.Int("correction"))
 		}
+		if n > ptx.MaxRow {
+			return c.longRowStat(k, x, y)
+		}
 		return c.launch("row_stat", k.Build, x, y)
 	}
 }
 
-func reducedFits(n *ir.Node) bool {
-	return floatsOnly(n) && n.Out[0].Type.Shape.Elements() > 0 && n.In[0].Type.Shape.Elements()/n.Out[0].Type.Shape.Elements() <= ptx.MaxRow &&
-		n.In[0].Type.Shape.Elements() > 0
+// longRowStat takes the mean (or the maximum) of rows that do not fit into
+// registers, then adds up the squared distances from it (or the exponentials).
+func (c *cudaCall) longRowStat(k ptx.RowStat, x, y BufferID) error {
+	rows, cols := int64(k.Rows), int64(k.Cols)
+	centre, sum, terms := c.temp("centre", ir.F32, rows), c.temp("sum", ir.F32, rows), c.temp("terms", ir.F32, rows, cols)
+	first := ptx.RowReduce{Name: "k", Op: "sum", Rows: k.Rows, Cols: k.Cols, In: k.In, Out: ptx.Float32, Scale: 1 / float32(k.Cols)}
+	if k.LogSumExp {
+		first.Op, first.Scale = "max", 1
+	}
+	if err := c.launch("row_"+first.Op, first.Build, x, centre); err != nil {
+		return err
+	}
+	code := ir.NewCode(nil)
+	v := code.Sub(load(code, 0, c.typeOf(x).DType), load(code, 1, ir.F32))
+	if k.LogSumExp {
+		v = code.Exp(v)
+	} else {
+		v = code.Mul(v, v)
+	}
+	out := c.walk(terms, 0, cols, 1)
+	out.Reg = v
+	second := ptx.RowReduce{Name: "k", Op: "sum", Rows: k.Rows, Cols: k.Cols, In: ptx.Float32, Out: ptx.Float32}
+	if err := errors.Join(c.group(&Group{Shape: []int64{rows, cols}, Code: code.Ins, Loads: []Access{c.walk(x, 0, cols, 1), c.walk(centre, 0, 1, 0)}, Stores: []Access{out}}),
+		c.launch("row_sum", second.Build, terms, sum)); err != nil {
+		return err
+	}
+	last := ir.NewCode(nil)
+	total, top := load(last, 0, ir.F32), load(last, 1, ir.F32)
+	out = c.walk(y, 0, 1)
+	if k.LogSumExp {
+		out.Reg = last.Select(last.Finite(top), last.Add(top, last.Log(total)), top)
+	} else {
+		out.Reg = last.Div(total, last.F(float64(k.Cols-k.Correction)))
+	}
+	return c.group(&Group{Shape: []int64{rows}, Code: last.Ins, Loads: []Access{c.walk(sum, 0, 1), c.walk(centre, 0, 1)}, Stores: []Access{out}})
 }
 
 // sumTo sums what broadcasting to its result's shape had repeated.
