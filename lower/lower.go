@@ -35,6 +35,9 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 		}
 	}
 	l.plan()
+	if t != CPU {
+		l.p.streams()
+	}
 	return l.p, nil
 }
 

@@ -195,8 +195,8 @@ func (v *checker) inPlace(in, out BufferID) bool {
 	return read // else two results of one step lie in one place
 }
 
-// ordered checks that steps which touch a buffer, one of them writing, are
-// ordered by their stream or by a chain of events.
+// ordered checks that steps which touch the same bytes, one of them writing,
+// are ordered by their stream or by a chain of events.
 func (v *checker) ordered() error {
 	streams := 0
 	for _, s := range v.steps {
@@ -205,58 +205,42 @@ func (v *checker) ordered() error {
 	if streams <= 1 {
 		return nil
 	}
-	clock := make([][]int32, streams) // clock[s][t]: last step of t that s has waited for
+	clock := make([][]int, streams) // clock[s][t]: last step of t that s has waited for
 	for i := range clock {
-		clock[i] = slices.Repeat([]int32{-1}, streams)
+		clock[i] = slices.Repeat([]int{-1}, streams)
 	}
-	events := make([][]int32, v.p.Events+1)
-	type use struct{ step, stream int32 }
-	writes, reads := make([][]use, len(v.p.Buffers)), make([][]use, len(v.p.Buffers))
+	events := make([][]int, v.p.Events+1)
+	use := make([][]span, len(v.steps))
+	begin := 0 // of the part
 	for i, s := range v.steps {
+		use[i] = v.p.spans(s)
 		own := clock[s.Stream]
 		if i > 0 && v.parts[i] != v.parts[i-1] { // a part begins when the one before has ended
+			begin = i
 			for _, c := range clock {
 				for t := range c {
-					c[t] = int32(i) - 1
+					c[t] = i - 1
 				}
 			}
 		}
 		for _, e := range s.Wait {
-			if int(e) >= len(events) || events[e] == nil {
+			if e < 1 || int(e) >= len(events) || events[e] == nil {
 				return fmt.Errorf("%s waits for event %d, which nothing has recorded", s.Node.Name, e)
 			}
 			for t := range own {
 				own[t] = max(own[t], events[e][t])
 			}
 		}
-		check := func(id BufferID, earlier []use) error {
-			for _, u := range earlier {
-				if own[u.stream] < u.step {
-					return fmt.Errorf("%s and %s touch %%%s and nothing orders them", v.steps[u.step].Node.Name, s.Node.Name, v.p.Buffers[id].Name)
-				}
+		own[s.Stream] = i
+		for j := begin; j < i; j++ {
+			if o := v.steps[j]; j > own[o.Stream] && collide(use[i], use[j]) {
+				return fmt.Errorf("step %d (%s) and step %d (%s) touch the same bytes and nothing orders them", j, o.Node.Name, i, s.Node.Name)
 			}
-			return nil
-		}
-		own[s.Stream] = int32(i)
-		me := use{int32(i), int32(s.Stream)}
-		for _, id := range s.In {
-			if id == None {
-				continue
-			}
-			root := v.p.Buffers[id].Root
-			if err := check(id, writes[root]); err != nil {
-				return err
-			}
-			reads[root] = append(reads[root], me)
-		}
-		for _, id := range s.Out {
-			root := v.p.Buffers[id].Root
-			if err := cmp.Or(check(id, writes[root]), check(id, reads[root])); err != nil {
-				return err
-			}
-			writes[root], reads[root] = append(writes[root][:0], me), reads[root][:0]
 		}
 		if s.Record != 0 {
+			if s.Record < 0 || int(s.Record) >= len(events) || events[s.Record] != nil {
+				return fmt.Errorf("%s records event %d, which is no event of its own", s.Node.Name, s.Record)
+			}
 			events[s.Record] = slices.Clone(own)
 		}
 	}

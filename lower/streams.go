@@ -1,0 +1,141 @@
+package lower
+
+import "slices"
+
+// Work of a micro-batch that nothing else in it waits for runs beside the rest:
+// gradients of weights and what adds them up, while the main stream goes on with
+// the gradients of activations, whose chain is the longest. A step waits, by an event, for steps of the
+// other stream that touch memory it touches, one of them writing: where the
+// planner puts two buffers into one place, that is an order as good as any other.
+
+// mainStream begins and ends every part; asideStream has what may lag behind.
+const (
+	mainStream  = 0
+	asideStream = 1
+)
+
+// streams gives every step of micro its stream and its events. The plan must be there.
+func (p *Program) streams() {
+	steps := p.Parts[Micro]
+	for i, aside := range p.aside(steps) {
+		if aside {
+			steps[i].Stream = asideStream
+		}
+	}
+	use := make([][]span, len(steps))
+	for i := range steps {
+		use[i] = p.spans(&steps[i])
+	}
+	var order [2][]int // steps by stream
+	var known [2]int   // of each stream: how many steps of the other it has waited for
+	for i := range steps {
+		s := &steps[i]
+		mine, other := s.Stream, 1-s.Stream
+		for k := len(order[other]) - 1; k >= known[mine]; k-- {
+			if j := order[other][k]; collide(use[i], use[j]) {
+				s.Wait = append(s.Wait, p.record(&steps[j]))
+				known[mine] = k + 1
+				break
+			}
+		}
+		order[mine] = append(order[mine], i)
+	}
+}
+
+// record is the event after s, made when it is first wanted.
+func (p *Program) record(s *Step) EventID {
+	if s.Record == 0 {
+		p.Events++
+		s.Record = EventID(p.Events)
+	}
+	return s.Record
+}
+
+// shortChain is how many steps may follow from one that is aside.
+const shortChain = 3
+
+// aside reports the steps from which at most a short chain follows, but for
+// those of the longest chain of all. Single numbers are not worth an event.
+func (p *Program) aside(steps []Step) []bool {
+	follow := p.chainsAfter(steps)
+	aside := make([]bool, len(steps))
+	for i := range steps {
+		s := &steps[i]
+		aside[i] = follow[i] <= shortChain && !slices.ContainsFunc(s.Out, func(id BufferID) bool {
+			return p.Buffers[id].Type.Shape.Elements() < 2
+		})
+	}
+	longest := -1 // the last step of the longest chain so far
+	for i := range steps {
+		if longest < 0 || follow[i] > follow[longest] {
+			longest = i
+		}
+	}
+	for i := longest; i >= 0 && i < len(steps); i = p.next(steps, follow, i) {
+		aside[i] = false
+	}
+	return aside
+}
+
+// chainsAfter is, for each step, how many steps the longest chain of readers
+// behind it has.
+func (p *Program) chainsAfter(steps []Step) []int {
+	follow := make([]int, len(steps))
+	behind := make([]int, len(p.Buffers)) // of a root: the longest chain of its later readers, themselves counted
+	for i := len(steps) - 1; i >= 0; i-- {
+		for _, id := range steps[i].Out {
+			follow[i] = max(follow[i], behind[p.Buffers[id].Root])
+		}
+		for _, id := range steps[i].In {
+			if id != None {
+				root := p.Buffers[id].Root
+				behind[root] = max(behind[root], follow[i]+1)
+			}
+		}
+	}
+	return follow
+}
+
+// next is the step that goes on the longest chain from step i; len(steps) at its end.
+func (p *Program) next(steps []Step, follow []int, i int) int {
+	for j := i + 1; j < len(steps); j++ {
+		if follow[j] == follow[i]-1 && slices.ContainsFunc(steps[j].In, func(in BufferID) bool {
+			return in != None && slices.ContainsFunc(steps[i].Out, func(out BufferID) bool { return p.Buffers[in].Root == p.Buffers[out].Root })
+		}) {
+			return j
+		}
+	}
+	return len(steps)
+}
+
+// span is bytes of an arena that a step touches.
+type span struct {
+	arena  Arena
+	lo, hi int64
+	write  bool
+}
+
+// spans are the bytes that a step reads and writes.
+func (p *Program) spans(s *Step) []span {
+	var list []span
+	for k, ids := range [2][]BufferID{s.In, s.Out} {
+		for _, id := range ids {
+			if id == None {
+				continue
+			}
+			if b := &p.Buffers[id]; b.Size > 0 && (k == 1 || b.Arena != ConstArena) {
+				list = append(list, span{b.Arena, b.Offset, b.Offset + b.Size, k == 1})
+			}
+		}
+	}
+	return list
+}
+
+// collide reports whether two steps touch the same bytes, one of them writing.
+func collide(a, b []span) bool {
+	return slices.ContainsFunc(a, func(x span) bool {
+		return slices.ContainsFunc(b, func(y span) bool {
+			return (x.write || y.write) && x.arena == y.arena && x.lo < y.hi && y.lo < x.hi
+		})
+	})
+}
