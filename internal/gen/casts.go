@@ -11,10 +11,9 @@ import (
 func (v *vm) casts() {
 	for _, t := range types[1:] {
 		v.widen(t)
-		v.narrow(t, false)
+		v.narrow(t)
 	}
 	for _, t := range types {
-		v.narrow(t, true)
 		v.scaleCheck(t)
 	}
 }
@@ -71,18 +70,13 @@ func (v *vm) widen(t string) {
 	RET()
 }
 
-// narrow emits the rounding store. past says that it goes past the caches, to memory: dst is aligned to a vector of
-// its elements then and n is a multiple of the lanes.
-func (v *vm) narrow(t string, past bool) {
-	if past {
-		v.text("stream"+t, "n int, dst *byte, src *float32", "is narrow"+t+" with stores past the caches.")
-	} else {
-		v.text("narrow"+t, "n int, dst *byte, src *float32", "rounds n elements to nearest even; AVX2 leaves out the last n%8.")
-	}
+// narrow emits the rounding store.
+func (v *vm) narrow(t string) {
+	v.text("narrow"+t, "n int, dst *byte, src *float32", "rounds n elements to nearest even; AVX2 leaves out the last n%8.")
 	n, dst, src := ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	v.hold(func() { v.bfloat(v.new()) })
 	size := typeSize(t)
-	v.stream(n, v.wide() && !past, map[reg.GPVirtual]int{dst: size, src: 4}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
+	v.stream(n, v.wide(), map[reg.GPVirtual]int{dst: size, src: 4}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
 		x, to := v.new(), Mem{Base: dst, Disp: i * size * v.w}
 		if mask != nil {
 			v.loadPart(Mem{Base: src}, mask, x)
@@ -90,11 +84,8 @@ func (v *vm) narrow(t string, past bool) {
 			return
 		}
 		VMOVUPS(Mem{Base: src, Disp: i * v.size()}, x)
-		v.narrowWhole(t, x, past, to)
+		v.narrowWhole(t, x, to)
 	})
-	if past {
-		SFENCE()
-	}
 	VZEROUPPER()
 	RET()
 }
@@ -108,12 +99,17 @@ func (v *vm) narrowPart(t string, x vec, mask reg.Register, to Mem) {
 	}
 }
 
-// narrowWhole stores a whole vector, past the caches if asked to.
-func (v *vm) narrowWhole(t string, x vec, past bool, to Mem) {
-	if t == "F32" {
-		VMOVNTPS(x, to)
-		return
+// narrowWhole stores a whole vector as halves.
+func (v *vm) narrowWhole(t string, x vec, to Mem) {
+	if h := v.halves(t, x); v.wide() {
+		VMOVDQU64(h, to)
+	} else {
+		VMOVDQU(h.AsX(), to)
 	}
+}
+
+// halves is x rounded to type t, in the low half of the register or, of AVX2, in its low quarter.
+func (v *vm) halves(t string, x vec) reg.VecVirtual {
 	h := YMM()
 	switch {
 	case t == "F16" && v.wide():
@@ -125,15 +121,7 @@ func (v *vm) narrowWhole(t string, x vec, past bool, to Mem) {
 	default:
 		v.pack16(v.bfloat(x), h.AsX())
 	}
-	var r reg.Register = h
-	if !v.wide() {
-		r = h.AsX()
-	}
-	if past {
-		VMOVNTDQ(r, to)
-	} else {
-		VMOVDQU(r, to)
-	}
+	return h
 }
 
 // pack16 collects the low halves of 8 words.

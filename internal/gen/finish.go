@@ -100,6 +100,6 @@ func (v *vm) putWhole(t string, x vec, to Mem) {
 	if t == "F32" {
 		VMOVUPS(x, to)
 	} else {
-		v.narrowWhole(t, x, false, to)
+		v.narrowWhole(t, x, to)
 	}
 }

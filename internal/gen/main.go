@@ -25,6 +25,7 @@ func main() {
 		v.finish()
 		v.casts()
 		v.elementwise()
+		v.fused()
 		v.reductions()
 		v.philox()
 		v.maxTaps()

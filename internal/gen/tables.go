@@ -32,7 +32,7 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintln(b, "}")
 	}
 	for _, t := range types {
-		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "stream", "scaleCheck", "put"} {
+		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "scaleCheck", "put"} {
 			if t != "F32" || k != "widen" && k != "narrow" {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)
 			}
@@ -55,5 +55,6 @@ func (v *vm) table(b *strings.Builder) {
 	for _, k := range []string{"sum", "dot", "sumSq", "maxOf", "minOf"} {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
+	v.fusedTable(b)
 	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.maxTaps, p.addRuns = tileBias%s, tileShift%s, maxTaps%s, addRuns%s\n}\n\n", s, s, s, s)
 }

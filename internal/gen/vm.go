@@ -180,7 +180,10 @@ func (v *vm) reg(x any) vec {
 func (v *vm) splat(m Mem, r vec) { v.emit(func() { VBROADCASTSS(m, r) }) }
 
 // hold loads the constants that body uses into registers, if the width has registers to spare.
-func (v *vm) hold(body func()) {
+func (v *vm) hold(body func()) { v.holdSome(18, body) }
+
+// holdSome is hold for at most so many constants.
+func (v *vm) holdSome(most int, body func()) {
 	v.held = map[uint32]vec{}
 	if !v.wide() {
 		return
@@ -190,7 +193,7 @@ func (v *vm) hold(body func()) {
 	body()
 	v.dry = nil
 	for _, b := range list {
-		if _, ok := v.held[b]; !ok && len(v.held) < 18 {
+		if _, ok := v.held[b]; !ok && len(v.held) < most {
 			r := v.new()
 			v.splat(v.consts.mem(bits(b)), r)
 			v.held[b] = r

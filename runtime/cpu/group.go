@@ -41,20 +41,30 @@ type vop func(l *lanes, start, n int)
 
 // groupStep runs a fused group over its whole iteration space.
 type groupStep struct {
-	m      *kern.Machine
-	n      int // elements
-	block  int
-	once   []vop // uniform instructions: the same value everywhere
-	ops    []vop
-	shared lanes   // uniform registers, read by all
-	work   []lanes // per worker
-	serial bool
-	count  int // blocks
-	per    int // blocks of one task
+	m       *kern.Machine
+	n       int   // elements
+	block   int   // elements of a block
+	wide    int   // elements of a uniform register: those of a block, or a few where only one is read
+	once    []vop // uniform instructions: the same value everywhere
+	ops     []vop
+	formula *formula // what runs instead of ops where kern has a kernel of the whole
+	shared  lanes    // uniform registers, read by all
+	work    []lanes  // per worker
+	serial  bool
+	count   int // blocks
+	per     int // blocks of one task
 }
 
 // Run is one task: a run of blocks.
 func (g *groupStep) Run(worker, task int) {
+	if f := g.formula; f != nil {
+		start := task * g.block
+		f.run.Run(&f.calls[worker], start, min(g.block, g.n-start), f.past)
+		if f.past {
+			g.m.Fence()
+		}
+		return
+	}
 	l := &g.work[worker]
 	for b := task * g.per; b < min((task+1)*g.per, g.count); b++ {
 		start := b * g.block
@@ -69,10 +79,8 @@ func (g *groupStep) run() {
 	if g.n == 0 {
 		return
 	}
-	for _, op := range g.once {
-		op(&g.shared, 0, g.block)
-	}
-	tasks := (g.count + g.per - 1) / g.per
+	g.begin()
+	tasks := g.tasks()
 	if g.serial {
 		for i := range tasks {
 			g.Run(0, i)
@@ -82,20 +90,41 @@ func (g *groupStep) run() {
 	g.m.Pool().Run(tasks, g)
 }
 
-// group compiles a fused group: registers get slots that are reused once
-// their last reader has run; what is the same for all elements runs once.
+// begin computes what is the same for all elements.
+func (g *groupStep) begin() {
+	for _, op := range g.once {
+		op(&g.shared, 0, g.wide)
+	}
+	if g.formula != nil {
+		g.formula.begin(&g.shared)
+	}
+}
+
+func (g *groupStep) tasks() int { return (g.count + g.per - 1) / g.per }
+
+// group compiles a fused group: into one kernel where there is one of its formula. Else registers get slots that are
+// reused once their last reader has run. What is the same for all elements runs once.
 func (e *exec) group(g *lower.Group) func() {
+	c := e.compiler(g)
+	if !c.fuse() {
+		c.land()
+		c.bind()
+	}
+	c.divide()
+	return c.step.run
+}
+
+// compiler looks the group over.
+func (e *exec) compiler(g *lower.Group) *groupCompiler {
 	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: 1}, blank: map[slotID]bool{}}
 	for _, n := range g.Shape {
 		c.step.n *= int(n)
 	}
 	c.step.block = min(blockLen, max(c.step.n, 1))
+	c.step.wide = c.step.block
 	c.shape, c.strides = coalesce(g)
 	c.analyse()
-	c.land()
-	c.bind()
-	c.divide()
-	return c.step.run
+	return c
 }
 
 type groupCompiler struct {
@@ -206,6 +235,19 @@ func (c *groupCompiler) analyse() {
 	}
 }
 
+// bindUniform compiles an instruction that runs once, before the elements.
+func (c *groupCompiler) bindUniform(r int) {
+	c.slot[r] = c.take(r)
+	switch c.g.Code[r].Op {
+	case ir.PConst:
+		c.constant(r)
+	case ir.PIn:
+		c.step.once = append(c.step.once, c.load(r))
+	default:
+		c.step.once = append(c.step.once, c.instr(r))
+	}
+}
+
 func instrArgs(i *ir.Instr) []ir.Reg {
 	return []ir.Reg{i.A, i.B, i.C}[:ir.Prims[i.Op].Args]
 }
@@ -217,28 +259,25 @@ func (c *groupCompiler) bind() {
 		if c.fused[r] {
 			continue
 		}
+		if c.uniform[r] {
+			c.bindUniform(r)
+			continue
+		}
 		i := &code[r]
 		c.slot[r] = c.take(r)
 		var op vop
 		switch {
 		case i.Op == ir.PIn:
 			op = c.load(r)
-		case i.Op == ir.PConst:
-			c.constant(r)
-			continue
-		case i.Op == ir.PAdd && !c.uniform[r] && (c.fused[i.A] || c.fused[i.B]):
+		case i.Op == ir.PAdd && (c.fused[i.A] || c.fused[i.B]):
 			op = c.mulAdd(r)
 		default:
 			op = c.instr(r)
 		}
-		switch k := c.lands[r]; {
-		case c.uniform[r]:
-			c.step.once = append(c.step.once, op)
-		case k >= 0:
-			c.step.ops = append(c.step.ops, c.aim(r, k), op)
-		default:
-			c.step.ops = append(c.step.ops, op)
+		if k := c.lands[r]; k >= 0 {
+			c.step.ops = append(c.step.ops, c.aim(r, k))
 		}
+		c.step.ops = append(c.step.ops, op)
 		c.release(r)
 	}
 	for i := range c.g.Stores {
@@ -332,22 +371,25 @@ func (c *groupCompiler) release(r int) {
 func (c *groupCompiler) divide() {
 	s := c.step
 	s.shared.grow(c.uslots)
-	c.e.scratch.take(s.shared.size(c.blank, s.block), func(w int, mem []float32) {
+	c.e.scratch.take(s.shared.size(c.blank, s.wide), func(w int, mem []float32) {
 		if w == 0 {
-			s.shared.place(c.blank, mem, s.block)
+			s.shared.place(c.blank, mem, s.wide)
 		}
 	})
 	for _, f := range c.fill {
 		f()
+	}
+	s.count = (s.n + s.block - 1) / s.block
+	s.per, s.serial = 1, s.n*(len(c.g.Code)+2) < 1<<17
+	if s.formula != nil {
+		return
 	}
 	s.work = make([]lanes, s.m.Pool().Workers())
 	for w := range s.work {
 		s.work[w].grow(c.slots)
 	}
 	c.e.scratch.take(s.work[0].size(nil, s.block), func(w int, mem []float32) { s.work[w].place(nil, mem, s.block) })
-	s.count = (s.n + s.block - 1) / s.block
 	s.per = max(1, s.count/(16*len(s.work)))
-	s.serial = s.n*(len(s.ops)+2) < 1<<17
 }
 
 // constant points its shared register at the constant's block.
@@ -398,6 +440,8 @@ var unaryOps = map[ir.Prim]kern.Unary{
 	ir.PTan: kern.Tan, ir.PAtan: kern.Atan, ir.PErf: kern.Erf, ir.PTanh: kern.Tanh,
 }
 
+var roundOps = map[ir.DType]kern.Unary{ir.F16: kern.RoundF16, ir.BF16: kern.RoundBF16}
+
 var binaryOps = map[ir.Prim]kern.Binary{
 	ir.PAdd: kern.Add, ir.PSub: kern.Sub, ir.PMul: kern.Mul, ir.PDiv: kern.Div, ir.PMin: kern.Min, ir.PMax: kern.Max, ir.PPow: kern.Pow,
 	ir.PLt: kern.Lt, ir.PLe: kern.Le, ir.PEq: kern.Eq, ir.PNe: kern.Ne, ir.PAnd: kern.And, ir.POr: kern.Or, ir.PXor: kern.Ne,
@@ -426,7 +470,7 @@ func (c *groupCompiler) instr(r int) vop {
 		}
 	case ir.PRound:
 		if i.To.Low() && i.Type == ir.F32 {
-			a, op := c.reg(i.A), map[ir.DType]kern.Unary{ir.F16: kern.RoundF16, ir.BF16: kern.RoundBF16}[i.To]
+			a, op := c.reg(i.A), roundOps[i.To]
 			return func(l *lanes, _, n int) { p.Unary(op, dst.f(l, n), a.f(l, n)) }
 		}
 		return c.roundWide(r)

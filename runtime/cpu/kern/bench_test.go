@@ -123,9 +123,9 @@ func BenchmarkSkinny(b *testing.B) {
 	})
 }
 
-// BenchmarkStream are the passes over 64 MB that memory bounds, in blocks as an elementwise group makes them.
+// BenchmarkStream are the passes over 64 MB that memory bounds, as an elementwise group runs them.
 func BenchmarkStream(b *testing.B) {
-	const n, block = 16 << 20, 2048
+	const n, chunk = 16 << 20, PassBlock
 	var mem [3]floats
 	x, y, z := Floats(mem[0].get(n)), Floats(mem[1].get(n)), Floats(mem[2].get(n))
 	for _, v := range [][]float32{x.f32(), y.f32(), z.f32()} { // pages never written share one page of zeros
@@ -133,35 +133,31 @@ func BenchmarkStream(b *testing.B) {
 			v[i] = 1
 		}
 	}
-	tmp := make([]float32, block)
+	half := func(t Type) Buf { return Buf{t, z.Data[:2*n]} }
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
-		blocks := func(f func(i int)) func() {
-			return func() {
-				for i := 0; i < n; i += block {
-					f(i)
-				}
+		run := func(name string, bytes int, formula string, bufs ...Buf) {
+			f := m.Fused(formula)
+			if f == nil {
+				b.Fatal(formula)
 			}
+			c := &Call{Bufs: bufs, Scalars: []float32{0}}
+			b.Run(name, func(b *testing.B) {
+				bytesPerSec(b, bytes*n, func() {
+					for i := 0; i < n; i += chunk {
+						f.Run(c, i, chunk, true)
+					}
+					m.Fence()
+				})
+			})
 		}
 		for _, t := range []Type{F16, BF16} {
-			h := Buf{t, z.Data}
-			b.Run("load/"+t.String(), func(b *testing.B) {
-				bytesPerSec(b, 6*n, blocks(func(i int) { m.Load(tmp, h.From(i)); m.StoreStream(x.From(i), tmp) }))
-			})
-			b.Run("store/"+t.String(), func(b *testing.B) {
-				bytesPerSec(b, 6*n, blocks(func(i int) { m.StoreStream(h.From(i), x.f32()[i:i+block]) }))
-			})
+			run("load/"+t.String(), 6, fmt.Sprintf("l0:%v s0:f32=l0", t), half(t), x)
+			run("store/"+t.String(), 6, fmt.Sprintf("l0:f32 s0:%v=l0", t), x, half(t))
 		}
 		list := []Tensor{{x.f32(), x}}
 		b.Run("unscale", func(b *testing.B) { bytesPerSec(b, 8*n, func() { m.Unscale(list, 1) }) })
-		b.Run("add", func(b *testing.B) {
-			bytesPerSec(b, 12*n, blocks(func(i int) {
-				m.Binary(Add, tmp, x.f32()[i:i+block], y.f32()[i:i+block])
-				m.StoreStream(z.From(i), tmp)
-			}))
-		})
-		b.Run("relu", func(b *testing.B) {
-			bytesPerSec(b, 8*n, blocks(func(i int) { m.Unary(Relu, tmp, x.f32()[i:i+block]); m.StoreStream(z.From(i), tmp) }))
-		})
+		run("add", 12, "l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0", x, y, z)
+		run("relu", 8, "l0:f32 r0=max(l0,u0) s0:f32=r0", x, z)
 	})
 }
 

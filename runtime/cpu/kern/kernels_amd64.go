@@ -324,30 +324,15 @@ func widenBF16AVX512(n int, dst *float32, src *byte)
 //go:noescape
 func narrowBF16AVX512(n int, dst *byte, src *float32)
 
-// streamF32AVX512 is narrowF32 with stores past the caches.
-//
-//go:noescape
-func streamF32AVX512(n int, dst *byte, src *float32)
-
 // scaleCheckF32AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 //
 //go:noescape
 func scaleCheckF32AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
-// streamF16AVX512 is narrowF16 with stores past the caches.
-//
-//go:noescape
-func streamF16AVX512(n int, dst *byte, src *float32)
-
 // scaleCheckF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 //
 //go:noescape
 func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
-// streamBF16AVX512 is narrowBF16 with stores past the caches.
-//
-//go:noescape
-func streamBF16AVX512(n int, dst *byte, src *float32)
 
 // scaleCheckBF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 //
@@ -654,6 +639,671 @@ func affineAVX512(n int, dst *float32, src *float32, gamma *float32, beta *float
 //go:noescape
 func normGradAVX512(n int, dst *float32, dy *float32, xhat *float32, a float32, b float32, c float32)
 
+// fused_widen_f16AVX512 computes n elements, whole vectors: l0:f16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_f16AVX512(n int, args **byte, u *float32)
+
+// fused_widen_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_widen_bf16AVX512 computes n elements, whole vectors: l0:bf16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_widen_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_narrow_f16AVX512 computes n elements, whole vectors: l0:f32 s0:f16=l0
+//
+//go:noescape
+func fused_narrow_f16AVX512(n int, args **byte, u *float32)
+
+// fused_narrow_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:f16=l0
+//
+//go:noescape
+func fused_narrow_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_narrow_bf16AVX512 computes n elements, whole vectors: l0:f32 s0:bf16=l0
+//
+//go:noescape
+func fused_narrow_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_narrow_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:bf16=l0
+//
+//go:noescape
+func fused_narrow_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_f32AVX512(n int, args **byte, u *float32)
+
+// fused_add_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
+//
+//go:noescape
+func fused_add_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
+//
+//go:noescape
+func fused_add_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
+//
+//go:noescape
+func fused_add_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
+//
+//go:noescape
+func fused_add_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_to_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_to_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_to_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_to_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_from_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_from_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_from_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_from_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_both_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_add_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_add_both_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_both_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_add_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_add_both_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_relu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_relu_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_relu_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_f16AVX512 computes n elements, whole vectors: l0:f16 r0=max(l0,u0) s0:f16=r0
+//
+//go:noescape
+func fused_relu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=max(l0,u0) s0:f16=r0
+//
+//go:noescape
+func fused_relu_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=max(l0,u0) s0:bf16=r0
+//
+//go:noescape
+func fused_relu_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=max(l0,u0) s0:bf16=r0
+//
+//go:noescape
+func fused_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_relu_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_relu_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_add_relu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_add_relu_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_both_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
+//
+//go:noescape
+func fused_add_relu_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
+//
+//go:noescape
+func fused_add_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_both_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
+//
+//go:noescape
+func fused_add_relu_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
+//
+//go:noescape
+func fused_add_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
+//
+//go:noescape
+func fused_relu_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
+//
+//go:noescape
+func fused_relu_grad_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_f32AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f16=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:bf16=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_f32AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f16=r2
+//
+//go:noescape
+func fused_relu_grad_sum_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:bf16=r2
+//
+//go:noescape
+func fused_relu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_mixed_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_mixed_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_mixed_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_mixed_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f32=r4
+//
+//go:noescape
+func fused_gelu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_f16AVX512 computes n elements, whole vectors: l0:f16 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f16=r4
+//
+//go:noescape
+func fused_gelu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:bf16=r4
+//
+//go:noescape
+func fused_gelu_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f32=r10
+//
+//go:noescape
+func fused_gelu_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f16=r10
+//
+//go:noescape
+func fused_gelu_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:bf16=r10
+//
+//go:noescape
+func fused_gelu_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f16=r10
+//
+//go:noescape
+func fused_gelu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:bf16=r10
+//
+//go:noescape
+func fused_gelu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_silu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f32=r4
+//
+//go:noescape
+func fused_silu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_silu_f16AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f16=r4
+//
+//go:noescape
+func fused_silu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_silu_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:bf16=r4
+//
+//go:noescape
+func fused_silu_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_silu_gradAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:f32=r8
+//
+//go:noescape
+func fused_silu_gradAVX512(n int, args **byte, u *float32)
+
+// fused_silu_grad_sum_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
+//
+//go:noescape
+func fused_silu_grad_sum_f32AVX512(n int, args **byte, u *float32)
+
+// fused_silu_grad_sum_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
+//
+//go:noescape
+func fused_silu_grad_sum_f16AVX512(n int, args **byte, u *float32)
+
+// fused_silu_grad_sum_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
+//
+//go:noescape
+func fused_silu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_f32AVX512 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_leaky_f32AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_f16AVX512 computes n elements, whole vectors: l0:f16 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_leaky_f16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_leaky_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_leaky_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_leaky_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_leaky_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_tanh_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_tanh_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_tanh_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_scale_f32AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f32AVX512(n int, args **byte, u *float32)
+
+// fused_scale_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_scale_f16AVX512 computes n elements, whole vectors: l0:f16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_scale_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_scale_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_scale_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_keepAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_keepAVX512(n int, args **byte, u *float32)
+
+// fused_keep_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_keep_pastAVX512(n int, args **byte, u *float32)
+
+// fused_sgdAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_sgdAVX512(n int, args **byte, u *float32)
+
+// fused_sgd_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2 s1:f16=r2
+//
+//go:noescape
+func fused_sgd_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sgd_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2 s1:bf16=r2
+//
+//go:noescape
+func fused_sgd_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_sgd_unscaleAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=mul(u1,r0) r2=sub(l0,r1) r3=select(u2,l0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_sgd_unscaleAVX512(n int, args **byte, u *float32)
+
+// fused_sgd_unscale_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=mul(u1,r0) r2=sub(l0,r1) r3=select(u2,l0,r2) s0:f32=r3 s1:f16=r3
+//
+//go:noescape
+func fused_sgd_unscale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sgd_unscale_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=mul(u1,r0) r2=sub(l0,r1) r3=select(u2,l0,r2) s0:f32=r3 s1:bf16=r3
+//
+//go:noescape
+func fused_sgd_unscale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_momentumAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=sub(l0,r2) r4=select(u2,l0,r3) r5=select(u3,l2,r1) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_momentumAVX512(n int, args **byte, u *float32)
+
+// fused_momentum_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=sub(l0,r2) r4=select(u2,l0,r3) r5=select(u3,l2,r1) s0:f32=r4 s1:f32=r5 s2:f16=r4
+//
+//go:noescape
+func fused_momentum_f16AVX512(n int, args **byte, u *float32)
+
+// fused_momentum_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=sub(l0,r2) r4=select(u2,l0,r3) r5=select(u3,l2,r1) s0:f32=r4 s1:f32=r5 s2:bf16=r4
+//
+//go:noescape
+func fused_momentum_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_momentum_unscaleAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=sub(l0,r3) r5=select(u3,l0,r4) r6=select(u4,l2,r2) s0:f32=r5 s1:f32=r6
+//
+//go:noescape
+func fused_momentum_unscaleAVX512(n int, args **byte, u *float32)
+
+// fused_momentum_unscale_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=sub(l0,r3) r5=select(u3,l0,r4) r6=select(u4,l2,r2) s0:f32=r5 s1:f32=r6 s2:f16=r5
+//
+//go:noescape
+func fused_momentum_unscale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_momentum_unscale_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=sub(l0,r3) r5=select(u3,l0,r4) r6=select(u4,l2,r2) s0:f32=r5 s1:f32=r6 s2:bf16=r5
+//
+//go:noescape
+func fused_momentum_unscale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_nesterovAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=add(l1,r2) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r1) s0:f32=r6 s1:f32=r7
+//
+//go:noescape
+func fused_nesterovAVX512(n int, args **byte, u *float32)
+
+// fused_nesterov_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=add(l1,r2) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r1) s0:f32=r6 s1:f32=r7 s2:f16=r6
+//
+//go:noescape
+func fused_nesterov_f16AVX512(n int, args **byte, u *float32)
+
+// fused_nesterov_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=add(l1,r2) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r1) s0:f32=r6 s1:f32=r7 s2:bf16=r6
+//
+//go:noescape
+func fused_nesterov_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_nesterov_unscaleAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=add(r0,r3) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r2) s0:f32=r7 s1:f32=r8
+//
+//go:noescape
+func fused_nesterov_unscaleAVX512(n int, args **byte, u *float32)
+
+// fused_nesterov_unscale_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=add(r0,r3) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r2) s0:f32=r7 s1:f32=r8 s2:f16=r7
+//
+//go:noescape
+func fused_nesterov_unscale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_nesterov_unscale_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=add(r0,r3) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r2) s0:f32=r7 s1:f32=r8 s2:bf16=r7
+//
+//go:noescape
+func fused_nesterov_unscale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_decayedAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l0) r1=add(l1,r0) r2=mul(u1,l2) r3=add(r2,r1) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r3) s0:f32=r6 s1:f32=r7
+//
+//go:noescape
+func fused_decayedAVX512(n int, args **byte, u *float32)
+
+// fused_decayed_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l0) r1=add(l1,r0) r2=mul(u1,l2) r3=add(r2,r1) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r3) s0:f32=r6 s1:f32=r7 s2:f16=r6
+//
+//go:noescape
+func fused_decayed_f16AVX512(n int, args **byte, u *float32)
+
+// fused_decayed_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l0) r1=add(l1,r0) r2=mul(u1,l2) r3=add(r2,r1) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r3) s0:f32=r6 s1:f32=r7 s2:bf16=r6
+//
+//go:noescape
+func fused_decayed_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_decayed_unscaleAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=add(r0,r1) r3=mul(u2,l2) r4=add(r3,r2) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r4) s0:f32=r7 s1:f32=r8
+//
+//go:noescape
+func fused_decayed_unscaleAVX512(n int, args **byte, u *float32)
+
+// fused_decayed_unscale_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=add(r0,r1) r3=mul(u2,l2) r4=add(r3,r2) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r4) s0:f32=r7 s1:f32=r8 s2:f16=r7
+//
+//go:noescape
+func fused_decayed_unscale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_decayed_unscale_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=add(r0,r1) r3=mul(u2,l2) r4=add(r3,r2) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r4) s0:f32=r7 s1:f32=r8 s2:bf16=r7
+//
+//go:noescape
+func fused_decayed_unscale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_adamAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l2) r1=mul(u1,l1) r2=add(r0,r1) r3=mul(l1,l1) r4=mul(u2,l3) r5=mul(u3,r3) r6=add(r4,r5) r7=div(r2,u4) r8=div(r6,u5) r9=sqrt(r8) r10=add(r9,u6) r11=div(r7,r10) r12=mul(u7,r11) r13=sub(l0,r12) r14=select(u8,l0,r13) r15=select(u9,l2,r2) r16=select(u10,l3,r6) s0:f32=r14 s1:f32=r15 s2:f32=r16
+//
+//go:noescape
+func fused_adamAVX512(n int, args **byte, u *float32)
+
+// fused_adam_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l2) r1=mul(u1,l1) r2=add(r0,r1) r3=mul(l1,l1) r4=mul(u2,l3) r5=mul(u3,r3) r6=add(r4,r5) r7=div(r2,u4) r8=div(r6,u5) r9=sqrt(r8) r10=add(r9,u6) r11=div(r7,r10) r12=mul(u7,r11) r13=sub(l0,r12) r14=select(u8,l0,r13) r15=select(u9,l2,r2) r16=select(u10,l3,r6) s0:f32=r14 s1:f32=r15 s2:f32=r16 s3:f16=r14
+//
+//go:noescape
+func fused_adam_f16AVX512(n int, args **byte, u *float32)
+
+// fused_adam_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l2) r1=mul(u1,l1) r2=add(r0,r1) r3=mul(l1,l1) r4=mul(u2,l3) r5=mul(u3,r3) r6=add(r4,r5) r7=div(r2,u4) r8=div(r6,u5) r9=sqrt(r8) r10=add(r9,u6) r11=div(r7,r10) r12=mul(u7,r11) r13=sub(l0,r12) r14=select(u8,l0,r13) r15=select(u9,l2,r2) r16=select(u10,l3,r6) s0:f32=r14 s1:f32=r15 s2:f32=r16 s3:bf16=r14
+//
+//go:noescape
+func fused_adam_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_adam_unscaleAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=mul(u2,r0) r3=add(r1,r2) r4=mul(r0,r0) r5=mul(u3,l3) r6=mul(u4,r4) r7=add(r5,r6) r8=div(r3,u5) r9=div(r7,u6) r10=sqrt(r9) r11=add(r10,u7) r12=div(r8,r11) r13=mul(u8,r12) r14=sub(l0,r13) r15=select(u9,l0,r14) r16=select(u10,l2,r3) r17=select(u11,l3,r7) s0:f32=r15 s1:f32=r16 s2:f32=r17
+//
+//go:noescape
+func fused_adam_unscaleAVX512(n int, args **byte, u *float32)
+
+// fused_adam_unscale_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=mul(u2,r0) r3=add(r1,r2) r4=mul(r0,r0) r5=mul(u3,l3) r6=mul(u4,r4) r7=add(r5,r6) r8=div(r3,u5) r9=div(r7,u6) r10=sqrt(r9) r11=add(r10,u7) r12=div(r8,r11) r13=mul(u8,r12) r14=sub(l0,r13) r15=select(u9,l0,r14) r16=select(u10,l2,r3) r17=select(u11,l3,r7) s0:f32=r15 s1:f32=r16 s2:f32=r17 s3:f16=r15
+//
+//go:noescape
+func fused_adam_unscale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_adam_unscale_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=mul(u2,r0) r3=add(r1,r2) r4=mul(r0,r0) r5=mul(u3,l3) r6=mul(u4,r4) r7=add(r5,r6) r8=div(r3,u5) r9=div(r7,u6) r10=sqrt(r9) r11=add(r10,u7) r12=div(r8,r11) r13=mul(u8,r12) r14=sub(l0,r13) r15=select(u9,l0,r14) r16=select(u10,l2,r3) r17=select(u11,l3,r7) s0:f32=r15 s1:f32=r16 s2:f32=r17 s3:bf16=r15
+//
+//go:noescape
+func fused_adam_unscale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_adamwAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l0) r1=sub(l0,r0) r2=mul(u1,l2) r3=mul(u2,l1) r4=add(r2,r3) r5=mul(l1,l1) r6=mul(u3,l3) r7=mul(u4,r5) r8=add(r6,r7) r9=div(r4,u5) r10=div(r8,u6) r11=sqrt(r10) r12=add(r11,u7) r13=div(r9,r12) r14=mul(u8,r13) r15=sub(r1,r14) r16=select(u9,l0,r15) r17=select(u10,l2,r4) r18=select(u11,l3,r8) s0:f32=r16 s1:f32=r17 s2:f32=r18
+//
+//go:noescape
+func fused_adamwAVX512(n int, args **byte, u *float32)
+
+// fused_adamw_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l0) r1=sub(l0,r0) r2=mul(u1,l2) r3=mul(u2,l1) r4=add(r2,r3) r5=mul(l1,l1) r6=mul(u3,l3) r7=mul(u4,r5) r8=add(r6,r7) r9=div(r4,u5) r10=div(r8,u6) r11=sqrt(r10) r12=add(r11,u7) r13=div(r9,r12) r14=mul(u8,r13) r15=sub(r1,r14) r16=select(u9,l0,r15) r17=select(u10,l2,r4) r18=select(u11,l3,r8) s0:f32=r16 s1:f32=r17 s2:f32=r18 s3:f16=r16
+//
+//go:noescape
+func fused_adamw_f16AVX512(n int, args **byte, u *float32)
+
+// fused_adamw_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l0) r1=sub(l0,r0) r2=mul(u1,l2) r3=mul(u2,l1) r4=add(r2,r3) r5=mul(l1,l1) r6=mul(u3,l3) r7=mul(u4,r5) r8=add(r6,r7) r9=div(r4,u5) r10=div(r8,u6) r11=sqrt(r10) r12=add(r11,u7) r13=div(r9,r12) r14=mul(u8,r13) r15=sub(r1,r14) r16=select(u9,l0,r15) r17=select(u10,l2,r4) r18=select(u11,l3,r8) s0:f32=r16 s1:f32=r17 s2:f32=r18 s3:bf16=r16
+//
+//go:noescape
+func fused_adamw_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_adamw_unscaleAVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19
+//
+//go:noescape
+func fused_adamw_unscaleAVX512(n int, args **byte, u *float32)
+
+// fused_adamw_unscale_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:f16=r17
+//
+//go:noescape
+func fused_adamw_unscale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_adamw_unscale_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:bf16=r17
+//
+//go:noescape
+func fused_adamw_unscale_bf16AVX512(n int, args **byte, u *float32)
+
+// fenceAVX512 orders stores past the caches before what follows.
+//
+//go:noescape
+func fenceAVX512()
+
 // sumAVX512 reduces n elements.
 //
 //go:noescape
@@ -924,30 +1574,15 @@ func widenBF16AVX2(n int, dst *float32, src *byte)
 //go:noescape
 func narrowBF16AVX2(n int, dst *byte, src *float32)
 
-// streamF32AVX2 is narrowF32 with stores past the caches.
-//
-//go:noescape
-func streamF32AVX2(n int, dst *byte, src *float32)
-
 // scaleCheckF32AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 //
 //go:noescape
 func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
-// streamF16AVX2 is narrowF16 with stores past the caches.
-//
-//go:noescape
-func streamF16AVX2(n int, dst *byte, src *float32)
-
 // scaleCheckF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 //
 //go:noescape
 func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
-
-// streamBF16AVX2 is narrowBF16 with stores past the caches.
-//
-//go:noescape
-func streamBF16AVX2(n int, dst *byte, src *float32)
 
 // scaleCheckBF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
 //
@@ -1253,6 +1888,671 @@ func affineAVX2(n int, dst *float32, src *float32, gamma *float32, beta *float32
 //
 //go:noescape
 func normGradAVX2(n int, dst *float32, dy *float32, xhat *float32, a float32, b float32, c float32)
+
+// fused_widen_f16AVX2 computes n elements, whole vectors: l0:f16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_f16AVX2(n int, args **byte, u *float32)
+
+// fused_widen_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_widen_bf16AVX2 computes n elements, whole vectors: l0:bf16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_widen_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 s0:f32=l0
+//
+//go:noescape
+func fused_widen_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_narrow_f16AVX2 computes n elements, whole vectors: l0:f32 s0:f16=l0
+//
+//go:noescape
+func fused_narrow_f16AVX2(n int, args **byte, u *float32)
+
+// fused_narrow_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:f16=l0
+//
+//go:noescape
+func fused_narrow_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_narrow_bf16AVX2 computes n elements, whole vectors: l0:f32 s0:bf16=l0
+//
+//go:noescape
+func fused_narrow_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_narrow_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:bf16=l0
+//
+//go:noescape
+func fused_narrow_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_f32AVX2(n int, args **byte, u *float32)
+
+// fused_add_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
+//
+//go:noescape
+func fused_add_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
+//
+//go:noescape
+func fused_add_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
+//
+//go:noescape
+func fused_add_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
+//
+//go:noescape
+func fused_add_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_to_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_to_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_to_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_to_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_to_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_from_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_from_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_from_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_from_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_add_from_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_both_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_add_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_add_both_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_both_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_add_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_add_both_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_relu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_relu_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_relu_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_f16AVX2 computes n elements, whole vectors: l0:f16 r0=max(l0,u0) s0:f16=r0
+//
+//go:noescape
+func fused_relu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=max(l0,u0) s0:f16=r0
+//
+//go:noescape
+func fused_relu_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=max(l0,u0) s0:bf16=r0
+//
+//go:noescape
+func fused_relu_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=max(l0,u0) s0:bf16=r0
+//
+//go:noescape
+func fused_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_relu_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_relu_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_add_relu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_add_relu_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_both_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
+//
+//go:noescape
+func fused_add_relu_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
+//
+//go:noescape
+func fused_add_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_both_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
+//
+//go:noescape
+func fused_add_relu_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
+//
+//go:noescape
+func fused_add_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
+//
+//go:noescape
+func fused_relu_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
+//
+//go:noescape
+func fused_relu_grad_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_f32AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f16=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:bf16=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_scaled_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_scaled_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_f32AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f16=r2
+//
+//go:noescape
+func fused_relu_grad_sum_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:bf16=r2
+//
+//go:noescape
+func fused_relu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_mixed_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_mixed_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_mixed_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_mixed_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f32=r4
+//
+//go:noescape
+func fused_gelu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_f16AVX2 computes n elements, whole vectors: l0:f16 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f16=r4
+//
+//go:noescape
+func fused_gelu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:bf16=r4
+//
+//go:noescape
+func fused_gelu_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f32=r10
+//
+//go:noescape
+func fused_gelu_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f16=r10
+//
+//go:noescape
+func fused_gelu_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:bf16=r10
+//
+//go:noescape
+func fused_gelu_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f16=r10
+//
+//go:noescape
+func fused_gelu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:bf16=r10
+//
+//go:noescape
+func fused_gelu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_silu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f32=r4
+//
+//go:noescape
+func fused_silu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_silu_f16AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f16=r4
+//
+//go:noescape
+func fused_silu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_silu_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:bf16=r4
+//
+//go:noescape
+func fused_silu_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_silu_gradAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:f32=r8
+//
+//go:noescape
+func fused_silu_gradAVX2(n int, args **byte, u *float32)
+
+// fused_silu_grad_sum_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
+//
+//go:noescape
+func fused_silu_grad_sum_f32AVX2(n int, args **byte, u *float32)
+
+// fused_silu_grad_sum_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
+//
+//go:noescape
+func fused_silu_grad_sum_f16AVX2(n int, args **byte, u *float32)
+
+// fused_silu_grad_sum_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
+//
+//go:noescape
+func fused_silu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_f32AVX2 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_leaky_f32AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_f16AVX2 computes n elements, whole vectors: l0:f16 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_leaky_f16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_leaky_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_leaky_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_leaky_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_leaky_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_tanh_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_tanh_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_tanh_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_scale_f32AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f32AVX2(n int, args **byte, u *float32)
+
+// fused_scale_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_scale_f16AVX2 computes n elements, whole vectors: l0:f16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_scale_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_scale_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_scale_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=mul(l0,u0) s0:f32=r0
+//
+//go:noescape
+func fused_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_keepAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_keepAVX2(n int, args **byte, u *float32)
+
+// fused_keep_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
+//
+//go:noescape
+func fused_keep_pastAVX2(n int, args **byte, u *float32)
+
+// fused_sgdAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2
+//
+//go:noescape
+func fused_sgdAVX2(n int, args **byte, u *float32)
+
+// fused_sgd_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2 s1:f16=r2
+//
+//go:noescape
+func fused_sgd_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sgd_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2 s1:bf16=r2
+//
+//go:noescape
+func fused_sgd_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_sgd_unscaleAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=mul(u1,r0) r2=sub(l0,r1) r3=select(u2,l0,r2) s0:f32=r3
+//
+//go:noescape
+func fused_sgd_unscaleAVX2(n int, args **byte, u *float32)
+
+// fused_sgd_unscale_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=mul(u1,r0) r2=sub(l0,r1) r3=select(u2,l0,r2) s0:f32=r3 s1:f16=r3
+//
+//go:noescape
+func fused_sgd_unscale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sgd_unscale_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=mul(u1,r0) r2=sub(l0,r1) r3=select(u2,l0,r2) s0:f32=r3 s1:bf16=r3
+//
+//go:noescape
+func fused_sgd_unscale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_momentumAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=sub(l0,r2) r4=select(u2,l0,r3) r5=select(u3,l2,r1) s0:f32=r4 s1:f32=r5
+//
+//go:noescape
+func fused_momentumAVX2(n int, args **byte, u *float32)
+
+// fused_momentum_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=sub(l0,r2) r4=select(u2,l0,r3) r5=select(u3,l2,r1) s0:f32=r4 s1:f32=r5 s2:f16=r4
+//
+//go:noescape
+func fused_momentum_f16AVX2(n int, args **byte, u *float32)
+
+// fused_momentum_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=sub(l0,r2) r4=select(u2,l0,r3) r5=select(u3,l2,r1) s0:f32=r4 s1:f32=r5 s2:bf16=r4
+//
+//go:noescape
+func fused_momentum_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_momentum_unscaleAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=sub(l0,r3) r5=select(u3,l0,r4) r6=select(u4,l2,r2) s0:f32=r5 s1:f32=r6
+//
+//go:noescape
+func fused_momentum_unscaleAVX2(n int, args **byte, u *float32)
+
+// fused_momentum_unscale_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=sub(l0,r3) r5=select(u3,l0,r4) r6=select(u4,l2,r2) s0:f32=r5 s1:f32=r6 s2:f16=r5
+//
+//go:noescape
+func fused_momentum_unscale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_momentum_unscale_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=sub(l0,r3) r5=select(u3,l0,r4) r6=select(u4,l2,r2) s0:f32=r5 s1:f32=r6 s2:bf16=r5
+//
+//go:noescape
+func fused_momentum_unscale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_nesterovAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=add(l1,r2) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r1) s0:f32=r6 s1:f32=r7
+//
+//go:noescape
+func fused_nesterovAVX2(n int, args **byte, u *float32)
+
+// fused_nesterov_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=add(l1,r2) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r1) s0:f32=r6 s1:f32=r7 s2:f16=r6
+//
+//go:noescape
+func fused_nesterov_f16AVX2(n int, args **byte, u *float32)
+
+// fused_nesterov_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l2) r1=add(r0,l1) r2=mul(u1,r1) r3=add(l1,r2) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r1) s0:f32=r6 s1:f32=r7 s2:bf16=r6
+//
+//go:noescape
+func fused_nesterov_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_nesterov_unscaleAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=add(r0,r3) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r2) s0:f32=r7 s1:f32=r8
+//
+//go:noescape
+func fused_nesterov_unscaleAVX2(n int, args **byte, u *float32)
+
+// fused_nesterov_unscale_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=add(r0,r3) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r2) s0:f32=r7 s1:f32=r8 s2:f16=r7
+//
+//go:noescape
+func fused_nesterov_unscale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_nesterov_unscale_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=add(r1,r0) r3=mul(u2,r2) r4=add(r0,r3) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r2) s0:f32=r7 s1:f32=r8 s2:bf16=r7
+//
+//go:noescape
+func fused_nesterov_unscale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_decayedAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l0) r1=add(l1,r0) r2=mul(u1,l2) r3=add(r2,r1) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r3) s0:f32=r6 s1:f32=r7
+//
+//go:noescape
+func fused_decayedAVX2(n int, args **byte, u *float32)
+
+// fused_decayed_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l0) r1=add(l1,r0) r2=mul(u1,l2) r3=add(r2,r1) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r3) s0:f32=r6 s1:f32=r7 s2:f16=r6
+//
+//go:noescape
+func fused_decayed_f16AVX2(n int, args **byte, u *float32)
+
+// fused_decayed_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(u0,l0) r1=add(l1,r0) r2=mul(u1,l2) r3=add(r2,r1) r4=mul(u2,r3) r5=sub(l0,r4) r6=select(u3,l0,r5) r7=select(u4,l2,r3) s0:f32=r6 s1:f32=r7 s2:bf16=r6
+//
+//go:noescape
+func fused_decayed_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_decayed_unscaleAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=add(r0,r1) r3=mul(u2,l2) r4=add(r3,r2) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r4) s0:f32=r7 s1:f32=r8
+//
+//go:noescape
+func fused_decayed_unscaleAVX2(n int, args **byte, u *float32)
+
+// fused_decayed_unscale_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=add(r0,r1) r3=mul(u2,l2) r4=add(r3,r2) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r4) s0:f32=r7 s1:f32=r8 s2:f16=r7
+//
+//go:noescape
+func fused_decayed_unscale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_decayed_unscale_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=add(r0,r1) r3=mul(u2,l2) r4=add(r3,r2) r5=mul(u3,r4) r6=sub(l0,r5) r7=select(u4,l0,r6) r8=select(u5,l2,r4) s0:f32=r7 s1:f32=r8 s2:bf16=r7
+//
+//go:noescape
+func fused_decayed_unscale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_adamAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l2) r1=mul(u1,l1) r2=add(r0,r1) r3=mul(l1,l1) r4=mul(u2,l3) r5=mul(u3,r3) r6=add(r4,r5) r7=div(r2,u4) r8=div(r6,u5) r9=sqrt(r8) r10=add(r9,u6) r11=div(r7,r10) r12=mul(u7,r11) r13=sub(l0,r12) r14=select(u8,l0,r13) r15=select(u9,l2,r2) r16=select(u10,l3,r6) s0:f32=r14 s1:f32=r15 s2:f32=r16
+//
+//go:noescape
+func fused_adamAVX2(n int, args **byte, u *float32)
+
+// fused_adam_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l2) r1=mul(u1,l1) r2=add(r0,r1) r3=mul(l1,l1) r4=mul(u2,l3) r5=mul(u3,r3) r6=add(r4,r5) r7=div(r2,u4) r8=div(r6,u5) r9=sqrt(r8) r10=add(r9,u6) r11=div(r7,r10) r12=mul(u7,r11) r13=sub(l0,r12) r14=select(u8,l0,r13) r15=select(u9,l2,r2) r16=select(u10,l3,r6) s0:f32=r14 s1:f32=r15 s2:f32=r16 s3:f16=r14
+//
+//go:noescape
+func fused_adam_f16AVX2(n int, args **byte, u *float32)
+
+// fused_adam_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l2) r1=mul(u1,l1) r2=add(r0,r1) r3=mul(l1,l1) r4=mul(u2,l3) r5=mul(u3,r3) r6=add(r4,r5) r7=div(r2,u4) r8=div(r6,u5) r9=sqrt(r8) r10=add(r9,u6) r11=div(r7,r10) r12=mul(u7,r11) r13=sub(l0,r12) r14=select(u8,l0,r13) r15=select(u9,l2,r2) r16=select(u10,l3,r6) s0:f32=r14 s1:f32=r15 s2:f32=r16 s3:bf16=r14
+//
+//go:noescape
+func fused_adam_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_adam_unscaleAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=mul(u2,r0) r3=add(r1,r2) r4=mul(r0,r0) r5=mul(u3,l3) r6=mul(u4,r4) r7=add(r5,r6) r8=div(r3,u5) r9=div(r7,u6) r10=sqrt(r9) r11=add(r10,u7) r12=div(r8,r11) r13=mul(u8,r12) r14=sub(l0,r13) r15=select(u9,l0,r14) r16=select(u10,l2,r3) r17=select(u11,l3,r7) s0:f32=r15 s1:f32=r16 s2:f32=r17
+//
+//go:noescape
+func fused_adam_unscaleAVX2(n int, args **byte, u *float32)
+
+// fused_adam_unscale_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=mul(u2,r0) r3=add(r1,r2) r4=mul(r0,r0) r5=mul(u3,l3) r6=mul(u4,r4) r7=add(r5,r6) r8=div(r3,u5) r9=div(r7,u6) r10=sqrt(r9) r11=add(r10,u7) r12=div(r8,r11) r13=mul(u8,r12) r14=sub(l0,r13) r15=select(u9,l0,r14) r16=select(u10,l2,r3) r17=select(u11,l3,r7) s0:f32=r15 s1:f32=r16 s2:f32=r17 s3:f16=r15
+//
+//go:noescape
+func fused_adam_unscale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_adam_unscale_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l2) r2=mul(u2,r0) r3=add(r1,r2) r4=mul(r0,r0) r5=mul(u3,l3) r6=mul(u4,r4) r7=add(r5,r6) r8=div(r3,u5) r9=div(r7,u6) r10=sqrt(r9) r11=add(r10,u7) r12=div(r8,r11) r13=mul(u8,r12) r14=sub(l0,r13) r15=select(u9,l0,r14) r16=select(u10,l2,r3) r17=select(u11,l3,r7) s0:f32=r15 s1:f32=r16 s2:f32=r17 s3:bf16=r15
+//
+//go:noescape
+func fused_adam_unscale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_adamwAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l0) r1=sub(l0,r0) r2=mul(u1,l2) r3=mul(u2,l1) r4=add(r2,r3) r5=mul(l1,l1) r6=mul(u3,l3) r7=mul(u4,r5) r8=add(r6,r7) r9=div(r4,u5) r10=div(r8,u6) r11=sqrt(r10) r12=add(r11,u7) r13=div(r9,r12) r14=mul(u8,r13) r15=sub(r1,r14) r16=select(u9,l0,r15) r17=select(u10,l2,r4) r18=select(u11,l3,r8) s0:f32=r16 s1:f32=r17 s2:f32=r18
+//
+//go:noescape
+func fused_adamwAVX2(n int, args **byte, u *float32)
+
+// fused_adamw_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l0) r1=sub(l0,r0) r2=mul(u1,l2) r3=mul(u2,l1) r4=add(r2,r3) r5=mul(l1,l1) r6=mul(u3,l3) r7=mul(u4,r5) r8=add(r6,r7) r9=div(r4,u5) r10=div(r8,u6) r11=sqrt(r10) r12=add(r11,u7) r13=div(r9,r12) r14=mul(u8,r13) r15=sub(r1,r14) r16=select(u9,l0,r15) r17=select(u10,l2,r4) r18=select(u11,l3,r8) s0:f32=r16 s1:f32=r17 s2:f32=r18 s3:f16=r16
+//
+//go:noescape
+func fused_adamw_f16AVX2(n int, args **byte, u *float32)
+
+// fused_adamw_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(u0,l0) r1=sub(l0,r0) r2=mul(u1,l2) r3=mul(u2,l1) r4=add(r2,r3) r5=mul(l1,l1) r6=mul(u3,l3) r7=mul(u4,r5) r8=add(r6,r7) r9=div(r4,u5) r10=div(r8,u6) r11=sqrt(r10) r12=add(r11,u7) r13=div(r9,r12) r14=mul(u8,r13) r15=sub(r1,r14) r16=select(u9,l0,r15) r17=select(u10,l2,r4) r18=select(u11,l3,r8) s0:f32=r16 s1:f32=r17 s2:f32=r18 s3:bf16=r16
+//
+//go:noescape
+func fused_adamw_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_adamw_unscaleAVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19
+//
+//go:noescape
+func fused_adamw_unscaleAVX2(n int, args **byte, u *float32)
+
+// fused_adamw_unscale_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:f16=r17
+//
+//go:noescape
+func fused_adamw_unscale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_adamw_unscale_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:bf16=r17
+//
+//go:noescape
+func fused_adamw_unscale_bf16AVX2(n int, args **byte, u *float32)
+
+// fenceAVX2 orders stores past the caches before what follows.
+//
+//go:noescape
+func fenceAVX2()
 
 // sumAVX2 reduces n elements.
 //

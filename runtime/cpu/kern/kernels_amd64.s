@@ -10595,7 +10595,7 @@ twoloop:
 	RET
 
 // func putF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·putF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ    h+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -10642,7 +10642,7 @@ one:
 oneloop:
 	VMOVUPS   (SI), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, (DX)
+	VMOVDQU64 Y0, (DX)
 	ADDQ      $0x00000080, SI
 	ADDQ      BX, DX
 	DECQ      AX
@@ -10657,7 +10657,7 @@ more:
 moreloop:
 	VMOVUPS   (SI), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, (DX)
+	VMOVDQU64 Y0, (DX)
 	VMOVUPS   64(SI), Z0
 	VCVTPS2PH $0x00, Z0, K2, 32(DX)
 	ADDQ      $0x00000080, SI
@@ -10671,10 +10671,10 @@ two:
 twoloop:
 	VMOVUPS   (SI), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, (DX)
+	VMOVDQU64 Y0, (DX)
 	VMOVUPS   64(SI), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, 32(DX)
+	VMOVDQU64 Y0, 32(DX)
 	ADDQ      $0x00000080, SI
 	ADDQ      BX, DX
 	DECQ      AX
@@ -10683,7 +10683,7 @@ twoloop:
 	RET
 
 // func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·putBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         h+0(FP), AX
 	MOVQ         n+8(FP), CX
@@ -10749,7 +10749,7 @@ oneloop:
 	VBLENDMPS Z6, Z4, K1, Z5
 	VPSRLD    $0x10, Z5, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, (DX)
+	VMOVDQU64 Y3, (DX)
 	ADDQ      $0x00000080, SI
 	ADDQ      BX, DX
 	DECQ      AX
@@ -10772,7 +10772,7 @@ moreloop:
 	VBLENDMPS Z7, Z4, K1, Z5
 	VPSRLD    $0x10, Z5, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, (DX)
+	VMOVDQU64 Y3, (DX)
 	VMOVUPS   64(SI), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VANDPS    Z0, Z4, Z4
@@ -10802,7 +10802,7 @@ twoloop:
 	VBLENDMPS Z7, Z4, K1, Z5
 	VPSRLD    $0x10, Z5, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, (DX)
+	VMOVDQU64 Y3, (DX)
 	VMOVUPS   64(SI), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VANDPS    Z0, Z4, Z4
@@ -10813,7 +10813,7 @@ twoloop:
 	VBLENDMPS Z7, Z4, K1, Z6
 	VPSRLD    $0x10, Z6, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, 32(DX)
+	VMOVDQU64 Y3, 32(DX)
 	ADDQ      $0x00000080, SI
 	ADDQ      BX, DX
 	DECQ      AX
@@ -10870,7 +10870,7 @@ end:
 	RET
 
 // func narrowF16AVX512(n int, dst *byte, src *float32)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, AVX512VL, BMI2
 TEXT ·narrowF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
@@ -10884,16 +10884,16 @@ TEXT ·narrowF16AVX512(SB), NOSPLIT, $0-24
 many:
 	VMOVUPS   (DX), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, (CX)
+	VMOVDQU64 Y0, (CX)
 	VMOVUPS   64(DX), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, 32(CX)
+	VMOVDQU64 Y0, 32(CX)
 	VMOVUPS   128(DX), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, 64(CX)
+	VMOVDQU64 Y0, 64(CX)
 	VMOVUPS   192(DX), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, 96(CX)
+	VMOVDQU64 Y0, 96(CX)
 	ADDQ      $0x00000080, CX
 	ADDQ      $0x00000100, DX
 	SUBQ      $+64, AX
@@ -10906,7 +10906,7 @@ few:
 single:
 	VMOVUPS   (DX), Z0
 	VCVTPS2PH $0x00, Z0, Y0
-	VMOVDQU   Y0, (CX)
+	VMOVDQU64 Y0, (CX)
 	ADDQ      $+32, CX
 	ADDQ      $+64, DX
 	SUBQ      $+16, AX
@@ -10980,7 +10980,7 @@ end:
 	RET
 
 // func narrowBF16AVX512(n int, dst *byte, src *float32)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
 TEXT ·narrowBF16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
@@ -11002,7 +11002,7 @@ many:
 	VBLENDMPS Z11, Z4, K1, Z5
 	VPSRLD    $0x10, Z5, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, (CX)
+	VMOVDQU64 Y3, (CX)
 	VMOVUPS   64(DX), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VANDPS    Z0, Z4, Z4
@@ -11013,7 +11013,7 @@ many:
 	VBLENDMPS Z11, Z4, K1, Z6
 	VPSRLD    $0x10, Z6, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, 32(CX)
+	VMOVDQU64 Y3, 32(CX)
 	VMOVUPS   128(DX), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VANDPS    Z0, Z4, Z4
@@ -11024,7 +11024,7 @@ many:
 	VBLENDMPS Z11, Z4, K1, Z7
 	VPSRLD    $0x10, Z7, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, 64(CX)
+	VMOVDQU64 Y3, 64(CX)
 	VMOVUPS   192(DX), Z3
 	VPSRLD    $0x10, Z3, Z4
 	VANDPS    Z0, Z4, Z4
@@ -11035,7 +11035,7 @@ many:
 	VBLENDMPS Z11, Z4, K1, Z8
 	VPSRLD    $0x10, Z8, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, 96(CX)
+	VMOVDQU64 Y3, 96(CX)
 	ADDQ      $0x00000080, CX
 	ADDQ      $0x00000100, DX
 	SUBQ      $+64, AX
@@ -11056,7 +11056,7 @@ single:
 	VBLENDMPS Z5, Z4, K1, Z9
 	VPSRLD    $0x10, Z9, Z3
 	VPMOVDW   Z3, Y3
-	VMOVDQU   Y3, (CX)
+	VMOVDQU64 Y3, (CX)
 	ADDQ      $+32, CX
 	ADDQ      $+64, DX
 	SUBQ      $+16, AX
@@ -11080,49 +11080,6 @@ last:
 	VPMOVDW   Z0, K1, (CX)
 
 end:
-	VZEROUPPER
-	RET
-
-// func streamF32AVX512(n int, dst *byte, src *float32)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·streamF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+0(SB), Z0
-	VBROADCASTSS kernConst<>+32(SB), Z0
-	VBROADCASTSS kernConst<>+64(SB), Z0
-	SUBQ         $+64, AX
-	JL           few
-
-many:
-	VMOVUPS  (DX), Z0
-	VMOVNTPS Z0, (CX)
-	VMOVUPS  64(DX), Z0
-	VMOVNTPS Z0, 64(CX)
-	VMOVUPS  128(DX), Z0
-	VMOVNTPS Z0, 128(CX)
-	VMOVUPS  192(DX), Z0
-	VMOVNTPS Z0, 192(CX)
-	ADDQ     $0x00000100, CX
-	ADDQ     $0x00000100, DX
-	SUBQ     $+64, AX
-	JGE      many
-
-few:
-	ADDQ $+48, AX
-	JL   last
-
-single:
-	VMOVUPS  (DX), Z0
-	VMOVNTPS Z0, (CX)
-	ADDQ     $+64, CX
-	ADDQ     $+64, DX
-	SUBQ     $+16, AX
-	JGE      single
-
-last:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -11199,54 +11156,6 @@ end:
 	VZEROUPPER
 	RET
 
-// func streamF16AVX512(n int, dst *byte, src *float32)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·streamF16AVX512(SB), NOSPLIT, $0-24
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+0(SB), Z0
-	VBROADCASTSS kernConst<>+32(SB), Z0
-	VBROADCASTSS kernConst<>+64(SB), Z0
-	SUBQ         $+64, AX
-	JL           few
-
-many:
-	VMOVUPS   (DX), Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VMOVNTDQ  Y0, (CX)
-	VMOVUPS   64(DX), Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VMOVNTDQ  Y0, 32(CX)
-	VMOVUPS   128(DX), Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VMOVNTDQ  Y0, 64(CX)
-	VMOVUPS   192(DX), Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VMOVNTDQ  Y0, 96(CX)
-	ADDQ      $0x00000080, CX
-	ADDQ      $0x00000100, DX
-	SUBQ      $+64, AX
-	JGE       many
-
-few:
-	ADDQ $+48, AX
-	JL   last
-
-single:
-	VMOVUPS   (DX), Z0
-	VCVTPS2PH $0x00, Z0, Y0
-	VMOVNTDQ  Y0, (CX)
-	ADDQ      $+32, CX
-	ADDQ      $+64, DX
-	SUBQ      $+16, AX
-	JGE       single
-
-last:
-	SFENCE
-	VZEROUPPER
-	RET
-
 // func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·scaleCheckF16AVX512(SB), NOSPLIT, $0-40
@@ -11317,94 +11226,6 @@ end:
 	VCMPPS $0x03, Z0, Z0, K1
 	KMOVW  K1, AX
 	MOVQ   AX, bad+32(FP)
-	VZEROUPPER
-	RET
-
-// func streamBF16AVX512(n int, dst *byte, src *float32)
-// Requires: AVX, AVX512DQ, AVX512F, MMX+
-TEXT ·streamBF16AVX512(SB), NOSPLIT, $0-24
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         src+16(FP), DX
-	VBROADCASTSS kernConst<>+0(SB), Z0
-	VBROADCASTSS kernConst<>+32(SB), Z1
-	VBROADCASTSS kernConst<>+64(SB), Z2
-	SUBQ         $+64, AX
-	JL           few
-
-many:
-	VMOVUPS   (DX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z4
-	VPADDD    Z1, Z3, Z10
-	VPADDD    Z4, Z10, Z4
-	VORPS     Z2, Z3, Z10
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z10, Z4, K1, Z5
-	VPSRLD    $0x10, Z5, Z3
-	VPMOVDW   Z3, Y3
-	VMOVNTDQ  Y3, (CX)
-	VMOVUPS   64(DX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z4
-	VPADDD    Z1, Z3, Z10
-	VPADDD    Z4, Z10, Z4
-	VORPS     Z2, Z3, Z10
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z10, Z4, K1, Z6
-	VPSRLD    $0x10, Z6, Z3
-	VPMOVDW   Z3, Y3
-	VMOVNTDQ  Y3, 32(CX)
-	VMOVUPS   128(DX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z4
-	VPADDD    Z1, Z3, Z10
-	VPADDD    Z4, Z10, Z4
-	VORPS     Z2, Z3, Z10
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z10, Z4, K1, Z7
-	VPSRLD    $0x10, Z7, Z3
-	VPMOVDW   Z3, Y3
-	VMOVNTDQ  Y3, 64(CX)
-	VMOVUPS   192(DX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z4
-	VPADDD    Z1, Z3, Z10
-	VPADDD    Z4, Z10, Z4
-	VORPS     Z2, Z3, Z10
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z10, Z4, K1, Z8
-	VPSRLD    $0x10, Z8, Z3
-	VPMOVDW   Z3, Y3
-	VMOVNTDQ  Y3, 96(CX)
-	ADDQ      $0x00000080, CX
-	ADDQ      $0x00000100, DX
-	SUBQ      $+64, AX
-	JGE       many
-
-few:
-	ADDQ $+48, AX
-	JL   last
-
-single:
-	VMOVUPS   (DX), Z3
-	VPSRLD    $0x10, Z3, Z4
-	VANDPS    Z0, Z4, Z4
-	VPADDD    Z1, Z3, Z5
-	VPADDD    Z4, Z5, Z4
-	VORPS     Z2, Z3, Z5
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z5, Z4, K1, Z9
-	VPSRLD    $0x10, Z9, Z3
-	VPMOVDW   Z3, Y3
-	VMOVNTDQ  Y3, (CX)
-	ADDQ      $+32, CX
-	ADDQ      $+64, DX
-	SUBQ      $+16, AX
-	JGE       single
-
-last:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -16545,6 +16366,9326 @@ end:
 
 return:
 	VZEROUPPER
+	RET
+
+// func fused_widen_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_widen_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VMOVUPS   Z0, (BX)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Z0
+	VMOVUPS   Z0, 64(BX)(CX*4)
+	VCVTPH2PS 64(DX)(CX*2), Z0
+	VMOVUPS   Z0, 128(BX)(CX*4)
+	VCVTPH2PS 96(DX)(CX*2), Z0
+	VMOVUPS   Z0, 192(BX)(CX*4)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VMOVUPS   Z0, (BX)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_widen_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_widen_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VMOVNTPS  Z0, (BX)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 64(BX)(CX*4)
+	VCVTPH2PS 65536(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 131072(BX)(CX*4)
+	VCVTPH2PS 65568(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 131136(BX)(CX*4)
+	VCVTPH2PS 131072(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 262144(BX)(CX*4)
+	VCVTPH2PS 131104(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 262208(BX)(CX*4)
+	VCVTPH2PS 196608(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 393216(BX)(CX*4)
+	VCVTPH2PS 196640(DX)(CX*2), Z0
+	VMOVNTPS  Z0, 393280(BX)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_widen_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_widen_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VPMOVZXWD (DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (BX)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 64(BX)(CX*4)
+	VPMOVZXWD 64(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 128(BX)(CX*4)
+	VPMOVZXWD 96(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, 192(BX)(CX*4)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (BX)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_widen_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_widen_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VPMOVZXWD (DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, (BX)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 64(BX)(CX*4)
+	VPMOVZXWD 65536(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 131072(BX)(CX*4)
+	VPMOVZXWD 65568(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 131136(BX)(CX*4)
+	VPMOVZXWD 131072(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 262144(BX)(CX*4)
+	VPMOVZXWD 131104(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 262208(BX)(CX*4)
+	VPMOVZXWD 196608(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 393216(BX)(CX*4)
+	VPMOVZXWD 196640(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, 393280(BX)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_narrow_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_narrow_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, (BX)(CX*2)
+	VMOVUPS   64(DX)(CX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 32(BX)(CX*2)
+	VMOVUPS   128(DX)(CX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 64(BX)(CX*2)
+	VMOVUPS   192(DX)(CX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 96(BX)(CX*2)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, (BX)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_narrow_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_narrow_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS      (DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y1
+	VMOVUPS      64(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z1, Z0
+	VMOVNTDQ     Z0, (BX)(CX*2)
+	VMOVUPS      131072(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y1
+	VMOVUPS      131136(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z1, Z0
+	VMOVNTDQ     Z0, 65536(BX)(CX*2)
+	VMOVUPS      262144(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y1
+	VMOVUPS      262208(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z1, Z0
+	VMOVNTDQ     Z0, 131072(BX)(CX*2)
+	VMOVUPS      393216(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y1
+	VMOVUPS      393280(DX)(CX*4), Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z1, Z0
+	VMOVNTDQ     Z0, 196608(BX)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_narrow_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_narrow_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	XORQ         CX, CX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (DX)(CX*4), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, (BX)(CX*2)
+	VMOVUPS   64(DX)(CX*4), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z6
+	VPSRLD    $0x10, Z6, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 32(BX)(CX*2)
+	VMOVUPS   128(DX)(CX*4), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 64(BX)(CX*2)
+	VMOVUPS   192(DX)(CX*4), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z8
+	VPSRLD    $0x10, Z8, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 96(BX)(CX*2)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z3, Z5
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, (BX)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_narrow_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_narrow_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	XORQ         CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS      (DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z6
+	VPSRLD       $0x10, Z6, Z3
+	VPMOVDW      Z3, Y4
+	VMOVUPS      64(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z7
+	VPSRLD       $0x10, Z7, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, (BX)(CX*2)
+	VMOVUPS      131072(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z8
+	VPSRLD       $0x10, Z8, Z3
+	VPMOVDW      Z3, Y4
+	VMOVUPS      131136(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z9
+	VPSRLD       $0x10, Z9, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, 65536(BX)(CX*2)
+	VMOVUPS      262144(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z10
+	VPSRLD       $0x10, Z10, Z3
+	VPMOVDW      Z3, Y4
+	VMOVUPS      262208(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z11
+	VPSRLD       $0x10, Z11, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, 131072(BX)(CX*2)
+	VMOVUPS      393216(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z12
+	VPSRLD       $0x10, Z12, Z3
+	VPMOVDW      Z3, Y4
+	VMOVUPS      393280(DX)(CX*4), Z3
+	VPSRLD       $0x10, Z3, Z5
+	VANDPS       Z0, Z5, Z5
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z5, Z14, Z5
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z5, K1, Z13
+	VPSRLD       $0x10, Z13, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, 196608(BX)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VMOVUPS (DX)(CX*4), Z0
+	VMOVUPS (BX)(CX*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (SI)(CX*4)
+	VMOVUPS 64(DX)(CX*4), Z0
+	VMOVUPS 64(BX)(CX*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, 64(SI)(CX*4)
+	VMOVUPS 128(DX)(CX*4), Z0
+	VMOVUPS 128(BX)(CX*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, 128(SI)(CX*4)
+	VMOVUPS 192(DX)(CX*4), Z0
+	VMOVUPS 192(BX)(CX*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, 192(SI)(CX*4)
+	ADDQ    $+64, CX
+	SUBQ    $+64, AX
+	JGE     many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS (DX)(CX*4), Z0
+	VMOVUPS (BX)(CX*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (SI)(CX*4)
+	ADDQ    $+16, CX
+	SUBQ    $+16, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS  (DX)(CX*4), Z0
+	VMOVUPS  (BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, (SI)(CX*4)
+	VMOVUPS  64(DX)(CX*4), Z0
+	VMOVUPS  64(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 64(SI)(CX*4)
+	VMOVUPS  131072(DX)(CX*4), Z0
+	VMOVUPS  131072(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 131072(SI)(CX*4)
+	VMOVUPS  131136(DX)(CX*4), Z0
+	VMOVUPS  131136(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 131136(SI)(CX*4)
+	VMOVUPS  262144(DX)(CX*4), Z0
+	VMOVUPS  262144(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 262144(SI)(CX*4)
+	VMOVUPS  262208(DX)(CX*4), Z0
+	VMOVUPS  262208(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 262208(SI)(CX*4)
+	VMOVUPS  393216(DX)(CX*4), Z0
+	VMOVUPS  393216(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 393216(SI)(CX*4)
+	VMOVUPS  393280(DX)(CX*4), Z0
+	VMOVUPS  393280(BX)(CX*4), Z1
+	VADDPS   Z1, Z0, Z0
+	VMOVNTPS Z0, 393280(SI)(CX*4)
+	ADDQ     $+32, CX
+	SUBQ     $+32, DI
+	JNZ      line
+	ADDQ     $0x00018000, CX
+	SUBQ     $0x00020000, AX
+	JNZ      block
+	VZEROUPPER
+	RET
+
+// func fused_add_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_add_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VCVTPH2PS (BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, (SI)(CX*2)
+	VCVTPH2PS 32(DX)(CX*2), Z0
+	VCVTPH2PS 32(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 32(SI)(CX*2)
+	VCVTPH2PS 64(DX)(CX*2), Z0
+	VCVTPH2PS 64(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 64(SI)(CX*2)
+	VCVTPH2PS 96(DX)(CX*2), Z0
+	VCVTPH2PS 96(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 96(SI)(CX*2)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VCVTPH2PS (BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, (SI)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (DX)(CX*2), Z0
+	VCVTPH2PS    (BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y2
+	VCVTPH2PS    32(DX)(CX*2), Z0
+	VCVTPH2PS    32(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, (SI)(CX*2)
+	VCVTPH2PS    65536(DX)(CX*2), Z0
+	VCVTPH2PS    65536(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y2
+	VCVTPH2PS    65568(DX)(CX*2), Z0
+	VCVTPH2PS    65568(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, 65536(SI)(CX*2)
+	VCVTPH2PS    131072(DX)(CX*2), Z0
+	VCVTPH2PS    131072(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y2
+	VCVTPH2PS    131104(DX)(CX*2), Z0
+	VCVTPH2PS    131104(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, 131072(SI)(CX*2)
+	VCVTPH2PS    196608(DX)(CX*2), Z0
+	VCVTPH2PS    196608(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y2
+	VCVTPH2PS    196640(DX)(CX*2), Z0
+	VCVTPH2PS    196640(BX)(CX*2), Z1
+	VADDPS       Z1, Z0, Z0
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, 196608(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	MOVQ         16(CX), SI
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	XORQ         CX, CX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (DX)(CX*2), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VPMOVZXWD (BX)(CX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, (SI)(CX*2)
+	VPMOVZXWD 32(DX)(CX*2), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VPMOVZXWD 32(BX)(CX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z6
+	VPSRLD    $0x10, Z6, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 32(SI)(CX*2)
+	VPMOVZXWD 64(DX)(CX*2), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VPMOVZXWD 64(BX)(CX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 64(SI)(CX*2)
+	VPMOVZXWD 96(DX)(CX*2), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VPMOVZXWD 96(BX)(CX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z8
+	VPSRLD    $0x10, Z8, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 96(SI)(CX*2)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (DX)(CX*2), Z3
+	VPSLLD    $0x10, Z3, Z3
+	VPMOVZXWD (BX)(CX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z3, Z5
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, (SI)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	MOVQ         16(CX), SI
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	XORQ         CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    (BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z6
+	VPSRLD       $0x10, Z6, Z3
+	VPMOVDW      Z3, Y5
+	VPMOVZXWD    32(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    32(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z7
+	VPSRLD       $0x10, Z7, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, (SI)(CX*2)
+	VPMOVZXWD    65536(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    65536(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z8
+	VPSRLD       $0x10, Z8, Z3
+	VPMOVDW      Z3, Y5
+	VPMOVZXWD    65568(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    65568(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z9
+	VPSRLD       $0x10, Z9, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, 65536(SI)(CX*2)
+	VPMOVZXWD    131072(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    131072(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z10
+	VPSRLD       $0x10, Z10, Z3
+	VPMOVDW      Z3, Y5
+	VPMOVZXWD    131104(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    131104(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z11
+	VPSRLD       $0x10, Z11, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, 131072(SI)(CX*2)
+	VPMOVZXWD    196608(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    196608(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z12
+	VPSRLD       $0x10, Z12, Z3
+	VPMOVDW      Z3, Y5
+	VPMOVZXWD    196640(DX)(CX*2), Z3
+	VPSLLD       $0x10, Z3, Z3
+	VPMOVZXWD    196640(BX)(CX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VADDPS       Z4, Z3, Z3
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z13
+	VPSRLD       $0x10, Z13, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, 196608(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_to_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_to_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Z0
+	VCVTPH2PS (BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Z0
+	VCVTPH2PS 32(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 64(SI)(CX*4)
+	VMOVUPS   128(DX)(CX*4), Z0
+	VCVTPH2PS 64(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 128(SI)(CX*4)
+	VMOVUPS   192(DX)(CX*4), Z0
+	VCVTPH2PS 96(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 192(SI)(CX*4)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Z0
+	VCVTPH2PS (BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_to_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_to_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (DX)(CX*4), Z0
+	VCVTPH2PS (BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, (SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Z0
+	VCVTPH2PS 32(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 64(SI)(CX*4)
+	VMOVUPS   131072(DX)(CX*4), Z0
+	VCVTPH2PS 65536(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131072(SI)(CX*4)
+	VMOVUPS   131136(DX)(CX*4), Z0
+	VCVTPH2PS 65568(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131136(SI)(CX*4)
+	VMOVUPS   262144(DX)(CX*4), Z0
+	VCVTPH2PS 131072(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262144(SI)(CX*4)
+	VMOVUPS   262208(DX)(CX*4), Z0
+	VCVTPH2PS 131104(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262208(SI)(CX*4)
+	VMOVUPS   393216(DX)(CX*4), Z0
+	VCVTPH2PS 196608(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393216(SI)(CX*4)
+	VMOVUPS   393280(DX)(CX*4), Z0
+	VCVTPH2PS 196640(BX)(CX*2), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393280(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_to_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_to_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Z0
+	VPMOVZXWD (BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Z0
+	VPMOVZXWD 32(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 64(SI)(CX*4)
+	VMOVUPS   128(DX)(CX*4), Z0
+	VPMOVZXWD 64(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 128(SI)(CX*4)
+	VMOVUPS   192(DX)(CX*4), Z0
+	VPMOVZXWD 96(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 192(SI)(CX*4)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Z0
+	VPMOVZXWD (BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_to_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_to_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (DX)(CX*4), Z0
+	VPMOVZXWD (BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, (SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Z0
+	VPMOVZXWD 32(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 64(SI)(CX*4)
+	VMOVUPS   131072(DX)(CX*4), Z0
+	VPMOVZXWD 65536(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131072(SI)(CX*4)
+	VMOVUPS   131136(DX)(CX*4), Z0
+	VPMOVZXWD 65568(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131136(SI)(CX*4)
+	VMOVUPS   262144(DX)(CX*4), Z0
+	VPMOVZXWD 131072(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262144(SI)(CX*4)
+	VMOVUPS   262208(DX)(CX*4), Z0
+	VPMOVZXWD 131104(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262208(SI)(CX*4)
+	VMOVUPS   393216(DX)(CX*4), Z0
+	VPMOVZXWD 196608(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393216(SI)(CX*4)
+	VMOVUPS   393280(DX)(CX*4), Z0
+	VPMOVZXWD 196640(BX)(CX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393280(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_from_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_from_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Z0
+	VMOVUPS   64(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 64(SI)(CX*4)
+	VCVTPH2PS 64(DX)(CX*2), Z0
+	VMOVUPS   128(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 128(SI)(CX*4)
+	VCVTPH2PS 96(DX)(CX*2), Z0
+	VMOVUPS   192(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 192(SI)(CX*4)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_from_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_from_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS (DX)(CX*2), Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, (SI)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Z0
+	VMOVUPS   64(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 64(SI)(CX*4)
+	VCVTPH2PS 65536(DX)(CX*2), Z0
+	VMOVUPS   131072(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131072(SI)(CX*4)
+	VCVTPH2PS 65568(DX)(CX*2), Z0
+	VMOVUPS   131136(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131136(SI)(CX*4)
+	VCVTPH2PS 131072(DX)(CX*2), Z0
+	VMOVUPS   262144(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262144(SI)(CX*4)
+	VCVTPH2PS 131104(DX)(CX*2), Z0
+	VMOVUPS   262208(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262208(SI)(CX*4)
+	VCVTPH2PS 196608(DX)(CX*2), Z0
+	VMOVUPS   393216(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393216(SI)(CX*4)
+	VCVTPH2PS 196640(DX)(CX*2), Z0
+	VMOVUPS   393280(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393280(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_from_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_from_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VPMOVZXWD (DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   64(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 64(SI)(CX*4)
+	VPMOVZXWD 64(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   128(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 128(SI)(CX*4)
+	VPMOVZXWD 96(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   192(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 192(SI)(CX*4)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_from_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_from_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD (DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, (SI)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   64(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 64(SI)(CX*4)
+	VPMOVZXWD 65536(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   131072(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131072(SI)(CX*4)
+	VPMOVZXWD 65568(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   131136(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 131136(SI)(CX*4)
+	VPMOVZXWD 131072(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   262144(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262144(SI)(CX*4)
+	VPMOVZXWD 131104(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   262208(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 262208(SI)(CX*4)
+	VPMOVZXWD 196608(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   393216(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393216(SI)(CX*4)
+	VPMOVZXWD 196640(DX)(CX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   393280(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVNTPS  Z0, 393280(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_add_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	MOVQ 24(CX), DI
+	XORQ CX, CX
+	SUBQ $+64, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, (DI)(CX*2)
+	VMOVUPS   64(DX)(CX*4), Z0
+	VMOVUPS   64(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 64(SI)(CX*4)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 32(DI)(CX*2)
+	VMOVUPS   128(DX)(CX*4), Z0
+	VMOVUPS   128(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 128(SI)(CX*4)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 64(DI)(CX*2)
+	VMOVUPS   192(DX)(CX*4), Z0
+	VMOVUPS   192(BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, 192(SI)(CX*4)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, 96(DI)(CX*2)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Z0
+	VMOVUPS   (BX)(CX*4), Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, (SI)(CX*4)
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVDQU64 Y0, (DI)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_both_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_add_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	MOVQ 24(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (DX)(CX*4), Z0
+	VMOVUPS      (BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y2
+	VMOVUPS      64(DX)(CX*4), Z0
+	VMOVUPS      64(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 64(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, (DI)(CX*2)
+	VMOVUPS      131072(DX)(CX*4), Z0
+	VMOVUPS      131072(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 131072(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y2
+	VMOVUPS      131136(DX)(CX*4), Z0
+	VMOVUPS      131136(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 131136(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, 65536(DI)(CX*2)
+	VMOVUPS      262144(DX)(CX*4), Z0
+	VMOVUPS      262144(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 262144(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y2
+	VMOVUPS      262208(DX)(CX*4), Z0
+	VMOVUPS      262208(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 262208(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, 131072(DI)(CX*2)
+	VMOVUPS      393216(DX)(CX*4), Z0
+	VMOVUPS      393216(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 393216(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y2
+	VMOVUPS      393280(DX)(CX*4), Z0
+	VMOVUPS      393280(BX)(CX*4), Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, 393280(SI)(CX*4)
+	VCVTPS2PH    $0x00, Z0, Y0
+	VINSERTI64X4 $0x01, Y0, Z2, Z0
+	VMOVNTDQ     Z0, 196608(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	MOVQ         16(CX), SI
+	MOVQ         24(CX), DI
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	XORQ         CX, CX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (DX)(CX*4), Z3
+	VMOVUPS   (BX)(CX*4), Z4
+	VADDPS    Z4, Z3, Z3
+	VMOVUPS   Z3, (SI)(CX*4)
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z5
+	VPSRLD    $0x10, Z5, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, (DI)(CX*2)
+	VMOVUPS   64(DX)(CX*4), Z3
+	VMOVUPS   64(BX)(CX*4), Z4
+	VADDPS    Z4, Z3, Z3
+	VMOVUPS   Z3, 64(SI)(CX*4)
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z6
+	VPSRLD    $0x10, Z6, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 32(DI)(CX*2)
+	VMOVUPS   128(DX)(CX*4), Z3
+	VMOVUPS   128(BX)(CX*4), Z4
+	VADDPS    Z4, Z3, Z3
+	VMOVUPS   Z3, 128(SI)(CX*4)
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 64(DI)(CX*2)
+	VMOVUPS   192(DX)(CX*4), Z3
+	VMOVUPS   192(BX)(CX*4), Z4
+	VADDPS    Z4, Z3, Z3
+	VMOVUPS   Z3, 192(SI)(CX*4)
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z10
+	VPADDD    Z4, Z10, Z4
+	VORPS     Z2, Z3, Z10
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z10, Z4, K1, Z8
+	VPSRLD    $0x10, Z8, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, 96(DI)(CX*2)
+	ADDQ      $+64, CX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Z3
+	VMOVUPS   (BX)(CX*4), Z4
+	VADDPS    Z4, Z3, Z3
+	VMOVUPS   Z3, (SI)(CX*4)
+	VPSRLD    $0x10, Z3, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z3, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z3, Z5
+	VCMPPS    $0x03, Z3, Z3, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z3
+	VPMOVDW   Z3, Y3
+	VMOVDQU64 Y3, (DI)(CX*2)
+	ADDQ      $+16, CX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), DX
+	MOVQ         8(CX), BX
+	MOVQ         16(CX), SI
+	MOVQ         24(CX), DI
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	XORQ         CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (DX)(CX*4), Z3
+	VMOVUPS      (BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, (SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z6
+	VPSRLD       $0x10, Z6, Z3
+	VPMOVDW      Z3, Y5
+	VMOVUPS      64(DX)(CX*4), Z3
+	VMOVUPS      64(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 64(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z7
+	VPSRLD       $0x10, Z7, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, (DI)(CX*2)
+	VMOVUPS      131072(DX)(CX*4), Z3
+	VMOVUPS      131072(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 131072(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z8
+	VPSRLD       $0x10, Z8, Z3
+	VPMOVDW      Z3, Y5
+	VMOVUPS      131136(DX)(CX*4), Z3
+	VMOVUPS      131136(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 131136(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z9
+	VPSRLD       $0x10, Z9, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, 65536(DI)(CX*2)
+	VMOVUPS      262144(DX)(CX*4), Z3
+	VMOVUPS      262144(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 262144(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z10
+	VPSRLD       $0x10, Z10, Z3
+	VPMOVDW      Z3, Y5
+	VMOVUPS      262208(DX)(CX*4), Z3
+	VMOVUPS      262208(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 262208(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z11
+	VPSRLD       $0x10, Z11, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, 131072(DI)(CX*2)
+	VMOVUPS      393216(DX)(CX*4), Z3
+	VMOVUPS      393216(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 393216(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z12
+	VPSRLD       $0x10, Z12, Z3
+	VPMOVDW      Z3, Y5
+	VMOVUPS      393280(DX)(CX*4), Z3
+	VMOVUPS      393280(BX)(CX*4), Z4
+	VADDPS       Z4, Z3, Z3
+	VMOVNTPS     Z3, 393280(SI)(CX*4)
+	VPSRLD       $0x10, Z3, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z3, Z14
+	VPADDD       Z4, Z14, Z4
+	VORPS        Z2, Z3, Z14
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBLENDMPS    Z14, Z4, K1, Z13
+	VPSRLD       $0x10, Z13, Z3
+	VPMOVDW      Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z5, Z3
+	VMOVNTDQ     Z3, 196608(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VMOVUPS   Z4, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VMOVUPS   Z5, 64(CX)(DX*4)
+	VMOVUPS   128(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VMOVUPS   Z6, 128(CX)(DX*4)
+	VMOVUPS   192(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VMOVUPS   Z7, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z8
+	VMOVUPS   Z8, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VMOVNTPS  Z4, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VMOVNTPS  Z5, 64(CX)(DX*4)
+	VMOVUPS   131072(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VMOVNTPS  Z6, 131072(CX)(DX*4)
+	VMOVUPS   131136(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VMOVNTPS  Z7, 131136(CX)(DX*4)
+	VMOVUPS   262144(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z8
+	VMOVNTPS  Z8, 262144(CX)(DX*4)
+	VMOVUPS   262208(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z9
+	VMOVNTPS  Z9, 262208(CX)(DX*4)
+	VMOVUPS   393216(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z10
+	VMOVNTPS  Z10, 393216(CX)(DX*4)
+	VMOVUPS   393280(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z11
+	VMOVNTPS  Z11, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_relu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VCVTPS2PH $0x00, Z4, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VCVTPS2PH $0x00, Z5, Y1
+	VMOVDQU64 Y1, 32(CX)(DX*2)
+	VCVTPH2PS 64(BX)(DX*2), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VCVTPS2PH $0x00, Z6, Y1
+	VMOVDQU64 Y1, 64(CX)(DX*2)
+	VCVTPH2PS 96(BX)(DX*2), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y1
+	VMOVDQU64 Y1, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z8
+	VCVTPS2PH $0x00, Z8, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VCVTPH2PS    (BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z4
+	VCVTPS2PH    $0x00, Z4, Y5
+	VCVTPH2PS    32(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z6
+	VCVTPS2PH    $0x00, Z6, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, (CX)(DX*2)
+	VCVTPH2PS    65536(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y5
+	VCVTPH2PS    65568(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, 65536(CX)(DX*2)
+	VCVTPH2PS    131072(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z9
+	VCVTPS2PH    $0x00, Z9, Y5
+	VCVTPH2PS    131104(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z10
+	VCVTPS2PH    $0x00, Z10, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, 131072(CX)(DX*2)
+	VCVTPH2PS    196608(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z11
+	VCVTPS2PH    $0x00, Z11, Y5
+	VCVTPH2PS    196640(BX)(DX*2), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z12
+	VCVTPS2PH    $0x00, Z12, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z7
+	VPSRLD    $0x10, Z7, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z7, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z7, Z5
+	VCMPPS    $0x03, Z7, Z7, K1
+	VBLENDMPS Z5, Z4, K1, Z8
+	VPSRLD    $0x10, Z8, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VPMOVZXWD 32(BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z9
+	VPSRLD    $0x10, Z9, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z9, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z9, Z5
+	VCMPPS    $0x03, Z9, Z9, K1
+	VBLENDMPS Z5, Z4, K1, Z10
+	VPSRLD    $0x10, Z10, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VPMOVZXWD 64(BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z11
+	VPSRLD    $0x10, Z11, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z11, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z11, Z5
+	VCMPPS    $0x03, Z11, Z11, K1
+	VBLENDMPS Z5, Z4, K1, Z12
+	VPSRLD    $0x10, Z12, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VPMOVZXWD 96(BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z13
+	VPSRLD    $0x10, Z13, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z13, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z13, Z5
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z5, Z4, K1, Z14
+	VPSRLD    $0x10, Z14, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z15
+	VPSRLD    $0x10, Z15, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z15, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z15, Z5
+	VCMPPS    $0x03, Z15, Z15, K1
+	VBLENDMPS Z5, Z4, K1, Z16
+	VPSRLD    $0x10, Z16, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VPMOVZXWD    (BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z7
+	VPSRLD       $0x10, Z7, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z7, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z7, Z5
+	VCMPPS       $0x03, Z7, Z7, K1
+	VBLENDMPS    Z5, Z4, K1, Z9
+	VPSRLD       $0x10, Z9, Z4
+	VPMOVDW      Z4, Y8
+	VPMOVZXWD    32(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z10
+	VPSRLD       $0x10, Z10, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z10, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z10, Z5
+	VCMPPS       $0x03, Z10, Z10, K1
+	VBLENDMPS    Z5, Z4, K1, Z11
+	VPSRLD       $0x10, Z11, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VPMOVZXWD    65536(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z12
+	VPSRLD       $0x10, Z12, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z12, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z12, Z5
+	VCMPPS       $0x03, Z12, Z12, K1
+	VBLENDMPS    Z5, Z4, K1, Z13
+	VPSRLD       $0x10, Z13, Z4
+	VPMOVDW      Z4, Y8
+	VPMOVZXWD    65568(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z14
+	VPSRLD       $0x10, Z14, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z14, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z14, Z5
+	VCMPPS       $0x03, Z14, Z14, K1
+	VBLENDMPS    Z5, Z4, K1, Z15
+	VPSRLD       $0x10, Z15, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VPMOVZXWD    131072(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z16
+	VPSRLD       $0x10, Z16, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z16, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z16, Z5
+	VCMPPS       $0x03, Z16, Z16, K1
+	VBLENDMPS    Z5, Z4, K1, Z17
+	VPSRLD       $0x10, Z17, Z4
+	VPMOVDW      Z4, Y8
+	VPMOVZXWD    131104(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z18
+	VPSRLD       $0x10, Z18, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z18, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z18, Z5
+	VCMPPS       $0x03, Z18, Z18, K1
+	VBLENDMPS    Z5, Z4, K1, Z19
+	VPSRLD       $0x10, Z19, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VPMOVZXWD    196608(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z20
+	VPSRLD       $0x10, Z20, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z20, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z20, Z5
+	VCMPPS       $0x03, Z20, Z20, K1
+	VBLENDMPS    Z5, Z4, K1, Z21
+	VPSRLD       $0x10, Z21, Z4
+	VPMOVDW      Z4, Y8
+	VPMOVZXWD    196640(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z22
+	VPSRLD       $0x10, Z22, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z22, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z22, Z5
+	VCMPPS       $0x03, Z22, Z22, K1
+	VBLENDMPS    Z5, Z4, K1, Z23
+	VPSRLD       $0x10, Z23, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VMOVUPS   Z4, (SI)(DX*4)
+	VCVTPS2PH $0x00, Z4, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VMOVUPS   Z5, 64(SI)(DX*4)
+	VCVTPS2PH $0x00, Z5, Y1
+	VMOVDQU64 Y1, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VMOVUPS   Z6, 128(SI)(DX*4)
+	VCVTPS2PH $0x00, Z6, Y1
+	VMOVDQU64 Y1, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VMOVUPS   Z7, 192(SI)(DX*4)
+	VCVTPS2PH $0x00, Z7, Y1
+	VMOVDQU64 Y1, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z8
+	VMOVUPS   Z8, (SI)(DX*4)
+	VCVTPS2PH $0x00, Z8, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z4
+	VMOVNTPS     Z4, (SI)(DX*4)
+	VCVTPS2PH    $0x00, Z4, Y5
+	VMOVUPS      64(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z6
+	VMOVNTPS     Z6, 64(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z6, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z7
+	VMOVNTPS     Z7, 131072(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z7, Y5
+	VMOVUPS      131136(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VMOVNTPS     Z8, 131136(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z8, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z9
+	VMOVNTPS     Z9, 262144(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z9, Y5
+	VMOVUPS      262208(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z10
+	VMOVNTPS     Z10, 262208(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z10, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z11
+	VMOVNTPS     Z11, 393216(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z11, Y5
+	VMOVUPS      393280(BX)(DX*4), Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z3
+	VANDPS       Z3, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z12
+	VMOVNTPS     Z12, 393280(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z12, Y1
+	VINSERTI64X4 $0x01, Y1, Z5, Z1
+	VMOVNTDQ     Z1, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z7
+	VMOVUPS   Z7, (SI)(DX*4)
+	VPSRLD    $0x10, Z7, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z7, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z7, Z5
+	VCMPPS    $0x03, Z7, Z7, K1
+	VBLENDMPS Z5, Z4, K1, Z8
+	VPSRLD    $0x10, Z8, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z9
+	VMOVUPS   Z9, 64(SI)(DX*4)
+	VPSRLD    $0x10, Z9, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z9, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z9, Z5
+	VCMPPS    $0x03, Z9, Z9, K1
+	VBLENDMPS Z5, Z4, K1, Z10
+	VPSRLD    $0x10, Z10, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z11
+	VMOVUPS   Z11, 128(SI)(DX*4)
+	VPSRLD    $0x10, Z11, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z11, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z11, Z5
+	VCMPPS    $0x03, Z11, Z11, K1
+	VBLENDMPS Z5, Z4, K1, Z12
+	VPSRLD    $0x10, Z12, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z13
+	VMOVUPS   Z13, 192(SI)(DX*4)
+	VPSRLD    $0x10, Z13, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z13, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z13, Z5
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z5, Z4, K1, Z14
+	VPSRLD    $0x10, Z14, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z15
+	VMOVUPS   Z15, (SI)(DX*4)
+	VPSRLD    $0x10, Z15, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z15, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z15, Z5
+	VCMPPS    $0x03, Z15, Z15, K1
+	VBLENDMPS Z5, Z4, K1, Z16
+	VPSRLD    $0x10, Z16, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z7
+	VMOVNTPS     Z7, (SI)(DX*4)
+	VPSRLD       $0x10, Z7, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z7, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z7, Z5
+	VCMPPS       $0x03, Z7, Z7, K1
+	VBLENDMPS    Z5, Z4, K1, Z9
+	VPSRLD       $0x10, Z9, Z4
+	VPMOVDW      Z4, Y8
+	VMOVUPS      64(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z10
+	VMOVNTPS     Z10, 64(SI)(DX*4)
+	VPSRLD       $0x10, Z10, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z10, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z10, Z5
+	VCMPPS       $0x03, Z10, Z10, K1
+	VBLENDMPS    Z5, Z4, K1, Z11
+	VPSRLD       $0x10, Z11, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z12
+	VMOVNTPS     Z12, 131072(SI)(DX*4)
+	VPSRLD       $0x10, Z12, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z12, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z12, Z5
+	VCMPPS       $0x03, Z12, Z12, K1
+	VBLENDMPS    Z5, Z4, K1, Z13
+	VPSRLD       $0x10, Z13, Z4
+	VPMOVDW      Z4, Y8
+	VMOVUPS      131136(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z14
+	VMOVNTPS     Z14, 131136(SI)(DX*4)
+	VPSRLD       $0x10, Z14, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z14, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z14, Z5
+	VCMPPS       $0x03, Z14, Z14, K1
+	VBLENDMPS    Z5, Z4, K1, Z15
+	VPSRLD       $0x10, Z15, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z16
+	VMOVNTPS     Z16, 262144(SI)(DX*4)
+	VPSRLD       $0x10, Z16, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z16, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z16, Z5
+	VCMPPS       $0x03, Z16, Z16, K1
+	VBLENDMPS    Z5, Z4, K1, Z17
+	VPSRLD       $0x10, Z17, Z4
+	VPMOVDW      Z4, Y8
+	VMOVUPS      262208(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z18
+	VMOVNTPS     Z18, 262208(SI)(DX*4)
+	VPSRLD       $0x10, Z18, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z18, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z18, Z5
+	VCMPPS       $0x03, Z18, Z18, K1
+	VBLENDMPS    Z5, Z4, K1, Z19
+	VPSRLD       $0x10, Z19, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z20
+	VMOVNTPS     Z20, 393216(SI)(DX*4)
+	VPSRLD       $0x10, Z20, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z20, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z20, Z5
+	VCMPPS       $0x03, Z20, Z20, K1
+	VBLENDMPS    Z5, Z4, K1, Z21
+	VPSRLD       $0x10, Z21, Z4
+	VPMOVDW      Z4, Y8
+	VMOVUPS      393280(BX)(DX*4), Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z6
+	VANDPS       Z6, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z22
+	VMOVNTPS     Z22, 393280(SI)(DX*4)
+	VPSRLD       $0x10, Z22, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z22, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z22, Z5
+	VCMPPS       $0x03, Z22, Z22, K1
+	VBLENDMPS    Z5, Z4, K1, Z23
+	VPSRLD       $0x10, Z23, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z3
+	VMOVUPS   Z3, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VMOVUPS   Z4, 64(CX)(DX*4)
+	VMOVUPS   128(BX)(DX*4), Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VMOVUPS   Z5, 128(CX)(DX*4)
+	VMOVUPS   192(BX)(DX*4), Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VMOVUPS   Z6, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z3
+	VMOVNTPS  Z3, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VMOVNTPS  Z4, 64(CX)(DX*4)
+	VMOVUPS   131072(BX)(DX*4), Z1
+	VMOVUPS   131072(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VMOVNTPS  Z5, 131072(CX)(DX*4)
+	VMOVUPS   131136(BX)(DX*4), Z1
+	VMOVUPS   131136(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VMOVNTPS  Z6, 131136(CX)(DX*4)
+	VMOVUPS   262144(BX)(DX*4), Z1
+	VMOVUPS   262144(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VMOVNTPS  Z7, 262144(CX)(DX*4)
+	VMOVUPS   262208(BX)(DX*4), Z1
+	VMOVUPS   262208(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z8
+	VMOVNTPS  Z8, 262208(CX)(DX*4)
+	VMOVUPS   393216(BX)(DX*4), Z1
+	VMOVUPS   393216(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z9
+	VMOVNTPS  Z9, 393216(CX)(DX*4)
+	VMOVUPS   393280(BX)(DX*4), Z1
+	VMOVUPS   393280(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z11
+	VANDPS    Z11, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z10
+	VMOVNTPS  Z10, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_relu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z3
+	VCVTPS2PH $0x00, Z3, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VCVTPH2PS 32(SI)(DX*2), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VCVTPS2PH $0x00, Z4, Y1
+	VMOVDQU64 Y1, 32(CX)(DX*2)
+	VCVTPH2PS 64(BX)(DX*2), Z1
+	VCVTPH2PS 64(SI)(DX*2), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VCVTPS2PH $0x00, Z5, Y1
+	VMOVDQU64 Y1, 64(CX)(DX*2)
+	VCVTPH2PS 96(BX)(DX*2), Z1
+	VCVTPH2PS 96(SI)(DX*2), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VCVTPS2PH $0x00, Z6, Y1
+	VMOVDQU64 Y1, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (BX)(DX*2), Z1
+	VCVTPH2PS    (SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z3
+	VCVTPS2PH    $0x00, Z3, Y4
+	VCVTPH2PS    32(BX)(DX*2), Z1
+	VCVTPH2PS    32(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z5
+	VCVTPS2PH    $0x00, Z5, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, (CX)(DX*2)
+	VCVTPH2PS    65536(BX)(DX*2), Z1
+	VCVTPH2PS    65536(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z6
+	VCVTPS2PH    $0x00, Z6, Y4
+	VCVTPH2PS    65568(BX)(DX*2), Z1
+	VCVTPH2PS    65568(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 65536(CX)(DX*2)
+	VCVTPH2PS    131072(BX)(DX*2), Z1
+	VCVTPH2PS    131072(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y4
+	VCVTPH2PS    131104(BX)(DX*2), Z1
+	VCVTPH2PS    131104(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z9
+	VCVTPS2PH    $0x00, Z9, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 131072(CX)(DX*2)
+	VCVTPH2PS    196608(BX)(DX*2), Z1
+	VCVTPH2PS    196608(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z10
+	VCVTPS2PH    $0x00, Z10, Y4
+	VCVTPH2PS    196640(BX)(DX*2), Z1
+	VCVTPH2PS    196640(SI)(DX*2), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z11
+	VCVTPS2PH    $0x00, Z11, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_relu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD (SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z6
+	VPSRLD    $0x10, Z6, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z6, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z6, Z5
+	VCMPPS    $0x03, Z6, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VPMOVZXWD 32(BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD 32(SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z8
+	VPSRLD    $0x10, Z8, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z8, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z8, Z5
+	VCMPPS    $0x03, Z8, Z8, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VPMOVZXWD 64(BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD 64(SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z10
+	VPSRLD    $0x10, Z10, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z10, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z10, Z5
+	VCMPPS    $0x03, Z10, Z10, K1
+	VBLENDMPS Z5, Z4, K1, Z11
+	VPSRLD    $0x10, Z11, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VPMOVZXWD 96(BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD 96(SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z12
+	VPSRLD    $0x10, Z12, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z12, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z12, Z5
+	VCMPPS    $0x03, Z12, Z12, K1
+	VBLENDMPS Z5, Z4, K1, Z13
+	VPSRLD    $0x10, Z13, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD (SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z14
+	VPSRLD    $0x10, Z14, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z14, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z14, Z5
+	VCMPPS    $0x03, Z14, Z14, K1
+	VBLENDMPS Z5, Z4, K1, Z15
+	VPSRLD    $0x10, Z15, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    (SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z6, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z6, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z5, Z4, K1, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPMOVDW      Z4, Y7
+	VPMOVZXWD    32(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    32(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z9
+	VPSRLD       $0x10, Z9, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z9, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z9, Z5
+	VCMPPS       $0x03, Z9, Z9, K1
+	VBLENDMPS    Z5, Z4, K1, Z10
+	VPSRLD       $0x10, Z10, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VPMOVZXWD    65536(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    65536(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z11
+	VPSRLD       $0x10, Z11, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z11, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z11, Z5
+	VCMPPS       $0x03, Z11, Z11, K1
+	VBLENDMPS    Z5, Z4, K1, Z12
+	VPSRLD       $0x10, Z12, Z4
+	VPMOVDW      Z4, Y7
+	VPMOVZXWD    65568(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    65568(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z13
+	VPSRLD       $0x10, Z13, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z13, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z13, Z5
+	VCMPPS       $0x03, Z13, Z13, K1
+	VBLENDMPS    Z5, Z4, K1, Z14
+	VPSRLD       $0x10, Z14, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VPMOVZXWD    131072(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    131072(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z15
+	VPSRLD       $0x10, Z15, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z15, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z15, Z5
+	VCMPPS       $0x03, Z15, Z15, K1
+	VBLENDMPS    Z5, Z4, K1, Z16
+	VPSRLD       $0x10, Z16, Z4
+	VPMOVDW      Z4, Y7
+	VPMOVZXWD    131104(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    131104(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z17
+	VPSRLD       $0x10, Z17, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z17, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z17, Z5
+	VCMPPS       $0x03, Z17, Z17, K1
+	VBLENDMPS    Z5, Z4, K1, Z18
+	VPSRLD       $0x10, Z18, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VPMOVZXWD    196608(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    196608(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z19
+	VPSRLD       $0x10, Z19, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z19, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z19, Z5
+	VCMPPS       $0x03, Z19, Z19, K1
+	VBLENDMPS    Z5, Z4, K1, Z20
+	VPSRLD       $0x10, Z20, Z4
+	VPMOVDW      Z4, Y7
+	VPMOVZXWD    196640(BX)(DX*2), Z4
+	VPSLLD       $0x10, Z4, Z4
+	VPMOVZXWD    196640(SI)(DX*2), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z21
+	VPSRLD       $0x10, Z21, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z21, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z21, Z5
+	VCMPPS       $0x03, Z21, Z21, K1
+	VBLENDMPS    Z5, Z4, K1, Z22
+	VPSRLD       $0x10, Z22, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_relu_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z3
+	VMOVUPS   Z3, (DI)(DX*4)
+	VCVTPS2PH $0x00, Z3, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VMOVUPS   Z4, 64(DI)(DX*4)
+	VCVTPS2PH $0x00, Z4, Y1
+	VMOVDQU64 Y1, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VMOVUPS   Z5, 128(DI)(DX*4)
+	VCVTPS2PH $0x00, Z5, Y1
+	VMOVDQU64 Y1, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VMOVUPS   Z6, 192(DI)(DX*4)
+	VCVTPS2PH $0x00, Z6, Y1
+	VMOVDQU64 Y1, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VMOVUPS   Z7, (DI)(DX*4)
+	VCVTPS2PH $0x00, Z7, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(DX*4), Z1
+	VMOVUPS      (SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z3
+	VMOVNTPS     Z3, (DI)(DX*4)
+	VCVTPS2PH    $0x00, Z3, Y4
+	VMOVUPS      64(BX)(DX*4), Z1
+	VMOVUPS      64(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z5
+	VMOVNTPS     Z5, 64(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z5, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z1
+	VMOVUPS      131072(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z6
+	VMOVNTPS     Z6, 131072(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z6, Y4
+	VMOVUPS      131136(BX)(DX*4), Z1
+	VMOVUPS      131136(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z7
+	VMOVNTPS     Z7, 131136(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z7, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z1
+	VMOVUPS      262144(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VMOVNTPS     Z8, 262144(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z8, Y4
+	VMOVUPS      262208(BX)(DX*4), Z1
+	VMOVUPS      262208(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z9
+	VMOVNTPS     Z9, 262208(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z9, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z1
+	VMOVUPS      393216(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z10
+	VMOVNTPS     Z10, 393216(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z10, Y4
+	VMOVUPS      393280(BX)(DX*4), Z1
+	VMOVUPS      393280(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z11
+	VMOVNTPS     Z11, 393280(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z11, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z6
+	VMOVUPS   Z6, (DI)(DX*4)
+	VPSRLD    $0x10, Z6, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z6, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z6, Z5
+	VCMPPS    $0x03, Z6, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z4
+	VMOVUPS   64(SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z8
+	VMOVUPS   Z8, 64(DI)(DX*4)
+	VPSRLD    $0x10, Z8, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z8, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z8, Z5
+	VCMPPS    $0x03, Z8, Z8, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z4
+	VMOVUPS   128(SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z10
+	VMOVUPS   Z10, 128(DI)(DX*4)
+	VPSRLD    $0x10, Z10, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z10, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z10, Z5
+	VCMPPS    $0x03, Z10, Z10, K1
+	VBLENDMPS Z5, Z4, K1, Z11
+	VPSRLD    $0x10, Z11, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z4
+	VMOVUPS   192(SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z12
+	VMOVUPS   Z12, 192(DI)(DX*4)
+	VPSRLD    $0x10, Z12, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z12, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z12, Z5
+	VCMPPS    $0x03, Z12, Z12, K1
+	VBLENDMPS Z5, Z4, K1, Z13
+	VPSRLD    $0x10, Z13, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z14
+	VMOVUPS   Z14, (DI)(DX*4)
+	VPSRLD    $0x10, Z14, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z14, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z14, Z5
+	VCMPPS    $0x03, Z14, Z14, K1
+	VBLENDMPS Z5, Z4, K1, Z15
+	VPSRLD    $0x10, Z15, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(DX*4), Z4
+	VMOVUPS      (SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z6
+	VMOVNTPS     Z6, (DI)(DX*4)
+	VPSRLD       $0x10, Z6, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z6, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z6, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z5, Z4, K1, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      64(BX)(DX*4), Z4
+	VMOVUPS      64(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z9
+	VMOVNTPS     Z9, 64(DI)(DX*4)
+	VPSRLD       $0x10, Z9, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z9, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z9, Z5
+	VCMPPS       $0x03, Z9, Z9, K1
+	VBLENDMPS    Z5, Z4, K1, Z10
+	VPSRLD       $0x10, Z10, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z4
+	VMOVUPS      131072(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z11
+	VMOVNTPS     Z11, 131072(DI)(DX*4)
+	VPSRLD       $0x10, Z11, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z11, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z11, Z5
+	VCMPPS       $0x03, Z11, Z11, K1
+	VBLENDMPS    Z5, Z4, K1, Z12
+	VPSRLD       $0x10, Z12, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      131136(BX)(DX*4), Z4
+	VMOVUPS      131136(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z13
+	VMOVNTPS     Z13, 131136(DI)(DX*4)
+	VPSRLD       $0x10, Z13, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z13, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z13, Z5
+	VCMPPS       $0x03, Z13, Z13, K1
+	VBLENDMPS    Z5, Z4, K1, Z14
+	VPSRLD       $0x10, Z14, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z4
+	VMOVUPS      262144(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z15
+	VMOVNTPS     Z15, 262144(DI)(DX*4)
+	VPSRLD       $0x10, Z15, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z15, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z15, Z5
+	VCMPPS       $0x03, Z15, Z15, K1
+	VBLENDMPS    Z5, Z4, K1, Z16
+	VPSRLD       $0x10, Z16, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      262208(BX)(DX*4), Z4
+	VMOVUPS      262208(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z17
+	VMOVNTPS     Z17, 262208(DI)(DX*4)
+	VPSRLD       $0x10, Z17, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z17, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z17, Z5
+	VCMPPS       $0x03, Z17, Z17, K1
+	VBLENDMPS    Z5, Z4, K1, Z18
+	VPSRLD       $0x10, Z18, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z4
+	VMOVUPS      393216(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z19
+	VMOVNTPS     Z19, 393216(DI)(DX*4)
+	VPSRLD       $0x10, Z19, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z19, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z19, Z5
+	VCMPPS       $0x03, Z19, Z19, K1
+	VBLENDMPS    Z5, Z4, K1, Z20
+	VPSRLD       $0x10, Z20, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      393280(BX)(DX*4), Z4
+	VMOVUPS      393280(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z21
+	VMOVNTPS     Z21, 393280(DI)(DX*4)
+	VPSRLD       $0x10, Z21, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z21, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z21, Z5
+	VCMPPS       $0x03, Z21, Z21, K1
+	VBLENDMPS    Z5, Z4, K1, Z22
+	VPSRLD       $0x10, Z22, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z6
+	VMOVUPS   Z6, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z4
+	VMOVUPS   64(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, 64(CX)(DX*4)
+	VMOVUPS   128(BX)(DX*4), Z4
+	VMOVUPS   128(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z8
+	VMOVUPS   Z8, 128(CX)(DX*4)
+	VMOVUPS   192(BX)(DX*4), Z4
+	VMOVUPS   192(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z9
+	VMOVUPS   Z9, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z10
+	VMOVUPS   Z10, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z6
+	VMOVNTPS  Z6, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z4
+	VMOVUPS   64(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVNTPS  Z7, 64(CX)(DX*4)
+	VMOVUPS   131072(BX)(DX*4), Z4
+	VMOVUPS   131072(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z8
+	VMOVNTPS  Z8, 131072(CX)(DX*4)
+	VMOVUPS   131136(BX)(DX*4), Z4
+	VMOVUPS   131136(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z9
+	VMOVNTPS  Z9, 131136(CX)(DX*4)
+	VMOVUPS   262144(BX)(DX*4), Z4
+	VMOVUPS   262144(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z10
+	VMOVNTPS  Z10, 262144(CX)(DX*4)
+	VMOVUPS   262208(BX)(DX*4), Z4
+	VMOVUPS   262208(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z11
+	VMOVNTPS  Z11, 262208(CX)(DX*4)
+	VMOVUPS   393216(BX)(DX*4), Z4
+	VMOVUPS   393216(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z12
+	VMOVNTPS  Z12, 393216(CX)(DX*4)
+	VMOVUPS   393280(BX)(DX*4), Z4
+	VMOVUPS   393280(SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z13
+	VMOVNTPS  Z13, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z6
+	VCVTPS2PH $0x00, Z6, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VCVTPH2PS 32(BX)(DX*2), Z4
+	VCVTPH2PS 32(SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VCVTPH2PS 64(BX)(DX*2), Z4
+	VCVTPH2PS 64(SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z8
+	VCVTPS2PH $0x00, Z8, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VCVTPH2PS 96(BX)(DX*2), Z4
+	VCVTPH2PS 96(SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z9
+	VCVTPS2PH $0x00, Z9, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z10
+	VCVTPS2PH $0x00, Z10, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z6
+	VCVTPS2PH    $0x00, Z6, Y7
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VCVTPH2PS    65536(BX)(DX*2), Z4
+	VCVTPH2PS    65536(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z9
+	VCVTPS2PH    $0x00, Z9, Y7
+	VCVTPH2PS    65568(BX)(DX*2), Z4
+	VCVTPH2PS    65568(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z10
+	VCVTPS2PH    $0x00, Z10, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VCVTPH2PS    131072(BX)(DX*2), Z4
+	VCVTPH2PS    131072(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z11
+	VCVTPS2PH    $0x00, Z11, Y7
+	VCVTPH2PS    131104(BX)(DX*2), Z4
+	VCVTPH2PS    131104(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z12
+	VCVTPS2PH    $0x00, Z12, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VCVTPH2PS    196608(BX)(DX*2), Z4
+	VCVTPH2PS    196608(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z13
+	VCVTPS2PH    $0x00, Z13, Y7
+	VCVTPH2PS    196640(BX)(DX*2), Z4
+	VCVTPH2PS    196640(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z14
+	VCVTPS2PH    $0x00, Z14, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS kernConst<>+0(SB), Z2
+	VBROADCASTSS kernConst<>+32(SB), Z3
+	VBROADCASTSS kernConst<>+64(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD (SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VCMPPS    $0x11, Z8, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z9
+	VPSRLD    $0x10, Z9, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z9, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z9, Z8
+	VCMPPS    $0x03, Z9, Z9, K1
+	VBLENDMPS Z8, Z7, K1, Z10
+	VPSRLD    $0x10, Z10, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	VPMOVZXWD 32(BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD 32(SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VCMPPS    $0x11, Z8, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z11
+	VPSRLD    $0x10, Z11, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z11, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z11, Z8
+	VCMPPS    $0x03, Z11, Z11, K1
+	VBLENDMPS Z8, Z7, K1, Z12
+	VPSRLD    $0x10, Z12, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, 32(CX)(DX*2)
+	VPMOVZXWD 64(BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD 64(SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VCMPPS    $0x11, Z8, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z13
+	VPSRLD    $0x10, Z13, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z13, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z13, Z8
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z8, Z7, K1, Z14
+	VPSRLD    $0x10, Z14, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, 64(CX)(DX*2)
+	VPMOVZXWD 96(BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD 96(SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VCMPPS    $0x11, Z8, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z15
+	VPSRLD    $0x10, Z15, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z15, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z15, Z8
+	VCMPPS    $0x03, Z15, Z15, K1
+	VBLENDMPS Z8, Z7, K1, Z16
+	VPSRLD    $0x10, Z16, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD (SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VCMPPS    $0x11, Z8, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z17
+	VPSRLD    $0x10, Z17, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z17, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z17, Z8
+	VCMPPS    $0x03, Z17, Z17, K1
+	VBLENDMPS Z8, Z7, K1, Z18
+	VPSRLD    $0x10, Z18, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_relu_grad_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS kernConst<>+0(SB), Z2
+	VBROADCASTSS kernConst<>+32(SB), Z3
+	VBROADCASTSS kernConst<>+64(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    (SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z9
+	VPSRLD       $0x10, Z9, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z9, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z9, Z8
+	VCMPPS       $0x03, Z9, Z9, K1
+	VBLENDMPS    Z8, Z7, K1, Z11
+	VPSRLD       $0x10, Z11, Z7
+	VPMOVDW      Z7, Y10
+	VPMOVZXWD    32(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    32(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z12
+	VPSRLD       $0x10, Z12, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z12, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z12, Z8
+	VCMPPS       $0x03, Z12, Z12, K1
+	VBLENDMPS    Z8, Z7, K1, Z13
+	VPSRLD       $0x10, Z13, Z7
+	VPMOVDW      Z7, Y7
+	VINSERTI64X4 $0x01, Y7, Z10, Z7
+	VMOVNTDQ     Z7, (CX)(DX*2)
+	VPMOVZXWD    65536(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    65536(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z14
+	VPSRLD       $0x10, Z14, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z14, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z14, Z8
+	VCMPPS       $0x03, Z14, Z14, K1
+	VBLENDMPS    Z8, Z7, K1, Z15
+	VPSRLD       $0x10, Z15, Z7
+	VPMOVDW      Z7, Y10
+	VPMOVZXWD    65568(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    65568(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z16
+	VPSRLD       $0x10, Z16, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z16, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z16, Z8
+	VCMPPS       $0x03, Z16, Z16, K1
+	VBLENDMPS    Z8, Z7, K1, Z17
+	VPSRLD       $0x10, Z17, Z7
+	VPMOVDW      Z7, Y7
+	VINSERTI64X4 $0x01, Y7, Z10, Z7
+	VMOVNTDQ     Z7, 65536(CX)(DX*2)
+	VPMOVZXWD    131072(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    131072(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z18
+	VPSRLD       $0x10, Z18, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z18, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z18, Z8
+	VCMPPS       $0x03, Z18, Z18, K1
+	VBLENDMPS    Z8, Z7, K1, Z19
+	VPSRLD       $0x10, Z19, Z7
+	VPMOVDW      Z7, Y10
+	VPMOVZXWD    131104(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    131104(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z20
+	VPSRLD       $0x10, Z20, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z20, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z20, Z8
+	VCMPPS       $0x03, Z20, Z20, K1
+	VBLENDMPS    Z8, Z7, K1, Z21
+	VPSRLD       $0x10, Z21, Z7
+	VPMOVDW      Z7, Y7
+	VINSERTI64X4 $0x01, Y7, Z10, Z7
+	VMOVNTDQ     Z7, 131072(CX)(DX*2)
+	VPMOVZXWD    196608(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    196608(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z22
+	VPSRLD       $0x10, Z22, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z22, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z22, Z8
+	VCMPPS       $0x03, Z22, Z22, K1
+	VBLENDMPS    Z8, Z7, K1, Z23
+	VPSRLD       $0x10, Z23, Z7
+	VPMOVDW      Z7, Y10
+	VPMOVZXWD    196640(BX)(DX*2), Z7
+	VPSLLD       $0x10, Z7, Z7
+	VPMOVZXWD    196640(SI)(DX*2), Z8
+	VPSLLD       $0x10, Z8, Z8
+	VCMPPS       $0x11, Z8, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z8
+	VCMPPS       $0x04, Z1, Z8, K1
+	VBLENDMPS    Z7, Z6, K1, Z24
+	VPSRLD       $0x10, Z24, Z7
+	VANDPS       Z2, Z7, Z7
+	VPADDD       Z3, Z24, Z8
+	VPADDD       Z7, Z8, Z7
+	VORPS        Z4, Z24, Z8
+	VCMPPS       $0x03, Z24, Z24, K1
+	VBLENDMPS    Z8, Z7, K1, Z25
+	VPSRLD       $0x10, Z25, Z7
+	VPMOVDW      Z7, Y7
+	VINSERTI64X4 $0x01, Y7, Z10, Z7
+	VMOVNTDQ     Z7, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_scaled_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z5
+	VMOVUPS   (SI)(DX*4), Z6
+	VMULPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z6, Z3, K1
+	VMOVAPS.Z Z0, K1, Z6
+	VCMPPS    $0x04, Z1, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_scaled_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z5
+	VCVTPH2PS (SI)(DX*2), Z6
+	VMULPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z6, Z3, K1
+	VMOVAPS.Z Z0, K1, Z6
+	VCMPPS    $0x04, Z1, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y5
+	VMOVDQU64 Y5, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_scaled_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS kernConst<>+0(SB), Z2
+	VBROADCASTSS kernConst<>+32(SB), Z3
+	VBROADCASTSS kernConst<>+64(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	VBROADCASTSS 8(DX), Z7
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD (SI)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VMULPS    Z5, Z8, Z8
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z7, K1, Z10
+	VPSRLD    $0x10, Z10, Z8
+	VANDPS    Z2, Z8, Z8
+	VPADDD    Z3, Z10, Z9
+	VPADDD    Z8, Z9, Z8
+	VORPS     Z4, Z10, Z9
+	VCMPPS    $0x03, Z10, Z10, K1
+	VBLENDMPS Z9, Z8, K1, Z11
+	VPSRLD    $0x10, Z11, Z8
+	VPMOVDW   Z8, Y8
+	VMOVDQU64 Y8, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_scaled_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z5
+	VMOVUPS   (SI)(DX*4), Z6
+	VMULPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z6, Z3, K1
+	VMOVAPS.Z Z0, K1, Z6
+	VCMPPS    $0x04, Z1, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_scaled_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VMOVUPS   (SI)(DX*4), Z6
+	VMULPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z6, Z3, K1
+	VMOVAPS.Z Z0, K1, Z6
+	VCMPPS    $0x04, Z1, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VMOVUPS   (DI)(DX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCVTPH2PS (DI)(DX*2), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS kernConst<>+0(SB), Z2
+	VBROADCASTSS kernConst<>+32(SB), Z3
+	VBROADCASTSS kernConst<>+64(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD (SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD (DI)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VADDPS    Z8, Z7, Z7
+	VCMPPS    $0x11, Z9, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z10
+	VPSRLD    $0x10, Z10, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z10, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z10, Z8
+	VCMPPS    $0x03, Z10, Z10, K1
+	VBLENDMPS Z8, Z7, K1, Z11
+	VPSRLD    $0x10, Z11, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_mixed_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_mixed_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VMOVUPS   (DI)(DX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_mixed_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_mixed_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VMOVUPS   (DI)(DX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VMOVUPS   (DI)(DX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD (SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VMOVUPS   (DI)(DX*4), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_gelu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS kernConst<>+384(SB), Z11
+	VBROADCASTSS kernConst<>+416(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z23
+	VFMADD213PS      Z19, Z23, Z21
+	VADDPS.BCST      kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+128(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1664(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1696(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1728(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1760(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1792(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1824(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z22
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z22, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS kernConst<>+384(SB), Z11
+	VBROADCASTSS kernConst<>+416(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z23
+	VFMADD213PS      Z19, Z23, Z21
+	VADDPS.BCST      kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+128(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1664(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1696(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1728(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1760(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1792(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1824(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z22
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z22, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS kernConst<>+384(SB), Z11
+	VBROADCASTSS kernConst<>+416(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z24
+	VFMADD213PS      Z19, Z24, Z21
+	VADDPS.BCST      kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+128(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1664(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1696(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1728(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1760(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1792(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1824(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z22
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z22, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VPSRLD           $0x10, Z16, Z17
+	VANDPS.BCST      kernConst<>+0(SB), Z17, Z17
+	VPADDD.BCST      kernConst<>+32(SB), Z16, Z18
+	VPADDD           Z17, Z18, Z17
+	VORPS.BCST       kernConst<>+64(SB), Z16, Z18
+	VCMPPS           $0x03, Z16, Z16, K1
+	VBLENDMPS        Z18, Z17, K1, Z23
+	VPSRLD           $0x10, Z23, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_gelu_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS (DX), Z11
+	VBROADCASTSS 4(DX), Z12
+	VBROADCASTSS 8(DX), Z13
+	VBROADCASTSS 12(DX), Z14
+	VBROADCASTSS 16(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS           (BX)(DX*4), Z16
+	VMOVUPS           (SI)(DX*4), Z17
+	VMULPS            Z11, Z17, Z18
+	VANDNPS           Z18, Z0, Z19
+	VMULPS            Z19, Z19, Z20
+	VMOVAPS           Z1, Z21
+	VFMADD213PS       Z2, Z19, Z21
+	VMOVAPS           Z3, Z22
+	VFMADD213PS       Z4, Z19, Z22
+	VFMADD213PS       Z22, Z20, Z21
+	VFMADD213PS       Z5, Z19, Z21
+	VFMADD213PS       Z6, Z19, Z21
+	VFMADD213PS       Z7, Z19, Z21
+	VXORPS            Z0, Z19, Z20
+	VFMADD213PS       Z20, Z19, Z21
+	VMINPS            Z21, Z8, Z20
+	VMAXPS            Z20, Z9, Z20
+	VMULPS            Z10, Z20, Z21
+	VRNDSCALEPS       $0x00, Z21, Z21
+	VMOVAPS           Z20, Z20
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z21, Z20
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+448(SB), Z22
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z20, Z22
+	VMULPS            Z20, Z20, Z24
+	VFMADD213PS       Z20, Z24, Z22
+	VADDPS.BCST       kernConst<>+128(SB), Z22, Z20
+	VSCALEFPS         Z21, Z20, Z20
+	VBROADCASTSS      kernConst<>+128(SB), Z21
+	VSUBPS            Z20, Z21, Z20
+	VANDPS            Z0, Z18, Z21
+	VORPS             Z21, Z20, Z20
+	VCMPPS.BCST       $0x1e, kernConst<>+1664(SB), Z19, K1
+	VMULPS            Z18, Z18, Z19
+	VBROADCASTSS      kernConst<>+1696(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+1728(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1760(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1792(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1824(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS       Z18, Z18, Z21
+	VBLENDMPS         Z20, Z21, K1, Z23
+	VADDPS            Z23, Z12, Z18
+	VMULPS            Z18, Z13, Z18
+	VMULPS            Z17, Z17, Z19
+	VMULPS            Z19, Z14, Z19
+	VMINPS            Z19, Z8, Z19
+	VMAXPS            Z19, Z9, Z19
+	VMULPS            Z10, Z19, Z20
+	VRNDSCALEPS       $0x00, Z20, Z20
+	VMOVAPS           Z19, Z19
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z20, Z19
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z20, Z19
+	VBROADCASTSS      kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z19, Z21
+	VMULPS            Z19, Z19, Z22
+	VFMADD213PS       Z19, Z22, Z21
+	VADDPS.BCST       kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS         Z20, Z19, Z19
+	VMULPS            Z19, Z15, Z19
+	VMULPS            Z19, Z17, Z17
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VMOVUPS           Z16, (CX)(DX*4)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS (DX), Z11
+	VBROADCASTSS 4(DX), Z12
+	VBROADCASTSS 8(DX), Z13
+	VBROADCASTSS 12(DX), Z14
+	VBROADCASTSS 16(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS         (BX)(DX*2), Z16
+	VCVTPH2PS         (SI)(DX*2), Z17
+	VMULPS            Z11, Z17, Z18
+	VANDNPS           Z18, Z0, Z19
+	VMULPS            Z19, Z19, Z20
+	VMOVAPS           Z1, Z21
+	VFMADD213PS       Z2, Z19, Z21
+	VMOVAPS           Z3, Z22
+	VFMADD213PS       Z4, Z19, Z22
+	VFMADD213PS       Z22, Z20, Z21
+	VFMADD213PS       Z5, Z19, Z21
+	VFMADD213PS       Z6, Z19, Z21
+	VFMADD213PS       Z7, Z19, Z21
+	VXORPS            Z0, Z19, Z20
+	VFMADD213PS       Z20, Z19, Z21
+	VMINPS            Z21, Z8, Z20
+	VMAXPS            Z20, Z9, Z20
+	VMULPS            Z10, Z20, Z21
+	VRNDSCALEPS       $0x00, Z21, Z21
+	VMOVAPS           Z20, Z20
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z21, Z20
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+448(SB), Z22
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z20, Z22
+	VMULPS            Z20, Z20, Z24
+	VFMADD213PS       Z20, Z24, Z22
+	VADDPS.BCST       kernConst<>+128(SB), Z22, Z20
+	VSCALEFPS         Z21, Z20, Z20
+	VBROADCASTSS      kernConst<>+128(SB), Z21
+	VSUBPS            Z20, Z21, Z20
+	VANDPS            Z0, Z18, Z21
+	VORPS             Z21, Z20, Z20
+	VCMPPS.BCST       $0x1e, kernConst<>+1664(SB), Z19, K1
+	VMULPS            Z18, Z18, Z19
+	VBROADCASTSS      kernConst<>+1696(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+1728(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1760(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1792(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1824(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS       Z18, Z18, Z21
+	VBLENDMPS         Z20, Z21, K1, Z23
+	VADDPS            Z23, Z12, Z18
+	VMULPS            Z18, Z13, Z18
+	VMULPS            Z17, Z17, Z19
+	VMULPS            Z19, Z14, Z19
+	VMINPS            Z19, Z8, Z19
+	VMAXPS            Z19, Z9, Z19
+	VMULPS            Z10, Z19, Z20
+	VRNDSCALEPS       $0x00, Z20, Z20
+	VMOVAPS           Z19, Z19
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z20, Z19
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z20, Z19
+	VBROADCASTSS      kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z19, Z21
+	VMULPS            Z19, Z19, Z22
+	VFMADD213PS       Z19, Z22, Z21
+	VADDPS.BCST       kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS         Z20, Z19, Z19
+	VMULPS            Z19, Z15, Z19
+	VMULPS            Z19, Z17, Z17
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VCVTPS2PH         $0x00, Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS (DX), Z11
+	VBROADCASTSS 4(DX), Z12
+	VBROADCASTSS 8(DX), Z13
+	VBROADCASTSS 12(DX), Z14
+	VBROADCASTSS 16(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD         (BX)(DX*2), Z16
+	VPSLLD            $0x10, Z16, Z16
+	VPMOVZXWD         (SI)(DX*2), Z17
+	VPSLLD            $0x10, Z17, Z17
+	VMULPS            Z11, Z17, Z18
+	VANDNPS           Z18, Z0, Z19
+	VMULPS            Z19, Z19, Z20
+	VMOVAPS           Z1, Z21
+	VFMADD213PS       Z2, Z19, Z21
+	VMOVAPS           Z3, Z22
+	VFMADD213PS       Z4, Z19, Z22
+	VFMADD213PS       Z22, Z20, Z21
+	VFMADD213PS       Z5, Z19, Z21
+	VFMADD213PS       Z6, Z19, Z21
+	VFMADD213PS       Z7, Z19, Z21
+	VXORPS            Z0, Z19, Z20
+	VFMADD213PS       Z20, Z19, Z21
+	VMINPS            Z21, Z8, Z20
+	VMAXPS            Z20, Z9, Z20
+	VMULPS            Z10, Z20, Z21
+	VRNDSCALEPS       $0x00, Z21, Z21
+	VMOVAPS           Z20, Z20
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z21, Z20
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+448(SB), Z22
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z20, Z22
+	VMULPS            Z20, Z20, Z25
+	VFMADD213PS       Z20, Z25, Z22
+	VADDPS.BCST       kernConst<>+128(SB), Z22, Z20
+	VSCALEFPS         Z21, Z20, Z20
+	VBROADCASTSS      kernConst<>+128(SB), Z21
+	VSUBPS            Z20, Z21, Z20
+	VANDPS            Z0, Z18, Z21
+	VORPS             Z21, Z20, Z20
+	VCMPPS.BCST       $0x1e, kernConst<>+1664(SB), Z19, K1
+	VMULPS            Z18, Z18, Z19
+	VBROADCASTSS      kernConst<>+1696(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+1728(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1760(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1792(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1824(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS       Z18, Z18, Z21
+	VBLENDMPS         Z20, Z21, K1, Z23
+	VADDPS            Z23, Z12, Z18
+	VMULPS            Z18, Z13, Z18
+	VMULPS            Z17, Z17, Z19
+	VMULPS            Z19, Z14, Z19
+	VMINPS            Z19, Z8, Z19
+	VMAXPS            Z19, Z9, Z19
+	VMULPS            Z10, Z19, Z20
+	VRNDSCALEPS       $0x00, Z20, Z20
+	VMOVAPS           Z19, Z19
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z20, Z19
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z20, Z19
+	VBROADCASTSS      kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z19, Z21
+	VMULPS            Z19, Z19, Z22
+	VFMADD213PS       Z19, Z22, Z21
+	VADDPS.BCST       kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS         Z20, Z19, Z19
+	VMULPS            Z19, Z15, Z19
+	VMULPS            Z19, Z17, Z17
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VPSRLD            $0x10, Z16, Z17
+	VANDPS.BCST       kernConst<>+0(SB), Z17, Z17
+	VPADDD.BCST       kernConst<>+32(SB), Z16, Z18
+	VPADDD            Z17, Z18, Z17
+	VORPS.BCST        kernConst<>+64(SB), Z16, Z18
+	VCMPPS            $0x03, Z16, Z16, K1
+	VBLENDMPS         Z18, Z17, K1, Z24
+	VPSRLD            $0x10, Z24, Z16
+	VPMOVDW           Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS (DX), Z11
+	VBROADCASTSS 4(DX), Z12
+	VBROADCASTSS 8(DX), Z13
+	VBROADCASTSS 12(DX), Z14
+	VBROADCASTSS 16(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS           (BX)(DX*4), Z16
+	VCVTPH2PS         (SI)(DX*2), Z17
+	VMULPS            Z11, Z17, Z18
+	VANDNPS           Z18, Z0, Z19
+	VMULPS            Z19, Z19, Z20
+	VMOVAPS           Z1, Z21
+	VFMADD213PS       Z2, Z19, Z21
+	VMOVAPS           Z3, Z22
+	VFMADD213PS       Z4, Z19, Z22
+	VFMADD213PS       Z22, Z20, Z21
+	VFMADD213PS       Z5, Z19, Z21
+	VFMADD213PS       Z6, Z19, Z21
+	VFMADD213PS       Z7, Z19, Z21
+	VXORPS            Z0, Z19, Z20
+	VFMADD213PS       Z20, Z19, Z21
+	VMINPS            Z21, Z8, Z20
+	VMAXPS            Z20, Z9, Z20
+	VMULPS            Z10, Z20, Z21
+	VRNDSCALEPS       $0x00, Z21, Z21
+	VMOVAPS           Z20, Z20
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z21, Z20
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+448(SB), Z22
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z20, Z22
+	VMULPS            Z20, Z20, Z24
+	VFMADD213PS       Z20, Z24, Z22
+	VADDPS.BCST       kernConst<>+128(SB), Z22, Z20
+	VSCALEFPS         Z21, Z20, Z20
+	VBROADCASTSS      kernConst<>+128(SB), Z21
+	VSUBPS            Z20, Z21, Z20
+	VANDPS            Z0, Z18, Z21
+	VORPS             Z21, Z20, Z20
+	VCMPPS.BCST       $0x1e, kernConst<>+1664(SB), Z19, K1
+	VMULPS            Z18, Z18, Z19
+	VBROADCASTSS      kernConst<>+1696(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+1728(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1760(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1792(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1824(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS       Z18, Z18, Z21
+	VBLENDMPS         Z20, Z21, K1, Z23
+	VADDPS            Z23, Z12, Z18
+	VMULPS            Z18, Z13, Z18
+	VMULPS            Z17, Z17, Z19
+	VMULPS            Z19, Z14, Z19
+	VMINPS            Z19, Z8, Z19
+	VMAXPS            Z19, Z9, Z19
+	VMULPS            Z10, Z19, Z20
+	VRNDSCALEPS       $0x00, Z20, Z20
+	VMOVAPS           Z19, Z19
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z20, Z19
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z20, Z19
+	VBROADCASTSS      kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z19, Z21
+	VMULPS            Z19, Z19, Z22
+	VFMADD213PS       Z19, Z22, Z21
+	VADDPS.BCST       kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS         Z20, Z19, Z19
+	VMULPS            Z19, Z15, Z19
+	VMULPS            Z19, Z17, Z17
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VCVTPS2PH         $0x00, Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+1440(SB), Z1
+	VBROADCASTSS kernConst<>+1472(SB), Z2
+	VBROADCASTSS kernConst<>+1504(SB), Z3
+	VBROADCASTSS kernConst<>+1536(SB), Z4
+	VBROADCASTSS kernConst<>+1568(SB), Z5
+	VBROADCASTSS kernConst<>+1600(SB), Z6
+	VBROADCASTSS kernConst<>+1632(SB), Z7
+	VBROADCASTSS kernConst<>+288(SB), Z8
+	VBROADCASTSS kernConst<>+320(SB), Z9
+	VBROADCASTSS kernConst<>+352(SB), Z10
+	VBROADCASTSS (DX), Z11
+	VBROADCASTSS 4(DX), Z12
+	VBROADCASTSS 8(DX), Z13
+	VBROADCASTSS 12(DX), Z14
+	VBROADCASTSS 16(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS           (BX)(DX*4), Z16
+	VPMOVZXWD         (SI)(DX*2), Z17
+	VPSLLD            $0x10, Z17, Z17
+	VMULPS            Z11, Z17, Z18
+	VANDNPS           Z18, Z0, Z19
+	VMULPS            Z19, Z19, Z20
+	VMOVAPS           Z1, Z21
+	VFMADD213PS       Z2, Z19, Z21
+	VMOVAPS           Z3, Z22
+	VFMADD213PS       Z4, Z19, Z22
+	VFMADD213PS       Z22, Z20, Z21
+	VFMADD213PS       Z5, Z19, Z21
+	VFMADD213PS       Z6, Z19, Z21
+	VFMADD213PS       Z7, Z19, Z21
+	VXORPS            Z0, Z19, Z20
+	VFMADD213PS       Z20, Z19, Z21
+	VMINPS            Z21, Z8, Z20
+	VMAXPS            Z20, Z9, Z20
+	VMULPS            Z10, Z20, Z21
+	VRNDSCALEPS       $0x00, Z21, Z21
+	VMOVAPS           Z20, Z20
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z21, Z20
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z21, Z20
+	VBROADCASTSS      kernConst<>+448(SB), Z22
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z20, Z22
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z20, Z22
+	VMULPS            Z20, Z20, Z25
+	VFMADD213PS       Z20, Z25, Z22
+	VADDPS.BCST       kernConst<>+128(SB), Z22, Z20
+	VSCALEFPS         Z21, Z20, Z20
+	VBROADCASTSS      kernConst<>+128(SB), Z21
+	VSUBPS            Z20, Z21, Z20
+	VANDPS            Z0, Z18, Z21
+	VORPS             Z21, Z20, Z20
+	VCMPPS.BCST       $0x1e, kernConst<>+1664(SB), Z19, K1
+	VMULPS            Z18, Z18, Z19
+	VBROADCASTSS      kernConst<>+1696(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+1728(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1760(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1792(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1824(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS       Z18, Z18, Z21
+	VBLENDMPS         Z20, Z21, K1, Z23
+	VADDPS            Z23, Z12, Z18
+	VMULPS            Z18, Z13, Z18
+	VMULPS            Z17, Z17, Z19
+	VMULPS            Z19, Z14, Z19
+	VMINPS            Z19, Z8, Z19
+	VMAXPS            Z19, Z9, Z19
+	VMULPS            Z10, Z19, Z20
+	VRNDSCALEPS       $0x00, Z20, Z20
+	VMOVAPS           Z19, Z19
+	VFNMADD231PS.BCST kernConst<>+384(SB), Z20, Z19
+	VFNMADD231PS.BCST kernConst<>+416(SB), Z20, Z19
+	VBROADCASTSS      kernConst<>+448(SB), Z21
+	VFMADD213PS.BCST  kernConst<>+480(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+512(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+544(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+576(SB), Z19, Z21
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z19, Z21
+	VMULPS            Z19, Z19, Z22
+	VFMADD213PS       Z19, Z22, Z21
+	VADDPS.BCST       kernConst<>+128(SB), Z21, Z19
+	VSCALEFPS         Z20, Z19, Z19
+	VMULPS            Z19, Z15, Z19
+	VMULPS            Z19, Z17, Z17
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VPSRLD            $0x10, Z16, Z17
+	VANDPS.BCST       kernConst<>+0(SB), Z17, Z17
+	VPADDD.BCST       kernConst<>+32(SB), Z16, Z18
+	VPADDD            Z17, Z18, Z17
+	VORPS.BCST        kernConst<>+64(SB), Z16, Z18
+	VCMPPS            $0x03, Z16, Z16, K1
+	VBLENDMPS         Z18, Z17, K1, Z24
+	VPSRLD            $0x10, Z24, Z16
+	VPMOVDW           Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_silu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS kernConst<>+128(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z16
+	VMINPS       Z16, Z1, Z16
+	VMAXPS       Z16, Z2, Z16
+	VMULPS       Z3, Z16, Z17
+	VRNDSCALEPS  $0x00, Z17, Z17
+	VMOVAPS      Z16, Z16
+	VFNMADD231PS Z4, Z17, Z16
+	VFNMADD231PS Z5, Z17, Z16
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z16, Z18
+	VFMADD213PS  Z8, Z16, Z18
+	VFMADD213PS  Z9, Z16, Z18
+	VFMADD213PS  Z10, Z16, Z18
+	VFMADD213PS  Z11, Z16, Z18
+	VMULPS       Z16, Z16, Z19
+	VFMADD213PS  Z16, Z19, Z18
+	VADDPS       Z12, Z18, Z16
+	VSCALEFPS    Z17, Z16, Z16
+	VADDPS       Z16, Z13, Z16
+	VDIVPS       Z16, Z14, Z16
+	VMULPS       Z16, Z15, Z15
+	VMOVUPS      Z15, (CX)(DX*4)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_silu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS kernConst<>+128(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z16
+	VMINPS       Z16, Z1, Z16
+	VMAXPS       Z16, Z2, Z16
+	VMULPS       Z3, Z16, Z17
+	VRNDSCALEPS  $0x00, Z17, Z17
+	VMOVAPS      Z16, Z16
+	VFNMADD231PS Z4, Z17, Z16
+	VFNMADD231PS Z5, Z17, Z16
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z16, Z18
+	VFMADD213PS  Z8, Z16, Z18
+	VFMADD213PS  Z9, Z16, Z18
+	VFMADD213PS  Z10, Z16, Z18
+	VFMADD213PS  Z11, Z16, Z18
+	VMULPS       Z16, Z16, Z19
+	VFMADD213PS  Z16, Z19, Z18
+	VADDPS       Z12, Z18, Z16
+	VSCALEFPS    Z17, Z16, Z16
+	VADDPS       Z16, Z13, Z16
+	VDIVPS       Z16, Z14, Z16
+	VMULPS       Z16, Z15, Z15
+	VCVTPS2PH    $0x00, Z15, Y15
+	VMOVDQU64    Y15, (CX)(DX*2)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_silu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS kernConst<>+128(SB), Z12
+	VBROADCASTSS kernConst<>+0(SB), Z13
+	VBROADCASTSS (DX), Z14
+	VBROADCASTSS 4(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z16
+	VXORPS       Z0, Z16, Z17
+	VMINPS       Z17, Z1, Z17
+	VMAXPS       Z17, Z2, Z17
+	VMULPS       Z3, Z17, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z17, Z17
+	VFNMADD231PS Z4, Z19, Z17
+	VFNMADD231PS Z5, Z19, Z17
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z17, Z20
+	VFMADD213PS  Z8, Z17, Z20
+	VFMADD213PS  Z9, Z17, Z20
+	VFMADD213PS  Z10, Z17, Z20
+	VFMADD213PS  Z11, Z17, Z20
+	VMULPS       Z17, Z17, Z21
+	VFMADD213PS  Z17, Z21, Z20
+	VADDPS       Z12, Z20, Z17
+	VSCALEFPS    Z19, Z17, Z17
+	VADDPS       Z17, Z14, Z17
+	VDIVPS       Z17, Z15, Z17
+	VMULPS       Z17, Z16, Z16
+	VPSRLD       $0x10, Z16, Z17
+	VANDPS       Z13, Z17, Z17
+	VPADDD.BCST  kernConst<>+32(SB), Z16, Z19
+	VPADDD       Z17, Z19, Z17
+	VORPS.BCST   kernConst<>+64(SB), Z16, Z19
+	VCMPPS       $0x03, Z16, Z16, K1
+	VBLENDMPS    Z19, Z17, K1, Z18
+	VPSRLD       $0x10, Z18, Z16
+	VPMOVDW      Z16, Y16
+	VMOVDQU64    Y16, (CX)(DX*2)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_gradAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_silu_gradAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z16
+	VMOVUPS      (SI)(DX*4), Z17
+	VXORPS       Z0, Z17, Z18
+	VMINPS       Z18, Z1, Z18
+	VMAXPS       Z18, Z2, Z18
+	VMULPS       Z3, Z18, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z18, Z18
+	VFNMADD231PS Z4, Z19, Z18
+	VFNMADD231PS Z5, Z19, Z18
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z18, Z20
+	VFMADD213PS  Z8, Z18, Z20
+	VFMADD213PS  Z9, Z18, Z20
+	VFMADD213PS  Z10, Z18, Z20
+	VFMADD213PS  Z11, Z18, Z20
+	VMULPS       Z18, Z18, Z21
+	VFMADD213PS  Z18, Z21, Z20
+	VADDPS.BCST  kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS    Z19, Z18, Z18
+	VADDPS       Z18, Z12, Z18
+	VDIVPS       Z18, Z13, Z18
+	VSUBPS       Z18, Z14, Z19
+	VMULPS       Z19, Z17, Z17
+	VADDPS       Z17, Z15, Z17
+	VMULPS       Z17, Z18, Z17
+	VMULPS       Z17, Z16, Z16
+	VMOVUPS      Z16, (CX)(DX*4)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_sum_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_silu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z16
+	VMOVUPS      (SI)(DX*4), Z17
+	VMOVUPS      (DI)(DX*4), Z18
+	VADDPS       Z17, Z16, Z16
+	VXORPS       Z0, Z18, Z17
+	VMINPS       Z17, Z1, Z17
+	VMAXPS       Z17, Z2, Z17
+	VMULPS       Z3, Z17, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z17, Z17
+	VFNMADD231PS Z4, Z19, Z17
+	VFNMADD231PS Z5, Z19, Z17
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z17, Z20
+	VFMADD213PS  Z8, Z17, Z20
+	VFMADD213PS  Z9, Z17, Z20
+	VFMADD213PS  Z10, Z17, Z20
+	VFMADD213PS  Z11, Z17, Z20
+	VMULPS       Z17, Z17, Z21
+	VFMADD213PS  Z17, Z21, Z20
+	VADDPS.BCST  kernConst<>+128(SB), Z20, Z17
+	VSCALEFPS    Z19, Z17, Z17
+	VADDPS       Z17, Z12, Z17
+	VDIVPS       Z17, Z13, Z17
+	VSUBPS       Z17, Z14, Z19
+	VMULPS       Z19, Z18, Z18
+	VADDPS       Z18, Z15, Z18
+	VMULPS       Z18, Z17, Z17
+	VMULPS       Z17, Z16, Z16
+	VMOVUPS      Z16, (CX)(DX*4)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_sum_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_silu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS    (BX)(DX*2), Z16
+	VMOVUPS      (SI)(DX*4), Z17
+	VMOVUPS      (DI)(DX*4), Z18
+	VADDPS       Z17, Z16, Z16
+	VXORPS       Z0, Z18, Z17
+	VMINPS       Z17, Z1, Z17
+	VMAXPS       Z17, Z2, Z17
+	VMULPS       Z3, Z17, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z17, Z17
+	VFNMADD231PS Z4, Z19, Z17
+	VFNMADD231PS Z5, Z19, Z17
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z17, Z20
+	VFMADD213PS  Z8, Z17, Z20
+	VFMADD213PS  Z9, Z17, Z20
+	VFMADD213PS  Z10, Z17, Z20
+	VFMADD213PS  Z11, Z17, Z20
+	VMULPS       Z17, Z17, Z21
+	VFMADD213PS  Z17, Z21, Z20
+	VADDPS.BCST  kernConst<>+128(SB), Z20, Z17
+	VSCALEFPS    Z19, Z17, Z17
+	VADDPS       Z17, Z12, Z17
+	VDIVPS       Z17, Z13, Z17
+	VSUBPS       Z17, Z14, Z19
+	VMULPS       Z19, Z18, Z18
+	VADDPS       Z18, Z15, Z18
+	VMULPS       Z18, Z17, Z17
+	VMULPS       Z17, Z16, Z16
+	VMOVUPS      Z16, (CX)(DX*4)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_silu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+544(SB), Z9
+	VBROADCASTSS kernConst<>+576(SB), Z10
+	VBROADCASTSS kernConst<>+608(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD    (BX)(DX*2), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VMOVUPS      (SI)(DX*4), Z17
+	VMOVUPS      (DI)(DX*4), Z18
+	VADDPS       Z17, Z16, Z16
+	VXORPS       Z0, Z18, Z17
+	VMINPS       Z17, Z1, Z17
+	VMAXPS       Z17, Z2, Z17
+	VMULPS       Z3, Z17, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z17, Z17
+	VFNMADD231PS Z4, Z19, Z17
+	VFNMADD231PS Z5, Z19, Z17
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z17, Z20
+	VFMADD213PS  Z8, Z17, Z20
+	VFMADD213PS  Z9, Z17, Z20
+	VFMADD213PS  Z10, Z17, Z20
+	VFMADD213PS  Z11, Z17, Z20
+	VMULPS       Z17, Z17, Z21
+	VFMADD213PS  Z17, Z21, Z20
+	VADDPS.BCST  kernConst<>+128(SB), Z20, Z17
+	VSCALEFPS    Z19, Z17, Z17
+	VADDPS       Z17, Z12, Z17
+	VDIVPS       Z17, Z13, Z17
+	VSUBPS       Z17, Z14, Z19
+	VMULPS       Z19, Z18, Z18
+	VADDPS       Z18, Z15, Z18
+	VMULPS       Z18, Z17, Z17
+	VMULPS       Z17, Z16, Z16
+	VMOVUPS      Z16, (CX)(DX*4)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_leaky_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VCMPPS    $0x11, Z4, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VMULPS    Z4, Z3, Z6
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z6, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_leaky_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VCMPPS    $0x11, Z4, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VMULPS    Z4, Z3, Z6
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z6, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_leaky_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS kernConst<>+0(SB), Z2
+	VBROADCASTSS kernConst<>+32(SB), Z3
+	VBROADCASTSS kernConst<>+64(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VCMPPS    $0x11, Z7, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VMULPS    Z7, Z6, Z9
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z9, K1, Z10
+	VPSRLD    $0x10, Z10, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z10, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z10, Z8
+	VCMPPS    $0x03, Z10, Z10, K1
+	VBLENDMPS Z8, Z7, K1, Z11
+	VPSRLD    $0x10, Z11, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_leaky_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VMULPS    Z4, Z3, Z7
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z7, K1, Z6
+	VMOVUPS   Z6, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_leaky_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VMULPS    Z4, Z3, Z7
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z7, K1, Z6
+	VCVTPS2PH $0x00, Z6, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_leaky_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+128(SB), Z0
+	VBROADCASTSS kernConst<>+160(SB), Z1
+	VBROADCASTSS kernConst<>+0(SB), Z2
+	VBROADCASTSS kernConst<>+32(SB), Z3
+	VBROADCASTSS kernConst<>+64(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD (SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VCMPPS    $0x11, Z8, Z5, K1
+	VMOVAPS.Z Z0, K1, Z8
+	VMULPS    Z7, Z6, Z11
+	VCMPPS    $0x04, Z1, Z8, K1
+	VBLENDMPS Z7, Z11, K1, Z9
+	VPSRLD    $0x10, Z9, Z7
+	VANDPS    Z2, Z7, Z7
+	VPADDD    Z3, Z9, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z4, Z9, Z8
+	VCMPPS    $0x03, Z9, Z9, K1
+	VBLENDMPS Z8, Z7, K1, Z10
+	VPSRLD    $0x10, Z10, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_tanh_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS (BX)(DX*4), Z1
+	VMOVUPS (SI)(DX*4), Z2
+	VMULPS  Z2, Z2, Z2
+	VSUBPS  Z2, Z0, Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, (CX)(DX*4)
+	ADDQ    $+16, DX
+	SUBQ    $+16, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_tanh_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VMULPS    Z2, Z2, Z2
+	VSUBPS    Z2, Z0, Z2
+	VMULPS    Z2, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_tanh_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z4
+	VPSLLD    $0x10, Z4, Z4
+	VPMOVZXWD (SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VMULPS    Z5, Z5, Z5
+	VSUBPS    Z5, Z3, Z5
+	VMULPS    Z5, Z4, Z4
+	VPSRLD    $0x10, Z4, Z5
+	VANDPS    Z0, Z5, Z5
+	VPADDD    Z1, Z4, Z7
+	VPADDD    Z5, Z7, Z5
+	VORPS     Z2, Z4, Z7
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z7, Z5, K1, Z6
+	VPSRLD    $0x10, Z6, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS (BX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(DX*4)
+	VMOVUPS 64(BX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(CX)(DX*4)
+	VMOVUPS 128(BX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 128(CX)(DX*4)
+	VMOVUPS 192(BX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 192(CX)(DX*4)
+	ADDQ    $+64, DX
+	SUBQ    $+64, AX
+	JGE     many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS (BX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(DX*4)
+	ADDQ    $+16, DX
+	SUBQ    $+16, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS  (BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, (CX)(DX*4)
+	VMOVUPS  64(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 64(CX)(DX*4)
+	VMOVUPS  131072(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 131072(CX)(DX*4)
+	VMOVUPS  131136(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 131136(CX)(DX*4)
+	VMOVUPS  262144(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 262144(CX)(DX*4)
+	VMOVUPS  262208(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 262208(CX)(DX*4)
+	VMOVUPS  393216(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 393216(CX)(DX*4)
+	VMOVUPS  393280(BX)(DX*4), Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 393280(CX)(DX*4)
+	ADDQ     $+32, DX
+	SUBQ     $+32, SI
+	JNZ      line
+	ADDQ     $0x00018000, DX
+	SUBQ     $0x00020000, AX
+	JNZ      block
+	VZEROUPPER
+	RET
+
+// func fused_scale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VCVTPH2PS 64(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VCVTPH2PS 96(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VCVTPH2PS 65536(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VCVTPH2PS 65568(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VCVTPH2PS 131072(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VCVTPH2PS 131104(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VCVTPH2PS 196608(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VCVTPH2PS 196640(BX)(DX*2), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_scale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VPMOVZXWD 64(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VPMOVZXWD 96(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VPMOVZXWD 65536(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VPMOVZXWD 65568(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VPMOVZXWD 131072(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VPMOVZXWD 131104(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VPMOVZXWD 196608(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VPMOVZXWD 196640(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_keepAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_keepAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z2
+	VMOVUPS   (SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z4
+	VMOVUPS   Z4, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z2
+	VMOVUPS   64(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z5
+	VMOVUPS   Z5, 64(CX)(DX*4)
+	VMOVUPS   128(BX)(DX*4), Z2
+	VMOVUPS   128(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z6
+	VMOVUPS   Z6, 128(CX)(DX*4)
+	VMOVUPS   192(BX)(DX*4), Z2
+	VMOVUPS   192(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z7
+	VMOVUPS   Z7, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z2
+	VMOVUPS   (SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z8
+	VMOVUPS   Z8, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_keep_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_keep_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (BX)(DX*4), Z2
+	VMOVUPS   (SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z4
+	VMOVNTPS  Z4, (CX)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z2
+	VMOVUPS   64(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z5
+	VMOVNTPS  Z5, 64(CX)(DX*4)
+	VMOVUPS   131072(BX)(DX*4), Z2
+	VMOVUPS   131072(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z6
+	VMOVNTPS  Z6, 131072(CX)(DX*4)
+	VMOVUPS   131136(BX)(DX*4), Z2
+	VMOVUPS   131136(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z7
+	VMOVNTPS  Z7, 131136(CX)(DX*4)
+	VMOVUPS   262144(BX)(DX*4), Z2
+	VMOVUPS   262144(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z8
+	VMOVNTPS  Z8, 262144(CX)(DX*4)
+	VMOVUPS   262208(BX)(DX*4), Z2
+	VMOVUPS   262208(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z9
+	VMOVNTPS  Z9, 262208(CX)(DX*4)
+	VMOVUPS   393216(BX)(DX*4), Z2
+	VMOVUPS   393216(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z10
+	VMOVNTPS  Z10, 393216(CX)(DX*4)
+	VMOVUPS   393280(BX)(DX*4), Z2
+	VMOVUPS   393280(SI)(DX*4), Z3
+	VCMPPS    $0x04, Z0, Z1, K1
+	VBLENDMPS Z2, Z3, K1, Z11
+	VMOVNTPS  Z11, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_sgdAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sgdAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z3
+	VMOVUPS   (SI)(DX*4), Z4
+	VMULPS    Z4, Z1, Z4
+	VSUBPS    Z4, Z3, Z4
+	VCMPPS    $0x04, Z0, Z2, K1
+	VBLENDMPS Z3, Z4, K1, Z5
+	VMOVUPS   Z5, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_sgd_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z3
+	VMOVUPS   (SI)(DX*4), Z4
+	VMULPS    Z4, Z1, Z4
+	VSUBPS    Z4, Z3, Z4
+	VCMPPS    $0x04, Z0, Z2, K1
+	VBLENDMPS Z3, Z4, K1, Z5
+	VMOVUPS   Z5, (DI)(DX*4)
+	VCVTPS2PH $0x00, Z5, Y3
+	VMOVDQU64 Y3, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_sgd_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMULPS    Z7, Z4, Z7
+	VSUBPS    Z7, Z6, Z7
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z6, Z7, K1, Z8
+	VMOVUPS   Z8, (DI)(DX*4)
+	VPSRLD    $0x10, Z8, Z6
+	VANDPS    Z1, Z6, Z6
+	VPADDD    Z2, Z8, Z7
+	VPADDD    Z6, Z7, Z6
+	VORPS     Z3, Z8, Z7
+	VCMPPS    $0x03, Z8, Z8, K1
+	VBLENDMPS Z7, Z6, K1, Z9
+	VPSRLD    $0x10, Z9, Z6
+	VPMOVDW   Z6, Y6
+	VMOVDQU64 Y6, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_unscaleAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sgd_unscaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VMULPS    Z1, Z5, Z5
+	VMULPS    Z5, Z2, Z5
+	VSUBPS    Z5, Z4, Z5
+	VCMPPS    $0x04, Z0, Z3, K1
+	VBLENDMPS Z4, Z5, K1, Z6
+	VMOVUPS   Z6, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_unscale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_sgd_unscale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VMULPS    Z1, Z5, Z5
+	VMULPS    Z5, Z2, Z5
+	VSUBPS    Z5, Z4, Z5
+	VCMPPS    $0x04, Z0, Z3, K1
+	VBLENDMPS Z4, Z5, K1, Z6
+	VMOVUPS   Z6, (DI)(DX*4)
+	VCVTPS2PH $0x00, Z6, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_unscale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_sgd_unscale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z7
+	VMOVUPS   (SI)(DX*4), Z8
+	VMULPS    Z4, Z8, Z8
+	VMULPS    Z8, Z5, Z8
+	VSUBPS    Z8, Z7, Z8
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z7, Z8, K1, Z9
+	VMOVUPS   Z9, (DI)(DX*4)
+	VPSRLD    $0x10, Z9, Z7
+	VANDPS    Z1, Z7, Z7
+	VPADDD    Z2, Z9, Z8
+	VPADDD    Z7, Z8, Z7
+	VORPS     Z3, Z9, Z8
+	VCMPPS    $0x03, Z9, Z9, K1
+	VBLENDMPS Z8, Z7, K1, Z10
+	VPSRLD    $0x10, Z10, Z7
+	VPMOVDW   Z7, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentumAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_momentumAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z5
+	VMOVUPS   (SI)(DX*4), Z6
+	VMOVUPS   (DI)(DX*4), Z7
+	VMULPS    Z7, Z1, Z8
+	VADDPS    Z6, Z8, Z6
+	VMULPS    Z6, Z2, Z8
+	VSUBPS    Z8, Z5, Z8
+	VCMPPS    $0x04, Z0, Z3, K1
+	VBLENDMPS Z5, Z8, K1, Z9
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z7, Z6, K1, Z10
+	VMOVUPS   Z9, (R8)(DX*4)
+	VMOVUPS   Z10, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_momentum_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z5
+	VMOVUPS   (SI)(DX*4), Z6
+	VMOVUPS   (DI)(DX*4), Z7
+	VMULPS    Z7, Z1, Z8
+	VADDPS    Z6, Z8, Z6
+	VMULPS    Z6, Z2, Z8
+	VSUBPS    Z8, Z5, Z8
+	VCMPPS    $0x04, Z0, Z3, K1
+	VBLENDMPS Z5, Z8, K1, Z9
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z7, Z6, K1, Z10
+	VMOVUPS   Z9, (R8)(DX*4)
+	VMOVUPS   Z10, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z9, Y5
+	VMOVDQU64 Y5, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_momentum_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z8
+	VMOVUPS   (SI)(DX*4), Z9
+	VMOVUPS   (DI)(DX*4), Z10
+	VMULPS    Z10, Z4, Z11
+	VADDPS    Z9, Z11, Z9
+	VMULPS    Z9, Z5, Z11
+	VSUBPS    Z11, Z8, Z11
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z8, Z11, K1, Z12
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z10, Z9, K1, Z13
+	VMOVUPS   Z12, (R8)(DX*4)
+	VMOVUPS   Z13, (R9)(DX*4)
+	VPSRLD    $0x10, Z12, Z8
+	VANDPS    Z1, Z8, Z8
+	VPADDD    Z2, Z12, Z9
+	VPADDD    Z8, Z9, Z8
+	VORPS     Z3, Z12, Z9
+	VCMPPS    $0x03, Z12, Z12, K1
+	VBLENDMPS Z9, Z8, K1, Z14
+	VPSRLD    $0x10, Z14, Z8
+	VPMOVDW   Z8, Y8
+	VMOVDQU64 Y8, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_unscaleAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_momentum_unscaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMOVUPS   (DI)(DX*4), Z8
+	VMULPS    Z1, Z7, Z7
+	VMULPS    Z8, Z2, Z11
+	VADDPS    Z7, Z11, Z7
+	VMULPS    Z7, Z3, Z11
+	VSUBPS    Z11, Z6, Z11
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z6, Z11, K1, Z9
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z8, Z7, K1, Z10
+	VMOVUPS   Z9, (R8)(DX*4)
+	VMOVUPS   Z10, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_unscale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_momentum_unscale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMOVUPS   (DI)(DX*4), Z8
+	VMULPS    Z1, Z7, Z7
+	VMULPS    Z8, Z2, Z11
+	VADDPS    Z7, Z11, Z7
+	VMULPS    Z7, Z3, Z11
+	VSUBPS    Z11, Z6, Z11
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z6, Z11, K1, Z9
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z8, Z7, K1, Z10
+	VMOVUPS   Z9, (R8)(DX*4)
+	VMOVUPS   Z10, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z9, Y6
+	VMOVDQU64 Y6, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_unscale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_momentum_unscale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z9
+	VMOVUPS   (SI)(DX*4), Z10
+	VMOVUPS   (DI)(DX*4), Z11
+	VMULPS    Z4, Z10, Z10
+	VMULPS    Z11, Z5, Z15
+	VADDPS    Z10, Z15, Z10
+	VMULPS    Z10, Z6, Z15
+	VSUBPS    Z15, Z9, Z15
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z9, Z15, K1, Z12
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z10, K1, Z13
+	VMOVUPS   Z12, (R8)(DX*4)
+	VMOVUPS   Z13, (R9)(DX*4)
+	VPSRLD    $0x10, Z12, Z9
+	VANDPS    Z1, Z9, Z9
+	VPADDD    Z2, Z12, Z10
+	VPADDD    Z9, Z10, Z9
+	VORPS     Z3, Z12, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VBLENDMPS Z10, Z9, K1, Z14
+	VPSRLD    $0x10, Z14, Z9
+	VPMOVDW   Z9, Y9
+	VMOVDQU64 Y9, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterovAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_nesterovAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMOVUPS   (DI)(DX*4), Z8
+	VMULPS    Z8, Z1, Z9
+	VADDPS    Z7, Z9, Z9
+	VMULPS    Z9, Z2, Z12
+	VADDPS    Z12, Z7, Z7
+	VMULPS    Z7, Z3, Z7
+	VSUBPS    Z7, Z6, Z7
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z6, Z7, K1, Z10
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z8, Z9, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_nesterov_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMOVUPS   (DI)(DX*4), Z8
+	VMULPS    Z8, Z1, Z9
+	VADDPS    Z7, Z9, Z9
+	VMULPS    Z9, Z2, Z12
+	VADDPS    Z12, Z7, Z7
+	VMULPS    Z7, Z3, Z7
+	VSUBPS    Z7, Z6, Z7
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z6, Z7, K1, Z10
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z8, Z9, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z10, Y6
+	VMOVDQU64 Y6, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_nesterov_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z9
+	VMOVUPS   (SI)(DX*4), Z10
+	VMOVUPS   (DI)(DX*4), Z11
+	VMULPS    Z11, Z4, Z12
+	VADDPS    Z10, Z12, Z12
+	VMULPS    Z12, Z5, Z16
+	VADDPS    Z16, Z10, Z10
+	VMULPS    Z10, Z6, Z10
+	VSUBPS    Z10, Z9, Z10
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z9, Z10, K1, Z13
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z12, K1, Z14
+	VMOVUPS   Z13, (R8)(DX*4)
+	VMOVUPS   Z14, (R9)(DX*4)
+	VPSRLD    $0x10, Z13, Z9
+	VANDPS    Z1, Z9, Z9
+	VPADDD    Z2, Z13, Z10
+	VPADDD    Z9, Z10, Z9
+	VORPS     Z3, Z13, Z10
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z10, Z9, K1, Z15
+	VPSRLD    $0x10, Z15, Z9
+	VPMOVDW   Z9, Y9
+	VMOVDQU64 Y9, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_unscaleAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_nesterov_unscaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z7
+	VMOVUPS   (SI)(DX*4), Z8
+	VMOVUPS   (DI)(DX*4), Z9
+	VMULPS    Z1, Z8, Z8
+	VMULPS    Z9, Z2, Z12
+	VADDPS    Z8, Z12, Z12
+	VMULPS    Z12, Z3, Z13
+	VADDPS    Z13, Z8, Z8
+	VMULPS    Z8, Z4, Z8
+	VSUBPS    Z8, Z7, Z8
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z7, Z8, K1, Z10
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z9, Z12, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_unscale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_nesterov_unscale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z7
+	VMOVUPS   (SI)(DX*4), Z8
+	VMOVUPS   (DI)(DX*4), Z9
+	VMULPS    Z1, Z8, Z8
+	VMULPS    Z9, Z2, Z12
+	VADDPS    Z8, Z12, Z12
+	VMULPS    Z12, Z3, Z13
+	VADDPS    Z13, Z8, Z8
+	VMULPS    Z8, Z4, Z8
+	VSUBPS    Z8, Z7, Z8
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z7, Z8, K1, Z10
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z9, Z12, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z10, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_unscale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_nesterov_unscale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	VBROADCASTSS 20(DX), Z9
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z10
+	VMOVUPS   (SI)(DX*4), Z11
+	VMOVUPS   (DI)(DX*4), Z12
+	VMULPS    Z4, Z11, Z11
+	VMULPS    Z12, Z5, Z16
+	VADDPS    Z11, Z16, Z16
+	VMULPS    Z16, Z6, Z17
+	VADDPS    Z17, Z11, Z11
+	VMULPS    Z11, Z7, Z11
+	VSUBPS    Z11, Z10, Z11
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z10, Z11, K1, Z13
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z16, K1, Z14
+	VMOVUPS   Z13, (R8)(DX*4)
+	VMOVUPS   Z14, (R9)(DX*4)
+	VPSRLD    $0x10, Z13, Z10
+	VANDPS    Z1, Z10, Z10
+	VPADDD    Z2, Z13, Z11
+	VPADDD    Z10, Z11, Z10
+	VORPS     Z3, Z13, Z11
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z11, Z10, K1, Z15
+	VPSRLD    $0x10, Z15, Z10
+	VPMOVDW   Z10, Y10
+	VMOVDQU64 Y10, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayedAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_decayedAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMOVUPS   (DI)(DX*4), Z8
+	VMULPS    Z6, Z1, Z9
+	VADDPS    Z9, Z7, Z7
+	VMULPS    Z8, Z2, Z9
+	VADDPS    Z7, Z9, Z7
+	VMULPS    Z7, Z3, Z9
+	VSUBPS    Z9, Z6, Z9
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z6, Z9, K1, Z10
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z8, Z7, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_decayed_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z6
+	VMOVUPS   (SI)(DX*4), Z7
+	VMOVUPS   (DI)(DX*4), Z8
+	VMULPS    Z6, Z1, Z9
+	VADDPS    Z9, Z7, Z7
+	VMULPS    Z8, Z2, Z9
+	VADDPS    Z7, Z9, Z7
+	VMULPS    Z7, Z3, Z9
+	VSUBPS    Z9, Z6, Z9
+	VCMPPS    $0x04, Z0, Z4, K1
+	VBLENDMPS Z6, Z9, K1, Z10
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z8, Z7, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z10, Y6
+	VMOVDQU64 Y6, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_decayed_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z9
+	VMOVUPS   (SI)(DX*4), Z10
+	VMOVUPS   (DI)(DX*4), Z11
+	VMULPS    Z9, Z4, Z12
+	VADDPS    Z12, Z10, Z10
+	VMULPS    Z11, Z5, Z12
+	VADDPS    Z10, Z12, Z10
+	VMULPS    Z10, Z6, Z12
+	VSUBPS    Z12, Z9, Z12
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z9, Z12, K1, Z13
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z10, K1, Z14
+	VMOVUPS   Z13, (R8)(DX*4)
+	VMOVUPS   Z14, (R9)(DX*4)
+	VPSRLD    $0x10, Z13, Z9
+	VANDPS    Z1, Z9, Z9
+	VPADDD    Z2, Z13, Z10
+	VPADDD    Z9, Z10, Z9
+	VORPS     Z3, Z13, Z10
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z10, Z9, K1, Z15
+	VPSRLD    $0x10, Z15, Z9
+	VPMOVDW   Z9, Y9
+	VMOVDQU64 Y9, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_unscaleAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_decayed_unscaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z7
+	VMOVUPS   (SI)(DX*4), Z8
+	VMOVUPS   (DI)(DX*4), Z9
+	VMULPS    Z1, Z8, Z8
+	VMULPS    Z7, Z2, Z12
+	VADDPS    Z12, Z8, Z8
+	VMULPS    Z9, Z3, Z12
+	VADDPS    Z8, Z12, Z8
+	VMULPS    Z8, Z4, Z12
+	VSUBPS    Z12, Z7, Z12
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z7, Z12, K1, Z10
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z9, Z8, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_unscale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_decayed_unscale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z7
+	VMOVUPS   (SI)(DX*4), Z8
+	VMOVUPS   (DI)(DX*4), Z9
+	VMULPS    Z1, Z8, Z8
+	VMULPS    Z7, Z2, Z12
+	VADDPS    Z12, Z8, Z8
+	VMULPS    Z9, Z3, Z12
+	VADDPS    Z8, Z12, Z8
+	VMULPS    Z8, Z4, Z12
+	VSUBPS    Z12, Z7, Z12
+	VCMPPS    $0x04, Z0, Z5, K1
+	VBLENDMPS Z7, Z12, K1, Z10
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z9, Z8, K1, Z11
+	VMOVUPS   Z10, (R8)(DX*4)
+	VMOVUPS   Z11, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z10, Y7
+	VMOVDQU64 Y7, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_unscale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_decayed_unscale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	VBROADCASTSS 20(DX), Z9
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z10
+	VMOVUPS   (SI)(DX*4), Z11
+	VMOVUPS   (DI)(DX*4), Z12
+	VMULPS    Z4, Z11, Z11
+	VMULPS    Z10, Z5, Z16
+	VADDPS    Z16, Z11, Z11
+	VMULPS    Z12, Z6, Z16
+	VADDPS    Z11, Z16, Z11
+	VMULPS    Z11, Z7, Z16
+	VSUBPS    Z16, Z10, Z16
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z10, Z16, K1, Z13
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z11, K1, Z14
+	VMOVUPS   Z13, (R8)(DX*4)
+	VMOVUPS   Z14, (R9)(DX*4)
+	VPSRLD    $0x10, Z13, Z10
+	VANDPS    Z1, Z10, Z10
+	VPADDD    Z2, Z13, Z11
+	VPADDD    Z10, Z11, Z10
+	VORPS     Z3, Z13, Z11
+	VCMPPS    $0x03, Z13, Z13, K1
+	VBLENDMPS Z11, Z10, K1, Z15
+	VPSRLD    $0x10, Z15, Z10
+	VPMOVDW   Z10, Y10
+	VMOVDQU64 Y10, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_adamAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z12
+	VMOVUPS   (SI)(DX*4), Z13
+	VMOVUPS   (DI)(DX*4), Z14
+	VMOVUPS   (R8)(DX*4), Z15
+	VMULPS    Z14, Z1, Z16
+	VMULPS    Z13, Z2, Z17
+	VADDPS    Z17, Z16, Z16
+	VMULPS    Z13, Z13, Z13
+	VMULPS    Z15, Z3, Z17
+	VMULPS    Z13, Z4, Z13
+	VADDPS    Z13, Z17, Z13
+	VDIVPS    Z5, Z16, Z17
+	VDIVPS    Z6, Z13, Z21
+	VSQRTPS   Z21, Z21
+	VADDPS    Z7, Z21, Z21
+	VDIVPS    Z21, Z17, Z17
+	VMULPS    Z17, Z8, Z17
+	VSUBPS    Z17, Z12, Z17
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z17, K1, Z18
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z14, Z16, K1, Z19
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z15, Z13, K1, Z20
+	VMOVUPS   Z18, (R9)(DX*4)
+	VMOVUPS   Z19, (R10)(DX*4)
+	VMOVUPS   Z20, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_adam_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z12
+	VMOVUPS   (SI)(DX*4), Z13
+	VMOVUPS   (DI)(DX*4), Z14
+	VMOVUPS   (R8)(DX*4), Z15
+	VMULPS    Z14, Z1, Z16
+	VMULPS    Z13, Z2, Z17
+	VADDPS    Z17, Z16, Z16
+	VMULPS    Z13, Z13, Z13
+	VMULPS    Z15, Z3, Z17
+	VMULPS    Z13, Z4, Z13
+	VADDPS    Z13, Z17, Z13
+	VDIVPS    Z5, Z16, Z17
+	VDIVPS    Z6, Z13, Z21
+	VSQRTPS   Z21, Z21
+	VADDPS    Z7, Z21, Z21
+	VDIVPS    Z21, Z17, Z17
+	VMULPS    Z17, Z8, Z17
+	VSUBPS    Z17, Z12, Z17
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z17, K1, Z18
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z14, Z16, K1, Z19
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z15, Z13, K1, Z20
+	VMOVUPS   Z18, (R9)(DX*4)
+	VMOVUPS   Z19, (R10)(DX*4)
+	VMOVUPS   Z20, (R11)(DX*4)
+	VCVTPS2PH $0x00, Z18, Y12
+	VMOVDQU64 Y12, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_adam_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	VBROADCASTSS 20(DX), Z9
+	VBROADCASTSS 24(DX), Z10
+	VBROADCASTSS 28(DX), Z11
+	VBROADCASTSS 32(DX), Z12
+	VBROADCASTSS 36(DX), Z13
+	VBROADCASTSS 40(DX), Z14
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z15
+	VMOVUPS   (SI)(DX*4), Z16
+	VMOVUPS   (DI)(DX*4), Z17
+	VMOVUPS   (R8)(DX*4), Z18
+	VMULPS    Z17, Z4, Z19
+	VMULPS    Z16, Z5, Z20
+	VADDPS    Z20, Z19, Z19
+	VMULPS    Z16, Z16, Z16
+	VMULPS    Z18, Z6, Z20
+	VMULPS    Z16, Z7, Z16
+	VADDPS    Z16, Z20, Z16
+	VDIVPS    Z8, Z19, Z20
+	VDIVPS    Z9, Z16, Z25
+	VSQRTPS   Z25, Z25
+	VADDPS    Z10, Z25, Z25
+	VDIVPS    Z25, Z20, Z20
+	VMULPS    Z20, Z11, Z20
+	VSUBPS    Z20, Z15, Z20
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z15, Z20, K1, Z21
+	VCMPPS    $0x04, Z0, Z13, K1
+	VBLENDMPS Z17, Z19, K1, Z22
+	VCMPPS    $0x04, Z0, Z14, K1
+	VBLENDMPS Z18, Z16, K1, Z23
+	VMOVUPS   Z21, (R9)(DX*4)
+	VMOVUPS   Z22, (R10)(DX*4)
+	VMOVUPS   Z23, (R11)(DX*4)
+	VPSRLD    $0x10, Z21, Z15
+	VANDPS    Z1, Z15, Z15
+	VPADDD    Z2, Z21, Z16
+	VPADDD    Z15, Z16, Z15
+	VORPS     Z3, Z21, Z16
+	VCMPPS    $0x03, Z21, Z21, K1
+	VBLENDMPS Z16, Z15, K1, Z24
+	VPSRLD    $0x10, Z24, Z15
+	VPMOVDW   Z15, Y15
+	VMOVDQU64 Y15, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_unscaleAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_adam_unscaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	VBROADCASTSS 44(DX), Z12
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z13
+	VMOVUPS   (SI)(DX*4), Z14
+	VMOVUPS   (DI)(DX*4), Z15
+	VMOVUPS   (R8)(DX*4), Z16
+	VMULPS    Z1, Z14, Z14
+	VMULPS    Z15, Z2, Z20
+	VMULPS    Z14, Z3, Z21
+	VADDPS    Z21, Z20, Z20
+	VMULPS    Z14, Z14, Z14
+	VMULPS    Z16, Z4, Z21
+	VMULPS    Z14, Z5, Z14
+	VADDPS    Z14, Z21, Z14
+	VDIVPS    Z6, Z20, Z21
+	VDIVPS    Z7, Z14, Z22
+	VSQRTPS   Z22, Z22
+	VADDPS    Z8, Z22, Z22
+	VDIVPS    Z22, Z21, Z21
+	VMULPS    Z21, Z9, Z21
+	VSUBPS    Z21, Z13, Z21
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z13, Z21, K1, Z17
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z15, Z20, K1, Z18
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z16, Z14, K1, Z19
+	VMOVUPS   Z17, (R9)(DX*4)
+	VMOVUPS   Z18, (R10)(DX*4)
+	VMOVUPS   Z19, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_unscale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_adam_unscale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	VBROADCASTSS 44(DX), Z12
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z13
+	VMOVUPS   (SI)(DX*4), Z14
+	VMOVUPS   (DI)(DX*4), Z15
+	VMOVUPS   (R8)(DX*4), Z16
+	VMULPS    Z1, Z14, Z14
+	VMULPS    Z15, Z2, Z20
+	VMULPS    Z14, Z3, Z21
+	VADDPS    Z21, Z20, Z20
+	VMULPS    Z14, Z14, Z14
+	VMULPS    Z16, Z4, Z21
+	VMULPS    Z14, Z5, Z14
+	VADDPS    Z14, Z21, Z14
+	VDIVPS    Z6, Z20, Z21
+	VDIVPS    Z7, Z14, Z22
+	VSQRTPS   Z22, Z22
+	VADDPS    Z8, Z22, Z22
+	VDIVPS    Z22, Z21, Z21
+	VMULPS    Z21, Z9, Z21
+	VSUBPS    Z21, Z13, Z21
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z13, Z21, K1, Z17
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z15, Z20, K1, Z18
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z16, Z14, K1, Z19
+	VMOVUPS   Z17, (R9)(DX*4)
+	VMOVUPS   Z18, (R10)(DX*4)
+	VMOVUPS   Z19, (R11)(DX*4)
+	VCVTPS2PH $0x00, Z17, Y13
+	VMOVDQU64 Y13, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_unscale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_adam_unscale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	VBROADCASTSS 20(DX), Z9
+	VBROADCASTSS 24(DX), Z10
+	VBROADCASTSS 28(DX), Z11
+	VBROADCASTSS 32(DX), Z12
+	VBROADCASTSS 36(DX), Z13
+	VBROADCASTSS 40(DX), Z14
+	VBROADCASTSS 44(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z16
+	VMOVUPS   (SI)(DX*4), Z17
+	VMOVUPS   (DI)(DX*4), Z18
+	VMOVUPS   (R8)(DX*4), Z19
+	VMULPS    Z4, Z17, Z17
+	VMULPS    Z18, Z5, Z24
+	VMULPS    Z17, Z6, Z25
+	VADDPS    Z25, Z24, Z24
+	VMULPS    Z17, Z17, Z17
+	VMULPS    Z19, Z7, Z25
+	VMULPS    Z17, Z8, Z17
+	VADDPS    Z17, Z25, Z17
+	VDIVPS    Z9, Z24, Z25
+	VDIVPS    Z10, Z17, Z26
+	VSQRTPS   Z26, Z26
+	VADDPS    Z11, Z26, Z26
+	VDIVPS    Z26, Z25, Z25
+	VMULPS    Z25, Z12, Z25
+	VSUBPS    Z25, Z16, Z25
+	VCMPPS    $0x04, Z0, Z13, K1
+	VBLENDMPS Z16, Z25, K1, Z20
+	VCMPPS    $0x04, Z0, Z14, K1
+	VBLENDMPS Z18, Z24, K1, Z21
+	VCMPPS    $0x04, Z0, Z15, K1
+	VBLENDMPS Z19, Z17, K1, Z22
+	VMOVUPS   Z20, (R9)(DX*4)
+	VMOVUPS   Z21, (R10)(DX*4)
+	VMOVUPS   Z22, (R11)(DX*4)
+	VPSRLD    $0x10, Z20, Z16
+	VANDPS    Z1, Z16, Z16
+	VPADDD    Z2, Z20, Z17
+	VPADDD    Z16, Z17, Z16
+	VORPS     Z3, Z20, Z17
+	VCMPPS    $0x03, Z20, Z20, K1
+	VBLENDMPS Z17, Z16, K1, Z23
+	VPSRLD    $0x10, Z23, Z16
+	VPMOVDW   Z16, Y16
+	VMOVDQU64 Y16, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamwAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_adamwAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	VBROADCASTSS 44(DX), Z12
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z13
+	VMOVUPS   (SI)(DX*4), Z14
+	VMOVUPS   (DI)(DX*4), Z15
+	VMOVUPS   (R8)(DX*4), Z16
+	VMULPS    Z13, Z1, Z17
+	VSUBPS    Z17, Z13, Z17
+	VMULPS    Z15, Z2, Z21
+	VMULPS    Z14, Z3, Z22
+	VADDPS    Z22, Z21, Z21
+	VMULPS    Z14, Z14, Z14
+	VMULPS    Z16, Z4, Z22
+	VMULPS    Z14, Z5, Z14
+	VADDPS    Z14, Z22, Z14
+	VDIVPS    Z6, Z21, Z22
+	VDIVPS    Z7, Z14, Z23
+	VSQRTPS   Z23, Z23
+	VADDPS    Z8, Z23, Z23
+	VDIVPS    Z23, Z22, Z22
+	VMULPS    Z22, Z9, Z22
+	VSUBPS    Z22, Z17, Z17
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z13, Z17, K1, Z18
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z15, Z21, K1, Z19
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z16, Z14, K1, Z20
+	VMOVUPS   Z18, (R9)(DX*4)
+	VMOVUPS   Z19, (R10)(DX*4)
+	VMOVUPS   Z20, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_adamw_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	VBROADCASTSS 44(DX), Z12
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z13
+	VMOVUPS   (SI)(DX*4), Z14
+	VMOVUPS   (DI)(DX*4), Z15
+	VMOVUPS   (R8)(DX*4), Z16
+	VMULPS    Z13, Z1, Z17
+	VSUBPS    Z17, Z13, Z17
+	VMULPS    Z15, Z2, Z21
+	VMULPS    Z14, Z3, Z22
+	VADDPS    Z22, Z21, Z21
+	VMULPS    Z14, Z14, Z14
+	VMULPS    Z16, Z4, Z22
+	VMULPS    Z14, Z5, Z14
+	VADDPS    Z14, Z22, Z14
+	VDIVPS    Z6, Z21, Z22
+	VDIVPS    Z7, Z14, Z23
+	VSQRTPS   Z23, Z23
+	VADDPS    Z8, Z23, Z23
+	VDIVPS    Z23, Z22, Z22
+	VMULPS    Z22, Z9, Z22
+	VSUBPS    Z22, Z17, Z17
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z13, Z17, K1, Z18
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z15, Z21, K1, Z19
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z16, Z14, K1, Z20
+	VMOVUPS   Z18, (R9)(DX*4)
+	VMOVUPS   Z19, (R10)(DX*4)
+	VMOVUPS   Z20, (R11)(DX*4)
+	VCVTPS2PH $0x00, Z18, Y13
+	VMOVDQU64 Y13, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_adamw_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS kernConst<>+64(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS 4(DX), Z5
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 12(DX), Z7
+	VBROADCASTSS 16(DX), Z8
+	VBROADCASTSS 20(DX), Z9
+	VBROADCASTSS 24(DX), Z10
+	VBROADCASTSS 28(DX), Z11
+	VBROADCASTSS 32(DX), Z12
+	VBROADCASTSS 36(DX), Z13
+	VBROADCASTSS 40(DX), Z14
+	VBROADCASTSS 44(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z16
+	VMOVUPS   (SI)(DX*4), Z17
+	VMOVUPS   (DI)(DX*4), Z18
+	VMOVUPS   (R8)(DX*4), Z19
+	VMULPS    Z16, Z4, Z20
+	VSUBPS    Z20, Z16, Z20
+	VMULPS    Z18, Z5, Z25
+	VMULPS    Z17, Z6, Z26
+	VADDPS    Z26, Z25, Z25
+	VMULPS    Z17, Z17, Z17
+	VMULPS    Z19, Z7, Z26
+	VMULPS    Z17, Z8, Z17
+	VADDPS    Z17, Z26, Z17
+	VDIVPS    Z9, Z25, Z26
+	VDIVPS    Z10, Z17, Z27
+	VSQRTPS   Z27, Z27
+	VADDPS    Z11, Z27, Z27
+	VDIVPS    Z27, Z26, Z26
+	VMULPS    Z26, Z12, Z26
+	VSUBPS    Z26, Z20, Z20
+	VCMPPS    $0x04, Z0, Z13, K1
+	VBLENDMPS Z16, Z20, K1, Z21
+	VCMPPS    $0x04, Z0, Z14, K1
+	VBLENDMPS Z18, Z25, K1, Z22
+	VCMPPS    $0x04, Z0, Z15, K1
+	VBLENDMPS Z19, Z17, K1, Z23
+	VMOVUPS   Z21, (R9)(DX*4)
+	VMOVUPS   Z22, (R10)(DX*4)
+	VMOVUPS   Z23, (R11)(DX*4)
+	VPSRLD    $0x10, Z21, Z16
+	VANDPS    Z1, Z16, Z16
+	VPADDD    Z2, Z21, Z17
+	VPADDD    Z16, Z17, Z16
+	VORPS     Z3, Z21, Z17
+	VCMPPS    $0x03, Z21, Z21, K1
+	VBLENDMPS Z17, Z16, K1, Z24
+	VPSRLD    $0x10, Z24, Z16
+	VPMOVDW   Z16, Y16
+	VMOVDQU64 Y16, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_unscaleAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_adamw_unscaleAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	VBROADCASTSS 44(DX), Z12
+	VBROADCASTSS 48(DX), Z13
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z14
+	VMOVUPS   (SI)(DX*4), Z15
+	VMOVUPS   (DI)(DX*4), Z16
+	VMOVUPS   (R8)(DX*4), Z17
+	VMULPS    Z1, Z15, Z15
+	VMULPS    Z14, Z2, Z21
+	VSUBPS    Z21, Z14, Z21
+	VMULPS    Z16, Z3, Z22
+	VMULPS    Z15, Z4, Z23
+	VADDPS    Z23, Z22, Z22
+	VMULPS    Z15, Z15, Z15
+	VMULPS    Z17, Z5, Z23
+	VMULPS    Z15, Z6, Z15
+	VADDPS    Z15, Z23, Z15
+	VDIVPS    Z7, Z22, Z23
+	VDIVPS    Z8, Z15, Z24
+	VSQRTPS   Z24, Z24
+	VADDPS    Z9, Z24, Z24
+	VDIVPS    Z24, Z23, Z23
+	VMULPS    Z23, Z10, Z23
+	VSUBPS    Z23, Z21, Z21
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z14, Z21, K1, Z18
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z16, Z22, K1, Z19
+	VCMPPS    $0x04, Z0, Z13, K1
+	VBLENDMPS Z17, Z15, K1, Z20
+	VMOVUPS   Z18, (R9)(DX*4)
+	VMOVUPS   Z19, (R10)(DX*4)
+	VMOVUPS   Z20, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_unscale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_adamw_unscale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS (DX), Z1
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 8(DX), Z3
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 16(DX), Z5
+	VBROADCASTSS 20(DX), Z6
+	VBROADCASTSS 24(DX), Z7
+	VBROADCASTSS 28(DX), Z8
+	VBROADCASTSS 32(DX), Z9
+	VBROADCASTSS 36(DX), Z10
+	VBROADCASTSS 40(DX), Z11
+	VBROADCASTSS 44(DX), Z12
+	VBROADCASTSS 48(DX), Z13
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z14
+	VMOVUPS   (SI)(DX*4), Z15
+	VMOVUPS   (DI)(DX*4), Z16
+	VMOVUPS   (R8)(DX*4), Z17
+	VMULPS    Z1, Z15, Z15
+	VMULPS    Z14, Z2, Z21
+	VSUBPS    Z21, Z14, Z21
+	VMULPS    Z16, Z3, Z22
+	VMULPS    Z15, Z4, Z23
+	VADDPS    Z23, Z22, Z22
+	VMULPS    Z15, Z15, Z15
+	VMULPS    Z17, Z5, Z23
+	VMULPS    Z15, Z6, Z15
+	VADDPS    Z15, Z23, Z15
+	VDIVPS    Z7, Z22, Z23
+	VDIVPS    Z8, Z15, Z24
+	VSQRTPS   Z24, Z24
+	VADDPS    Z9, Z24, Z24
+	VDIVPS    Z24, Z23, Z23
+	VMULPS    Z23, Z10, Z23
+	VSUBPS    Z23, Z21, Z21
+	VCMPPS    $0x04, Z0, Z11, K1
+	VBLENDMPS Z14, Z21, K1, Z18
+	VCMPPS    $0x04, Z0, Z12, K1
+	VBLENDMPS Z16, Z22, K1, Z19
+	VCMPPS    $0x04, Z0, Z13, K1
+	VBLENDMPS Z17, Z15, K1, Z20
+	VMOVUPS   Z18, (R9)(DX*4)
+	VMOVUPS   Z19, (R10)(DX*4)
+	VMOVUPS   Z20, (R11)(DX*4)
+	VCVTPS2PH $0x00, Z18, Y14
+	VMOVDQU64 Y14, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_unscale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_adamw_unscale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), R9
+	MOVQ         40(CX), R10
+	MOVQ         48(CX), R11
+	MOVQ         56(CX), CX
+	VBROADCASTSS kernConst<>+160(SB), Z0
+	VBROADCASTSS kernConst<>+0(SB), Z1
+	VBROADCASTSS kernConst<>+32(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	VBROADCASTSS 16(DX), Z7
+	VBROADCASTSS 20(DX), Z8
+	VBROADCASTSS 24(DX), Z9
+	VBROADCASTSS 28(DX), Z10
+	VBROADCASTSS 32(DX), Z11
+	VBROADCASTSS 36(DX), Z12
+	VBROADCASTSS 40(DX), Z13
+	VBROADCASTSS 44(DX), Z14
+	VBROADCASTSS 48(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS    (BX)(DX*4), Z16
+	VMOVUPS    (SI)(DX*4), Z17
+	VMOVUPS    (DI)(DX*4), Z18
+	VMOVUPS    (R8)(DX*4), Z19
+	VMULPS     Z3, Z17, Z17
+	VMULPS     Z16, Z4, Z24
+	VSUBPS     Z24, Z16, Z24
+	VMULPS     Z18, Z5, Z25
+	VMULPS     Z17, Z6, Z26
+	VADDPS     Z26, Z25, Z25
+	VMULPS     Z17, Z17, Z17
+	VMULPS     Z19, Z7, Z26
+	VMULPS     Z17, Z8, Z17
+	VADDPS     Z17, Z26, Z17
+	VDIVPS     Z9, Z25, Z26
+	VDIVPS     Z10, Z17, Z27
+	VSQRTPS    Z27, Z27
+	VADDPS     Z11, Z27, Z27
+	VDIVPS     Z27, Z26, Z26
+	VMULPS     Z26, Z12, Z26
+	VSUBPS     Z26, Z24, Z24
+	VCMPPS     $0x04, Z0, Z13, K1
+	VBLENDMPS  Z16, Z24, K1, Z20
+	VCMPPS     $0x04, Z0, Z14, K1
+	VBLENDMPS  Z18, Z25, K1, Z21
+	VCMPPS     $0x04, Z0, Z15, K1
+	VBLENDMPS  Z19, Z17, K1, Z22
+	VMOVUPS    Z20, (R9)(DX*4)
+	VMOVUPS    Z21, (R10)(DX*4)
+	VMOVUPS    Z22, (R11)(DX*4)
+	VPSRLD     $0x10, Z20, Z16
+	VANDPS     Z1, Z16, Z16
+	VPADDD     Z2, Z20, Z17
+	VPADDD     Z16, Z17, Z16
+	VORPS.BCST kernConst<>+64(SB), Z20, Z17
+	VCMPPS     $0x03, Z20, Z20, K1
+	VBLENDMPS  Z17, Z16, K1, Z23
+	VPSRLD     $0x10, Z23, Z16
+	VPMOVDW    Z16, Y16
+	VMOVDQU64  Y16, (CX)(DX*2)
+	ADDQ       $+16, DX
+	SUBQ       $+16, AX
+	JGE        single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fenceAVX512()
+// Requires: MMX+
+TEXT ·fenceAVX512(SB), NOSPLIT, $0
+	SFENCE
 	RET
 
 // func sumAVX512(n int, x *float32) (r float32)
@@ -22559,46 +31700,6 @@ last:
 	VZEROUPPER
 	RET
 
-// func streamF32AVX2(n int, dst *byte, src *float32)
-// Requires: AVX, MMX+
-TEXT ·streamF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ n+0(FP), AX
-	MOVQ dst+8(FP), CX
-	MOVQ src+16(FP), DX
-	SUBQ $+32, AX
-	JL   few
-
-many:
-	VMOVUPS  (DX), Y0
-	VMOVNTPS Y0, (CX)
-	VMOVUPS  32(DX), Y0
-	VMOVNTPS Y0, 32(CX)
-	VMOVUPS  64(DX), Y0
-	VMOVNTPS Y0, 64(CX)
-	VMOVUPS  96(DX), Y0
-	VMOVNTPS Y0, 96(CX)
-	ADDQ     $0x00000080, CX
-	ADDQ     $0x00000080, DX
-	SUBQ     $+32, AX
-	JGE      many
-
-few:
-	ADDQ $+24, AX
-	JL   last
-
-single:
-	VMOVUPS  (DX), Y0
-	VMOVNTPS Y0, (CX)
-	ADDQ     $+32, CX
-	ADDQ     $+32, DX
-	SUBQ     $+8, AX
-	JGE      single
-
-last:
-	SFENCE
-	VZEROUPPER
-	RET
-
 // func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, FMA3
 TEXT ·scaleCheckF32AVX2(SB), NOSPLIT, $0-40
@@ -22672,51 +31773,6 @@ end:
 	VZEROUPPER
 	RET
 
-// func streamF16AVX2(n int, dst *byte, src *float32)
-// Requires: AVX, F16C, MMX+
-TEXT ·streamF16AVX2(SB), NOSPLIT, $0-24
-	MOVQ n+0(FP), AX
-	MOVQ dst+8(FP), CX
-	MOVQ src+16(FP), DX
-	SUBQ $+32, AX
-	JL   few
-
-many:
-	VMOVUPS   (DX), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVNTDQ  X0, (CX)
-	VMOVUPS   32(DX), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVNTDQ  X0, 16(CX)
-	VMOVUPS   64(DX), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVNTDQ  X0, 32(CX)
-	VMOVUPS   96(DX), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVNTDQ  X0, 48(CX)
-	ADDQ      $+64, CX
-	ADDQ      $0x00000080, DX
-	SUBQ      $+32, AX
-	JGE       many
-
-few:
-	ADDQ $+24, AX
-	JL   last
-
-single:
-	VMOVUPS   (DX), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVNTDQ  X0, (CX)
-	ADDQ      $+16, CX
-	ADDQ      $+32, DX
-	SUBQ      $+8, AX
-	JGE       single
-
-last:
-	SFENCE
-	VZEROUPPER
-	RET
-
 // func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 // Requires: AVX, F16C, FMA3
 TEXT ·scaleCheckF16AVX2(SB), NOSPLIT, $0-40
@@ -22775,96 +31831,6 @@ last:
 	VCMPPS    $0x03, Y0, Y0, Y0
 	VMOVMSKPS Y0, AX
 	MOVQ      AX, bad+32(FP)
-	VZEROUPPER
-	RET
-
-// func streamBF16AVX2(n int, dst *byte, src *float32)
-// Requires: AVX, AVX2, MMX+
-TEXT ·streamBF16AVX2(SB), NOSPLIT, $0-24
-	MOVQ n+0(FP), AX
-	MOVQ dst+8(FP), CX
-	MOVQ src+16(FP), DX
-	SUBQ $+32, AX
-	JL   few
-
-many:
-	VMOVUPS      (DX), Y0
-	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
-	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X0
-	VMOVNTDQ     X0, (CX)
-	VMOVUPS      32(DX), Y0
-	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
-	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X0
-	VMOVNTDQ     X0, 16(CX)
-	VMOVUPS      64(DX), Y0
-	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
-	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X0
-	VMOVNTDQ     X0, 32(CX)
-	VMOVUPS      96(DX), Y0
-	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
-	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X0
-	VMOVNTDQ     X0, 48(CX)
-	ADDQ         $+64, CX
-	ADDQ         $0x00000080, DX
-	SUBQ         $+32, AX
-	JGE          many
-
-few:
-	ADDQ $+24, AX
-	JL   last
-
-single:
-	VMOVUPS      (DX), Y0
-	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
-	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X0
-	VMOVNTDQ     X0, (CX)
-	ADDQ         $+16, CX
-	ADDQ         $+32, DX
-	SUBQ         $+8, AX
-	JGE          single
-
-last:
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -27929,6 +36895,11865 @@ end:
 
 return:
 	VZEROUPPER
+	RET
+
+// func fused_widen_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_widen_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VMOVUPS   Y0, (BX)(CX*4)
+	VCVTPH2PS 16(DX)(CX*2), Y0
+	VMOVUPS   Y0, 32(BX)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Y0
+	VMOVUPS   Y0, 64(BX)(CX*4)
+	VCVTPH2PS 48(DX)(CX*2), Y0
+	VMOVUPS   Y0, 96(BX)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VMOVUPS   Y0, (BX)(CX*4)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_widen_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_widen_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VMOVNTPS  Y0, (BX)(CX*4)
+	VCVTPH2PS 16(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 32(BX)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 64(BX)(CX*4)
+	VCVTPH2PS 48(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 96(BX)(CX*4)
+	VCVTPH2PS 65536(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 131072(BX)(CX*4)
+	VCVTPH2PS 65552(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 131104(BX)(CX*4)
+	VCVTPH2PS 65568(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 131136(BX)(CX*4)
+	VCVTPH2PS 65584(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 131168(BX)(CX*4)
+	VCVTPH2PS 131072(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 262144(BX)(CX*4)
+	VCVTPH2PS 131088(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 262176(BX)(CX*4)
+	VCVTPH2PS 131104(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 262208(BX)(CX*4)
+	VCVTPH2PS 131120(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 262240(BX)(CX*4)
+	VCVTPH2PS 196608(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 393216(BX)(CX*4)
+	VCVTPH2PS 196624(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 393248(BX)(CX*4)
+	VCVTPH2PS 196640(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 393280(BX)(CX*4)
+	VCVTPH2PS 196656(DX)(CX*2), Y0
+	VMOVNTPS  Y0, 393312(BX)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_widen_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_widen_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD (DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (BX)(CX*4)
+	VPMOVZXWD 16(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 32(BX)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 64(BX)(CX*4)
+	VPMOVZXWD 48(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 96(BX)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD (DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (BX)(CX*4)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_widen_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_widen_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VPMOVZXWD (DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, (BX)(CX*4)
+	VPMOVZXWD 16(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 32(BX)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 64(BX)(CX*4)
+	VPMOVZXWD 48(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 96(BX)(CX*4)
+	VPMOVZXWD 65536(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 131072(BX)(CX*4)
+	VPMOVZXWD 65552(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 131104(BX)(CX*4)
+	VPMOVZXWD 65568(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 131136(BX)(CX*4)
+	VPMOVZXWD 65584(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 131168(BX)(CX*4)
+	VPMOVZXWD 131072(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 262144(BX)(CX*4)
+	VPMOVZXWD 131088(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 262176(BX)(CX*4)
+	VPMOVZXWD 131104(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 262208(BX)(CX*4)
+	VPMOVZXWD 131120(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 262240(BX)(CX*4)
+	VPMOVZXWD 196608(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 393216(BX)(CX*4)
+	VPMOVZXWD 196624(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 393248(BX)(CX*4)
+	VPMOVZXWD 196640(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 393280(BX)(CX*4)
+	VPMOVZXWD 196656(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 393312(BX)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_narrow_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_narrow_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (BX)(CX*2)
+	VMOVUPS   32(DX)(CX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 16(BX)(CX*2)
+	VMOVUPS   64(DX)(CX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 32(BX)(CX*2)
+	VMOVUPS   96(DX)(CX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 48(BX)(CX*2)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (BX)(CX*2)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_narrow_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_narrow_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS     (DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     32(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, (BX)(CX*2)
+	VMOVUPS     64(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     96(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 32(BX)(CX*2)
+	VMOVUPS     131072(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     131104(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 65536(BX)(CX*2)
+	VMOVUPS     131136(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     131168(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 65568(BX)(CX*2)
+	VMOVUPS     262144(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     262176(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 131072(BX)(CX*2)
+	VMOVUPS     262208(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     262240(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 131104(BX)(CX*2)
+	VMOVUPS     393216(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     393248(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 196608(BX)(CX*2)
+	VMOVUPS     393280(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X1
+	VMOVUPS     393312(DX)(CX*4), Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y1, Y0
+	VMOVNTDQ    Y0, 196640(BX)(CX*2)
+	ADDQ        $+32, CX
+	SUBQ        $+32, SI
+	JNZ         line
+	ADDQ        $0x00018000, CX
+	SUBQ        $0x00020000, AX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func fused_narrow_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_narrow_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (BX)(CX*2)
+	VMOVUPS      32(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(BX)(CX*2)
+	VMOVUPS      64(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(BX)(CX*2)
+	VMOVUPS      96(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(BX)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (BX)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_narrow_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_narrow_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS      (DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      32(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, (BX)(CX*2)
+	VMOVUPS      64(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      96(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 32(BX)(CX*2)
+	VMOVUPS      131072(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      131104(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 65536(BX)(CX*2)
+	VMOVUPS      131136(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      131168(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 65568(BX)(CX*2)
+	VMOVUPS      262144(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      262176(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 131072(BX)(CX*2)
+	VMOVUPS      262208(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      262240(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 131104(BX)(CX*2)
+	VMOVUPS      393216(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      393248(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 196608(BX)(CX*2)
+	VMOVUPS      393280(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      393312(DX)(CX*4), Y0
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+0(SB), Y2, Y2
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y2, Y3, Y2
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VINSERTI128  $0x01, X0, Y1, Y0
+	VMOVNTDQ     Y0, 196640(BX)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_add_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS (DX)(CX*4), Y0
+	VMOVUPS (BX)(CX*4), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (SI)(CX*4)
+	VMOVUPS 32(DX)(CX*4), Y0
+	VMOVUPS 32(BX)(CX*4), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 32(SI)(CX*4)
+	VMOVUPS 64(DX)(CX*4), Y0
+	VMOVUPS 64(BX)(CX*4), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 64(SI)(CX*4)
+	VMOVUPS 96(DX)(CX*4), Y0
+	VMOVUPS 96(BX)(CX*4), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, 96(SI)(CX*4)
+	ADDQ    $+32, CX
+	SUBQ    $+32, AX
+	JGE     many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS (DX)(CX*4), Y0
+	VMOVUPS (BX)(CX*4), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (SI)(CX*4)
+	ADDQ    $+8, CX
+	SUBQ    $+8, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_add_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS  (DX)(CX*4), Y0
+	VMOVUPS  (BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, (SI)(CX*4)
+	VMOVUPS  32(DX)(CX*4), Y0
+	VMOVUPS  32(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 32(SI)(CX*4)
+	VMOVUPS  64(DX)(CX*4), Y0
+	VMOVUPS  64(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 64(SI)(CX*4)
+	VMOVUPS  96(DX)(CX*4), Y0
+	VMOVUPS  96(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 96(SI)(CX*4)
+	VMOVUPS  131072(DX)(CX*4), Y0
+	VMOVUPS  131072(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 131072(SI)(CX*4)
+	VMOVUPS  131104(DX)(CX*4), Y0
+	VMOVUPS  131104(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 131104(SI)(CX*4)
+	VMOVUPS  131136(DX)(CX*4), Y0
+	VMOVUPS  131136(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 131136(SI)(CX*4)
+	VMOVUPS  131168(DX)(CX*4), Y0
+	VMOVUPS  131168(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 131168(SI)(CX*4)
+	VMOVUPS  262144(DX)(CX*4), Y0
+	VMOVUPS  262144(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 262144(SI)(CX*4)
+	VMOVUPS  262176(DX)(CX*4), Y0
+	VMOVUPS  262176(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 262176(SI)(CX*4)
+	VMOVUPS  262208(DX)(CX*4), Y0
+	VMOVUPS  262208(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 262208(SI)(CX*4)
+	VMOVUPS  262240(DX)(CX*4), Y0
+	VMOVUPS  262240(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 262240(SI)(CX*4)
+	VMOVUPS  393216(DX)(CX*4), Y0
+	VMOVUPS  393216(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 393216(SI)(CX*4)
+	VMOVUPS  393248(DX)(CX*4), Y0
+	VMOVUPS  393248(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 393248(SI)(CX*4)
+	VMOVUPS  393280(DX)(CX*4), Y0
+	VMOVUPS  393280(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 393280(SI)(CX*4)
+	VMOVUPS  393312(DX)(CX*4), Y0
+	VMOVUPS  393312(BX)(CX*4), Y1
+	VADDPS   Y1, Y0, Y0
+	VMOVNTPS Y0, 393312(SI)(CX*4)
+	ADDQ     $+32, CX
+	SUBQ     $+32, DI
+	JNZ      line
+	ADDQ     $0x00018000, CX
+	SUBQ     $0x00020000, AX
+	JNZ      block
+	VZEROUPPER
+	RET
+
+// func fused_add_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VCVTPH2PS (BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (SI)(CX*2)
+	VCVTPH2PS 16(DX)(CX*2), Y0
+	VCVTPH2PS 16(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 16(SI)(CX*2)
+	VCVTPH2PS 32(DX)(CX*2), Y0
+	VCVTPH2PS 32(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 32(SI)(CX*2)
+	VCVTPH2PS 48(DX)(CX*2), Y0
+	VCVTPH2PS 48(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 48(SI)(CX*2)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VCVTPH2PS (BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (SI)(CX*2)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_add_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS   (DX)(CX*2), Y0
+	VCVTPH2PS   (BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   16(DX)(CX*2), Y0
+	VCVTPH2PS   16(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, (SI)(CX*2)
+	VCVTPH2PS   32(DX)(CX*2), Y0
+	VCVTPH2PS   32(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   48(DX)(CX*2), Y0
+	VCVTPH2PS   48(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 32(SI)(CX*2)
+	VCVTPH2PS   65536(DX)(CX*2), Y0
+	VCVTPH2PS   65536(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   65552(DX)(CX*2), Y0
+	VCVTPH2PS   65552(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 65536(SI)(CX*2)
+	VCVTPH2PS   65568(DX)(CX*2), Y0
+	VCVTPH2PS   65568(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   65584(DX)(CX*2), Y0
+	VCVTPH2PS   65584(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 65568(SI)(CX*2)
+	VCVTPH2PS   131072(DX)(CX*2), Y0
+	VCVTPH2PS   131072(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   131088(DX)(CX*2), Y0
+	VCVTPH2PS   131088(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 131072(SI)(CX*2)
+	VCVTPH2PS   131104(DX)(CX*2), Y0
+	VCVTPH2PS   131104(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   131120(DX)(CX*2), Y0
+	VCVTPH2PS   131120(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 131104(SI)(CX*2)
+	VCVTPH2PS   196608(DX)(CX*2), Y0
+	VCVTPH2PS   196608(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   196624(DX)(CX*2), Y0
+	VCVTPH2PS   196624(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 196608(SI)(CX*2)
+	VCVTPH2PS   196640(DX)(CX*2), Y0
+	VCVTPH2PS   196640(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X2
+	VCVTPH2PS   196656(DX)(CX*2), Y0
+	VCVTPH2PS   196656(BX)(CX*2), Y1
+	VADDPS      Y1, Y0, Y0
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 196640(SI)(CX*2)
+	ADDQ        $+32, CX
+	SUBQ        $+32, DI
+	JNZ         line
+	ADDQ        $0x00018000, CX
+	SUBQ        $0x00020000, AX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func fused_add_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VPMOVZXWD    16(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(SI)(CX*2)
+	VPMOVZXWD    32(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(SI)(CX*2)
+	VPMOVZXWD    48(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    16(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (SI)(CX*2)
+	VPMOVZXWD    32(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    48(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(SI)(CX*2)
+	VPMOVZXWD    65536(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65536(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    65552(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65552(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(SI)(CX*2)
+	VPMOVZXWD    65568(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65568(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    65584(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65584(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(SI)(CX*2)
+	VPMOVZXWD    131072(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131072(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    131088(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131088(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(SI)(CX*2)
+	VPMOVZXWD    131104(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131104(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    131120(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131120(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(SI)(CX*2)
+	VPMOVZXWD    196608(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196608(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    196624(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196624(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(SI)(CX*2)
+	VPMOVZXWD    196640(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196640(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    196656(DX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196656(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_to_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_to_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Y0
+	VCVTPH2PS (BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	VMOVUPS   32(DX)(CX*4), Y0
+	VCVTPH2PS 16(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 32(SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Y0
+	VCVTPH2PS 32(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 64(SI)(CX*4)
+	VMOVUPS   96(DX)(CX*4), Y0
+	VCVTPH2PS 48(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 96(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Y0
+	VCVTPH2PS (BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_to_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_to_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (DX)(CX*4), Y0
+	VCVTPH2PS (BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, (SI)(CX*4)
+	VMOVUPS   32(DX)(CX*4), Y0
+	VCVTPH2PS 16(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 32(SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Y0
+	VCVTPH2PS 32(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 64(SI)(CX*4)
+	VMOVUPS   96(DX)(CX*4), Y0
+	VCVTPH2PS 48(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 96(SI)(CX*4)
+	VMOVUPS   131072(DX)(CX*4), Y0
+	VCVTPH2PS 65536(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131072(SI)(CX*4)
+	VMOVUPS   131104(DX)(CX*4), Y0
+	VCVTPH2PS 65552(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131104(SI)(CX*4)
+	VMOVUPS   131136(DX)(CX*4), Y0
+	VCVTPH2PS 65568(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131136(SI)(CX*4)
+	VMOVUPS   131168(DX)(CX*4), Y0
+	VCVTPH2PS 65584(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131168(SI)(CX*4)
+	VMOVUPS   262144(DX)(CX*4), Y0
+	VCVTPH2PS 131072(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262144(SI)(CX*4)
+	VMOVUPS   262176(DX)(CX*4), Y0
+	VCVTPH2PS 131088(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262176(SI)(CX*4)
+	VMOVUPS   262208(DX)(CX*4), Y0
+	VCVTPH2PS 131104(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262208(SI)(CX*4)
+	VMOVUPS   262240(DX)(CX*4), Y0
+	VCVTPH2PS 131120(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262240(SI)(CX*4)
+	VMOVUPS   393216(DX)(CX*4), Y0
+	VCVTPH2PS 196608(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393216(SI)(CX*4)
+	VMOVUPS   393248(DX)(CX*4), Y0
+	VCVTPH2PS 196624(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393248(SI)(CX*4)
+	VMOVUPS   393280(DX)(CX*4), Y0
+	VCVTPH2PS 196640(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393280(SI)(CX*4)
+	VMOVUPS   393312(DX)(CX*4), Y0
+	VCVTPH2PS 196656(BX)(CX*2), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393312(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_to_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_to_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Y0
+	VPMOVZXWD (BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	VMOVUPS   32(DX)(CX*4), Y0
+	VPMOVZXWD 16(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 32(SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Y0
+	VPMOVZXWD 32(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 64(SI)(CX*4)
+	VMOVUPS   96(DX)(CX*4), Y0
+	VPMOVZXWD 48(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 96(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Y0
+	VPMOVZXWD (BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_to_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_to_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS   (DX)(CX*4), Y0
+	VPMOVZXWD (BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, (SI)(CX*4)
+	VMOVUPS   32(DX)(CX*4), Y0
+	VPMOVZXWD 16(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 32(SI)(CX*4)
+	VMOVUPS   64(DX)(CX*4), Y0
+	VPMOVZXWD 32(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 64(SI)(CX*4)
+	VMOVUPS   96(DX)(CX*4), Y0
+	VPMOVZXWD 48(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 96(SI)(CX*4)
+	VMOVUPS   131072(DX)(CX*4), Y0
+	VPMOVZXWD 65536(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131072(SI)(CX*4)
+	VMOVUPS   131104(DX)(CX*4), Y0
+	VPMOVZXWD 65552(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131104(SI)(CX*4)
+	VMOVUPS   131136(DX)(CX*4), Y0
+	VPMOVZXWD 65568(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131136(SI)(CX*4)
+	VMOVUPS   131168(DX)(CX*4), Y0
+	VPMOVZXWD 65584(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131168(SI)(CX*4)
+	VMOVUPS   262144(DX)(CX*4), Y0
+	VPMOVZXWD 131072(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262144(SI)(CX*4)
+	VMOVUPS   262176(DX)(CX*4), Y0
+	VPMOVZXWD 131088(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262176(SI)(CX*4)
+	VMOVUPS   262208(DX)(CX*4), Y0
+	VPMOVZXWD 131104(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262208(SI)(CX*4)
+	VMOVUPS   262240(DX)(CX*4), Y0
+	VPMOVZXWD 131120(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262240(SI)(CX*4)
+	VMOVUPS   393216(DX)(CX*4), Y0
+	VPMOVZXWD 196608(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393216(SI)(CX*4)
+	VMOVUPS   393248(DX)(CX*4), Y0
+	VPMOVZXWD 196624(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393248(SI)(CX*4)
+	VMOVUPS   393280(DX)(CX*4), Y0
+	VPMOVZXWD 196640(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393280(SI)(CX*4)
+	VMOVUPS   393312(DX)(CX*4), Y0
+	VPMOVZXWD 196656(BX)(CX*2), Y1
+	VPSLLD    $0x10, Y1, Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393312(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_from_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_from_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	VCVTPH2PS 16(DX)(CX*2), Y0
+	VMOVUPS   32(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 32(SI)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Y0
+	VMOVUPS   64(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 64(SI)(CX*4)
+	VCVTPH2PS 48(DX)(CX*2), Y0
+	VMOVUPS   96(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 96(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_from_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_from_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS (DX)(CX*2), Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, (SI)(CX*4)
+	VCVTPH2PS 16(DX)(CX*2), Y0
+	VMOVUPS   32(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 32(SI)(CX*4)
+	VCVTPH2PS 32(DX)(CX*2), Y0
+	VMOVUPS   64(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 64(SI)(CX*4)
+	VCVTPH2PS 48(DX)(CX*2), Y0
+	VMOVUPS   96(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 96(SI)(CX*4)
+	VCVTPH2PS 65536(DX)(CX*2), Y0
+	VMOVUPS   131072(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131072(SI)(CX*4)
+	VCVTPH2PS 65552(DX)(CX*2), Y0
+	VMOVUPS   131104(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131104(SI)(CX*4)
+	VCVTPH2PS 65568(DX)(CX*2), Y0
+	VMOVUPS   131136(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131136(SI)(CX*4)
+	VCVTPH2PS 65584(DX)(CX*2), Y0
+	VMOVUPS   131168(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131168(SI)(CX*4)
+	VCVTPH2PS 131072(DX)(CX*2), Y0
+	VMOVUPS   262144(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262144(SI)(CX*4)
+	VCVTPH2PS 131088(DX)(CX*2), Y0
+	VMOVUPS   262176(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262176(SI)(CX*4)
+	VCVTPH2PS 131104(DX)(CX*2), Y0
+	VMOVUPS   262208(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262208(SI)(CX*4)
+	VCVTPH2PS 131120(DX)(CX*2), Y0
+	VMOVUPS   262240(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262240(SI)(CX*4)
+	VCVTPH2PS 196608(DX)(CX*2), Y0
+	VMOVUPS   393216(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393216(SI)(CX*4)
+	VCVTPH2PS 196624(DX)(CX*2), Y0
+	VMOVUPS   393248(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393248(SI)(CX*4)
+	VCVTPH2PS 196640(DX)(CX*2), Y0
+	VMOVUPS   393280(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393280(SI)(CX*4)
+	VCVTPH2PS 196656(DX)(CX*2), Y0
+	VMOVUPS   393312(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393312(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_from_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_from_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD (DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	VPMOVZXWD 16(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   32(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 32(SI)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   64(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 64(SI)(CX*4)
+	VPMOVZXWD 48(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   96(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 96(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD (DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_from_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_from_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD (DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, (SI)(CX*4)
+	VPMOVZXWD 16(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   32(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 32(SI)(CX*4)
+	VPMOVZXWD 32(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   64(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 64(SI)(CX*4)
+	VPMOVZXWD 48(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   96(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 96(SI)(CX*4)
+	VPMOVZXWD 65536(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   131072(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131072(SI)(CX*4)
+	VPMOVZXWD 65552(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   131104(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131104(SI)(CX*4)
+	VPMOVZXWD 65568(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   131136(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131136(SI)(CX*4)
+	VPMOVZXWD 65584(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   131168(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 131168(SI)(CX*4)
+	VPMOVZXWD 131072(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   262144(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262144(SI)(CX*4)
+	VPMOVZXWD 131088(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   262176(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262176(SI)(CX*4)
+	VPMOVZXWD 131104(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   262208(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262208(SI)(CX*4)
+	VPMOVZXWD 131120(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   262240(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 262240(SI)(CX*4)
+	VPMOVZXWD 196608(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   393216(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393216(SI)(CX*4)
+	VPMOVZXWD 196624(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   393248(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393248(SI)(CX*4)
+	VPMOVZXWD 196640(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   393280(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393280(SI)(CX*4)
+	VPMOVZXWD 196656(DX)(CX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   393312(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVNTPS  Y0, 393312(SI)(CX*4)
+	ADDQ      $+32, CX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, CX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_add_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	MOVQ 24(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS   (DX)(CX*4), Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (DI)(CX*2)
+	VMOVUPS   32(DX)(CX*4), Y0
+	VMOVUPS   32(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 32(SI)(CX*4)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 16(DI)(CX*2)
+	VMOVUPS   64(DX)(CX*4), Y0
+	VMOVUPS   64(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 64(SI)(CX*4)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 32(DI)(CX*2)
+	VMOVUPS   96(DX)(CX*4), Y0
+	VMOVUPS   96(BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, 96(SI)(CX*4)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, 48(DI)(CX*2)
+	ADDQ      $+32, CX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS   (DX)(CX*4), Y0
+	VMOVUPS   (BX)(CX*4), Y1
+	VADDPS    Y1, Y0, Y0
+	VMOVUPS   Y0, (SI)(CX*4)
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (DI)(CX*2)
+	ADDQ      $+8, CX
+	SUBQ      $+8, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_both_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_add_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	MOVQ 24(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS     (DX)(CX*4), Y0
+	VMOVUPS     (BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, (SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     32(DX)(CX*4), Y0
+	VMOVUPS     32(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 32(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, (DI)(CX*2)
+	VMOVUPS     64(DX)(CX*4), Y0
+	VMOVUPS     64(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 64(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     96(DX)(CX*4), Y0
+	VMOVUPS     96(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 96(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 32(DI)(CX*2)
+	VMOVUPS     131072(DX)(CX*4), Y0
+	VMOVUPS     131072(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 131072(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     131104(DX)(CX*4), Y0
+	VMOVUPS     131104(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 131104(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 65536(DI)(CX*2)
+	VMOVUPS     131136(DX)(CX*4), Y0
+	VMOVUPS     131136(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 131136(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     131168(DX)(CX*4), Y0
+	VMOVUPS     131168(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 131168(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 65568(DI)(CX*2)
+	VMOVUPS     262144(DX)(CX*4), Y0
+	VMOVUPS     262144(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 262144(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     262176(DX)(CX*4), Y0
+	VMOVUPS     262176(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 262176(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 131072(DI)(CX*2)
+	VMOVUPS     262208(DX)(CX*4), Y0
+	VMOVUPS     262208(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 262208(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     262240(DX)(CX*4), Y0
+	VMOVUPS     262240(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 262240(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 131104(DI)(CX*2)
+	VMOVUPS     393216(DX)(CX*4), Y0
+	VMOVUPS     393216(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 393216(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     393248(DX)(CX*4), Y0
+	VMOVUPS     393248(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 393248(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 196608(DI)(CX*2)
+	VMOVUPS     393280(DX)(CX*4), Y0
+	VMOVUPS     393280(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 393280(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X2
+	VMOVUPS     393312(DX)(CX*4), Y0
+	VMOVUPS     393312(BX)(CX*4), Y1
+	VADDPS      Y1, Y0, Y0
+	VMOVNTPS    Y0, 393312(SI)(CX*4)
+	VCVTPS2PH   $0x00, Y0, X0
+	VINSERTI128 $0x01, X0, Y2, Y0
+	VMOVNTDQ    Y0, 196640(DI)(CX*2)
+	ADDQ        $+32, CX
+	SUBQ        $+32, R8
+	JNZ         line
+	ADDQ        $0x00018000, CX
+	SUBQ        $0x00020000, AX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func fused_add_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	MOVQ 24(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (DX)(CX*4), Y0
+	VMOVUPS      (BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(DX)(CX*4), Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(DX)(CX*4), Y0
+	VMOVUPS      64(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(DX)(CX*4), Y0
+	VMOVUPS      96(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (DX)(CX*4), Y0
+	VMOVUPS      (BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), DX
+	MOVQ 8(CX), BX
+	MOVQ 16(CX), SI
+	MOVQ 24(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (DX)(CX*4), Y0
+	VMOVUPS      (BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      32(DX)(CX*4), Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(DX)(CX*4), Y0
+	VMOVUPS      64(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      96(DX)(CX*4), Y0
+	VMOVUPS      96(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(DX)(CX*4), Y0
+	VMOVUPS      131072(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131104(DX)(CX*4), Y0
+	VMOVUPS      131104(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(DX)(CX*4), Y0
+	VMOVUPS      131136(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131168(DX)(CX*4), Y0
+	VMOVUPS      131168(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(DX)(CX*4), Y0
+	VMOVUPS      262144(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262176(DX)(CX*4), Y0
+	VMOVUPS      262176(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(DX)(CX*4), Y0
+	VMOVUPS      262208(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262240(DX)(CX*4), Y0
+	VMOVUPS      262240(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(DX)(CX*4), Y0
+	VMOVUPS      393216(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393248(DX)(CX*4), Y0
+	VMOVUPS      393248(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(DX)(CX*4), Y0
+	VMOVUPS      393280(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393312(DX)(CX*4), Y0
+	VMOVUPS      393312(BX)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_relu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_relu_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(SI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(SI)(CX*2)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_relu_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, (SI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 32(SI)(CX*2)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65536(SI)(CX*2)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65568(SI)(CX*2)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131072(SI)(CX*2)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131104(SI)(CX*2)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196608(SI)(CX*2)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X4
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196640(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(SI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(SI)(CX*2)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, (SI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 32(SI)(CX*2)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65536(SI)(CX*2)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65568(SI)(CX*2)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131072(SI)(CX*2)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131104(SI)(CX*2)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196608(SI)(CX*2)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196640(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_relu_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X4
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X4
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_add_relu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_add_relu_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_relu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VCVTPH2PS    48(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_add_relu_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VCVTPH2PS    48(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VCVTPH2PS    65536(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VCVTPH2PS    65552(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VCVTPH2PS    65568(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VCVTPH2PS    65584(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VCVTPH2PS    131072(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VCVTPH2PS    131088(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VCVTPH2PS    131104(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VCVTPH2PS    131120(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VCVTPH2PS    196608(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VCVTPH2PS    196624(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VCVTPH2PS    196640(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VCVTPH2PS    196656(SI)(CX*2), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_relu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_relu_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65536(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65552(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65568(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65584(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131072(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131088(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131104(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131120(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196608(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196624(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196640(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196656(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_relu_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(R8)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(R8)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(R8)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_add_relu_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (R8)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(R8)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(R8)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(R8)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(R8)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(R8)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(R8)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(R8)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_relu_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(R8)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(R8)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(R8)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_relu_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (R8)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(R8)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(R8)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(R8)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(R8)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(R8)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(R8)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(R8)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_relu_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_relu_grad_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VCVTPH2PS    48(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_relu_grad_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VCVTPH2PS    48(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VCVTPH2PS    65536(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VCVTPH2PS    65552(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VCVTPH2PS    65568(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VCVTPH2PS    65584(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VCVTPH2PS    131072(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VCVTPH2PS    131088(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VCVTPH2PS    131104(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VCVTPH2PS    131120(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VCVTPH2PS    196608(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VCVTPH2PS    196624(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VCVTPH2PS    196640(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X3
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VCVTPH2PS    196656(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65536(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65552(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65568(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65584(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131072(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131088(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131104(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131120(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196608(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196624(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196640(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X3
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196656(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_relu_grad_scaled_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_scaled_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_scaled_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_scaled_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_scaled_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_scaled_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_relu_grad_sum_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_sum_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_sum_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_mixed_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_sum_mixed_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_mixed_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_sum_mixed_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_sum_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_sum_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+96(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VFMADD213PS  kernConst<>+1536(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1632(SB), Y2, Y4
+	VXORPS       kernConst<>+96(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+128(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1696(SB), Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1792(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1824(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+96(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VFMADD213PS  kernConst<>+1536(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1632(SB), Y2, Y4
+	VXORPS       kernConst<>+96(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+128(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1696(SB), Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1792(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1824(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+96(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1440(SB), Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VFMADD213PS  kernConst<>+1536(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1568(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1632(SB), Y2, Y4
+	VXORPS       kernConst<>+96(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+128(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1696(SB), Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1792(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1824(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+96(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VFMADD213PS  kernConst<>+1536(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1632(SB), Y3, Y5
+	VXORPS       kernConst<>+96(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+320(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+352(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+384(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+416(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VFMADD213PS  kernConst<>+480(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+512(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+544(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+576(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+128(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+128(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+96(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1696(SB), Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1792(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1824(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+96(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VFMADD213PS  kernConst<>+1536(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1632(SB), Y3, Y5
+	VXORPS       kernConst<>+96(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+320(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+352(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+384(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+416(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VFMADD213PS  kernConst<>+480(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+512(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+544(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+576(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+128(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+128(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+96(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1696(SB), Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1792(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1824(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+96(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VFMADD213PS  kernConst<>+1536(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1632(SB), Y3, Y5
+	VXORPS       kernConst<>+96(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+320(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+352(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+384(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+416(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VFMADD213PS  kernConst<>+480(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+512(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+544(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+576(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+128(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+128(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+96(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1696(SB), Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1792(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1824(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+96(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VFMADD213PS  kernConst<>+1536(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1632(SB), Y3, Y5
+	VXORPS       kernConst<>+96(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+320(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+352(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+384(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+416(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VFMADD213PS  kernConst<>+480(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+512(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+544(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+576(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+128(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+128(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+96(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1696(SB), Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1792(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1824(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+96(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1440(SB), Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VFMADD213PS  kernConst<>+1536(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1568(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1632(SB), Y3, Y5
+	VXORPS       kernConst<>+96(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+320(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+352(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+384(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+416(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VFMADD213PS  kernConst<>+480(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+512(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+544(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+576(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+128(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2720(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+128(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+96(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1664(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1696(SB), Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1792(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1824(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+288(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+320(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+352(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+384(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+416(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VFMADD213PS  kernConst<>+480(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+512(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+544(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+576(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+128(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2720(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+288(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VFMADD213PS  kernConst<>+480(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+512(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+544(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+576(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+128(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_silu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+288(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VFMADD213PS  kernConst<>+480(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+512(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+544(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+576(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+128(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+288(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VFMADD213PS  kernConst<>+480(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+512(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+544(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+576(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+128(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_gradAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_gradAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VXORPS       kernConst<>+96(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_sum_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_grad_sum_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y4
+	VMULPS       Y1, Y1, Y5
+	VFMADD213PS  Y1, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y1
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_sum_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_silu_grad_sum_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y4
+	VMULPS       Y1, Y1, Y5
+	VFMADD213PS  Y1, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y1
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_grad_sum_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y1, Y3, Y1
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y1, Y3, Y1
+	VMULPS       kernConst<>+352(SB), Y1, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y1
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y4
+	VMULPS       Y1, Y1, Y5
+	VFMADD213PS  Y1, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y1
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y1, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_leaky_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_leaky_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_leaky_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_leaky_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_leaky_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_leaky_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+128(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_tanh_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_tanh_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_tanh_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_scale_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_scale_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_scale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_scale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_scale_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_scale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_scale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_scale_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_keepAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_keepAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_keep_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_keep_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_sgdAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_sgdAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_sgd_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_sgd_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_unscaleAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_sgd_unscaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_unscale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_sgd_unscale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sgd_unscale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_sgd_unscale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentumAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_momentumAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 8(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_momentum_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 8(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_momentum_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 8(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_unscaleAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_momentum_unscaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_unscale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_momentum_unscale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_momentum_unscale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_momentum_unscale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterovAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_nesterovAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 16(DX), Y1
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_nesterov_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 16(DX), Y1
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_nesterov_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 16(DX), Y1
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_unscaleAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_nesterov_unscaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 20(DX), Y1
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_unscale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_nesterov_unscale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 20(DX), Y1
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_nesterov_unscale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_nesterov_unscale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 20(DX), Y1
+	VCMPPS       $0x04, kernConst<>+160(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayedAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_decayedAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_decayed_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_decayed_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_unscaleAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_decayed_unscaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 20(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_unscale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_decayed_unscale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 20(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_decayed_unscale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_decayed_unscale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 20(DX), Y3
+	VCMPPS       $0x04, kernConst<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R10)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_adamAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y1, Y5, Y1
+	VBROADCASTSS 16(DX), Y5
+	VDIVPS       Y5, Y4, Y5
+	VBROADCASTSS 20(DX), Y6
+	VDIVPS       Y6, Y1, Y6
+	VSQRTPS      Y6, Y6
+	VBROADCASTSS 24(DX), Y7
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VBROADCASTSS 28(DX), Y6
+	VMULPS       Y5, Y6, Y5
+	VSUBPS       Y5, Y0, Y5
+	VBROADCASTSS 32(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y5, Y0
+	VBROADCASTSS 36(DX), Y5
+	VCMPPS       $0x04, kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VBROADCASTSS 40(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_adam_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y1, Y5, Y1
+	VBROADCASTSS 16(DX), Y5
+	VDIVPS       Y5, Y4, Y5
+	VBROADCASTSS 20(DX), Y6
+	VDIVPS       Y6, Y1, Y6
+	VSQRTPS      Y6, Y6
+	VBROADCASTSS 24(DX), Y7
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VBROADCASTSS 28(DX), Y6
+	VMULPS       Y5, Y6, Y5
+	VSUBPS       Y5, Y0, Y5
+	VBROADCASTSS 32(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y5, Y0
+	VBROADCASTSS 36(DX), Y5
+	VCMPPS       $0x04, kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VBROADCASTSS 40(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_adam_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y1, Y5, Y1
+	VBROADCASTSS 16(DX), Y5
+	VDIVPS       Y5, Y4, Y5
+	VBROADCASTSS 20(DX), Y6
+	VDIVPS       Y6, Y1, Y6
+	VSQRTPS      Y6, Y6
+	VBROADCASTSS 24(DX), Y7
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VBROADCASTSS 28(DX), Y6
+	VMULPS       Y5, Y6, Y5
+	VSUBPS       Y5, Y0, Y5
+	VBROADCASTSS 32(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y5, Y0
+	VBROADCASTSS 36(DX), Y5
+	VCMPPS       $0x04, kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VBROADCASTSS 40(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_unscaleAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_adam_unscaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 12(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y1, Y5, Y1
+	VBROADCASTSS 20(DX), Y5
+	VDIVPS       Y5, Y4, Y5
+	VBROADCASTSS 24(DX), Y6
+	VDIVPS       Y6, Y1, Y6
+	VSQRTPS      Y6, Y6
+	VBROADCASTSS 28(DX), Y7
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VBROADCASTSS 32(DX), Y6
+	VMULPS       Y5, Y6, Y5
+	VSUBPS       Y5, Y0, Y5
+	VBROADCASTSS 36(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y5, Y0
+	VBROADCASTSS 40(DX), Y5
+	VCMPPS       $0x04, kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_unscale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_adam_unscale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 12(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y1, Y5, Y1
+	VBROADCASTSS 20(DX), Y5
+	VDIVPS       Y5, Y4, Y5
+	VBROADCASTSS 24(DX), Y6
+	VDIVPS       Y6, Y1, Y6
+	VSQRTPS      Y6, Y6
+	VBROADCASTSS 28(DX), Y7
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VBROADCASTSS 32(DX), Y6
+	VMULPS       Y5, Y6, Y5
+	VSUBPS       Y5, Y0, Y5
+	VBROADCASTSS 36(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y5, Y0
+	VBROADCASTSS 40(DX), Y5
+	VCMPPS       $0x04, kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adam_unscale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_adam_unscale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 12(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y1, Y6, Y1
+	VADDPS       Y1, Y5, Y1
+	VBROADCASTSS 20(DX), Y5
+	VDIVPS       Y5, Y4, Y5
+	VBROADCASTSS 24(DX), Y6
+	VDIVPS       Y6, Y1, Y6
+	VSQRTPS      Y6, Y6
+	VBROADCASTSS 28(DX), Y7
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VBROADCASTSS 32(DX), Y6
+	VMULPS       Y5, Y6, Y5
+	VSUBPS       Y5, Y0, Y5
+	VBROADCASTSS 36(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y5, Y0
+	VBROADCASTSS 40(DX), Y5
+	VCMPPS       $0x04, kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamwAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_adamwAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y0, Y4, Y4
+	VSUBPS       Y4, Y0, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VMULPS       Y1, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 16(DX), Y7
+	VMULPS       Y1, Y7, Y1
+	VADDPS       Y1, Y6, Y1
+	VBROADCASTSS 20(DX), Y6
+	VDIVPS       Y6, Y5, Y6
+	VBROADCASTSS 24(DX), Y7
+	VDIVPS       Y7, Y1, Y7
+	VSQRTPS      Y7, Y7
+	VBROADCASTSS 28(DX), Y8
+	VADDPS       Y8, Y7, Y7
+	VDIVPS       Y7, Y6, Y6
+	VBROADCASTSS 32(DX), Y7
+	VMULPS       Y6, Y7, Y6
+	VSUBPS       Y6, Y4, Y4
+	VBROADCASTSS 36(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y0
+	VBROADCASTSS 40(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y5, Y2
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_adamw_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y0, Y4, Y4
+	VSUBPS       Y4, Y0, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VMULPS       Y1, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 16(DX), Y7
+	VMULPS       Y1, Y7, Y1
+	VADDPS       Y1, Y6, Y1
+	VBROADCASTSS 20(DX), Y6
+	VDIVPS       Y6, Y5, Y6
+	VBROADCASTSS 24(DX), Y7
+	VDIVPS       Y7, Y1, Y7
+	VSQRTPS      Y7, Y7
+	VBROADCASTSS 28(DX), Y8
+	VADDPS       Y8, Y7, Y7
+	VDIVPS       Y7, Y6, Y6
+	VBROADCASTSS 32(DX), Y7
+	VMULPS       Y6, Y7, Y6
+	VSUBPS       Y6, Y4, Y4
+	VBROADCASTSS 36(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y0
+	VBROADCASTSS 40(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y5, Y2
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_adamw_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y0, Y4, Y4
+	VSUBPS       Y4, Y0, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VMULPS       Y1, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 16(DX), Y7
+	VMULPS       Y1, Y7, Y1
+	VADDPS       Y1, Y6, Y1
+	VBROADCASTSS 20(DX), Y6
+	VDIVPS       Y6, Y5, Y6
+	VBROADCASTSS 24(DX), Y7
+	VDIVPS       Y7, Y1, Y7
+	VSQRTPS      Y7, Y7
+	VBROADCASTSS 28(DX), Y8
+	VADDPS       Y8, Y7, Y7
+	VDIVPS       Y7, Y6, Y6
+	VBROADCASTSS 32(DX), Y7
+	VMULPS       Y6, Y7, Y6
+	VSUBPS       Y6, Y4, Y4
+	VBROADCASTSS 36(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y0
+	VBROADCASTSS 40(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y5, Y2
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_unscaleAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_adamw_unscaleAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y0, Y4, Y4
+	VSUBPS       Y4, Y0, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y1, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 20(DX), Y7
+	VMULPS       Y1, Y7, Y1
+	VADDPS       Y1, Y6, Y1
+	VBROADCASTSS 24(DX), Y6
+	VDIVPS       Y6, Y5, Y6
+	VBROADCASTSS 28(DX), Y7
+	VDIVPS       Y7, Y1, Y7
+	VSQRTPS      Y7, Y7
+	VBROADCASTSS 32(DX), Y8
+	VADDPS       Y8, Y7, Y7
+	VDIVPS       Y7, Y6, Y6
+	VBROADCASTSS 36(DX), Y7
+	VMULPS       Y6, Y7, Y6
+	VSUBPS       Y6, Y4, Y4
+	VBROADCASTSS 40(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y0
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y5, Y2
+	VBROADCASTSS 48(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_unscale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_adamw_unscale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y0, Y4, Y4
+	VSUBPS       Y4, Y0, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y1, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 20(DX), Y7
+	VMULPS       Y1, Y7, Y1
+	VADDPS       Y1, Y6, Y1
+	VBROADCASTSS 24(DX), Y6
+	VDIVPS       Y6, Y5, Y6
+	VBROADCASTSS 28(DX), Y7
+	VDIVPS       Y7, Y1, Y7
+	VSQRTPS      Y7, Y7
+	VBROADCASTSS 32(DX), Y8
+	VADDPS       Y8, Y7, Y7
+	VDIVPS       Y7, Y6, Y6
+	VBROADCASTSS 36(DX), Y7
+	VMULPS       Y6, Y7, Y6
+	VSUBPS       Y6, Y4, Y4
+	VBROADCASTSS 40(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y0
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y5, Y2
+	VBROADCASTSS 48(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_adamw_unscale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_adamw_unscale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	MOVQ 40(CX), R10
+	MOVQ 48(CX), R11
+	MOVQ 56(CX), R12
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VMOVUPS      (R8)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y0, Y4, Y4
+	VSUBPS       Y4, Y0, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y1, Y6, Y6
+	VADDPS       Y6, Y5, Y5
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS 16(DX), Y6
+	VMULPS       Y3, Y6, Y6
+	VBROADCASTSS 20(DX), Y7
+	VMULPS       Y1, Y7, Y1
+	VADDPS       Y1, Y6, Y1
+	VBROADCASTSS 24(DX), Y6
+	VDIVPS       Y6, Y5, Y6
+	VBROADCASTSS 28(DX), Y7
+	VDIVPS       Y7, Y1, Y7
+	VSQRTPS      Y7, Y7
+	VBROADCASTSS 32(DX), Y8
+	VADDPS       Y8, Y7, Y7
+	VDIVPS       Y7, Y6, Y6
+	VBROADCASTSS 36(DX), Y7
+	VMULPS       Y6, Y7, Y6
+	VSUBPS       Y6, Y4, Y4
+	VBROADCASTSS 40(DX), Y6
+	VCMPPS       $0x04, kernConst<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y0
+	VBROADCASTSS 44(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y2, Y5, Y2
+	VBROADCASTSS 48(DX), Y4
+	VCMPPS       $0x04, kernConst<>+160(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VMOVUPS      Y0, (R9)(CX*4)
+	VMOVUPS      Y2, (R10)(CX*4)
+	VMOVUPS      Y1, (R11)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R12)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fenceAVX2()
+// Requires: MMX+
+TEXT ·fenceAVX2(SB), NOSPLIT, $0
+	SFENCE
 	RET
 
 // func sumAVX2(n int, x *float32) (r float32)

@@ -35,10 +35,12 @@ type Path struct {
 
 	widen   [numTypes]func(n int, dst *float32, src *byte)
 	narrow  [numTypes]func(n int, dst *byte, src *float32)
-	stream  [numTypes]func(n int, dst *byte, src *float32) // narrow past the caches: aligned, whole vectors
 	unary   [numUnary]func(n int, dst, src *float32)
 	binary  [numBinary]func(n int, dst, a, b *float32)
 	ternary [numTernary]func(n int, dst, a, b, c *float32)
+
+	fused map[string]*Fused // by formula
+	fence func()            // orders stores past the caches, nil if there are none
 
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32

@@ -37,19 +37,6 @@ func (p *Path) Store(dst Buf, src []float32) {
 	}
 }
 
-// StoreStream is Store for results that are not read again soon: where it can it writes past the caches, which spares
-// reading dst first. It pays from some megabytes on, in blocks of thousands of elements.
-func (p *Path) StoreStream(dst Buf, src []float32) {
-	whole := len(src) &^ 15
-	if p.stream[dst.Type] == nil || whole == 0 || uintptr(ptr(dst.at(0)))%64 != 0 {
-		p.Store(dst, src)
-		return
-	}
-	_ = dst.Data[len(src)*dst.Type.Size()-1]
-	p.stream[dst.Type](whole, &dst.Data[0], &src[0])
-	p.Store(dst.From(whole), src[whole:])
-}
-
 // Fill sets every element of dst to x.
 func (p *Path) Fill(dst []float32, x float32) {
 	n := min(16, len(dst))

@@ -1,0 +1,352 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"log"
+	"slices"
+	"strconv"
+	"strings"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// formulaText lists the formulas; it says itself how they are written.
+//
+//go:embed formulas.txt
+var formulaText string
+
+// formula is one of them.
+type formula struct {
+	name, text string
+	loads      []string // storage types
+	stores     []string
+	from       []string // register of each store
+	code       []formulaOp
+	scalars    int
+}
+
+type formulaOp struct {
+	dst, op string
+	args    []string
+}
+
+var storage = map[string]string{"f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+// formulas are the lines of formulaText with T, L and optional words spelled out.
+func formulas() (list []formula) {
+	for _, line := range strings.Split(formulaText, "\n") {
+		name, text, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		if short := without(text, func(word string) bool { return strings.HasSuffix(word, "?") }); short != text {
+			list = append(list, spell(name, short)...)
+			text = strings.ReplaceAll(text, "?", "")
+		}
+		list = append(list, spell(name, text)...)
+	}
+	return list
+}
+
+func without(text string, drop func(word string) bool) string {
+	return strings.Join(slices.DeleteFunc(strings.Fields(text), drop), " ")
+}
+
+// spell is text for each type that its letter stands for.
+func spell(name, text string) (list []formula) {
+	for letter, types := range map[string][]string{":T": {"f32", "f16", "bf16"}, ":L": {"f16", "bf16"}} {
+		if !strings.Contains(text, letter) {
+			continue
+		}
+		for _, t := range types {
+			list = append(list, parseFormula(name+"_"+t, strings.ReplaceAll(text, letter, ":"+t)))
+		}
+		return list
+	}
+	return []formula{parseFormula(name, text)}
+}
+
+func parseFormula(name, text string) formula {
+	f := formula{name: name, text: text}
+	for _, word := range strings.Fields(text) {
+		left, right, assigned := strings.Cut(word, "=")
+		at, kind, typed := strings.Cut(left, ":")
+		switch {
+		case typed && !assigned:
+			f.loads = append(f.loads, storage[kind])
+		case typed:
+			f.stores, f.from = append(f.stores, storage[kind]), append(f.from, right)
+		default:
+			op, args, ok := strings.Cut(strings.TrimSuffix(right, ")"), "(")
+			if !ok {
+				log.Fatalf("formula %s: %q", name, word)
+			}
+			i := formulaOp{at, op, strings.Split(args, ",")}
+			for _, a := range i.args {
+				if a[0] == 'u' {
+					f.scalars = max(f.scalars, number(a)+1)
+				}
+			}
+			f.code = append(f.code, i)
+		}
+	}
+	return f
+}
+
+func number(reg string) int {
+	n, err := strconv.Atoi(reg[1:])
+	if err != nil {
+		log.Fatal(err)
+	}
+	return n
+}
+
+// passing says that a formula also gets a kernel that stores past the caches: it does too little to hide memory.
+func (f *formula) passing() bool { return len(f.code) <= 2 }
+
+// symbol is the name of f's kernel.
+func (f *formula) symbol(past bool) string {
+	if past {
+		return "fused_" + f.name + "_past"
+	}
+	return "fused_" + f.name
+}
+
+// fused emits the kernels of all formulas.
+func (v *vm) fused() {
+	for _, f := range formulas() {
+		v.formula(&f, false)
+		if f.passing() {
+			v.formula(&f, true)
+		}
+	}
+	v.text("fence", "", "orders stores past the caches before what follows.")
+	SFENCE()
+	RET()
+}
+
+// A streaming kernel takes passBlock elements at a time and reads each operand from several places in turn, a line at each:
+// the processor fetches ahead at each place, so that one core reads up to half as much again. Fetching ahead by
+// instructions was slower, and so were eight places.
+const (
+	passBlock = 1 << 17
+	places    = 4
+)
+
+func (v *vm) formula(f *formula, past bool) {
+	what := "n elements, whole vectors: "
+	if past {
+		what = fmt.Sprintf("n elements, a multiple of %d, and stores past the caches: ", passBlock)
+	}
+	v.text(f.symbol(past), "n int, args **byte, u *float32", "computes "+what+f.text)
+	n, args, u, at := ptrParam("n"), ptrParam("args"), ptrParam("u"), GP64()
+	var base []reg.GPVirtual
+	for i := range len(f.loads) + len(f.stores) {
+		p := GP64()
+		MOVQ(Mem{Base: args, Disp: 8 * i}, p)
+		base = append(base, p)
+	}
+	k := formulaRun{v: v, f: f, past: past, u: u, base: base, at: at}
+	k.scalars()
+	XORQ(at, at)
+	if past {
+		k.pass(n)
+	} else {
+		k.plain(n)
+	}
+	VZEROUPPER()
+	RET()
+	v.held = nil
+}
+
+// plain walks operands from front to back.
+func (k *formulaRun) plain(n reg.GPVirtual) {
+	v, unroll := k.v, 1
+	if len(k.f.code) <= 2 {
+		unroll = 4
+	}
+	vectors := func(count int) {
+		for i := range count {
+			k.vector(i * v.w)
+		}
+		ADDQ(imm(count*v.w), k.at)
+	}
+	SUBQ(imm(unroll*v.w), n)
+	if unroll > 1 {
+		JL(LabelRef("few"))
+		Label("many")
+		vectors(unroll)
+		SUBQ(imm(unroll*v.w), n)
+		JGE(LabelRef("many"))
+		Label("few")
+		ADDQ(imm((unroll-1)*v.w), n)
+	}
+	JL(LabelRef("end"))
+	Label("single")
+	vectors(1)
+	SUBQ(imm(v.w), n)
+	JGE(LabelRef("single"))
+	Label("end")
+}
+
+// pass walks blocks, several places of each in turn.
+func (k *formulaRun) pass(n reg.GPVirtual) {
+	per, left := passBlock/places, GP64()
+	Label("block")
+	MOVQ(imm(per), left)
+	Label("line")
+	for p := range places {
+		k.half = map[int]reg.VecVirtual{}
+		for i := 0; i < line; i += k.v.w {
+			k.vector(p*per + i)
+		}
+	}
+	ADDQ(imm(line), k.at)
+	SUBQ(imm(line), left)
+	JNZ(LabelRef("line"))
+	ADDQ(imm(passBlock-per), k.at)
+	SUBQ(imm(passBlock), n)
+	JNZ(LabelRef("block"))
+}
+
+// line is how many halves a line of memory holds.
+const line = 32
+
+// formulaRun is the emission of one kernel.
+type formulaRun struct {
+	v    *vm
+	f    *formula
+	past bool
+	u    reg.GPVirtual
+	base []reg.GPVirtual // loads, then stores
+	at   reg.GPVirtual   // element
+	held []vec           // scalars in registers
+
+	half map[int]reg.VecVirtual // by result: the first half of a vector of halves that goes past the caches
+}
+
+// scalars loads scalars and constants where there are registers for them.
+func (k *formulaRun) scalars() {
+	k.v.holdSome(16-k.f.scalars, func() {
+		x := make([]vec, len(k.f.loads))
+		for i := range x {
+			x[i] = k.v.new()
+		}
+		k.compute(x)
+	})
+	if k.v.wide() {
+		for i := range k.f.scalars {
+			r := k.v.new()
+			k.v.splat(Mem{Base: k.u, Disp: 4 * i}, r)
+			k.held = append(k.held, r)
+		}
+	}
+}
+
+// vector emits the code of one vector, off elements on.
+func (k *formulaRun) vector(off int) {
+	v, f := k.v, k.f
+	place := func(i int, t string) Mem {
+		return Mem{Base: k.base[i], Index: k.at, Scale: uint8(typeSize(t)), Disp: off * typeSize(t)}
+	}
+	x := make([]vec, len(f.loads))
+	for j, t := range f.loads {
+		x[j] = v.new()
+		v.load(t, place(j, t), x[j])
+	}
+	regs := k.compute(x)
+	for j, t := range f.stores {
+		to := place(len(f.loads)+j, t)
+		switch x := regs[f.from[j]]; {
+		case k.past && t != "F32":
+			k.pair(j, v.halves(t, x), to)
+		case k.past:
+			VMOVNTPS(x, to)
+		default:
+			v.putWhole(t, x, to)
+		}
+	}
+}
+
+// pair stores the halves of two vectors as one vector once it gets the second.
+func (k *formulaRun) pair(store int, h reg.VecVirtual, to Mem) {
+	first, ok := k.half[store]
+	if !ok {
+		k.half[store] = h
+		return
+	}
+	delete(k.half, store)
+	both := k.v.new()
+	if k.v.wide() {
+		VINSERTI64X4(Imm(1), h, first.AsZ(), both)
+	} else {
+		VINSERTI128(Imm(1), h.AsX(), first, both)
+	}
+	to.Disp -= k.v.size() / 2
+	VMOVNTDQ(both, to)
+}
+
+// compute emits the instructions for one vector of each operand.
+func (k *formulaRun) compute(x []vec) map[string]vec {
+	v, regs := k.v, map[string]vec{}
+	for i := range x {
+		regs[fmt.Sprint("l", i)] = x[i]
+	}
+	operand := func(name string) vec {
+		if name[0] != 'u' {
+			return regs[name]
+		}
+		if k.held != nil {
+			return k.held[number(name)]
+		}
+		r := v.new()
+		v.splat(Mem{Base: k.u, Disp: 4 * number(name)}, r)
+		return r
+	}
+	for _, i := range k.f.code {
+		var args []vec
+		for _, a := range i.args {
+			args = append(args, operand(a))
+		}
+		regs[i.dst] = bodyOf(i.op)(v, args, nil)
+	}
+	if v.dry != nil {
+		for _, t := range k.f.stores {
+			if t == "BF16" {
+				v.bfloat(v.new())
+			}
+		}
+	}
+	return regs
+}
+
+// bodyOf finds an elementwise kernel by its name in formulas.
+func bodyOf(name string) body {
+	for _, k := range kernels {
+		if k.scalars == "" && k.symbol() == name {
+			return k.body
+		}
+	}
+	log.Fatalf("no kernel %q", name)
+	return nil
+}
+
+// fusedTable enters the kernels of formulas into a Path.
+func (v *vm) fusedTable(b *strings.Builder) {
+	fmt.Fprintln(b, "p.fused = map[string]*Fused{")
+	for _, f := range formulas() {
+		past := "nil"
+		if f.passing() {
+			past = f.symbol(true) + v.suffix()
+		}
+		types := ""
+		for _, t := range append(f.loads[:len(f.loads):len(f.loads)], f.stores...) {
+			types += t + ", "
+		}
+		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s},\n", f.text, f.name, len(f.loads), types, v.w, f.symbol(false)+v.suffix(), past)
+	}
+	fmt.Fprintf(b, "}\np.fence = fence%s\n", v.suffix())
+}

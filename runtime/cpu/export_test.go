@@ -1,0 +1,31 @@
+package cpu
+
+import (
+	"ampc/lower"
+	"ampc/runtime"
+)
+
+// GroupFormula is what an elementwise step computes, in the words of kern's formulas: empty where it has other than dense floats.
+type GroupFormula struct {
+	Text     string
+	Elements int64
+	Part     lower.Part
+	Found    bool // kern has a kernel of it
+}
+
+// Formulas lists the formulas of a program's groups.
+func Formulas(ex runtime.Exec) (list []GroupFormula) {
+	e := ex.(*exec)
+	for part := range lower.NumParts {
+		for i := range e.p.Parts[part] {
+			g := e.p.Parts[part][i].Group
+			if g == nil {
+				continue
+			}
+			c := e.compiler(g)
+			text, _ := c.formula(&formula{})
+			list = append(list, GroupFormula{text, int64(c.step.n), part, c.path.Fused(text) != nil})
+		}
+	}
+	return list
+}

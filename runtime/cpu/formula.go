@@ -1,0 +1,169 @@
+package cpu
+
+import (
+	"fmt"
+	"strings"
+
+	"ampc/ir"
+	"ampc/runtime/cpu/kern"
+)
+
+// formula is a group that runs as one kernel: operands read once, results written once.
+type formula struct {
+	run     *kern.Fused
+	calls   []kern.Call // per worker
+	bufs    []kern.Buf  // operands, then results
+	scalars []ir.Reg    // uniform registers that the elements read
+	from    []reg       // the same, where they are computed
+	values  []float32
+	past    bool // results go past the caches
+}
+
+const (
+	// pastBytes is the size of results that no cache keeps until they are read.
+	pastBytes = 32 << 20
+	// formulaChunk is how many elements a task computes.
+	formulaChunk = 1 << 14
+)
+
+// fuse gives the step the kernel of its group's formula, where there is one.
+func (c *groupCompiler) fuse() bool {
+	f := &formula{}
+	text, ok := c.formula(f)
+	if !ok {
+		return false
+	}
+	if f.run = c.path.Fused(text); f.run == nil {
+		return false
+	}
+	c.step.formula, c.step.wide = f, min(c.step.block, 16)
+	for r := range c.g.Code {
+		if c.uniform[r] && c.last[r] > r {
+			c.bindUniform(r)
+		}
+	}
+	for _, r := range f.scalars {
+		f.from = append(f.from, c.reg(r))
+	}
+	f.values = make([]float32, len(f.scalars))
+	f.calls = make([]kern.Call, c.step.m.Pool().Workers())
+	for w := range f.calls {
+		f.calls[w].Bufs, f.calls[w].Scalars = f.bufs, f.values
+	}
+	f.past = c.apart(f) && f.run.Past()
+	c.step.block = formulaChunk
+	if f.past {
+		c.step.block = kern.PassBlock
+	}
+	return true
+}
+
+// formula writes down what the group computes for each element, in the words of kern's formulas; false if that has
+// other than dense floats.
+func (c *groupCompiler) formula(f *formula) (text string, ok bool) {
+	w := formulaWriter{c: c, f: f, names: map[ir.Reg]string{}}
+	for r := range c.g.Code {
+		if c.uniform[r] || c.last[r] == r {
+			continue
+		}
+		if !w.element(ir.Reg(r)) {
+			return "", false
+		}
+	}
+	for i := range c.g.Stores {
+		a := &c.g.Stores[i]
+		t, float := kernTypes[a.DType]
+		if !float || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
+			return "", false
+		}
+		w.words = append(w.words, fmt.Sprintf("s%d:%v=%s", i, t, w.names[a.Reg]))
+		f.bufs = append(f.bufs, kern.Buf{Type: t, Data: c.e.mem[a.Buffer]})
+	}
+	return strings.Join(append(w.loads, w.words...), " "), len(w.loads) > 0
+}
+
+type formulaWriter struct {
+	c            *groupCompiler
+	f            *formula
+	names        map[ir.Reg]string
+	loads, words []string
+	count        int
+}
+
+// element adds what computes register r.
+func (w *formulaWriter) element(r ir.Reg) bool {
+	i := &w.c.g.Code[r]
+	if i.Op == ir.PIn {
+		a := &w.c.g.Loads[i.Int]
+		t, float := kernTypes[a.DType]
+		if walk := newWalk(w.c.shape, w.c.strides[i.Int], a.Offset); !float || !walk.dense {
+			return false
+		}
+		w.names[r] = fmt.Sprint("l", len(w.loads))
+		w.loads = append(w.loads, fmt.Sprintf("%s:%v", w.names[r], t))
+		w.f.bufs = append(w.f.bufs, kern.Buf{Type: t, Data: w.c.e.mem[a.Buffer]}.From(int(a.Offset)))
+		return true
+	}
+	name, ok := vectorName(i)
+	if !ok || classOf(i.Type) != floats {
+		return false
+	}
+	var args []string
+	for _, a := range instrArgs(i) {
+		if classOf(w.c.g.Code[a].Type) != floats {
+			return false
+		}
+		args = append(args, w.operand(a))
+	}
+	w.names[r] = fmt.Sprint("r", w.count)
+	w.count++
+	w.words = append(w.words, fmt.Sprintf("%s=%s(%s)", w.names[r], name, strings.Join(args, ",")))
+	return true
+}
+
+// operand is how an instruction names register r. A uniform one is a new scalar wherever it is read, so that formulas
+// do not depend on which constants happen to be equal.
+func (w *formulaWriter) operand(r ir.Reg) string {
+	if name := w.names[r]; name != "" {
+		return name
+	}
+	w.f.scalars = append(w.f.scalars, r)
+	return fmt.Sprint("u", len(w.f.scalars)-1)
+}
+
+// vectorName is the vector primitive that an instruction is.
+func vectorName(i *ir.Instr) (string, bool) {
+	if i.Op == ir.PRound && i.To.Low() && i.Type == ir.F32 {
+		return roundOps[i.To].String(), true
+	}
+	if op, ok := unaryOps[i.Op]; ok {
+		return op.String(), true
+	}
+	if op, ok := binaryOps[i.Op]; ok {
+		return op.String(), true
+	}
+	op, ok := ternaryOps[i.Op]
+	return op.String(), ok
+}
+
+// apart reports whether the results are large and none lies over an operand.
+func (c *groupCompiler) apart(f *formula) bool {
+	size := 0
+	for k := range c.g.Stores {
+		mem := c.e.mem[c.g.Stores[k].Buffer]
+		size += len(mem)
+		for i := range c.g.Loads {
+			if shareBytes(mem, c.e.mem[c.g.Loads[i].Buffer]) {
+				return false
+			}
+		}
+	}
+	return size >= pastBytes
+}
+
+// begin computes the scalars.
+func (f *formula) begin(shared *lanes) {
+	for i := range f.from {
+		f.values[i] = f.from[i].f(shared, 1)[0]
+	}
+}

@@ -1,0 +1,152 @@
+package cpu_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// formulas takes a model through passes with changes to its configuration, loads it and lists what its groups compute.
+func formulas(t *testing.T, b *cpu.Backend, spec, policy string, change func(*passes.Config)) []cpu.GroupFormula {
+	t.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := z.Steps[0]
+	if step.Config.Policy, err = passes.PolicyNamed(policy); err != nil {
+		t.Fatal(err)
+	}
+	c := step.Config.Passes(step.Losses...)
+	change(&c)
+	g := z.Model.Graph().Clone()
+	if err := passes.Run(g, c); err != nil {
+		t.Fatal(err)
+	}
+	p := lowered(t, g)
+	s, err := b.NewStore(p.Vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Load(p, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cpu.Formulas(e)
+}
+
+func vectorBackend(t *testing.T) *cpu.Backend {
+	t.Helper()
+	b, err := cpu.Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	if b.Name() != "cpu/avx512" && b.Name() != "cpu/avx2" {
+		t.Skip("kernels of formulas are for amd64: this is " + b.Name())
+	}
+	return b
+}
+
+// TestUpdateFormulas holds that every optimiser's update of a weight is one kernel, low copy and skip included.
+func TestUpdateFormulas(t *testing.T) {
+	b := vectorBackend(t)
+	optimisers := map[string]passes.Optimizer{
+		"sgd": passes.SGD(0), "momentum": passes.SGD(0.9), "adam": passes.Adam(), "adamw": passes.AdamW(0.1),
+		"nesterov": {Algorithm: passes.UseSGD, Momentum: 0.9, Nesterov: true},
+		"decayed":  {Algorithm: passes.UseSGD, Momentum: 0.9, Decay: 1e-4},
+	}
+	for name, o := range optimisers {
+		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
+			for _, shadow := range []bool{false, true} {
+				list := formulas(t, b, "mlp?hidden=32", policy, func(c *passes.Config) {
+					c.Groups[0].Optimizer, c.Shadow = o, shadow
+				})
+				updates := 0
+				for _, f := range list {
+					if f.Part == lower.Update && f.Elements > 1 {
+						updates++
+						if !f.Found {
+							t.Errorf("%s under %s, shadow %t: no kernel of\n%s", name, policy, shadow, f.Text)
+						}
+					}
+				}
+				if updates < 4 {
+					t.Errorf("%s under %s: %d updates of parameters, want at least 4", name, policy, updates)
+				}
+			}
+		}
+	}
+}
+
+// TestModelFormulas holds that the large dense groups of the zoo are one kernel each.
+func TestModelFormulas(t *testing.T) {
+	b := vectorBackend(t)
+	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2"} {
+		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
+			for _, f := range formulas(t, b, spec, policy, func(*passes.Config) {}) {
+				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && !f.Found {
+					t.Errorf("%s under %s: no kernel of %d elements of\n%s", spec, policy, f.Elements, f.Text)
+				}
+			}
+		}
+	}
+}
+
+// TestPast computes results larger than the caches, which are stored past them: whole blocks and a rest.
+func TestPast(t *testing.T) {
+	if testing.Short() {
+		t.Skip("fills 110 MB")
+	}
+	const n = 9<<20 + 12345
+	for _, threads := range []int{1, 3} {
+		b, err := cpu.Open(threads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := ir.Parse("t.ir", fmt.Appendf(nil, `graph @big {
+  input %%a : f32[%d]
+  state %%y : f32[%[1]d]
+update:
+  %%y' = add %%a, %%a
+}
+`, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := lowered(t, g)
+		s, err := b.NewStore(p.Vars)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := b.Load(p, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, y := make([]byte, 4*n), make([]byte, 4*n)
+		for i := range n {
+			binary.NativeEndian.PutUint32(x[4*i:], math.Float32bits(float32(i%1000)))
+		}
+		in := runtime.Tensor{Type: p.Vars[0].Type, Data: x}
+		if _, err := e.Step([]runtime.Feed{{"a": in}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Read("y", y); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if got := math.Float32frombits(binary.NativeEndian.Uint32(y[4*i:])); got != float32(2*(i%1000)) {
+				t.Fatalf("%d threads: element %d is %g, want %d", threads, i, got, 2*(i%1000))
+			}
+		}
+		b.Close()
+	}
+}

@@ -1,0 +1,103 @@
+package kern
+
+import "unsafe"
+
+// maxOperands is the largest number of operands and results of a formula.
+const maxOperands = 12
+
+// Fused is a kernel of a whole elementwise formula: every operand is read once, every result written once, and nothing
+// in between is stored. Its results are those of the vector primitives one after the other, to the bit.
+type Fused struct {
+	name  string
+	loads int
+	types []Type // of the operands, then of the results
+	lanes int
+	run   func(n int, args **byte, u *float32) // whole vectors
+	past  func(n int, args **byte, u *float32) // with stores past the caches, nil if there is none
+}
+
+// Fused finds the kernel of a formula, nil if the path has none. internal/gen lists the formulas and how they are written:
+// "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar.
+func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
+
+// Past reports whether there is a kernel that stores past the caches.
+func (f *Fused) Past() bool { return f.past != nil }
+
+// Call is one use of a Fused: its operands, then its results, all dense and of one length, and its scalars. A result
+// is an operand's memory or apart from all. One goroutine uses a Call at a time.
+type Call struct {
+	Bufs    []Buf
+	Scalars []float32
+
+	args [maxOperands]*byte
+	rest [maxOperands][16]float32 // the last, partial vector of each
+}
+
+// PassBlock is the number of elements that a kernel which stores past the caches takes at a time.
+const PassBlock = 1 << 17
+
+// Run computes n elements from element at on. past stores past the caches, which spares reading results before they
+// are written, whole PassBlocks of a formula that has such a kernel: it pays for results of many megabytes, wants them
+// aligned to 64 bytes and a Fence behind them.
+func (f *Fused) Run(c *Call, at, n int, past bool) {
+	var u *float32
+	if len(c.Scalars) > 0 {
+		u = &c.Scalars[0]
+	}
+	c.from(at)
+	if past && f.past != nil && n >= PassBlock && f.aligned(c) {
+		whole := n &^ (PassBlock - 1)
+		f.past(whole, &c.args[0], u)
+		at, n = at+whole, n-whole
+		c.from(at)
+	}
+	whole := n &^ (f.lanes - 1)
+	if whole > 0 {
+		f.run(whole, &c.args[0], u)
+	}
+	if whole < n {
+		f.last(c, at+whole, n-whole, u)
+	}
+}
+
+// from points the kernel's arguments at element at.
+func (c *Call) from(at int) {
+	for i := range c.Bufs {
+		c.args[i] = c.Bufs[i].at(at)
+	}
+}
+
+// aligned reports whether stores past the caches may go to the results.
+func (f *Fused) aligned(c *Call) bool {
+	for i := f.loads; i < len(f.types); i++ {
+		if uintptr(ptr(c.args[i]))%64 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// last computes n elements, less than a vector, in memory of its own.
+func (f *Fused) last(c *Call, at, n int, u *float32) {
+	stage := func(i int) []byte {
+		p := ptr(bytes(&c.rest[i][0]))
+		return unsafe.Slice((*byte)(p), n*f.types[i].Size())
+	}
+	for i := range f.types {
+		c.args[i] = bytes(&c.rest[i][0])
+		if i < f.loads {
+			copy(stage(i), c.Bufs[i].From(at).Data)
+		}
+	}
+	f.run(f.lanes, &c.args[0], u)
+	for i := f.loads; i < len(f.types); i++ {
+		copy(c.Bufs[i].From(at).Data, stage(i))
+	}
+}
+
+// Fence makes what this goroutine stored past the caches visible before anything it does next.
+func (p *Path) Fence() {
+	if p.fence != nil {
+		p.fence()
+	}
+}

@@ -1,0 +1,115 @@
+package kern
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// stepwise computes a formula by the vector primitives, one after the other.
+func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) {
+	regs := map[string][]float32{}
+	for i, u := range scalars {
+		regs[fmt.Sprint("u", i)] = make([]float32, n)
+		p.Fill(regs[fmt.Sprint("u", i)], u)
+	}
+	for _, word := range strings.Fields(text) {
+		left, right, assigned := strings.Cut(word, "=")
+		name, _, typed := strings.Cut(left, ":")
+		if !assigned {
+			regs[name] = make([]float32, n)
+			p.Load(regs[name], bufs[0])
+			bufs = bufs[1:]
+			continue
+		}
+		if typed {
+			p.Store(bufs[0], regs[right])
+			bufs = bufs[1:]
+			continue
+		}
+		op, list, _ := strings.Cut(strings.TrimSuffix(right, ")"), "(")
+		var x [][]float32
+		for _, a := range strings.Split(list, ",") {
+			x = append(x, regs[a])
+		}
+		regs[name] = make([]float32, n)
+		switch len(x) {
+		case 1:
+			p.Unary(named[Unary](op, numUnary), regs[name], x[0])
+		case 2:
+			p.Binary(named[Binary](op, numBinary), regs[name], x[0], x[1])
+		case 3:
+			p.Ternary(named[Ternary](op, numTernary), regs[name], x[0], x[1], x[2])
+		}
+	}
+}
+
+// named finds a primitive by its name.
+func named[T interface {
+	~uint8
+	fmt.Stringer
+}](name string, end T) T {
+	for op := T(0); op < end; op++ {
+		if op.String() == name {
+			return op
+		}
+	}
+	panic("no primitive " + name)
+}
+
+// TestFused holds every formula's kernel against its primitives, to the bit: in the caches, past them, and in place.
+func TestFused(t *testing.T) {
+	for _, p := range Paths() {
+		d := newDice(31)
+		for _, text := range slices.Sorted(maps.Keys(p.fused)) {
+			f := p.fused[text]
+			sizes := []int{1, 5, 16, 77, 4 * 77}
+			if f.past != nil {
+				sizes = append(sizes, PassBlock+77)
+			}
+			for _, n := range sizes {
+				testFormula(t, p, f, text, d, n)
+			}
+		}
+	}
+}
+
+func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
+	const skip = 32 // elements before the first: they keep results aligned
+	scalars := []float32{0.5, -0.25, 0.75, 0.3, 1.5, 0.1, 2, 1e-8, 0.9, 0, 1, 0, 1, 0}
+	if d.IntN(2) == 0 {
+		scalars[2], scalars[3] = 0, 1
+	}
+	c := &Call{Scalars: scalars}
+	var want []Buf
+	for i, typ := range f.types {
+		mem := floats{}
+		b := Buf{typ, Floats(mem.get(n + skip)).Data[:(n+skip)*typ.Size()]}
+		for e := range n + skip {
+			b.set(e, float32(d.NormFloat64()))
+		}
+		for e, x := range corners() {
+			if n > 100 {
+				b.set(skip+(e*7+i)%n, x)
+			}
+		}
+		c.Bufs = append(c.Bufs, b)
+		want = append(want, Buf{typ, slices.Clone(b.Data)}.From(skip))
+	}
+	stepwise(p, text, want, scalars, n)
+	place := d.IntN(f.loads)
+	if f.types[place] == f.types[f.loads] { // the first result lies over an operand
+		c.Bufs[f.loads] = c.Bufs[place]
+	}
+	f.Run(c, skip, n, true)
+	p.Fence()
+	for i := f.loads; i < len(f.types); i++ {
+		for e := range n {
+			if got, want := c.Bufs[i].get(skip+e), want[i].get(e); !same(got, want) {
+				t.Fatalf("%s: %s of %d elements: result %d has %g at %d, want %g\n%s", p.Name(), f.name, n, i-f.loads, got, e, want, text)
+			}
+		}
+	}
+}
