@@ -31,6 +31,11 @@ func (v *vm) table(b *strings.Builder) {
 		}
 		fmt.Fprintln(b, "}")
 	}
+	fmt.Fprint(b, "p.far = []farFunc{")
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		fmt.Fprintf(b, "far%dx%d%s, ", rows, 2*v.w, s)
+	}
+	fmt.Fprintln(b, "}")
 	for _, t := range types {
 		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "scaleCheck", "put"} {
 			if t != "F32" || k != "widen" && k != "narrow" {

@@ -8,12 +8,16 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tiles emits the register tiles of the matrix product for 1 to mr rows, one and two vectors wide.
+// tiles emits the register tiles of the matrix product for 1 to mr rows, one and two vectors wide, and those that
+// read B where it lies.
 func (v *vm) tiles() {
 	for nv := 1; nv <= 2; nv++ {
 		for rows := 1; rows <= v.tileRows(); rows++ {
 			v.tile(rows, nv)
 		}
+	}
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		v.farTile(rows)
 	}
 }
 
@@ -38,6 +42,39 @@ func (v *vm) tile(mr, nv int) {
 	kc, cols, acc := ptrParam("kc"), ptrParam("cols"), ptrParam("acc")
 	t := &tileRegs{a: ptrParam("a"), b: ptrParam("b"), c: ptrParam("c"), ldb: ptrParam("ldb"), ldc: ptrParam("ldc")}
 	scaleBy(t.ldb, 4)
+	v.tileLoop(t, mr, nv, kc, cols, acc, func(int) {
+		for j, c := range t.col {
+			VMOVUPS(Mem{Base: t.b, Disp: j * v.size()}, c)
+		}
+		if mr > 3 {
+			for j := range nv {
+				PREFETCHT0(Mem{Base: t.b, Disp: j*v.size() + 16*nv*v.size()})
+			}
+		}
+		ADDQ(t.ldb, t.b)
+	}, nil)
+}
+
+// farTile emits a tile that finds row k of B, two vectors, at b0 and b1 plus offs[k].
+func (v *vm) farTile(mr int) {
+	v.text(fmt.Sprintf("far%dx%d", mr, 2*v.w), "kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int",
+		fmt.Sprintf("is a farFunc of %d rows.", mr))
+	kc, acc := ptrParam("kc"), ptrParam("acc")
+	b := []reg.GPVirtual{ptrParam("b0"), ptrParam("b1")}
+	offs, o := ptrParam("offs"), GP64()
+	t := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc")}
+	cols := GP64()
+	MOVQ(U32(uint32(2*v.w)), cols)
+	v.tileLoop(t, mr, 2, kc, cols, acc, func(u int) {
+		MOVQ(Mem{Base: offs, Disp: 8 * u}, o)
+		for j, c := range t.col {
+			VMOVUPS(Mem{Base: b[j], Index: o, Scale: 1}, c)
+		}
+	}, func(n int) { ADDQ(imm(8*n), offs) })
+}
+
+// tileLoop emits the body of a tile kernel: fetch loads B's vectors of the u-th k, done, if any, follows n of them.
+func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetch, done func(int)) {
 	scaleBy(t.ldc, 4)
 	for range mr {
 		var r []vec
@@ -53,25 +90,25 @@ func (v *vm) tile(mr, nv int) {
 	for range 2 {
 		t.row = append(t.row, v.new())
 	}
+	steps := func(n int) {
+		for u := range n {
+			fetch(u)
+			v.tileStep(t, u)
+		}
+		ADDQ(imm(4*n*mr), t.a)
+		if done != nil {
+			done(n)
+		}
+	}
 	k4 := GP64()
 	MOVQ(kc, k4)
 	SHRQ(Imm(2), k4)
 	JZ(LabelRef("rest"))
-	Label("four")
-	for u := range 4 {
-		v.tileStep(t, u)
-	}
-	ADDQ(imm(16*mr), t.a)
-	DECQ(k4)
-	JNZ(LabelRef("four"))
+	loop("four", k4, func() { steps(4) })
 	Label("rest")
 	ANDQ(Imm(3), kc)
 	JZ(LabelRef("store"))
-	Label("one")
-	v.tileStep(t, 0)
-	ADDQ(imm(4*mr), t.a)
-	DECQ(kc)
-	JNZ(LabelRef("one"))
+	loop("one", kc, func() { steps(1) })
 	Label("store")
 	v.tileStore(t, cols)
 }
@@ -124,18 +161,9 @@ func (v *vm) colMasks(nv int, cols reg.GPVirtual) (masks []reg.Register) {
 	return masks
 }
 
-// tileStep adds the products of one k, the u-th after t.a.
+// tileStep adds the products of one k, the u-th after t.a, with the vectors of B in t.col.
 func (v *vm) tileStep(t *tileRegs, u int) {
-	mr, nv := len(t.sum), len(t.col)
-	for j, c := range t.col {
-		VMOVUPS(Mem{Base: t.b, Disp: j * v.size()}, c)
-	}
-	if mr > 3 {
-		for j := range nv {
-			PREFETCHT0(Mem{Base: t.b, Disp: j*v.size() + 16*nv*v.size()})
-		}
-	}
-	ADDQ(t.ldb, t.b)
+	mr := len(t.sum)
 	for i := range mr {
 		r := t.row[i%2]
 		VBROADCASTSS(Mem{Base: t.a, Disp: 4 * (u*mr + i)}, r)

@@ -4,8 +4,8 @@ import "unsafe"
 
 // lay returns the images of g with zeros around and between their pixels: pixel i of an axis comes to lo + i*step
 // of size. Channels-first rows are split into phases, so that every phases-th pixel of a row is contiguous.
-// Where the image already looks like that it is used as it is.
-func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases int) grid {
+// Where the image already looks like that it is used as it is; a canvas is of type typ, that of the image or F32.
+func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases int, typ Type) grid {
 	c, t := m.conv.c, &m.conv
 	if c.ChannelsLast {
 		phases = 1
@@ -26,11 +26,22 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	if c.N == 0 {
 		return d
 	}
-	d.buf = t.canvas.bytes(g.buf.Type, c.N*d.item[0])
+	if step != [3]int{1, 1, 1} {
+		typ = g.buf.Type
+	}
+	d.buf = t.canvas.bytes(typ, c.N*d.item[0])
 	t.m, t.mode = m, canvasMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
 	m.run(2*len(d.buf.Data), c.N, t)
 	return d
+}
+
+// canvasType is the type of the canvas for results of the given size: F32 where tiles will read it in place.
+func (m *Machine) canvasType(t Type, size [3]int) Type {
+	if c := m.conv.c; m.far != nil && !c.ChannelsLast && !c.TF32 && !c.depthwise() && size[2]%m.vw == 0 {
+		return F32
+	}
+	return t
 }
 
 // bytes is get for n elements of another format.
@@ -43,7 +54,7 @@ func (f *floats) bytes(t Type, n int) Buf {
 func (t *convTask) Run(worker, n int) {
 	switch t.mode {
 	case canvasMode:
-		t.copyImage(n)
+		t.copyImage(&t.m.worker[worker], n)
 	case thinMode:
 		t.thinImage(n)
 	case phaseMode:
@@ -66,7 +77,7 @@ func (t *convTask) planes(channels int) (planes, run int) {
 }
 
 // copyImage copies an image onto its canvas.
-func (t *convTask) copyImage(n int) {
+func (t *convTask) copyImage(w *worker, n int) {
 	planes, run := t.planes(t.channels)
 	spread := t.step != [3]int{1, 1, 1} || t.dst.phases > 1
 	if spread {
@@ -76,7 +87,7 @@ func (t *convTask) copyImage(n int) {
 	for p := range planes {
 		s, d := n*t.src.item[0]+p*t.src.channel, n*t.dst.item[0]+p*t.dst.channel
 		if spread {
-			t.spreadPlane(s, d, run)
+			t.spreadPlane(w, s, d, run)
 		} else {
 			t.copyPlane(s, d, run, p == planes-1)
 		}
@@ -86,7 +97,7 @@ func (t *convTask) copyImage(n int) {
 // copyPlane copies a plane and clears what lies between its rows. The last plane of an image may not touch what
 // follows it.
 func (t *convTask) copyPlane(s, d, run int, last bool) {
-	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
+	dst, es := t.dst.buf, t.dst.buf.Type.Size()
 	w, row := t.size[2]*run, t.dst.axis[1]
 	end := d + t.dst.item[0]/t.channels
 	if run > 1 {
@@ -95,13 +106,10 @@ func (t *convTask) copyPlane(s, d, run int, last bool) {
 	clean := d // everything before is done
 	for z := range t.size[0] {
 		from, to := s+z*t.src.axis[0], d+(t.lo[0]+z)*t.dst.axis[0]+t.lo[1]*row+t.lo[2]*run
-		vectors := !last && w*es%4 == 0 && row*es%4 == 0 && w*es/4 <= t.m.nr
-		if vectors { // writes up to a vector past every row, cleared below
-			t.m.rows[F32](t.size[1], w*es/4, (*float32)(ptr(dst.at(to))), row*es/4, src.at(from), w*es/4)
-		}
+		together := !last && t.copyRows(to, from, w, row)
 		for y := range t.size[1] {
-			if !vectors {
-				copy(dst.Data[(to+y*row)*es:(to+y*row+w)*es], src.Data[(from+y*w)*es:])
+			if !together {
+				t.copyRow(to+y*row, from+y*w, w)
 			}
 			clear(dst.Data[clean*es : (to+y*row)*es])
 			clean = to + y*row + w
@@ -110,15 +118,42 @@ func (t *convTask) copyPlane(s, d, run int, last bool) {
 	clear(dst.Data[clean*es : end*es])
 }
 
+// copyRows copies the rows of a plane, w elements each, by one call of a kernel, if there is one for them. It may
+// write up to a vector past each.
+func (t *convTask) copyRows(to, from, w, row int) bool {
+	src, dst, rows := t.src.buf, t.dst.buf, t.m.rows[t.src.buf.Type]
+	if dst.Type == src.Type && src.Type != F32 { // two halves move as one word
+		if w%2+row%2 > 0 {
+			return false
+		}
+		w, row, rows = w/2, row/2, t.m.rows[F32]
+	}
+	if w > t.m.nr {
+		return false
+	}
+	rows(t.size[1], w, (*float32)(ptr(dst.at(to))), row, src.at(from), w)
+	return true
+}
+
+// copyRow copies n elements that lie together.
+func (t *convTask) copyRow(to, from, n int) {
+	src, dst := t.src.buf, t.dst.buf
+	if es := src.Type.Size(); dst.Type == src.Type {
+		copy(dst.Data[to*es:(to+n)*es], src.Data[from*es:])
+		return
+	}
+	t.m.Load(floatsAt(dst.at(to), n), src.From(from))
+}
+
 // spreadPlane copies the pixels of a plane to places that are not neighbours.
-func (t *convTask) spreadPlane(s, d, run int) {
+func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
 	for z := range t.size[0] {
 		for y := range t.size[1] {
 			from := s + t.src.at(z, y, 0)
 			to := d + t.dst.at(t.lo[0]+z*t.step[0], t.lo[1]+y*t.step[1], 0)
 			if run == 1 && t.step[2] == 1 {
-				t.splitRow(from, to)
+				t.splitRow(worker, from, to)
 				continue
 			}
 			for x := range t.size[2] {
@@ -130,15 +165,20 @@ func (t *convTask) spreadPlane(s, d, run int) {
 }
 
 // splitRow copies a row phase by phase.
-func (t *convTask) splitRow(from, to int) {
-	ph := t.dst.phases
+func (t *convTask) splitRow(w *worker, from, to int) {
+	ph, src, dst := t.dst.phases, t.src.buf.From(from), t.dst.buf
+	if dst.Type != src.Type {
+		row := w.row[0].get(t.size[2])
+		t.m.Load(row, src)
+		src = Floats(row)
+	}
 	for x := range min(ph, t.size[2]) {
 		o := to + t.dst.at(0, 0, t.lo[2]+x)
 		n := ceilDiv(t.size[2]-x, ph)
-		if t.dst.buf.Type == F32 {
-			gather(floatsAt(t.dst.buf.at(o), n), floatsAt(t.src.buf.at(from+x), (n-1)*ph+1), ph)
+		if dst.Type == F32 {
+			gather(floatsAt(dst.at(o), n), floatsAt(src.at(x), (n-1)*ph+1), ph)
 		} else {
-			gather(halvesAt(t.dst.buf.at(o), n), halvesAt(t.src.buf.at(from+x), (n-1)*ph+1), ph)
+			gather(halvesAt(dst.at(o), n), halvesAt(src.at(x), (n-1)*ph+1), ph)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func run(o []int, n, es int) int {
 }
 
 func (s *tableSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int) {
-	base := (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
+	base := s.base(item)
 	if s.byLane {
 		s.packLanes(dst, ld, base, l0, n, k0, kc)
 	} else {
@@ -173,6 +173,30 @@ func (s *tableSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int
 	if s.tf32 {
 		s.p.Unary(RoundTF32, dst[:(kc-1)*ld+n], dst[:(kc-1)*ld+n])
 	}
+}
+
+func (s *tableSource) base(item int) int {
+	return (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
+}
+
+// far is s if tiles can read its lanes where they lie, else nil.
+func (s *tableSource) far() *tableSource {
+	p := s.p
+	if p.far == nil || !s.byLane || s.tf32 || s.buf.Type != F32 {
+		return nil
+	}
+	for l := 0; l+p.nr <= len(s.lane); l += p.nr {
+		if !s.lies(l, p.nr) {
+			return nil
+		}
+	}
+	return s
+}
+
+// lies says whether lanes [l0,l0+n) are a full tile's and each half of them contiguous: then they need no packing.
+func (s *tableSource) lies(l0, n int) bool {
+	p, span := s.p, 4*(s.p.vw-1)
+	return n == p.nr && s.lane[l0+p.vw-1]-s.lane[l0] == span && s.lane[l0+p.nr-1]-s.lane[l0+p.vw] == span
 }
 
 func (s *tableSource) packLanes(dst []float32, ld, base, l0, n, k0, kc int) {
@@ -204,7 +228,7 @@ func (m *Machine) Conv(c *Conv) {
 	t := &m.conv
 	c = m.thin(c)
 	t.c = c
-	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
+	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], m.canvasType(c.X.Type, c.Out))
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
 	if c.depthwise() {
@@ -238,7 +262,7 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		from[a], by[a] = lo[a]+c.Pad[a], -c.Dilation[a]
 		size[a] = max(lo[a]+(c.Out[a]-1)*c.Stride[a]+1, from[a]+c.In[a])
 	}
-	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1)
+	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.canvasType(c.Y.Type, c.In))
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
 	if c.depthwise() {
@@ -279,7 +303,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 			cols = colRun{px, dst.Stride[0]}
 		}
 	}
-	gt.a, gt.b = &t.sources[0], &t.sources[1]
+	gt.a, gt.b, gt.far = &t.sources[0], &t.sources[1], t.sources[1].far()
 	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
 	m.multiply(gt)
 }
@@ -324,7 +348,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 	c = m.thin(c)
 	t.c = c
 	per, in, taps, px := c.K/c.Groups, c.C/c.Groups, volume(c.Kernel), volume(c.Out)
-	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2])
+	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], c.X.Type)
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
 	if c.depthwise() && c.Epilogue.plain() {
@@ -350,7 +374,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 		t.sources[0], t.sources[1] = t.sources[1], t.sources[0]
 	}
 	gt.depth, gt.items = c.N*px, c.Groups
-	gt.a, gt.b = &t.sources[0], &t.sources[1]
+	gt.a, gt.b, gt.far = &t.sources[0], &t.sources[1], nil
 	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0, colRun{}}
 	m.multiply(gt)
 }

@@ -77,12 +77,32 @@ func (c *Conv) reads(o, t int) (at int, ok bool) {
 	return at, true
 }
 
+// wideConv has rows of whole vectors, which tiles read where they lie.
+func wideConv(d dice, typ Type, out, stride, pad int) *Conv {
+	c := &Conv{N: 2, C: 5, K: 17, Groups: 1, In: [3]int{1, 4, out * stride}, Out: [3]int{1, 0, out}, Kernel: [3]int{1, 3, 1 + 2*pad},
+		Stride: [3]int{1, stride, stride}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, pad}}
+	c.Out[1] = (c.In[1]-1)/stride + 1
+	c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C*volume(c.Kernel)), d.buf(typ, c.N*c.K*volume(c.Out))
+	return c
+}
+
+// manyConvs are random ones and wide ones.
+func manyConvs(d dice) (list []*Conv) {
+	for range rounds(120) {
+		list = append(list, randomConv(d))
+	}
+	for _, typ := range []Type{F32, F16, BF16} {
+		for _, out := range []int{8, 16, 32} {
+			list = append(list, wideConv(d, typ, out, 1, 1), wideConv(d, typ, out, 2, 1), wideConv(d, typ, out, 2, 0))
+		}
+	}
+	return list
+}
+
 func TestConv(t *testing.T) {
 	type sums struct{ want, mag []float64 }
 	onPaths(t, func(t *testing.T, m *Machine) {
-		d := newDice(6)
-		for range rounds(120) {
-			c := randomConv(d)
+		for _, c := range manyConvs(newDice(6)) {
 			var y, x, w sums
 			for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {
 				s.want, s.mag = make([]float64, b.Len()), make([]float64, b.Len())

@@ -62,6 +62,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
+	t.far = nil
 	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
 	if how := t.choose(m, g); how != packed {
 		m.skinny(t, how)
@@ -117,8 +118,9 @@ type gemmTask struct {
 	mt, nt                   int // block of C of one task
 	gm, gn                   int // blocks along rows and columns
 	kc, nc                   int
-	direct                   bool // tiles go straight to C
-	into                     bool // and add to what is there
+	direct                   bool         // tiles go straight to C
+	into                     bool         // and add to what is there
+	far                      *tableSource // b, if tiles may read it where it lies
 }
 
 func (m *Machine) multiply(t *gemmTask) {
@@ -155,10 +157,16 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.Run(worker, 0)
 }
 
+// farDepth is the depth of a block whose B stays where it lies: only A is packed.
+const farDepth = 1152
+
 func (t *gemmTask) blocks() {
 	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
-	if !t.direct {
+	switch {
+	case t.far != nil:
+		kc = farDepth
+	case !t.direct:
 		kc *= 2 // a deeper block spares the round trips of partial sums
 	}
 	if t.depth > kc { // equal slices
@@ -166,6 +174,9 @@ func (t *gemmTask) blocks() {
 	}
 	t.kc = min(kc, max(1, t.depth))
 	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.kc/t.p.nr*t.p.nr))
+	if t.far != nil { // hardly anything of B is packed
+		t.nc = t.nt
+	}
 }
 
 // split chooses gm x gn blocks of C an item: enough for every worker, square, no smaller than pays.
@@ -232,6 +243,9 @@ func (t *gemmTask) packB(w *worker, item, j0, j1, k0, kc int) []float32 {
 	b := w.b.get(roundUp(j1-j0, t.p.nr) * kc)
 	for j := j0; j < j1 && kc > 0; j += t.p.nr {
 		n := min(t.p.nr, j1-j)
+		if t.far != nil && t.far.lies(j, n) {
+			continue
+		}
 		t.b.pack(w, b[(j-j0)*kc:], t.p.width(n), item, j, n, k0, kc)
 	}
 	return b
@@ -273,14 +287,21 @@ func (x *block) run() {
 	}
 }
 
+// multiply computes h x n elements of a tile, from column j on, into c.
+func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
+	p, f := x.t.p, x.t.far
+	if f != nil && f.lies(j, n) {
+		at := f.base(x.item)
+		p.far[h-1](x.kc, &a[0], f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.k0], c, ldc, acc)
+		return
+	}
+	width := p.width(n)
+	p.tile[width/p.nr][h-1](x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, c, ldc, n, acc)
+}
+
 // tile computes rows r0.. of the block and columns j.., h x n of them.
 func (x *block) tile(a []float32, r0, h, j, n int) {
 	t, p := x.t, x.t.p
-	width := p.width(n)
-	fn := p.tile[0][h-1]
-	if width == p.nr {
-		fn = p.tile[1][h-1]
-	}
 	acc := 0
 	if x.k0 > 0 || t.into {
 		acc = 1
@@ -290,11 +311,11 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		c := &t.out.c
 		at, _ := t.out.cols.at(j, n)
 		o := c.item(x.item, t.out.inner) + (x.i0+r0)*c.LD + at
-		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, (*float32)(ptr(c.at(o))), c.LD, n, acc)
+		x.multiply(a, h, j, n, (*float32)(ptr(c.at(o))), c.LD, acc)
 		return
 	case x.part != nil:
 		c := &x.part[r0*x.ldp+j-x.j0]
-		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, c, x.ldp, n, acc)
+		x.multiply(a, h, j, n, c, x.ldp, acc)
 		if x.k0+x.kc == t.depth {
 			tile := x.w.tile.get(h * p.nr)
 			p.rows[F32](h, n, &tile[0], p.nr, bytes(c), x.ldp)
@@ -306,7 +327,7 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 	if x.kc == 0 {
 		clear(tile)
 	} else {
-		fn(x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, &tile[0], p.nr, n, 0)
+		x.multiply(a, h, j, n, &tile[0], p.nr, 0)
 	}
 	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n)
 }

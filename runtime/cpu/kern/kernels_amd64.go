@@ -144,6 +144,76 @@ func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
+// far1x32AVX512 is a farFunc of 1 rows.
+//
+//go:noescape
+func far1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far2x32AVX512 is a farFunc of 2 rows.
+//
+//go:noescape
+func far2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far3x32AVX512 is a farFunc of 3 rows.
+//
+//go:noescape
+func far3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far4x32AVX512 is a farFunc of 4 rows.
+//
+//go:noescape
+func far4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far5x32AVX512 is a farFunc of 5 rows.
+//
+//go:noescape
+func far5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far6x32AVX512 is a farFunc of 6 rows.
+//
+//go:noescape
+func far6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far7x32AVX512 is a farFunc of 7 rows.
+//
+//go:noescape
+func far7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far8x32AVX512 is a farFunc of 8 rows.
+//
+//go:noescape
+func far8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far9x32AVX512 is a farFunc of 9 rows.
+//
+//go:noescape
+func far9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far10x32AVX512 is a farFunc of 10 rows.
+//
+//go:noescape
+func far10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far11x32AVX512 is a farFunc of 11 rows.
+//
+//go:noescape
+func far11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far12x32AVX512 is a farFunc of 12 rows.
+//
+//go:noescape
+func far12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far13x32AVX512 is a farFunc of 13 rows.
+//
+//go:noescape
+func far13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far14x32AVX512 is a farFunc of 14 rows.
+//
+//go:noescape
+func far14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //
 //go:noescape
@@ -1408,6 +1478,36 @@ func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, 
 //
 //go:noescape
 func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// far1x16AVX2 is a farFunc of 1 rows.
+//
+//go:noescape
+func far1x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far2x16AVX2 is a farFunc of 2 rows.
+//
+//go:noescape
+func far2x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far3x16AVX2 is a farFunc of 3 rows.
+//
+//go:noescape
+func far3x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far4x16AVX2 is a farFunc of 4 rows.
+//
+//go:noescape
+func far4x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far5x16AVX2 is a farFunc of 5 rows.
+//
+//go:noescape
+func far5x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// far6x16AVX2 is a farFunc of 6 rows.
+//
+//go:noescape
+func far6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // rowsF32AVX2 is a rowsFunc for n up to two vectors.
 //

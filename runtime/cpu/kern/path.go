@@ -17,6 +17,7 @@ type Path struct {
 	mc     int // elements of a packed block of A
 
 	tile  [2][]tileFunc // by tile width (vw, nr), then rows-1
+	far   []farFunc     // by rows-1; nil where there are none
 	rows  [numTypes]rowsFunc
 	pick  [numTypes]pickFunc
 	trans [numTypes]transFunc
@@ -59,6 +60,10 @@ type Path struct {
 // tileFunc computes a tile of C, rows x cols: C = (C if acc != 0, else 0) + sum over k < kc of a[k*rows+i]*b[k*ldb+j],
 // one fused chain in ascending k. b has a full vector of readable lanes in every row.
 type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
+
+// farFunc is a tileFunc of nr columns for an f32 B in memory: element j of row k is at b0+offs[k] for the first half of the
+// columns, at b1+offs[k] for the second, offs in bytes.
+type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int)
 
 // rowsFunc widens n lanes of k rows: dst[r*ldd+j] = src[r*lds+j]. It may write up to the next full vector of each
 // dst row, rows in ascending order.

@@ -26,7 +26,7 @@ func (m *Machine) phasedGrad(c *Conv) {
 		size[a] = lo[a] + max(c.Out[a], (c.In[a]-1+c.Pad[a])/s+1)
 	}
 	ones := [3]int{1, 1, 1}
-	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, ones, size, 1)
+	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
 	t.phases = t.phases[:0]
 	mem := t.phaseMem.bytes(c.X.Type, c.N*c.C*volume(c.In))
 	at := 0
