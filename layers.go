@@ -275,6 +275,10 @@ func (o layerOptions) inner() []Option {
 // Gelu is the exact Gaussian error linear unit, x·Φ(x).
 func (m *Model) Gelu(x Tensor) Tensor { return m.Builder.Gelu(x, "erf") }
 
+// GeluTanh is the tanh approximation of Gelu, which GPT-2 was trained with. On
+// a GPU a linear layer before it ends in it.
+func (m *Model) GeluTanh(x Tensor) Tensor { return m.Builder.Gelu(x, "tanh") }
+
 // CrossEntropy is the mean cross entropy of softmax(logits[...,classes])
 // against labels[...] of i32 or i64. Options: Ignore (default -100),
 // Smoothing.

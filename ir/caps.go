@@ -14,6 +14,9 @@ type Caps struct {
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
 	// become products and kernels.
 	NoGraphs bool
+	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
+	// bias gradients.
+	NoAux bool
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.

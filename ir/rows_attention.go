@@ -201,7 +201,8 @@ type openedAttention struct {
 	d       []Dim  // q's dimensions
 	groups  Dim
 	scale   float64
-	low     DType // of q, k and v where that is a 16-bit one: products take such operands and keep their sums in f32
+	casts   map[*Value]*Value // to the only other dtype there is
+	low     DType             // of q, k and v where that is a 16-bit one: products take such operands and keep their sums in f32
 }
 
 // openAttention fails, and returns nil, where heads or head sizes are not known.
@@ -212,7 +213,7 @@ func (b *Builder) openAttention(n *Node, mask *Value) *openedAttention {
 			return nil
 		}
 	}
-	f := &openedAttention{b: b, n: n, d: n.In[0].Type.Shape.Dims(), groups: n.In[1].Type.Shape.Dim(1), scale: n.AttentionScale()}
+	f := &openedAttention{b: b, n: n, d: n.In[0].Type.Shape.Dims(), groups: n.In[1].Type.Shape.Dim(1), scale: n.AttentionScale(), casts: map[*Value]*Value{}}
 	if d := n.In[0].Type.DType; d.Low() && n.In[1].Type.DType == d && n.In[2].Type.DType == d {
 		f.low = d
 	}
@@ -296,7 +297,10 @@ func (f *openedAttention) as(v *Value, d DType) *Value {
 	if f.low == Invalid || v == nil || v.Type.DType == d {
 		return v
 	}
-	return f.b.Cast(v, d)
+	if f.casts[v] == nil {
+		f.casts[v] = f.b.Cast(v, d)
+	}
+	return f.casts[v]
 }
 
 func (f *openedAttention) scores() *Value {
@@ -336,7 +340,12 @@ func (f *openedAttention) kept(i int) DType {
 }
 
 // overGroup sums [B,G,H/G,T,·] over the heads that share keys.
-func (f *openedAttention) overGroup(v *Value) *Value { return f.b.sumOver(v, false, 2) }
+func (f *openedAttention) overGroup(v *Value) *Value {
+	if f.d[1] == f.groups {
+		return f.b.Squeeze(v, 2)
+	}
+	return f.b.sumOver(v, false, 2)
+}
 
 func expandAttention(b *Builder, n *Node) []*Value {
 	f := b.openAttention(n, n.operand(3))

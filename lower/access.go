@@ -112,8 +112,11 @@ func (s *Step) verifyMoves(p *Program) error {
 
 func (s *Step) verifyGemm(p *Program) error {
 	g := s.Gemm
-	if len(s.In) < 2 || len(s.Out) != 1 {
-		return fmt.Errorf("a product has two operands or more and one result, not %d and %d", len(s.In), len(s.Out))
+	if len(s.In) < 2 || len(s.Out) < 1 {
+		return fmt.Errorf("a product has two operands or more and a result, not %d and %d", len(s.In), len(s.Out))
+	}
+	if err := s.verifyAux(p); err != nil {
+		return err
 	}
 	for _, i := range []int{g.Epilogue.Bias, g.Epilogue.Residual} {
 		if i >= len(s.In) || i == 1 || i > 0 && s.In[i] == None {
@@ -132,6 +135,45 @@ func (s *Step) verifyGemm(p *Program) error {
 		}
 	}
 	return nil
+}
+
+// auxBits is what rows of a relu's bits are padded to.
+const auxBits = 128
+
+// maskRow is the bytes of a row of bits.
+func maskRow(n int64) int64 { return (n + auxBits - 1) / auxBits * auxBits / 8 }
+
+// verifyAux checks what an epilogue keeps for a gradient, reads for one, and sums.
+func (s *Step) verifyAux(p *Program) error {
+	g, e := s.Gemm, &s.Gemm.Epilogue
+	results := 1
+	var err error
+	if e.Aux != 0 {
+		list, size := s.Out, g.M*g.N
+		if e.Act.Gradient() {
+			list = s.In
+		} else {
+			results++
+		}
+		if e.Act == Relu || e.Act == ReluGrad {
+			size = g.M * maskRow(g.N)
+		}
+		err = p.holds(list, e.Aux, size, "the auxiliary")
+	}
+	if e.Act.Gradient() && e.Aux == 0 {
+		return fmt.Errorf("the epilogue %s reads nothing", e.Act)
+	}
+	if e.BiasGrad != 0 {
+		results++
+		if e.Summed < 0 || e.Summed > 1 {
+			return fmt.Errorf("the epilogue sums operand %d", e.Summed)
+		}
+		err = cmp.Or(err, p.holds(s.Out, e.BiasGrad, [2]int64{g.M, g.N}[e.Summed], "the bias gradient"))
+	}
+	if err == nil && len(s.Out) != results {
+		err = fmt.Errorf("a product with %d results, its epilogue has %d", len(s.Out), results)
+	}
+	return err
 }
 
 // holds checks that operand or result i of list has as many elements as its

@@ -46,6 +46,7 @@ type cudaLowerer struct {
 // kernels, and what cuBLASLt cannot end a product with by a group after it.
 func (l *lowerer) cuda(fl ptx.Flavour) error {
 	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
+	c.joinEnds()
 	l.batch(Prepare)
 	l.batch(Update)
 	for part := range NumParts {

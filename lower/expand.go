@@ -43,6 +43,7 @@ func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 func expandOnce(g *ir.Graph, t Target) error {
 	b := ir.Edit(g)
 	instead := map[*ir.Value]*ir.Value{}
+	group := lastGroup(g)
 	for s := range ir.NumSections {
 		nodes := g.Body[s]
 		g.Body[s] = nil
@@ -52,7 +53,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 				continue
 			}
 			at := b.In(s).Deriving(n, "")
-			from := n
+			from, first := n, len(g.Body[s])
 			if _, gpu := t.CUDA(); gpu && !matrixUnits[n.Op] {
 				from = wideOperands(at, n)
 			}
@@ -68,8 +69,13 @@ func expandOnce(g *ir.Graph, t Target) error {
 			if err := b.Err(); err != nil {
 				return err
 			}
+			group++ // what replaces one node can run together: no path leaves it and comes back
+			made := g.Body[s][first:]
+			for _, m := range made {
+				m.Why.Group = group
+			}
 			for _, old := range n.Out {
-				if v := instead[old]; v != nil && old.Next != nil {
+				if v := instead[old]; v != nil && slices.Contains(made, v.Def) {
 					v.Name, v.Next = old.Name, old.Next
 				}
 			}
@@ -77,6 +83,15 @@ func expandOnce(g *ir.Graph, t Target) error {
 	}
 	g.Replace(instead)
 	return nil
+}
+
+// lastGroup is the highest number of a group in g.
+func lastGroup(g *ir.Graph) int32 {
+	last := int32(0)
+	for _, n := range g.Nodes {
+		last = max(last, n.Why.Group)
+	}
+	return last
 }
 
 // lowFactor names the operand that an op's expansion multiplies in the dtype it has.

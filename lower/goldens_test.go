@@ -7,7 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// TestGoldens lowers the graph of each case and compares the printed Program.
+// TestGoldens lowers the graph of each case, for the CPU or the target that its
+// command names, and compares the printed Program.
 // Counters: steps of each kind, views, overwritten (results that lie where an
 // operand of their step lay), low copies kept in the store, and late writes.
 func TestGoldens(t *testing.T) {
@@ -16,7 +17,11 @@ func TestGoldens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Lower(g, CPU)
+		target := CPU
+		if len(c.Run) > 0 {
+			target = Target(c.Run[0])
+		}
+		p, err := Lower(g, target)
 		if err != nil {
 			return golden.Result{Sections: map[string]string{"want": err.Error() + "\n"}}
 		}

@@ -55,7 +55,7 @@ func Supports(g *ir.Graph, t Target) error {
 // known; the error names the first node or declaration that stands in the way.
 func Check(g *ir.Graph, t Target) error {
 	if _, cuda := t.CUDA(); !cuda && t != CPU {
-		return fmt.Errorf("unknown target %q: want cpu, sm_70, sm_80 or sm_90, each of these also with /nodnn", t)
+		return fmt.Errorf("unknown target %q: want cpu, sm_70, sm_80 or sm_90, each of these also with /nodnn or /noaux", t)
 	}
 	for _, v := range g.Vars {
 		if !v.Type.Shape.Static() {

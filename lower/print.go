@@ -75,6 +75,9 @@ func (p *Program) printBuffers(w io.Writer) {
 	}
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
+		if root := &p.Buffers[b.Root]; root.Arena == WorkArena && root.Live.From < 0 {
+			continue // a step does it without
+		}
 		fmt.Fprintf(w, "  buffer %%%-*s %-*s %s+%s size %s", names, b.Name, types, b.Type, b.Arena, digits(b.Offset), digits(b.Size))
 		switch {
 		case b.Root != BufferID(i):
@@ -203,7 +206,17 @@ func (p *Program) epilogue(e *Epilogue, s *Step) string {
 		parts = append(parts, fmt.Sprintf("bias(%s)", p.name(s.In[e.Bias])))
 	}
 	if e.Act != NoAct {
-		parts = append(parts, e.Act.String())
+		act := e.Act.String()
+		switch {
+		case e.Aux != 0 && e.Act.Gradient():
+			act += fmt.Sprintf("(%s)", p.name(s.In[e.Aux]))
+		case e.Aux != 0:
+			act += fmt.Sprintf("(aux %s)", p.name(s.Out[e.Aux]))
+		}
+		parts = append(parts, act)
+	}
+	if e.BiasGrad != 0 {
+		parts = append(parts, fmt.Sprintf("bias_grad(%s of %s)", p.name(s.Out[e.BiasGrad]), p.name(s.In[e.Summed])))
 	}
 	if e.Residual != 0 {
 		parts = append(parts, fmt.Sprintf("residual(%s)", p.name(s.In[e.Residual])))

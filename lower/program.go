@@ -227,22 +227,37 @@ type Epilogue struct {
 	Bias     int // one element per column (conv: per channel)
 	Act      Act
 	Residual int // as C
+
+	// GPU targets. Aux is what the gradient of Act reads: an activation stores it, at this place of
+	// Step.Out (0: it is not kept), and a gradient's product reads it, at this place of Step.In. For
+	// gelu it is the sum before the activation, as C; for relu a bit for each positive element, rows
+	// padded to 128 bits. BiasGrad is the place in Step.Out of the column sums of operand Summed, in
+	// C's dtype.
+	Aux, BiasGrad int
+	Summed        int
 }
 
-// Act is an activation of an epilogue.
+// Act is an activation of an epilogue, or the factor by which a gradient
+// passes through one.
 type Act uint8
 
-// The activations.
+// The activations. Gelu is the tanh form; it and the gradients are for GPU targets.
 const (
 	NoAct Act = iota
 	Relu
 	Tanh
+	Gelu
+	ReluGrad
+	GeluGrad
 	numActs
 )
 
-var actNames = [numActs]string{"none", "relu", "tanh"}
+var actNames = [numActs]string{"none", "relu", "tanh", "gelu", "relu_grad", "gelu_grad"}
 
 func (a Act) String() string { return actNames[a] }
+
+// Gradient reports whether a is the factor of a gradient, which needs Aux.
+func (a Act) Gradient() bool { return a == ReluGrad || a == GeluGrad }
 
 // ConvDir says which of a convolution's three tensors is computed.
 type ConvDir uint8

@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -8,23 +9,32 @@ import (
 	"ampc/ptx"
 )
 
-// Target names what a Program runs on: "cpu", "sm_80", "sm_90". A GPU without
-// cuDNN is "sm_90/nodnn": it has the same kernels and products.
+// Target names what a Program runs on: "cpu", "sm_80", "sm_90". What a GPU's
+// libraries lack stands behind a slash: "sm_90/nodnn", "sm_90/nodnn/noaux".
 type Target string
 
 // CPU is the target of the embedded backend.
 const CPU Target = "cpu"
 
-// withoutDnn ends the name of a GPU without cuDNN.
-const withoutDnn = "/nodnn"
+// What a target may lack.
+const (
+	NoDnn = "nodnn" // no cuDNN: convolutions and attention are products and kernels
+	NoAux = "noaux" // products that are saved for or end a gradient (see joinEnds) are followed by kernels
+)
+
+// split cuts off what the target lacks.
+func (t Target) split() (device string, without []string) {
+	list := strings.Split(string(t), "/")
+	return list[0], list[1:]
+}
 
 // CUDA gives the PTX flavour of a GPU target: sm_70, sm_80 or sm_90, or a later
 // number, which runs what the last of these does.
 func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
-	name, _ := strings.CutSuffix(string(t), withoutDnn)
-	number, ok := strings.CutPrefix(name, "sm_")
+	device, without := t.split()
+	number, ok := strings.CutPrefix(device, "sm_")
 	cc, err := strconv.Atoi(number)
-	if !ok || err != nil {
+	if !ok || err != nil || slices.ContainsFunc(without, func(f string) bool { return f != NoDnn && f != NoAux }) {
 		return ptx.Flavour{}, false
 	}
 	fl, err = ptx.FlavourFor(cc/10, cc%10)
@@ -34,13 +44,14 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 // Caps is what the target's kernels and libraries can do.
 func (t Target) Caps() ir.Caps {
 	_, gpu := t.CUDA()
-	return ir.Caps{NoGraphs: !gpu || strings.HasSuffix(string(t), withoutDnn)}
+	_, without := t.split()
+	return ir.Caps{NoGraphs: !gpu || slices.Contains(without, NoDnn), NoAux: !gpu || slices.Contains(without, NoAux)}
 }
 
-// WithoutDnn is t with convolutions and attention as products and kernels.
-func (t Target) WithoutDnn() Target {
-	if t.Caps().NoGraphs {
+// Without is t that lacks a feature, NoDnn or NoAux.
+func (t Target) Without(feature string) Target {
+	if _, without := t.split(); slices.Contains(without, feature) {
 		return t
 	}
-	return t + withoutDnn
+	return t + "/" + Target(feature)
 }

@@ -23,7 +23,11 @@ func gpt(z *Zoo, o Options) {
 		b := m.Scope(fmt.Sprintf("h%d", i))
 		a := b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), ampc.Causal(), small())
 		x = b.Named("res1").Add(x, b.Dropout("drop1", a, o["dropout"]))
-		u := b.Gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, small()))
+		gelu := b.Gelu
+		if o["tanh"] != 0 {
+			gelu = b.GeluTanh
+		}
+		u := gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, small()))
 		x = b.Named("res2").Add(x, b.Dropout("drop2", b.Linear("down", u, dim, trunk), o["dropout"]))
 	}
 	z.Output = m.Tied("head", m.LayerNorm("lnf", x), m.Lookup("wte.w"))

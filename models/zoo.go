@@ -52,7 +52,7 @@ func zoo() map[string]entry {
 		"lenet":   {"LeNet-5 with ReLU and max pooling", Options{"batch": 64, "size": 28, "channels": 1, "classes": 10, "conv1": 6, "conv2": 16, "pad": 2, "fc1": 120, "fc2": 84}, lenet},
 		"resnet":  {"ResNet-18 in its form for 32x32 images", resnetOptions(64, 2, 2, 2, 2), resnet},
 		"resnet8": {"a ResNet with one block in each of three stages", resnetOptions(16, 1, 1, 1, 0), resnet},
-		"gpt":     {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0}, gpt},
+		"gpt":     {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0, "tanh": 0}, gpt},
 		"lstm":    {"a character-level LSTM language model", Options{"batch": 8, "seq": 32, "vocab": 96, "layers": 1, "dim": 128}, lstm},
 		"bert":    {"a bidirectional transformer trained on masked tokens", Options{"batch": 8, "seq": 64, "vocab": 1000, "layers": 2, "heads": 4, "dim": 128, "dropout": 0.1}, bert},
 		"unet":    {"a U-Net that predicts noise", Options{"batch": 4, "size": 32, "channels": 3, "width": 32, "levels": 2}, unet},

@@ -20,16 +20,20 @@ func openDevice(name string) (runtime.Backend, error) {
 	case "sim":
 		return backend(gpu.OpenSim(lower.Target(which)))
 	case "cuda":
-		number, plain := strings.CutSuffix(which, "/nodnn")
-		if n, err := strconv.Atoi(number); err == nil {
-			b, err := gpu.Open(n)
-			if err == nil && plain {
-				b.WithoutDnn()
-			}
-			return backend(b, err)
+		number, without, lacking := strings.Cut(which, "/")
+		n, err := strconv.Atoi(number)
+		if _, known := lower.Target("sm_90/" + without).CUDA(); err != nil || lacking && !known {
+			break
 		}
+		b, err := gpu.Open(n)
+		for _, feature := range strings.Split(without, "/") {
+			if err == nil && feature != "" {
+				b.Without(feature)
+			}
+		}
+		return backend(b, err)
 	}
-	return nil, usagef("--device %s: there are cpu, cuda:0 (or another number) and sim:sm_70, sim:sm_80, sim:sm_90, each also with /nodnn (without cuDNN)", name)
+	return nil, usagef("--device %s: there are cpu, cuda:0 (or another number) and sim:sm_70, sim:sm_80, sim:sm_90, each also with /nodnn (without cuDNN) or /noaux", name)
 }
 
 // backend keeps a failed open from becoming a Backend that is not nil.

@@ -62,9 +62,13 @@ func OpenSim(t lower.Target) (*Backend, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(t), "sm_"), "/")
 	cc, err := strconv.Atoi(number)
 	if _, ok := t.CUDA(); !ok || err != nil {
-		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each with /nodnn: without cuDNN", t)
+		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without cuDNN (/nodnn) or saving epilogues (/noaux)", t)
 	}
-	return OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
+	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
+	if err == nil && t.Caps().NoAux {
+		b.Without(lower.NoAux)
+	}
+	return b, err
 }
 
 // OpenSimulator makes a simulated GPU with options of its own: less memory, faults.
@@ -94,7 +98,7 @@ func (b *Backend) openDnn() error {
 	}
 	dnn, err := open()
 	if errors.Is(err, cuda.ErrUnavailable) {
-		b.WithoutDnn()
+		b.Without(lower.NoDnn)
 		return nil
 	}
 	b.dnn = dnn

@@ -15,12 +15,12 @@ const graphBytes = 1 << 30
 
 var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.DnnHalf, ir.BF16: cuda.DnnBFloat16}
 
-// WithoutDnn makes b run convolutions and attention as products and kernels,
-// as where cuDNN is absent. It is for a Backend that nothing was lowered for yet.
-func (b *Backend) WithoutDnn() {
-	if !b.target.Caps().NoGraphs {
-		b.target = b.target.WithoutDnn()
-		b.name += "/nodnn"
+// Without makes b lower as if a library lacked a feature, lower.NoDnn or
+// lower.NoAux. It is for a Backend that nothing was lowered for yet.
+func (b *Backend) Without(feature string) {
+	if t := b.target.Without(feature); t != b.target {
+		b.target = t
+		b.name += "/" + feature
 	}
 }
 

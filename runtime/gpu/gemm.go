@@ -82,16 +82,41 @@ func (e *Exec) matmul(s *lower.Step) cuda.Matmul {
 	if last >= 0 {
 		m.Batch = int(g.Batch[last])
 	}
-	if g.Epilogue.Bias != 0 {
-		m.Epilogue = cuda.EpilogueBias
-		m.BiasType = dataTypes[e.p.Buffers[s.In[g.Epilogue.Bias]].Type.DType]
-	}
-	if g.Epilogue.Act == lower.Relu {
-		m.Epilogue |= cuda.EpilogueRelu
-		m.Epilogue &^= cuda.EpilogueNone
-	}
+	e.ends(&m, s)
 	return m
 }
+
+// blasActs are activations by their cublasLt numbers.
+var blasActs = map[lower.Act]cuda.Epilogue{lower.Relu: cuda.EpilogueRelu, lower.Gelu: cuda.EpilogueGelu,
+	lower.ReluGrad: cuda.EpilogueDRelu, lower.GeluGrad: cuda.EpilogueDGelu}
+
+// ends translates the epilogue. Row-major operands change places, so that the
+// library's A is operand 1.
+func (e *Exec) ends(m *cuda.Matmul, s *lower.Step) {
+	end := &s.Gemm.Epilogue
+	typed := func(id lower.BufferID) cuda.DataType { return dataTypes[e.p.Buffers[id].Type.DType] }
+	var code cuda.Epilogue
+	if end.Bias != 0 {
+		code, m.BiasType = cuda.EpilogueBias, typed(s.In[end.Bias])
+	}
+	code |= blasActs[end.Act]
+	if end.BiasGrad != 0 {
+		code, m.BiasType = [2]cuda.Epilogue{cuda.EpilogueBgradB, cuda.EpilogueBgradA}[end.Summed], typed(s.Out[end.BiasGrad])
+	}
+	if end.Aux != 0 {
+		code |= cuda.EpilogueReluAux &^ cuda.EpilogueRelu
+		m.AuxLd, m.AuxType = s.Gemm.N, typed(s.Out[0])
+		if end.Act == lower.Relu || end.Act == lower.ReluGrad {
+			m.AuxLd = (s.Gemm.N + auxBits - 1) / auxBits * auxBits
+		}
+	}
+	if code != 0 {
+		m.Epilogue = code
+	}
+}
+
+// auxBits is what the rows of a relu's mask are padded to.
+const auxBits = 128
 
 // items are the operands of every item of the outer batch levels.
 func (e *Exec) items(s *lower.Step) []cuda.Operands {
@@ -108,8 +133,18 @@ func (e *Exec) items(s *lower.Step) []cuda.Operands {
 		}
 		y := e.element(s.Out[0], c)
 		o := cuda.Operands{A: e.element(s.In[1], b), B: e.element(s.In[0], a), C: y, D: y, WorkspaceBytes: workspaceBytes}
-		if g.Epilogue.Bias != 0 {
-			o.Bias = e.at[s.In[g.Epilogue.Bias]]
+		end := &g.Epilogue
+		switch {
+		case end.Bias != 0:
+			o.Bias = e.at[s.In[end.Bias]]
+		case end.BiasGrad != 0:
+			o.Bias = e.at[s.Out[end.BiasGrad]]
+		}
+		switch {
+		case end.Act.Gradient():
+			o.Aux = e.at[s.In[end.Aux]]
+		case end.Aux != 0:
+			o.Aux = e.at[s.Out[end.Aux]]
 		}
 		list = append(list, o)
 	}

@@ -90,8 +90,8 @@ func TestModelsTrainAsOnTheCPU(t *testing.T) {
 		{"lenet?batch=1", "f32", "sm_90", 2, 1e-3},
 		{"gpt?layers=1&batch=2&seq=8&dim=16&heads=2&dropout=0.1", "f32", "sm_90", 4, 1e-3},
 		{"gpt?layers=1&batch=2&seq=8&dim=16&heads=2", "mixed-f16", "sm_90", 4, 5e-2},
-		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2", "mixed-bf16", "sm_90", 2, 5e-2},
-		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2", "mixed-bf16", "sm_90/nodnn", 2, 5e-2},
+		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2&tanh=1", "mixed-bf16", "sm_90", 2, 5e-2},
+		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2&tanh=1", "mixed-bf16", "sm_90/nodnn/noaux", 2, 5e-2},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.spec, c.policy, c.target), func(t *testing.T) {
 			g := ready(t, c.spec, c.policy)

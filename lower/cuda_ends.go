@@ -1,0 +1,243 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// ends joins products of micro with the steps that cuBLASLt does while it
+// stores them: an activation with what its gradient needs, that gradient, and
+// the sums for a bias's gradient. What a joined step would have read as it was
+// rounded, the library takes as it was summed.
+type ends struct {
+	*cudaLowerer
+	steps []Step
+	read  map[BufferID][]int // by root: steps that read it; elsewhere: in another part, or as an output
+	gone  []bool             // steps that a product does
+}
+
+const elsewhere = -1
+
+// joinEnds joins what it can before micro is lowered. f32 products stay alone,
+// and a gelu is joined from sm_90: before, the library runs it as a kernel of
+// its own that is slower than ours.
+func (c *cudaLowerer) joinEnds() {
+	if c.l.p.Target.Caps().NoAux || c.fl.SM < 80 {
+		return
+	}
+	steps := c.l.p.Parts[Micro]
+	e := &ends{cudaLowerer: c, steps: steps, read: map[BufferID][]int{}, gone: make([]bool, len(steps))}
+	for part := range NumParts {
+		for i := range c.l.p.Parts[part] {
+			at := i
+			if part != Micro {
+				at = elsewhere
+			}
+			e.reads(at, c.l.p.Parts[part][i].In...)
+		}
+	}
+	for _, o := range c.l.p.Outputs {
+		e.reads(elsewhere, o.Buffer)
+	}
+	made := map[BufferID]int{} // by root: the product that stores it
+	for i := range steps {
+		if s := &steps[i]; s.Kind == KindGemm && e.open(s) {
+			e.activation(i)
+			e.gradient(i, made)
+			e.biasGrad(i)
+			s.Bytes = c.l.p.traffic(s)
+			made[e.root(s.Out[0])] = i
+		}
+	}
+	c.l.p.Parts[Micro] = nil
+	for i := range steps {
+		if !e.gone[i] {
+			c.l.p.Parts[Micro] = append(c.l.p.Parts[Micro], steps[i])
+		}
+	}
+}
+
+// reads notes that step at reads buffers.
+func (e *ends) reads(at int, ids ...BufferID) {
+	for _, id := range ids {
+		if id != None {
+			e.read[e.root(id)] = append(e.read[e.root(id)], at)
+		}
+	}
+}
+
+// readers are the steps that read a root and are not joined to a product.
+func (e *ends) readers(root BufferID) []int {
+	return slices.DeleteFunc(slices.Clone(e.read[root]), func(i int) bool { return i != elsewhere && e.gone[i] })
+}
+
+// work reports whether a root lies in the work arena, so that it may be written earlier.
+func (e *ends) work(root BufferID) bool { return e.l.p.Buffers[root].Arena == WorkArena }
+
+func (e *ends) root(id BufferID) BufferID { return e.l.p.Buffers[id].Root }
+
+// endRow is what rows of a result are a multiple of where a product ends in more.
+const endRow = 8
+
+// open reports whether a product can end in more than it does: 16-bit
+// operands, one item, a result that lies dense, of a dtype that cuBLASLt has.
+func (e *ends) open(s *Step) bool {
+	g := s.Gemm
+	a, b, d := e.typeOf(s.In[0]).DType, e.typeOf(s.In[1]).DType, e.typeOf(s.Out[0]).DType
+	return a == b && a.Low() && (d == a || d == ir.F32) && g.K > 0 && len(g.Batch) == 0 && g.N%endRow == 0 && g.C.LD == g.N && g.Epilogue.Residual == 0 &&
+		g.Epilogue.Act != Tanh && (g.Epilogue.Bias == 0 || e.typeOf(s.In[g.Epilogue.Bias]).DType == d)
+}
+
+// ownCode is the code of a row over operands of f32 registers.
+func ownCode(op ir.Op, attrs ir.Attrs, operands int) []ir.Instr {
+	n := &ir.Node{Op: op, Attrs: attrs}
+	for range operands {
+		n.In = append(n.In, &ir.Value{Type: ir.T(ir.F32, 1)})
+	}
+	n.Out = []*ir.Value{{Type: ir.T(ir.F32, 1)}}
+	code, _ := ir.NodeCode(n)
+	return code.Ins
+}
+
+// runs reports whether step i is a group of just this code over the elements of
+// a product as they lie, storing the product's dtype.
+func (e *ends) runs(i int, product *Step, code []ir.Instr) bool {
+	if i == elsewhere || e.gone[i] || e.steps[i].Kind != KindGroup {
+		return false
+	}
+	g := e.steps[i].Group
+	if !slices.Equal(g.Code, code) || len(g.Stores) != 1 || int(g.Stores[0].Reg) != len(code)-1 || count(g.Shape) != product.Gemm.M*product.Gemm.N {
+		return false
+	}
+	dense := rowMajor(g.Shape)
+	d := e.typeOf(product.Out[0]).DType
+	for _, a := range append(slices.Clone(g.Loads), g.Stores[0]) {
+		if a.DType != d || a.Offset != 0 || !slices.Equal(a.Strides, dense) {
+			return false
+		}
+	}
+	return e.work(e.root(g.Stores[0].Buffer))
+}
+
+// tanh is the gelu that cuBLASLt has.
+var tanh = ir.A("approx", "tanh")
+
+// activation joins a product with the gelu of its result, which is kept where
+// others read it, or with the relu that alone reads it.
+func (e *ends) activation(i int) {
+	s := &e.steps[i]
+	h := e.root(s.Out[0])
+	if s.Gemm.Epilogue.Act != NoAct || !e.work(h) {
+		return
+	}
+	readers := e.readers(h)
+	for _, j := range readers {
+		switch {
+		case e.fl.SM >= 90 && e.runs(j, s, ownCode(ir.OpGelu, tanh, 1)):
+			s.Gemm.Epilogue.Act = Gelu
+		case len(readers) == 1 && e.runs(j, s, ownCode(ir.OpRelu, nil, 1)):
+			s.Gemm.Epilogue.Act = Relu
+		default:
+			continue
+		}
+		out := []BufferID{e.steps[j].Out[0]}
+		if len(readers) > 1 {
+			s.Gemm.Epilogue.Aux = len(out)
+			out = append(out, s.Out[0])
+		}
+		s.Out, s.Node, e.gone[j] = out, e.steps[j].Node, true
+		return
+	}
+}
+
+// gradient joins a product with the gradient of an activation that alone reads
+// its result: the result times the derivative at what the activation's product
+// kept.
+func (e *ends) gradient(i int, made map[BufferID]int) {
+	s := &e.steps[i]
+	t := e.root(s.Out[0])
+	readers := e.readers(t)
+	if s.Gemm.Epilogue != (Epilogue{}) || len(readers) != 1 || !e.work(t) {
+		return
+	}
+	j := readers[0]
+	act, aux := NoAct, None
+	switch {
+	case e.runs(j, s, ownCode(ir.OpReluGrad, nil, 2)):
+		act, aux = ReluGrad, e.bits(e.steps[j].Group.Loads[1].Buffer, s, made)
+	case e.fl.SM >= 90 && e.runs(j, s, ownCode(ir.OpGeluGrad, tanh, 2)):
+		act, aux = GeluGrad, e.steps[j].Group.Loads[1].Buffer
+	}
+	if aux == None || e.root(e.steps[j].Group.Loads[0].Buffer) != t || e.root(aux) == t {
+		return
+	}
+	s.Gemm.Epilogue.Act, s.Gemm.Epilogue.Aux = act, len(s.In)
+	s.In = append(slices.Clone(s.In), aux)
+	s.Out, s.Node, e.gone[j] = []BufferID{e.steps[j].Out[0]}, e.steps[j].Node, true
+	e.reads(i, aux)
+}
+
+// bits is the mask of a relu that an earlier product ends in: it stores one
+// from now on. None where y is no such product's result.
+func (e *ends) bits(y BufferID, s *Step, made map[BufferID]int) BufferID {
+	i, ok := made[e.root(y)]
+	if !ok {
+		return None
+	}
+	p := &e.steps[i]
+	end := &p.Gemm.Epilogue
+	if end.Act != Relu || p.Gemm.M != s.Gemm.M || p.Gemm.N != s.Gemm.N {
+		return None
+	}
+	if end.Aux == 0 {
+		e.from = p
+		end.Aux = len(p.Out)
+		p.Out = append(slices.Clone(p.Out), e.temp("bits", ir.U8, p.Gemm.M, maskRow(p.Gemm.N)))
+		p.Bytes = e.l.p.traffic(p)
+	}
+	return p.Out[end.Aux]
+}
+
+// biasGrad joins the gradient of a filter with that of its bias: the column
+// sums of the operand that is the gradient of the layer's result.
+func (e *ends) biasGrad(i int) {
+	s := &e.steps[i]
+	g := s.Gemm
+	if g.Epilogue != (Epilogue{}) || e.typeOf(s.Out[0]).DType != ir.F32 {
+		return
+	}
+	for k, x := range []struct {
+		m    *Matrix
+		cols int64
+		rows bool // it is summed over the inner dimension along its rows
+	}{{&g.A, g.M, g.A.T}, {&g.B, g.N, !g.B.T}} {
+		if !x.rows || x.m.LD != x.cols {
+			continue
+		}
+		for _, j := range e.readers(e.root(s.In[k])) {
+			if j != elsewhere && e.sums(j, x.cols, g.K) && e.unreadUntil(i, e.root(e.steps[j].Out[0])) {
+				g.Epilogue.BiasGrad, g.Epilogue.Summed = len(s.Out), k
+				s.Out = append(slices.Clone(s.Out), e.steps[j].Out[0])
+				e.gone[j] = true
+				return
+			}
+		}
+	}
+}
+
+// sums reports whether step i adds all rows of a matrix, in f32.
+func (e *ends) sums(i int, cols, rows int64) bool {
+	s := &e.steps[i]
+	if s.Kind != KindKernel || s.Kernel.Node.Op != ir.OpReduceSum || e.typeOf(s.Out[0]) != ir.T(ir.F32, ir.Dim(cols)) || !e.work(e.root(s.Out[0])) {
+		return false
+	}
+	x := s.Kernel.Node.In[0].Type.Shape
+	axes := s.Kernel.Node.Ints("axes")
+	return int64(x.Dim(-1)) == cols && x.Elements() == rows*cols && len(axes) == x.Rank()-1 && !slices.Contains(axes, int64(x.Rank()-1)) && !slices.Contains(axes, -1)
+}
+
+// unreadUntil reports whether nothing up to step i reads a root.
+func (e *ends) unreadUntil(i int, root BufferID) bool {
+	return !slices.ContainsFunc(e.readers(root), func(j int) bool { return j != elsewhere && j <= i })
+}
