@@ -80,17 +80,36 @@ func (r Result) Value(t Tensor) (Host, error) {
 // by value where the config says so.
 func (r Result) Grad(param string) (Host, error) { return r.read("d." + param) }
 
-func (r Result) read(name string) (Host, error) {
-	if r.step == nil {
-		return Host{}, fmt.Errorf("result %q: the step did not run", name)
+// GradTo copies what Grad returns to dst, which has exactly its bytes: for
+// loops that read gradients at every step without new memory.
+func (r Result) GradTo(param string, dst []byte) error {
+	i, err := r.place("d." + param)
+	if err != nil {
+		return err
 	}
-	i, ok := r.step.results[name]
-	if !ok {
-		return Host{}, fmt.Errorf("result %q: not computed by this step: list it in Config.Outputs or Config.Grads", name)
+	return r.ticket.Read(i, dst)
+}
+
+func (r Result) read(name string) (Host, error) {
+	i, err := r.place(name)
+	if err != nil {
+		return Host{}, err
 	}
 	t := r.step.program.Outputs[i].Type
 	h := Host{t, make([]byte, t.Bytes())}
 	return h, r.ticket.Read(i, h.Bytes)
+}
+
+// place is the number of a result.
+func (r Result) place(name string) (int, error) {
+	if r.step == nil {
+		return 0, fmt.Errorf("result %q: the step did not run", name)
+	}
+	i, ok := r.step.results[name]
+	if !ok {
+		return 0, fmt.Errorf("result %q: not computed by this step: list it in Config.Outputs or Config.Grads", name)
+	}
+	return i, nil
 }
 
 // Limits after which a dynamic loss scale no longer helps.

@@ -16,12 +16,9 @@ import (
 // bind leaves the results of a run in nodes and Read targets.
 func (m *Machine) bind(r ampc.Result) error {
 	for _, to := range m.results {
-		h, err := to.read(r)
+		h, err := m.read(r, to)
 		if err != nil {
 			return fmt.Errorf("%s: %w", describe(to.from), err)
-		}
-		if m.skipped && to.grad {
-			clear(h.Bytes)
 		}
 		v, err := valueFor(to.from, h)
 		if err != nil {
@@ -38,6 +35,22 @@ func (m *Machine) bind(r ampc.Result) error {
 		}
 	}
 	return m.norms()
+}
+
+// read gives one result, gradients in the memory that they had in the last run.
+func (m *Machine) read(r ampc.Result, to result) (ampc.Host, error) {
+	g := to.grad
+	if g == nil {
+		return to.read(r)
+	}
+	if g.Bytes == nil {
+		g.Host = ampc.Host{Type: g.v.Type, Bytes: make([]byte, g.v.Type.Bytes())}
+	}
+	err := r.GradTo(g.v.Name, g.Bytes)
+	if m.skipped {
+		clear(g.Bytes)
+	}
+	return g.Host, err
 }
 
 // norms gives the batch norms their running statistics, where the host steps.

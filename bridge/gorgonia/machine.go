@@ -47,8 +47,15 @@ type result struct {
 	node *G.Node // nil: none to bind
 	into *G.Value
 	from *G.Node // whose type the value gets
-	grad bool    // zero where the step is skipped
 	read func(ampc.Result) (ampc.Host, error)
+	grad *gradient // instead of read
+}
+
+// gradient is a parameter's, in memory that every run fills again, as a tape
+// machine does. It is zero where the step is skipped.
+type gradient struct {
+	slot
+	ampc.Host
 }
 
 // NewMachine compiles g. Inputs with a gradient, from Grad or WithParams, are
@@ -195,12 +202,12 @@ func (m *Machine) bindings(w *walk, r roots) error {
 			m.results = append(m.results, result{node: n, from: n, read: value(n)})
 		}
 	}
-	grads := map[*G.Node]func(ampc.Result) (ampc.Host, error){}
+	grads := map[*G.Node]*gradient{}
 	if m.training && !m.inside {
 		for _, p := range m.params {
-			grads[p.node] = func(r ampc.Result) (ampc.Host, error) { return r.Grad(p.v.Name) }
+			grads[p.node] = &gradient{slot: p}
 			if d := p.node.Deriv(); d != nil {
-				m.results = append(m.results, result{node: d, from: p.node, read: grads[p.node], grad: true})
+				m.results = append(m.results, result{node: d, from: p.node, grad: grads[p.node]})
 			}
 		}
 	}
@@ -214,7 +221,7 @@ func (m *Machine) bindings(w *walk, r roots) error {
 		case p != nil && grads[p] == nil:
 			return fmt.Errorf("%s: it reads a gradient, which stays inside with WithOptimizer", describe(n))
 		case p != nil:
-			to.from, to.read, to.grad = p, grads[p], true
+			to.from, to.read, to.grad = p, nil, grads[p]
 		}
 		m.results = append(m.results, to)
 	}
