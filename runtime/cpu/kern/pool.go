@@ -3,6 +3,7 @@ package kern
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 )
 
 // Task is the body of a parallel region: Run is called once for every i, worker tells the calls of one
@@ -19,6 +20,7 @@ type Pool struct {
 	n      int          // indices of the region; read only by who holds one
 	task   Task
 	fn     funcTask
+	eager  bool // a processor for every worker: waiting takes none away
 }
 
 // NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS. Close stops them.
@@ -26,7 +28,7 @@ func NewPool(n int) *Pool {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	p := &Pool{wake: make([]chan struct{}, n), done: make(chan struct{}, 1)}
+	p := &Pool{wake: make([]chan struct{}, n), done: make(chan struct{}, 1), eager: n <= runtime.GOMAXPROCS(0)}
 	for w := 1; w < n; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		go p.worker(w)
@@ -45,10 +47,33 @@ func (p *Pool) Close() {
 }
 
 func (p *Pool) worker(w int) {
-	for range p.wake[w] {
+	for {
+		p.await(p.wake[w])
+		if _, open := <-p.wake[w]; !open {
+			return
+		}
 		p.rouse(w)
 		if n := p.drain(w); n > 0 && p.left.Add(-n) == 0 {
 			p.done <- struct{}{}
+		}
+	}
+}
+
+// patience is how long a goroutine of the pool looks for a message before it
+// sleeps: waking a sleeping thread takes tens of microseconds, as long as many
+// a region, and regions follow each other closely within a step.
+const patience = 100 * time.Microsecond
+
+// await returns when c has something, or after patience.
+func (p *Pool) await(c chan struct{}) {
+	if !p.eager {
+		return
+	}
+	for start := time.Now(); time.Since(start) < patience; {
+		for range 64 {
+			if len(c) > 0 {
+				return
+			}
 		}
 	}
 }
@@ -97,6 +122,7 @@ func (p *Pool) Run(n int, t Task) {
 	p.claim.Store(int64(n))
 	p.rouse(0)
 	if ran := p.drain(0); ran == 0 || p.left.Add(-ran) != 0 {
+		p.await(p.done)
 		<-p.done
 	}
 	p.task = nil
