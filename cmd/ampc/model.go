@@ -125,9 +125,7 @@ func (o *opened) apply(f *modelFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.algorithm != "" {
-		p.Algorithm = f.algorithm
-	}
+	p = withAlgorithm(p, f.algorithm)
 	o.config.Policy, o.config.Micro, o.config.Shadow, o.config.Disable = p, f.micro, f.shadow, f.disable
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {

@@ -88,3 +88,34 @@ func TestModelMemory(t *testing.T) {
 	}
 	golden.File(t, "../../testdata/models/memory.txt", b.String())
 }
+
+// The bytes that a step of every model of the zoo moves under every policy: the
+// first half of the table in docs/policies.md.
+func TestModelBytes(t *testing.T) {
+	code, out, errs := ampcRun("", "compare", "--steps", "0")
+	if code != 0 {
+		t.Fatal(errs)
+	}
+	golden.File(t, "../../testdata/models/bytes.txt", out)
+}
+
+// A model without a task of its own fails to learn one: the loss falls for each.
+func TestEveryModelHasATask(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains every model of the zoo for 100 steps")
+	}
+	v := variant{title: "f32", policy: "f32", seed: 1}
+	for _, spec := range compared {
+		first, err := compareOne(t.Context(), spec, v, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := compareOne(t.Context(), spec, v, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !(last.Loss < 0.99*first.Loss) {
+			t.Errorf("%s: the loss goes from %g to %g", spec, first.Loss, last.Loss)
+		}
+	}
+}

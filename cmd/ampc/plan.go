@@ -25,7 +25,7 @@ func plans(f modelFlags, chosen, compare bool) []modelFlags {
 			out = append(out, f)
 		}
 	}
-	every := []string{"local", "paint", "mincut"}
+	every := []string{"local", "paint", "mincut", "narrow"}
 	switch {
 	case chosen && compare:
 		add(f.policy, every...)
@@ -74,7 +74,7 @@ func planCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch that fits into this memory, such as 24GB (zoo models)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, and the presets of other systems")
+	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, mincut where promoting ops may narrow, and the presets of other systems")
 	return c
 }
 
@@ -85,6 +85,7 @@ type planRow struct {
 	Low       int     `json:"values_low"`
 	F32       int     `json:"values_f32"`
 	Work      int64   `json:"work_bytes"`
+	Peak      int64   `json:"peak_bytes"` // all arenas of the program
 	State     int64   `json:"state_bytes"`
 	Saved     int64   `json:"saved_bytes"`
 	Moved     int64   `json:"moved_bytes"`
@@ -99,11 +100,11 @@ type planRow struct {
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
-	r, _, err := planModel(c, spec, f)
+	r, total, err := planModel(c, spec, f)
 	if err != nil {
 		return planRow{}, err
 	}
-	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.low, F32: r.f32, Merged: r.counts["casts_reused"] + r.counts["casts_merged"], Work: r.work, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
+	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.low, F32: r.f32, Merged: r.counts["casts_reused"] + r.counts["casts_merged"], Work: r.work, Peak: total, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
 		Hoisted: r.counts["casts_hoisted"], Folded: r.counts["casts_folded_load"] + r.counts["casts_folded_store"],
 		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare()}
 	if limit > 0 {
@@ -185,13 +186,13 @@ func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error
 
 func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "policy\tlow\tf32\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
+	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
 	if limit > 0 {
 		fmt.Fprintf(w, "batch in %s\t", size(limit))
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, size(r.Peak), size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
 			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, size(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
 			fmt.Fprintf(w, "%d\t", r.Fit)

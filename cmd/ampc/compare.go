@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// compared are the models of ampc compare, in sizes at which the whole table
+// takes minutes.
+var compared = []string{
+	"zoo:mlp", "zoo:lenet?batch=16", "zoo:resnet?batch=8&size=16&width=8", "zoo:resnet8?batch=8&size=16",
+	"zoo:gpt?batch=4&seq=32&layers=2&dim=64", "zoo:lstm?seq=16&dim=64&vocab=32", "zoo:bert?batch=8&seq=32&dim=64&vocab=16",
+	"zoo:unet?batch=2&size=16&width=16", "zoo:vit?batch=8&size=16&dim=64", "zoo:gan",
+}
+
+// variant is one column of the comparison.
+type variant struct {
+	title, policy, algorithm string
+	seed                     int64
+}
+
+var variants = []variant{
+	{"f32", "f32", "", 1}, {"f32 seed 2", "f32", "", 2},
+	{"mixed-f16", "mixed-f16", "mincut", 1}, {"local", "mixed-f16", "local", 1}, {"paint", "mixed-f16", "paint", 1},
+	{"narrow", "mixed-f16", "narrow", 1}, {"mixed-bf16", "mixed-bf16", "mincut", 1},
+	{"o1-f16", "o1-f16", "", 1}, {"o2-f16", "o2-f16", "", 1}, {"o3-f16", "o3-f16", "", 1}, {"torch-f16", "torch-f16", "", 1},
+}
+
+func compareCommand() *cobra.Command {
+	var steps int
+	var asJSON bool
+	c := command("compare [MODEL...]", "bytes a step moves and loss after training, per policy, over the zoo", cobra.ArbitraryArgs, func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			args = compared
+		}
+		var rows []comparison
+		for _, spec := range args {
+			for _, v := range variants {
+				r, err := compareOne(c.Context(), spec, v, steps)
+				if err != nil {
+					return fmt.Errorf("%s under %s: %w", spec, v.title, err)
+				}
+				rows = append(rows, r)
+			}
+		}
+		if asJSON {
+			return writeJSON(c.OutOrStdout(), rows)
+		}
+		return printComparison(c.OutOrStdout(), rows, steps)
+	})
+	c.Long = "Every model, under every policy: the bytes that the steps of its Program move, and the mean loss of the last\ntenth of a training run on a task made up for the model. local, paint and narrow are mixed-f16 with another\nalgorithm, and without the rule that promoting ops never narrow; f32 seed 2 shows what other initial weights change."
+	c.Flags().IntVar(&steps, "steps", 200, "steps to train; 0: bytes alone")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// comparison is one model under one policy.
+type comparison struct {
+	Model     string  `json:"model"`
+	Policy    string  `json:"policy"`
+	Algorithm string  `json:"algorithm,omitempty"`
+	Title     string  `json:"title"`
+	Bytes     int64   `json:"moved_bytes"` // per iteration: all steps of a model that has several
+	Loss      float64 `json:"loss"`
+	Skipped   int     `json:"skipped"`
+}
+
+// compareOne compiles all steps of a model under one policy and trains them,
+// one after the other on each batch.
+func compareOne(ctx context.Context, spec string, v variant, steps int) (comparison, error) {
+	name, ok := strings.CutPrefix(spec, "zoo:")
+	if !ok {
+		return comparison{}, usagef("compare: takes models of the zoo, such as zoo:gpt")
+	}
+	z, err := models.Open(name)
+	if err != nil {
+		return comparison{}, err
+	}
+	defer z.Model.Close()
+	p, err := v.load()
+	if err != nil {
+		return comparison{}, err
+	}
+	row := comparison{Model: spec, Policy: v.policy, Algorithm: v.algorithm, Title: v.title}
+	compiled := make([]*ampc.Step, len(z.Steps))
+	for i, s := range z.Steps {
+		s.Config.Policy = p
+		s.Config.LR, s.Config.Seed = shortRun(s.Config, steps), v.seed
+		if compiled[i], err = z.Model.Train(s.Config, s.Losses...); err != nil {
+			return row, err
+		}
+		for _, part := range compiled[i].Program().Parts {
+			for _, step := range part {
+				row.Bytes += step.Bytes
+			}
+		}
+	}
+	return row, row.train(ctx, z, compiled, steps)
+}
+
+// shortRun is the learning rate of a run that is to learn something and not to
+// leave its path for a rounding: a tenth of it to warm up, then down to 0.
+func shortRun(c ampc.Config, steps int) ampc.Schedule {
+	rate := 0.01
+	if c.Optimizer.Algorithm != passes.UseSGD {
+		rate = 1e-3
+	}
+	return ampc.Cosine(rate, int64(steps/10), int64(max(steps, 1))+1)
+}
+
+// load is the policy with the variant's algorithm.
+func (v variant) load() (ampc.Policy, error) {
+	p, err := loadPolicy(v.policy)
+	return withAlgorithm(p, v.algorithm), err
+}
+
+// withAlgorithm is the policy with another algorithm; "narrow" is mincut where
+// promoting ops may narrow, "" the policy's own.
+func withAlgorithm(p ampc.Policy, algorithm string) ampc.Policy {
+	switch algorithm {
+	case "":
+	case "narrow":
+		p.Algorithm, p.Narrow = "mincut", true
+	default:
+		p.Algorithm = algorithm
+	}
+	return p
+}
+
+// train fills in the loss: the mean over the last tenth of the run, of the
+// steps' losses together.
+func (row *comparison) train(ctx context.Context, z *models.Zoo, compiled []*ampc.Step, steps int) error {
+	tail := max(steps/10, 1)
+	for i := range steps {
+		feed := z.Batch(int64(i))
+		for _, s := range compiled {
+			r, err := s.Run(ctx, feed)
+			if err != nil {
+				return err
+			}
+			if r.Skipped() {
+				row.Skipped++
+			}
+			if i >= steps-tail {
+				row.Loss += r.Loss() / float64(tail)
+			}
+		}
+	}
+	return nil
+}
+
+func printComparison(w io.Writer, rows []comparison, steps int) error {
+	fmt.Fprintln(w, "bytes a step moves")
+	err := printMatrix(w, rows, func(r comparison) string { return ir.Thousands(r.Bytes) })
+	if err != nil || steps == 0 {
+		return err
+	}
+	fmt.Fprintf(w, "\nloss after %d steps, mean of the last %d (+n: steps skipped)\n", steps, max(steps/10, 1))
+	return printMatrix(w, rows, func(r comparison) string {
+		s := fmt.Sprintf("%.4f", r.Loss)
+		if math.IsNaN(r.Loss) || math.IsInf(r.Loss, 0) {
+			s = "not finite"
+		}
+		if r.Skipped > 0 {
+			s += fmt.Sprintf(" +%d", r.Skipped)
+		}
+		return s
+	})
+}
+
+// printMatrix prints one line per model, one column per variant.
+func printMatrix(w io.Writer, rows []comparison, cell func(comparison) string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "model\t")
+	for _, v := range variants {
+		fmt.Fprintf(t, "%s\t", v.title)
+	}
+	for i, r := range rows {
+		if i%len(variants) == 0 {
+			name, _, _ := strings.Cut(strings.TrimPrefix(r.Model, "zoo:"), "?")
+			fmt.Fprintf(t, "\n%s\t", name)
+		}
+		fmt.Fprintf(t, "%s\t", cell(r))
+	}
+	fmt.Fprintln(t)
+	return t.Flush()
+}
