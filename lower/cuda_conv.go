@@ -5,10 +5,6 @@ import (
 	"ampc/ptx"
 )
 
-// unfolds reports whether a convolution can be laid out as products: it has
-// one or two spatial dimensions.
-func unfolds(n *ir.Node) bool { return len(n.Window().Kernel) <= 2 }
-
 // unfolding is a convolution as a product for every group: rows are the
 // positions of the strided side, columns the elements of a filter.
 type unfolding struct {
@@ -28,11 +24,8 @@ func (c *cudaLowerer) conv() error {
 	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
 		return c.fillZero(s.Out[0])
 	}
-	switch {
-	case c.inGraph(s):
+	if c.inGraph(s) {
 		return c.dnn()
-	case len(w.Kernel) > 2:
-		return c.wideGraph()
 	}
 	u := &unfolding{cudaLowerer: c, w: w, planes: count(w.Out), low: c.typeOf(s.In[0]).DType}
 	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*count(w.Kernel)
@@ -40,11 +33,7 @@ func (c *cudaLowerer) conv() error {
 	if w.Last {
 		u.channel = []int64{w.O * u.planes, 1, w.O}
 	}
-	pool, err := poolOf(&w)
-	if err != nil {
-		return err
-	}
-	u.geometry = ptx.Unfold{Pool: pool}
+	u.geometry = ptx.Unfold{Pool: poolOf(&w)}
 	switch s.Conv.Dir {
 	case ConvForward:
 		return u.forward()
@@ -62,23 +51,17 @@ func count(d []int64) int64 {
 	return n
 }
 
-// poolOf is a window's geometry as ptx takes it.
-func poolOf(w *ir.Window) (ptx.Pool, error) {
-	two := func(d []int64, def int64) (a, b int) {
-		if len(d) == 1 {
-			return int(def), int(d[0])
+// poolOf is a window's geometry as ptx takes it: up to three dimensions, the last ones.
+func poolOf(w *ir.Window) ptx.Pool {
+	three := func(d []int64, rest int) (all [3]int) {
+		all = [3]int{rest, rest, rest}
+		for i, n := range d {
+			all[3-len(d)+i] = int(n)
 		}
-		return int(d[0]), int(d[1])
+		return all
 	}
-	p := ptx.Pool{Name: "k", N: int(w.N), C: int(w.C), NHWC: w.Last}
-	p.H, p.W = two(w.In, 1)
-	p.OH, p.OW = two(w.Out, 1)
-	p.KH, p.KW = two(w.Kernel, 1)
-	p.SH, p.SW = two(w.Stride, 1)
-	p.DH, p.DW = two(w.Dilation, 1)
-	p.PH, p.PW = two(w.Begin, 0)
-	p.EndH, p.EndW = two(w.End, 0)
-	return p, nil
+	return ptx.Pool{Name: "k", N: int(w.N), C: int(w.C), NHWC: w.Last, Size: three(w.In, 1), To: three(w.Out, 1), Kernel: three(w.Kernel, 1),
+		Stride: three(w.Stride, 1), Dilation: three(w.Dilation, 1), Begin: three(w.Begin, 0), End: three(w.End, 0)}
 }
 
 func (c *cudaLowerer) fillZero(out BufferID) error {

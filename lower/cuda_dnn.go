@@ -1,8 +1,6 @@
 package lower
 
 import (
-	"slices"
-
 	"ampc/ir"
 	"ampc/ptx"
 )
@@ -81,29 +79,4 @@ func (c *cudaLowerer) dnn() error {
 	}
 	c.out = append(c.out, s)
 	return nil
-}
-
-// wideGraph runs a convolution in f32 between casts: one of dtypes that cuDNN
-// does not mix, and of too many dimensions to be laid out as a product.
-func (c *cudaLowerer) wideGraph() error {
-	s, out := *c.from, c.from.Out[0]
-	s.In = slices.Clone(s.In)
-	for i, id := range s.In {
-		if t := c.typeOf(id); t.DType != ir.F32 {
-			s.In[i] = c.temp("wide", ir.F32, sizes(t.Shape)...)
-			if err := c.cast(id, s.In[i]); err != nil {
-				return err
-			}
-		}
-	}
-	t := c.typeOf(out)
-	if t.DType != ir.F32 {
-		s.Out = []BufferID{c.temp("sum", ir.F32, sizes(t.Shape)...)}
-	}
-	s.Bytes = c.l.p.traffic(&s)
-	c.out = append(c.out, s)
-	if t.DType == ir.F32 {
-		return nil
-	}
-	return c.cast(s.Out[0], out)
 }

@@ -74,57 +74,55 @@ func adaptivePool(back bool) func(c *cudaCall) error {
 	}
 }
 
-// planar takes pools over one or two spatial dimensions.
-func planar(n *ir.Node) bool {
-	for _, list := range [2][]*ir.Value{n.In[:1], n.Out[:1]} {
-		if d := list[0].Type.DType; d != ir.F32 && d != ir.F16 && d != ir.BF16 || list[0].Type.Shape.Elements() == 0 {
-			return false
-		}
-	}
-	return n.In[0].Type.Shape.Rank() <= 4
-}
-
-func (c *cudaCall) pool() (ptx.Pool, error) {
+// pool is the geometry of a node over images.
+func (c *cudaCall) pool() ptx.Pool {
 	w := c.n.Window()
-	p, err := poolOf(&w)
+	p := poolOf(&w)
 	p.CountPad = c.n.Op != ir.OpMaxPool && c.n.Flag("count_include_pad")
 	p.In, p.Out = c.elem(c.s.In[0]), c.elem(c.s.Out[0])
-	return p, err
+	return p
 }
 
 func (c *cudaCall) maxPool() error {
-	p, err := c.pool()
-	if err != nil {
-		return err
-	}
-	return c.launch("max_pool", p.Max, c.s.In[0], c.s.Out[0], c.s.Out[1])
+	return c.launch("max_pool", c.pool().Max, c.s.In[0], c.s.Out[0], c.s.Out[1])
 }
 
-// maxPoolGrad adds dy at the positions that index names: the row does not say
-// which windows a position belongs to, so every position looks at all of them.
+// maxPoolGrad adds dy at the positions that index names. Where the pool that
+// made the index is known, every position looks at the windows over it;
+// elsewhere the elements of an image are added one after the other.
 func (c *cudaCall) maxPoolGrad() error {
 	dy, index, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
+	if pool := c.s.Kernel.Pool; pool != nil {
+		p := poolOf(pool)
+		p.In, p.Out = c.elem(dy), c.elem(dx)
+		return c.launch("max_pool_grad", p.MaxBackward, dy, index, dx)
+	}
 	w := c.n.Window()
-	k := ptx.Gather{Name: "k", Elementwise: true, Outer: int(w.N * w.C), N: int(count(w.In)), M: int(count(w.Out)), Inner: 1,
-		IDs: c.elem(index), In: c.elem(dy), Out: c.elem(dx)}
+	sum := dx
+	if c.typeOf(dx).DType != ir.F32 {
+		sum = c.temp("sum", ir.F32, c.dims(dx)...)
+	}
+	if err := c.fillZero(sum); err != nil || c.elements(dy) == 0 {
+		return err
+	}
+	k := ptx.Scatter{Name: "k", Add: true, Outer: int(w.N * w.C), N: int(count(w.In)), M: int(count(w.Out)), Inner: 1,
+		IDs: c.elem(index), In: c.elem(dy), Out: ptx.Float32}
 	if w.Last {
 		k.Outer, k.Inner = int(w.N), int(w.C)
 	}
-	return c.launch("max_pool_grad", k.Scatter, dy, index, dx)
+	if err := c.launch("scatter", k.Build, sum, dy, index); err != nil || sum == dx {
+		return err
+	}
+	return c.cast(sum, dx)
 }
 
 func (c *cudaCall) avgPool() error {
-	p, err := c.pool()
-	if err != nil {
-		return err
-	}
-	return c.launch("avg_pool", p.Avg, c.s.In[0], c.s.Out[0])
+	return c.launch("avg_pool", c.pool().Avg, c.s.In[0], c.s.Out[0])
 }
 
 func (c *cudaCall) avgPoolGrad() error {
-	p, err := c.pool()
-	if err != nil {
-		return err
-	}
-	return c.launch("avg_pool_grad", p.AvgBackward, c.s.In[0], c.s.Out[0])
+	return c.launch("avg_pool_grad", c.pool().AvgBackward, c.s.In[0], c.s.Out[0])
 }
+
+// images takes pools of floats.
+func images(n *ir.Node) bool { return floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out[:1]}) }

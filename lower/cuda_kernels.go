@@ -65,17 +65,16 @@ var cudaKernels = map[string]cudaKernel{
 	"resize_grad":            {resize(true), spatial},
 	"adaptive_avg_pool":      {adaptivePool(false), spatial},
 	"adaptive_avg_pool_grad": {adaptivePool(true), spatial},
-	"max_pool":               {(*cudaCall).maxPool, planar},
-	"max_pool_grad":          {(*cudaCall).maxPoolGrad, planar},
-	"avg_pool":               {(*cudaCall).avgPool, planar},
-	"avg_pool_grad":          {(*cudaCall).avgPoolGrad, planar},
+	"max_pool":               {(*cudaCall).maxPool, images},
+	"max_pool_grad":          {(*cudaCall).maxPoolGrad, images},
+	"avg_pool":               {(*cudaCall).avgPool, images},
+	"avg_pool_grad":          {(*cudaCall).avgPoolGrad, images},
 }
 
 // gpuRules says which nodes of the ops with a rule of their own a GPU takes;
 // ops that are absent are taken as they are.
 var gpuRules = map[ir.Op]func(n *ir.Node) bool{
 	ir.OpAttention: never, ir.OpAttentionGrad: never, ir.OpConvTranspose: never,
-	ir.OpConv: unfolds, ir.OpConvGradX: unfolds, ir.OpConvGradW: unfolds,
 }
 
 // gpuWhole are ops whose parts treat NaN and infinities otherwise than the op:

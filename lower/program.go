@@ -305,6 +305,8 @@ type Kernel struct {
 	Node *ir.Node
 	// InPlace says that result 0 may lie where operand 0 lies.
 	InPlace bool
+	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window.
+	Pool *ir.Window
 }
 
 // Moves copies elements without changing them. Where Filled, the whole of

@@ -14,7 +14,7 @@ var rules = map[ir.Op]rule{
 	ir.OpTranspose: lowerTranspose, ir.OpBroadcast: lowerBroadcast, ir.OpSlice: lowerSlice, ir.OpFlip: lowerFlip,
 	ir.OpConcat: lowerConcat, ir.OpSplit: lowerSplit, ir.OpPad: lowerPad, ir.OpTile: lowerTile,
 	ir.OpDepthToSpace: lowerDepthToSpace, ir.OpSpaceToDepth: lowerSpaceToDepth,
-	ir.OpForeign: nil,
+	ir.OpMaxPoolGrad: lowerMaxPoolGrad, ir.OpForeign: nil,
 }
 
 // ruleOf returns the rule of a node for a target, nil where there is none.
@@ -57,11 +57,26 @@ func lowerView(l *lowerer, n *ir.Node) error {
 // lowerKernel is the default: the kernel named as the row, with the node's
 // attributes and types.
 func lowerKernel(l *lowerer, n *ir.Node) error {
+	l.emit(l.kernel(n))
+	return nil
+}
+
+func (l *lowerer) kernel(n *ir.Node) Step {
 	l.now = []*ir.Node{n}
 	s := l.step(KindKernel, n)
 	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(n), InPlace: n.Def().Is(ir.InPlace)}
 	c := l.g.NodeCost(n)
 	s.Bytes = c.Read + c.Write
+	return s
+}
+
+// lowerMaxPoolGrad notes the windows that the index was made with, where that shows.
+func lowerMaxPoolGrad(l *lowerer, n *ir.Node) error {
+	s := l.kernel(n)
+	if pool := n.In[1].Def; pool != nil && pool.Op == ir.OpMaxPool && n.In[1].Idx == 1 && pool.In[0].Type.Shape == n.Out[0].Type.Shape && pool.Str("layout") == n.Str("layout") {
+		w := pool.Window()
+		s.Kernel.Pool = &w
+	}
 	l.emit(s)
 	return nil
 }

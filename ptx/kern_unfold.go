@@ -5,8 +5,8 @@ import "fmt"
 // Unfold lays the windows of images out as rows, so that a convolution is a product: the fallback
 // where cuDNN is absent. Channels of group Group are taken, C/Groups of them.
 //
-// Forward (im2col): x, then cols of N·OH·OW rows × CG·KH·KW columns, column (c·KH + kh)·KW + kw, or
-// with NHWC (kh·KW + kw)·CG + c; positions in the padding give 0.
+// Forward (im2col): x, then cols of N·windows rows × CG·taps columns, column c·taps + tap, or with NHWC
+// tap·CG + c; taps count row-major; positions in the padding give 0.
 // Backward (col2im): dcols, then dx; each position of dx adds its columns in a fixed order. Channels
 // of other groups are left as they are.
 type Unfold struct {
@@ -25,7 +25,7 @@ func (s Unfold) check() error {
 		return err
 	}
 	g := max(s.Groups, 1)
-	if s.C%g != 0 || s.Group < 0 || s.Group >= g || s.N*s.OH*s.OW*s.C/g*s.KH*s.KW >= 1<<31 {
+	if s.C%g != 0 || s.Group < 0 || s.Group >= g || s.N*volume(s.To[:])*s.C/g*volume(s.Kernel[:]) >= 1<<31 {
 		return fmt.Errorf("ptx: %s: group %d of %d over %d channels", s.Name, s.Group, g, s.C)
 	}
 	return nil
@@ -43,41 +43,57 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	cg, first := s.channels()
-	dh, dw := s.dilation()
 	b := NewBuilder(fl, s.Name, groupThreads)
 	q := params{b: b}
-	n := s.N * s.OH * s.OW * cg * s.KH * s.KW
-	src, dst := q.in("x", s.In, s.N*s.C*s.H*s.W), q.out("cols", s.In, n)
-	grid := s.threads(b, n, func(i Reg) {
-		row, col := b.divmod(i, cg*s.KH*s.KW)
-		c, kh, kw := s.column(b, col, cg)
-		var p place
-		row, p.w = b.divmod(row, s.OW)
-		p.n, p.h = b.divmod(row, s.OH)
-		p.c = b.iadd(c, I(first))
-		y := b.iadd(b.Do("mad.lo.u32", p.h, I(s.SH), b.imul(kh, I(dh))), I(-s.PH))
-		x := b.iadd(b.Do("mad.lo.u32", p.w, I(s.SW), b.imul(kw, I(dw))), I(-s.PW))
+	taps := volume(s.Kernel[:])
+	n := s.N * volume(s.To[:]) * cg * taps
+	src, dst := q.in("x", s.In, s.inputs()), q.out("cols", s.In, n)
+	grid := b.perElement(n, func(i Reg) {
+		row, col := b.divmod(i, cg*taps)
+		c, tap := s.column(b, col, cg)
+		var at, window [3]Reg
+		var inside Reg
+		for d := 2; d >= 0; d-- {
+			if s.flat(d) {
+				continue
+			}
+			row, window[d] = b.divmod(row, s.To[d])
+			at[d] = b.iadd(b.Do("mad.lo.u32", window[d], I(s.stride(d)), b.imul(tap[d], I(s.dilation(d)))), I(-s.Begin[d]))
+			ok := b.Do("setp.lt.u32", at[d], I(s.Size[d]))
+			if inside.Class == Pred {
+				ok = b.Do("and.pred", inside, ok)
+			}
+			inside = ok
+		}
 		v := b.zero(s.In)
-		inside := b.Do("and.pred", b.Do("setp.lt.u32", y, I(s.H)), b.Do("setp.lt.u32", x, I(s.W)))
-		b.If(inside, func() {
-			from := b.at(src, s.index(b, p, y, x, s.H, s.W), s.In.Size())
-			b.To(v, "mov."+v.Class.String(), b.load(from, 0, s.In, 1)[0])
-		})
+		take := func() {
+			from := s.index(b, row, b.iadd(c, I(first)), at, s.Size)
+			b.To(v, "mov."+v.Class.String(), b.load(b.at(src, from, s.In.Size()), 0, s.In, 1)[0])
+		}
+		if inside.Class == Pred {
+			b.If(inside, take)
+		} else {
+			take()
+		}
 		b.store(b.at(dst, i, s.In.Size()), 0, s.In, []Reg{v})
 	})
 	return finish(b, grid, q.list)
 }
 
-// column splits a column number into channel and tap.
-func (s Unfold) column(b *Builder, col Reg, cg int) (c, kh, kw Reg) {
+// column splits a column number into channel and taps.
+func (s Unfold) column(b *Builder, col Reg, cg int) (c Reg, tap [3]Reg) {
 	if s.NHWC {
 		col, c = b.divmod(col, cg)
-		kh, kw = b.divmod(col, s.KW)
-		return c, kh, kw
 	}
-	col, kw = b.divmod(col, s.KW)
-	c, kh = b.divmod(col, s.KH)
-	return c, kh, kw
+	for d := 2; d >= 0; d-- {
+		if !s.flat(d) {
+			col, tap[d] = b.divmod(col, s.Kernel[d])
+		}
+	}
+	if !s.NHWC {
+		c = col
+	}
+	return c, tap
 }
 
 // zero is a register with the stored bits of 0.
@@ -100,40 +116,35 @@ func (s Unfold) Backward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	cg, first := s.channels()
-	dh, dw := s.dilation()
 	b := NewBuilder(fl, s.Name, groupThreads)
 	q := params{b: b}
-	cols := cg * s.KH * s.KW
-	src := q.in("dcols", s.In, s.N*s.OH*s.OW*cols)
-	dst := q.out("dx", s.Out, s.N*s.C*s.H*s.W)
+	taps := volume(s.Kernel[:])
+	src := q.in("dcols", s.In, s.N*volume(s.To[:])*cg*taps)
+	dst := q.out("dx", s.Out, s.inputs())
 	part := s.Pool
 	part.C = cg
-	grid := s.threads(b, s.N*cg*s.H*s.W, func(i Reg) {
-		p := part.at(b, i, s.H, s.W)
+	grid := b.perElement(part.inputs(), func(i Reg) {
+		p := part.at(b, i, s.Size)
 		acc := b.konst(0)
-		b.Loop(I(0), I(s.KH), I(1), B32, func(kh Reg) {
-			oh, okH := s.source(b, p.h, kh, s.PH, dh, s.SH, s.OH)
-			b.If(okH, func() {
-				b.Loop(I(0), I(s.KW), I(1), B32, func(kw Reg) {
-					ow, okW := s.source(b, p.w, kw, s.PW, dw, s.SW, s.OW)
-					b.If(okW, func() {
-						row := b.Do("mad.lo.u32", b.Do("mad.lo.u32", p.n, I(s.OH), oh), I(s.OW), ow)
-						at := b.Do("mad.lo.u32", row, I(cols), s.tap(b, p.c, kh, kw, cg))
-						b.To(acc, "add.rn.f32", acc, b.loadF(b.at(src, at, s.In.Size()), 0, s.In, 1)[0])
-					})
-				})
-			})
+		var tap [3]Reg
+		s.along(b, 0, [3]Reg{}, func(d int, k Reg) (x, ok Reg) {
+			tap[d] = k
+			return s.source(b, d, p.at[d], k)
+		}, func(window [3]Reg) {
+			row := s.position(b, p.n, window, s.To)
+			at := b.Do("mad.lo.u32", row, I(cg*taps), s.tapColumn(b, p.c, tap, cg))
+			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(src, at, s.In.Size()), 0, s.In, 1)[0])
 		})
-		p.c = b.iadd(p.c, I(first))
-		b.storeF(b.at(dst, s.index(b, p, p.h, p.w, s.H, s.W), s.Out.Size()), 0, s.Out, []Reg{acc})
+		to := s.index(b, p.n, b.iadd(p.c, I(first)), p.at, s.Size)
+		b.storeF(b.at(dst, to, s.Out.Size()), 0, s.Out, []Reg{acc})
 	})
 	return finish(b, grid, q.list)
 }
 
-// tap is the column of a channel and tap.
-func (s Unfold) tap(b *Builder, c, kh, kw Reg, cg int) Reg {
-	if s.NHWC {
-		return b.Do("mad.lo.u32", b.Do("mad.lo.u32", kh, I(s.KW), kw), I(cg), c)
+// tapColumn is the column of a channel and taps.
+func (s Unfold) tapColumn(b *Builder, c Reg, tap [3]Reg, cg int) Reg {
+	if !s.NHWC {
+		return s.position(b, c, tap, s.Kernel)
 	}
-	return b.Do("mad.lo.u32", b.Do("mad.lo.u32", c, I(s.KH), kh), I(s.KW), kw)
+	return b.Do("mad.lo.u32", s.position(b, b.Do("mov.u32", I(0)), tap, s.Kernel), I(cg), c)
 }

@@ -8,12 +8,13 @@ import (
 )
 
 func imageCases() []Case {
-	square := ptx.Pool{N: 2, C: 3, H: 9, W: 7, KH: 3, KW: 3, SH: 2, SW: 2, PH: 1, PW: 1, EndH: 1, EndW: 1, OH: 5, OW: 4, In: ptx.Float16, Out: ptx.Float16}
-	line := ptx.Pool{N: 3, C: 5, H: 1, W: 33, KH: 1, KW: 4, SH: 1, SW: 3, DW: 2, PW: 2, EndW: 0, OH: 1, OW: 10, NHWC: true, CountPad: true, In: ptx.Float32, Out: ptx.Float32}
+	square := ptx.Pool{N: 2, C: 3, Size: [3]int{1, 9, 7}, Kernel: [3]int{1, 3, 3}, Stride: [3]int{1, 2, 2}, Begin: [3]int{0, 1, 1}, End: [3]int{0, 1, 1}, To: [3]int{1, 5, 4}, In: ptx.Float16, Out: ptx.Float16}
+	line := ptx.Pool{N: 3, C: 5, Size: [3]int{1, 1, 33}, Kernel: [3]int{1, 1, 4}, Stride: [3]int{1, 1, 3}, Dilation: [3]int{1, 1, 2}, Begin: [3]int{0, 0, 2}, To: [3]int{1, 1, 10}, NHWC: true, CountPad: true, In: ptx.Float32, Out: ptx.Float32}
+	solid := ptx.Pool{N: 2, C: 2, Size: [3]int{5, 4, 6}, Kernel: [3]int{2, 3, 2}, Stride: [3]int{2, 1, 2}, Begin: [3]int{1, 1, 0}, End: [3]int{0, 1, 0}, To: [3]int{3, 4, 3}, In: ptx.BFloat16, Out: ptx.Float32}
 	nhwc := square
 	nhwc.NHWC, nhwc.C = true, 33
 	var cases []Case
-	for _, s := range []ptx.Pool{square, line, nhwc} {
+	for _, s := range []ptx.Pool{square, line, nhwc, solid} {
 		cases = append(cases, maxPool(s), avgPool(s), maxPoolBack(s), avgPoolBack(s))
 	}
 	for _, s := range []ptx.Channels{
@@ -32,31 +33,56 @@ func poolName(kind string, s ptx.Pool) string {
 	if s.NHWC {
 		layout = "nhwc"
 	}
-	return caseName("%s_%s_%dx%dx%dx%d", kind, layout, s.N, s.C, s.H, s.W)
+	size := caseName("%dx%d", s.Size[1], s.Size[2])
+	if s.Size[0] > 1 {
+		size = caseName("%dx%s", s.Size[0], size)
+	}
+	return caseName("%s_%s_%dx%dx%s", kind, layout, s.N, s.C, size)
 }
 
-// index is where element (n, c, y, x) of images of h×w lies.
-func index(s ptx.Pool, n, c, y, x, h, w int) int {
+// place splits a row-major index over dims.
+func place(i int, dims [3]int) [3]int {
+	return [3]int{i / (dims[1] * dims[2]), i / dims[2] % dims[1], i % dims[2]}
+}
+
+// flat is the row-major index of at in dims.
+func flat(at, dims [3]int) int { return (at[0]*dims[1]+at[1])*dims[2] + at[2] }
+
+func volume(d [3]int) int { return d[0] * d[1] * d[2] }
+
+// index is where element at of image n, channel c lies in images of dims.
+func index(s ptx.Pool, n, c int, at, dims [3]int) int {
 	if s.NHWC {
-		return ((n*h+y)*w+x)*s.C + c
+		return (n*volume(dims)+flat(at, dims))*s.C + c
 	}
-	return ((n*s.C+c)*h+y)*w + x
+	return (n*s.C+c)*volume(dims) + flat(at, dims)
+}
+
+// reached is the position of the image under a tap of window o along dimension d.
+func reached(s ptx.Pool, d, o, tap int) int {
+	return o*max(s.Stride[d], 1) - s.Begin[d] + tap*max(s.Dilation[d], 1)
 }
 
 // windows calls f for each output of each image with the covered positions of x, and how many
 // positions the mean divides by.
-func windows(s ptx.Pool, f func(n, c, o int, cells [][2]int, count float64)) {
-	dh, dw := max(s.DH, 1), max(s.DW, 1)
-	for i := range s.N * s.C * s.OH * s.OW {
-		n, c, oh, ow := i/(s.C*s.OH*s.OW), i/(s.OH*s.OW)%s.C, i/s.OW%s.OH, i%s.OW
-		var cells [][2]int
+func windows(s ptx.Pool, f func(n, c, o int, cells [][3]int, count float64)) {
+	outs := volume(s.To)
+	for i := range s.N * s.C * outs {
+		n, c, o := i/(s.C*outs), i/outs%s.C, place(i%outs, s.To)
+		var cells [][3]int
 		padded := 0
-		for t := range s.KH * s.KW {
-			y, x := oh*s.SH-s.PH+t/s.KW*dh, ow*s.SW-s.PW+t%s.KW*dw
-			if y >= 0 && y < s.H && x >= 0 && x < s.W {
-				cells = append(cells, [2]int{y, x})
+		for t := range volume(s.Kernel) {
+			var at [3]int
+			inside, counts := true, true
+			for d, tap := range place(t, s.Kernel) {
+				at[d] = reached(s, d, o[d], tap)
+				inside = inside && at[d] >= 0 && at[d] < s.Size[d]
+				counts = counts && at[d] < s.Size[d]+s.End[d]
 			}
-			if y < s.H+s.EndH && x < s.W+s.EndW {
+			if inside {
+				cells = append(cells, at)
+			}
+			if counts {
 				padded++
 			}
 		}
@@ -64,13 +90,13 @@ func windows(s ptx.Pool, f func(n, c, o int, cells [][2]int, count float64)) {
 		if s.CountPad {
 			count = float64(padded)
 		}
-		f(n, c, index(s, n, c, oh, ow, s.OH, s.OW), cells, count)
+		f(n, c, index(s, n, c, o, s.To), cells, count)
 	}
 }
 
 func maxPool(s ptx.Pool) Case {
 	s.Name = poolName("maxpool", s)
-	in, outs := s.N*s.C*s.H*s.W, s.N*s.C*s.OH*s.OW
+	in, outs := s.N*s.C*volume(s.Size), s.N*s.C*volume(s.To)
 	return Case{
 		Name: s.Name, Build: s.Max, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
@@ -82,12 +108,12 @@ func maxPool(s ptx.Pool) Case {
 		},
 		Check: func(in, out []Tensor) error {
 			y, at := New(s.Out, outs), New(ptx.Int32, outs)
-			windows(s, func(n, c, o int, cells [][2]int, _ float64) {
+			windows(s, func(n, c, o int, cells [][3]int, _ float64) {
 				best, where := math.Inf(-1), -1
 				for _, p := range cells {
-					v := in[0].At(index(s, n, c, p[0], p[1], s.H, s.W))
+					v := in[0].At(index(s, n, c, p, s.Size))
 					if where < 0 || v > best || v != v && best == best {
-						best, where = v, p[0]*s.W+p[1]
+						best, where = v, flat(p, s.Size)
 					}
 				}
 				y.Set(o, best)
@@ -103,17 +129,17 @@ func maxPool(s ptx.Pool) Case {
 
 func avgPool(s ptx.Pool) Case {
 	s.Name = poolName("avgpool", s)
-	outs := s.N * s.C * s.OH * s.OW
+	outs := s.N * s.C * volume(s.To)
 	return Case{
 		Name: s.Name, Build: s.Avg,
 		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{fill(r, s.In, s.N*s.C*s.H*s.W, 1), New(s.Out, outs)}
+			return []Tensor{fill(r, s.In, s.N*s.C*volume(s.Size), 1), New(s.Out, outs)}
 		},
 		Check: func(in, out []Tensor) error {
 			y := make([]float64, outs)
-			windows(s, func(n, c, o int, cells [][2]int, count float64) {
+			windows(s, func(n, c, o int, cells [][3]int, count float64) {
 				for _, p := range cells {
-					y[o] += in[0].At(index(s, n, c, p[0], p[1], s.H, s.W))
+					y[o] += in[0].At(index(s, n, c, p, s.Size))
 				}
 				y[o] /= count
 			})
@@ -124,22 +150,22 @@ func avgPool(s ptx.Pool) Case {
 
 func maxPoolBack(s ptx.Pool) Case {
 	s.Name = poolName("maxpool_bwd", s)
-	in, outs := s.N*s.C*s.H*s.W, s.N*s.C*s.OH*s.OW
+	in, outs := s.N*s.C*volume(s.Size), s.N*s.C*volume(s.To)
 	return Case{
 		Name: s.Name, Build: s.MaxBackward,
 		Fill: func(r *rand.Rand) []Tensor {
 			at := New(ptx.Int32, outs)
-			windows(s, func(_, _, o int, cells [][2]int, _ float64) {
+			windows(s, func(_, _, o int, cells [][3]int, _ float64) {
 				p := cells[r.IntN(len(cells))]
-				at.Set(o, float64(p[0]*s.W+p[1]))
+				at.Set(o, float64(flat(p, s.Size)))
 			})
 			return []Tensor{fill(r, s.In, outs, 1), at, New(s.Out, in)}
 		},
 		Check: func(b, out []Tensor) error {
 			dx := make([]float64, in)
-			windows(s, func(n, c, o int, _ [][2]int, _ float64) {
+			windows(s, func(n, c, o int, _ [][3]int, _ float64) {
 				p := int(b[1].At(o))
-				dx[index(s, n, c, p/s.W, p%s.W, s.H, s.W)] += b[0].At(o)
+				dx[index(s, n, c, place(p, s.Size), s.Size)] += b[0].At(o)
 			})
 			return near("dx", out[2], func(i int) float64 { return dx[i] }, func(int) float64 { return 1e-5 })
 		},
@@ -148,15 +174,15 @@ func maxPoolBack(s ptx.Pool) Case {
 
 func avgPoolBack(s ptx.Pool) Case {
 	s.Name = poolName("avgpool_bwd", s)
-	in, outs := s.N*s.C*s.H*s.W, s.N*s.C*s.OH*s.OW
+	in, outs := s.N*s.C*volume(s.Size), s.N*s.C*volume(s.To)
 	return Case{
 		Name: s.Name, Build: s.AvgBackward,
 		Fill: func(r *rand.Rand) []Tensor { return []Tensor{fill(r, s.In, outs, 1), New(s.Out, in)} },
 		Check: func(b, out []Tensor) error {
 			dx := make([]float64, in)
-			windows(s, func(n, c, o int, cells [][2]int, count float64) {
+			windows(s, func(n, c, o int, cells [][3]int, count float64) {
 				for _, p := range cells {
-					dx[index(s, n, c, p[0], p[1], s.H, s.W)] += b[0].At(o) / count
+					dx[index(s, n, c, p, s.Size)] += b[0].At(o) / count
 				}
 			})
 			return near("dx", out[1], func(i int) float64 { return dx[i] }, func(int) float64 { return 1e-5 })

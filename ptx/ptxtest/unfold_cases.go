@@ -8,10 +8,13 @@ import (
 )
 
 func unfoldCases() []Case {
-	image := ptx.Pool{N: 2, C: 6, H: 7, W: 5, KH: 3, KW: 2, SH: 2, SW: 1, DH: 1, DW: 2, PH: 1, PW: 1, OH: 4, OW: 5, In: ptx.Float16, Out: ptx.Float16}
+	image := ptx.Pool{N: 2, C: 6, Size: [3]int{1, 7, 5}, Kernel: [3]int{1, 3, 2}, Stride: [3]int{1, 2, 1}, Dilation: [3]int{1, 1, 2}, Begin: [3]int{0, 1, 1}, To: [3]int{1, 4, 5}, In: ptx.Float16, Out: ptx.Float16}
+	solid := ptx.Pool{N: 1, C: 2, Size: [3]int{3, 4, 5}, Kernel: [3]int{2, 2, 3}, Stride: [3]int{1, 2, 1}, Begin: [3]int{1, 0, 1}, To: [3]int{3, 2, 5}, In: ptx.BFloat16, Out: ptx.Float32}
+	point := ptx.Pool{N: 3, C: 31, Size: [3]int{1, 1, 1}, Kernel: [3]int{1, 1, 1}, To: [3]int{1, 1, 1}, In: ptx.Float32, Out: ptx.Float32}
 	wide := image
 	wide.NHWC, wide.In, wide.Out = true, ptx.Float32, ptx.Float32
 	cases := []Case{
+		unfold(ptx.Unfold{Pool: solid}), foldBack(ptx.Unfold{Pool: solid}), unfold(ptx.Unfold{Pool: point}),
 		unfold(ptx.Unfold{Pool: image}), unfold(ptx.Unfold{Pool: wide, Groups: 2, Group: 1}),
 		foldBack(ptx.Unfold{Pool: image}), foldBack(ptx.Unfold{Pool: wide, Groups: 2, Group: 1}),
 		scan(ptx.Scan{Outer: 3, N: 33, Inner: 5, In: ptx.Float16, Out: ptx.Float32}),
@@ -35,17 +38,22 @@ func unfoldName(kind string, s ptx.Unfold) string {
 // taps calls f for every element of cols with the element of x it comes from, or -1 for padding.
 func taps(s ptx.Unfold, f func(col, from int)) {
 	cg := s.C / max(s.Groups, 1)
-	cols := cg * s.KH * s.KW
-	for i := range s.N * s.OH * s.OW * cols {
-		row, col := i/cols, i%cols
-		c, kh, kw := col/(s.KH*s.KW), col/s.KW%s.KH, col%s.KW
+	taps, outs := volume(s.Kernel), volume(s.To)
+	for i := range s.N * outs * cg * taps {
+		row, col := i/(cg*taps), i%(cg*taps)
+		c, tap := col/taps, col%taps
 		if s.NHWC {
-			kh, kw, c = col/(s.KW*cg), col/cg%s.KW, col%cg
+			c, tap = col%cg, col/cg
 		}
-		y, x := row/s.OW%s.OH*s.SH-s.PH+kh*max(s.DH, 1), row%s.OW*s.SW-s.PW+kw*max(s.DW, 1)
-		from := -1
-		if y >= 0 && y < s.H && x >= 0 && x < s.W {
-			from = index(s.Pool, row/(s.OH*s.OW), c+cg*s.Group, y, x, s.H, s.W)
+		var at [3]int
+		o, k, from := place(row%outs, s.To), place(tap, s.Kernel), -1
+		inside := true
+		for d := range at {
+			at[d] = reached(s.Pool, d, o[d], k[d])
+			inside = inside && at[d] >= 0 && at[d] < s.Size[d]
+		}
+		if inside {
+			from = index(s.Pool, row/outs, c+cg*s.Group, at, s.Size)
 		}
 		f(i, from)
 	}
@@ -53,11 +61,11 @@ func taps(s ptx.Unfold, f func(col, from int)) {
 
 func unfold(s ptx.Unfold) Case {
 	s.Name = unfoldName("im2col", s)
-	n := s.N * s.OH * s.OW * s.C / max(s.Groups, 1) * s.KH * s.KW
+	n := s.N * volume(s.To) * s.C / max(s.Groups, 1) * volume(s.Kernel)
 	return Case{
 		Name: s.Name, Build: s.Forward, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{special(r, s.In, s.N*s.C*s.H*s.W, 1), New(s.In, n)}
+			return []Tensor{special(r, s.In, s.N*s.C*volume(s.Size), 1), New(s.In, n)}
 		},
 		Check: func(in, out []Tensor) error {
 			want := New(s.In, n)
@@ -73,17 +81,17 @@ func unfold(s ptx.Unfold) Case {
 
 func foldBack(s ptx.Unfold) Case {
 	s.Name = unfoldName("col2im", s)
-	n := s.N * s.OH * s.OW * s.C / max(s.Groups, 1) * s.KH * s.KW
+	n := s.N * volume(s.To) * s.C / max(s.Groups, 1) * volume(s.Kernel)
 	return Case{
 		Name: s.Name, Build: s.Backward, Partial: true,
 		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{fill(r, s.In, n, 1), fill(r, s.Out, s.N*s.C*s.H*s.W, 1)}
+			return []Tensor{fill(r, s.In, n, 1), fill(r, s.Out, s.N*s.C*volume(s.Size), 1)}
 		},
 		Check: func(in, out []Tensor) error {
 			cg := s.C / max(s.Groups, 1)
 			want, mine := make([]float64, out[1].Len()), make([]bool, out[1].Len())
 			for i := range want {
-				c := i / (s.H * s.W) % s.C
+				c := i / volume(s.Size) % s.C
 				if s.NHWC {
 					c = i % s.C
 				}

@@ -8,8 +8,7 @@ import (
 	"ampc/runtime/runtimetest"
 )
 
-// TestSuite runs the conformance suite on a simulated device. Rows that have
-// no way onto a GPU yet are listed, not failed.
+// TestSuite runs the conformance suite on a simulated device: every row.
 func TestSuite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("every row in every dtype takes half a minute in the interpreter; run without -short")

@@ -67,7 +67,8 @@ var cases = []string{
 	// random
 	"dropout x[7,301] K99[] k9[] k4[] {p=0.3 rng=5}", "dropout_grad x[7,301] K99[] k9[] _ {p=0.3 rng=5}", "uniform K99[] k9[] k4[] _ {shape=[5,77] lo=-1 hi=3 rng=2}", "normal K99[] k9[] _ _ {shape=[5,77] rng=3}", "bernoulli K99[] k9[] k4[] _ {shape=[4097] p=0.25 rng=4}",
 	// pool
-	"max_pool x[2,3,7,6] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1]}", "max_pool x[2,7,6,3] {kernel=[2,2] strides=[2,2] layout=NHWC ceil}", "max_pool x[2,3,9] {kernel=[3] dilations=[2]}",
+	"max_pool x[2,3,7,6] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1]}", "max_pool x[2,7,6,3] {kernel=[2,2] strides=[2,2] layout=NHWC ceil}", "max_pool x[2,3,9] {kernel=[3] dilations=[2]}", "max_pool x[2,2,5,4,6] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0]}", "max_pool_grad x[2,2,2,2,2] k60[2,2,2,2,2] {size=[3,4,5]}", "max_pool_grad x[2,3,2,3] k20[2,3,2,3] {size=[5,4] layout=NHWC}",
+	"avg_pool x[2,5,4,6,2] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0] layout=NHWC}", "avg_pool_grad x[2,2,3,4,3] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0] size=[5,4,6]}", "adaptive_avg_pool x[1,2,5,4,3] {size=[2,3,3]}",
 	"max_pool_grad x[2,3,3,2] k6[2,3,3,2] {size=[5,4]}", "avg_pool x[2,3,7,6] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1]}", "avg_pool x[2,7,6,3] {kernel=[3,3] strides=[2,2] pads=[1,1,1,1] layout=NHWC count_include_pad ceil}",
 	"avg_pool_grad x[2,3,4,4] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1] size=[7,7]}", "adaptive_avg_pool x[2,3,7,5] {size=[3,2]}", "adaptive_avg_pool x[2,7,5,3] {size=[1,1] layout=NHWC}", "adaptive_avg_pool_grad x[2,3,3,2] {size=[7,5]}",
 	// loss
