@@ -17,7 +17,7 @@ const (
 	layoutBatch, layoutStride                = 5, 6
 	prefWorkspace, prefReduction             = 1, 3
 	opTranspose                              = 1
-	reduceInPlaceOrCompute                   = 3 // no partial sums rounded to the output type
+	reduceInCompute                          = 2 // no partial sums rounded to the output type, as those in place are
 	heuristicBytes                           = 96
 )
 
@@ -169,8 +169,8 @@ func (p *blasPlan) Algos(workspace int64, n int) ([]Algo, error) {
 	if err := lib.status("cublasLtMatmulPreferenceSetAttribute", pref, prefWorkspace, uintptr(unsafe.Pointer(&ws)), 8); err != nil {
 		return nil, err
 	}
-	if p.m.D.Type == R16F { // partial sums in f16 could overflow
-		mask := uint32(reduceInPlaceOrCompute)
+	if p.m.D.Type != R32F { // partial sums in f16 could overflow, in bf16 they lose bits
+		mask := uint32(reduceInCompute)
 		if err := lib.status("cublasLtMatmulPreferenceSetAttribute", pref, prefReduction, uintptr(unsafe.Pointer(&mask)), 4); err != nil {
 			return nil, err
 		}

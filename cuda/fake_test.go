@@ -169,7 +169,7 @@ func TestBlasCalls(t *testing.T) {
 	if len(algos) != 1 || algos[0].Words[0] != 11 || algos[0].Workspace != 64 {
 		t.Errorf("algorithms %+v", algos)
 	}
-	expectLog(t, "heuristics", log(), "prefattr 1 size 8 = 100000", "prefattr 3 size 4 = 3",
+	expectLog(t, "heuristics", log(), "prefattr 1 size 8 = 100000", "prefattr 3 size 4 = 2",
 		"heuristic 0xb0 0xd5 0xa1 0xa2 0xa3 0xa4 0x9e 4 size 96", "preffree 0x9e")
 	must(t, p.Run(algos[0], 1, 0.5, Operands{A: 1, B: 2, C: 3, D: 4, Bias: 5, Aux: 6, Workspace: 7, WorkspaceBytes: 64}, 8))
 	expectLog(t, "run", log(), "descattr 8 size 8 = 5", "descattr 11 size 8 = 6",

@@ -36,64 +36,118 @@ func (p *spy) Run(a cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.Stre
 	return p.BlasPlan.Run(a, alpha, beta, o, s)
 }
 
-func TestTuner(t *testing.T) {
-	dev, err := sim.Open(sim.Options{Major: 9})
+// tuning is a device with a product on it whose candidates take 30, 10 and 20 ns.
+func tuning(t *testing.T, opt sim.Options) (*stopwatch, cuda.Matmul, cuda.Ptr, cuda.Stream) {
+	t.Helper()
+	opt.Major = 9
+	dev, err := sim.Open(opt)
 	ok(t, err)
 	s, err := dev.NewStream()
 	ok(t, err)
-	x, err := dev.Alloc(1 << 18)
+	ws, err := dev.Alloc(workspace)
 	ok(t, err)
-	ok(t, dev.Fill8(x, 0, 1<<18, s))
-	mat := cuda.Matrix{Type: cuda.R16F, Ld: 8}
-	m := cuda.Matmul{M: 8, N: 8, K: 8, A: mat, B: mat, C: mat, D: mat, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone}
+	mat := cuda.Matrix{Type: cuda.R16F, Ld: 8, Stride: 64}
+	m := cuda.Matmul{M: 8, N: 8, K: 8, A: mat, B: mat, C: mat, D: mat, Batch: 3, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueGeluAuxBias,
+		BiasType: cuda.R16F, AuxType: cuda.R16F, AuxLd: 8, AuxStride: 64}
 	plan, err := dev.Blas().Plan(m)
 	ok(t, err)
 	p := &spy{BlasPlan: plan, broken: -1}
-	d := &stopwatch{dev, p, []time.Duration{30, 10, 20}}
-	o := cuda.Operands{A: x, B: x + 256, C: x + 512, D: x + 512, Workspace: x + 1024, WorkspaceBytes: 1<<18 - 1024}
-	file := filepath.Join(t.TempDir(), "cache", "algos.json")
+	return &stopwatch{dev, p, []time.Duration{30, 10, 20}}, m, ws, s
+}
 
-	tuner, err := cuda.NewTuner(d, dev.Blas(), file)
-	ok(t, err)
-	a, err := tuner.Pick(m, p, o, s)
-	ok(t, err)
-	if a.Words[1] != 1 || tuner.Tried != 3 {
-		t.Errorf("picked %d after %d candidates", a.Words[1], tuner.Tried)
+const workspace = 1 << 18
+
+func TestTuner(t *testing.T) {
+	d, m, ws, s := tuning(t, sim.Options{})
+	dir := filepath.Join(t.TempDir(), "cache")
+	pick := func(tuner *cuda.Tuner) cuda.Choice {
+		t.Helper()
+		c, err := tuner.Pick(m, d.plan, ws, workspace, s)
+		ok(t, err)
+		return c
 	}
-	_, err = tuner.Pick(m, p, o, s)
+	tuner, err := cuda.NewTuner(d, d.Blas(), dir)
 	ok(t, err)
-	if tuner.Tried != 3 {
+	a := pick(tuner)
+	if a.Algo.Words[1] != 1 || a.Tried != 3 || a.Time != 10 || a.Kept {
+		t.Errorf("picked %+v", a)
+	}
+	before := d.Stats.Products
+	if pick(tuner); d.Stats.Products != before {
 		t.Error("timed a known problem again")
 	}
 	ok(t, tuner.Save())
-
-	again, err := cuda.NewTuner(d, dev.Blas(), file)
+	files, err := os.ReadDir(dir)
 	ok(t, err)
-	b, err := again.Pick(m, p, o, s)
-	ok(t, err)
-	if b != a || again.Tried != 0 {
-		t.Errorf("read back %+v after %d candidates", b, again.Tried)
+	if len(files) != 1 || files[0].Name() != "simulated-sm-90-cublaslt-120405.json" {
+		t.Errorf("files %v", files)
 	}
 
-	p.broken = 1 // the fastest does not run: the next one wins
-	fresh, err := cuda.NewTuner(d, dev.Blas(), "")
+	again, err := cuda.NewTuner(d, d.Blas(), dir)
 	ok(t, err)
-	c, err := fresh.Pick(m, p, o, s)
-	ok(t, err)
-	if c.Words[1] != 2 {
-		t.Errorf("picked %d with 1 broken", c.Words[1])
+	b := pick(again)
+	if b.Algo != a.Algo || !b.Kept || d.Stats.Products != before {
+		t.Errorf("read back %+v", b)
 	}
-	none, err := sim.Open(sim.Options{Major: 9, NoAlgorithm: true})
+
+	d.plan.broken = 1 // the fastest does not run: the next one wins
+	fresh, err := cuda.NewTuner(d, d.Blas(), "")
 	ok(t, err)
-	q, err := none.Blas().Plan(m)
-	ok(t, err)
-	if _, err := fresh.Pick(cuda.Matmul{M: 1}, q, o, s); !errors.Is(err, cuda.ErrNotSupported) {
-		t.Errorf("no candidates: %v", err)
+	if c := pick(fresh); c.Algo.Words[1] != 2 || c.Tried != 2 {
+		t.Errorf("picked %+v with 1 broken", c)
 	}
-	ok(t, os.WriteFile(file, []byte("not json"), 0o644))
-	if _, err := cuda.NewTuner(d, dev.Blas(), file); err == nil || !strings.Contains(err.Error(), "remove it") {
+	ok(t, fresh.Save())
+	ok(t, os.WriteFile(filepath.Join(dir, files[0].Name()), []byte("not json"), 0o644))
+	if _, err := cuda.NewTuner(d, d.Blas(), dir); err == nil || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("broken file: %v", err)
 	}
+	ok(t, d.Free(ws))
+	ok(t, d.Close())
+}
+
+// TestTunersShareAFile: what another process wrote meanwhile stays.
+func TestTunersShareAFile(t *testing.T) {
+	d, m, ws, s := tuning(t, sim.Options{})
+	dir := t.TempDir()
+	one, err := cuda.NewTuner(d, d.Blas(), dir)
+	ok(t, err)
+	two, err := cuda.NewTuner(d, d.Blas(), dir)
+	ok(t, err)
+	for _, tuner := range []*cuda.Tuner{one, two} {
+		_, err := tuner.Pick(m, d.plan, ws, workspace, s)
+		ok(t, err)
+		m.M = 4
+		plan, err := d.Blas().Plan(m)
+		ok(t, err)
+		d.plan.BlasPlan = plan
+		ok(t, tuner.Save())
+	}
+	both, err := cuda.NewTuner(d, d.Blas(), dir)
+	ok(t, err)
+	for _, rows := range []int64{4, 8} {
+		m.M = rows
+		if c, err := both.Pick(m, d.plan, ws, workspace, s); err != nil || !c.Kept {
+			t.Errorf("%d rows: %+v, %v", rows, c, err)
+		}
+	}
+}
+
+func TestTunerWithoutChoice(t *testing.T) {
+	d, m, ws, s := tuning(t, sim.Options{NoAlgorithm: true})
+	tuner, err := cuda.NewTuner(d, d.Blas(), "")
+	ok(t, err)
+	if _, err := tuner.Pick(m, d.plan, ws, workspace, s); !errors.Is(err, cuda.ErrNotSupported) {
+		t.Errorf("no candidates: %v", err)
+	}
+	d, m, ws, s = tuning(t, sim.Options{FailAlloc: 3}) // after the workspace and one operand
+	tuner, err = cuda.NewTuner(d, d.Blas(), "")
+	ok(t, err)
+	c, err := tuner.Pick(m, d.plan, ws, workspace, s)
+	if err != nil || c.Tried != 0 || c.Algo.Words[1] != 0 {
+		t.Errorf("no memory to time in: %+v, %v", c, err)
+	}
+	ok(t, d.Free(ws))
+	ok(t, d.Close())
 }
 
 func ok(t *testing.T, err error) {

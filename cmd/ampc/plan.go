@@ -48,7 +48,7 @@ func plans(f modelFlags, chosen, compare bool) []modelFlags {
 
 func planCommand() *cobra.Command {
 	var f modelFlags
-	var fit string
+	var fit, device string
 	var asJSON, compare bool
 	c := command("plan MODEL", "memory, casts and bytes per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		limit, err := parseSize(fit)
@@ -57,6 +57,16 @@ func planCommand() *cobra.Command {
 		}
 		if limit > 0 && !strings.HasPrefix(args[0], "zoo:") {
 			return usagef("plan: --fit varies the batch of a zoo model; %s is a file", args[0])
+		}
+		if device != "" {
+			rows, err := algorithms(c, args[0], device, f)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.OutOrStdout(), rows)
+			}
+			return printAlgorithms(c.OutOrStdout(), rows)
 		}
 		var rows []planRow
 		for _, f := range plans(f, c.Flags().Changed("policy"), compare) {
@@ -73,6 +83,7 @@ func planCommand() *cobra.Command {
 	})
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch that fits into this memory, such as 24GB (zoo models)")
+	c.Flags().StringVar(&device, "device", "", "print the algorithm of each product on this GPU instead, such as cuda:0; new ones are searched and kept")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, mincut where promoting ops may narrow, and the presets of other systems")
 	return c

@@ -28,6 +28,10 @@ type Backend struct {
 	blas   cuda.Blas // opened by the first product
 	dnn    cuda.Dnn  // nil where there is none
 	open   func() (cuda.Blas, error)
+	tune   bool   // products are timed
+	cache  string // where choices are kept
+	tuner  *cuda.Tuner
+	chosen []Chosen
 	lanes  []lane // streams of the device; every call begins and ends on the first
 	eager  bool
 	lost   error // set once the context is broken
@@ -52,7 +56,7 @@ var _ runtime.Backend = (*Backend)(nil)
 // Open makes the GPU with this ordinal ready. The error wraps
 // cuda.ErrUnavailable where there is none, and says what to do.
 func Open(ordinal int) (*Backend, error) {
-	b := &Backend{name: fmt.Sprintf("cuda:%d", ordinal), open: cuda.OpenBlas}
+	b := &Backend{name: fmt.Sprintf("cuda:%d", ordinal), open: cuda.OpenBlas, tune: true, cache: cacheDir()}
 	return b, b.start(func() (cuda.Driver, error) { return cuda.Open(ordinal) })
 }
 

@@ -38,7 +38,7 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 		plan, err = e.b.dnn.Plan(g, o)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; --device %s/nodnn runs it as products and kernels", err, e.b.name)
+		return nil, fmt.Errorf("%w; --device %s/%s runs it as products and kernels", err, e.b.name, lower.NoDnn)
 	}
 	e.dnn = append(e.dnn, plan)
 	e.need[s.Stream] = max(e.need[s.Stream], plan.Workspace())

@@ -136,6 +136,7 @@ func (e *Exec) load() error {
 			e.steps[part] = append(e.steps[part], s)
 		}
 	}
+	e.b.keepChoices()
 	return errors.Join(e.reserve(), e.placeResults())
 }
 

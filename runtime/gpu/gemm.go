@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 
 	"ampc/cuda"
@@ -25,21 +26,21 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 		return nil, err
 	}
 	e.plans = append(e.plans, plan)
-	algos, err := plan.Algos(workspaceBytes, 1)
-	if err != nil {
-		return nil, err
-	}
-	if len(algos) == 0 {
-		return nil, fmt.Errorf("cuBLASLt has no algorithm for it")
-	}
-	items := e.items(s)
 	if err := e.b.needSpace(int(s.Stream)); err != nil {
 		return nil, err
 	}
+	algo, err := e.b.algorithm(m, plan, int(s.Stream))
+	if errors.Is(err, cuda.ErrNotSupported) && (s.Gemm.Epilogue.Aux != 0 || s.Gemm.Epilogue.BiasGrad != 0) {
+		err = fmt.Errorf("%w; --device %s/%s runs what it ends in as kernels", err, e.b.name, lower.NoAux)
+	}
+	if err != nil {
+		return nil, err
+	}
+	items := e.items(s)
 	return func(on lane) error {
 		for _, o := range items {
 			o.Workspace = on.space
-			if err := plan.Run(algos[0], 1, 0, o, on.stream); err != nil {
+			if err := plan.Run(algo, 1, 0, o, on.stream); err != nil {
 				return err
 			}
 		}

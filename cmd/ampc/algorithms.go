@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ampc/lower"
+	"ampc/passes"
+	"ampc/runtime/gpu"
+)
+
+// chosenRow is a product of a model and the algorithm that a device picked for it.
+type chosenRow struct {
+	Problem   string    `json:"problem"`
+	Steps     int       `json:"steps"`
+	Algorithm [8]uint64 `json:"algorithm"`
+	Workspace int64     `json:"workspace_bytes"`
+	Tried     int       `json:"tried"`
+	Kept      bool      `json:"kept"`
+	NS        int64     `json:"ns"`
+}
+
+// algorithms loads a model on a device and lists the algorithms of its products.
+func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRow, error) {
+	backend, err := openDevice(device)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := backend.(*gpu.Backend)
+	if !ok {
+		return nil, usagef("plan: --device %s: the CPU's products have one algorithm; give a GPU", device)
+	}
+	defer b.Close()
+	o, err := open(c, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.apply(&f); err != nil {
+		return nil, err
+	}
+	g := o.model.Graph()
+	if !o.compiled {
+		if g, err = o.compile(func(*passes.Config) {}); err != nil {
+			return nil, err
+		}
+	}
+	p, err := lower.Lower(g, b.Target())
+	if err != nil {
+		return nil, err
+	}
+	store, err := b.NewStore(p.Vars)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	e, err := b.Load(p, store)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	var rows []chosenRow
+	for _, x := range b.Chosen() {
+		rows = append(rows, chosenRow{x.Problem, x.Steps, x.Algo.Words, x.Algo.Workspace, x.Tried, x.Kept, int64(x.Time)})
+	}
+	return rows, nil
+}
+
+func printAlgorithms(out io.Writer, rows []chosenRow) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "steps\tproduct\talgorithm\tworkspace\ttime\tchosen")
+	for _, r := range rows {
+		how := fmt.Sprintf("fastest of %d", r.Tried)
+		switch {
+		case r.Kept:
+			how += ", kept"
+		case r.Tried == 0:
+			how = "first guess"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%x\t%s\t%v\t%s\n", r.Steps, r.Problem, r.Algorithm[0], size(r.Workspace), time.Duration(r.NS), how)
+	}
+	return w.Flush()
+}

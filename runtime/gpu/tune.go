@@ -1,0 +1,83 @@
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+
+	"ampc/cuda"
+)
+
+// Chosen is a product's algorithm and how many steps of the Programs loaded so
+// far take it.
+type Chosen struct {
+	cuda.Choice
+	Steps int
+}
+
+// Tune makes the backend time cuBLASLt's algorithms for each product that it
+// has no choice for, when a Program is loaded, and keep the choices in dir ("":
+// in memory). Open tunes into $AMPC_CACHE, or ampc in the user's cache folder;
+// other backends take the library's first guess.
+func (b *Backend) Tune(dir string) {
+	_ = b.call(func() error { b.tune, b.cache = true, dir; return nil })
+}
+
+// cacheDir is where Open keeps choices, "" where no folder is known.
+func cacheDir() string {
+	if dir := os.Getenv("AMPC_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "ampc")
+}
+
+// Chosen lists the algorithms of all products loaded so far, in order of their
+// first use.
+func (b *Backend) Chosen() []Chosen {
+	var list []Chosen
+	_ = b.call(func() error { list = append(list, b.chosen...); return nil })
+	return list
+}
+
+// algorithm picks one for a product that is about to be loaded.
+func (b *Backend) algorithm(m cuda.Matmul, plan cuda.BlasPlan, k int) (cuda.Algo, error) {
+	c := cuda.Choice{Problem: m.Problem(workspaceBytes)}
+	if !b.tune {
+		algos, err := plan.Algos(workspaceBytes, 1)
+		if err != nil {
+			return cuda.Algo{}, err
+		}
+		c.Algo = algos[0]
+	} else {
+		if b.tuner == nil {
+			t, err := cuda.NewTuner(b.d, b.blas, b.cache)
+			if err != nil {
+				return cuda.Algo{}, err
+			}
+			b.tuner = t
+		}
+		var err error
+		if c, err = b.tuner.Pick(m, plan, b.lanes[k].space, workspaceBytes, b.lanes[k].stream); err != nil {
+			return cuda.Algo{}, err
+		}
+	}
+	for i := range b.chosen {
+		if b.chosen[i].Problem == c.Problem {
+			b.chosen[i].Steps++
+			return c.Algo, nil
+		}
+	}
+	b.chosen = append(b.chosen, Chosen{c, 1})
+	return c.Algo, nil
+}
+
+// keepChoices writes new choices to the cache. What cannot be written is found
+// again by the next process: no reason to fail here.
+func (b *Backend) keepChoices() {
+	if b.tuner != nil {
+		_ = b.tuner.Save()
+	}
+}
