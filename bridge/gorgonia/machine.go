@@ -68,7 +68,9 @@ type gradient struct {
 func NewMachine(g *G.ExprGraph, opts ...Option) (*Machine, error) {
 	m := &Machine{}
 	for _, o := range opts {
-		o(&m.options)
+		if o != nil {
+			o(&m.options)
+		}
 	}
 	w, err := read(g)
 	if err != nil {
@@ -81,6 +83,9 @@ func NewMachine(g *G.ExprGraph, opts ...Option) (*Machine, error) {
 	reads := m.classify(w, r)
 	wanted := slices.Concat(r.costs, r.sinks, m.fetch, reads)
 	m.training = len(r.costs) > 0 && (len(m.options.params) > 0 || slices.ContainsFunc(w.all, hasGradient))
+	if wants := m.inside || len(m.options.params) > 0; wants && !m.training {
+		return nil, fmt.Errorf("gorgonia machine: there is nothing to train: call gorgonia.Grad, or name the cost and the parameters by WithCost and WithParams")
+	}
 	if m.imported, err = load(w, wanted, m.options.params, m.training); err != nil {
 		return nil, err
 	}
@@ -97,7 +102,7 @@ func hasGradient(n *G.Node) bool { return n.Op() == nil && n.Deriv() != nil }
 
 // check refuses options that name what is not there.
 func (m *Machine) check(w *walk) error {
-	if m.cost != nil && (!slices.Contains(w.all, m.cost) || m.cost.Dims() != 0) {
+	if m.cost != nil && (!slices.Contains(w.all, m.cost) || len(m.cost.Shape()) != 0) {
 		return fmt.Errorf("gorgonia machine: the cost must be a scalar of the graph")
 	}
 	for _, p := range m.options.params {

@@ -12,7 +12,7 @@ import (
 // function: a number that is some multiple of Σ y·log softmax(x), whether it is
 // summed at once or row by row, negated before or after, a mean or not.
 func (c *call) crossEntropy() *ir.Value {
-	if c.n.Dims() != 0 {
+	if len(c.n.Shape()) != 0 {
 		return nil
 	}
 	product, factor := c.walk.terms(c.n)
