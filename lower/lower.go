@@ -291,12 +291,13 @@ func (l *lowerer) emit(s Step) {
 	*l.steps = append(*l.steps, s)
 }
 
-// traffic counts every distinct buffer of a step once.
+// traffic is what a step moves: each tensor it reads and each it writes once,
+// under however many names.
 func (p *Program) traffic(s *Step) int64 {
 	var n int64
 	for _, list := range [2][]BufferID{s.In, s.Out} {
 		for i, id := range list {
-			if id != None && !slices.Contains(list[:i], id) {
+			if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.Buffers[other].Root == p.Buffers[id].Root }) {
 				n += p.Buffers[id].Size
 			}
 		}

@@ -65,8 +65,6 @@ func (l *lowerer) kernel(n *ir.Node) Step {
 	l.now = []*ir.Node{n}
 	s := l.step(KindKernel, n)
 	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(n), InPlace: n.Def().Is(ir.InPlace)}
-	c := l.g.NodeCost(n)
-	s.Bytes = c.Read + c.Write
 	return s
 }
 

@@ -6,7 +6,7 @@ import "ampc/ir"
 // types that inference finds are what readers are compared with, so a row that
 // cannot store what was chosen costs a cast and is never wrong.
 func (a *assigner) realise() error {
-	r := &realiser{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}}
+	r := &realiser{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -23,8 +23,9 @@ func (a *assigner) realise() error {
 
 type realiser struct {
 	*assigner
-	b    *ir.Builder
-	left map[*ir.Value]*ir.Value // value used inside its group, to the cast that leaves it
+	b     *ir.Builder
+	left  map[*ir.Value]*ir.Value // value used inside its group, to the cast that leaves it
+	shown map[castKey]*ir.Value   // views of casts, by the view and the dtype
 }
 
 // place casts what n reads, stores what was chosen and appends n, with the cast
@@ -84,10 +85,15 @@ func (r *realiser) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	return r.cast(v, d, 0)
 }
 
-// cast emits a cast of v to d unless it has that dtype.
+// cast emits a cast of v to d unless it has that dtype. A view of a tensor shows
+// the cast of that tensor: one for all its views. An eager system casts what it
+// is handed.
 func (r *realiser) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v == nil || d == ir.Invalid || v.Type.DType == d {
 		return v
+	}
+	if v.Def != nil && isView(v.Def) && v.Type.DType.Float() && !r.p.Eager {
+		return r.view(v, d, marks)
 	}
 	out := r.b.Named(castName(v, d)).Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", d))[0]
 	if out == nil {
@@ -99,6 +105,23 @@ func (r *realiser) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	}
 	out.Def.Why = ir.Reason{Class: ir.Fixed, Cause: ir.ByContract, From: v, Marks: ir.MarkInserted | marks}
 	r.c.Count("casts_inserted", 1)
+	return out
+}
+
+// view emits what v shows as a view of the cast of its tensor to d.
+func (r *realiser) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
+	k := castKey{v, d}
+	if out := r.shown[k]; out != nil {
+		return out
+	}
+	n := v.Def
+	in := append([]*ir.Value{r.cast(n.In[0], d, marks)}, n.In[1:]...)
+	node := &ir.Node{Op: n.Op, Custom: n.Custom, In: in, Attrs: n.Attrs, Of: n.Of, Pos: n.Pos, Why: ir.Reason{Class: n.Why.Class, Cause: ir.ByClass}}
+	out := r.b.Named(castName(v, d)).EmitNode(node, nil)[0]
+	if out == nil {
+		return v
+	}
+	r.shown[k] = out
 	return out
 }
 

@@ -38,7 +38,7 @@ type fuser struct {
 // join puts cast n into its producer's group, or into the group of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && fusible(p) && !f.product[p.Why.Group] {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p) && !f.product[p.Why.Group] {
 		if p.Why.Group == 0 {
 			f.last++
 			p.Why.Group = f.last
@@ -52,6 +52,11 @@ func (f *fuser) join(n *ir.Node) {
 		f.c.Count("casts_loaded", 1)
 	}
 }
+
+// storesCasts reports whether a cast of p's result may be one more store of the
+// step that p becomes part of: of an elementwise node, or of the cast by which a
+// value leaves its group.
+func storesCasts(p *ir.Node) bool { return fusible(p) || p.Op == ir.OpCast && p.Why.Group > 0 }
 
 // onlyGroup returns the group that all readers of n belong to, 0 where there is
 // none, or it computes another shape or runs in another section.

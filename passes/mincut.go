@@ -117,7 +117,7 @@ func (m *cutModel) variables() {
 				m.v[v.ID], m.seen[v.ID] = m.variable(s, n, i)
 			}
 		}
-		if isView(n) && m.assignable(n.Out[0]) {
+		if isView(n) {
 			m.base[n.Out[0].ID] = m.base[n.In[0].ID]
 		}
 	}
@@ -128,7 +128,10 @@ func (m *cutModel) variables() {
 func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32) {
 	t, v := &m.node[n.ID], n.Out[i]
 	wish := m.wish[v.ID]
-	if m.out[v.ID] {
+	switch {
+	case m.out[v.ID] && m.src[v.ID].Low():
+		wish |= readByLow
+	case m.out[v.ID]:
 		wish |= readByF32
 	}
 	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
@@ -162,7 +165,9 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 	case readByLow:
 		return sinkNode, seen
 	case readByLow | readByOther, readByOther:
-		return m.fresh(v), seen
+		if m.endsProduct(n) { // else its kernel stores two forms as easily as one
+			return m.fresh(v), seen
+		}
 	}
 	return seen, seen
 }
@@ -177,7 +182,7 @@ func (m *cutModel) freeVariable(s ir.Section, n *ir.Node) int32 {
 	switch {
 	case !m.meets(n):
 		return srcNode
-	case m.movesLow(s, n):
+	case m.movesLow(n):
 		return sinkNode
 	}
 	return m.fresh(n.Out[0])
@@ -197,7 +202,7 @@ func (m *cutModel) copied(v *ir.Value) (all wishes) {
 		case sameGroup(v, n):
 		case isView(n):
 			all |= m.copied(n.Out[0])
-		case m.demand(n, u.Arg).Low() || m.movesLow(u.Section, n):
+		case m.demand(n, u.Arg).Low() || m.movesLow(n):
 			all |= readByLow
 		case m.follows(n, u.Arg):
 			all |= readByOther
@@ -213,11 +218,18 @@ func (m *cutModel) follows(n *ir.Node, i int) bool {
 	return m.demand(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
 }
 
+// castsFirst reports whether n only moves elements and all behind it want 16
+// bits: to cast what it reads and to cast what it moved are the same bits, so
+// neither its operands nor its forward node bind it.
+func (m *cutModel) castsFirst(n *ir.Node) bool {
+	d := n.Def()
+	return d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow && !m.out[n.Out[0].ID]
+}
+
 // movesLow reports whether n only moves elements, no fewer than it reads, for
 // low operands: moving a cast costs less than casting what was moved.
-func (m *cutModel) movesLow(s ir.Section, n *ir.Node) bool {
-	if !n.Def().Is(ir.Moves) || n.Def().Elem != nil || !m.node[n.ID].free() || m.wish[n.Out[0].ID] != readByLow || m.out[n.Out[0].ID] ||
-		m.leader(s, n) != nil || !m.meets(n) {
+func (m *cutModel) movesLow(n *ir.Node) bool {
+	if !m.castsFirst(n) || !m.meets(n) {
 		return false
 	}
 	read := int64(0)
@@ -247,7 +259,7 @@ func (m *cutModel) tied(v *ir.Value) bool {
 
 // leader is the forward value whose choice a free backward node shares.
 func (m *cutModel) leader(s ir.Section, n *ir.Node) *ir.Value {
-	if of := n.Of; s == ir.Backward && of != nil && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
+	if of := n.Of; s == ir.Backward && of != nil && !m.castsFirst(n) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
 	}
 	return nil
@@ -270,7 +282,6 @@ func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen in
 }
 
 // constraints are the inf edges: a free row never stores less than it reads.
-// A row that only moves bits for low operands may: its operand is cast first.
 func (m *cutModel) constraints() {
 	m.partner = m.partners()
 	if m.p.Narrow {
@@ -288,7 +299,7 @@ func (m *cutModel) constraints() {
 		}
 		to := int32(-1)
 		switch {
-		case t.free() && m.leader(s, n) == nil && !(n.Def().Is(ir.Moves) && n.Def().Elem == nil && m.wish[n.Out[0].ID] == readByLow):
+		case t.free() && m.leader(s, n) == nil && !m.castsFirst(n):
 			to = m.seen[n.Out[0].ID]
 		case t.class == ir.Keep && n.Why.Group > 0:
 			to = m.seen[n.Out[0].ID]

@@ -152,25 +152,18 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 			}
 		}
 	}
-	// Random graphs meet shapes the model prices too high: one tensor twice in a
-	// concat, and a low value whose only reader is the return.
-	off := 0
-	const graphs = 300
-	for seed := range uint64(graphs) {
+	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 11))
-		g := randomGraph(r, 4+r.IntN(30), ir.OpCast, ir.OpRound, ir.OpSlice, ir.OpSplit)
-		cut, program, err := counted(t, g, Config{Policy: withMincut(MixedF16()), Only: precisionPasses})
+		g := randomGraph(r, 4+r.IntN(30), ir.OpCast) // a cast by hand is the user's to price
+		source := g.String()
+		cut, program, err := counted(t, g, Config{Policy: MixedF16(), Only: precisionPasses, Micro: int(seed % 4)})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if cut < program {
-			t.Errorf("seed %d: the cut says %d bytes, the program moves %d\n%s", seed, cut, program, g)
-		}
 		if cut != program {
-			off++
+			t.Errorf("seed %d: the cut says %d bytes, the program moves %d\n%s\nfrom\n%s", seed, cut, program, g, source)
 		}
 	}
-	t.Logf("%d of %d random graphs are priced too high", off, graphs)
 }
 
 // choices lists the variables that nothing forces.

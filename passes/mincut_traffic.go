@@ -1,6 +1,11 @@
 package passes
 
-import "ampc/ir"
+import (
+	"cmp"
+	"slices"
+
+	"ampc/ir"
+)
 
 // traffic adds the bytes: for each stored tensor its write, its reads, the casts
 // its readers make necessary and what is held of it for backward.
@@ -12,18 +17,16 @@ func (m *cutModel) traffic() {
 	}
 	for s, n := range m.g.Nodes {
 		for _, v := range n.Out {
-			if m.base[v.ID] != v {
-				continue
-			}
-			list := readers[v.ID]
-			if m.v[v.ID] < 0 {
-				continue
-			}
 			x := m.v[v.ID]
-			if m.leaves(n, v) {
+			if m.base[v.ID] != v || x < 0 {
+				continue
+			}
+			if list := readers[v.ID]; len(list) > 0 && m.storesTwice(n) && v.Next == nil {
+				m.step(list, x, m.bytes(v), m.times(s)) // each form that somebody reads
+			} else if m.leaves(n, v) {
 				m.pay(x, m.bytes(v), m.times(s))
 			}
-			m.tensor(v, x, m.times(s), list)
+			m.tensor(v, x, m.times(s), readers[v.ID])
 		}
 	}
 }
@@ -32,18 +35,18 @@ func (m *cutModel) traffic() {
 func (m *cutModel) integers() {
 	type read struct {
 		unit int64
-		arg  int
 		v    *ir.Value
 	}
 	seen := map[read]bool{}
 	for s, n := range m.g.Nodes {
-		for i, v := range n.In {
-			r := read{unitOf(n), argOf(n, i), v}
-			if v == nil || m.assignable(v) || seen[r] || sameGroup(v, n) || isView(n) {
+		for _, v := range n.In {
+			if v == nil || m.assignable(v) || sameGroup(v, n) || isView(n) {
 				continue
 			}
-			seen[r] = true
-			m.fixed += m.g.Elements(v.Type) * v.Type.DType.Size() * m.times(s)
+			if r := (read{unitOf(n), m.base[v.ID]}); !seen[r] {
+				seen[r] = true
+				m.fixed += m.g.Elements(v.Type) * v.Type.DType.Size() * m.times(s)
+			}
 		}
 		for _, v := range n.Out {
 			if !m.assignable(v) && !isView(n) && m.leaves(n, v) {
@@ -59,14 +62,6 @@ func unitOf(n *ir.Node) int64 {
 		return -int64(n.Why.Group)
 	}
 	return int64(n.ID)
-}
-
-// argOf tells the operands of a kernel apart, not those of elementwise nodes.
-func argOf(n *ir.Node, i int) int {
-	if n.Def().Elem != nil {
-		return 0
-	}
-	return i + 1
 }
 
 // sameGroup reports whether n reads v as a register.
@@ -98,39 +93,42 @@ func (m *cutModel) pay(x int32, low, times int64) {
 	}
 }
 
-// reader is one step's reading of a tensor. A group of elementwise nodes loads
-// a tensor once, any other kernel once per operand.
+// reader is a node's reading of a tensor.
 type reader struct {
-	unit    int64     // group or node
-	arg     int       // operand of a kernel, 0 for elementwise nodes
-	v       *ir.Value // the view it reads through
+	unit    int64 // the step it is part of: a group or a node
 	section ir.Section
 	x       int32 // node that decides the dtype read; -1: the tensor's own
 }
 
-// readers lists who reads each tensor outside its own group, through views.
+// returned is the unit of what no step reads.
+const returned = int64(-1) << 40
+
+// readers lists who reads each tensor outside its own group, through views,
+// those of one step side by side.
 func (m *cutModel) readers() [][]reader {
 	list := make([][]reader, len(m.want))
+	add := func(v *ir.Value, r reader) {
+		b := m.base[v.ID]
+		list[b.ID] = append(list[b.ID], r)
+	}
 	for s, n := range m.g.Nodes {
 		if isView(n) && m.assignable(n.Out[0]) {
 			continue
 		}
 		for i, v := range n.In {
-			if v == nil || !m.assignable(v) || sameGroup(v, n) {
-				continue
-			}
-			b := m.base[v.ID]
-			r := reader{unitOf(n), argOf(n, i), v, s, m.reads(n, i, v)}
-			if k := len(list[b.ID]); k == 0 || list[b.ID][k-1] != r {
-				list[b.ID] = append(list[b.ID], r)
+			if v != nil && m.assignable(v) && !sameGroup(v, n) {
+				add(v, reader{unitOf(n), s, m.reads(n, i, v)})
 			}
 		}
 	}
-	for i, v := range m.g.Return {
-		if m.assignable(v) && m.v[v.ID] != terminal(m.src[v.ID]) {
-			b := m.base[v.ID]
-			list[b.ID] = append(list[b.ID], reader{-int64(1<<40 + i), 0, v, ir.Update, terminal(m.src[v.ID])})
+	for _, v := range m.g.Return {
+		if m.assignable(v) {
+			add(v, reader{returned, ir.Update, terminal(m.src[v.ID])})
 		}
+	}
+	for i, rs := range list {
+		slices.SortFunc(rs, func(a, b reader) int { return cmp.Or(cmp.Compare(a.unit, b.unit), cmp.Compare(a.x, b.x)) })
+		list[i] = slices.Compact(rs)
 	}
 	return list
 }
@@ -156,27 +154,25 @@ func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
 		return
 	}
 	narrow, widen, held, heldLow := int32(-1), int32(-1), int32(-1), int32(-1)
-	counted := map[reader]bool{}
-	for _, r := range list {
-		if counted[r] {
-			continue
-		}
-		counted[r] = true
-		y := r.x
-		if y < 0 {
-			y = x
-		}
-		if r.unit > -(1 << 40) {
-			m.pay(y, n, m.times(r.section))
+	for i, r := range list {
+		y := r.in(x)
+		if i == 0 || list[i-1].unit != r.unit {
+			end := i + 1
+			for end < len(list) && list[end].unit == r.unit {
+				end++
+			}
+			if r.unit != returned {
+				m.step(list[i:end], x, n, m.times(r.section))
+			}
 		}
 		switch {
-		case r.x < 0:
+		case r.x < 0 || v.Def != nil && m.storesTwice(v.Def):
 		case x != m.seen[v.ID] && v.Def != nil && m.endsProduct(v.Def):
 			m.net.arc(y, x, inf) // its kernel stores f32 as well as 16 bits: nobody widens what it rounded
-			narrow = m.lowFor(narrow, y, x, m.narrowCost(v, times))
+			narrow = m.lowFor(narrow, y, x, m.copyCost(v, times))
 		default:
-			narrow = m.lowFor(narrow, y, x, m.narrowCost(v, times))
-			widen = m.f32For(widen, y, x, m.widenCost(v, times))
+			narrow = m.lowFor(narrow, y, x, m.copyCost(v, times))
+			widen = m.f32For(widen, y, x, m.copyCost(v, times))
 		}
 		if r.section == ir.Backward && v.Def != nil && m.sec[v.Def.ID] == ir.Forward && m.p.Hold > 0 {
 			h := int64(m.p.Hold * float64(n*times))
@@ -185,6 +181,29 @@ func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
 		}
 	}
 	m.held = append(m.held, held, heldLow)
+}
+
+// in is the node that decides the dtype r reads a tensor in that node x decides.
+func (r reader) in(x int32) int32 {
+	if r.x < 0 {
+		return x
+	}
+	return r.x
+}
+
+// step pays for the forms of a tensor of low bytes, decided by node x, that
+// list reads: f32, low, or both, each once.
+func (m *cutModel) step(list []reader, x int32, low, times int64) {
+	y := list[0].in(x)
+	if !slices.ContainsFunc(list, func(r reader) bool { return r.in(x) != y }) {
+		m.pay(y, low, times)
+		return
+	}
+	wide, narrow := int32(-1), int32(-1)
+	for _, r := range list {
+		wide = m.f32For(wide, r.in(x), sinkNode, 2*low*times)
+		narrow = m.lowFor(narrow, r.in(x), srcNode, low*times)
+	}
 }
 
 // lowFor makes node a low as soon as y is low, at the price c of a being low
@@ -209,27 +228,18 @@ func (m *cutModel) f32For(b, y, x int32, c int64) int32 {
 	return b
 }
 
-// narrowCost is what one low copy of an f32 tensor costs per step: read and
-// written, once per step where it does not change within it, and only written
-// where the kernel that computes it can store twice.
-func (m *cutModel) narrowCost(v *ir.Value, times int64) int64 {
-	n := m.bytes(v)
-	switch {
-	case v.IsVar() && v.Kind != ir.Input:
-		return 3 * n
-	case v.Def != nil && fusible(v.Def) && !m.endsProduct(v.Def):
-		return n * times
-	}
-	return 3 * n * times
-}
-
-// widenCost is the same for one f32 copy of a low tensor.
-func (m *cutModel) widenCost(v *ir.Value, times int64) int64 {
-	if v.Def != nil && fusible(v.Def) && !m.endsProduct(v.Def) {
-		return 2 * m.bytes(v) * times
+// copyCost is what one copy of v in the other dtype costs per step: read and
+// written, once per step where v does not change within it.
+func (m *cutModel) copyCost(v *ir.Value, times int64) int64 {
+	if v.IsVar() && v.Kind != ir.Input {
+		times = 1
 	}
 	return 3 * m.bytes(v) * times
 }
+
+// storesTwice reports whether n's kernel stores a result in two dtypes as easily
+// as in one.
+func (m *cutModel) storesTwice(n *ir.Node) bool { return fusible(n) && !m.endsProduct(n) }
 
 // endsProduct reports whether n is in the group of a product, whose kernel
 // stores once.
