@@ -44,9 +44,17 @@ func (a *assigner) local() {
 }
 
 // wishes walks the graph backwards, so that rows that pass a value on have
-// their own readers' wishes already.
+// their own readers' wishes already. Who takes a result wants its source dtype.
 func (a *assigner) wishes() []wishes {
 	wish := make([]wishes, len(a.want))
+	for id, out := range a.out {
+		switch {
+		case out && a.src[id].Low():
+			wish[id] = readByLow
+		case out:
+			wish[id] = readByF32
+		}
+	}
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
 		body := a.g.Body[s]
 		for k := len(body) - 1; k >= 0; k-- {
@@ -76,9 +84,6 @@ func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
 	for _, o := range n.Out {
 		if a.assignable(o) {
 			behind |= wish[o.ID]
-			if a.out[o.ID] {
-				behind |= readByF32
-			}
 		}
 	}
 	switch a.class(n, i) {
@@ -98,9 +103,6 @@ func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
 func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []ir.DType) (stored, as ir.DType) {
 	t := &a.node[n.ID]
 	v := n.Out[i]
-	if a.out[v.ID] {
-		wish |= readByF32
-	}
 	onlyF32 := wish == readByF32 && !a.p.Eager
 	if c := n.ResultClass(i); c == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
 		return a.src[v.ID], a.src[v.ID]

@@ -128,12 +128,6 @@ func (m *cutModel) variables() {
 func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32) {
 	t, v := &m.node[n.ID], n.Out[i]
 	wish := m.wish[v.ID]
-	switch {
-	case m.out[v.ID] && m.src[v.ID].Low():
-		wish |= readByLow
-	case m.out[v.ID]:
-		wish |= readByF32
-	}
 	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
 		d := terminal(m.src[v.ID])
 		return d, d
@@ -223,7 +217,7 @@ func (m *cutModel) follows(n *ir.Node, i int) bool {
 // neither its operands nor its forward node bind it.
 func (m *cutModel) castsFirst(n *ir.Node) bool {
 	d := n.Def()
-	return d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow && !m.out[n.Out[0].ID]
+	return d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow
 }
 
 // movesLow reports whether n only moves elements, no fewer than it reads, for
