@@ -14,7 +14,7 @@ func amp(g *ir.Graph, c *Context) error {
 	if c.Policy.Manual {
 		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}
-	if err := c.Policy.checkGuard(); err != nil {
+	if err := c.Policy.checkFree(); err != nil {
 		return err
 	}
 	a, err := newAssigner(g, c)
@@ -31,11 +31,14 @@ func amp(g *ir.Graph, c *Context) error {
 	case "", "local":
 		a.local()
 	case "mincut":
-		a.mincut()
+		err = a.mincut()
 	case "paint":
 		a.paint()
 	default:
 		return fmt.Errorf("policy %s: no algorithm %q; there are local, mincut and paint", c.Policy.Name, c.Policy.Algorithm)
+	}
+	if err != nil {
+		return err
 	}
 	if c.Inherit != nil {
 		a.inherit(c.Inherit)

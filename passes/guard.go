@@ -7,9 +7,11 @@ import (
 	"ampc/passes/ranges"
 )
 
-// checkGuard refuses a range guard where no value is free for it to veto.
-func (p Policy) checkGuard() error {
+// checkFree refuses a range guard, and rules about free values, where none is free.
+func (p Policy) checkFree() error {
 	switch {
+	case len(p.Stores) > 0 && p.Algorithm != "mincut":
+		return fmt.Errorf("policy %s: store: only algorithm mincut takes it; use keep or lower", p.Name)
 	case p.Guard == 0:
 		return nil
 	case !(p.Guard >= 1):
@@ -65,25 +67,11 @@ func (a *assigner) vetoed(n *ir.Node, i int) bool {
 // would store low, on the f32 side of the network. The others stay where they
 // are: a forced f32 makes no minimum cut store more low.
 func (m *cutModel) veto(c *cut) {
-	m.vetoed = map[int32]*ir.Value{}
 	for _, n := range m.g.Nodes {
 		for _, v := range n.Out {
 			if x := m.v[v.ID]; x >= 2 && c.sink[x] && m.guard[v.ID] != "" {
-				m.net.arc(srcNode, x, inf)
-				if m.vetoed[x] == nil {
-					m.vetoed[x] = v
-				}
+				m.pin(x, ir.F32, pinned{ir.ByGuard, v, m.guard[v.ID]})
 			}
 		}
-	}
-}
-
-// guardReason records that the guard keeps n's first result f32, by its own
-// range or by that of a value which shares its dtype.
-func (m *cutModel) guardReason(n *ir.Node, by *ir.Value) {
-	t := &m.node[n.ID]
-	t.cause, t.from, t.rule = ir.ByGuard, by, m.guard[by.ID]
-	if m.guard[n.Out[0].ID] != "" {
-		t.from, t.rule = nil, m.guard[n.Out[0].ID]
 	}
 }

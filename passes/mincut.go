@@ -18,11 +18,14 @@ import "ampc/ir"
 //
 // Casts of what does not change within a step count once per step. A cast of
 // what an elementwise kernel computes is a second store of it: 2n.
-func (a *assigner) mincut() {
+func (a *assigner) mincut() error {
 	m := newCutModel(a)
 	m.variables()
 	m.constraints()
 	m.traffic()
+	if err := m.stores(); err != nil {
+		return err
+	}
 	if a.p.Guard > 0 {
 		m.veto(m.net.solve())
 	}
@@ -37,6 +40,7 @@ func (a *assigner) mincut() {
 	held := m.heldCost(c)
 	a.c.Count("cut_bytes", int(c.cost+m.fixed-held))
 	a.c.Count("cut_held", int(held))
+	return nil
 }
 
 // heldCost is the part of the cut that prices held bytes.
@@ -60,21 +64,21 @@ type cutModel struct {
 	*assigner
 	net     *network
 	wish    []wishes
-	v       []int32             // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
-	seen    []int32             // node of what promoting readers take a value for
-	base    []*ir.Value         // whose memory a value is
-	partner []*ir.Value         // the tensor a value is the gradient of
-	vetoed  map[int32]*ir.Value // nodes that the range guard keeps on the f32 side, and the value that makes it
-	owner   []*ir.Value         // by network node: a value it stands for, for reasons
-	fixed   int64               // bytes that no choice changes
-	held    []int32             // nodes whose edges price what is held, not what is moved; -1: none
+	v       []int32           // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
+	seen    []int32           // node of what promoting readers take a value for
+	base    []*ir.Value       // whose memory a value is
+	partner []*ir.Value       // the tensor a value is the gradient of
+	pins    map[int32]*pinned // nodes put on a side by the range guard or the policy
+	owner   []*ir.Value       // by network node: a value it stands for, for reasons
+	fixed   int64             // bytes that no choice changes
+	held    []int32           // nodes whose edges price what is held, not what is moved; -1: none
 	member  map[int32][]*ir.Node
 }
 
 func newCutModel(a *assigner) *cutModel {
 	m := &cutModel{
 		assigner: a, net: newNetwork(), wish: a.wishes(), v: make([]int32, len(a.want)), seen: make([]int32, len(a.want)),
-		base: make([]*ir.Value, len(a.want)), owner: make([]*ir.Value, 2), member: map[int32][]*ir.Node{},
+		base: make([]*ir.Value, len(a.want)), owner: make([]*ir.Value, 2), member: map[int32][]*ir.Node{}, pins: map[int32]*pinned{},
 	}
 	for _, n := range a.g.Nodes {
 		if n.Why.Group > 0 {
@@ -341,8 +345,8 @@ func (m *cutModel) reason(n *ir.Node, x int32, c *cut) {
 	t := &m.node[n.ID]
 	by := c.forcedBy[x]
 	switch {
-	case m.vetoed[x] != nil:
-		m.guardReason(n, m.vetoed[x])
+	case m.pins[x] != nil:
+		m.pinReason(n, m.pins[x])
 	case t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass:
 	case t.free() && (x < 2 || isView(n)):
 		if v := m.operand(n, func(v *ir.Value) bool { return m.want[v.ID] == m.want[n.Out[0].ID] }); v != nil {

@@ -43,6 +43,8 @@ type Policy struct {
 	Class map[ir.Op]ir.Class
 	// Rules force precision by name; the last that matches wins.
 	Rules []Rule
+	// Stores decide how free values are stored, by name; the last that matches wins.
+	Stores []Rule
 	// Scaler is the loss scaling that goes with the policy.
 	Scaler Scaler
 	// Losses is how many losses get a scaler of their own (num_losses); 0 and 1: all share one.

@@ -24,6 +24,7 @@ import (
 //	scaler none|dynamic|static SCALE|torch|apex|deepspeed|oneflow|keras|paddle [field=value ...]
 //	class OP low|keep|promote|clear
 //	keep|lower|tf32 PATTERN      rules, later ones win
+//	store f32|low PATTERN        how free values are stored (mincut)
 
 // flagsOf names the policy's switches as the file spells them.
 func (p *Policy) flagsOf() []struct {
@@ -79,6 +80,9 @@ func (p Policy) String() string {
 	}
 	for _, r := range p.Rules {
 		fmt.Fprintf(&b, "%s %s\n", ruleWords[r.Pin], r.Pattern)
+	}
+	for _, r := range p.Stores {
+		fmt.Fprintf(&b, "store %s %s\n", r.Pin, r.Pattern)
 	}
 	return b.String()
 }
@@ -181,6 +185,11 @@ func (p *Policy) line(word string, args []string) error {
 		return p.parseClass(args)
 	case "keep":
 		*p = p.Keep(args[0])
+	case "store":
+		if len(args) != 2 || args[0] != "f32" && args[0] != "low" {
+			return fmt.Errorf("store: want f32 or low and a pattern")
+		}
+		*p = p.Store(args[1], map[string]ir.Pin{"f32": ir.PinF32, "low": ir.PinLow}[args[0]])
 	case "lower":
 		*p = p.Lower(args[0])
 	case "keep_tf32":

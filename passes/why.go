@@ -109,6 +109,9 @@ func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
 	case ir.ByPin:
 		return fmt.Sprintf("%s pinned to %s", d.Name, n.Pin)
 	case ir.ByPattern:
+		if from != "" {
+			return fmt.Sprintf("%s is %s and shares the dtype of %s: the policy says %s", d.Name, class, from, why.Rule)
+		}
 		return fmt.Sprintf("%s, by the policy's pattern %s", d.Name, why.Rule)
 	case ir.ByOp:
 		return fmt.Sprintf("%s is %s in this policy", d.Name, class)
@@ -159,7 +162,8 @@ type Flip struct {
 }
 
 // WhyNot says what it would cost to store value name in dtype d, or what forbids
-// it. source is compiled three times under cfg's policy with the minimum cut.
+// it: what Policy.Store does to it. source is compiled twice under cfg's policy
+// with the minimum cut.
 func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error) {
 	if d != ir.F32 && d != cfg.Policy.Low {
 		return nil, fmt.Errorf("why-not %s: policy %s chooses between f32 and %s", d, cfg.Policy.Name, cfg.Policy.Low)
@@ -173,22 +177,72 @@ func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error
 	if v == nil {
 		return nil, noValue(base.graph, name)
 	}
-	f := &flip{name: name, d: d}
+	return price(source, cfg, base, &flip{name: name, d: d}, v)
+}
+
+// WhyNotAll answers WhyNot for every value that amp may store in one of two
+// dtypes, each about the other one, in the order of the graph. Only values with
+// a choice cost a compilation.
+func WhyNotAll(source *ir.Graph, cfg Config) ([]*Flip, error) {
+	cfg.Policy.Algorithm = "mincut"
+	var asked []*flip
+	var values []*ir.Value
+	base, err := measure(source, cfg, &flip{look: func(m *cutModel) {
+		free := m.net.solve()
+		for _, n := range m.g.Nodes {
+			for _, v := range n.Out {
+				if v.Next != nil || m.v[v.ID] < 0 {
+					continue
+				}
+				f := &flip{name: v.Name, d: m.low}
+				if free.sink[m.v[v.ID]] && m.leaves(n, v) {
+					f.d = ir.F32
+				}
+				if f.d == ir.F32 || m.low != ir.F32 {
+					m.answer(f, v, free)
+					asked, values = append(asked, f), append(values, v)
+				}
+			}
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Flip, len(asked))
+	for i, f := range asked {
+		if f.because != "" {
+			all[i] = f.sentence(values[i])
+			continue
+		}
+		if all[i], err = price(source, cfg, base, f, values[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// price compiles with f against base.
+func price(source *ir.Graph, cfg Config, base *measured, f *flip, v *ir.Value) (*Flip, error) {
 	other, err := measure(source, cfg, f)
 	if err != nil {
 		return nil, err
 	}
-	out := &Flip{Value: v.String(), From: f.was.String(), To: d.String(), Forbidden: f.chain, Because: f.because}
+	out := f.sentence(v)
 	if f.because == "" {
 		out.Bytes, out.Casts = other.bytes-base.bytes, other.casts-base.casts
 	}
 	return out, nil
 }
 
+// sentence is the answer for people and scripts, without the price.
+func (f *flip) sentence(v *ir.Value) *Flip {
+	return &Flip{Value: v.String(), From: f.was.String(), To: f.d.String(), Forbidden: f.chain, Because: f.because}
+}
+
 // String says it in one or two sentences.
 func (f *Flip) String() string {
 	switch {
-	case f.From == f.To:
+	case f.From == f.To && f.Because == "":
 		return fmt.Sprintf("%s is stored in %s already", f.Value, f.To)
 	case f.Because != "" && len(f.Forbidden) > 0:
 		return fmt.Sprintf("%s must be %s, because of %s: %s", f.Value, f.From, strings.Join(f.Forbidden, ", then "), f.Because)
@@ -239,7 +293,14 @@ func (m *cutModel) flipped(f *flip) {
 	if v == nil {
 		return
 	}
-	free := m.net.solve()
+	if m.answer(f, v, m.net.solve()); f.because == "" && f.was != f.d {
+		m.pin(m.v[v.ID], f.d, pinned{ir.ByPattern, v, storeWord(f.d) + " " + f.name})
+	}
+}
+
+// answer says in which dtype v is stored under the cut free, and what forbids
+// the other where something does.
+func (m *cutModel) answer(f *flip, v *ir.Value, free *cut) {
 	x := m.v[v.ID]
 	if x < 0 {
 		f.was, f.because = v.Type.DType, "it is no float this policy may change"
@@ -249,17 +310,14 @@ func (m *cutModel) flipped(f *flip) {
 	if free.sink[x] {
 		f.was = m.low
 	}
-	side := terminal(f.d)
 	switch {
+	case v.Def != nil && !m.leaves(v.Def, v):
+		f.was, f.because = ir.F32, "it is a register of its group and never stored"
 	case f.was == f.d:
 	case x < 2:
 		f.because = m.fixedBecause(v)
 	case free.forcedBy[x] != x:
 		f.chain, f.because = m.forcedChain(free, x)
-	case side == srcNode:
-		m.net.arc(srcNode, x, inf)
-	default:
-		m.net.arc(x, sinkNode, inf)
 	}
 }
 
@@ -278,6 +336,9 @@ func (m *cutModel) fixedBecause(v *ir.Value) string {
 	}
 	t := &m.node[n.ID]
 	wish := m.wish[v.ID]
+	if base := m.base[v.ID]; base != v {
+		return fmt.Sprintf("it shares the memory of %s: %s", base, m.fixedBecause(base))
+	}
 	switch {
 	case t.class == ir.Fixed || n.ResultClass(v.Idx) == ir.Fixed:
 		return fmt.Sprintf("its dtype is the contract of %s", n.Def().Name)
@@ -309,8 +370,10 @@ func (m *cutModel) forcedChain(c *cut, x int32) (chain []string, because string)
 		}
 		x = y
 	}
-	if v := m.vetoed[x]; v != nil {
-		return chain, fmt.Sprintf("the range guard keeps %s f32: %s", v, m.guard[v.ID])
+	if p := m.pins[x]; p != nil && p.cause == ir.ByGuard {
+		return chain, fmt.Sprintf("the range guard keeps %s f32: %s", p.v, p.rule)
+	} else if p != nil {
+		return chain, "the policy's rule " + p.rule
 	}
 	if v := m.terminalOf(x); v != nil {
 		if s := v.String(); !slices.Contains(chain, s) {

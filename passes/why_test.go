@@ -121,3 +121,86 @@ func TestFlipsCostWhatTheProgramMoves(t *testing.T) {
 		t.Errorf("only %d values had a choice", legal)
 	}
 }
+
+// A rule about storage decides what the cut would have decided, and says so; one
+// that nothing free answers to is an error with the reason.
+func TestStoreRules(t *testing.T) {
+	compile := func(p Policy) (*ir.Graph, error) {
+		g := gptGraph(1, 2, 8, 16, 2, 32)
+		return g, Run(g, trainConfig(p))
+	}
+	p, err := ParsePolicy("p", []byte("from mixed-f16\nstore f32 h0.up\nstore low h0.down\nstore f32 h0.down\n"))
+	if err != nil || !strings.Contains(p.String(), "store f32 h0.up\n") {
+		t.Fatalf("%v\n%s", err, p)
+	}
+	g, err := compile(MixedF16().Store("h0.up", ir.PinF32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain, err := Why(g, "h0.up")
+	if err != nil || g.Value("h0.up").Type.DType != ir.F32 || !strings.Contains(chain[0].Text, "the policy's pattern store f32 h0.up") {
+		t.Errorf("%v %+v", err, chain)
+	}
+	local := MixedF16().Store("h0.up", ir.PinF32)
+	local.Algorithm = "local"
+	for _, c := range []struct {
+		p    Policy
+		want string
+	}{
+		{MixedF16().Store("h0.res1", ir.PinLow), "policy mixed-f16: store h0.res1: %h0.res1 must be f32, because of %emb"},
+		{MixedF16().Store("nobody", ir.PinLow), `policy mixed-f16: store: pattern "nobody" matches no value in graph @gpt`},
+		{local, "policy mixed-f16: store: only algorithm mincut takes it; use keep or lower"},
+	} {
+		if _, err := compile(c.p); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v, want %q", err, c.want)
+		}
+	}
+}
+
+// WhyNotAll answers what WhyNot does, for every float a step computes.
+func TestWhyNotOfEveryValue(t *testing.T) {
+	source, cfg := gptGraph(1, 2, 8, 16, 2, 32), trainConfig(MixedF16())
+	all, err := WhyNotAll(source, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		d, _ := ir.DTypeOf(f.To)
+		one, err := WhyNot(source, cfg, f.Value[1:], d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.String() != f.String() {
+			t.Errorf("%s\nalone: %s", f, one)
+		}
+		if f.From == f.To || strings.Contains(f.String(), "already") {
+			t.Errorf("%s", f)
+		}
+	}
+	if len(all) < 60 {
+		t.Errorf("%d answers", len(all))
+	}
+}
+
+func TestDifferencesOfPolicies(t *testing.T) {
+	a := mustRun(t, gptGraph(1, 2, 8, 16, 2, 32), trainConfig(O2(ir.F16)))
+	b := mustRun(t, gptGraph(1, 2, 8, 16, 2, 32), trainConfig(MixedF16()))
+	list := Differences(a, b)
+	found := false
+	for _, d := range list {
+		if d.A == nil || d.B == nil || d.A.Text == "" || d.B.Text == "" {
+			t.Errorf("%+v", d)
+			continue
+		}
+		if d.A.Type == d.B.Type {
+			t.Errorf("%s is %s in both", d.Value, d.A.Type)
+		}
+		found = found || d.Value == "%h0.res1" && strings.HasPrefix(d.A.Type, "f16") && strings.HasPrefix(d.B.Type, "f32")
+	}
+	if !found {
+		t.Errorf("the trunk is not among %d differences", len(list))
+	}
+	if self := Differences(b, b.Clone()); len(self) != 0 {
+		t.Errorf("a step differs from itself: %+v", self)
+	}
+}

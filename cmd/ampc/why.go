@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,16 +14,21 @@ import (
 func whyCommand() *cobra.Command {
 	var f modelFlags
 	var asJSON bool
-	c := command("why MODEL VALUE", "say why a value has its precision", cobra.ExactArgs(2), func(c *cobra.Command, args []string) error {
+	var other string
+	c := command("why MODEL [VALUE]", "say why a value, or every value, has its precision", cobra.RangeArgs(1, 2), func(c *cobra.Command, args []string) error {
+		if other != "" {
+			return diffPolicies(c, args, &f, other, asJSON)
+		}
 		o, err := prepare(c, args[0], &f)
 		if err != nil {
 			return err
 		}
-		g := o.model.Graph()
-		if !o.compiled {
-			if g, err = o.compile(nil); err != nil {
-				return err
-			}
+		g, err := o.explained()
+		if err != nil {
+			return err
+		}
+		if len(args) == 1 {
+			return whyAll(c.OutOrStdout(), g, asJSON)
 		}
 		chain, err := passes.Why(g, strings.TrimPrefix(args[1], "%"))
 		if err != nil {
@@ -36,13 +42,77 @@ func whyCommand() *cobra.Command {
 	})
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().StringVar(&other, "diff-policy", "", "A: list the values that policy A stores in another dtype than policy B does, with both reasons (why MODEL --diff-policy A B)")
 	return c
+}
+
+// explained is the compiled graph, with the reasons that its passes recorded.
+func (o *opened) explained() (*ir.Graph, error) {
+	if o.compiled {
+		return o.model.Graph(), nil
+	}
+	return o.compile(nil)
+}
+
+// whyAll prints one line per computed value, or the chain of each as JSON.
+func whyAll(w io.Writer, g *ir.Graph, asJSON bool) error {
+	var chains [][]passes.Link
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Next != nil {
+				continue
+			}
+			chain, err := passes.Why(g, v.Name)
+			if err != nil {
+				return err
+			}
+			chains = append(chains, chain)
+		}
+	}
+	if asJSON {
+		return writeJSON(w, chains)
+	}
+	for _, chain := range chains {
+		passes.PrintChain(w, chain[:1])
+	}
+	return nil
+}
+
+// diffPolicies compares policy a with the second argument, or with --policy.
+func diffPolicies(c *cobra.Command, args []string, f *modelFlags, a string, asJSON bool) error {
+	b := f.policy
+	if len(args) == 2 {
+		b = args[1]
+	}
+	var graphs [2]*ir.Graph
+	for i, policy := range []string{a, b} {
+		f.policy = policy
+		o, err := prepare(c, args[0], f)
+		if err != nil {
+			return err
+		}
+		if o.compiled {
+			return fmt.Errorf("%s: is compiled already; --diff-policy takes a source graph", args[0])
+		}
+		if graphs[i], err = o.compile(nil); err != nil {
+			return fmt.Errorf("%s: %w", policy, err)
+		}
+	}
+	list := passes.Differences(graphs[0], graphs[1])
+	if asJSON {
+		return writeJSON(c.OutOrStdout(), list)
+	}
+	passes.PrintDifferences(c.OutOrStdout(), list, a, b)
+	return nil
 }
 
 func whyNotCommand() *cobra.Command {
 	var f modelFlags
 	var asJSON bool
-	c := command("why-not MODEL VALUE DTYPE", "say what storing a value in another dtype would cost, or what forbids it", cobra.ExactArgs(3), func(c *cobra.Command, args []string) error {
+	c := command("why-not MODEL [VALUE DTYPE]", "say what storing a value, or any value, in another dtype would cost, or what forbids it", cobra.RangeArgs(1, 3), func(c *cobra.Command, args []string) error {
+		if len(args) == 2 {
+			return usagef("why-not: want a model, a value and a dtype, or a model alone")
+		}
 		o, err := prepare(c, args[0], &f)
 		if err != nil {
 			return err
@@ -50,27 +120,41 @@ func whyNotCommand() *cobra.Command {
 		if o.compiled {
 			return fmt.Errorf("%s: is compiled already; why-not takes a source graph", args[0])
 		}
-		d, ok := ir.DTypeOf(args[2])
-		if !ok {
-			return fmt.Errorf("no dtype %q", args[2])
-		}
-		source, p, err := o.source()
+		flips, err := o.flips(args[1:])
 		if err != nil {
 			return err
 		}
-		flip, err := passes.WhyNot(source, p, strings.TrimPrefix(args[1], "%"), d)
-		if err != nil {
-			return err
+		switch {
+		case asJSON && len(args) == 3:
+			return writeJSON(c.OutOrStdout(), flips[0])
+		case asJSON:
+			return writeJSON(c.OutOrStdout(), flips)
 		}
-		if asJSON {
-			return writeJSON(c.OutOrStdout(), flip)
+		for _, flip := range flips {
+			fmt.Fprintln(c.OutOrStdout(), flip)
 		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), flip)
-		return err
+		return nil
 	})
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// flips prices the value and dtype asked for, or every value in its other dtype.
+func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
+	source, p, err := o.source()
+	if err != nil {
+		return nil, err
+	}
+	if len(asked) == 0 {
+		return passes.WhyNotAll(source, p)
+	}
+	d, ok := ir.DTypeOf(asked[1])
+	if !ok {
+		return nil, fmt.Errorf("no dtype %q", asked[1])
+	}
+	flip, err := passes.WhyNot(source, p, strings.TrimPrefix(asked[0], "%"), d)
+	return []*passes.Flip{flip}, err
 }
 
 // prepare opens a model and applies the flags to it.

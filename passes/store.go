@@ -1,0 +1,99 @@
+package passes
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// Store returns the policy with the free values that match pattern stored in
+// f32 (PinF32) or 16 bits (PinLow). Unlike Keep and Lower it leaves alone what
+// their ops read and compute in: it decides what the minimum cut would have
+// decided. That no such value is free to be stored so is an error.
+func (p Policy) Store(pattern string, d ir.Pin) Policy {
+	p.Stores = append(p.Stores[:len(p.Stores):len(p.Stores)], Rule{pattern, d})
+	return p
+}
+
+// pinned says why a network node was put on its side before the cut.
+type pinned struct {
+	cause ir.Cause
+	v     *ir.Value // whose range or name it was
+	rule  string
+}
+
+// pin puts network node x on the side of d.
+func (m *cutModel) pin(x int32, d ir.DType, why pinned) {
+	if d == ir.F32 {
+		m.net.arc(srcNode, x, inf)
+	} else {
+		m.net.arc(x, sinkNode, inf)
+	}
+	if m.pins[x] == nil {
+		m.pins[x] = &why
+	}
+}
+
+// stores applies the policy's Stores to what is free, the last rule that
+// matches a value first.
+func (m *cutModel) stores() error {
+	used := make([]bool, len(m.p.Stores))
+	because := make([]string, len(m.p.Stores))
+	for k := len(m.p.Stores) - 1; k >= 0; k-- {
+		r, d := m.p.Stores[k], ir.F32
+		if r.Pin == ir.PinLow {
+			d = m.low
+		}
+		free := m.net.solve()
+		for _, n := range m.g.Nodes {
+			for _, v := range n.Out {
+				if v.Next != nil || !matchScope(r.Pattern, v.Name) || m.v[v.ID] < 0 {
+					continue
+				}
+				f := &flip{name: v.Name, d: d}
+				x := m.v[v.ID]
+				switch m.answer(f, v, free); {
+				case f.because != "" && m.pins[x] != nil:
+				case f.because != "":
+					because[k] = f.sentence(v).String()
+				case x < 2:
+				default:
+					m.pin(x, d, pinned{ir.ByPattern, v, storeWord(d) + " " + r.Pattern})
+				}
+				used[k] = used[k] || f.because == ""
+			}
+		}
+	}
+	for k, r := range m.p.Stores {
+		switch {
+		case used[k]:
+		case because[k] != "":
+			return fmt.Errorf("policy %s: store %s: %s", m.p.Name, r.Pattern, because[k])
+		default:
+			return fmt.Errorf("policy %s: store: pattern %q matches no value in graph @%s", m.p.Name, r.Pattern, m.g.Name)
+		}
+	}
+	return nil
+}
+
+func storeWord(d ir.DType) string {
+	if d == ir.F32 {
+		return "store f32"
+	}
+	return "store low"
+}
+
+// pinReason records why n's first result, which the pin of its network node put
+// in its dtype, has it: its own range or name, or that of a value it shares its
+// dtype with.
+func (m *cutModel) pinReason(n *ir.Node, p *pinned) {
+	t := &m.node[n.ID]
+	t.cause, t.from, t.rule = p.cause, p.v, p.rule
+	own := n.Out[0]
+	switch {
+	case own == p.v:
+		t.from = nil
+	case p.cause == ir.ByGuard && m.guard[own.ID] != "":
+		t.from, t.rule = nil, m.guard[own.ID]
+	}
+}
