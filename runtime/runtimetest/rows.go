@@ -236,32 +236,38 @@ func ulpOf(x float64, d ir.DType) float64 {
 	return math.Ldexp(1, max(e-1-bits, least))
 }
 
+// boundOf is the error that a node may have; zero for one that is exact.
+func boundOf(n *ir.Node) ir.Bound {
+	d := n.Def()
+	if d.Elem != nil {
+		code, _ := ir.NodeCode(n)
+		exact, ulp := code.Exact()
+		switch {
+		case exact:
+			return ir.Bound{}
+		case d.Bound != nil:
+			return d.Bound(n)
+		}
+		return ir.Bound{ULP: ulp}
+	}
+	if d.Bound == nil {
+		return ir.Bound{}
+	}
+	return d.Bound(n)
+}
+
+// Exact reports whether every backend must compute n to the same bits.
+func Exact(n *ir.Node) bool { return boundOf(n) == (ir.Bound{}) }
+
 // allowed is the tolerance of result k of a sample: none for exact rows, else
 // the row's bound. Its magnitude Σ|a·b| is what the evaluator gives for the
 // operands' absolute values; rows whose gradient subtracts means have nothing
 // to cancel there, so the largest element of the result counts with it. units
 // says that the target has matrix units, which round inside (ir.Bound.Inner).
 func (s *sample) allowed(k int, want []*eval.Tensor, units bool) (tolerance, error) {
-	d := s.node.Def()
-	var bound ir.Bound
-	switch {
-	case d.Elem != nil:
-		code, _ := ir.NodeCode(s.node)
-		exact, ulp := code.Exact()
-		if exact {
-			return nil, nil
-		}
-		bound.ULP = ulp
-		if d.Bound != nil {
-			bound = d.Bound(s.node)
-		}
-	case d.Bound == nil:
+	bound := boundOf(s.node)
+	if bound == (ir.Bound{}) {
 		return nil, nil
-	default:
-		bound = d.Bound(s.node)
-		if bound == (ir.Bound{}) {
-			return nil, nil
-		}
 	}
 	mag, err := s.magnitudes(k, want)
 	if err != nil {
