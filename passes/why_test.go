@@ -188,9 +188,14 @@ func TestDifferencesOfPolicies(t *testing.T) {
 	list := Differences(a, b)
 	found := false
 	for _, d := range list {
-		if d.A == nil || d.B == nil || d.A.Text == "" || d.B.Text == "" {
-			t.Errorf("%+v", d)
+		if d.A == nil || d.B == nil { // a cast that moved across a reshape renames it
+			if d.A == d.B || !strings.Contains(d.Value, ".reshape") {
+				t.Errorf("%+v", d)
+			}
 			continue
+		}
+		if d.A.Text == "" || d.B.Text == "" {
+			t.Errorf("%+v has no reason", d)
 		}
 		if d.A.Type == d.B.Type {
 			t.Errorf("%s is %s in both", d.Value, d.A.Type)
