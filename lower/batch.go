@@ -13,39 +13,37 @@ import (
 // casts of all weights to one dtype. A step moves back to the last one it is
 // joined with, where nothing between depends on it.
 func (l *lowerer) batch(part Part) {
-	var out []Step
-	at := make([]int, len(l.p.Parts[part])) // of every step in out
+	steps := l.p.Parts[part]
+	of := make([]*openBatch, len(steps)) // of steps that are in one
 	var open []*openBatch
-	flush := func(b *openBatch) {
-		for _, i := range b.from {
-			at[i] = len(out)
-		}
-		out = append(out, l.joined(b))
-	}
-	for i := range l.p.Parts[part] {
-		s := &l.p.Parts[part][i]
-		open = slices.DeleteFunc(open, func(b *openBatch) bool {
-			clash := b.clashes(l.p, s)
-			if clash {
-				flush(b)
-			}
-			return clash
-		})
+	for i := range steps {
+		s := &steps[i]
+		open = slices.DeleteFunc(open, func(b *openBatch) bool { return b.clashes(l.p, s) })
 		key, ok := l.p.alike(s)
 		if !ok {
-			at[i] = len(out)
-			out = append(out, *s)
 			continue
 		}
 		k := slices.IndexFunc(open, func(b *openBatch) bool { return b.key == key })
 		if k < 0 {
 			k = len(open)
-			open = append(open, &openBatch{key: key})
+			open = append(open, &openBatch{key: key, reads: map[BufferID]bool{}, puts: map[BufferID]bool{}})
 		}
-		open[k].steps, open[k].from = append(open[k].steps, s), append(open[k].from, i)
+		open[k].add(l.p, i, s)
+		of[i] = open[k]
 	}
-	for _, b := range open {
-		flush(b)
+	var out []Step
+	at := make([]int, len(steps)) // of every step in out
+	for i := range steps {
+		switch b := of[i]; {
+		case b == nil:
+			at[i] = len(out)
+			out = append(out, steps[i])
+		case i == b.from[len(b.from)-1]:
+			for _, j := range b.from {
+				at[j] = len(out)
+			}
+			out = append(out, joined(b))
+		}
 	}
 	if part == Prepare {
 		for i := range l.p.Copies {
@@ -57,22 +55,31 @@ func (l *lowerer) batch(part Part) {
 
 // openBatch is steps that may still be joined by others.
 type openBatch struct {
-	key   string
-	steps []*Step
-	from  []int
+	key         string
+	steps       []*Step
+	from        []int
+	reads, puts map[BufferID]bool // roots
+}
+
+func (b *openBatch) add(p *Program, i int, s *Step) {
+	b.steps, b.from = append(b.steps, s), append(b.from, i)
+	for _, id := range s.In {
+		if id != None {
+			b.reads[p.Buffers[id].Root] = true
+		}
+	}
+	for _, id := range s.Out {
+		b.puts[p.Buffers[id].Root] = true
+	}
 }
 
 // clashes reports whether s must run after the steps of b: it reads what they
 // write, or writes what they read or write.
 func (b *openBatch) clashes(p *Program, s *Step) bool {
-	shares := func(x, y []BufferID) bool {
-		return slices.ContainsFunc(x, func(a BufferID) bool {
-			return a != None && slices.ContainsFunc(y, func(c BufferID) bool { return c != None && p.Buffers[a].Root == p.Buffers[c].Root })
+	return slices.ContainsFunc(s.In, func(id BufferID) bool { return id != None && b.puts[p.Buffers[id].Root] }) ||
+		slices.ContainsFunc(s.Out, func(id BufferID) bool {
+			return id != None && (b.puts[p.Buffers[id].Root] || b.reads[p.Buffers[id].Root])
 		})
-	}
-	return slices.ContainsFunc(b.steps, func(o *Step) bool {
-		return shares(s.In, o.Out) || shares(s.Out, o.Out) || shares(s.Out, o.In)
-	})
 }
 
 // alike gives steps that may be one the same key: groups of one code whose
@@ -130,21 +137,26 @@ func (a *Access) repeats() bool {
 }
 
 // joined is one step for all of a batch.
-func (l *lowerer) joined(b *openBatch) Step {
+func joined(b *openBatch) Step {
 	s := *b.steps[0]
 	if len(b.steps) == 1 {
 		return s
 	}
 	s.In, s.Out = slices.Clone(s.In), slices.Clone(s.Out)
+	known := map[BufferID]bool{}
+	for _, id := range s.In {
+		known[id] = true
+	}
 	for _, o := range b.steps[1:] {
 		s.More = append(s.More, o.Group)
 		for _, id := range o.In {
-			if !slices.Contains(s.In, id) {
+			if !known[id] {
+				known[id] = true
 				s.In = append(s.In, id)
 			}
 		}
 		s.Out = append(s.Out, o.Out...)
+		s.Bytes += o.Bytes
 	}
-	s.Bytes = l.p.traffic(&s)
 	return s
 }

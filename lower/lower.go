@@ -34,6 +34,9 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 			return nil, err
 		}
 	}
+	if t == CPU {
+		l.batch(Update) // not prepare: a store skips its casts one by one
+	}
 	l.plan()
 	if t != CPU {
 		l.p.streams()

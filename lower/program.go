@@ -307,6 +307,10 @@ type Kernel struct {
 	InPlace bool
 	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window.
 	Pool *ir.Window
+	// Seen are operands of any_nonfinite that an earlier global_norm of the part
+	// reads: on the CPU it looks for what is not finite on its way. Bytes counts
+	// them all the same, as the price of a cut does.
+	Seen []BufferID
 }
 
 // Moves copies elements without changing them. Where Filled, the whole of

@@ -14,7 +14,7 @@ var rules = map[ir.Op]rule{
 	ir.OpTranspose: lowerTranspose, ir.OpBroadcast: lowerBroadcast, ir.OpSlice: lowerSlice, ir.OpFlip: lowerFlip,
 	ir.OpConcat: lowerConcat, ir.OpSplit: lowerSplit, ir.OpPad: lowerPad, ir.OpTile: lowerTile,
 	ir.OpDepthToSpace: lowerDepthToSpace, ir.OpSpaceToDepth: lowerSpaceToDepth,
-	ir.OpMaxPoolGrad: lowerMaxPoolGrad, ir.OpForeign: nil,
+	ir.OpMaxPoolGrad: lowerMaxPoolGrad, ir.OpAnyNonfinite: lowerNonfinite, ir.OpForeign: nil,
 }
 
 // ruleOf returns the rule of a node for a target, nil where there is none.
@@ -76,6 +76,32 @@ func lowerMaxPoolGrad(l *lowerer, n *ir.Node) error {
 		s.Kernel.Pool = &w
 	}
 	l.emit(s)
+	return nil
+}
+
+// lowerNonfinite leaves the gradients whose norm is taken to the norm, which
+// reads them anyway. (A GPU's launches for both do that by themselves.)
+func lowerNonfinite(l *lowerer, n *ir.Node) error {
+	if err := lowerKernel(l, n); err != nil || l.p.Target != CPU {
+		return err
+	}
+	s := &(*l.steps)[len(*l.steps)-1]
+	operand := map[BufferID]bool{}
+	for _, id := range s.In {
+		operand[id] = true
+	}
+	for i := range *l.steps {
+		norm := &(*l.steps)[i]
+		if norm.Kernel == nil || norm.Kernel.Name != "global_norm" {
+			continue
+		}
+		for _, id := range norm.In[1:] {
+			if operand[id] {
+				s.Kernel.Seen = append(s.Kernel.Seen, id)
+				operand[id] = false
+			}
+		}
+	}
 	return nil
 }
 

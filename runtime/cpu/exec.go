@@ -17,6 +17,8 @@ type exec struct {
 	p       *lower.Program
 	arena   []byte // work
 	scratch scratch
+	calls   []kern.Call // per worker, for formulas
+	norms   map[lower.BufferID]*flawed
 	mem     [][]byte // by buffer
 	steps   [lower.NumParts][]step
 
@@ -53,7 +55,8 @@ type refresh struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
-	e := &exec{b: b, p: p, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena])}
+	e := &exec{b: b, p: p, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
+		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -164,7 +167,10 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 func (e *exec) compile(s *lower.Step) (func(), error) {
 	switch s.Kind {
 	case lower.KindGroup:
-		return e.group(s.Group), nil
+		if len(s.More) > 0 {
+			return e.batch(s.Groups()), nil
+		}
+		return e.group(s.Group, elements(s.Group)).run, nil
 	case lower.KindGemm:
 		return e.gemm(s), nil
 	case lower.KindConv:

@@ -18,13 +18,11 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 	e := ex.(*exec)
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
-			g := e.p.Parts[part][i].Group
-			if g == nil {
-				continue
+			for _, g := range e.p.Parts[part][i].Groups() {
+				c := e.compiler(g, elements(g))
+				text, _ := c.formula(&formula{})
+				list = append(list, GroupFormula{text, int64(c.step.n), part, c.path.Fused(text) != nil})
 			}
-			c := e.compiler(g)
-			text, _ := c.formula(&formula{})
-			list = append(list, GroupFormula{text, int64(c.step.n), part, c.path.Fused(text) != nil})
 		}
 	}
 	return list

@@ -11,7 +11,7 @@ import (
 // formula is a group that runs as one kernel: operands read once, results written once.
 type formula struct {
 	run     *kern.Fused
-	calls   []kern.Call // per worker
+	calls   []kern.Call // the exec's, per worker
 	bufs    []kern.Buf  // operands, then results
 	scalars []ir.Reg    // uniform registers that the elements read
 	from    []reg       // the same, where they are computed
@@ -46,10 +46,7 @@ func (c *groupCompiler) fuse() bool {
 		f.from = append(f.from, c.reg(r))
 	}
 	f.values = make([]float32, len(f.scalars))
-	f.calls = make([]kern.Call, c.step.m.Pool().Workers())
-	for w := range f.calls {
-		f.calls[w].Bufs, f.calls[w].Scalars = f.bufs, f.values
-	}
+	f.calls = c.e.calls
 	f.past = c.apart(f) && f.run.Past()
 	c.step.block = formulaChunk
 	if f.past {
@@ -159,6 +156,14 @@ func (c *groupCompiler) apart(f *formula) bool {
 		}
 	}
 	return size >= pastBytes
+}
+
+// task computes n elements from start on.
+func (f *formula) task(m *kern.Machine, worker, start, n int) {
+	f.run.Run(&f.calls[worker], f.bufs, f.values, start, n, f.past)
+	if f.past {
+		m.Fence()
+	}
 }
 
 // begin computes the scalars.

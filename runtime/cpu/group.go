@@ -16,6 +16,10 @@ import (
 // registers of a block stay in the first-level cache.
 const blockLen = 512
 
+// serialWork is the number of elements times instructions below which waking
+// workers costs more than they save.
+const serialWork = 1 << 17
+
 // class is the kind of storage a register has.
 type class uint8
 
@@ -59,10 +63,7 @@ type groupStep struct {
 func (g *groupStep) Run(worker, task int) {
 	if f := g.formula; f != nil {
 		start := task * g.block
-		f.run.Run(&f.calls[worker], start, min(g.block, g.n-start), f.past)
-		if f.past {
-			g.m.Fence()
-		}
+		f.task(g.m, worker, start, min(g.block, g.n-start))
 		return
 	}
 	l := &g.work[worker]
@@ -103,24 +104,30 @@ func (g *groupStep) begin() {
 func (g *groupStep) tasks() int { return (g.count + g.per - 1) / g.per }
 
 // group compiles a fused group: into one kernel where there is one of its formula. Else registers get slots that are
-// reused once their last reader has run. What is the same for all elements runs once.
-func (e *exec) group(g *lower.Group) func() {
-	c := e.compiler(g)
+// reused once their last reader has run. What is the same for all elements runs once. A block has no more than most
+// elements.
+func (e *exec) group(g *lower.Group, most int) *groupStep {
+	c := e.compiler(g, most)
 	if !c.fuse() {
 		c.land()
 		c.bind()
 	}
 	c.divide()
-	return c.step.run
+	return c.step
+}
+
+func elements(g *lower.Group) int {
+	n := 1
+	for _, d := range g.Shape {
+		n *= int(d)
+	}
+	return n
 }
 
 // compiler looks the group over.
-func (e *exec) compiler(g *lower.Group) *groupCompiler {
-	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: 1}, blank: map[slotID]bool{}}
-	for _, n := range g.Shape {
-		c.step.n *= int(n)
-	}
-	c.step.block = min(blockLen, max(c.step.n, 1))
+func (e *exec) compiler(g *lower.Group, most int) *groupCompiler {
+	c := &groupCompiler{e: e, g: g, path: e.machine().Path, step: &groupStep{m: e.machine(), n: elements(g)}, blank: map[slotID]bool{}}
+	c.step.block = min(blockLen, max(most, 1))
 	c.step.wide = c.step.block
 	c.shape, c.strides = coalesce(g)
 	c.analyse()
@@ -380,7 +387,7 @@ func (c *groupCompiler) divide() {
 		f()
 	}
 	s.count = (s.n + s.block - 1) / s.block
-	s.per, s.serial = 1, s.n*(len(c.g.Code)+2) < 1<<17
+	s.per, s.serial = 1, s.n*(len(c.g.Code)+2) < serialWork
 	if s.formula != nil {
 		return
 	}

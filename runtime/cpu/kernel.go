@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -79,6 +80,20 @@ type call struct {
 	in, out []view
 	fault   *atomic.Pointer[fault]
 	mem     *scratch
+
+	own   *flawed      // of a global_norm
+	norms []*flawed    // that have read operands of this any_nonfinite
+	seen  map[int]bool // those operands
+}
+
+// unseen are the operands that no norm has read.
+func (c *call) unseen() (list []view) {
+	for i, v := range c.in {
+		if !c.seen[i] {
+			list = append(list, v)
+		}
+	}
+	return list
 }
 
 // fault is what went wrong in a step: bad data that only the kernel sees.
@@ -126,7 +141,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, seen: map[int]bool{}}
 	for i, id := range s.In {
 		if id == lower.None {
 			c.in = append(c.in, view{})
@@ -137,6 +152,7 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 	for i, id := range s.Out {
 		c.out = append(c.out, view{k.Node.Out[i].Type, e.mem[id]})
 	}
+	e.linkNorms(c, s)
 	if k.Node.Op == ir.OpCustom {
 		return customKernel(c)
 	}
@@ -145,6 +161,24 @@ func (e *exec) kernel(s *lower.Step) (func(), error) {
 		return nil, fmt.Errorf("no kernel %s", k.Name)
 	}
 	return b(c)
+}
+
+// linkNorms tells a finite check which norms have read its operands.
+func (e *exec) linkNorms(c *call, s *lower.Step) {
+	if c.Op == ir.OpGlobalNorm {
+		c.own = &flawed{}
+		for _, id := range s.In[1:] {
+			e.norms[id] = c.own
+		}
+	}
+	for _, id := range s.Kernel.Seen {
+		if n := e.norms[id]; !slices.Contains(c.norms, n) {
+			c.norms = append(c.norms, n)
+		}
+		for i := range s.In {
+			c.seen[i] = c.seen[i] || s.In[i] == id
+		}
+	}
 }
 
 // region is a parallel loop that allocates nothing when it runs.

@@ -19,8 +19,9 @@ const (
 )
 
 // overChunks runs f over all tensors of list in chunks and sums up what it
-// gives for the blocks of each: x is a block in f32, tmp as long.
-func (c *call) overChunks(list []view, f func(x, tmp []float32) float64) (run func(), sums []float64) {
+// gives for the blocks of each: x is a block in f32, tmp as long. flaws[k] is
+// NaN where something in chunk k is not finite, if check asks for that.
+func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) float64) (run func(), sums, flaws []float64) {
 	type place struct {
 		v    view
 		from int
@@ -32,11 +33,12 @@ func (c *call) overChunks(list []view, f func(x, tmp []float32) float64) (run fu
 		}
 	}
 	scratch := c.scratch(2 * updateBlock)
-	sums = make([]float64, len(places))
+	sums, flaws = make([]float64, len(places)), make([]float64, len(places))
+	zeros := make([]float32, updateBlock)
 	return c.parallel(len(places), updateChunk, func(w, k int) {
 		v, from := places[k].v, places[k].from
 		end := min(from+updateChunk, v.len())
-		sum := 0.0
+		sum, flaw := 0.0, 0.0
 		for at := from; at < end; at += updateBlock {
 			n := min(updateBlock, end-at)
 			x := scratch[w][:n]
@@ -45,34 +47,39 @@ func (c *call) overChunks(list []view, f func(x, tmp []float32) float64) (run fu
 			} else {
 				c.m.Load(x, v.buf().From(at))
 			}
-			sum += f(x, scratch[w][updateBlock:updateBlock+n])
+			if check { // zero times what is not finite is NaN
+				flaw += float64(c.m.Dot(x, zeros[:n]))
+			}
+			if f != nil {
+				sum += f(x, scratch[w][updateBlock:updateBlock+n])
+			}
 		}
-		sums[k] = sum
-	}), sums
+		sums[k], flaws[k] = sum, flaw
+	}), sums, flaws
 }
 
-// bindAnyNonfinite multiplies by zero: what is not finite becomes NaN, and so
-// does the sum.
+// flawed says whether a norm, reading its tensors, met what is not finite.
+type flawed struct{ flaws []float64 }
+
+func (f *flawed) any() bool {
+	s := sum64(f.flaws)
+	return s != s
+}
+
 func bindAnyNonfinite(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	zeros := make([]float32, updateBlock)
-	run, sums := c.overChunks(c.in, func(x, _ []float32) float64 { return float64(c.m.Dot(x, zeros[:len(x)])) })
-	flag := c.out[0]
+	run, _, flaws := c.overChunks(c.unseen(), true, nil)
+	own, norms, flag := flawed{flaws}, c.norms, c.out[0]
 	return func() {
 		run()
-		s := sum64(sums)
-		flag.setInt(0, int64(truth(s != s)))
+		bad := own.any()
+		for _, n := range norms {
+			bad = bad || n.any()
+		}
+		flag.setInt(0, int64(truth(bad)))
 	}, nil
-}
-
-// or1 is element i of v, 1 where v is absent.
-func or1(v view, i int) float32 {
-	if v.absent() {
-		return 1
-	}
-	return v.float(i)
 }
 
 func bindGlobalNorm(c *call) (func(), error) {
@@ -80,14 +87,23 @@ func bindGlobalNorm(c *call) (func(), error) {
 		return nil, err
 	}
 	mul := make([]float32, updateBlock)
-	run, sums := c.overChunks(c.in[1:], func(x, tmp []float32) float64 {
+	run, sums, flaws := c.overChunks(c.in[1:], true, func(x, tmp []float32) float64 {
 		c.m.Binary(kern.Mul, tmp, x, mul[:len(x)])
 		return float64(c.m.SumSq(tmp))
 	})
+	c.own.flaws = flaws
 	by, out := c.arg(0), c.out[0]
 	return func() {
 		c.m.Fill(mul, or1(by, 0))
 		run()
 		out.set(0, sqrt32(sum64(sums)))
 	}, nil
+}
+
+// or1 is element i, 1 where the operand is absent.
+func or1(v view, i int) float32 {
+	if v.absent() {
+		return 1
+	}
+	return v.float(i)
 }

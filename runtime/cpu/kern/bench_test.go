@@ -140,11 +140,11 @@ func BenchmarkStream(b *testing.B) {
 			if f == nil {
 				b.Fatal(formula)
 			}
-			c := &Call{Bufs: bufs, Scalars: []float32{0}}
+			c, zero := &Call{}, []float32{0}
 			b.Run(name, func(b *testing.B) {
 				bytesPerSec(b, bytes*n, func() {
 					for i := 0; i < n; i += chunk {
-						f.Run(c, i, chunk, true)
+						f.Run(c, bufs, zero, i, chunk, true)
 					}
 					m.Fence()
 				})

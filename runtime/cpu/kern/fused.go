@@ -23,12 +23,8 @@ func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
 // Past reports whether there is a kernel that stores past the caches.
 func (f *Fused) Past() bool { return f.past != nil }
 
-// Call is one use of a Fused: its operands, then its results, all dense and of one length, and its scalars. A result
-// is an operand's memory or apart from all. One goroutine uses a Call at a time.
+// Call is what one worker needs to run formulas, one after the other.
 type Call struct {
-	Bufs    []Buf
-	Scalars []float32
-
 	args [maxOperands]*byte
 	rest [maxOperands][16]float32 // the last, partial vector of each
 }
@@ -36,34 +32,35 @@ type Call struct {
 // PassBlock is the number of elements that a kernel which stores past the caches takes at a time.
 const PassBlock = 1 << 17
 
-// Run computes n elements from element at on. past stores past the caches, which spares reading results before they
+// Run computes n elements from element at on. bufs are the operands, then the results, all dense and of one length; a
+// result is an operand's memory or apart from all. past stores past the caches, which spares reading results before they
 // are written, whole PassBlocks of a formula that has such a kernel: it pays for results of many megabytes, wants them
 // aligned to 64 bytes and a Fence behind them.
-func (f *Fused) Run(c *Call, at, n int, past bool) {
+func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, past bool) {
 	var u *float32
-	if len(c.Scalars) > 0 {
-		u = &c.Scalars[0]
+	if len(scalars) > 0 {
+		u = &scalars[0]
 	}
-	c.from(at)
+	c.from(bufs, at)
 	if past && f.past != nil && n >= PassBlock && f.aligned(c) {
 		whole := n &^ (PassBlock - 1)
 		f.past(whole, &c.args[0], u)
 		at, n = at+whole, n-whole
-		c.from(at)
+		c.from(bufs, at)
 	}
 	whole := n &^ (f.lanes - 1)
 	if whole > 0 {
 		f.run(whole, &c.args[0], u)
 	}
 	if whole < n {
-		f.last(c, at+whole, n-whole, u)
+		f.last(c, bufs, at+whole, n-whole, u)
 	}
 }
 
 // from points the kernel's arguments at element at.
-func (c *Call) from(at int) {
-	for i := range c.Bufs {
-		c.args[i] = c.Bufs[i].at(at)
+func (c *Call) from(bufs []Buf, at int) {
+	for i := range bufs {
+		c.args[i] = bufs[i].at(at)
 	}
 }
 
@@ -78,7 +75,7 @@ func (f *Fused) aligned(c *Call) bool {
 }
 
 // last computes n elements, less than a vector, in memory of its own.
-func (f *Fused) last(c *Call, at, n int, u *float32) {
+func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
 	stage := func(i int) []byte {
 		p := ptr(bytes(&c.rest[i][0]))
 		return unsafe.Slice((*byte)(p), n*f.types[i].Size())
@@ -86,12 +83,12 @@ func (f *Fused) last(c *Call, at, n int, u *float32) {
 	for i := range f.types {
 		c.args[i] = bytes(&c.rest[i][0])
 		if i < f.loads {
-			copy(stage(i), c.Bufs[i].From(at).Data)
+			copy(stage(i), bufs[i].From(at).Data)
 		}
 	}
 	f.run(f.lanes, &c.args[0], u)
 	for i := f.loads; i < len(f.types); i++ {
-		copy(c.Bufs[i].From(at).Data, stage(i))
+		copy(bufs[i].From(at).Data, stage(i))
 	}
 }
 

@@ -82,8 +82,7 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 	if d.IntN(2) == 0 {
 		scalars[2], scalars[3] = 0, 1
 	}
-	c := &Call{Scalars: scalars}
-	var want []Buf
+	var bufs, want []Buf
 	for i, typ := range f.types {
 		mem := floats{}
 		b := Buf{typ, Floats(mem.get(n + skip)).Data[:(n+skip)*typ.Size()]}
@@ -95,19 +94,19 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 				b.set(skip+(e*7+i)%n, x)
 			}
 		}
-		c.Bufs = append(c.Bufs, b)
+		bufs = append(bufs, b)
 		want = append(want, Buf{typ, slices.Clone(b.Data)}.From(skip))
 	}
 	stepwise(p, text, want, scalars, n)
 	place := d.IntN(f.loads)
 	if f.types[place] == f.types[f.loads] { // the first result lies over an operand
-		c.Bufs[f.loads] = c.Bufs[place]
+		bufs[f.loads] = bufs[place]
 	}
-	f.Run(c, skip, n, true)
+	f.Run(&Call{}, bufs, scalars, skip, n, true)
 	p.Fence()
 	for i := f.loads; i < len(f.types); i++ {
 		for e := range n {
-			if got, want := c.Bufs[i].get(skip+e), want[i].get(e); !same(got, want) {
+			if got, want := bufs[i].get(skip+e), want[i].get(e); !same(got, want) {
 				t.Fatalf("%s: %s of %d elements: result %d has %g at %d, want %g\n%s", p.Name(), f.name, n, i-f.loads, got, e, want, text)
 			}
 		}

@@ -1,0 +1,118 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
+)
+
+// TestBatch updates parameters of many sizes in one step, on every path: by a formula that has a kernel (sgd), and by
+// one that has none.
+func TestBatch(t *testing.T) {
+	sizes := []int{3, 700, 1, 40000, 17}
+	bodies := map[string]struct {
+		update string
+		want   func(w, g, lr float32) float32
+	}{
+		"kernel": {"%%w%[1]d' = sgd %%w%[1]d, %%g%[1]d {lr=%%lr}\n",
+			func(w, g, lr float32) float32 { return w - float32(lr*g) }},
+		"none": {"%%a%[1]d = abs %%g%[1]d {group=%[2]d} : f32[%[3]d]\n%%b%[1]d = div %%a%[1]d, %%r {group=%[2]d} : f32[%[3]d]\n%%w%[1]d' = sub %%w%[1]d, %%b%[1]d {group=%[2]d}\n",
+			func(w, g, lr float32) float32 { return w - float32(math.Abs(float64(g)))/(lr+lr) }},
+	}
+	for name, body := range bodies {
+		vars, update := "input %lr : f32[]\n", "%r = add %lr, %lr : f32[]\n"
+		for i, n := range sizes {
+			vars += fmt.Sprintf("input %%g%d : f32[%d]\nparam %%w%[1]d : f32[%[2]d]\n", i, n)
+			update += fmt.Sprintf(body.update, i, i+1, n)
+		}
+		for _, path := range kern.Paths() {
+			for _, threads := range []int{1, 3} {
+				b := OpenPath(path, threads)
+				p, s, e := loaded(t, b, "graph @many {\n"+vars+"update:\n"+update+"}\n")
+				joined := 0
+				for i := range p.Parts[2] {
+					joined = max(joined, len(p.Parts[2][i].Groups()))
+				}
+				if joined != 4 {
+					t.Fatalf("%s: %d tensors in one step, want the 4 of more than one element", name, joined)
+				}
+				f := feedFor(p)
+				f["lr"] = runtime.Tensor{Type: f["lr"].Type, Data: []byte{0, 0, 0, 0x3e}} // 0.125
+				for i, n := range sizes {
+					for j, g := range slice[float32](f[fmt.Sprint("g", i)].Data) {
+						slice[float32](f[fmt.Sprint("g", i)].Data)[j] = g + float32(j%101) - 50
+					}
+					w := make([]float32, n)
+					for j := range w {
+						w[j] = float32(j%7) / 3
+					}
+					if err := s.Write(fmt.Sprint("w", i), kern.Floats(w).Data); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := e.Step([]runtime.Feed{f}); err != nil {
+					t.Fatal(err)
+				}
+				for i, n := range sizes {
+					w := make([]float32, n)
+					if err := s.Read(fmt.Sprint("w", i), kern.Floats(w).Data); err != nil {
+						t.Fatal(err)
+					}
+					for j := range w {
+						if want := body.want(float32(j%7)/3, float32(j%101)-50, 0.125); w[j] != want {
+							t.Fatalf("%s on %s, %d threads: w%d[%d] is %g, want %g", name, path.Name(), threads, i, j, w[j], want)
+						}
+					}
+				}
+				b.Close()
+			}
+		}
+	}
+}
+
+// TestNormChecks holds that a finite check whose operands a norm has read still sees every one of them, and only what
+// is not finite itself: a square that overflows is none.
+func TestNormChecks(t *testing.T) {
+	const graph = `graph @norm {
+  input %mul : f32[]
+  input %g : f32[3000]
+  input %h : f16[50]
+  input %alone : f32[4]
+update:
+  %n = global_norm %mul, %g, %h : f32[]
+  %bad = any_nonfinite %g, %h, %alone : bool[]
+  return %bad
+}
+`
+	inf := []byte{0, 0, 0x80, 0x7f}
+	for _, c := range []struct {
+		name, input string
+		at          int
+		value       []byte
+		want        byte
+	}{
+		{"finite", "g", 0, []byte{0, 0, 0, 0}, 0}, {"large", "g", 2999, []byte{0, 0, 0x7f, 0x7f}, 0},
+		{"inf in a norm", "g", 2999, inf, 1}, {"half inf", "h", 49, []byte{0, 0x7c}, 1}, {"inf beside", "alone", 3, inf, 1},
+	} {
+		p, _, e := loaded(t, open(t, 2), graph)
+		f := feedFor(p)
+		copy(f[c.input].Data[c.at*len(c.value):], c.value)
+		x, err := e.Step([]runtime.Feed{f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got [1]byte
+		if err := x.Read(0, got[:]); err != nil {
+			t.Fatal(err)
+		}
+		if seen := p.Parts[2][1].Kernel.Seen; len(seen) != 2 {
+			t.Fatalf("the check leaves %d operands to the norm, want 2", len(seen))
+		}
+		if got[0] != c.want {
+			t.Errorf("%s: bad is %d, want %d", c.name, got[0], c.want)
+		}
+	}
+}
