@@ -56,7 +56,7 @@ type trial struct {
 }
 
 func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
-	t, err := newTrainer(spec, &f)
+	t, err := newTrainer(spec, &f, nil)
 	if err != nil {
 		return trial{}, err
 	}

@@ -10,12 +10,14 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/runtime"
 )
 
 func benchCommand() *cobra.Command {
 	var f modelFlags
 	var steps int
 	var profile bool
+	var device string
 	c := command("bench MODEL", "step time and memory per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		policies := []string{"f32", "mixed-f16", "mixed-bf16"}
 		if c.Flags().Changed("policy") {
@@ -30,7 +32,11 @@ func benchCommand() *cobra.Command {
 		var profiles []func() error
 		for _, p := range policies {
 			f.policy = p
-			row, err := benchOne(c, args[0], f, steps, profile)
+			var row benchRow
+			err := onDevice(device, func(b runtime.Backend) (err error) {
+				row, err = benchOne(c, args[0], f, steps, profile, b)
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -53,7 +59,8 @@ func benchCommand() *cobra.Command {
 		return nil
 	})
 	f.add(c)
-	c.Flags().IntVar(&steps, "steps", 10, "steps to time, after two to warm up")
+	c.Flags().IntVar(&steps, "steps", 10, "steps to time, each until its result is read, after two to warm up")
+	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
 	c.Flags().BoolVar(&profile, "profile", false, "also print where the time goes")
 	return c
 }
@@ -64,7 +71,7 @@ type benchRow struct {
 	profile         profile
 }
 
-func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled bool) (benchRow, error) {
+func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled bool, device runtime.Backend) (benchRow, error) {
 	var row benchRow
 	o, err := open(c, spec)
 	if err != nil {
@@ -74,8 +81,9 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, err
 	}
 	defer o.model.Close()
+	o.config.Backend = device
 	start := time.Now()
-	step, _, err := o.runnable(o.model.Graph())
+	step, results, err := o.runnable(o.model.Graph())
 	if err != nil {
 		return row, err
 	}
@@ -95,7 +103,11 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 	var times []time.Duration
 	for i := range steps + 2 {
 		start := time.Now()
-		if _, err := step.Run(c.Context(), micro...); err != nil {
+		r, err := step.Run(c.Context(), micro...)
+		if err != nil {
+			return row, err
+		}
+		if _, err := r.Value(results[len(results)-1]); err != nil { // a device may still be at work
 			return row, err
 		}
 		if i >= 2 {

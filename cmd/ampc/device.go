@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,20 @@ func openDevice(name string) (runtime.Backend, error) {
 		return backend(b, err)
 	}
 	return nil, usagef("--device %s: there are cpu, cuda:0 (or another number) and sim:sm_70, sim:sm_80, sim:sm_90, each also with /nodnn (without cuDNN) or /noaux", name)
+}
+
+// onDevice runs f with a --device and closes the device after it: f closes what
+// it made there. A fault of the device is f's error, in one line.
+func onDevice(name string, f func(b runtime.Backend) error) error {
+	b, err := openDevice(name)
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		return f(nil)
+	}
+	err = f(b)
+	return cmp.Or(err, b.Close())
 }
 
 // backend keeps a failed open from becoming a Backend that is not nil.

@@ -13,6 +13,7 @@ import (
 	"ampc/internal/npy"
 	"ampc/internal/safetensors"
 	"ampc/ir"
+	"ampc/runtime"
 )
 
 func runCommand() *cobra.Command {
@@ -36,10 +37,10 @@ func runCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if o.config.Backend, err = openDevice(device); err != nil {
-			return err
-		}
-		return runModel(c, o, feed, seed, steps, out)
+		return onDevice(device, func(b runtime.Backend) error {
+			o.config.Backend = b
+			return runModel(c, o, feed, seed, steps, out)
+		})
 	})
 	f.add(c)
 	fl := c.Flags()

@@ -13,6 +13,7 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/runtime"
 )
 
 // trainFlags are the flags of train; advise shares most of them.
@@ -84,7 +85,11 @@ type trainer struct {
 }
 
 func train(c *cobra.Command, spec string, f *trainFlags) error {
-	t, err := newTrainer(spec, f)
+	return onDevice(f.device, func(b runtime.Backend) error { return trainOn(c, spec, f, b) })
+}
+
+func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) error {
+	t, err := newTrainer(spec, f, device)
 	if err != nil {
 		return err
 	}
@@ -127,7 +132,7 @@ func train(c *cobra.Command, spec string, f *trainFlags) error {
 }
 
 // newTrainer opens the data, builds the model for it and compiles its steps.
-func newTrainer(spec string, f *trainFlags) (*trainer, error) {
+func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, error) {
 	if f.steps < 0 {
 		return nil, fmt.Errorf("--steps %d: want 1 or more, or 0 for about two minutes", f.steps)
 	}
@@ -151,10 +156,7 @@ func newTrainer(spec string, f *trainFlags) (*trainer, error) {
 	}
 	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
 	c.Groups = nil
-	c.Micro, c.Seed, c.After = f.micro, f.seed, t.report.after
-	if c.Backend, err = openDevice(f.device); err != nil {
-		return nil, err
-	}
+	c.Micro, c.Seed, c.After, c.Backend = f.micro, f.seed, t.report.after, device
 	if t.step, err = t.model.Train(c, job.zoo.Steps[0].Losses...); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const smallMLP = "zoo:mlp?batch=2&in=8&hidden=8&classes=3"
+
+// TestDevices trains, runs and times on a simulated GPU. A backend that is
+// closed while anything of its memory is left says so, and the command fails.
+func TestDevices(t *testing.T) {
+	for _, args := range [][]string{
+		{"bench", smallMLP, "--device", "sim:sm_90", "--steps", "1"},
+		{"bench", smallMLP, "--device", "sim:sm_70/nodnn", "--steps", "1", "--policy", "mixed-f16"},
+		{"run", smallMLP, "--device", "sim:sm_80", "--steps", "2", "--policy", "mixed-bf16"},
+		{"train", "zoo:gpt?layers=1&heads=2&dim=8&batch=2&seq=8", "--device", "sim:sm_90", "--steps", "3", "--text", rhyme(t), "--out", filepath.Join(t.TempDir(), "out"), "--quiet"},
+	} {
+		code, stdout, stderr := ampcRun("", args...)
+		if code != 0 || stdout == "" {
+			t.Errorf("%v: code %d\n%s", args, code, stderr)
+		}
+	}
+}
+
+// TestDeviceFaults wants one line that says what is wrong with a --device.
+func TestDeviceFaults(t *testing.T) {
+	for device, want := range map[string]string{
+		"sim:sm_42":  "no such GPU",
+		"sim:sm_90/": "sim:",
+		"gpu":        "there are cpu, cuda:0",
+		"cuda:x":     "there are cpu, cuda:0",
+		"cuda:99":    "cuda: ",
+	} {
+		code, _, stderr := ampcRun("", "bench", smallMLP, "--device", device, "--steps", "1")
+		if code == 0 || !strings.Contains(stderr, want) || strings.Count(strings.TrimSpace(stderr), "\n") != 0 {
+			t.Errorf("--device %s: code %d, %q", device, code, stderr)
+		}
+	}
+}
