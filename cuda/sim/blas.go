@@ -219,6 +219,9 @@ func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]
 	if algo.Workspace > 0 {
 		uses = append(uses, span{o.Workspace, algo.Workspace, true})
 	}
+	if r, w, ok := overlap(uses); ok && (r.at != w.at || r.at != o.C || beta == 0) {
+		return nil, blasError("cublasLtMatmul", statusInvalid, "writes %d bytes at %#x and reads %d at %#x", w.bytes, uint64(w.at), r.bytes, uint64(r.at))
+	}
 	return uses, nil
 }
 

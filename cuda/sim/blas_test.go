@@ -28,6 +28,7 @@ func (b *bench) get(d ptx.DType, n int, p cuda.Ptr) ptxtest.Tensor {
 	mem, err := b.HostAlloc(int64(len(x.Bytes)))
 	b.ok(err)
 	b.ok(b.CopyToHost(mem, p, b.s))
+	b.ok(b.Synchronize(b.s))
 	copy(x.Bytes, mem)
 	return x
 }

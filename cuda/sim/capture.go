@@ -14,6 +14,8 @@ type graph struct {
 	marks  map[*event]int // event to the number of its latest record
 	nrec   int
 	replay []*lane // lanes at replay
+
+	spoiled string // by this call, which is not allowed in a capture
 }
 
 type step struct {
@@ -78,6 +80,9 @@ func (d *Device) EndCapture(s cuda.Stream) (cuda.Graph, error) {
 		if e.graph == g {
 			e.graph, e.known = nil, nil
 		}
+	}
+	if g.spoiled != "" {
+		return 0, d.fail(call, cuda.CodeCaptureInvalid, "%s was called, which is not allowed", g.spoiled)
 	}
 	if name := g.unjoined(); name != "" {
 		return 0, d.fail(call, cuda.CodeCaptureUnjoined, "work on %s is not joined back", name)

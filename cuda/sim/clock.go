@@ -171,8 +171,7 @@ func (d *Device) Synchronize(s cuda.Stream) error {
 		return err
 	}
 	d.syncs.Add(1)
-	d.ticks.join(l.known)
-	return nil
+	return d.learn("cuStreamSynchronize", l.known)
 }
 
 // NewEvent makes an event.
@@ -241,7 +240,7 @@ func (d *Device) Wait(s cuda.Stream, e cuda.Event) error {
 	case ev.graph != nil && l.graph == ev.graph:
 		ev.graph.wait(l, ev)
 	case l.graph != nil:
-		return d.fail("cuStreamWaitEvent", cuda.CodeCaptureInvalid, "a captured stream waits for an event recorded outside the capture")
+		return d.spoil(l.graph, "cuStreamWaitEvent", codeCaptureIsolation, "a captured stream waits for an event recorded outside the capture")
 	default:
 		l.known.join(ev.known)
 	}
@@ -255,10 +254,9 @@ func (d *Device) Done(e cuda.Event) (bool, error) {
 		return false, err
 	}
 	if ev.graph != nil {
-		return false, d.fail("cuEventQuery", codeCapturedEvent, "the event was recorded in a capture")
+		return false, d.spoil(ev.graph, "cuEventQuery", codeCapturedEvent, "the event was recorded in a capture")
 	}
-	d.ticks.join(ev.known)
-	return true, nil
+	return true, d.learn("cuEventQuery", ev.known)
 }
 
 // WaitHost waits for an event.

@@ -4,8 +4,10 @@
 // Calls execute at once, in program order, whatever stream they name. What the real device would
 // be free to reorder is found by vector clocks: two operations on the same 256-byte page, at least
 // one of them writing, must be ordered by a stream, an event or a wait of the host; otherwise the
-// later one fails with a hazard. Reads of memory never written, accesses outside allocations and
-// the calls that are forbidden while a stream is captured fail as well.
+// later one fails with a hazard. Host memory of a copy counts as well: what a copy writes there
+// arrives when the host knows the copy to be done, and what it reads may not change before. Reads of
+// memory never written, accesses outside allocations, library calls that write what they read, and
+// the calls that are forbidden while a stream is captured fail too; these spoil the capture.
 package sim
 
 import (
@@ -49,6 +51,7 @@ type Device struct {
 	graphs                       map[cuda.Graph]*graph
 	execs                        map[cuda.GraphExec]*graph
 	pages                        map[uint64]*page
+	flights                      []flight
 	ticks                        clock // of the host: what it knows to be done
 	dead                         *cuda.Error
 	syncs                        atomic.Int64
@@ -97,6 +100,7 @@ func (d *Device) fail(call string, code int, format string, args ...any) error {
 // Codes the simulator adds to those of package cuda.
 const (
 	codeCaptureUnsupported = 900
+	codeCaptureIsolation   = 905
 	codeCapturedEvent      = 907
 	codeHazard             = cuda.CodeLaunchFailed
 )
@@ -107,7 +111,7 @@ var codeNames = map[int]string{
 	cuda.CodeMissing: "CUDA_ERROR_NOT_FOUND", cuda.CodeIllegalAddress: "CUDA_ERROR_ILLEGAL_ADDRESS", 716: "CUDA_ERROR_MISALIGNED_ADDRESS",
 	cuda.CodeLaunchFailed: "CUDA_ERROR_LAUNCH_FAILED", codeCaptureUnsupported: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
 	cuda.CodeCaptureInvalid: "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", cuda.CodeCaptureUnjoined: "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
-	codeCapturedEvent: "CUDA_ERROR_CAPTURED_EVENT",
+	codeCaptureIsolation: "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", codeCapturedEvent: "CUDA_ERROR_CAPTURED_EVENT",
 }
 
 // Info describes the device.
@@ -150,15 +154,25 @@ func (d *Device) capturing() bool {
 	return false
 }
 
-// outside refuses a call that is not allowed during capture.
+// outside refuses a call that is not allowed during capture, which it spoils.
 func (d *Device) outside(call string) error {
 	if err := d.ready(); err != nil {
 		return err
 	}
 	if d.capturing() {
-		return d.fail(call, codeCaptureUnsupported, "not allowed while a stream is captured")
+		return d.spoil(nil, call, codeCaptureUnsupported, "not allowed while a stream is captured")
 	}
 	return nil
+}
+
+// spoil makes a capture, nil: every one, fail at its end.
+func (d *Device) spoil(g *graph, call string, code int, format string, args ...any) error {
+	for _, l := range d.lanes {
+		if l.graph != nil && (g == nil || l.graph == g) {
+			l.graph.spoiled = call
+		}
+	}
+	return d.fail(call, code, format, args...)
 }
 
 // MemInfo is the free and the total memory.
@@ -232,6 +246,9 @@ func (d *Device) HostFree(mem []byte) error {
 	if len(mem) == 0 || d.host[&mem[0]] == nil {
 		return d.fail("cuMemFreeHost", cuda.CodeInvalidValue, "not memory of HostAlloc")
 	}
+	if d.flying(mem) && !d.opt.NoHazards {
+		return d.fail("cuMemFreeHost", codeHazard, "a copy from or to the memory is not known to be done")
+	}
 	delete(d.host, &mem[0])
 	return nil
 }
@@ -241,12 +258,16 @@ func (d *Device) pinned(b []byte) bool {
 	if len(b) == 0 {
 		return true
 	}
-	at := uintptr(unsafe.Pointer(&b[0]))
-	for first, mem := range d.host {
-		lo := uintptr(unsafe.Pointer(first))
-		if at >= lo && at+uintptr(len(b)) <= lo+uintptr(len(mem)) {
+	for _, mem := range d.host {
+		if inside(b, mem) {
 			return true
 		}
 	}
 	return false
+}
+
+// inside reports whether b, of one byte at least, is a part of mem.
+func inside(b, mem []byte) bool {
+	at, lo := uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&mem[0]))
+	return at >= lo && at+uintptr(len(b)) <= lo+uintptr(len(mem))
 }

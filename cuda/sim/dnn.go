@@ -136,8 +136,12 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error
 				return nil, err
 			}
 		}
+		r.uses = append(r.uses, span{workspace, graphSpace, true})
+		if x, w, ok := overlap(r.uses); ok {
+			return nil, p.d.fail(call, cuda.CodeInvalidValue, "writes %d bytes at %#x and reads %d at %#x", w.bytes, uint64(w.at), x.bytes, uint64(x.at))
+		}
 		junk := bytes.Repeat([]byte{0xa5}, graphSpace)
-		return append(r.uses, span{workspace, graphSpace, true}), p.d.memory(call, p.d.mem.Write(uint64(workspace), junk))
+		return r.uses, p.d.memory(call, p.d.mem.Write(uint64(workspace), junk))
 	}})
 }
 

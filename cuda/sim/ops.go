@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -30,11 +31,14 @@ func (d *Device) issue(s cuda.Stream, o op) error {
 }
 
 func (d *Device) execute(l *lane, o op) error {
+	first := len(d.flights)
 	uses, err := o.run()
 	if err != nil {
 		return err
 	}
-	return d.mark(l, o.what, uses)
+	err = d.mark(l, o.what, uses)
+	d.board(first, l)
+	return err
 }
 
 // CopyToDevice copies host memory of HostAlloc.
@@ -45,6 +49,10 @@ func (d *Device) CopyToDevice(dst cuda.Ptr, src []byte, s cuda.Stream) error {
 	}
 	return d.issue(s, op{call, func() ([]span, error) {
 		d.Stats.Copies++
+		if !d.pinned(src) {
+			return nil, d.fail(call, cuda.CodeIllegalAddress, "the source has been freed")
+		}
+		d.takeOff(src, bytes.Clone(src), false)
 		return []span{{dst, int64(len(src)), true}}, d.memory(call, d.mem.Write(uint64(dst), src))
 	}})
 }
@@ -57,21 +65,31 @@ func (d *Device) CopyToHost(dst []byte, src cuda.Ptr, s cuda.Stream) error {
 	}
 	return d.issue(s, op{call, func() ([]span, error) {
 		d.Stats.Copies++
-		return []span{{src, int64(len(dst)), false}}, d.memory(call, d.mem.Read(dst, uint64(src)))
+		if !d.pinned(dst) {
+			return nil, d.fail(call, cuda.CodeIllegalAddress, "the destination has been freed")
+		}
+		data := make([]byte, len(dst))
+		err := d.mem.Read(data, uint64(src))
+		d.takeOff(dst, data, true)
+		return []span{{src, int64(len(dst)), false}}, d.memory(call, err)
 	}})
 }
 
 // Copy copies within the device.
-func (d *Device) Copy(dst, src cuda.Ptr, bytes int64, s cuda.Stream) error {
+func (d *Device) Copy(dst, src cuda.Ptr, size int64, s cuda.Stream) error {
 	const call = "cuMemcpyDtoDAsync_v2"
 	return d.issue(s, op{call, func() ([]span, error) {
 		d.Stats.Copies++
-		buf := make([]byte, bytes)
+		uses := []span{{src, size, false}, {dst, size, true}}
+		if _, _, ok := overlap(uses); ok {
+			return nil, d.fail(call, cuda.CodeInvalidValue, "%d bytes from %#x overlap those from %#x", size, uint64(src), uint64(dst))
+		}
+		buf := make([]byte, size)
 		err := d.mem.Read(buf, uint64(src))
 		if err == nil {
 			err = d.mem.Write(uint64(dst), buf)
 		}
-		return []span{{src, bytes, false}, {dst, bytes, true}}, d.memory(call, err)
+		return uses, d.memory(call, err)
 	}})
 }
 

@@ -204,7 +204,7 @@ func TestCaptureRules(t *testing.T) {
 			_, err := b.Done(e)
 			return err
 		}},
-		"event from outside": {cuda.CodeCaptureInvalid, func(b *bench, _ cuda.Ptr) error {
+		"event from outside": {codeCaptureIsolation, func(b *bench, _ cuda.Ptr) error {
 			e := b.event()
 			b.ok(b.Record(e, b.u))
 			return b.Wait(b.s, e)
@@ -225,7 +225,85 @@ func TestCaptureRules(t *testing.T) {
 		if err := act.do(b, x); !errors.As(err, &e) || e.Code != act.code {
 			t.Errorf("%s: %v, want code %d", name, err, act.code)
 		}
+		_, err := b.EndCapture(b.s)
+		switch name {
+		case "begin twice", "end elsewhere":
+			b.ok(err) // refused, and nothing spoiled
+		default:
+			b.code(err, cuda.CodeCaptureInvalid, "")
+		}
 	}
+}
+
+// TestHostMemory: what the host does to memory of a copy before it knows that
+// the copy is done.
+func TestHostMemory(t *testing.T) {
+	host := func(b *bench) []byte {
+		mem, err := b.HostAlloc(4 * words)
+		b.ok(err)
+		return mem
+	}
+	b := newBench(t, Options{})
+	x, mem := b.buffer(), host(b)
+	b.ok(b.CopyToHost(mem, x, b.s))
+	if mem[0] != stale {
+		t.Error("what a copy writes is there before anything waited for it")
+	}
+	e := b.event()
+	b.ok(b.Record(e, b.s))
+	b.ok(b.WaitHost(e))
+	if mem[0] == stale {
+		t.Error("what a copy wrote is not there")
+	}
+	b.ok(b.CopyToDevice(x, mem, b.s))
+	b.code(b.HostFree(mem), codeHazard, "not known to be done")
+
+	b = newBench(t, Options{})
+	x, mem = b.buffer(), host(b)
+	b.ok(b.CopyToDevice(x, mem, b.s))
+	b.ok(b.Synchronize(b.u)) // the wrong stream: nothing is known
+	mem[5]++
+	b.code(b.Synchronize(b.s), codeHazard, "changed before")
+
+	b = newBench(t, Options{})
+	x, mem = b.buffer(), host(b)
+	b.ok(b.BeginCapture(b.s))
+	b.ok(b.CopyToDevice(x, mem, b.s))
+	g, err := b.EndCapture(b.s)
+	b.ok(err)
+	run, err := b.Instantiate(g)
+	b.ok(err)
+	for range 2 { // a replay copies what is there then
+		mem[7]++
+		b.ok(b.LaunchGraph(run, b.s))
+		b.ok(b.Synchronize(b.s))
+	}
+	b.ok(b.HostFree(mem))
+	b.code(b.LaunchGraph(run, b.s), cuda.CodeIllegalAddress, "freed")
+}
+
+func TestOverlaps(t *testing.T) {
+	b := newBench(t, Options{})
+	x := b.buffer()
+	b.code(b.Copy(x, x+16, 32, b.s), cuda.CodeInvalidValue, "overlap")
+	b.ok(b.Copy(x, x+32, 32, b.s))
+	m := cuda.Matrix{Type: cuda.R32F, Ld: 4}
+	p, err := b.Blas().Plan(cuda.Matmul{M: 4, N: 4, K: 4, A: m, B: m, C: m, D: m, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone})
+	b.ok(err)
+	algos, err := p.Algos(0, 1)
+	b.ok(err)
+	o := cuda.Operands{A: x, B: x + 64, C: x + 128, D: x + 128}
+	b.ok(p.Run(algos[0], 1, 1, o, b.s))
+	o.D = x + 112
+	b.code(p.Run(algos[0], 1, 0, o, b.s), statusInvalid, "reads")
+	c := cuda.Conv{X: []int64{1, 1, 2, 2}, W: []int64{1, 1, 1, 1}, Y: []int64{1, 1, 2, 2},
+		Shape: cuda.ConvShape{Pads: []int64{0, 0}, EndPads: []int64{0, 0}, Strides: []int64{1, 1}, Dilations: []int64{1, 1}}}
+	q, err := b.Dnn().Plan(c.Graph(), cuda.DnnOptions{Workspace: 1 << 20})
+	b.ok(err)
+	ws, err := b.Alloc(q.Workspace())
+	b.ok(err)
+	b.ok(q.Run([]cuda.Ptr{x, x + 32, x + 64}, ws, b.s))
+	b.code(q.Run([]cuda.Ptr{x, x + 16, x + 16}, ws, b.s), cuda.CodeInvalidValue, "reads")
 }
 
 // TestMissingEdge: a capture that forgets to wait is found when the graph runs.
@@ -301,4 +379,17 @@ func TestInjectedFaults(t *testing.T) {
 	b.code(err, cuda.CodeInvalidPTX, "ptxas")
 	b.code(b.inc(b.s, x, x), cuda.CodeLaunchFailed, "injected")
 	b.code(b.Synchronize(b.s), cuda.CodeLaunchFailed, "injected")
+
+	b = newBench(t, Options{FailProduct: 1, NoDnn: true})
+	x = b.buffer()
+	m := cuda.Matrix{Type: cuda.R32F, Ld: 1}
+	p, err := b.Blas().Plan(cuda.Matmul{M: 1, N: 1, K: 1, A: m, B: m, C: m, D: m, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone})
+	b.ok(err)
+	algos, err := p.Algos(0, 1)
+	b.ok(err)
+	b.code(p.Run(algos[0], 1, 0, cuda.Operands{A: x, B: x, D: x + 16}, b.s), statusFailed, "injected")
+	b.ok(p.Run(algos[0], 1, 0, cuda.Operands{A: x, B: x, D: x + 16}, b.s))
+	if _, err := b.OpenDnn(); !errors.Is(err, cuda.ErrUnavailable) {
+		t.Errorf("no cuDNN: %v", err)
+	}
 }
