@@ -69,6 +69,7 @@ type Operand struct {
 	Kinds    Kinds // zero: KFloat
 	Class    Class // differs from the row's class (Fixed: stays f32); zero: the row's
 	ReadsLow bool  // the kernel converts on load although the class computes in f32
+	Sign     bool  // only whether an element is above zero is read
 	Optional bool
 	Variadic bool // this and all further operands; only the last
 	Named    bool // printed as name=%value among the attributes

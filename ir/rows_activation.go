@@ -12,7 +12,7 @@ var activationRows = map[Op]Def{
 		Range: monotone(func(x float64) float64 { return max(x, 0) }),
 		Grad:  along(func(b *Builder, _, y, d *Value) *Value { return b.ReluGrad(d, y) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Max(x, c.Like(x, 0)) }),
-	OpReluGrad: gradRow(Def{Name: "relu_grad", Doc: "dy where y is above zero, else zero.", In: in(x("dy"), x("y")), Class: Clear, Why: "passes or drops",
+	OpReluGrad: gradRow(Def{Name: "relu_grad", Doc: "dy where y is above zero, else zero.", In: in(x("dy"), Operand{Name: "y", Sign: true}), Class: Clear, Why: "passes or drops",
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.sumTo(b.ReluGrad(d[0], n.In[1]), n.In[0]), nil}
 		},

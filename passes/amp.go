@@ -208,8 +208,25 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) {
 			return ir.F32
 		}
+	default:
+		if n.OperandDef(i).Sign && a.low != ir.F32 && !a.p.Eager && a.copiedLow(v) {
+			return a.low // a copy is kept for the product: its sign differs only where the product read a zero, too
+		}
 	}
 	return ir.Invalid
+}
+
+// copiedLow reports whether a product reads v in 16 bits.
+func (a *assigner) copiedLow(v *ir.Value) bool {
+	if !a.assignable(v) {
+		return false
+	}
+	for _, u := range a.uses.Of(v) {
+		if a.class(u.Node, u.Arg) == ir.Low {
+			return true
+		}
+	}
+	return false
 }
 
 // ofProduct reports whether n is part of the gradient of a row that runs low.
