@@ -939,6 +939,26 @@ func fused_add_relu_both_bf16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_add_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
 
+// fused_add_relu_low_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_low_f16AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_low_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_low_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_low_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_low_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_add_relu_low_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_low_bf16_pastAVX512(n int, args **byte, u *float32)
+
 // fused_relu_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
 //
 //go:noescape
@@ -1009,22 +1029,22 @@ func fused_relu_grad_sum_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_mixed_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_mixed_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_mixed_f16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_mixed_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_mixed_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_mixed_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_wide_f16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_wide_bf16AVX512(n int, args **byte, u *float32)
@@ -2219,6 +2239,26 @@ func fused_add_relu_both_bf16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_add_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
 
+// fused_add_relu_low_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_low_f16AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_low_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+//
+//go:noescape
+func fused_add_relu_low_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_low_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_low_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_add_relu_low_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+//
+//go:noescape
+func fused_add_relu_low_bf16_pastAVX2(n int, args **byte, u *float32)
+
 // fused_relu_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
 //
 //go:noescape
@@ -2289,22 +2329,22 @@ func fused_relu_grad_sum_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_mixed_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_mixed_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_mixed_f16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_mixed_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_mixed_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_mixed_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_wide_f16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_sum_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:f32 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+// fused_relu_grad_sum_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
 //
 //go:noescape
 func fused_relu_grad_sum_wide_bf16AVX2(n int, args **byte, u *float32)

@@ -24989,6 +24989,516 @@ line:
 	VZEROUPPER
 	RET
 
+// func fused_add_relu_low_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_relu_low_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z3
+	VCVTPS2PH $0x00, Z3, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z4
+	VCVTPS2PH $0x00, Z4, Y1
+	VMOVDQU64 Y1, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z5
+	VCVTPS2PH $0x00, Z5, Y1
+	VMOVDQU64 Y1, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z8
+	VANDPS    Z8, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z6
+	VCVTPS2PH $0x00, Z6, Y1
+	VMOVDQU64 Y1, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VCMPPS    $0x03, Z0, Z1, K1
+	VADDPS    Z0, Z1, Z1
+	VBLENDMPS Z1, Z2, K1, Z7
+	VCVTPS2PH $0x00, Z7, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_low_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_low_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(DX*4), Z1
+	VMOVUPS      (SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z3
+	VCVTPS2PH    $0x00, Z3, Y4
+	VMOVUPS      64(BX)(DX*4), Z1
+	VMOVUPS      64(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z5
+	VCVTPS2PH    $0x00, Z5, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z1
+	VMOVUPS      131072(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z6
+	VCVTPS2PH    $0x00, Z6, Y4
+	VMOVUPS      131136(BX)(DX*4), Z1
+	VMOVUPS      131136(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z1
+	VMOVUPS      262144(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y4
+	VMOVUPS      262208(BX)(DX*4), Z1
+	VMOVUPS      262208(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z9
+	VCVTPS2PH    $0x00, Z9, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z1
+	VMOVUPS      393216(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z10
+	VCVTPS2PH    $0x00, Z10, Y4
+	VMOVUPS      393280(BX)(DX*4), Z1
+	VMOVUPS      393280(SI)(DX*4), Z2
+	VADDPS       Z2, Z1, Z1
+	VMAXPS       Z0, Z1, Z2
+	VMAXPS       Z1, Z0, Z12
+	VANDPS       Z12, Z2, Z2
+	VCMPPS       $0x03, Z0, Z1, K1
+	VADDPS       Z0, Z1, Z1
+	VBLENDMPS    Z1, Z2, K1, Z11
+	VCVTPS2PH    $0x00, Z11, Y1
+	VINSERTI64X4 $0x01, Y1, Z4, Z1
+	VMOVNTDQ     Z1, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_low_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_add_relu_low_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z6
+	VPSRLD    $0x10, Z6, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z6, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z6, Z5
+	VCMPPS    $0x03, Z6, Z6, K1
+	VBLENDMPS Z5, Z4, K1, Z7
+	VPSRLD    $0x10, Z7, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z4
+	VMOVUPS   64(SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z8
+	VPSRLD    $0x10, Z8, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z8, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z8, Z5
+	VCMPPS    $0x03, Z8, Z8, K1
+	VBLENDMPS Z5, Z4, K1, Z9
+	VPSRLD    $0x10, Z9, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z4
+	VMOVUPS   128(SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z10
+	VPSRLD    $0x10, Z10, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z10, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z10, Z5
+	VCMPPS    $0x03, Z10, Z10, K1
+	VBLENDMPS Z5, Z4, K1, Z11
+	VPSRLD    $0x10, Z11, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z4
+	VMOVUPS   192(SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z16
+	VANDPS    Z16, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z12
+	VPSRLD    $0x10, Z12, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z12, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z12, Z5
+	VCMPPS    $0x03, Z12, Z12, K1
+	VBLENDMPS Z5, Z4, K1, Z13
+	VPSRLD    $0x10, Z13, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VADDPS    Z5, Z4, Z4
+	VMAXPS    Z3, Z4, Z5
+	VMAXPS    Z4, Z3, Z6
+	VANDPS    Z6, Z5, Z5
+	VCMPPS    $0x03, Z3, Z4, K1
+	VADDPS    Z3, Z4, Z4
+	VBLENDMPS Z4, Z5, K1, Z14
+	VPSRLD    $0x10, Z14, Z4
+	VANDPS    Z0, Z4, Z4
+	VPADDD    Z1, Z14, Z5
+	VPADDD    Z4, Z5, Z4
+	VORPS     Z2, Z14, Z5
+	VCMPPS    $0x03, Z14, Z14, K1
+	VBLENDMPS Z5, Z4, K1, Z15
+	VPSRLD    $0x10, Z15, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_low_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_add_relu_low_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(DX*4), Z4
+	VMOVUPS      (SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z6, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z6, Z5
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z5, Z4, K1, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      64(BX)(DX*4), Z4
+	VMOVUPS      64(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z9
+	VPSRLD       $0x10, Z9, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z9, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z9, Z5
+	VCMPPS       $0x03, Z9, Z9, K1
+	VBLENDMPS    Z5, Z4, K1, Z10
+	VPSRLD       $0x10, Z10, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z4
+	VMOVUPS      131072(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z11
+	VPSRLD       $0x10, Z11, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z11, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z11, Z5
+	VCMPPS       $0x03, Z11, Z11, K1
+	VBLENDMPS    Z5, Z4, K1, Z12
+	VPSRLD       $0x10, Z12, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      131136(BX)(DX*4), Z4
+	VMOVUPS      131136(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z13
+	VPSRLD       $0x10, Z13, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z13, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z13, Z5
+	VCMPPS       $0x03, Z13, Z13, K1
+	VBLENDMPS    Z5, Z4, K1, Z14
+	VPSRLD       $0x10, Z14, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z4
+	VMOVUPS      262144(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z15
+	VPSRLD       $0x10, Z15, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z15, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z15, Z5
+	VCMPPS       $0x03, Z15, Z15, K1
+	VBLENDMPS    Z5, Z4, K1, Z16
+	VPSRLD       $0x10, Z16, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      262208(BX)(DX*4), Z4
+	VMOVUPS      262208(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z17
+	VPSRLD       $0x10, Z17, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z17, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z17, Z5
+	VCMPPS       $0x03, Z17, Z17, K1
+	VBLENDMPS    Z5, Z4, K1, Z18
+	VPSRLD       $0x10, Z18, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z4
+	VMOVUPS      393216(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z19
+	VPSRLD       $0x10, Z19, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z19, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z19, Z5
+	VCMPPS       $0x03, Z19, Z19, K1
+	VBLENDMPS    Z5, Z4, K1, Z20
+	VPSRLD       $0x10, Z20, Z4
+	VPMOVDW      Z4, Y7
+	VMOVUPS      393280(BX)(DX*4), Z4
+	VMOVUPS      393280(SI)(DX*4), Z5
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z23
+	VANDPS       Z23, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z21
+	VPSRLD       $0x10, Z21, Z4
+	VANDPS       Z0, Z4, Z4
+	VPADDD       Z1, Z21, Z5
+	VPADDD       Z4, Z5, Z4
+	VORPS        Z2, Z21, Z5
+	VCMPPS       $0x03, Z21, Z21, K1
+	VBLENDMPS    Z5, Z4, K1, Z22
+	VPSRLD       $0x10, Z22, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
 // func fused_relu_grad_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_relu_grad_f32AVX512(SB), NOSPLIT, $0-24
@@ -25949,7 +26459,7 @@ TEXT ·fused_relu_grad_sum_mixed_f16AVX512(SB), NOSPLIT, $0-24
 single:
 	VCVTPH2PS (BX)(DX*2), Z4
 	VMOVUPS   (SI)(DX*4), Z5
-	VMOVUPS   (DI)(DX*4), Z6
+	VCVTPH2PS (DI)(DX*2), Z6
 	VADDPS    Z5, Z4, Z4
 	VCMPPS    $0x11, Z6, Z2, K1
 	VMOVAPS.Z Z0, K1, Z5
@@ -25986,7 +26496,8 @@ single:
 	VPMOVZXWD (BX)(DX*2), Z4
 	VPSLLD    $0x10, Z4, Z4
 	VMOVUPS   (SI)(DX*4), Z5
-	VMOVUPS   (DI)(DX*4), Z6
+	VPMOVZXWD (DI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
 	VADDPS    Z5, Z4, Z4
 	VCMPPS    $0x11, Z6, Z2, K1
 	VMOVAPS.Z Z0, K1, Z5
@@ -26022,7 +26533,7 @@ TEXT ·fused_relu_grad_sum_wide_f16AVX512(SB), NOSPLIT, $0-24
 single:
 	VCVTPH2PS (BX)(DX*2), Z4
 	VCVTPH2PS (SI)(DX*2), Z5
-	VMOVUPS   (DI)(DX*4), Z6
+	VCVTPH2PS (DI)(DX*2), Z6
 	VADDPS    Z5, Z4, Z4
 	VCMPPS    $0x11, Z6, Z2, K1
 	VMOVAPS.Z Z0, K1, Z5
@@ -26060,7 +26571,8 @@ single:
 	VPSLLD    $0x10, Z4, Z4
 	VPMOVZXWD (SI)(DX*2), Z5
 	VPSLLD    $0x10, Z5, Z5
-	VMOVUPS   (DI)(DX*4), Z6
+	VPMOVZXWD (DI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
 	VADDPS    Z5, Z4, Z4
 	VCMPPS    $0x11, Z6, Z2, K1
 	VMOVAPS.Z Z0, K1, Z5
@@ -48799,6 +49311,809 @@ line:
 	VZEROUPPER
 	RET
 
+// func fused_add_relu_low_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_add_relu_low_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_low_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_add_relu_low_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_low_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_relu_low_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_add_relu_low_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_add_relu_low_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
 // func fused_relu_grad_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX
 TEXT ·fused_relu_grad_f32AVX2(SB), NOSPLIT, $0-24
@@ -50116,7 +51431,7 @@ TEXT ·fused_relu_grad_sum_mixed_f16AVX2(SB), NOSPLIT, $0-24
 single:
 	VCVTPH2PS    (BX)(CX*2), Y0
 	VMOVUPS      (SI)(CX*4), Y1
-	VMOVUPS      (DI)(CX*4), Y2
+	VCVTPH2PS    (DI)(CX*2), Y2
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
@@ -50151,7 +51466,8 @@ single:
 	VPMOVZXWD    (BX)(CX*2), Y0
 	VPSLLD       $0x10, Y0, Y0
 	VMOVUPS      (SI)(CX*4), Y1
-	VMOVUPS      (DI)(CX*4), Y2
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
@@ -50185,7 +51501,7 @@ TEXT ·fused_relu_grad_sum_wide_f16AVX2(SB), NOSPLIT, $0-24
 single:
 	VCVTPH2PS    (BX)(CX*2), Y0
 	VCVTPH2PS    (SI)(CX*2), Y1
-	VMOVUPS      (DI)(CX*4), Y2
+	VCVTPH2PS    (DI)(CX*2), Y2
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
@@ -50221,7 +51537,8 @@ single:
 	VPSLLD       $0x10, Y0, Y0
 	VPMOVZXWD    (SI)(CX*2), Y1
 	VPSLLD       $0x10, Y1, Y1
-	VMOVUPS      (DI)(CX*4), Y2
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
 	VADDPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
 	VCMPPS       $0x11, Y2, Y1, Y1
