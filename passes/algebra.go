@@ -68,8 +68,12 @@ func linear(v *ir.Value) (x *ir.Value, a, b float64) {
 }
 
 // numberOperand splits a binary node into the operand that is a number and the
-// other one. The number must not widen the result's shape.
+// other one. The number must not widen the result's shape. An optional operand
+// that is left out is neither.
 func numberOperand(n *ir.Node) (other *ir.Value, k float64, ok bool) {
+	if n.In[0] == nil || n.In[1] == nil {
+		return nil, 0, false
+	}
 	for i := range 2 {
 		if k, ok = number(n.In[i]); ok && n.In[1-i].Type.Shape == n.Out[0].Type.Shape {
 			return n.In[1-i], k, true

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -87,8 +88,10 @@ type importer struct {
 }
 
 func newImporter(w *walk, roots, params []*G.Node, training bool) *importer {
+	rules := ruleTable()
+	maps.Copy(rules, gradRules())
 	i := &importer{
-		walk: w, training: training, rules: ruleTable(), b: ir.NewBuilder("gorgonia"), params: params, users: map[*G.Node]int{}, busy: w.under(roots...),
+		walk: w, training: training, rules: rules, b: ir.NewBuilder("gorgonia"), params: params, users: map[*G.Node]int{}, busy: w.under(roots...),
 		out: &Imported{Values: map[*G.Node]*ir.Value{}},
 	}
 	for n := range i.busy {

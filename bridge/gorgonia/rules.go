@@ -9,28 +9,13 @@ import (
 // rule builds what a node computes; nil after a mistake.
 type rule func(c *call) *ir.Value
 
-const (
-	noRule     = "no rule for this op"
-	backwardOp = "it belongs to a gradient: gradients are derived here, read them from the parameters"
-)
+const noRule = "no rule for this op"
 
 // refused says why an op of Gorgonia's has no rule.
 var refused = map[string]string{
-	"letOp":             "gorgonia.Set has no counterpart: bind the value with gorgonia.Let",
-	"ctcLossOp":         noRule,
-	"yoloOp":            noRule,
-	"ctcLossDiffOp":     backwardOp,
-	"yoloDiffOp":        backwardOp,
-	"sliceIncrOp":       backwardOp,
-	"col2imOp":          backwardOp,
-	"maxPoolDiffOp":     backwardOp,
-	"avgPoolDiffOp":     backwardOp,
-	"dropoutDiffOp":     backwardOp,
-	"batchnormDiffOp":   backwardOp,
-	"groupNormDiffOp":   backwardOp,
-	"byIndicesOpDiffOp": backwardOp,
-	"upsampleDiffOp":    backwardOp,
-	"sparsemaxDiffOp":   backwardOp,
+	"letOp":     "gorgonia.Set has no counterpart: bind the value with gorgonia.Let",
+	"ctcLossOp": noRule,
+	"yoloOp":    noRule,
 }
 
 // ruleTable is by the name of the op's Go type in gorgonia.org/gorgonia v0.9.18.
@@ -64,7 +49,6 @@ func ruleTable() map[string]rule {
 		"diagFlatOp":  (*call).diagonal,
 
 		"softmaxOp":           (*call).softmax,
-		"softmaxDiffOp":       (*call).softmaxGrad,
 		"sparsemaxOp":         (*call).sparsemax,
 		"im2colOp":            (*call).im2col,
 		"maxPoolOp":           func(c *call) *ir.Value { return c.b.MaxPool(c.x(0), c.window()) },
@@ -255,13 +239,4 @@ func (c *call) softmax() *ir.Value {
 		return c.b.LogSoftmax(c.x(0), c.softmaxAxis())
 	}
 	return c.b.Softmax(c.x(0), c.softmaxAxis())
-}
-
-// softmaxGrad stands in a cost that was built from a gradient; its operands are
-// softmax's x and y and the gradient of y.
-func (c *call) softmaxGrad() *ir.Value {
-	if c.flag("isLog") {
-		return c.b.LogSoftmaxGrad(c.x(1), c.x(2), c.softmaxAxis())
-	}
-	return c.b.SoftmaxGrad(c.x(1), c.x(2), c.softmaxAxis())
 }

@@ -16,10 +16,7 @@ func (c *call) im2col() *ir.Value {
 	if x == nil {
 		return nil
 	}
-	channels := int64(x.Type.Shape.Dim(1))
-	n := channels * c.int("h") * c.int("w")
-	picks := c.b.OneHot(c.b.Iota(ir.I32, 0, n), n, -1, x.Type.DType)
-	w := c.b.Reshape(picks, n, channels, c.int("h"), c.int("w"))
+	w := c.picks(int64(x.Type.Shape.Dim(1)), x.Type.DType)
 	return c.b.Transpose(c.b.Conv(x, w, nil, c.columns()), 0, 2, 3, 1)
 }
 
