@@ -25,12 +25,14 @@ func NewBuilder(fl Flavour, name string, threads int) *Builder {
 // Flavour is the dialect the kernel is written in.
 func (b *Builder) Flavour() Flavour { return b.fl }
 
-// Kernel ends the kernel with a return and gives it back, verified.
+// Kernel ends the kernel with a return and gives it back, verified, without the instructions whose
+// results nothing reads.
 func (b *Builder) Kernel() (*Kernel, error) {
 	b.Do("ret")
 	if b.err != nil {
 		return nil, b.err
 	}
+	b.k.prune()
 	m := Module{Flavour: b.fl, Kernels: []*Kernel{&b.k}}
 	if err := Verify(&m); err != nil {
 		return nil, err
@@ -126,16 +128,24 @@ func (b *Builder) If(p Reg, body func()) { b.branchOver(p, true, body) }
 func (b *Builder) Unless(p Reg, body func()) { b.branchOver(p, false, body) }
 
 func (b *Builder) branchOver(p Reg, holds bool, body func()) {
-	end := b.NewLabel()
+	end, at := b.NewLabel(), len(b.k.Body)
 	b.When(p, !holds, func() { b.Do("bra", end) })
 	body()
+	if len(b.k.Body) == at+1 { // nothing to jump over
+		b.k.Body = b.k.Body[:at]
+		return
+	}
 	b.Place(end)
 }
 
 // Loop runs body with i = from, from+step, … while i < limit; all are of unsigned type u32 or
-// u64, as from's class says. i is a register that body must not write.
+// u64, as from's class says. i is a register that body must not write. Where constants say that
+// there is one round at most, there is no way back.
 func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
-	t := map[Class]string{B32: "u32", B64: "u64"}[c]
+	t := unsignedType(c)
+	if s, ok := step.(I); ok && b.oneRound(from, limit, s, t, body) {
+		return
+	}
 	i := b.Reg(c)
 	b.To(i, "mov."+t, from)
 	head, end := b.NewLabel(), b.NewLabel()
@@ -146,4 +156,60 @@ func (b *Builder) Loop(from, limit, step Arg, c Class, body func(i Reg)) {
 	b.To(i, "add."+t, i, step)
 	b.Do("bra", head)
 	b.Place(end)
+}
+
+// below is the predicate i < n, or the zero Reg where it always holds.
+func (b *Builder) below(i Reg, n int, always bool) Reg {
+	if always {
+		return Reg{}
+	}
+	return b.Do("setp.lt.u32", i, I(n))
+}
+
+// both is the predicate p and q; the zero Reg always holds.
+func (b *Builder) both(p, q Reg) Reg {
+	switch {
+	case p.Class == NoClass:
+		return q
+	case q.Class == NoClass:
+		return p
+	}
+	return b.Do("and.pred", p, q)
+}
+
+// where runs body where p holds; the zero Reg always does.
+func (b *Builder) where(p Reg, body func()) {
+	if p.Class == NoClass {
+		body()
+		return
+	}
+	b.If(p, body)
+}
+
+// oneRound emits a loop whose constants say that it has one round at most.
+func (b *Builder) oneRound(from, limit Arg, step I, t string, body func(i Reg)) bool {
+	n, ok := limit.(I)
+	if !ok || n > step {
+		return false
+	}
+	switch i := from.(type) {
+	case Reg:
+		if n > 0 {
+			b.If(b.Do("setp.lt."+t, i, n), func() { body(i) })
+		}
+	case I:
+		if i < n {
+			body(b.Do("mov."+t, i))
+		}
+	}
+	return true
+}
+
+// strided runs body for i = lane, lane+team, … below n, where lane is below team.
+func (b *Builder) strided(lane Reg, team, n int, body func(i Reg)) {
+	if n == team {
+		body(lane)
+		return
+	}
+	b.Loop(lane, I(n), I(team), lane.Class, body)
 }

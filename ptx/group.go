@@ -313,16 +313,18 @@ func (c *groupGen) emit() {
 	}
 	tid := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
 	if c.vec == 1 {
-		c.guarded(tid, c.n, func() { c.body(b.Do("cvt.u64.u32", tid), 1) })
+		b.guarded(tid, c.n, func() { c.body(b.Do("cvt.u64.u32", tid), 1) })
+		return
+	}
+	if c.tail == 0 {
+		b.guarded(tid, c.vectors, func() { c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec) })
 		return
 	}
 	end := b.NewLabel()
 	isVec := b.Do("setp.lt.u32", tid, I(c.vectors))
 	b.Unless(isVec, func() {
-		if c.tail > 0 {
-			e := b.Do("add.u64", b.Do("cvt.u64.u32", tid), I(c.n-c.tail-c.vectors))
-			c.guarded(tid, c.vectors+c.tail, func() { c.body(e, 1) })
-		}
+		e := b.Do("add.u64", b.Do("cvt.u64.u32", tid), I(c.n-c.tail-c.vectors))
+		b.guarded(tid, c.vectors+c.tail, func() { c.body(e, 1) })
 		b.Do("bra", end)
 	})
 	c.body(b.Do("mul.wide.u32", tid, I(c.vec)), c.vec)
@@ -330,12 +332,12 @@ func (c *groupGen) emit() {
 }
 
 // guarded runs body in the threads below limit; a full grid needs no test.
-func (c *groupGen) guarded(tid Reg, limit int64, body func()) {
+func (b *Builder) guarded(i Reg, limit int64, body func()) {
 	if limit%groupThreads == 0 {
 		body()
 		return
 	}
-	c.b.If(c.b.Do("setp.lt.u32", tid, I(limit)), body)
+	b.If(b.Do("setp.lt.u32", i, I(limit)), body)
 }
 
 func (c *groupGen) param(a Access, write bool) Reg {

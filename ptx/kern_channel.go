@@ -36,8 +36,9 @@ type channelPass struct {
 	b            *Builder
 	tid, channel Reg
 	first, last  Reg // elements of the part
-	inside       Reg // the thread's channel exists
-	start, step  Reg // the thread's elements of the part
+	inside       Reg // the thread's channel exists; the zero Reg: all do
+	start        Reg // the thread's first element of the part
+	step         int // from there to its next
 	folds        int
 }
 
@@ -48,22 +49,13 @@ func (s Channels) pass(b *Builder) *channelPass {
 	if s.Inner == 1 {
 		lane := b.Do("and.b32", p.tid, I(31))
 		p.channel = b.Do("mad.lo.u32", b.special("%ctaid.x"), I(colLanes), lane)
-		p.inside = b.Do("setp.lt.u32", p.channel, I(s.C))
-		p.start, p.step = b.iadd(p.first, b.Do("shr.u32", p.tid, I(5))), b.Do("mov.u32", I(colRows))
+		p.inside = b.below(p.channel, s.C, s.C%colLanes == 0)
+		p.start, p.step = b.iadd(p.first, b.Do("shr.u32", p.tid, I(5))), colRows
 	} else {
 		p.channel = b.special("%ctaid.x")
-		p.start, p.step = b.iadd(p.first, p.tid), b.Do("mov.u32", I(channelThreads))
+		p.start, p.step = b.iadd(p.first, p.tid), channelThreads
 	}
 	return p
-}
-
-// ifInside runs body where the thread's channel exists; a channel of its own block always does.
-func (p *channelPass) ifInside(body func()) {
-	if p.inside.Class == NoClass {
-		body()
-		return
-	}
-	p.b.If(p.inside, body)
 }
 
 func (s Channels) grid() [3]int {
@@ -91,9 +83,12 @@ func (p *channelPass) load(base, element Reg) Reg {
 
 // each runs body over the thread's elements.
 func (p *channelPass) each(body func(element Reg)) {
-	p.ifInside(func() {
-		p.b.Loop(p.start, p.last, p.step, B32, func(j Reg) { body(p.element(j)) })
-	})
+	b, one := p.b, func(j Reg) { body(p.element(j)) }
+	if p.part() <= p.step {
+		b.If(b.Do("setp.lt.u32", p.start, p.last), func() { one(p.start) })
+		return
+	}
+	b.Loop(p.start, p.last, I(p.step), B32, one)
 }
 
 // sum adds one value of each thread of the channel; every thread that writes gets it.
@@ -120,7 +115,7 @@ func (p *channelPass) write(body func(slot Reg)) {
 	b := p.b
 	lead := b.Do("setp.eq.u32", p.tid, I(0))
 	if p.Inner == 1 {
-		lead = b.Do("and.pred", p.inside, b.Do("setp.lt.u32", p.tid, I(colLanes)))
+		lead = b.both(p.inside, b.Do("setp.lt.u32", p.tid, I(colLanes)))
 	}
 	b.If(lead, func() { body(b.Do("mad.lo.u32", b.special("%ctaid.y"), I(p.C), p.channel)) })
 }
@@ -136,15 +131,20 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	x := q.in("x", s.In, s.Outer*s.C*s.Inner)
 	mean, m2 := q.out("mean", Float32, s.split()*s.C), q.out("m2", Float32, s.split()*s.C)
 	p := s.pass(b)
-	origin, s1, s2 := b.konst(0), b.konst(0), b.konst(0)
+	origin, s1, s2 := b.Reg(F32), b.konst(0), b.konst(0)
 	n := b.Do("cvt.rn.f32.s32", b.Do("sub.s32", p.last, p.first))
-	p.ifInside(func() {
-		b.If(b.Do("setp.lt.u32", p.first, p.last), func() { b.To(origin, "mov.f32", p.load(x, p.element(p.first))) })
-	})
-	p.each(func(e Reg) {
-		d := b.sub(p.load(x, e), origin)
-		b.To(s1, "add.rn.f32", s1, d)
-		b.To(s2, "fma.rn.f32", d, d, s2)
+	b.where(p.inside, func() {
+		some := Reg{}
+		if s.part()*(s.split()-1) >= s.count() { // some parts are empty
+			b.To(origin, "mov.f32", Fl(0))
+			some = b.Do("setp.lt.u32", p.first, p.last)
+		}
+		b.where(some, func() { b.To(origin, "mov.f32", p.load(x, p.element(p.first))) })
+		p.each(func(e Reg) {
+			d := b.sub(p.load(x, e), origin)
+			b.To(s1, "add.rn.f32", s1, d)
+			b.To(s2, "fma.rn.f32", d, d, s2)
+		})
 	})
 	t1, t2 := p.sum(s1), p.sum(s2)
 	p.write(func(slot Reg) {
@@ -168,15 +168,15 @@ func (s Channels) Sums(fl Flavour) (*Launch, error) {
 	mean, rstd := q.in("mean", Float32, s.C), q.in("rstd", Float32, s.C)
 	dbias, dscale := q.out("dbias", Float32, s.split()*s.C), q.out("dscale", Float32, s.split()*s.C)
 	p := s.pass(b)
-	m, inv, s1, s2 := b.konst(0), b.konst(0), b.konst(0), b.konst(0)
-	p.ifInside(func() {
-		b.To(m, "ld.global.f32", Addr{Base: b.at(mean, p.channel, 4)})
-		b.To(inv, "ld.global.f32", Addr{Base: b.at(rstd, p.channel, 4)})
-	})
-	p.each(func(e Reg) {
-		g := p.load(dy, e)
-		b.To(s1, "add.rn.f32", s1, g)
-		b.To(s2, "fma.rn.f32", g, b.mul(b.sub(p.load(x, e), m), inv), s2)
+	s1, s2 := b.konst(0), b.konst(0)
+	b.where(p.inside, func() {
+		m := b.Do("ld.global.f32", Addr{Base: b.at(mean, p.channel, 4)})
+		inv := b.Do("ld.global.f32", Addr{Base: b.at(rstd, p.channel, 4)})
+		p.each(func(e Reg) {
+			g := p.load(dy, e)
+			b.To(s1, "add.rn.f32", s1, g)
+			b.To(s2, "fma.rn.f32", g, b.mul(b.sub(p.load(x, e), m), inv), s2)
+		})
 	})
 	t1, t2 := p.sum(s1), p.sum(s2)
 	p.write(func(slot Reg) {
@@ -208,7 +208,7 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	mean, rstd := q.out("mean", Float32, s.C), q.out("rstd", Float32, s.C)
 	newM, newV := q.out("new_mean", Float32, s.C), q.out("new_var", Float32, s.C)
 	c := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(channelThreads), b.special("%tid.x"))
-	b.If(b.Do("setp.lt.u32", c, I(s.C)), func() {
+	b.guarded(c, int64(s.C), func() {
 		m, m2, n := b.konst(0), b.konst(0), b.konst(0)
 		b.Loop(I(0), I(ceilDiv(s.count(), s.part())), I(1), B32, func(i Reg) { s.merge(b, pm, p2, c, i, m, m2, n) })
 		variance := b.div(m2, n)

@@ -14,8 +14,8 @@ type Embedding struct {
 	In, Out             DType // forward: table and y, which must agree; backward: dy and dtable
 }
 
-// below reads id i as u32; one outside 0 … n-1 becomes all ones.
-func (b *Builder) below(ids, i Reg, d DType, n int) Reg {
+// readID reads id i as u32; one outside 0 … n-1 becomes all ones.
+func (b *Builder) readID(ids, i Reg, d DType, n int) Reg {
 	raw := b.load(b.at(ids, i, d.Size()), 0, d, 1)[0]
 	if raw.Class == B64 {
 		ok := b.Do("setp.lt.u64", raw, I(n))
@@ -44,11 +44,11 @@ func (s Embedding) Forward(fl Flavour) (*Launch, error) {
 	r.begin()
 	size := s.In.Size()
 	r.alone(s.Tokens, func(row Reg) {
-		id := b.below(ids, row, s.IDs, s.Vocab)
+		id := b.readID(ids, row, s.IDs, s.Vocab)
 		ok := b.Do("setp.lt.u32", id, I(s.Vocab))
 		from := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", id), I(s.Cols*size), table)
 		to := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*size), y)
-		b.Loop(r.lane, I(s.Cols/r.vec), I(32), B32, func(i Reg) {
+		b.strided(r.lane, 32, s.Cols/r.vec, func(i Reg) {
 			v := make([]Reg, r.vec)
 			for k := range v {
 				v[k] = b.Reg(raw(s.In))
@@ -97,7 +97,10 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	if slices > 1 { // this block's share of the columns
 		r.lane = b.Do("mad.lo.u32", b.special("%ctaid.y"), I(32*chunks), lane)
 		for c := range r.chunkValid {
-			r.chunkValid[c] = b.Do("setp.lt.u32", b.iadd(r.lane, I(c*32)), I(s.Cols/vec))
+			r.chunkValid[c] = Reg{}
+			if ((slices-1)*chunks+c+1)*32 > s.Cols/vec {
+				r.chunkValid[c] = b.Do("setp.lt.u32", b.iadd(r.lane, I(c*32)), I(s.Cols/vec))
+			}
 		}
 	}
 	r.alone(s.Vocab, func(row Reg) {
@@ -105,7 +108,7 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 		b.Loop(I(0), I(ceilDiv(s.Tokens, 32)*32), I(32), B32, func(first Reg) {
 			i := b.iadd(first, lane)
 			id := b.Do("mov.u32", I(0xffffffff))
-			b.If(b.Do("setp.lt.u32", i, I(s.Tokens)), func() { b.To(id, "mov.u32", b.below(ids, i, s.IDs, s.Vocab)) })
+			b.If(b.Do("setp.lt.u32", i, I(s.Tokens)), func() { b.To(id, "mov.u32", b.readID(ids, i, s.IDs, s.Vocab)) })
 			hits := b.Do("vote.sync.ballot.b32", b.Do("setp.eq.u32", id, row), I(0xffffffff))
 			b.eachBit(hits, func(bit Reg) {
 				from := r.rowAddr(dy, b.iadd(first, bit), s.In)

@@ -51,7 +51,7 @@ func (s Gather) id(b *Builder, ids, at Reg) Reg {
 func (s Gather) perElement(b *Builder, rows int, body func(e, o, row, in Reg)) [3]int {
 	n := s.Outer * rows * s.Inner
 	e := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
-	b.If(b.Do("setp.lt.u32", e, I(n)), func() {
+	b.guarded(e, int64(n), func() {
 		t := b.Do("div.u32", e, I(s.Inner))
 		in := b.Do("mad.lo.u32", t, I(-s.Inner), e)
 		o := b.Do("div.u32", t, I(rows))

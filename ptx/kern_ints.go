@@ -32,7 +32,7 @@ func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 		if s.Op != "sum" { // an element of the row; twice does not matter
 			b.To(acc, "mov.s64", at(b.Do("mov.u32", I(0))))
 		}
-		b.Loop(r.lane, I(s.N), I(32), B32, func(i Reg) { b.To(acc, op, acc, at(i)) })
+		b.strided(r.lane, 32, s.N, func(i Reg) { b.To(acc, op, acc, at(i)) })
 		total := acc
 		for d := 16; d > 0; d /= 2 {
 			total = b.Do(op, total, b.neighbour(total, d))

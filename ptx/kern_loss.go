@@ -43,7 +43,7 @@ func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
 // vectors runs body over the thread's vectors of a row.
 func (s CrossEntropy) vectors(r *rows, base Reg, body func(i, addr Reg)) {
 	b := r.b
-	b.Loop(r.lane, I(s.Cols/r.vec), I(r.team), B32, func(i Reg) { body(i, b.at(base, i, r.vec*s.In.Size())) })
+	b.strided(r.lane, r.team, s.Cols/r.vec, func(i Reg) { body(i, b.at(base, i, r.vec*s.In.Size())) })
 }
 
 func (s CrossEntropy) rowBase(b *Builder, base, row Reg, d DType) Reg {
@@ -171,7 +171,7 @@ func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 	sum, count := p.out("sum", Float32, 1), p.out("count", Float32, 1)
 	tid := b.special("%tid.x")
 	acc, n := b.konst(0), b.Do("mov.u32", I(0))
-	b.Loop(tid, I(s.Rows), I(threads), B32, func(i Reg) {
+	b.strided(tid, threads, s.Rows, func(i Reg) {
 		b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(loss, i, 4)}))
 		_, ignored := s.label(b, labels, i)
 		b.To(n, "add.u32", n, b.Do("selp.b32", I(0), I(1), ignored))

@@ -46,12 +46,11 @@ func (s Transpose) Build(fl Flavour) (*Launch, error) {
 // gets the element's address and its row in the tile; its column is the lane.
 func (s Transpose) sweep(b *Builder, lane, warp, row0, col0 Reg, rows, cols int, base Reg, body func(addr, r Reg)) {
 	col := b.iadd(col0, lane)
-	inCols := b.Do("setp.lt.u32", col, I(cols))
-	for k := 0; k < tileSide; k += 8 {
+	inCols := b.below(col, cols, cols%tileSide == 0)
+	for k := 0; k < min(rows, tileSide); k += 8 {
 		r := b.iadd(warp, I(k))
 		row := b.iadd(row0, r)
-		ok := b.Do("and.pred", inCols, b.Do("setp.lt.u32", row, I(rows)))
-		b.If(ok, func() {
+		b.where(b.both(inCols, b.below(row, rows, rows%tileSide == 0)), func() {
 			at := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(cols*s.DType.Size()), base)
 			body(b.at(at, col, s.DType.Size()), r)
 		})
@@ -108,7 +107,7 @@ func (s GradStats) Build(fl Flavour) (*Launch, error) {
 		b.To(acc, "mov.f32", v)
 		b.To(top, "mov.u32", m)
 	}
-	b.Loop(b.Do("cvt.u64.u32", mine), I(s.N/vec), I(blocks*statThreads), B64, func(i Reg) {
+	b.strided(b.Do("cvt.u64.u32", mine), blocks*statThreads, s.N/vec, func(i Reg) {
 		take(b.Do("mad.lo.u64", i, I(vec*s.In.Size()), g), vec)
 	})
 	if tail := s.N % vec; tail > 0 {
@@ -139,7 +138,7 @@ func (s GradStats) Finish(fl Flavour) (*Launch, error) {
 	norm, found := p.out("norm", Float32, 1), p.out("found", Bool, 1)
 	tid := b.special("%tid.x")
 	acc, any := b.konst(0), b.Do("mov.u32", I(0))
-	b.Loop(tid, I(s.Parts), I(statThreads), B32, func(i Reg) {
+	b.strided(tid, statThreads, s.Parts, func(i Reg) {
 		b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(sumsq, i, 4)}))
 		flag := b.Do("ld.global.u8", Addr{Base: b.at(bad, i, 1)})
 		b.To(any, "or.b32", any, b.Do("cvt.u32.u16", flag))

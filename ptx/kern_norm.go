@@ -193,7 +193,7 @@ func (k *normBack) row(row Reg) {
 	})
 	cols := Fl(float32(k.Cols))
 	c2 := b.div(r.sum(func(c, i int) Reg { return b.mul(w[c][i], hat[c][i]) }), cols)
-	c1 := b.konst(0)
+	var c1 Reg
 	if !k.RMS {
 		c1 = b.div(r.sum(func(c, i int) Reg { return w[c][i] }), cols)
 	} else if r.team > 32 {
@@ -204,7 +204,11 @@ func (k *normBack) row(row Reg) {
 		add = r.load(r.rowAddr(k.dres, row, k.In), k.In)
 	}
 	r.store(r.rowAddr(k.dx, row, k.In), k.In, r.mapTile(func(c, i int) Reg {
-		d := b.mul(inv, b.fma(b.Do("neg.f32", hat[c][i]), c2, b.sub(w[c][i], c1)))
+		d := w[c][i]
+		if !k.RMS {
+			d = b.sub(d, c1)
+		}
+		d = b.mul(inv, b.fma(b.Do("neg.f32", hat[c][i]), c2, d))
 		if k.Residual {
 			d = b.add(d, add[c][i])
 		}

@@ -115,7 +115,7 @@ func (s ArgMax) Build(fl Flavour) (*Launch, error) {
 	r.alone(s.Rows, func(row Reg) {
 		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
 		lead := b.newLeader(keyClass(s.In))
-		b.Loop(r.lane, I(s.Cols), I(32), B32, func(i Reg) {
+		b.strided(r.lane, 32, s.Cols, func(i Reg) {
 			v := b.load(b.at(base, i, s.In.Size()), 0, s.In, 1)[0]
 			lead.take(b.orderKey(v, s.In, s.Min, false), i)
 		})
@@ -157,7 +157,7 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 		b.To(last, "mov."+class.String(), I(-1))
 		b.Loop(I(0), I(s.K), I(1), B32, func(k Reg) {
 			lead := b.newLeader(class)
-			b.Loop(r.lane, I(s.Cols), I(32), B32, func(i Reg) {
+			b.strided(r.lane, 32, s.Cols, func(i Reg) {
 				key := b.orderKey(b.load(b.at(base, i, size), 0, s.In, 1)[0], s.In, s.Smallest, s.Smallest)
 				behind := b.Do("and.pred", b.Do("setp.eq."+t, key, last), b.Do("setp.gt.s32", i, lastAt))
 				b.If(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { lead.take(key, i) })

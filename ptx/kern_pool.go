@@ -83,6 +83,11 @@ func (s Pool) position(b *Builder, i Reg, at [3]Reg, dims [3]int) Reg {
 	return i
 }
 
+// covered reports whether no window reaches beyond the image along dimension d.
+func (s Pool) covered(d int) bool {
+	return s.Begin[d] <= 0 && (s.To[d]-1)*s.stride(d)-s.Begin[d]+(s.Kernel[d]-1)*s.dilation(d) < s.Size[d]
+}
+
 // along runs body for every tap of dimensions d and up with what step makes of it, unless step says that
 // there is nothing.
 func (s Pool) along(b *Builder, d int, at [3]Reg, step func(d int, tap Reg) (x, ok Reg), body func(at [3]Reg)) {
@@ -95,7 +100,7 @@ func (s Pool) along(b *Builder, d int, at [3]Reg, step func(d int, tap Reg) (x, 
 		b.Loop(I(0), I(s.Kernel[d]), I(1), B32, func(tap Reg) {
 			x, ok := step(d, tap)
 			at[d] = x
-			b.If(ok, func() { s.along(b, d+1, at, step, body) })
+			b.where(ok, func() { s.along(b, d+1, at, step, body) })
 		})
 	}
 }
@@ -110,7 +115,7 @@ func (s Pool) window(b *Builder, p place, body func(at [3]Reg)) {
 	}
 	s.along(b, 0, [3]Reg{}, func(d int, tap Reg) (x, ok Reg) {
 		x = b.Do("mad.lo.u32", tap, I(s.dilation(d)), first[d])
-		return x, b.Do("setp.lt.u32", x, I(s.Size[d])) // negative wraps high
+		return x, b.below(x, s.Size[d], s.covered(d)) // negative wraps high
 	}, body)
 }
 

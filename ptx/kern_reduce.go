@@ -63,11 +63,9 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 	r.begin()
 	slice := b.special("%ctaid.y")
 	r.alone(s.Rows, func(row Reg) {
-		first := b.imul(slice, I(part))
-		last := b.Do("min.u32", b.iadd(first, I(part)), I(s.Cols/vec))
 		acc := b.konst(f.start)
 		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
-		b.Loop(b.iadd(first, r.lane), last, I(team), B32, func(i Reg) {
+		b.slice(r.lane, slice, team, s.Cols/vec, split, func(i Reg) {
 			v := acc
 			for _, e := range b.loadF(b.at(base, i, vec*s.In.Size()), 0, s.In, vec) {
 				v = f.take(b, v, e)
@@ -76,13 +74,35 @@ func (s RowReduce) Build(fl Flavour) (*Launch, error) {
 		})
 		total := s.finish(b, r.across(acc, func(x, y Reg) Reg { return f.join(b, x, y) }))
 		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
-			at := b.Do("mad.lo.u32", row, I(split), slice)
+			at := row
+			if split > 1 {
+				at = b.Do("mad.lo.u32", row, I(split), slice)
+			}
 			b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{total})
 		})
 	})
 	g := r.grid(s.Rows)
 	g[1] = split
 	return finish(b, g, p.list)
+}
+
+// slice runs body for i = lane, lane+team, … of one of the parts that n elements are split into.
+func (b *Builder) slice(lane, which Reg, team, n, split int, body func(i Reg)) {
+	if split == 1 {
+		b.strided(lane, team, n, body)
+		return
+	}
+	part := ceilDiv(n, split)
+	first := b.imul(which, I(part))
+	last := b.Do("min.u32", b.iadd(first, I(part)), I(n))
+	switch first = b.iadd(first, lane); {
+	case part == team && part*split == n:
+		body(first)
+	case part <= team:
+		b.If(b.Do("setp.lt.u32", first, last), func() { body(first) })
+	default:
+		b.Loop(first, last, I(team), B32, body)
+	}
 }
 
 func (s RowReduce) finish(b *Builder, x Reg) Reg {
@@ -129,14 +149,11 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	lane, warp := b.Do("and.b32", tid, I(31)), b.Do("shr.u32", tid, I(5))
 	col := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(colLanes), lane)
 	slice, outer := b.special("%ctaid.y"), b.special("%ctaid.z")
-	part := ceilDiv(s.N, split)
-	first := b.imul(slice, I(part))
-	last := b.Do("min.u32", b.iadd(first, I(part)), I(s.N))
 	acc := b.konst(f.start)
-	inside := b.Do("setp.lt.u32", col, I(s.Inner))
+	inside := b.below(col, s.Inner, s.Inner%colLanes == 0)
 	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", outer), I(s.N*s.Inner*s.In.Size()), b.at(x, col, s.In.Size()))
-	b.If(inside, func() {
-		b.Loop(b.iadd(first, warp), last, I(colRows), B32, func(i Reg) {
+	b.where(inside, func() {
+		b.slice(warp, slice, colRows, s.N, split, func(i Reg) {
 			at := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", i), I(s.Inner*s.In.Size()), start)
 			b.To(acc, "mov.f32", f.take(b, acc, b.loadF(at, 0, s.In, 1)[0]))
 		})
@@ -144,8 +161,7 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	sh := b.Shared("parts", 4, 4*colLanes*colRows)
 	b.Do("st.shared.f32", Addr{Base: b.iadd(sh, b.Do("shl.b32", tid, I(2)))}, acc)
 	b.Do("bar.sync", I(0))
-	writes := b.Do("and.pred", inside, b.Do("setp.eq.u32", warp, I(0)))
-	b.If(writes, func() {
+	b.If(b.both(inside, b.Do("setp.eq.u32", warp, I(0))), func() {
 		mine := b.iadd(sh, b.Do("shl.b32", lane, I(2)))
 		total := b.Do("ld.shared.f32", Addr{Base: mine})
 		for w := 1; w < colRows; w++ {
@@ -154,7 +170,11 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 		if s.Scale != 0 && s.Scale != 1 {
 			total = b.mul(total, Fl(s.Scale))
 		}
-		at := b.Do("mad.lo.u32", b.Do("mad.lo.u32", outer, I(split), slice), I(s.Inner), col)
+		at := outer
+		if split > 1 {
+			at = b.Do("mad.lo.u32", outer, I(split), slice)
+		}
+		at = b.Do("mad.lo.u32", at, I(s.Inner), col)
 		b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{total})
 	})
 	return finish(b, [3]int{ceilDiv(s.Inner, colLanes), split, s.Outer}, p.list)

@@ -8,7 +8,7 @@ import (
 // perElement runs body in one thread for each of n elements.
 func (b *Builder) perElement(n int, body func(i Reg)) [3]int {
 	i := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
-	b.If(b.Do("setp.lt.u32", i, I(n)), func() { body(i) })
+	b.guarded(i, int64(n), func() { body(i) })
 	return [3]int{ceilDiv(n, groupThreads), 1, 1}
 }
 

@@ -33,7 +33,10 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 				at = b.Do("sub.u32", I(s.N-1), i)
 			}
 			at = b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.N), at), I(s.Inner), in)
-			v := b.konst(0)
+			v := b.Reg(F32)
+			if s.N < 32 { // later rounds find values of earlier elements there, which nobody sums
+				b.To(v, "mov.f32", Fl(0))
+			}
 			b.If(inside, func() { b.To(v, "mov.f32", b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0]) })
 			sum := b.prefix(v, r.lane)
 			out := b.add(total, sum)

@@ -30,11 +30,11 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 	k := s.open(b)
 	n := s.Outer * s.Inner
 	column := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
-	b.If(b.Do("setp.lt.u32", column, I(n)), func() {
+	b.guarded(column, int64(n), func() {
 		k.outer, k.inner = b.divmod(column, s.Inner)
 		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
 			from := k.element(m, s.M)
-			id := b.below(k.ids, from, s.IDs, s.N)
+			id := b.readID(k.ids, from, s.IDs, s.N)
 			b.If(b.Do("setp.lt.u32", id, I(s.N)), func() { k.put(id, k.take(from)) })
 		})
 	})
@@ -97,7 +97,7 @@ func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 			m := b.iadd(first, r.lane)
 			from := k.element(m, s.M)
 			id := b.Do("mov.u32", I(0xffffffff))
-			b.If(b.Do("setp.lt.u32", m, I(s.M)), func() { b.To(id, "mov.u32", b.below(k.ids, from, s.IDs, s.N)) })
+			b.If(b.Do("setp.lt.u32", m, I(s.M)), func() { b.To(id, "mov.u32", b.readID(k.ids, from, s.IDs, s.N)) })
 			ok := b.Do("setp.lt.u32", id, I(s.N))
 			same := b.Do("match.any.sync.b32", id, I(0xffffffff))
 			if s.Add {

@@ -35,7 +35,7 @@ func (g Group) Sum(fl Flavour, values ...int) (*Launch, error) {
 	}
 	tid := b.special("%tid.x")
 	mine := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), tid)
-	b.Loop(b.Do("cvt.u64.u32", mine), I(c.vectors), I(parts*groupThreads), B64, func(i Reg) {
+	b.strided(b.Do("cvt.u64.u32", mine), parts*groupThreads, int(c.vectors), func(i Reg) {
 		c.accumulate(b.Do("mul.lo.u64", i, I(c.vec)), c.vec, values, sums)
 	})
 	if c.tail > 0 {

@@ -60,20 +60,18 @@ func (s Unfold) Forward(fl Flavour) (*Launch, error) {
 			row, window[d] = b.divmod(row, s.To[d])
 			at[d] = b.iadd(b.Do("mad.lo.u32", window[d], I(s.stride(d)), b.imul(tap[d], I(s.dilation(d)))), I(-s.Begin[d]))
 			ok := b.Do("setp.lt.u32", at[d], I(s.Size[d]))
-			if inside.Class == Pred {
-				ok = b.Do("and.pred", inside, ok)
-			}
-			inside = ok
+			inside = b.both(inside, ok)
 		}
-		v := b.zero(s.In)
-		take := func() {
+		take := func() Reg {
 			from := s.index(b, row, b.iadd(c, I(first)), at, s.Size)
-			b.To(v, "mov."+v.Class.String(), b.load(b.at(src, from, s.In.Size()), 0, s.In, 1)[0])
+			return b.load(b.at(src, from, s.In.Size()), 0, s.In, 1)[0]
 		}
-		if inside.Class == Pred {
-			b.If(inside, take)
+		var v Reg
+		if inside.Class == NoClass {
+			v = take()
 		} else {
-			take()
+			v = b.zero(s.In)
+			b.If(inside, func() { b.To(v, "mov."+v.Class.String(), take()) })
 		}
 		b.store(b.at(dst, i, s.In.Size()), 0, s.In, []Reg{v})
 	})

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -123,4 +124,46 @@ func (k *Kernel) SharedBytes() int {
 		n = (n+s.Align-1)/s.Align*s.Align + s.Bytes
 	}
 	return n
+}
+
+// prune drops instructions without effect: those that only fill registers nothing reads.
+func (k *Kernel) prune() {
+	for before := -1; before != len(k.Body); {
+		before = len(k.Body)
+		read := map[Reg]bool{}
+		for i := range k.Body {
+			k.Body[i].reads(func(r Reg) { read[r] = true })
+		}
+		k.Body = slices.DeleteFunc(k.Body, func(in Inst) bool { return in.fills() && !in.anyWritten(read) })
+	}
+}
+
+// reads calls f for every register the instruction needs, its guard included.
+func (in *Inst) reads(f func(Reg)) {
+	if in.Guard.Class != NoClass {
+		f(in.Guard)
+	}
+	for i, a := range in.Args {
+		if in.Op.Slots[i].Role != Dst {
+			a.regs(f)
+		}
+	}
+}
+
+// fills reports whether all the instruction does is to write registers.
+func (in *Inst) fills() bool {
+	if in.Op == nil || len(in.Op.Slots) == 0 || in.Op.Slots[0].Role != Dst {
+		return false
+	}
+	switch in.Op.Kind {
+	case Compute, Pack, Unpack, LoadParam, Load, ActiveMask:
+		return true
+	}
+	return false
+}
+
+// anyWritten reports whether the instruction writes a register of the set.
+func (in *Inst) anyWritten(set map[Reg]bool) (found bool) {
+	in.Args[0].regs(func(r Reg) { found = found || set[r] })
+	return found
 }
