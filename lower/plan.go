@@ -21,14 +21,32 @@ func (l *lowerer) plan() {
 		}
 	}
 	p.planWork()
+	p.placeViews()
+}
+
+func roundUp(n int64) int64 { return (n + Align - 1) / Align * Align }
+
+// Spread gives every work buffer memory of its own, so that after a part all
+// that it computed is there to be looked at. The work arena grows to Separate.
+func (p *Program) Spread() {
+	p.Arenas[WorkArena] = 0
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Arena == WorkArena && b.Root == BufferID(i) {
+			b.Offset = p.Arenas[WorkArena]
+			p.Arenas[WorkArena] += roundUp(b.Size)
+		}
+	}
+	p.placeViews()
+}
+
+// placeViews puts every view where its root lies.
+func (p *Program) placeViews() {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		root := &p.Buffers[b.Root]
 		b.Arena, b.Offset = root.Arena, root.Offset
 	}
 }
-
-func roundUp(n int64) int64 { return (n + Align - 1) / Align * Align }
 
 // lifetimes sets the span of every root: from its first write to its last
 // read. What prepare computes and a later part reads lives until micro ends,

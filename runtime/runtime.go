@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"strings"
@@ -172,3 +173,15 @@ type Counted interface{ Counters() Counters }
 type Profiled interface {
 	Profile(f func(part lower.Part, step int, took time.Duration))
 }
+
+// Watched is an Exec that shows its memory after every part it ran. A nil f
+// turns it off.
+type Watched interface{ Watch(f Watch) }
+
+// Watch is called after a part, for the micro part after each micro-batch. mem
+// gives a buffer of the Program as it is then; it stays as it is until the next
+// part runs. Returning false ends the step there with ErrStopped.
+type Watch func(part lower.Part, micro int, mem func(lower.BufferID) []byte) bool
+
+// ErrStopped is what a step returns that its Watch ended.
+var ErrStopped = errors.New("stopped by its watch")

@@ -35,6 +35,7 @@ type exec struct {
 	fault   atomic.Pointer[fault]
 	count   runtime.Counters
 	profile func(part lower.Part, step int, took time.Duration)
+	watch   runtime.Watch
 }
 
 type input struct {
@@ -193,7 +194,7 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	e.refreshShadows()
-	if err := e.part(lower.Prepare); err != nil {
+	if err := e.run(lower.Prepare, 0); err != nil {
 		return nil, err
 	}
 	for i, f := range feeds {
@@ -203,11 +204,11 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 		if e.micro != nil {
 			slice[int32](e.micro)[0] = int32(i)
 		}
-		if err := e.part(lower.Micro); err != nil {
+		if err := e.run(lower.Micro, i); err != nil {
 			return nil, err
 		}
 	}
-	if err := e.part(lower.Update); err != nil {
+	if err := e.run(lower.Update, 0); err != nil {
 		return nil, err
 	}
 	for _, v := range e.written {
@@ -216,6 +217,17 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	e.syncShadows()
 	e.count.Steps++
 	return e.publish(), nil
+}
+
+// run runs a part and shows it to whoever watches.
+func (e *exec) run(part lower.Part, micro int) error {
+	if err := e.part(part); err != nil {
+		return err
+	}
+	if e.watch != nil && !e.watch(part, micro, func(id lower.BufferID) []byte { return e.mem[id] }) {
+		return runtime.ErrStopped
+	}
+	return nil
 }
 
 // part runs one part's steps in order, up to one that reports bad data.
@@ -297,7 +309,11 @@ func (e *exec) Counters() runtime.Counters { return e.count }
 // Profile implements runtime.Profiled.
 func (e *exec) Profile(f func(part lower.Part, step int, took time.Duration)) { e.profile = f }
 
+// Watch implements runtime.Watched.
+func (e *exec) Watch(f runtime.Watch) { e.watch = f }
+
 var (
+	_ runtime.Watched  = (*exec)(nil)
 	_ runtime.Counted  = (*exec)(nil)
 	_ runtime.Profiled = (*exec)(nil)
 )
