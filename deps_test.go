@@ -34,6 +34,7 @@ runtime
 cuda/sim
 runtime/cpu/kern
 runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest
+runtime/doctor
 checkpoint
 .
 models bridge/gorgonia bridge/gorgoniacu
@@ -47,6 +48,8 @@ var never = []struct{ pkg, imports, why string }{
 	{"passes", "ptx", "passes know no target but its capabilities"},
 	{".", "runtime/gpu", "importing it would make every binary dynamic"},
 	{".", "cuda", "importing it would make every binary dynamic"},
+	{"runtime/doctor", "runtime/gpu", "a bad step is replayed on the CPU, wherever it ran"},
+	{"runtime/doctor", "cuda", "a bad step is replayed on the CPU, wherever it ran"},
 	{"models", "runtime/gpu", "a model runs on any backend"},
 }
 

@@ -23,6 +23,8 @@ type session struct {
 	scales  map[*Scaler]sharedScale // by the losses that name them
 	meta    map[string]string
 	notes   []string // of the last LoadFile
+
+	launches int64 // of training steps
 }
 
 // open returns the model's session, starting it with the first compiled step.

@@ -262,6 +262,7 @@ type Step struct {
 	results    map[string]int // name of a result to its place among the program's outputs
 	pending    []runtime.Feed
 	runs       int
+	last       launched // for Diagnose
 
 	assigned passes.Assignment // how the step stores each value
 }
@@ -345,7 +346,12 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (Result, error)
 		return Result{}, err
 	}
 	s.runs++
-	return Result{step: s, ticket: t}, nil
+	r := Result{step: s, ticket: t}
+	s.last = launched{feeds, r, s.model.session.launches}
+	if len(s.losses) > 0 {
+		s.model.session.launches++
+	}
+	return r, nil
 }
 
 // encode turns feeds into the runtime's form; what is missing or unknown is

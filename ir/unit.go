@@ -63,8 +63,17 @@ func (u Unit) Times(v Unit, exp int) Unit {
 }
 
 // Has reports whether the scale called name is part of u, to any power.
-func (u Unit) Has(name string) bool {
-	return u != "" && (string(u) == name || u.parse()[name] != 0)
+func (u Unit) Has(name string) bool { return u.Exponent(name) != 0 }
+
+// Exponent is the power to which u has the scale called name.
+func (u Unit) Exponent(name string) int {
+	switch {
+	case u == "":
+		return 0
+	case string(u) == name:
+		return 1
+	}
+	return u.parse()[name]
 }
 
 func (u Unit) String() string {

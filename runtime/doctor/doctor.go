@@ -1,0 +1,267 @@
+// Package doctor finds out why a step was not finite. It runs the step once more
+// on the CPU, as the policy has it and in f32, and compares: which node was the
+// first whose operands were finite and whose result was not, and why.
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// Cause is why a step was not finite.
+type Cause uint8
+
+// The causes. No loss scale helps against any from ForwardOverflow on.
+const (
+	None             Cause = iota // the step is finite, or its overflow is the search for a loss scale
+	ScaleTooHigh                  // gradients overflow that a smaller loss scale would leave finite
+	GradientOverflow              // gradients overflow even at scale 1
+	ForwardOverflow               // a value of the forward pass is beyond its dtype
+	Singular                      // a root, logarithm or quotient at a point that rounding made singular
+	VanishedConstant              // a constant that is 0 in its dtype, or whose reciprocal overflows
+	BadInput                      // the batch holds NaN or Inf
+	BadState                      // parameters or optimizer state hold NaN or Inf
+	NotPrecision                  // f32 is not finite either: diverged, or 0/0 in the data
+	numCauses
+)
+
+var causeNames = [numCauses]string{"none", "scale too high", "gradient overflow", "forward overflow", "singular",
+	"vanished constant", "bad input", "bad state", "not a precision problem"}
+
+func (c Cause) String() string { return causeNames[c] }
+
+// MarshalText gives JSON the cause's name.
+func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText finds a cause by its name.
+func (c *Cause) UnmarshalText(b []byte) error {
+	for i, name := range causeNames {
+		if name == string(b) {
+			*c = Cause(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("no cause %q", b)
+}
+
+// Direction is the stretch of a step.
+type Direction string
+
+// The directions. Inner is a gradient inside the forward pass (Model.Grad).
+const (
+	Forward  Direction = "forward"
+	Inner    Direction = "inner gradient"
+	Backward Direction = "backward"
+	Update   Direction = "update"
+)
+
+// Diagnosis is what the doctor found.
+type Diagnosis struct {
+	Cause     Cause     `json:"cause"`
+	Node      string    `json:"node,omitempty"`  // whose result is the first that is not finite
+	Op        string    `json:"op,omitempty"`    // its op, or input, param, state
+	Of        string    `json:"of,omitempty"`    // of a gradient: the forward node it belongs to
+	Scope     string    `json:"scope,omitempty"` // of the layer it was built in
+	Pos       string    `json:"pos,omitempty"`   // file and line that built it
+	Direction Direction `json:"direction,omitempty"`
+	Micro     int       `json:"micro"` // micro-batch
+	DType     ir.DType  `json:"-"`     // the result is stored in
+	Inputs    []Range   `json:"inputs,omitempty"`
+	Output    *Range    `json:"output,omitempty"`
+	Wide      *Range    `json:"f32,omitempty"`   // the same value in f32, with loss scales of 1
+	Exact     float64   `json:"exact,omitempty"` // largest magnitude that the node computed before it was stored, where that is finite
+	From      string    `json:"from,omitempty"`  // where the zero that makes it singular comes from
+	Scale     float64   `json:"scale,omitempty"` // loss scale that the value carries, 1 where it carries none
+	SafeScale float64   `json:"safe_scale,omitempty"`
+	Why       string    `json:"why,omitempty"`
+	Advice    string    `json:"advice,omitempty"`
+	Notes     []string  `json:"notes,omitempty"`
+	Replays   int       `json:"replays"` // runs of the step that it took, whole or in part
+}
+
+// MarshalJSON adds the dtype by its name.
+func (d Diagnosis) MarshalJSON() ([]byte, error) {
+	type plain Diagnosis
+	var dtype string
+	if d.DType != ir.Invalid {
+		dtype = d.DType.String()
+	}
+	return json.Marshal(struct {
+		plain
+		DType string `json:"dtype,omitempty"`
+	}{plain(d), dtype})
+}
+
+// Case is a step to be replayed.
+type Case struct {
+	Graph  *ir.Graph         // compiled; it is not changed
+	State  map[string][]byte // variables before the step; what is missing is initialised
+	Feeds  []runtime.Feed    // one per micro-batch
+	Policy string            // its name, for the report
+	Skips  int               // steps skipped in a row, this one included; 0: unknown
+	Notes  []string          // what the report should mention
+}
+
+// Diagnose replays the step and says why it was not finite. It runs the step at
+// most twice, and single nodes again. The answer does not depend on the number
+// of threads.
+func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
+	b, err := cpu.Open(0)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	x, err := newExam(ctx, b, c)
+	if err != nil {
+		return nil, fmt.Errorf("doctor: %w", err)
+	}
+	defer x.close()
+	d, err := x.examine()
+	if err != nil {
+		return nil, fmt.Errorf("doctor: %w", err)
+	}
+	d.Notes = append(d.Notes, c.Notes...)
+	return d, nil
+}
+
+// exam is one diagnosis at work.
+type exam struct {
+	ctx     context.Context
+	b       *cpu.Backend
+	c       *Case
+	sick    *replay // in the policy
+	well    *replay // in f32, nil until it is wanted
+	twins   map[*ir.Value]*ir.Value
+	order   map[*ir.Value]int // place in the program; variables come first
+	section map[*ir.Node]ir.Section
+	inner   map[*ir.Value]bool // belongs to a gradient inside the forward pass
+	replays int
+}
+
+func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
+	g := c.Graph.Clone()
+	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, inner: map[*ir.Value]bool{}}
+	state, err := complete(g, c.State)
+	if err != nil {
+		return nil, err
+	}
+	if err := ir.InferUnits(g); err != nil {
+		return nil, err
+	}
+	x.sick, err = prepare(b, g, state, c.Feeds)
+	x.index(g)
+	return x, err
+}
+
+// index notes where each value stands.
+func (x *exam) index(g *ir.Graph) {
+	for s, n := range g.Nodes {
+		x.section[n] = s
+		for _, v := range n.Out {
+			x.order[v] = len(x.order) + 1
+		}
+		if s != ir.Forward {
+			continue
+		}
+		inner := n.Of != nil
+		for _, v := range n.In {
+			inner = inner || v != nil && n.Op == ir.OpCast && x.inner[v]
+		}
+		for _, v := range n.Out {
+			x.inner[v] = inner
+		}
+	}
+}
+
+func (x *exam) close() {
+	x.sick.close()
+	if x.well != nil {
+		x.well.close()
+	}
+}
+
+// complete adds what variables start with where the state does not say.
+func complete(g *ir.Graph, state map[string][]byte) (map[string][]byte, error) {
+	full := make(map[string][]byte, len(state))
+	for _, v := range g.Vars {
+		if v.Kind != ir.Param && v.Kind != ir.State {
+			continue
+		}
+		data, ok := state[v.Name]
+		if ok && int64(len(data)) != v.Type.Bytes() {
+			return nil, fmt.Errorf("state %q has %d bytes, %s takes %d", v.Name, len(data), v.Type, v.Type.Bytes())
+		}
+		if !ok {
+			var err error
+			if data, err = runtime.InitialBytes(&lower.Var{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, 0); err != nil {
+				return nil, err
+			}
+		}
+		full[v.Name] = data
+	}
+	return full, nil
+}
+
+// examine replays the step up to the first part with something wrong.
+func (x *exam) examine() (*Diagnosis, error) {
+	var found *ir.Value
+	x.replays++
+	err := x.sick.run(x.ctx, func() bool {
+		found = x.origin()
+		return found == nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		return &Diagnosis{Cause: None, Why: "the step is finite", Replays: x.replays}, nil
+	}
+	d := x.describe(found)
+	if found.IsVar() {
+		x.blameVar(d, found)
+	} else if err := x.judge(d, found); err != nil {
+		return nil, err
+	}
+	d.Replays = x.replays
+	return d, nil
+}
+
+// healthy replays the step in f32 up to the part that is being looked at.
+func (x *exam) healthy() error {
+	if x.well != nil {
+		return nil
+	}
+	g, state, feeds, to, err := twin(x.sick.g, x.sick.state, x.sick.feeds)
+	if err != nil {
+		return err
+	}
+	if x.well, err = prepare(x.b, g, state, feeds); err != nil {
+		return err
+	}
+	x.twins = to
+	x.replays++
+	return x.well.run(x.ctx, func() bool { return x.well.part != x.sick.part || x.well.micro != x.sick.micro })
+}
+
+// wide is what v holds in f32 with loss scales of 1.
+func (x *exam) wide(v *ir.Value) Range { return x.well.rangeOf(x.twins[v]) }
+
+// factor is the product of loss scales that v carries.
+func (x *exam) factor(v *ir.Value) float64 {
+	f := 1.0
+	for _, s := range x.sick.g.Vars {
+		if s.Attr.Get("role") != ir.RoleScale || !v.Unit.Has(s.Name) {
+			continue
+		}
+		r := x.sick.rangeOf(s)
+		f *= math.Pow(r.Max, float64(v.Unit.Exponent(s.Name)))
+	}
+	return f
+}

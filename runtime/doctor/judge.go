@@ -1,0 +1,285 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// describe fills in what and where.
+func (x *exam) describe(v *ir.Value) *Diagnosis {
+	r := x.sick.rangeOf(v)
+	d := &Diagnosis{Micro: x.sick.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
+	if !v.IsVar() {
+		for _, op := range v.Def.In {
+			if op != nil && op.Type.DType.Float() {
+				d.Inputs = append(d.Inputs, x.sick.rangeOf(op))
+			}
+		}
+	}
+	x.name(d, v)
+	return d
+}
+
+func (x *exam) direction(v *ir.Value) Direction {
+	switch {
+	case v.IsVar() || x.section[v.Def] == ir.Prepare:
+		return Forward
+	case x.section[v.Def] == ir.Backward:
+		return Backward
+	case x.section[v.Def] == ir.Update:
+		return Update
+	case x.inner[v]:
+		return Inner
+	}
+	return Forward
+}
+
+// name says which node of the user's v is: a cast that the compiler placed
+// stands for what it casts.
+func (x *exam) name(d *Diagnosis, v *ir.Value) {
+	for v.Def != nil && v.Def.Op == ir.OpCast && strings.HasPrefix(v.Name, v.Def.In[0].Name+".") {
+		v = v.Def.In[0]
+	}
+	d.Node, d.Op, d.Pos = v.Name, v.Kind.String(), v.Pos.String()
+	home := v.Name
+	if n := v.Def; n != nil {
+		d.Op, d.Pos = n.Def().Name, n.Pos.String()
+		if n.Of != nil {
+			d.Of = n.Of.Name()
+			home = n.Of.Out[0].Name
+		}
+	}
+	if i := strings.LastIndexByte(home, '.'); i > 0 {
+		d.Scope = home[:i]
+	}
+}
+
+// blameVar judges a variable that was not finite before the step.
+func (x *exam) blameVar(d *Diagnosis, v *ir.Value) {
+	if v.Kind == ir.Input {
+		d.Cause, d.Why = BadInput, fmt.Sprintf("the batch holds what is not finite in %s", v.Name)
+		d.Advice = "look at where the batch is read or normalised; no precision helps"
+		return
+	}
+	d.Cause, d.Why = BadState, fmt.Sprintf("%s %s was not finite before the step", v.Kind, v.Name)
+	d.Advice = "go back to a checkpoint from before; a step with the finiteness checks on (no NoSkip) never writes one"
+}
+
+// judge finds the cause of a node whose operands are finite and whose result v is not.
+func (x *exam) judge(d *Diagnosis, v *ir.Value) error {
+	if err := x.healthy(); err != nil {
+		return err
+	}
+	wide := x.wide(v)
+	d.Wide = &wide
+	if !wide.Finite() {
+		d.Cause, d.Why = NotPrecision, "f32 is not finite here either: "+explain(v.Def)
+		d.Advice = "look at the data, the learning rate and the formula; no precision and no loss scale helps"
+		return nil
+	}
+	exact, err := x.sick.again(x.ctx, x.b, v.Def, nil)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !exact[v.Idx].Finite():
+		return x.singular(d, v)
+	case x.vanishes(d, v.Def):
+	case x.strays(v, exact[v.Idx]) && x.lost(d, v):
+	default:
+		d.Exact = exact[v.Idx].AbsMax
+		x.overflow(d, v)
+	}
+	return nil
+}
+
+// overflow judges a result that was finite until it was stored.
+func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
+	top, plain := largest(v.Type.DType), d.Exact/d.Scale
+	reaches := fmt.Sprintf("its result reaches %.6g, the largest %s is %.5g", d.Exact, v.Type.DType, top)
+	switch {
+	case d.Direction == Forward || d.Direction == Update && d.Scale == 1:
+		d.Cause, d.Why = ForwardOverflow, reaches
+		d.Advice = fmt.Sprintf("keep it in f32 (Policy.Keep(%q), or Precision(PinF32)), or use bf16", d.Node)
+		if constant(v) {
+			d.Advice = "make the constant smaller: a mask needs no more than half the largest value; or " + d.Advice
+		}
+	case d.Scale != 1 && plain <= top:
+		d.Cause, d.SafeScale = ScaleTooHigh, math.Ldexp(1, int(math.Floor(math.Log2(top/plain))))
+		d.Why = fmt.Sprintf("%s; without the loss scale of %g it is %.6g", reaches, d.Scale, plain)
+		d.Advice = fmt.Sprintf("a scale of %g or less fits", d.SafeScale)
+	default:
+		d.Cause, d.Why = GradientOverflow, reaches+" even at scale 1"
+		if d.Scale != 1 {
+			d.Why = fmt.Sprintf("%s; without the loss scale of %g it is still %.6g", reaches, d.Scale, plain)
+		}
+		d.Advice = fmt.Sprintf("keep it in f32 (Policy.Keep(%q)), use bf16, or clip what it is computed from", d.Node)
+	}
+}
+
+// singular judges a result that is not finite even before it is stored.
+func (x *exam) singular(d *Diagnosis, v *ir.Value) error {
+	if d.Scale != 1 {
+		factor := map[*ir.Value]float64{}
+		for _, op := range v.Def.In {
+			if op != nil {
+				factor[op] = 1 / x.factor(op)
+			}
+		}
+		plain, err := x.sick.again(x.ctx, x.b, v.Def, factor)
+		if err != nil {
+			return err
+		}
+		if plain[v.Idx].Finite() {
+			d.Exact = plain[v.Idx].AbsMax * d.Scale
+			x.overflow(d, v)
+			return nil
+		}
+	}
+	if !x.lost(d, v) {
+		d.Cause, d.Why = Singular, explain(v.Def)
+	}
+	return nil
+}
+
+// strays reports whether a result is far from what f32 has there: it does not
+// overflow by its nature.
+func (x *exam) strays(v *ir.Value, exact Range) bool {
+	f := x.factor(v)
+	return x.wide(v).AbsMax*f <= largest(v.Type.DType)/2 && exact.AbsMax > largest(v.Type.DType)
+}
+
+// lost looks upstream of v for values that are 0 and are not in f32: where a
+// constant was lost, or else where the first of them became 0.
+func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
+	seen := map[*ir.Value]bool{}
+	var source *ir.Value
+	queue := []*ir.Value{v}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		deeper := false
+		if at.Def == nil {
+			continue
+		}
+		if at != v && x.vanishes(d, at.Def) {
+			d.From = at.Def.Name()
+			d.Why += "; then " + explain(v.Def)
+			return true
+		}
+		for _, op := range at.Def.In {
+			if op == nil || !op.Type.DType.Float() || !x.zeroed(op) {
+				continue
+			}
+			deeper = true
+			if !seen[op] {
+				seen[op] = true
+				queue = append(queue, op)
+			}
+		}
+		if at != v && !deeper && (source == nil || x.order[at] < x.order[source]) {
+			source = at
+		}
+	}
+	if source == nil {
+		return false
+	}
+	was := x.wide(source)
+	d.Cause, d.From = Singular, source.Name
+	d.Why = fmt.Sprintf("%s; %s is 0 in %d places where f32 has %d, because %s rounded to it in %s", explain(v.Def), source.Name,
+		x.sick.rangeOf(source).Zeros, was.Zeros, source.Def.Def().Name, source.Type.DType)
+	d.Advice = fmt.Sprintf("keep %s and what it is computed from in f32, or add an epsilon that the dtype holds; no loss scale helps", source.Name)
+	return true
+}
+
+// zeroed reports whether v has zeros where f32 has none.
+func (x *exam) zeroed(v *ir.Value) bool { return x.sick.rangeOf(v).Zeros > x.wide(v).Zeros }
+
+// vanishes reports whether node n loses a constant, and then says so in d.
+func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
+	if len(n.Out) == 0 || !n.Out[0].Type.DType.Float() {
+		return false
+	}
+	y := n.Out[0]
+	c, how := x.constantOf(n)
+	switch {
+	case c == 0 || math.IsInf(c, 0):
+		return false
+	case how == divides && y.Type.DType.Low() && math.Abs(1/eval.Round(c, y.Type.DType)) > largest(y.Type.DType):
+		d.Why = fmt.Sprintf("1/%g overflows %s", c, y.Type.DType)
+	case how == adds && y.Type.DType.Low() && eval.Round(c, y.Type.DType) == 0 && x.zeroed(y):
+		d.Why = fmt.Sprintf("the constant %g that %s adds is 0 in %s", c, n.Def().Name, y.Type.DType)
+	case how == stores && x.sick.rangeOf(y).Zeros > 0:
+		d.Why = fmt.Sprintf("the constant %g is 0 in %s", c, y.Type.DType)
+	default:
+		return false
+	}
+	d.Cause = VanishedConstant
+	x.name(d, y)
+	d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q), or Precision(PinF32)), use a constant that %s holds, or the fused norm", d.Node, d.Node, y.Type.DType)
+	return true
+}
+
+type use uint8
+
+const (
+	adds use = iota
+	divides
+	stores
+)
+
+// constantOf finds a single number known at compile time that n adds, divides
+// by, or stores; 0 where there is none.
+func (x *exam) constantOf(n *ir.Node) (float64, use) {
+	switch n.Op {
+	case ir.OpAffine:
+		return n.Float("shift"), adds
+	case ir.OpReciprocal:
+		return x.number(n.In[0]), divides
+	case ir.OpCast, ir.OpFull:
+		if constant(n.Out[0]) {
+			return x.number(n.Out[0]), stores
+		}
+	case ir.OpDiv:
+		return x.number(n.In[1]), divides
+	case ir.OpAdd:
+		for _, v := range n.In {
+			if c := x.number(v); c != 0 {
+				return c, adds
+			}
+		}
+	}
+	return 0, adds
+}
+
+// number is what v holds in f32 if it is one number known at compile time.
+func (x *exam) number(v *ir.Value) float64 {
+	if v == nil || !constant(v) {
+		return 0
+	}
+	r := x.wide(v)
+	if r.Min != r.Max || !r.Finite() {
+		return 0
+	}
+	return r.Min
+}
+
+// explanations say what a node does where it is not finite on finite operands.
+var explanations = map[ir.Op]string{
+	ir.OpDiv: "a division by 0", ir.OpReciprocal: "a division by 0", ir.OpLog: "a logarithm of 0 or less", ir.OpLog1p: "a logarithm of 0 or less",
+	ir.OpSqrt: "a root of a number below 0", ir.OpRsqrt: "a division by the root of 0",
+	ir.OpSoftmax: "a softmax over a row that is masked whole", ir.OpLogSoftmax: "a softmax over a row that is masked whole",
+	ir.OpAttention: "a softmax over a row that is masked whole",
+}
+
+func explain(n *ir.Node) string {
+	s, ok := explanations[n.Op]
+	if !ok {
+		s = "it is not finite on operands that are"
+	}
+	return n.Def().Name + ": " + s
+}

@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"math"
+	"slices"
+
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// origin is the value that went wrong first in the part that ran last, nil
+// where nothing did. What is wrong is what the step's results, checks and
+// variables read; an Inf that comes to nothing, as a mask's does, is not.
+func (x *exam) origin() *ir.Value {
+	if x.sick.part == lower.Prepare {
+		return nil
+	}
+	for _, sinks := range x.sinks(x.sick.part) {
+		t := &tracer{exam: x, seen: map[*ir.Value][]*ir.Value{}}
+		var all []*ir.Value
+		for _, v := range sinks {
+			if x.sick.bad(v) {
+				all = append(all, t.from(v)...)
+			}
+		}
+		if v := x.first(all); v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// first is the origin to blame: one that made NaN or +Inf before those that
+// made −Inf alone, which masks are meant to be; of these the earliest, what
+// comes from constants last.
+func (x *exam) first(all []*ir.Value) *ir.Value {
+	rank := func(v *ir.Value) int {
+		n := x.order[v]
+		if x.sick.rangeOf(v).masked() {
+			n += 2 * len(x.order)
+			if constant(v) {
+				n += len(x.order)
+			}
+		}
+		return n
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.MinFunc(all, func(a, b *ir.Value) int { return rank(a) - rank(b) })
+}
+
+// sinks are the values that matter, in the order in which they are asked: those
+// of the forward pass, then gradients, then what the update writes.
+func (x *exam) sinks(part lower.Part) [][]*ir.Value {
+	var forward, backward, update []*ir.Value
+	at := func(v *ir.Value) {
+		switch {
+		case v == nil || !v.Type.DType.Float():
+		case v.Def == nil || x.section[v.Def] == ir.Forward || x.section[v.Def] == ir.Prepare:
+			forward = append(forward, v)
+		case x.section[v.Def] == ir.Backward:
+			backward = append(backward, v)
+		default:
+			update = append(update, v)
+		}
+	}
+	for s, n := range x.sick.g.Nodes {
+		for _, v := range n.In {
+			if s == ir.Update || writes(n) || n.Op == ir.OpAnyNonfinite {
+				if v != nil && v.Def != nil {
+					at(v)
+				}
+			}
+		}
+		if s == ir.Update {
+			for _, v := range n.Out {
+				if v.Next != nil {
+					at(v)
+				}
+			}
+		}
+	}
+	for _, v := range x.sick.g.Return {
+		if len(forward)+len(backward) == 0 || !x.sick.rangeOf(v).masked() {
+			at(v)
+		}
+	}
+	if part == lower.Update {
+		return [][]*ir.Value{update}
+	}
+	return [][]*ir.Value{forward, backward}
+}
+
+// writes reports whether n gives a variable its next value.
+func writes(n *ir.Node) bool {
+	return slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return v.Next != nil })
+}
+
+// tracer walks from a value that is not finite to where that began.
+type tracer struct {
+	*exam
+	seen map[*ir.Value][]*ir.Value
+}
+
+// from returns the origins of v's flaw: results that are not finite of nodes
+// whose operands are, and variables that hold something that is not. There is
+// none where v has the Inf that somebody wrote, as masks do.
+func (t *tracer) from(v *ir.Value) []*ir.Value {
+	if known, ok := t.seen[v]; ok {
+		return known
+	}
+	t.seen[v] = nil
+	switch {
+	case t.meant(v):
+	case v.IsVar():
+		t.seen[v] = []*ir.Value{v}
+	default:
+		t.seen[v] = t.through(v)
+	}
+	return t.seen[v]
+}
+
+func (t *tracer) through(v *ir.Value) []*ir.Value {
+	var deeper []*ir.Value
+	flawed := t.flawed(v)
+	for _, op := range flawed {
+		deeper = append(deeper, t.from(op)...)
+	}
+	if len(deeper) == 0 && (len(flawed) == 0 || t.sick.rangeOf(v).NaN > 0) {
+		return []*ir.Value{v}
+	}
+	return deeper
+}
+
+// flawed are the operands that a flaw of v comes from: those with NaN where v
+// has one and they do, else all that are not finite.
+func (t *tracer) flawed(v *ir.Value) []*ir.Value {
+	var nan, all []*ir.Value
+	for _, op := range v.Def.In {
+		if !t.sick.bad(op) {
+			continue
+		}
+		all = append(all, op)
+		if t.sick.rangeOf(op).NaN > 0 {
+			nan = append(nan, op)
+		}
+	}
+	if t.sick.rangeOf(v).NaN > 0 && len(nan) > 0 {
+		return nan
+	}
+	return all
+}
+
+// meant reports whether v holds an Inf that somebody wrote: in a constant, or
+// in a mask that is fed or kept.
+func (t *tracer) meant(v *ir.Value) bool {
+	r := t.sick.rangeOf(v)
+	switch {
+	case v.Kind == ir.Const:
+		return r.NaN == 0
+	case v.Kind == ir.Input || v.Kind == ir.State && v.Attr.Get("role") == nil:
+		return r.masked()
+	}
+	return v.Def != nil && v.Def.Op == ir.OpFull && math.IsInf(v.Def.Float("value"), 0)
+}
+
+// constant reports whether v is known at compile time.
+func constant(v *ir.Value) bool {
+	if v.IsVar() {
+		return v.Kind == ir.Const
+	}
+	return !slices.ContainsFunc(v.Def.In, func(op *ir.Value) bool { return op != nil && !constant(op) })
+}

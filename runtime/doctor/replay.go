@@ -1,0 +1,232 @@
+package doctor
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+)
+
+// replay is a graph run once more with every value to be looked at.
+type replay struct {
+	g      *ir.Graph
+	p      *lower.Program
+	exec   runtime.Exec
+	store  runtime.Store
+	state  map[string][]byte
+	feeds  []runtime.Feed
+	buffer map[string]lower.BufferID
+
+	part   lower.Part // that ran last
+	micro  int        // its micro-batch
+	mem    func(lower.BufferID) []byte
+	ranges map[*ir.Value]Range // of what was looked at, since the part ran
+}
+
+// prepare lowers g node by node (fusion changes no bit, and hides values), each
+// value in memory of its own, over variables that hold state.
+func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*replay, error) {
+	for _, n := range g.Nodes {
+		n.Why.Group = 0
+	}
+	p, err := lower.Lower(g, b.Target())
+	if err != nil {
+		return nil, err
+	}
+	p.Spread()
+	r := &replay{g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
+	for i := range p.Buffers {
+		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
+	}
+	if r.store, err = b.NewStore(p.Vars); err != nil {
+		return nil, err
+	}
+	for i := range p.Vars {
+		if v := &p.Vars[i]; v.Kind == ir.Param || v.Kind == ir.State {
+			if err := r.store.Write(v.Name, state[v.Name]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	r.exec, err = b.Load(p, r.store)
+	return r, err
+}
+
+func (r *replay) close() {
+	r.exec.Close()
+	r.store.Close()
+}
+
+// run replays the step, calling look after every part that ran, until it
+// returns false.
+func (r *replay) run(ctx context.Context, look func() bool) error {
+	watched, ok := r.exec.(runtime.Watched)
+	if !ok {
+		return fmt.Errorf("doctor: the backend does not show its memory")
+	}
+	watched.Watch(func(part lower.Part, micro int, mem func(lower.BufferID) []byte) bool {
+		r.part, r.micro, r.mem, r.ranges = part, micro, mem, map[*ir.Value]Range{}
+		return ctx.Err() == nil && look()
+	})
+	_, err := r.exec.Step(r.feeds)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.Is(err, runtime.ErrStopped) {
+		return nil
+	}
+	return err
+}
+
+// data is what v holds; of a variable, what it held before the step. nil where
+// the program has no such value.
+func (r *replay) data(v *ir.Value) []byte {
+	name := v.Name
+	switch {
+	case v.Kind == ir.Param || v.Kind == ir.State:
+		return r.state[name]
+	case v.Next != nil:
+		if id, ok := r.buffer[name+"'"]; ok {
+			return r.mem(id)
+		}
+		name = v.Next.Name
+	}
+	id, ok := r.buffer[name]
+	if !ok {
+		return nil
+	}
+	return r.mem(id)
+}
+
+// rangeOf scans v, once per part.
+func (r *replay) rangeOf(v *ir.Value) Range {
+	s, ok := r.ranges[v]
+	if !ok {
+		s = scan(v.Name, v.Type.DType, r.data(v))
+		r.ranges[v] = s
+	}
+	return s
+}
+
+// bad reports whether v is a float value that is not finite.
+func (r *replay) bad(v *ir.Value) bool {
+	return v != nil && v.Type.DType.Float() && !r.rangeOf(v).Finite()
+}
+
+// twin is the same step in f32: node for node, with every 16-bit dtype widened,
+// tf32 off and every loss scale at 1. It returns where each value went.
+func twin(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*ir.Graph, map[string][]byte, []runtime.Feed, map[*ir.Value]*ir.Value, error) {
+	t, to := g.CloneMap()
+	wide := make(map[string][]byte, len(state))
+	low := map[string]ir.DType{}
+	for _, v := range t.Vars {
+		wide[v.Name] = widened(v.Type.DType, state[v.Name])
+		if v.Type.DType.Low() {
+			low[v.Name] = v.Type.DType
+			v.Type = v.Type.With(ir.F32)
+		}
+		if v.Attr.Get("role") == ir.RoleScale {
+			wide[v.Name] = scalar(1)
+			v.Init = &ir.Init{Args: []float64{1}}
+		}
+	}
+	for _, n := range t.Nodes {
+		for _, a := range n.Attrs {
+			if d, ok := a.Value.(ir.DType); ok && d.Low() {
+				n.Attrs = n.Attrs.With(a.Name, ir.F32)
+			}
+		}
+		n.Attrs = n.Attrs.Without("math")
+		if err := n.Retype(); err != nil {
+			return nil, nil, nil, nil, err
+		}
+	}
+	fed := make([]runtime.Feed, len(feeds))
+	for i, f := range feeds {
+		fed[i] = make(runtime.Feed, len(f))
+		for name, x := range f {
+			if d, ok := low[name]; ok {
+				x = runtime.Tensor{Type: x.Type.With(ir.F32), Data: widened(d, x.Data)}
+			}
+			fed[i][name] = x
+		}
+	}
+	return t, wide, fed, to, nil
+}
+
+func scalar(x float64) []byte {
+	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(x)))
+}
+
+// again computes node n alone, in f32, on what its operands hold, each times
+// its factor where one is given: what the op makes of them before it is stored.
+func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
+	g := &ir.Graph{Name: r.g.Name}
+	k := *n
+	k.Of, k.Why, k.Captured = nil, ir.Reason{}, nil
+	k.In, k.Out = make([]*ir.Value, len(n.In)), make([]*ir.Value, len(n.Out))
+	feed, in := runtime.Feed{}, map[*ir.Value]*ir.Value{}
+	for i, v := range n.In {
+		if v == nil {
+			continue
+		}
+		if in[v] == nil {
+			x := &ir.Value{Name: fmt.Sprintf("in%d", i), Type: v.Type, Kind: ir.Input}
+			data := r.data(v)
+			if v.Type.DType.Low() {
+				x.Type, data = v.Type.With(ir.F32), widened(v.Type.DType, data)
+			}
+			if f := factor[v]; f != 0 && x.Type.DType == ir.F32 {
+				data = times(data, f)
+			}
+			in[v] = x
+			g.Vars = append(g.Vars, x)
+			feed[x.Name] = runtime.Tensor{Type: x.Type, Data: data}
+		}
+		k.In[i] = in[v]
+	}
+	for i := range n.Out {
+		k.Out[i] = &ir.Value{Name: fmt.Sprintf("out%d", i), Def: &k, Idx: i}
+		g.Return = append(g.Return, k.Out[i])
+	}
+	for _, a := range k.Attrs {
+		if d, ok := a.Value.(ir.DType); ok && d.Low() {
+			k.Attrs = k.Attrs.With(a.Name, ir.F32)
+		}
+	}
+	if err := k.Retype(); err != nil {
+		return nil, err
+	}
+	g.Body[ir.Forward] = []*ir.Node{&k}
+	alone, err := prepare(b, g, nil, []runtime.Feed{feed})
+	if err != nil {
+		return nil, err
+	}
+	defer alone.close()
+	out := make([]Range, len(k.Out))
+	err = alone.run(ctx, func() bool {
+		if alone.part != lower.Micro {
+			return true
+		}
+		for i, v := range k.Out {
+			out[i] = alone.rangeOf(v)
+		}
+		return false
+	})
+	return out, err
+}
+
+func times(data []byte, f float64) []byte {
+	out := make([]byte, 0, len(data))
+	for i := 0; i+3 < len(data); i += 4 {
+		x := math.Float32frombits(binary.LittleEndian.Uint32(data[i:]))
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x*float32(f)))
+	}
+	return out
+}
