@@ -23,8 +23,12 @@ func masks(g *ir.Graph, c *Context) error {
 			continue
 		}
 		for i, v := range n.In {
-			if v != nil && v.Kind == ir.Const && v.Type.DType == ir.F32 {
+			switch {
+			case v == nil || v.Type.DType != ir.F32:
+			case v.Kind == ir.Const:
 				n.In[i] = m.clamp(v, d)
+			case v.Def != nil && v.Def.Op == ir.OpFull:
+				n.In[i] = m.full(v, d)
 			}
 		}
 	}
@@ -53,6 +57,31 @@ func (m *masker) attr(n *ir.Node, d ir.DType) {
 	}
 }
 
+// full returns a value that is filled as v is, within the range of d: a constant,
+// for others may want v itself.
+func (m *masker) full(v *ir.Value, d ir.DType) *ir.Value {
+	x := v.Def.Float("value")
+	y := clampMask(x, d)
+	if x == y {
+		return v
+	}
+	if w := m.clamped[castKey{v, d}]; w != nil {
+		return w
+	}
+	w := m.edit().Declare(ir.Const, v.Name+".clamped."+d.String(), v.Type, &ir.Init{Args: []float64{y}}, nil)
+	m.note(v.String(), x, y, d)
+	m.clamped[castKey{v, d}] = w
+	return w
+}
+
+// edit is the builder that declares constants.
+func (m *masker) edit() *ir.Builder {
+	if m.b == nil {
+		m.b = ir.Edit(m.g)
+	}
+	return m.b
+}
+
 // clamp returns a constant like v within the range of d.
 func (m *masker) clamp(v *ir.Value, d ir.DType) *ir.Value {
 	if v.Init == nil || v.Init.Func != "" && v.Init.Func != "data" {
@@ -71,10 +100,7 @@ func (m *masker) clamp(v *ir.Value, d ir.DType) *ir.Value {
 	}
 	w := v
 	if worst != 0 {
-		if m.b == nil {
-			m.b = ir.Edit(m.g)
-		}
-		w = m.b.Declare(ir.Const, v.Name+".clamped."+d.String(), v.Type, &ir.Init{Func: v.Init.Func, Args: args}, v.Attr)
+		w = m.edit().Declare(ir.Const, v.Name+".clamped."+d.String(), v.Type, &ir.Init{Func: v.Init.Func, Args: args}, v.Attr)
 		m.note(v.String(), worst, clampMask(worst, d), d)
 	}
 	m.clamped[castKey{v, d}] = w

@@ -290,6 +290,9 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	vs := make([]*ir.Value, 0, len(sw.grads)+1)
 	for _, x := range sw.grads {
 		vs = append(vs, x.d)
+		if s.c.Gradients != nil { // what the user made of it may be infinite where it is not
+			vs = append(vs, x.p.g)
+		}
 	}
 	for _, n := range norms {
 		if n.reach&bit != 0 {

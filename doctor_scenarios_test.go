@@ -1,0 +1,322 @@
+package ampc_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+)
+
+// A ward is a small network of identical layers h0 … h5, of which one can be
+// made ill: by what its variables or its inputs hold, never by how it is built.
+const (
+	wardDepth = 6
+	wardRows  = 4
+	wardWidth = 16
+)
+
+// ward is a model of identical layers, compiled, with the feed that is well.
+type ward struct {
+	t    testing.TB
+	m    *ampc.Model
+	step *ampc.Step
+	feed ampc.Feed
+}
+
+// illness is one way for a step to go wrong in one of the layers.
+type illness struct {
+	name string
+	// layer builds one layer in the scope h0 … h5. What it returns besides the
+	// trunk is added to the loss.
+	layer func(m *ampc.Model, h ampc.Tensor) (trunk, extra ampc.Tensor)
+	// infect makes layer h ill; h is the scope with its dot.
+	infect func(w *ward, h string)
+	config func(c *ampc.Config) // changes what the step is compiled to; nil: nothing
+	shrink float64              // factor on the loss; zero: 1
+	clean  []ampc.Policy        // that the same numbers do no harm under
+}
+
+// open compiles the network under a policy and fills its inputs; it infects
+// layer k, or none where k is below zero.
+func (i illness) open(t testing.TB, p ampc.Policy, k int) *ward {
+	t.Helper()
+	m := ampc.New("ward")
+	x := m.Input("x", ampc.F32, wardRows, wardWidth)
+	y := m.Input("y", ampc.F32, wardRows, wardWidth)
+	h, extras := x, []ampc.Tensor(nil)
+	for n := range wardDepth {
+		var extra ampc.Tensor
+		if h, extra = i.layer(m.Scope(fmt.Sprintf("h%d", n)), h); extra != nil {
+			extras = append(extras, extra)
+		}
+	}
+	loss := m.Named("fit").MSE(m.Linear("head", h, wardWidth), y)
+	for _, e := range extras {
+		loss = m.Add(loss, m.Affine(e, 0x1p-6, 0))
+	}
+	if i.shrink != 0 {
+		loss = m.Named("loss").Affine(loss, i.shrink, 0)
+	}
+	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: p}
+	if i.config != nil {
+		i.config(&c)
+	}
+	step, err := ampc.Train(m, loss, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	w := &ward{t, m, step, ampc.Feed{}}
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, v := range m.Graph().Vars {
+		if v.Kind == ir.Input {
+			w.feed[v.Name] = wellInput(v, r)
+		}
+	}
+	if k >= 0 {
+		i.infect(w, fmt.Sprintf("h%d.", k))
+	}
+	return w
+}
+
+// wellInput is what an input holds in a healthy step: small numbers, masks
+// that hide nothing but one column, labels of both kinds.
+func wellInput(v *ir.Value, r *rand.Rand) any {
+	n := int(v.Type.Shape.Elements())
+	if v.Type.DType == ampc.Bool {
+		keep := make([]bool, n)
+		for i := range keep {
+			keep[i] = i%wardRows != 0
+		}
+		return keep
+	}
+	x := make([]float32, n)
+	for i := range x {
+		switch {
+		case strings.HasSuffix(v.Name, "keep"):
+			x[i] = float32(min(1, i%wardRows)) // the first column is hidden
+		case strings.HasSuffix(v.Name, "label"):
+			x[i] = float32(i % 2)
+		default:
+			x[i] = float32(r.NormFloat64()) / 2
+		}
+	}
+	return x
+}
+
+// edit changes every element of a variable.
+func (w *ward) edit(name string, f func(i int, x float32) float32) {
+	w.t.Helper()
+	h, err := w.m.Variable(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data := h.Floats()
+	for i, x := range data {
+		data[i] = f(i, x)
+	}
+	if err := w.m.SetVariable(name, data); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) times(name string, k float32) {
+	w.edit(name, func(_ int, x float32) float32 { return k * x })
+}
+
+func (w *ward) plus(name string, k float32) {
+	w.edit(name, func(_ int, x float32) float32 { return x + k })
+}
+
+func (w *ward) input(name string) []float32 { return w.feed[name].([]float32) }
+
+func (w *ward) run() ampc.Result {
+	w.t.Helper()
+	r, err := w.step.Run(context.Background(), w.feed)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func low(m *ampc.Model) *ampc.Model { return m.Precision(ampc.PinLow) }
+
+// branch adds a layer's result to the trunk through a product.
+func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
+	return m.Named("out").Add(h, m.Linear("down", y, wardWidth, ampc.WeightInit(ampc.Normal(0, 0.05))))
+}
+
+func illnesses() []illness {
+	both, f32 := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}, []ampc.Policy{ampc.F32Only()}
+	return []illness{
+		{name: "mask of -1e9", layer: maskedLayer, clean: both, infect: func(w *ward, h string) {
+			fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
+		}},
+		{name: "mask of -1e9 in every layer", layer: paddingLayer, clean: both, infect: func(w *ward, h string) {
+			fill(w.input(h + "keep")[wardRows:2*wardRows], 0)
+		}},
+		{name: "square in a norm", layer: energyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 4000) }},
+		{name: "activation of 66246", layer: activationLayer, clean: both, infect: func(w *ward, h string) {
+			w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
+		}},
+		{name: "eps of 1e-12", layer: epsilonLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 0) },
+			config: func(c *ampc.Config) { c.Disable = []string{"recognise", "epsilon"} }},
+		{name: "bce on probabilities", layer: bceLayer, clean: f32, infect: func(w *ward, h string) { w.plus(h+"logit.b", 12) }},
+		{name: "loss scale too high", layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<15) },
+			config: func(c *ampc.Config) { c.Scaler = ampc.Static(1 << 24) }, shrink: 0x1p-14},
+		{name: "gradient too steep", layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<17) },
+			config: func(c *ampc.Config) { c.Scaler = ampc.Static(4) }, shrink: 64},
+		{name: "NaN in the batch", layer: sideLayer, infect: func(w *ward, h string) { w.input(h + "side")[17] = nan }},
+		{name: "fully masked row", layer: hiddenLayer, infect: func(w *ward, h string) {
+			clear(w.feed[h+"keep"].([]bool)[wardRows : 2*wardRows])
+		}},
+		{name: "Adam's eps in low state", layer: plainLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1e-6) },
+			config: lowAdam, shrink: 1024},
+		{name: "NaN in the weights", layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
+		{name: "sqrt at zero", layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
+		{name: "scaled inner gradient", layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
+			config: func(c *ampc.Config) { c.Scaler = ampc.Static(16) }},
+	}
+}
+
+var nan = float32(math.NaN())
+
+func fill(x []float32, v float32) {
+	for i := range x {
+		x[i] = v
+	}
+}
+
+// maskedLayer attends with a mask that is fed, and adds it in the low dtype.
+func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	mask := m.Input("mask", ampc.F32, wardRows, wardRows)
+	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
+	scores := low(m).Named("scores").Add(raw, mask)
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
+}
+
+// paddingLayer makes its mask from numbers that are 0 where a column is hidden.
+func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	keep := m.Input("keep", ampc.F32, wardRows, wardRows)
+	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
+	scores := low(m).Named("scores").Add(raw, m.Affine(keep, 1e9, -1e9))
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
+}
+
+// hiddenLayer attends where a mask of truth values says so.
+func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	keep := m.Input("keep", ampc.Bool, wardRows, wardRows)
+	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
+	scores := m.Named("scores").Where(keep, raw, m.Full(ampc.F32, math.Inf(-1), wardRows, wardRows))
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
+}
+
+// energyLayer is ConvNeXt V2's global response normalisation, its squares in
+// the low dtype: each feature's energy over the mean of all energies.
+func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	u := m.Linear("up", h, wardWidth)
+	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(low(m).Named("square").Square(u), true, 0), 1, 1e-6))
+	share := m.Named("share").Div(energy, m.ReduceMean(energy, true, -1))
+	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), nil
+}
+
+// tall are weights, exact in f16, that sum to 66,246.
+func tall(i int) float32 {
+	switch i {
+	case 13:
+		return 4144
+	case 14:
+		return 8192
+	case 15:
+		return 90
+	}
+	return 4140
+}
+
+// activationLayer computes a product with a vector of ones.
+func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	ones := m.Named("ones").Affine(h, 0, 1)
+	up := m.Linear("up", ones, wardWidth, ampc.NoBias())
+	return m.Named("out").Add(h, m.Linear("down", m.Named("act").Relu(up), wardWidth, ampc.WeightInit(ampc.Normal(0, 1e-5)))), nil
+}
+
+// epsilonLayer normalises with an epsilon that the low dtype does not hold.
+func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	u := m.Linear("up", h, wardWidth, ampc.NoBias())
+	centred := m.Named("centred").Sub(u, m.ReduceMean(u, true, -1))
+	shifted := low(m).Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
+	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), nil
+}
+
+// bceLayer has a loss of its own: the cross entropy of the likeliest of four
+// probabilities, spelled out and stored in the low dtype.
+func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	label := m.Input("label", ampc.F32, wardRows, 1)
+	p := low(m).Named("p").ReduceMax(m.Sigmoid(m.Linear("logit", h, 4)), true, -1)
+	yes, no := m.Named("log_yes").Log(p), m.Named("log_no").Log(m.Affine(p, -1, 1))
+	likely := m.Add(m.Mul(label, yes), m.Mul(m.Affine(label, -1, 1), no))
+	return branch(m, h, m.Tanh(h)), m.Named("bce").Neg(m.ReduceMean(likely, false))
+}
+
+// steepLayer has a small value before a large weight: forward is calm, its
+// gradient is not.
+func steepLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	small := m.Named("small").Affine(m.Tanh(m.Linear("up", h, wardWidth)), 0x1p-10, 0)
+	return branch(m, h, small), nil
+}
+
+// plainLayer is a perceptron.
+func plainLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	return branch(m, h, m.Tanh(m.Linear("up", h, wardWidth))), nil
+}
+
+// lowAdam spells Adam out over gradients, with the second moment and epsilon
+// stored in the policy's low dtype. The optimiser proper refuses that.
+func lowAdam(c *ampc.Config) {
+	d := c.Policy.Low
+	if d == ir.Invalid {
+		d = ampc.F32
+	}
+	c.Scaler = ampc.Unscaled()
+	c.Gradients = func(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
+		for i, g := range gs {
+			name := g.Param.Name
+			if !strings.HasSuffix(name, ".up.b") { // of many elements, one always has a square that vanishes
+				continue
+			}
+			v := b.Declare(ir.State, name+".v", g.Param.Type.With(d), ampc.Fill(0), nil)
+			mean := b.Add(b.Affine(b.Cast(v, ampc.F32), 0.5, 0), b.Affine(b.Square(g.Grad), 0.5, 0))
+			next := b.Cast(mean, d)
+			b.EmitWrite(ir.OpCast, []*ir.Value{mean}, ir.A("to", d), v)
+			den := b.Cast(b.Named("den."+name).Affine(b.Sqrt(b.Cast(next, ampc.F32)), 1, 1e-8), d)
+			gs[i].Grad = b.Named("adam."+name).Div(g.Grad, b.Cast(den, ampc.F32))
+		}
+		return gs
+	}
+}
+
+// sideLayer reads an input of its own.
+func sideLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	side := m.Input("side", ampc.F32, wardRows, wardWidth)
+	return branch(m, h, m.Named("gate").Mul(m.Tanh(m.Linear("proj", side, wardWidth)), h)), nil
+}
+
+// rootLayer takes the length of vectors whose squares are stored low.
+func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	u := m.Linear("up", h, wardWidth, ampc.NoBias())
+	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(low(m).Named("square").Square(u), true, -1))
+	return branch(m, h, m.Named("scaled").Mul(h, length)), nil
+}
+
+// penaltyLayer adds the squared slope of an energy to the loss; the slope is
+// computed scaled by 2^14.
+func penaltyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	u := m.Named("bend").Tanh(m.Linear("up", h, wardWidth))
+	slope := m.ScaledGrad(1<<14, m.Named("level").ReduceSum(m.Linear("read", u, 1), false), h)[0]
+	return branch(m, h, u), m.Named("slope").ReduceMean(m.Square(slope), false)
+}
