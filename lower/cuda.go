@@ -11,15 +11,20 @@ import (
 )
 
 // Launch is a step as a GPU's driver takes it: a kernel of Program.Modules over
-// Grid blocks of Block threads. Args are the buffers whose addresses it takes, in order.
+// Grid blocks of Block threads. Args are the buffers whose addresses it takes,
+// in order, and Takes is what the kernel does with each.
 type Launch struct {
 	Kernel string
 	Grid   [3]int
 	Block  int
 	Args   []BufferID
+	Takes  []ptx.Argument
 	// Table is what the runtime writes to Args[0], a constant, when it loads the
-	// Program: 64-bit words, for kernels that go through many buffers.
+	// Program: 64-bit words, for kernels that go through many buffers. It has a
+	// word for every block, then a row for every tensor: its size and the
+	// addresses of what Row describes, which are as large.
 	Table []Word
+	Row   []ptx.Argument
 }
 
 // Word is a number, or where Buffer is not None the address of a buffer.
@@ -165,7 +170,7 @@ func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []BufferID) (Ste
 			s.Out = append(s.Out, args[i])
 		}
 	}
-	s.Launch = &Launch{Kernel: c.add(kind, k.Kernel), Grid: k.Grid, Block: k.Block, Args: args}
+	s.Launch = &Launch{Kernel: c.add(kind, k.Kernel), Grid: k.Grid, Block: k.Block, Args: args, Takes: k.Args}
 	return s, nil
 }
 
@@ -178,32 +183,4 @@ func ptxType(d ir.DType) (ptx.DType, bool) {
 // String is the launch as a Program prints it.
 func (l *Launch) String() string {
 	return fmt.Sprintf("launch=%s grid=%dx%dx%d block=%d", l.Kernel, l.Grid[0], l.Grid[1], l.Grid[2], l.Block)
-}
-
-// verifyLaunch checks that a launch names a kernel of the Program, gives it as
-// many addresses as it takes, and none that the step does not own up to.
-func (s *Step) verifyLaunch(p *Program) error {
-	l := s.Launch
-	if l == nil {
-		return nil
-	}
-	for _, m := range p.Modules {
-		k := m.Kernel(l.Kernel)
-		if k == nil {
-			continue
-		}
-		if len(k.Params) != len(l.Args) {
-			return fmt.Errorf("gives %d addresses to kernel %s, which takes %d", len(l.Args), k.Name, len(k.Params))
-		}
-		if err := l.verifyTable(s, p); err != nil {
-			return err
-		}
-		for _, id := range l.Args {
-			if !slices.Contains(s.In, id) && !slices.Contains(s.Out, id) {
-				return fmt.Errorf("kernel %s gets %s, which is neither read nor written", k.Name, p.name(id))
-			}
-		}
-		return nil
-	}
-	return fmt.Errorf("launches the kernel %s, which no module has", l.Kernel)
 }

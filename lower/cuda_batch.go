@@ -1,7 +1,6 @@
 package lower
 
 import (
-	"fmt"
 	"slices"
 
 	"ampc/ir"
@@ -67,6 +66,13 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 	add := func(list *[]BufferID, id BufferID) {
 		if !slices.Contains(*list, id) {
 			*list = append(*list, id)
+		}
+	}
+	for i, list := range [2][]Access{groups[0].Loads, groups[0].Stores} {
+		for k := range list {
+			if i == 1 || b.Loads[k].Stride == nil {
+				s.Launch.Row = append(s.Launch.Row, ptx.Argument{DType: ptx.DType(list[k].DType.String()), Read: i == 0, Write: i == 1})
+			}
 		}
 	}
 	for _, w := range words {
@@ -140,24 +146,4 @@ func (c *cudaCall) byDType(tensors []BufferID) (many map[ir.DType][]BufferID, or
 		}
 	}
 	return many, order, single
-}
-
-// verifyTable checks that a launch's table fits the constant it is written to
-// and names no buffer that the step does not own up to.
-func (l *Launch) verifyTable(s *Step, p *Program) error {
-	if len(l.Table) == 0 {
-		return nil
-	}
-	if len(l.Args) == 0 {
-		return fmt.Errorf("kernel %s has a table and no argument for it", l.Kernel)
-	}
-	if b := &p.Buffers[l.Args[0]]; b.Arena != ConstArena || b.Size != int64(8*len(l.Table)) {
-		return fmt.Errorf("kernel %s: the table of %d words does not fit %s, %s of the %s arena", l.Kernel, len(l.Table), p.name(l.Args[0]), b.Type, b.Arena)
-	}
-	for _, w := range l.Table {
-		if w.Buffer != None && !slices.Contains(s.In, w.Buffer) && !slices.Contains(s.Out, w.Buffer) {
-			return fmt.Errorf("kernel %s finds %s in its table, which is neither read nor written", l.Kernel, p.name(w.Buffer))
-		}
-	}
-	return nil
 }

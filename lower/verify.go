@@ -16,11 +16,17 @@ func Verify(p *Program) error {
 	if err := p.verifyBuffers(); err != nil {
 		return err
 	}
+	if err := p.verifyBindings(); err != nil {
+		return err
+	}
 	v := &checker{p: p, first: make([]int32, len(p.Buffers)), last: make([]int32, len(p.Buffers))}
 	for i := range v.first {
 		v.first[i], v.last[i] = -1, -1
 	}
 	if err := v.walk(); err != nil {
+		return err
+	}
+	if err := p.verifyWritten(); err != nil {
 		return err
 	}
 	if err := v.lifetimes(); err != nil {
@@ -42,12 +48,33 @@ func (p *Program) verifyBuffers() error {
 		switch {
 		case b.Size != b.Type.Bytes():
 			return fmt.Errorf("buffer %%%s: %d bytes for %s", b.Name, b.Size, b.Type)
-		case b.Arena != root.Arena || b.Offset < root.Offset || b.Offset+b.Size > root.Offset+root.Size:
-			return fmt.Errorf("buffer %%%s: the view leaves its root %%%s", b.Name, root.Name)
+		case b.Arena != root.Arena || b.Offset != root.Offset || b.Size != root.Size:
+			return fmt.Errorf("buffer %%%s: the view is not of the bytes of its root %%%s", b.Name, root.Name)
 		case root.Offset%Align != 0:
 			return fmt.Errorf("buffer %%%s: offset %d is not a multiple of %d", root.Name, root.Offset, Align)
 		case b.Offset < 0 || b.Offset+b.Size > p.Arenas[b.Arena]:
 			return fmt.Errorf("buffer %%%s: ends at %d, beyond the %s arena of %d bytes", b.Name, b.Offset+b.Size, b.Arena, p.Arenas[b.Arena])
+		}
+	}
+	return p.verifyPlaces()
+}
+
+// verifyPlaces checks that arenas whose buffers live as long as the Program
+// have a place for each.
+func (p *Program) verifyPlaces() error {
+	var roots []BufferID
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Arena != WorkArena && b.Root == BufferID(i) && b.Size > 0 {
+			roots = append(roots, BufferID(i))
+		}
+	}
+	slices.SortFunc(roots, func(x, y BufferID) int {
+		a, b := &p.Buffers[x], &p.Buffers[y]
+		return cmp.Or(cmp.Compare(a.Arena, b.Arena), cmp.Compare(a.Offset, b.Offset))
+	})
+	for i := 1; i < len(roots); i++ {
+		if a, b := &p.Buffers[roots[i-1]], &p.Buffers[roots[i]]; a.Arena == b.Arena && a.Offset+a.Size > b.Offset {
+			return fmt.Errorf("buffers %%%s and %%%s share bytes of the %s arena", a.Name, b.Name, a.Arena)
 		}
 	}
 	return nil

@@ -111,7 +111,7 @@ func TestVerifyNotices(t *testing.T) {
 		}},
 		{"never written", "is never written", func(p *Program) {
 			p.Outputs[0].Buffer = BufferID(len(p.Buffers))
-			p.Buffers = append(p.Buffers, Buffer{Name: "ghost", Type: ir.T(ir.F32), Arena: WorkArena, Root: p.Outputs[0].Buffer, Size: 4})
+			p.Buffers = append(p.Buffers, Buffer{Name: "ghost", Type: ir.T(ir.F32, 8, 16), Arena: WorkArena, Root: p.Outputs[0].Buffer, Size: 512})
 		}},
 		{"writes an input", "lies in the input arena", func(p *Program) { p.Parts[Micro][0].Out[0] = id(p, "x") }},
 		{"no description", "no description", func(p *Program) { p.Parts[Micro][1].Gemm = nil }},

@@ -21,14 +21,14 @@ type Word struct {
 	Tensor, Access int
 }
 
-// batchChunk is how many elements of one tensor a block handles.
-const batchChunk = groupThreads * 128
+// BatchChunk is how many elements of one tensor a block handles.
+const BatchChunk = groupThreads * 128
 
 // Blocks is how many blocks the launch has: one for every chunk of every tensor.
 func (t Batch) Blocks() int {
 	n := 0
 	for _, size := range t.Sizes {
-		n += int((size + batchChunk - 1) / batchChunk)
+		n += int((size + BatchChunk - 1) / BatchChunk)
 	}
 	return n
 }
@@ -38,7 +38,7 @@ func (t Batch) Blocks() int {
 func (t Batch) Table() []Word {
 	var words []Word
 	for i, size := range t.Sizes {
-		for chunk := int64(0); chunk*batchChunk < size; chunk++ {
+		for chunk := int64(0); chunk*BatchChunk < size; chunk++ {
 			words = append(words, Word{Value: int64(i)<<32 | chunk, Access: -1})
 		}
 	}
@@ -165,8 +165,8 @@ func (c *batchGen) find(t Batch, row int) {
 		}
 	}
 	c.tid = b.special("%tid.x")
-	c.start = b.Do("mul.wide.u32", mine[0], I(batchChunk))
-	c.end = b.Do("min.u64", b.Do("add.u64", c.start, I(batchChunk)), b.load(at, 0, Int64, 1)[0])
+	c.start = b.Do("mul.wide.u32", mine[0], I(BatchChunk))
+	c.end = b.Do("min.u64", b.Do("add.u64", c.start, I(BatchChunk)), b.load(at, 0, Int64, 1)[0])
 }
 
 // run emits body for the block's elements: vectors, then the rest of a tensor that is no multiple

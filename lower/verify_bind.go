@@ -1,0 +1,117 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// verifyBindings checks what a runtime binds by name: every variable has a
+// buffer of its own in the arena of its kind, results are bound to buffers of
+// their type and name, low copies to the step that makes them from their
+// variable, and Written lists the variables that steps write.
+func (p *Program) verifyBindings() error {
+	bound := make([]bool, len(p.Buffers)) // a root outside the work arena that somebody fills
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if err := p.holdsValue(v.Name, v.Type, v.Buffer); err != nil {
+			return fmt.Errorf("variable %%%s: %w", v.Name, err)
+		}
+		if b := &p.Buffers[v.Buffer]; b.Root != v.Buffer || b.Arena != kindArenas[v.Kind] || b.Name != v.Name || bound[v.Buffer] {
+			return fmt.Errorf("variable %%%s: %%%s in the %s arena is not its buffer", v.Name, b.Name, b.Arena)
+		}
+		bound[v.Buffer] = true
+	}
+	for i := range p.Copies {
+		if err := p.verifyCopy(&p.Copies[i]); err != nil {
+			return err
+		}
+		bound[p.Copies[i].Buffer] = true
+	}
+	for _, l := range p.launches() {
+		if len(l.Table) > 0 && len(l.Args) > 0 && l.Args[0] >= 0 && int(l.Args[0]) < len(bound) {
+			bound[l.Args[0]] = true
+		}
+	}
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Arena != WorkArena && b.Root == BufferID(i) && !bound[i] {
+			return fmt.Errorf("buffer %%%s lies in the %s arena and nothing fills it", b.Name, b.Arena)
+		}
+	}
+	for _, o := range p.Outputs {
+		if err := p.holdsValue(o.Name, o.Type, o.Buffer); err != nil {
+			return fmt.Errorf("result %s: %w", o.Name, err)
+		}
+	}
+	return nil
+}
+
+// launches are those of all steps.
+func (p *Program) launches() []*Launch {
+	var list []*Launch
+	for _, steps := range p.Parts {
+		for i := range steps {
+			if l := steps[i].Launch; l != nil {
+				list = append(list, l)
+			}
+		}
+	}
+	return list
+}
+
+// holdsValue checks that id is a buffer for a value of type t.
+func (p *Program) holdsValue(name string, t ir.Type, id BufferID) error {
+	if id < 0 || int(id) >= len(p.Buffers) {
+		return fmt.Errorf("it has buffer %d of %d", id, len(p.Buffers))
+	}
+	if b := &p.Buffers[id]; b.Type != t {
+		return fmt.Errorf("it is %s, its buffer %%%s is %s", t, b.Name, b.Type)
+	}
+	return nil
+}
+
+// verifyCopy checks that a step of prepare makes a low copy from its variable.
+func (p *Program) verifyCopy(c *Copy) error {
+	i := slices.IndexFunc(p.Vars, func(v Var) bool { return v.Name == c.Var })
+	switch {
+	case i < 0:
+		return fmt.Errorf("a low copy of %%%s, which is no variable", c.Var)
+	case c.Buffer < 0 || int(c.Buffer) >= len(p.Buffers) || c.Step < 0 || c.Step >= len(p.Parts[Prepare]):
+		return fmt.Errorf("the %s copy of %%%s names buffer %d and step %d", c.DType, c.Var, c.Buffer, c.Step)
+	}
+	b, s := &p.Buffers[c.Buffer], &p.Parts[Prepare][c.Step]
+	switch {
+	case b.Arena != StateArena || b.Type != p.Vars[i].Type.With(c.DType):
+		return fmt.Errorf("the %s copy of %%%s is %%%s, %s in the %s arena", c.DType, c.Var, b.Name, b.Type, b.Arena)
+	case !slices.Contains(s.In, p.Vars[i].Buffer) || !slices.Contains(s.Out, c.Buffer):
+		return fmt.Errorf("prepare step %d (%s) does not make the %s copy of %%%s", c.Step, s.Node.Name, c.DType, c.Var)
+	}
+	return nil
+}
+
+// verifyWritten compares Written with what the steps write.
+func (p *Program) verifyWritten() error {
+	stored := make([]bool, len(p.Buffers))
+	for _, steps := range p.Parts {
+		for i := range steps {
+			for _, id := range steps[i].Out {
+				if id >= 0 && int(id) < len(p.Buffers) {
+					stored[p.Buffers[id].Root] = true
+				}
+			}
+		}
+	}
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if said := slices.Contains(p.Written, v.Name); said != stored[v.Buffer] && !p.copied(v.Buffer) {
+			return fmt.Errorf("variable %%%s: a step writes it: %t; it is listed as written: %t", v.Name, stored[v.Buffer], said)
+		}
+	}
+	return nil
+}
+
+// copied reports whether a buffer is the low copy of another variable, which prepare may make.
+func (p *Program) copied(id BufferID) bool {
+	return slices.ContainsFunc(p.Copies, func(c Copy) bool { return c.Buffer == id })
+}

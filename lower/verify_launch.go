@@ -1,0 +1,145 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ptx"
+)
+
+// verifyLaunch checks that a launch names a kernel of the Program with the
+// block it was written for, gives it as many addresses as it takes, each of a
+// buffer of the dtype and at least the size that it works on, and that the step
+// owns up to reading and writing these and nothing else.
+func (s *Step) verifyLaunch(p *Program) error {
+	l := s.Launch
+	if l == nil {
+		return nil
+	}
+	k := p.kernel(l.Kernel)
+	switch {
+	case k == nil:
+		return fmt.Errorf("launches the kernel %s, which no module has", l.Kernel)
+	case len(k.Params) != len(l.Args) || len(k.Params) != len(l.Takes):
+		return fmt.Errorf("gives %d addresses to kernel %s, which takes %d", len(l.Args), k.Name, len(k.Params))
+	case k.Threads != 0 && l.Block != k.Threads:
+		return fmt.Errorf("launches blocks of %d threads, kernel %s is for %d", l.Block, k.Name, k.Threads)
+	}
+	for _, n := range l.Grid {
+		if n < 1 {
+			return fmt.Errorf("launches kernel %s over a grid of %v", k.Name, l.Grid)
+		}
+	}
+	f := footprint{s: s, p: p}
+	for i, a := range l.Takes {
+		if err := f.take(l.Args[i], a, a.Elems); err != nil {
+			return fmt.Errorf("kernel %s, argument %s: %w", k.Name, a.Name, err)
+		}
+	}
+	if err := f.table(l); err != nil {
+		return fmt.Errorf("kernel %s: %w", k.Name, err)
+	}
+	return f.all()
+}
+
+// kernel finds a kernel by its name, nil where there is none.
+func (p *Program) kernel(name string) *ptx.Kernel {
+	for _, m := range p.Modules {
+		if k := m.Kernel(name); k != nil {
+			return k
+		}
+	}
+	return nil
+}
+
+// footprint gathers what a launch touches.
+type footprint struct {
+	s             *Step
+	p             *Program
+	reads, writes []BufferID
+}
+
+// take notes that the kernel reads or writes n elements of a buffer.
+func (f *footprint) take(id BufferID, a ptx.Argument, n int64) error {
+	if id < 0 || int(id) >= len(f.p.Buffers) {
+		return fmt.Errorf("it is buffer %d of %d", id, len(f.p.Buffers))
+	}
+	b := &f.p.Buffers[id]
+	if t, _ := ptxType(b.Type.DType); t != a.DType && !sameBits(t, a.DType) || b.Type.Shape.Elements() < n {
+		return fmt.Errorf("it works on %s of %d elements, %%%s is %s", a.DType, n, b.Name, b.Type)
+	}
+	for _, x := range []struct {
+		touched  bool
+		has      []BufferID
+		seen     *[]BufferID
+		verb, to string
+	}{{a.Read, f.s.In, &f.reads, "reads", "operand"}, {a.Write, f.s.Out, &f.writes, "writes", "result"}} {
+		if x.touched && !slices.Contains(x.has, id) {
+			return fmt.Errorf("it %s %%%s, which is no %s of the step", x.verb, b.Name, x.to)
+		}
+		if x.touched {
+			*x.seen = append(*x.seen, id)
+		}
+	}
+	return nil
+}
+
+// sameBits reports whether kernels take one type for the other.
+func sameBits(a, b ptx.DType) bool {
+	one := func(t ptx.DType) bool { return t == ptx.Bool || t == ptx.Uint8 }
+	return one(a) && one(b)
+}
+
+// table checks that a launch's table fits the constant it is written to, that
+// every block has its part of a tensor and every tensor its blocks, and that
+// the addresses of a row are of buffers as large as the row says.
+func (f *footprint) table(l *Launch) error {
+	if len(l.Table) == 0 {
+		return nil
+	}
+	row, blocks := 1+len(l.Row), l.Grid[0]
+	tensors := (len(l.Table) - blocks) / row
+	if len(l.Args) == 0 || blocks+tensors*row != len(l.Table) {
+		return fmt.Errorf("a table of %d words is not one of %d blocks and rows of %d", len(l.Table), blocks, row)
+	}
+	if b := &f.p.Buffers[l.Args[0]]; b.Arena != ConstArena || b.Size != int64(8*len(l.Table)) {
+		return fmt.Errorf("the table of %d words does not fit %s, %s of the %s arena", len(l.Table), f.p.name(l.Args[0]), b.Type, b.Arena)
+	}
+	at := 0
+	for i := range tensors {
+		words := l.Table[blocks+i*row:][:row]
+		size := words[0].Value
+		for chunk := int64(0); chunk*ptx.BatchChunk < size; chunk, at = chunk+1, at+1 {
+			if at >= blocks || l.Table[at] != (Word{Value: int64(i)<<32 | chunk, Buffer: None}) {
+				return fmt.Errorf("no block does part %d of tensor %d", chunk, i)
+			}
+		}
+		for k, w := range words[1:] {
+			if err := f.take(w.Buffer, l.Row[k], size); err != nil {
+				return fmt.Errorf("tensor %d, address %d: %w", i, k, err)
+			}
+			if n := f.p.Buffers[w.Buffer].Type.Shape.Elements(); n != size {
+				return fmt.Errorf("tensor %d has %d elements, its row says %d", i, n, size)
+			}
+		}
+	}
+	if at != blocks {
+		return fmt.Errorf("%d blocks for a table with work for %d", blocks, at)
+	}
+	return nil
+}
+
+// all checks that the step names no operand and no result that the kernel does not touch.
+func (f *footprint) all() error {
+	for _, x := range []struct {
+		has, seen []BufferID
+		verb      string
+	}{{f.s.In, f.reads, "reads"}, {f.s.Out, f.writes, "writes"}} {
+		for _, id := range x.has {
+			if id != None && !slices.Contains(x.seen, id) {
+				return fmt.Errorf("kernel %s never %s %s", f.s.Launch.Kernel, x.verb, f.p.name(id))
+			}
+		}
+	}
+	return nil
+}
