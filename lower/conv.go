@@ -25,7 +25,7 @@ func lowerConv(l *lowerer, n *ir.Node) error {
 
 // convOf describes the convolution of a node but for its epilogue.
 func convOf(n *ir.Node) *Conv {
-	return &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: n.Str("math") == "tf32"}
+	return &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: roundsTF32(n)}
 }
 
 // lowerAttention lowers attention and its gradient; see the rows for the operands.
@@ -41,7 +41,7 @@ func lowerAttention(l *lowerer, n *ir.Node) error {
 func attentionOf(n *ir.Node) *Attention {
 	q, k, v := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.In[2].Type.Shape)
 	a := &Attention{Backward: n.Op == ir.OpAttentionGrad, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
-		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: n.Str("math") == "tf32"}
+		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: roundsTF32(n)}
 	for i := range n.In {
 		if n.In[i] != nil && n.OperandDef(i).Name == "mask" {
 			a.Mask = i

@@ -27,7 +27,7 @@ func lowerLinear(l *lowerer, n *ir.Node) error {
 
 // gemmOf describes the product of a matmul or linear node, the bias included.
 func gemmOf(n *ir.Node) *Gemm {
-	g := &Gemm{TF32: n.Str("math") == "tf32"}
+	g := &Gemm{TF32: roundsTF32(n)}
 	a, b, y := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.Out[0].Type.Shape)
 	g.A.T, g.B.T = n.Flag("ta"), n.Flag("tb")
 	if n.Op == ir.OpLinear && len(a) == 1 {
@@ -157,4 +157,10 @@ func (e *Epilogue) take(stage ir.EpilogueStage, m *ir.Node, at *ir.Value, in []*
 		e.Residual = len(in)
 	}
 	return append(in[:len(in):len(in)], other)
+}
+
+// roundsTF32 reports whether a product rounds its f32 operands to tf32. 16-bit
+// operands fit as they are, and libraries refuse to be asked for it.
+func roundsTF32(n *ir.Node) bool {
+	return n.Str("math") == "tf32" && (n.In[0].Type.DType == ir.F32 || n.In[1].Type.DType == ir.F32)
 }
