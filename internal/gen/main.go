@@ -4,6 +4,7 @@
 //
 // It is a module of its own, so that users of ampc never see avo. Every kernel is emitted twice from one
 // description for amd64, with 512-bit vectors and masks (AVX-512 F, BW, DQ, VL) and with 256-bit ones (AVX2, FMA, F16C).
+// Products of bf16 operands also come in a form for AVX512_BF16.
 package main
 
 import (
@@ -20,6 +21,9 @@ func main() {
 	tab := &consts{at: map[bits]int{}}
 	for _, v := range []*vm{{w: 16, consts: tab}, {w: 8, consts: tab}} {
 		v.tiles()
+		if v.wide() {
+			v.pairs()
+		}
 		v.packing()
 		v.skinny()
 		v.finish()
@@ -38,6 +42,9 @@ func main() {
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")
 	Generate()
+	if err := pairCode(flag.Lookup("out").Value.String()); err != nil {
+		log.Fatal(err)
+	}
 	n := neon{consts: consts{at: map[bits]int{}}}
 	n.emit()
 	for name, text := range map[string]string{*tables: tableSource(), *arm + ".s": n.asm.String(), *arm + ".go": n.stubs.String() + n.table()} {

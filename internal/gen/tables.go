@@ -14,6 +14,7 @@ func tableSource() string {
 	for _, v := range []*vm{{w: 16}, {w: 8}} {
 		v.table(&b)
 	}
+	(&vm{w: 16}).pairTable(func(format string, args ...any) { fmt.Fprintf(&b, format, args...) })
 	src, err := format.Source([]byte(b.String()))
 	if err != nil {
 		log.Fatal(err)

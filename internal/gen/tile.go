@@ -13,7 +13,7 @@ import (
 func (v *vm) tiles() {
 	for nv := 1; nv <= 2; nv++ {
 		for rows := 1; rows <= v.tileRows(); rows++ {
-			v.tile(rows, nv)
+			v.tile("tile", rows, nv, VFMADD231PS)
 		}
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
@@ -33,14 +33,15 @@ func (v *vm) tileRows() int {
 type tileRegs struct {
 	a, b, c, ldb, ldc reg.GPVirtual
 	sum               [][]vec
-	row, col          []vec // broadcasts of A, vectors of B
+	row, col          []vec       // broadcasts of A, vectors of B
+	mul               func(...Op) // adds the product of two vectors to the third
 }
 
-func (v *vm) tile(mr, nv int) {
-	v.text(fmt.Sprintf("tile%dx%d", mr, nv*v.w), "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int",
+func (v *vm) tile(name string, mr, nv int, mul func(...Op)) {
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, nv*v.w), "kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int",
 		fmt.Sprintf("is a tileFunc of %d rows.", mr))
 	kc, cols, acc := ptrParam("kc"), ptrParam("cols"), ptrParam("acc")
-	t := &tileRegs{a: ptrParam("a"), b: ptrParam("b"), c: ptrParam("c"), ldb: ptrParam("ldb"), ldc: ptrParam("ldc")}
+	t := &tileRegs{a: ptrParam("a"), b: ptrParam("b"), c: ptrParam("c"), ldb: ptrParam("ldb"), ldc: ptrParam("ldc"), mul: mul}
 	scaleBy(t.ldb, 4)
 	v.tileLoop(t, mr, nv, kc, cols, acc, func(int) {
 		for j, c := range t.col {
@@ -62,7 +63,7 @@ func (v *vm) farTile(mr int) {
 	kc, acc := ptrParam("kc"), ptrParam("acc")
 	b := []reg.GPVirtual{ptrParam("b0"), ptrParam("b1")}
 	offs, o := ptrParam("offs"), GP64()
-	t := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc")}
+	t := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc"), mul: VFMADD231PS}
 	cols := GP64()
 	MOVQ(U32(uint32(2*v.w)), cols)
 	v.tileLoop(t, mr, 2, kc, cols, acc, func(u int) {
@@ -168,7 +169,7 @@ func (v *vm) tileStep(t *tileRegs, u int) {
 		r := t.row[i%2]
 		VBROADCASTSS(Mem{Base: t.a, Disp: 4 * (u*mr + i)}, r)
 		for j, c := range t.col {
-			VFMADD231PS(c, r, t.sum[i][j])
+			t.mul(c, r, t.sum[i][j])
 		}
 	}
 }

@@ -175,6 +175,8 @@ func (s *tableSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int
 	}
 }
 
+func (s *tableSource) typ() Type { return s.buf.Type }
+
 func (s *tableSource) base(item int) int {
 	return (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
 }

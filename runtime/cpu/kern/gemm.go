@@ -1,5 +1,7 @@
 package kern
 
+import "slices"
+
 // Mat is a matrix, or a batch of them: rows LD elements apart, items of the two batch levels Stride elements apart
 // (0 shares one matrix between items).
 type Mat struct {
@@ -75,6 +77,9 @@ func (m *Machine) Gemm(g *Gemm) {
 // as dst[k*ld+lane]. Elements past the lanes of a row may be overwritten, later rows after earlier ones.
 type source interface {
 	pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int)
+	// packPairs packs words of two depths, see pairKernels.
+	packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int
+	typ() Type
 }
 
 // matSource packs a matrix in memory. contig says that lanes, not depths, are contiguous.
@@ -89,21 +94,28 @@ type matSource struct {
 func (m *Mat) item(i, inner int) int { return i/inner*m.Stride[0] + i%inner*m.Stride[1] }
 
 func (s *matSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int) {
-	base, size := s.m.item(item, s.inner), s.m.Type.Size()
+	base := s.m.item(item, s.inner)
 	if s.contig {
 		s.p.rows[s.m.Type](kc, n, &dst[0], ld, s.m.at(base+k0*s.m.LD+l0), s.m.LD)
 	} else {
-		w.offs = getInts(&w.offs, s.p.tw)
-		for g := 0; g < n; g += s.p.tw {
-			h := min(s.p.tw, n-g)
-			for r := range h {
-				w.offs[r] = r * s.m.LD * size
-			}
-			s.p.trans[s.m.Type](kc, h, &dst[g], ld, s.m.at(base+(l0+g)*s.m.LD+k0), &w.offs[0])
-		}
+		s.transpose(w, s.m.Type, dst, ld, base, l0, n, k0, kc)
 	}
 	if s.tf32 {
 		s.p.Unary(RoundTF32, dst[:(kc-1)*ld+n], dst[:(kc-1)*ld+n])
+	}
+}
+
+func (s *matSource) typ() Type { return s.m.Type }
+
+// transpose packs lanes that are not contiguous; kc counts elements of the type as.
+func (s *matSource) transpose(w *worker, as Type, dst []float32, ld, base, l0, n, k0, kc int) {
+	w.offs = getInts(&w.offs, s.p.tw)
+	for g := 0; g < n; g += s.p.tw {
+		h := min(s.p.tw, n-g)
+		for r := range h {
+			w.offs[r] = r * s.m.LD * s.m.Type.Size()
+		}
+		s.p.trans[as](kc, h, &dst[g], ld, s.m.at(base+(l0+g)*s.m.LD+k0), &w.offs[0])
 	}
 }
 
@@ -118,6 +130,7 @@ type gemmTask struct {
 	mt, nt                   int // block of C of one task
 	gm, gn                   int // blocks along rows and columns
 	kc, nc                   int
+	paired                   bool         // operands are packed in words of two depths
 	direct                   bool         // tiles go straight to C
 	into                     bool         // and add to what is there
 	far                      *tableSource // b, if tiles may read it where it lies
@@ -134,14 +147,21 @@ func (m *Machine) multiply(t *gemmTask) {
 
 // plan chooses the grid and the packed block sizes. They do not change the result.
 func (t *gemmTask) plan(m *Machine) {
-	t.p, t.m = m.Path, m
+	t.use(m)
 	t.split(m.pool.Workers())
 	t.blocks()
 }
 
+func (t *gemmTask) use(m *Machine) {
+	t.p, t.m = m.Path, m
+	if t.paired = m.pairing(t.a.typ(), t.b.typ()); t.paired {
+		t.far = nil
+	}
+}
+
 // serial is plan for a product inside a task of another kernel.
 func (t *gemmTask) serial(m *Machine) {
-	t.p, t.m = m.Path, m
+	t.use(m)
 	t.split(1)
 	t.blocks()
 }
@@ -163,6 +183,9 @@ const farDepth = 1152
 func (t *gemmTask) blocks() {
 	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
+	if t.paired {
+		kc *= 2
+	}
 	switch {
 	case t.far != nil:
 		kc = farDepth
@@ -173,7 +196,7 @@ func (t *gemmTask) blocks() {
 		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), 16)
 	}
 	t.kc = min(kc, max(1, t.depth))
-	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.kc/t.p.nr*t.p.nr))
+	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.words(t.kc)/t.p.nr*t.p.nr))
 	if t.far != nil { // hardly anything of B is packed
 		t.nc = t.nt
 	}
@@ -223,7 +246,7 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	if !t.direct && t.depth > t.kc {
 		part = w.c.get((i1 - i0) * ldp)
 	}
-	mc := max(t.p.mr, t.p.mc/t.kc/t.p.mr*t.p.mr)
+	mc := max(t.p.mr, t.p.mc/t.words(t.kc)/t.p.mr*t.p.mr)
 	mc = roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, mc)), t.p.mr)
 	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
 		kc := min(t.kc, t.depth-k0)
@@ -240,13 +263,15 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 
 // packB packs columns [j0,j1) in panels of nr, the last one vw wide if that is enough.
 func (t *gemmTask) packB(w *worker, item, j0, j1, k0, kc int) []float32 {
-	b := w.b.get(roundUp(j1-j0, t.p.nr) * kc)
+	deep := t.words(kc)
+	b := w.b.get(roundUp(j1-j0, t.p.nr) * deep)
+	w.tinyB = slices.Grow(w.tinyB[:0], ceilDiv(j1-j0, t.p.nr))
 	for j := j0; j < j1 && kc > 0; j += t.p.nr {
 		n := min(t.p.nr, j1-j)
 		if t.far != nil && t.far.lies(j, n) {
 			continue
 		}
-		t.b.pack(w, b[(j-j0)*kc:], t.p.width(n), item, j, n, k0, kc)
+		w.tinyB = append(w.tinyB, t.pack(t.b, w, b[(j-j0)*deep:], t.p.width(n), item, j, n, k0, kc))
 	}
 	return b
 }
@@ -269,20 +294,26 @@ type block struct {
 	b              []float32
 	part           []float32 // partial sums between slices of the depth, nil if there is one slice
 	ldp            int
+	tiny           uint64 // subnormal rows of the panel of A
 }
 
 func (x *block) run() {
 	t, m := x.t, x.i1-x.i0
 	panels := ceilDiv(m, t.p.mr)
-	a := x.w.a.get(m * x.kc)
-	for i := 0; i < panels && x.kc > 0; i++ {
+	deep := t.words(x.kc)
+	a := x.w.a.get(m * deep)
+	x.w.tinyA = slices.Grow(x.w.tinyA[:0], panels)
+	for i := 0; i < panels && deep > 0; i++ {
 		r0, r1 := i*m/panels, (i+1)*m/panels
-		t.a.pack(x.w, a[r0*x.kc:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc)
+		x.w.tinyA = append(x.w.tinyA, t.pack(t.a, x.w, a[r0*deep:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc))
 	}
 	for j := x.j0; j < x.j1; j += t.p.nr {
 		for i := range panels {
 			r0, r1 := i*m/panels, (i+1)*m/panels
-			x.tile(a[r0*x.kc:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
+			if deep > 0 {
+				x.tiny = x.w.tinyA[i]
+			}
+			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
 		}
 	}
 }
@@ -293,6 +324,10 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	if f != nil && f.lies(j, n) {
 		at := f.base(x.item)
 		p.far[h-1](x.kc, &a[0], f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.k0], c, ldc, acc)
+		return
+	}
+	if x.t.paired {
+		x.multiplyPairs(a, h, j, n, c, ldc, acc)
 		return
 	}
 	width := p.width(n)

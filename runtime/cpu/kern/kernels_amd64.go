@@ -214,6 +214,171 @@ func far13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float3
 //go:noescape
 func far14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// pair1x16AVX512 is a tileFunc of 1 rows.
+//
+//go:noescape
+func pair1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair2x16AVX512 is a tileFunc of 2 rows.
+//
+//go:noescape
+func pair2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair3x16AVX512 is a tileFunc of 3 rows.
+//
+//go:noescape
+func pair3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair4x16AVX512 is a tileFunc of 4 rows.
+//
+//go:noescape
+func pair4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair5x16AVX512 is a tileFunc of 5 rows.
+//
+//go:noescape
+func pair5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair6x16AVX512 is a tileFunc of 6 rows.
+//
+//go:noescape
+func pair6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair7x16AVX512 is a tileFunc of 7 rows.
+//
+//go:noescape
+func pair7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair8x16AVX512 is a tileFunc of 8 rows.
+//
+//go:noescape
+func pair8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair9x16AVX512 is a tileFunc of 9 rows.
+//
+//go:noescape
+func pair9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair10x16AVX512 is a tileFunc of 10 rows.
+//
+//go:noescape
+func pair10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair11x16AVX512 is a tileFunc of 11 rows.
+//
+//go:noescape
+func pair11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair12x16AVX512 is a tileFunc of 12 rows.
+//
+//go:noescape
+func pair12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair13x16AVX512 is a tileFunc of 13 rows.
+//
+//go:noescape
+func pair13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair14x16AVX512 is a tileFunc of 14 rows.
+//
+//go:noescape
+func pair14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair1x32AVX512 is a tileFunc of 1 rows.
+//
+//go:noescape
+func pair1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair2x32AVX512 is a tileFunc of 2 rows.
+//
+//go:noescape
+func pair2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair3x32AVX512 is a tileFunc of 3 rows.
+//
+//go:noescape
+func pair3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair4x32AVX512 is a tileFunc of 4 rows.
+//
+//go:noescape
+func pair4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair5x32AVX512 is a tileFunc of 5 rows.
+//
+//go:noescape
+func pair5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair6x32AVX512 is a tileFunc of 6 rows.
+//
+//go:noescape
+func pair6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair7x32AVX512 is a tileFunc of 7 rows.
+//
+//go:noescape
+func pair7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair8x32AVX512 is a tileFunc of 8 rows.
+//
+//go:noescape
+func pair8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair9x32AVX512 is a tileFunc of 9 rows.
+//
+//go:noescape
+func pair9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair10x32AVX512 is a tileFunc of 10 rows.
+//
+//go:noescape
+func pair10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair11x32AVX512 is a tileFunc of 11 rows.
+//
+//go:noescape
+func pair11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair12x32AVX512 is a tileFunc of 12 rows.
+//
+//go:noescape
+func pair12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair13x32AVX512 is a tileFunc of 13 rows.
+//
+//go:noescape
+func pair13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pair14x32AVX512 is a tileFunc of 14 rows.
+//
+//go:noescape
+func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+
+// pairRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
+//
+//go:noescape
+func pairRowsAVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
+
+// pairPickAVX512 packs pairs of scattered rows of bf16, k even, n up to two vectors.
+//
+//go:noescape
+func pairPickAVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
+
+// pairFloatsAVX512 packs pairs of rows of bf16 values held as f32, k even, n up to two vectors.
+//
+//go:noescape
+func pairFloatsAVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
+
+// pairSplitAVX512 widens k rows of words to twice as many of f32, n up to two vectors.
+//
+//go:noescape
+func pairSplitAVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
+
+// pairTinyAVX512 says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.
+//
+//go:noescape
+func pairTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
+
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //
 //go:noescape

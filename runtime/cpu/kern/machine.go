@@ -29,10 +29,15 @@ type Machine struct {
 type worker struct {
 	a, b, c floats // packed operands, a block of results
 	tile    floats
-	row     [6]floats
-	offs    []int
-	local   gemmTask // a product inside a task
-	_       [64]byte // keep workers off each other's cache lines
+	pair    floats // depths to be joined to pairs
+
+	tinyA, tinyB []uint64  // what is subnormal in the panels of a and b, see pairKernels
+	wide         [2]floats // panels with subnormal elements in f32
+	exact        floats    // their product
+	row          [6]floats
+	offs         []int
+	local        gemmTask // a product inside a task
+	_            [64]byte // keep workers off each other's cache lines
 }
 
 // New makes a machine of n workers; n <= 0 means GOMAXPROCS.

@@ -18,6 +18,7 @@ type Path struct {
 
 	tile  [2][]tileFunc // by tile width (vw, nr), then rows-1
 	far   []farFunc     // by rows-1; nil where there are none
+	pair  *pairKernels  // nil where bf16 is only multiplied as f32
 	rows  [numTypes]rowsFunc
 	pick  [numTypes]pickFunc
 	trans [numTypes]transFunc
@@ -88,7 +89,7 @@ type dotsFunc func(k int, x *float32, ldx int, w *byte, ldw int, out *float32, l
 
 var negInf = float32(math.Inf(-1))
 
-// Name is "avx512", "avx2" or "go".
+// Name is "avx512bf16", "avx512", "avx2", "neon" or "go".
 func (p *Path) Name() string { return p.name }
 
 // Lanes is the number of float32 lanes of a vector; 1 in plain Go.

@@ -6,7 +6,10 @@ import "unsafe"
 
 // archPaths lists the vector paths that the processor and the operating system support.
 func archPaths() (paths []*Path) {
-	avx2, avx512 := features()
+	avx2, avx512, bf16 := features()
+	if bf16 {
+		paths = append(paths, pairPath())
+	}
 	if avx512 {
 		paths = append(paths, avx512Path())
 	}
@@ -17,22 +20,33 @@ func archPaths() (paths []*Path) {
 }
 
 // features reads CPUID: avx2 means AVX2, FMA, F16C and BMI2, avx512 F, BW, DQ and VL besides, with the registers
-// enabled by the operating system.
-func features() (avx2, avx512 bool) {
+// enabled by the operating system, bf16 products of bf16 besides.
+func features() (avx2, avx512, bf16 bool) {
 	if top, _, _, _ := cpuid(0, 0); top < 7 {
-		return false, false
+		return false, false, false
 	}
 	_, _, c1, _ := cpuid(1, 0)
 	const fma, osxsave, f16c = 1 << 12, 1 << 27, 1 << 29
 	if c1&osxsave == 0 {
-		return false, false
+		return false, false, false
 	}
 	state, _ := xgetbv()
-	_, b7, _, _ := cpuid(7, 0)
+	sub, b7, _, _ := cpuid(7, 0)
 	const has2, has512 = 1<<5 | 1<<8, 1<<16 | 1<<17 | 1<<30 | 1<<31
 	avx2 = state&0x06 == 0x06 && c1&(fma|f16c) == fma|f16c && b7&has2 == has2
 	avx512 = avx2 && state&0xe6 == 0xe6 && b7&has512 == has512
-	return avx2, avx512
+	if avx512 && sub >= 1 {
+		more, _, _, _ := cpuid(7, 1)
+		bf16 = more&(1<<5) != 0
+	}
+	return avx2, avx512, bf16
+}
+
+// pairPath is the AVX-512 path of processors with AVX512_BF16.
+func pairPath() *Path {
+	p := avx512Path()
+	p.name, p.pair = "avx512bf16", pairsAVX512()
+	return p
 }
 
 func avx512Path() *Path {

@@ -414,3 +414,12 @@ func kernelsAVX2(p *Path) {
 	p.fence = fenceAVX2
 	p.tileBias, p.tileShift, p.maxTaps, p.addRuns = tileBiasAVX2, tileShiftAVX2, maxTapsAVX2, addRunsAVX2
 }
+
+// pairsAVX512 are the kernels of products of two bf16 operands.
+func pairsAVX512() *pairKernels {
+	return &pairKernels{rows: pairRowsAVX512, pick: pairPickAVX512, floats: pairFloatsAVX512, split: pairSplitAVX512, tiny: pairTinyAVX512,
+		tile: [2][]tileFunc{
+			{pair1x16AVX512, pair2x16AVX512, pair3x16AVX512, pair4x16AVX512, pair5x16AVX512, pair6x16AVX512, pair7x16AVX512, pair8x16AVX512, pair9x16AVX512, pair10x16AVX512, pair11x16AVX512, pair12x16AVX512, pair13x16AVX512, pair14x16AVX512},
+			{pair1x32AVX512, pair2x32AVX512, pair3x32AVX512, pair4x32AVX512, pair5x32AVX512, pair6x32AVX512, pair7x32AVX512, pair8x32AVX512, pair9x32AVX512, pair10x32AVX512, pair11x32AVX512, pair12x32AVX512, pair13x32AVX512, pair14x32AVX512},
+		}}
+}

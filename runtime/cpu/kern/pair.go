@@ -1,0 +1,110 @@
+package kern
+
+import "unsafe"
+
+// pairKernels are those of processors that multiply bf16 as it is: two neighbouring depths at a time, twice as many
+// products an instruction as in f32. A word of a packed operand holds the elements of depths 2d (its low half) and
+// 2d+1. The sums are f32; the order in which the two products of a word are added is the processor's. It takes
+// subnormal numbers for zero, so that an infinity times one would be NaN: rows and columns that have any are multiplied
+// in f32.
+type pairKernels struct {
+	tile   [2][]tileFunc // kc counts words
+	rows   rowsFunc      // packs words; k is even
+	pick   pickFunc      // the same
+	floats joinFunc      // joins pairs of widened rows; k is even
+	split  joinFunc      // the inverse, of k rows of words
+	// tiny has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
+	tiny func(k, n int, src *float32, lds int) (lanes uint64)
+}
+
+type joinFunc func(k, n int, dst *float32, ldd int, src *float32, lds int)
+
+// pairing says whether products of the given types are made of pairs on p.
+func (p *Path) pairing(a, b Type) bool { return p.pair != nil && a == BF16 && b == BF16 }
+
+// words is how many words of a packed operand k depths take, a row.
+func (t *gemmTask) words(k int) int {
+	if t.paired {
+		return (k + 1) / 2
+	}
+	return k
+}
+
+// pack packs an operand for the tiles of t and says where it is subnormal, if that matters (see pairKernels.tiny); the
+// arguments are those of source.pack.
+func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0, kc int) (tiny uint64) {
+	if !t.paired {
+		s.pack(w, dst, ld, item, l0, n, k0, kc)
+		return 0
+	}
+	done := s.packPairs(w, dst, ld, item, l0, n, k0, kc&^1)
+	for done < kc {
+		h := min(pairDepth, kc-done)
+		wide := w.pair.get(pairDepth * t.p.nr)
+		s.pack(w, wide, t.p.nr, item, l0, n, k0+done, h)
+		if h%2 > 0 {
+			clear(wide[h*t.p.nr:][:t.p.nr])
+		}
+		t.p.pair.floats(h+h%2, n, &dst[done/2*ld], ld, &wide[0], t.p.nr)
+		done += h
+	}
+	return t.p.pair.tiny(t.words(kc), n, &dst[0], ld)
+}
+
+// pairDepth is the depth of what is widened to be joined; it stays in L1.
+const pairDepth = 64
+
+// packPairs packs the first depths, an even number of at most kc, and says how many; pack does the others.
+func (s *matSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
+	if kc == 0 {
+		return 0
+	}
+	base := s.m.item(item, s.inner)
+	if s.contig {
+		s.p.pair.rows(kc, n, &dst[0], ld, s.m.at(base+k0*s.m.LD+l0), s.m.LD)
+		return kc
+	}
+	s.transpose(w, F32, dst, ld, base, l0, n, k0, kc/2) // a word moves like an f32
+	return kc
+}
+
+func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
+	if !s.byLane || kc == 0 {
+		return 0
+	}
+	base := s.base(item)
+	for l := 0; l < n; {
+		r := run(s.lane[l0+l:], n-l, s.buf.Type.Size())
+		s.p.pair.pick(kc, r, &dst[l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0])
+		l += r
+	}
+	return kc
+}
+
+// multiplyPairs is multiply for words: rows and columns with subnormal elements are multiplied in f32.
+func (x *block) multiplyPairs(a []float32, h, j, n int, c *float32, ldc, acc int) {
+	p, deep, width := x.t.p, x.t.words(x.kc), x.t.p.width(n)
+	b := x.b[(j-x.j0)*deep:]
+	rows, cols := x.tiny, x.w.tinyB[(j-x.j0)/p.nr]
+	if rows|cols == 0 {
+		p.pair.tile[width/p.nr][h-1](deep, &a[0], &b[0], width, c, ldc, n, acc)
+		return
+	}
+	exact := x.w.exact.get(h * p.nr)
+	if acc != 0 {
+		p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
+	}
+	p.pair.tile[width/p.nr][h-1](deep, &a[0], &b[0], width, c, ldc, n, acc)
+	wideA, wideB := x.w.wide[0].get(2*deep*h), x.w.wide[1].get(2*deep*width)
+	p.pair.split(deep, h, &wideA[0], h, &a[0], h)
+	p.pair.split(deep, width, &wideB[0], width, &b[0], width)
+	p.tile[width/p.nr][h-1](2*deep, &wideA[0], &wideB[0], width, &exact[0], p.nr, n, acc)
+	for r := range h {
+		to := unsafe.Slice(after(c, r*ldc), n)
+		for i := range to {
+			if rows>>(2*r)&3|cols>>(2*i)&3 != 0 {
+				to[i] = exact[r*p.nr+i]
+			}
+		}
+	}
+}
