@@ -181,6 +181,7 @@ func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 		s.average(g)
 	}
 	p := c.Passes(losses...)
+	p.Caps = s.backend.Target().Caps()
 	step := &Step{model: m, config: c, losses: losses, graph: g}
 	if p.Train {
 		p.Record = &step.assignment

@@ -45,7 +45,11 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 func (t Target) Caps() ir.Caps {
 	_, gpu := t.CUDA()
 	_, without := t.split()
-	return ir.Caps{NoGraphs: !gpu || slices.Contains(without, NoDnn), NoAux: !gpu || slices.Contains(without, NoAux)}
+	c := ir.Caps{NoGraphs: !gpu || slices.Contains(without, NoDnn), NoAux: !gpu || slices.Contains(without, NoAux)}
+	if !c.NoGraphs {
+		c.Layout = "NHWC" // what tensor cores take without turning images around
+	}
+	return c
 }
 
 // Without is t that lacks a feature, NoDnn or NoAux.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ampc"
+	"ampc/ir"
 )
 
 func mlp(z *Zoo, o Options) {
@@ -49,28 +50,58 @@ func resnetOptions(width float64, blocks ...float64) Options {
 func resnet(z *Zoo, o Options) {
 	m := z.Model
 	x := m.Input("x", ampc.F32, o.Int("batch"), o.Int("channels"), o.Int("size"), o.Int("size"))
-	width := o.Int("width")
-	x = m.Relu(m.BatchNorm("bn", m.Conv2d("conv", x, width, 3, ampc.Padding(1), ampc.NoBias())))
+	x = m.Relu(convNorm(m, "", x, o.Int("width"), 3, 1))
+	z.classify(m.Linear("fc", m.GlobalAvgPool(stages(m, x, o, residual)), o.Int("classes")), sgd(0.05))
+}
+
+// resnet50 is He et al. 2015 for ImageNet, with the stride of a block in its
+// 3x3 convolution as Goyal et al. 2017 and today's libraries have it. Of its
+// default options it has 25.557 million parameters.
+func resnet50(z *Zoo, o Options) {
+	m := z.Model
+	x := m.Input("x", ampc.F32, o.Int("batch"), o.Int("channels"), o.Int("size"), o.Int("size"))
+	x = m.Relu(convNorm(m, "", x, o.Int("width"), 7, 2))
+	x = m.MaxPool(x, ir.A("kernel", []int{3, 3}, "strides", []int{2, 2}, "pads", []int{1, 1, 1, 1}))
+	z.classify(m.Linear("fc", m.GlobalAvgPool(stages(m, x, o, bottleneck)), o.Int("classes")), sgd(0.05))
+}
+
+// stages stacks blocks; each stage halves the image and doubles the width.
+func stages(m *ampc.Model, x ampc.Tensor, o Options, block func(m *ampc.Model, x ampc.Tensor, width, stride int) ampc.Tensor) ampc.Tensor {
 	for stage := range 4 {
-		for block := range o.Int(fmt.Sprintf("blocks%d", stage+1)) {
+		for i := range o.Int(fmt.Sprintf("blocks%d", stage+1)) {
 			stride := 1
-			if stage > 0 && block == 0 {
+			if stage > 0 && i == 0 {
 				stride = 2
 			}
-			x = residual(m.Scope(fmt.Sprintf("s%d.b%d", stage+1, block+1)), x, width<<stage, stride)
+			x = block(m.Scope(fmt.Sprintf("s%d.b%d", stage+1, i+1)), x, o.Int("width")<<stage, stride)
 		}
 	}
-	z.classify(m.Linear("fc", m.GlobalAvgPool(x), o.Int("classes")), sgd(0.05))
+	return x
+}
+
+// convNorm is a convolution that keeps the image's size but for its stride, and
+// batch norm.
+func convNorm(m *ampc.Model, name string, x ampc.Tensor, width, kernel, stride int) ampc.Tensor {
+	y := m.Conv2d("conv"+name, x, width, kernel, ampc.Stride(stride), ampc.Padding(kernel/2), ampc.NoBias())
+	return m.BatchNorm("bn"+name, y)
 }
 
 func residual(m *ampc.Model, x ampc.Tensor, width, stride int) ampc.Tensor {
-	conv := func(name string, x ampc.Tensor, kernel, stride int) ampc.Tensor {
-		y := m.Conv2d("conv"+name, x, width, kernel, ampc.Stride(stride), ampc.Padding(kernel/2), ampc.NoBias())
-		return m.BatchNorm("bn"+name, y)
-	}
-	y := conv("2", m.Relu(conv("1", x, 3, stride)), 3, 1)
+	y := convNorm(m, "2", m.Relu(convNorm(m, "1", x, width, 3, stride)), width, 3, 1)
+	return join(m, x, y, width, stride)
+}
+
+// bottleneck computes at a quarter of the width of its result.
+func bottleneck(m *ampc.Model, x ampc.Tensor, width, stride int) ampc.Tensor {
+	y := m.Relu(convNorm(m, "1", x, width, 1, 1))
+	y = convNorm(m, "3", m.Relu(convNorm(m, "2", y, width, 3, stride)), 4*width, 1, 1)
+	return join(m, x, y, 4*width, stride)
+}
+
+// join ends a block: x itself, or projected where y has another shape, plus y.
+func join(m *ampc.Model, x, y ampc.Tensor, width, stride int) ampc.Tensor {
 	if stride != 1 || channels(x) != width {
-		x = conv("skip", x, 1, stride)
+		x = convNorm(m, "skip", x, width, 1, stride)
 	}
 	return m.Relu(m.Named("sum").Add(x, y))
 }

@@ -52,12 +52,15 @@ func zoo() map[string]entry {
 		"lenet":   {"LeNet-5 with ReLU and max pooling", Options{"batch": 64, "size": 28, "channels": 1, "classes": 10, "conv1": 6, "conv2": 16, "pad": 2, "fc1": 120, "fc2": 84}, lenet},
 		"resnet":  {"ResNet-18 in its form for 32x32 images", resnetOptions(64, 2, 2, 2, 2), resnet},
 		"resnet8": {"a ResNet with one block in each of three stages", resnetOptions(16, 1, 1, 1, 0), resnet},
-		"gpt":     {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0, "tanh": 0}, gpt},
-		"lstm":    {"a character-level LSTM language model", Options{"batch": 8, "seq": 32, "vocab": 96, "layers": 1, "dim": 128}, lstm},
-		"bert":    {"a bidirectional transformer trained on masked tokens", Options{"batch": 8, "seq": 64, "vocab": 1000, "layers": 2, "heads": 4, "dim": 128, "dropout": 0.1}, bert},
-		"unet":    {"a U-Net that predicts noise", Options{"batch": 4, "size": 32, "channels": 3, "width": 32, "levels": 2}, unet},
-		"vit":     {"a vision transformer", Options{"batch": 16, "size": 32, "channels": 3, "patch": 4, "layers": 2, "heads": 4, "dim": 128, "classes": 10}, vit},
-		"gan":     {"two perceptrons trained against each other, a step each", Options{"batch": 32, "noise": 16, "in": 64, "hidden": 64}, gan},
+		"resnet50": {"ResNet-50 for 224x224 images", Options{"batch": 256, "size": 224, "channels": 3, "classes": 1000, "width": 64,
+			"blocks1": 3, "blocks2": 4, "blocks3": 6, "blocks4": 3}, resnet50},
+		"gpt":  {"a decoder-only transformer with tied embeddings and learned positions", Options{"batch": 8, "seq": 64, "vocab": 96, "layers": 4, "heads": 4, "dim": 128, "dropout": 0, "tanh": 0}, gpt},
+		"gpt2": {"GPT-2 with its 124 million parameters", Options{"batch": 16, "seq": 1024, "vocab": 50257, "layers": 12, "heads": 12, "dim": 768, "dropout": 0, "tanh": 1}, gpt},
+		"lstm": {"a character-level LSTM language model", Options{"batch": 8, "seq": 32, "vocab": 96, "layers": 1, "dim": 128}, lstm},
+		"bert": {"a bidirectional transformer trained on masked tokens", Options{"batch": 8, "seq": 64, "vocab": 1000, "layers": 2, "heads": 4, "dim": 128, "dropout": 0.1}, bert},
+		"unet": {"a U-Net that predicts noise", Options{"batch": 4, "size": 32, "channels": 3, "width": 32, "levels": 2}, unet},
+		"vit":  {"a vision transformer", Options{"batch": 16, "size": 32, "channels": 3, "patch": 4, "layers": 2, "heads": 4, "dim": 128, "classes": 10}, vit},
+		"gan":  {"two perceptrons trained against each other, a step each", Options{"batch": 32, "noise": 16, "in": 64, "hidden": 64}, gan},
 	}
 }
 

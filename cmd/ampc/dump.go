@@ -94,7 +94,7 @@ func printPTX(w io.Writer, p *lower.Program) error {
 func (o *opened) passed(out io.Writer, f *dumpFlags) (*ir.Graph, error) {
 	before := o.model.Graph().String()
 	return o.compile(func(p *passes.Config) {
-		p.Until, p.Only, p.Check = f.after, f.only, f.check
+		p.Until, p.Only, p.Check, p.Caps = f.after, f.only, f.check, lower.Target(f.target).Caps()
 		if f.diff {
 			p.After = func(e passes.Event) {
 				now := e.Graph.String()

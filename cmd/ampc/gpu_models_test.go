@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"ampc/internal/golden"
+	"ampc/models"
 	"ampc/ptx"
 )
 
@@ -31,6 +32,28 @@ func TestGPUDumps(t *testing.T) {
 			Counters: map[string]int{"kernels": len(kernels), "calls": strings.Count(program, " call=")},
 		}
 	})
+}
+
+// Every model of the zoo has a case.
+func TestGPUDumpsAreComplete(t *testing.T) {
+	cases, err := filepath.Glob("../../testdata/gpu/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dumped := map[string]bool{}
+	for _, file := range cases {
+		c, err := golden.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		model, _, _ := strings.Cut(strings.TrimPrefix(c.Run[1], "zoo:"), "?")
+		dumped[model] = true
+	}
+	for _, m := range models.Names() {
+		if !dumped[m[0]] {
+			t.Errorf("no case of testdata/gpu dumps zoo:%s", m[0])
+		}
+	}
 }
 
 // One kernel of each kind that the zoo's models use, in full: what a generator

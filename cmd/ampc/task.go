@@ -45,12 +45,12 @@ func newTask(spec string, f *trainFlags) (task, error) {
 	}
 	name, query, _ := strings.Cut(strings.TrimPrefix(spec, "zoo:"), "?")
 	switch name {
-	case "gpt", "lstm":
+	case "gpt", "gpt2", "lstm":
 		if len(f.data) > 0 {
 			return task{}, fmt.Errorf("zoo:%s trains on text: use --text", name)
 		}
 		return textTask(name, query, f)
-	case "mlp", "lenet", "resnet", "resnet8", "vit":
+	case "mlp", "lenet", "resnet", "resnet8", "resnet50", "vit":
 		if len(f.data) == 0 {
 			return task{}, fmt.Errorf("zoo:%s trains on labelled images: give them with --data", name)
 		}
@@ -120,9 +120,9 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 			return feed(e.Even(i, 8)), batch * seq
 		})
 	}
-	if name == "gpt" {
+	if name != "lstm" {
 		t.sample = func(ctx context.Context, trained *ampc.Model) (string, error) {
-			return generate(ctx, trained, query, vocab, held, f.seed)
+			return generate(ctx, trained, name+"?"+query, vocab, held, f.seed)
 		}
 	}
 	return t, nil
@@ -226,14 +226,8 @@ func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int
 
 // generate lets the trained weights go on from a held-out prompt, one character
 // at a time, drawn at temperature 0.8.
-func generate(ctx context.Context, trained *ampc.Model, query string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
-	var options []string
-	for o := range strings.SplitSeq(query, "&") {
-		if !strings.HasPrefix(o, "batch=") {
-			options = append(options, o)
-		}
-	}
-	z, err := models.Open("gpt?" + strings.Join(append(options, "batch=1"), "&"))
+func generate(ctx context.Context, trained *ampc.Model, spec string, vocab dataset.Vocab, held []int32, seed int64) (string, error) {
+	z, err := models.Open(spec + "&batch=1")
 	if err != nil {
 		return "", err
 	}
