@@ -3,6 +3,7 @@ package ampc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 	"ampc/runtime"
@@ -31,9 +32,31 @@ const (
 // launched is a step as it was run, kept by reference: nothing is copied while
 // steps are clean.
 type launched struct {
-	feeds  []runtime.Feed
-	result Result
-	at     int64 // steps of the model launched before
+	feeds   []runtime.Feed
+	results []Result // of the last steps, the newest last
+	at      int64    // steps of the model launched before
+}
+
+// add notes one more step; results older than the runtime keeps fall off.
+func (l *launched) add(feeds []runtime.Feed, r Result, at int64) {
+	if len(l.results) == runtime.RingSize {
+		l.results = append(l.results[:0], l.results[1:]...)
+	}
+	l.feeds, l.results, l.at = feeds, append(l.results, r), at
+}
+
+func (l *launched) newest() Result { return l.results[len(l.results)-1] }
+
+// skips counts the steps that were skipped in a row, as far as results are kept.
+func (l *launched) skips() int {
+	n := 0
+	for _, r := range slices.Backward(l.results) {
+		if !r.Skipped() {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // Diagnose replays the last step that was run, on the CPU, under the step's
@@ -52,14 +75,35 @@ func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	return doctor.Diagnose(ctx, c)
 }
 
+// SaveReplay writes what Diagnose would replay to a file: the compiled graph as
+// text, the policy's name, variables, loss scales and feeds. The file appears as
+// a whole or not at all; DiagnoseFile and `ampc doctor` read it, on any machine.
+func (s *Step) SaveReplay(path string) error {
+	c, err := s.replayable()
+	if err != nil {
+		return err
+	}
+	return c.Save(path)
+}
+
+// DiagnoseFile is Diagnose of a step that SaveReplay wrote. The graph's custom
+// ops must be given.
+func DiagnoseFile(ctx context.Context, path string, custom ...CustomOp) (*Diagnosis, error) {
+	c, err := doctor.Load(path, custom...)
+	if err != nil {
+		return nil, err
+	}
+	return doctor.Diagnose(ctx, c)
+}
+
 // replayable gathers what a replay of the last step needs.
 func (s *Step) replayable() (*doctor.Case, error) {
-	if s.last.result.step == nil {
+	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
 	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy)}
 	for _, v := range s.program.Vars {
-		if v.Kind != ir.Param && v.Kind != ir.State {
+		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue
 		}
 		data, err := s.model.session.read(v)
@@ -68,7 +112,8 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		}
 		c.State[v.Name] = data
 	}
-	skipped := s.last.result.Skipped()
+	skipped := s.last.newest().Skipped()
+	c.Skips = s.last.skips()
 	if err := s.rewind(c.State, skipped); err != nil {
 		return nil, err
 	}
@@ -96,7 +141,7 @@ func (s *Step) rewind(state map[string][]byte, skipped bool) error {
 			}
 			state[v.Name] = was
 		case ir.RoleScale:
-			was := s.last.result.Scale() // that of the first sweep
+			was := s.last.newest().Scale() // that of the first sweep
 			if !first {
 				was = s.scaleBefore(v.Name, now(0), state, skipped)
 			}

@@ -348,7 +348,7 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (Result, error)
 	}
 	s.runs++
 	r := Result{step: s, ticket: t}
-	s.last = launched{feeds, r, s.model.session.launches}
+	s.last.add(feeds, r, s.model.session.launches)
 	if len(s.losses) > 0 {
 		s.model.session.launches++
 	}

@@ -41,7 +41,7 @@ func (x *exam) direction(v *ir.Value) Direction {
 // name says which node of the user's v is: a cast that the compiler placed
 // stands for what it casts.
 func (x *exam) name(d *Diagnosis, v *ir.Value) {
-	for v.Def != nil && v.Def.Op == ir.OpCast && strings.HasPrefix(v.Name, v.Def.In[0].Name+".") {
+	for v.Def != nil && v.Def.Op == ir.OpCast && v.Def.In[0].Def != nil && strings.HasPrefix(v.Name, v.Def.In[0].Name+".") {
 		v = v.Def.In[0]
 	}
 	d.Node, d.Op, d.Pos = v.Name, v.Kind.String(), v.Pos.String()
@@ -109,9 +109,9 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 			d.Advice = "make the constant smaller: a mask needs no more than half the largest value; or " + d.Advice
 		}
 	case d.Scale != 1 && plain <= top:
-		d.Cause, d.SafeScale = ScaleTooHigh, math.Ldexp(1, int(math.Floor(math.Log2(top/plain))))
+		d.SafeScale = math.Ldexp(1, int(math.Floor(math.Log2(top/plain))))
 		d.Why = fmt.Sprintf("%s; without the loss scale of %g it is %.6g", reaches, d.Scale, plain)
-		d.Advice = fmt.Sprintf("a scale of %g or less fits", d.SafeScale)
+		x.blameScale(d, v)
 	default:
 		d.Cause, d.Why = GradientOverflow, reaches+" even at scale 1"
 		if d.Scale != 1 {
@@ -119,6 +119,39 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 		}
 		d.Advice = fmt.Sprintf("keep it in f32 (Policy.Keep(%q)), use bf16, or clip what it is computed from", d.Node)
 	}
+}
+
+// patience is how many backoffs in a row a dynamic scale may need before the
+// search for it is a fault.
+const patience = 3
+
+// blameScale tells the search for a scale, which ends by itself, from a scale
+// that is too high for longer.
+func (x *exam) blameScale(d *Diagnosis, v *ir.Value) {
+	d.Cause, d.Advice = ScaleTooHigh, fmt.Sprintf("a scale of %g or less fits", d.SafeScale)
+	backoff, floor, dynamic := x.scaler(v)
+	if !dynamic {
+		return
+	}
+	left := int(math.Ceil(math.Log2(d.Scale/d.SafeScale)/-math.Log2(backoff))) - 1 // after the backoff of this step
+	switch {
+	case d.SafeScale < floor:
+		d.Advice = fmt.Sprintf("a scale of %g fits, and the scaler's floor is %g: lower the floor, or keep %s in f32", d.SafeScale, floor, d.Node)
+	case left <= patience && x.c.Skips < patience:
+		d.Cause, d.Why, d.Advice = None, "scale search: "+d.Why, fmt.Sprintf("nothing: the scaler is at %g after at most %d more skipped steps", d.SafeScale, left)
+	default:
+		d.Advice = fmt.Sprintf("start the scaler at %g: it takes %d more skipped steps to get there", d.SafeScale, left)
+	}
+}
+
+// scaler finds how the scale that v carries goes down; false where it is static.
+func (x *exam) scaler(v *ir.Value) (backoff, floor float64, dynamic bool) {
+	for _, n := range x.sick.g.Body[ir.Update] {
+		if n.Op == ir.OpUpdateScale && v.Unit.Has(n.In[0].Name) {
+			return n.Float("backoff"), n.Float("floor"), true
+		}
+	}
+	return 0, 0, false
 }
 
 // singular judges a result that is not finite even before it is stored.
@@ -167,7 +200,6 @@ func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
 			continue
 		}
 		if at != v && x.vanishes(d, at.Def) {
-			d.From = at.Def.Name()
 			d.Why += "; then " + explain(v.Def)
 			return true
 		}
@@ -218,9 +250,8 @@ func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
 	default:
 		return false
 	}
-	d.Cause = VanishedConstant
-	x.name(d, y)
-	d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q), or Precision(PinF32)), use a constant that %s holds, or the fused norm", d.Node, d.Node, y.Type.DType)
+	d.Cause, d.From = VanishedConstant, y.Name
+	d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q), or Precision(PinF32)), or use a constant that %s holds in place of %g", y.Name, y.Name, y.Type.DType, c)
 	return true
 }
 

@@ -89,6 +89,7 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 func (r *replay) data(v *ir.Value) []byte {
 	name := v.Name
 	switch {
+	case v.Kind == ir.State && v.Attr.Get("role") == ir.RoleCopy: // refreshed when the step begins
 	case v.Kind == ir.Param || v.Kind == ir.State:
 		return r.state[name]
 	case v.Next != nil:

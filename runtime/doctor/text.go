@@ -35,7 +35,10 @@ func (d *Diagnosis) report(b *strings.Builder) {
 	if d.Pos != "" {
 		fmt.Fprintf(b, ", at %s", d.Pos)
 	}
-	fmt.Fprintf(b, ", micro-batch %d)\n", d.Micro)
+	if d.Micro > 0 {
+		fmt.Fprintf(b, ", micro-batch %d", d.Micro)
+	}
+	b.WriteString(")\n")
 	fmt.Fprintf(b, "  why: %s\n", d.Why)
 	for _, r := range d.Inputs {
 		fmt.Fprintf(b, "  reads: %s\n", r)

@@ -1,0 +1,152 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ampc/internal/safetensors"
+	"ampc/ir"
+	"ampc/runtime"
+)
+
+// What the metadata of a replay file holds. Its tensors are the variables under
+// statePrefix and the feeds under their micro-batch's number.
+const (
+	metaFormat    = "ampc.replay"
+	metaGraph     = "ampc.graph"
+	metaPositions = "ampc.positions"
+	metaPolicy    = "ampc.policy"
+	metaSkips     = "ampc.skips"
+	metaNotes     = "ampc.notes"
+	format        = "1"
+	statePrefix   = "state/"
+	feedPrefix    = "feed/"
+)
+
+var storedAs = map[ir.DType]safetensors.DType{
+	ir.F32: safetensors.F32, ir.F16: safetensors.F16, ir.BF16: safetensors.BF16, ir.F64: safetensors.F64,
+	ir.I32: safetensors.I32, ir.I64: safetensors.I64, ir.U8: safetensors.U8, ir.Bool: safetensors.Bool,
+}
+
+// position is where a value was built, which the text form does not say.
+type position struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+// Save writes the case in the safetensors layout: the graph in text form,
+// variables and feeds. The file appears as a whole or not at all.
+func (c *Case) Save(path string) error {
+	at := map[string]position{}
+	note := func(name string, p ir.Pos) {
+		if p.File != "" {
+			at[name] = position(p)
+		}
+	}
+	var tensors []safetensors.Tensor
+	for _, v := range c.Graph.Vars {
+		note(v.Name, v.Pos)
+		if data, ok := c.State[v.Name]; ok {
+			tensors = append(tensors, tensor(statePrefix+v.Name, v.Type, data))
+		}
+	}
+	for _, n := range c.Graph.Nodes {
+		note(n.Name(), n.Pos)
+	}
+	for i, f := range c.Feeds {
+		for _, name := range slices.Sorted(maps.Keys(f)) {
+			tensors = append(tensors, tensor(fmt.Sprintf("%s%d/%s", feedPrefix, i, name), f[name].Type, f[name].Data))
+		}
+	}
+	positions, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	meta := map[string]string{metaFormat: format, metaGraph: c.Graph.String(), metaPositions: string(positions), metaPolicy: c.Policy,
+		metaSkips: strconv.Itoa(c.Skips), metaNotes: strings.Join(c.Notes, "\n")}
+	return safetensors.WriteFile(path, meta, tensors)
+}
+
+func tensor(name string, t ir.Type, data []byte) safetensors.Tensor {
+	shape := []int64{}
+	for _, d := range t.Shape.Dims() {
+		shape = append(shape, int64(d))
+	}
+	return safetensors.Tensor{Name: name, DType: storedAs[t.DType], Shape: shape, Write: safetensors.Bytes(data)}
+}
+
+// Load reads what Save wrote. Custom ops of the graph must be given.
+func Load(path string, custom ...*ir.Def) (*Case, error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.Meta[metaFormat] != format {
+		return nil, fmt.Errorf("%s: not a replay of a step: metadata %s is %q, want %q", path, metaFormat, f.Meta[metaFormat], format)
+	}
+	g, err := ir.Parse(path, []byte(f.Meta[metaGraph]), custom...)
+	if err == nil {
+		err = ir.Verify(g, ir.Ready)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Case{Graph: g, State: map[string][]byte{}, Policy: f.Meta[metaPolicy]}
+	c.Skips, _ = strconv.Atoi(f.Meta[metaSkips]) // unknown where it is not a number
+	if n := f.Meta[metaNotes]; n != "" {
+		c.Notes = strings.Split(n, "\n")
+	}
+	if err := place(g, f.Meta[metaPositions]); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, info := range f.Tensors {
+		data := make([]byte, info.Bytes())
+		if err := f.Read(info.Name, data); err != nil {
+			return nil, err
+		}
+		if err := c.take(info, data); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return c, nil
+}
+
+// place puts the positions of the user's source in the place of the text's.
+func place(g *ir.Graph, positions string) error {
+	at := map[string]position{}
+	if err := json.Unmarshal([]byte(positions), &at); err != nil {
+		return fmt.Errorf("positions: %w", err)
+	}
+	for _, v := range g.Vars {
+		v.Pos = ir.Pos(at[v.Name])
+	}
+	for _, n := range g.Nodes {
+		n.Pos = ir.Pos(at[n.Name()])
+	}
+	return nil
+}
+
+// take puts a tensor where its name says.
+func (c *Case) take(info safetensors.Info, data []byte) error {
+	if name, ok := strings.CutPrefix(info.Name, statePrefix); ok {
+		c.State[name] = data
+		return nil
+	}
+	rest, _ := strings.CutPrefix(info.Name, feedPrefix)
+	number, name, _ := strings.Cut(rest, "/")
+	i, err := strconv.Atoi(number)
+	v := c.Graph.Var(name)
+	if err != nil || i < 0 || i > 1<<16 || v == nil || v.Kind != ir.Input {
+		return fmt.Errorf("tensor %s is neither a variable nor a feed of the graph", info)
+	}
+	for len(c.Feeds) <= i {
+		c.Feeds = append(c.Feeds, runtime.Feed{})
+	}
+	c.Feeds[i][name] = runtime.Tensor{Type: v.Type, Data: data}
+	return nil
+}
