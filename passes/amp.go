@@ -14,6 +14,7 @@ func amp(g *ir.Graph, c *Context) error {
 	if c.Policy.Manual {
 		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}
+	c.Policy = c.Policy.decided()
 	if err := c.Policy.checkFree(); err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func amp(g *ir.Graph, c *Context) error {
 		return err
 	}
 	switch c.Policy.Algorithm {
-	case "", "local":
+	case "local":
 		a.local()
 	case "mincut":
 		err = a.mincut()

@@ -17,8 +17,8 @@ type Policy struct {
 	TF32 bool
 	// Manual leaves dtypes and casts as the source has them.
 	Manual bool
-	// Algorithm chooses the dtypes of free values: mincut (the presets mixed-*), local or
-	// paint; empty: local.
+	// Algorithm chooses the dtypes of free values: mincut, local or paint; empty: mincut
+	// with a Hold of 1, or local where nothing is free (an eager policy, no Low).
 	Algorithm string
 	// Hold weighs, for mincut, a byte kept from forward to backward against a byte moved.
 	Hold float64
@@ -59,6 +59,21 @@ type Rule struct {
 
 // Mixed reports whether the policy stores anything in 16 bits.
 func (p Policy) Mixed() bool { return p.Low != ir.Invalid }
+
+// decided is the policy with an algorithm.
+func (p Policy) decided() Policy {
+	switch {
+	case p.Algorithm != "":
+	case p.Eager || !p.Mixed():
+		p.Algorithm = "local"
+	default:
+		p.Algorithm = "mincut"
+		if p.Hold == 0 {
+			p.Hold = 1
+		}
+	}
+	return p
+}
 
 // Keep returns the policy with everything that matches pattern in f32. The
 // pattern is a scope ("h0.attn": it and everything inside) or a value's name;

@@ -64,3 +64,33 @@ func TestPolicyProperties(t *testing.T) {
 		t.Errorf("diff\n%s\nwant\n%s", got, want)
 	}
 }
+
+// A policy that names no algorithm is decided by the minimum cut, as the presets
+// are; where nothing is free there is nothing to cut.
+func TestPolicyWithoutAlgorithm(t *testing.T) {
+	mixed := MixedF16()
+	mixed.Name = "mine"
+	mine := Policy{Name: "mine", Low: ir.F16}
+	file, err := ParsePolicy("mine", []byte("low f16\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero, f32 := Policy{}, F32()
+	eager := Policy{Low: ir.F16, Eager: true}
+	o1 := O1(ir.F16)
+	for _, c := range []struct {
+		name      string
+		got, want Policy
+	}{{"low f16", mine, mixed}, {"a file", file, mixed}, {"zero", zero, f32}, {"eager", eager, o1}} {
+		a, b := gptGraph(2, 2, 8, 16, 2, 32), gptGraph(2, 2, 8, 16, 2, 32)
+		mustRun(t, a, trainConfig(c.got))
+		mustRun(t, b, trainConfig(c.want))
+		if a.String() != b.String() {
+			t.Errorf("%s compiles to\n%s\nwant\n%s", c.name, a, b)
+		}
+	}
+	mine.Hold = 3
+	if got := mine.decided(); got.Hold != 3 {
+		t.Errorf("hold became %g", got.Hold)
+	}
+}

@@ -168,6 +168,7 @@ func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error
 	if d != ir.F32 && d != cfg.Policy.Low {
 		return nil, fmt.Errorf("why-not %s: policy %s chooses between f32 and %s", d, cfg.Policy.Name, cfg.Policy.Low)
 	}
+	cfg.Policy = cfg.Policy.decided()
 	cfg.Policy.Algorithm = "mincut"
 	base, err := measure(source, cfg, &flip{})
 	if err != nil {
@@ -184,6 +185,7 @@ func WhyNot(source *ir.Graph, cfg Config, name string, d ir.DType) (*Flip, error
 // dtypes, each about the other one, in the order of the graph. Only values with
 // a choice cost a compilation.
 func WhyNotAll(source *ir.Graph, cfg Config) ([]*Flip, error) {
+	cfg.Policy = cfg.Policy.decided()
 	cfg.Policy.Algorithm = "mincut"
 	var asked []*flip
 	var values []*ir.Value
