@@ -195,6 +195,12 @@ func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 	for i, o := range p.Outputs {
 		step.results[o.Value] = len(g.Return) + i // the compiler appends them in this order
 	}
+	p.After = func(e passes.Event) {
+		step.notes = append(step.notes, e.Notes...)
+		if c.After != nil {
+			c.After(e)
+		}
+	}
 	if err := passes.Run(g, p); err != nil {
 		return nil, err
 	}
@@ -266,10 +272,16 @@ type Step struct {
 	last       launched // for Diagnose
 
 	assigned passes.Assignment // how the step stores each value
+	notes    []string
 }
 
 // Graph returns the compiled graph, for reports; it must not be changed.
 func (s *Step) Graph() *ir.Graph { return s.graph }
+
+// Notes returns what the compiler rewrote, clamped or left out, a sentence each:
+// a sigmoid before a cross entropy, a mask beyond f16, a loss scale that nothing
+// needs.
+func (s *Step) Notes() []string { return slices.Clone(s.notes) }
 
 // Program returns what the backend runs, for reports; it must not be changed.
 func (s *Step) Program() *lower.Program { return s.program }

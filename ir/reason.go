@@ -30,10 +30,11 @@ const (
 	ByCut             // free: the minimum cut chose it
 	ByGuard           // a range guard vetoed low
 	ByContract        // the op's own contract: casts, scaler, optimiser
+	ByIsland          // part of a computation that 16 bits would break (Rule names it)
 	numCauses
 )
 
-var causeNames = [numCauses]string{"", "class", "pin", "pattern", "op", "neighbour", "forward", "cut", "guard", "contract"}
+var causeNames = [numCauses]string{"", "class", "pin", "pattern", "op", "neighbour", "forward", "cut", "guard", "contract", "island"}
 
 func (c Cause) String() string { return causeNames[c] }
 

@@ -22,6 +22,7 @@ func amp(g *ir.Graph, c *Context) error {
 	if err != nil {
 		return err
 	}
+	a.noteIslands()
 	if err := a.storeParams(); err != nil {
 		return err
 	}

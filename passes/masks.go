@@ -2,6 +2,7 @@ package passes
 
 import (
 	"math"
+	"slices"
 
 	"ampc/ir"
 )
@@ -9,7 +10,8 @@ import (
 // masks clamps finite constants that the dtype they are stored in turns into an
 // infinity. Such a constant is a mask (-1e9 added to scores): half the dtype's
 // least number masks as well, and stays finite when something is added to it.
-// Infinities are left: whoever writes one means it.
+// Infinities are left: whoever writes one means it. So are factors, whose product
+// with something small is in range, but for those of a 0 or 1: (1-keep)·(-1e9).
 func masks(g *ir.Graph, c *Context) error {
 	m := &masker{g: g, c: c, clamped: map[castKey]*ir.Value{}}
 	for _, n := range g.Nodes {
@@ -24,7 +26,7 @@ func masks(g *ir.Graph, c *Context) error {
 		}
 		for i, v := range n.In {
 			switch {
-			case v == nil || v.Type.DType != ir.F32:
+			case v == nil || v.Type.DType != ir.F32 || !masksBy(n, i):
 			case v.Kind == ir.Const:
 				n.In[i] = m.clamp(v, d)
 			case v.Def != nil && v.Def.Op == ir.OpFull:
@@ -45,15 +47,81 @@ type masker struct {
 	clamped map[castKey]*ir.Value
 }
 
-// attr clamps the number that full and pad carry.
-func (m *masker) attr(n *ir.Node, d ir.DType) {
-	if n.Op != ir.OpFull && n.Op != ir.OpPad || !n.Has("value") {
-		return
+// masksBy reports whether constant operand i of n ends up in the result as it
+// is, or beside a small number: selected, added, compared, or times 0 or 1.
+func masksBy(n *ir.Node, i int) bool {
+	switch n.Op {
+	case ir.OpMul:
+		return zeroOrOne(n.In[1-i], 0)
+	case ir.OpAdd, ir.OpSub: // 1e9·keep - 1e9 cancels
+		return !huge(n.In[1-i], n.Out[0].Type.DType, 0)
+	case ir.OpDiv, ir.OpPow, ir.OpMod:
+		return false
 	}
-	x := n.Float("value")
-	if y := clampMask(x, d); y != x {
-		n.Attrs = n.Attrs.With("value", y)
-		m.note(n.Name(), x, y, d)
+	return true
+}
+
+// huge reports whether v is an f32 value that a number beyond d went into.
+func huge(v *ir.Value, d ir.DType, depth int) bool {
+	if x, ok := number(v); ok {
+		return clampMask(x, d) != x
+	}
+	n := v.Def
+	if n == nil || depth == maxDepth || n.Def().Elem == nil || v.Type.DType.Low() {
+		return false
+	}
+	if n.Op == ir.OpAffine && (clampMask(n.Float("scale"), d) != n.Float("scale") || clampMask(n.Float("shift"), d) != n.Float("shift")) {
+		return true
+	}
+	return slices.ContainsFunc(n.In, func(x *ir.Value) bool { return x != nil && huge(x, d, depth+1) })
+}
+
+// zeroOrOne reports whether v holds nothing but 0 and 1: made of a bool, or one
+// less such a value.
+func zeroOrOne(v *ir.Value, depth int) bool {
+	if v.Type.DType == ir.Bool {
+		return true
+	}
+	n := v.Def
+	if n == nil || depth == maxDepth {
+		return false
+	}
+	switch {
+	case n.Op == ir.OpCast, n.Def().Is(ir.Moves) && len(n.In) == 1:
+		return zeroOrOne(n.In[0], depth+1)
+	case n.Op == ir.OpSub:
+		one, ok := number(n.In[0])
+		return ok && one == 1 && zeroOrOne(n.In[1], depth+1)
+	case n.Op == ir.OpAffine:
+		return n.Float("scale") == -1 && n.Float("shift") == 1 && zeroOrOne(n.In[0], depth+1)
+	}
+	return false
+}
+
+// attr clamps the numbers that full, pad and affine carry: the factor of an
+// affine where that is of 0 or 1, its shift also where the factor makes nothing larger.
+func (m *masker) attr(n *ir.Node, d ir.DType) {
+	var names []string
+	switch n.Op {
+	case ir.OpFull, ir.OpPad:
+		names = []string{"value"}
+	case ir.OpAffine:
+		switch {
+		case zeroOrOne(n.In[0], 0):
+			names = []string{"scale", "shift"}
+		case math.Abs(n.Float("scale")) <= 1 && !huge(n.In[0], d, 0):
+			names = []string{"shift"}
+		}
+	}
+	for _, name := range names {
+		if !n.Has(name) {
+			continue
+		}
+		x := n.Float(name)
+		if y := clampMask(x, d); y != x {
+			n.Attrs = n.Attrs.With(name, y)
+			m.note("%"+n.Out[0].Name, x, y, d)
+		}
 	}
 }
 

@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // mincut chooses the dtypes of all free values together: the assignment under
 // which the step moves the fewest bytes, exactly, and of several such the one
@@ -218,10 +222,22 @@ func (m *cutModel) follows(n *ir.Node, i int) bool {
 
 // castsFirst reports whether n only moves elements and all behind it want 16
 // bits: to cast what it reads and to cast what it moved are the same bits, so
-// neither its operands nor its forward node bind it.
+// neither its operands nor its forward node bind it. A loss scale is not moved
+// so: it may be beyond f16 where what is made of it is not.
 func (m *cutModel) castsFirst(n *ir.Node) bool {
 	d := n.Def()
-	return d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow
+	return d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow &&
+		!slices.ContainsFunc(n.In, m.lossScale)
+}
+
+// lossScale reports whether v is a loss scale, in whatever shape.
+func (m *cutModel) lossScale(v *ir.Value) bool {
+	for ; v != nil; v = v.Def.In[0] {
+		if v.Def == nil || !v.Def.Def().Is(ir.Moves) {
+			return v.Attr.Get("role") == ir.RoleScale
+		}
+	}
+	return false
 }
 
 // movesLow reports whether n only moves elements, no fewer than it reads, for

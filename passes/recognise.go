@@ -1,9 +1,11 @@
 package passes
 
 import (
+	"maps"
 	"math"
 
 	"ampc/ir"
+	"ampc/passes/ranges"
 )
 
 // recognise rewrites what is safe to rewrite, and says so: a sigmoid before a
@@ -12,7 +14,7 @@ import (
 // else reads go. A node whose parts are pinned differently stays as it is.
 func recognise(g *ir.Graph, c *Context) error {
 	for range 2 { // the second round sees what the first one made
-		r := &rewriter{g: g, c: c, b: ir.Edit(g), uses: g.Uses(), done: map[*ir.Node]bool{}, to: map[*ir.Value]*ir.Value{}, at: map[*ir.Node][]*ir.Node{}}
+		r := &rewriter{g: g, c: c, b: ir.Edit(g), uses: g.Uses(), kept: keptValues(g, c), done: map[*ir.Node]bool{}, to: map[*ir.Value]*ir.Value{}, at: map[*ir.Node][]*ir.Node{}}
 		body := g.Body[ir.Forward]
 		for i := len(body) - 1; i >= 0; i-- { // whole patterns before their parts
 			r.visit(body[i])
@@ -33,9 +35,12 @@ type rewriter struct {
 	c    *Context
 	b    *ir.Builder
 	uses *ir.Uses
-	done map[*ir.Node]bool // part of a match
+	kept map[*ir.Value]bool // results of the step
+	done map[*ir.Node]bool  // part of a match
 	to   map[*ir.Value]*ir.Value
 	at   map[*ir.Node][]*ir.Node // what stands in a node's place
+
+	ranges *ranges.Result // nil until somebody asks
 }
 
 // patterns are tried in this order; the first that matches a node wins.
@@ -85,11 +90,18 @@ func (r *rewriter) visit(n *ir.Node) {
 	}
 }
 
-// replace notes that v, made by nodes, stands for n's first result. v takes its name.
+// replace notes that v, made by nodes, stands for n's first result, and the
+// results after v for the others. They take their names.
 func (r *rewriter) replace(n *ir.Node, v *ir.Value, made []*ir.Node) {
-	old := n.Out[0]
-	r.to[old], r.at[n] = v, made
-	v.Name, old.Name = old.Name, old.Name+".was"
+	r.at[n] = made
+	for i, old := range n.Out {
+		w := v
+		if i > 0 {
+			w = v.Def.Out[i]
+		}
+		r.to[old] = w
+		w.Name, old.Name = old.Name, old.Name+".was"
+	}
 }
 
 func samePin(n *ir.Node, parts []*ir.Node) bool {
@@ -109,7 +121,7 @@ func (r *rewriter) finish(body []*ir.Node) error {
 	var out []*ir.Node
 	for _, n := range body {
 		out = append(out, r.at[n]...)
-		if r.to[n.Out[0]] == nil || len(n.Out) > 1 {
+		if r.to[n.Out[0]] == nil {
 			out = append(out, n)
 		}
 	}
@@ -118,16 +130,28 @@ func (r *rewriter) finish(body []*ir.Node) error {
 	return dropUnread(r.g, r.c, keptValues(r.g, r.c))
 }
 
+// sigmoidBCE matches a cross entropy of probabilities that a sigmoid made, also
+// seen in another shape. One whose logits it cannot see stays, as an island that
+// amp keeps f32.
 func (r *rewriter) sigmoidBCE(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
-	if n.Op != ir.OpDiv || n.In[0].Def == nil || n.In[0].Def != n.In[1].Def || n.In[0].Def.Op != ir.OpBCE {
+	if n.Op != ir.OpBCE {
 		return nil, nil
 	}
-	bce := n.In[0].Def
-	s := bce.In[0].Def
+	var views, parts []*ir.Node
+	s := n.In[0].Def
+	for ; s != nil && isView(s); s = s.In[0].Def {
+		views, parts = append(views, s), append(parts, s)
+	}
 	if s == nil || s.Op != ir.OpSigmoid {
 		return nil, nil
 	}
-	return []*ir.Node{bce, s}, func(b *ir.Builder) *ir.Value { return b.BCEWithLogits(s.In[0], bce.In[1]) }
+	return append(parts, s), func(b *ir.Builder) *ir.Value {
+		x := s.In[0]
+		for i := len(views) - 1; i >= 0 && x != nil; i-- {
+			x = b.Emit(views[i].Op, append([]*ir.Value{x}, views[i].In[1:]...), views[i].Attrs)[0]
+		}
+		return b.Emit(ir.OpBCEWithLogits, []*ir.Value{x, n.In[1]}, nil)[0]
+	}
 }
 
 func (r *rewriter) logSoftmax(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
@@ -139,19 +163,43 @@ func (r *rewriter) logSoftmax(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Val
 }
 
 // scoreScale looks at the operand of a softmax, past an added mask, for a
-// product scaled by a number below one. Only f16 is in danger.
+// product scaled by a number below one. Only f16 is in danger, and not where the
+// product is bounded well within it or kept f32.
 func (r *rewriter) scoreScale(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Value) {
 	if r.c.Policy.Low != ir.F16 || !r.feedsSoftmax(n.Out[0], 0) {
 		return nil, nil
 	}
 	x, a, shift := linear(n.Out[0])
-	if shift != 0 || a <= 0 || a >= 1 || x.Def == nil || x.Def.Op != ir.OpMatmul || len(r.uses.Of(x)) != 1 {
+	if shift != 0 || a <= 0 || a >= 1 || x.Def == nil || x.Def.Op != ir.OpMatmul || len(r.uses.Of(x)) != 1 || r.kept[x] {
 		return nil, nil
 	}
 	m := x.Def
+	if m.Pin == ir.PinF32 || m.Pin == ir.PinTF32 || r.bounded(x, 65504) {
+		return nil, nil
+	}
 	return []*ir.Node{m}, func(b *ir.Builder) *ir.Value {
 		return b.Matmul(b.Affine(m.In[0], a, 0), m.In[1], m.Flag("ta"), m.Flag("tb"))
 	}
+}
+
+// bounded reports whether v is sure to stay within limit, whatever weights
+// become: by the ranges of inputs, or by recorded ones (Config.Ranges).
+func (r *rewriter) bounded(v *ir.Value, limit float64) bool {
+	if r.ranges == nil {
+		o := r.c.Ranges
+		o.Inputs = maps.Clone(o.Inputs)
+		for _, w := range r.g.Vars {
+			if w.Kind == ir.Param {
+				if o.Inputs == nil {
+					o.Inputs = map[string]ir.Interval{}
+				}
+				o.Inputs[w.Name] = ir.Interval{Lo: math.Inf(-1), Hi: math.Inf(1)}
+			}
+		}
+		r.ranges = ranges.Static(r.g, o)
+	}
+	iv := r.ranges.Of(v)
+	return iv.Lo >= -limit && iv.Hi <= limit && !iv.NaN
 }
 
 func (r *rewriter) feedsSoftmax(v *ir.Value, depth int) bool {

@@ -126,6 +126,8 @@ func causeText(n *ir.Node, v *ir.Value, class ir.Class) string {
 			return fmt.Sprintf("%s is %s and shares the dtype of %s, which the range guard keeps f32: %s", d.Name, class, from, why.Rule)
 		}
 		return fmt.Sprintf("%s is %s and free, but the range guard keeps it f32: %s", d.Name, class, why.Rule)
+	case ir.ByIsland:
+		return fmt.Sprintf("%s stays f32 in the island %s: 1-p of a probability near 1 is 0 in 16 bits", d.Name, why.Rule)
 	case ir.ByContract:
 		if n.Op == ir.OpCast {
 			return "a cast of " + n.In[0].String()
@@ -346,6 +348,8 @@ func (m *cutModel) fixedBecause(v *ir.Value) string {
 		return fmt.Sprintf("its dtype is the contract of %s", n.Def().Name)
 	case t.cause == ir.ByPin:
 		return "it is pinned to " + t.pin.String()
+	case t.cause == ir.ByIsland:
+		return "it is in the island " + t.rule + ": 1-p of a probability near 1 is 0 in 16 bits"
 	case t.cause == ir.ByPattern:
 		return "the policy's pattern " + t.rule
 	case m.out[v.ID]:

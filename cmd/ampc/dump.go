@@ -56,7 +56,7 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	out := c.OutOrStdout()
 	g := o.model.Graph()
 	if f.after != "source" && (!o.compiled || len(f.only) > 0) {
-		if g, err = o.passed(out, f); err != nil || f.diff {
+		if g, err = o.passed(c, f); err != nil || f.diff {
 			return err
 		}
 	}
@@ -90,16 +90,19 @@ func printPTX(w io.Writer, p *lower.Program) error {
 }
 
 // passed takes the model through the passes that f asks for; with --diff it
-// prints what each changed.
-func (o *opened) passed(out io.Writer, f *dumpFlags) (*ir.Graph, error) {
+// prints what each changed. What they rewrote goes to standard error.
+func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 	before := o.model.Graph().String()
 	return o.compile(func(p *passes.Config) {
 		p.Until, p.Only, p.Check, p.Caps = f.after, f.only, f.check, lower.Target(f.target).Caps()
-		if f.diff {
-			p.After = func(e passes.Event) {
+		p.After = func(e passes.Event) {
+			if f.diff {
 				now := e.Graph.String()
-				io.WriteString(out, udiff.Unified("before "+e.Pass, "after "+e.Pass, before, now))
+				io.WriteString(c.OutOrStdout(), udiff.Unified("before "+e.Pass, "after "+e.Pass, before, now))
 				before = now
+			}
+			for _, note := range e.Notes {
+				fmt.Fprintln(c.ErrOrStderr(), "note:", note)
 			}
 		}
 	})

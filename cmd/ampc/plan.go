@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -108,6 +109,8 @@ type planRow struct {
 	CastBytes int64   `json:"cast_bytes"`
 	LowShare  float64 `json:"low_flop_share"`
 	Fit       int64   `json:"fit_batch,omitempty"`
+	// Notes say what was rewritten, clamped or left out on the way.
+	Notes []string `json:"notes,omitempty"`
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
@@ -117,7 +120,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	}
 	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.low, F32: r.f32, Merged: r.counts["casts_reused"] + r.counts["casts_merged"], Work: r.work, Peak: total, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
 		Hoisted: r.counts["casts_hoisted"], Folded: r.counts["casts_folded_load"] + r.counts["casts_folded_store"],
-		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare()}
+		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare(), Notes: r.notes}
 	if limit > 0 {
 		row.Fit, err = fitBatch(limit, func(batch int64) (int64, error) {
 			_, total, err := planModel(c, withBatch(spec, batch), f)
@@ -210,7 +213,35 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 		}
 		fmt.Fprintln(w)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return printNotes(c.OutOrStdout(), rows)
+}
+
+// printNotes prints each note once, with the policies that gave rise to it where
+// others did not.
+func printNotes(w io.Writer, rows []planRow) error {
+	var notes []string
+	by := map[string][]string{}
+	for _, r := range rows {
+		for _, n := range r.Notes {
+			if by[n] == nil {
+				notes = append(notes, n)
+			}
+			by[n] = append(by[n], strings.TrimSpace(r.Policy+" "+r.Algorithm))
+		}
+	}
+	for _, n := range notes {
+		head := "note"
+		if len(by[n]) < len(rows) {
+			head += " (" + strings.Join(by[n], ", ") + ")"
+		}
+		if _, err := fmt.Fprintf(w, "%s: %s\n", head, n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parseSize reads 24GB, 512MB, 100kB or a number of bytes; "" is 0.
