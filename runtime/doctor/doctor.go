@@ -141,13 +141,12 @@ type exam struct {
 	twins   map[*ir.Value]*ir.Value
 	order   map[*ir.Value]int // place in the program; variables come first
 	section map[*ir.Node]ir.Section
-	inner   map[*ir.Value]bool // belongs to a gradient inside the forward pass
 	replays int
 }
 
 func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	g := c.Graph.Clone()
-	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, inner: map[*ir.Value]bool{}}
+	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}}
 	state, err := complete(g, c.State)
 	if err != nil {
 		return nil, err
@@ -166,16 +165,6 @@ func (x *exam) index(g *ir.Graph) {
 		x.section[n] = s
 		for _, v := range n.Out {
 			x.order[v] = len(x.order) + 1
-		}
-		if s != ir.Forward {
-			continue
-		}
-		inner := n.Of != nil
-		for _, v := range n.In {
-			inner = inner || v != nil && n.Op == ir.OpCast && x.inner[v]
-		}
-		for _, v := range n.Out {
-			x.inner[v] = inner
 		}
 	}
 }

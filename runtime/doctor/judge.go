@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"ampc/ir"
@@ -32,11 +33,14 @@ func (x *exam) direction(v *ir.Value) Direction {
 		return Backward
 	case x.section[v.Def] == ir.Update:
 		return Update
-	case x.inner[v]:
+	case v.Unit != "" || strings.HasPrefix(v.Name, innerPrefix):
 		return Inner
 	}
 	return Forward
 }
+
+// innerPrefix stands before the names of gradients inside the forward pass.
+const innerPrefix = "grad."
 
 // name says which node of the user's v is: a cast that the compiler placed
 // stands for what it casts.
@@ -48,9 +52,11 @@ func (x *exam) name(d *Diagnosis, v *ir.Value) {
 	home := v.Name
 	if n := v.Def; n != nil {
 		d.Op, d.Pos = n.Def().Name, n.Pos.String()
+		if inner, ok := strings.CutPrefix(v.Name, innerPrefix); ok && d.Direction == Inner {
+			d.Of, home = inner, inner
+		}
 		if n.Of != nil {
-			d.Of = n.Of.Name()
-			home = n.Of.Out[0].Name
+			d.Of, home = n.Of.Out[0].Name, n.Of.Out[0].Name
 		}
 	}
 	if i := strings.LastIndexByte(home, '.'); i > 0 {
@@ -104,9 +110,9 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 	switch {
 	case d.Direction == Forward || d.Direction == Update && d.Scale == 1:
 		d.Cause, d.Why = ForwardOverflow, reaches
-		d.Advice = fmt.Sprintf("keep it in f32 (Policy.Keep(%q), or Precision(PinF32)), or use bf16", d.Node)
-		if constant(v) {
-			d.Advice = "make the constant smaller: a mask needs no more than half the largest value; or " + d.Advice
+		d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q), or Precision(PinF32)), or use bf16", x.kept(v), x.kept(v))
+		if d.Output.masked() {
+			d.Advice = fmt.Sprintf("a mask needs no more than %g; or %s", -top/2, d.Advice)
 		}
 	case d.Scale != 1 && plain <= top:
 		d.SafeScale = math.Ldexp(1, int(math.Floor(math.Log2(top/plain))))
@@ -117,8 +123,25 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 		if d.Scale != 1 {
 			d.Why = fmt.Sprintf("%s; without the loss scale of %g it is still %.6g", reaches, d.Scale, plain)
 		}
-		d.Advice = fmt.Sprintf("keep it in f32 (Policy.Keep(%q)), use bf16, or clip what it is computed from", d.Node)
+		d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q)), use bf16, or clip what it is computed from", x.kept(v), x.kept(v))
 	}
+}
+
+// kept names what a policy can keep in f32 so that v is: the node itself, or
+// what reads a variable that is cast.
+func (x *exam) kept(v *ir.Value) string {
+	if v.Def.Op != ir.OpCast {
+		return v.Name
+	}
+	if from := v.Def.In[0]; from.Def != nil {
+		return from.Name
+	}
+	for _, n := range x.sick.g.Nodes {
+		if slices.Contains(n.In, v) {
+			return n.Out[0].Name
+		}
+	}
+	return v.Name
 }
 
 // patience is how many backoffs in a row a dynamic scale may need before the
@@ -220,12 +243,24 @@ func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
 	if source == nil {
 		return false
 	}
-	was := x.wide(source)
 	d.Cause, d.From = Singular, source.Name
-	d.Why = fmt.Sprintf("%s; %s is 0 in %d places where f32 has %d, because %s rounded to it in %s", explain(v.Def), source.Name,
-		x.sick.rangeOf(source).Zeros, was.Zeros, source.Def.Def().Name, source.Type.DType)
+	d.Why = fmt.Sprintf("%s; %s %s", explain(v.Def), source.Name, x.rounded(source))
 	d.Advice = fmt.Sprintf("keep %s and what it is computed from in f32, or add an epsilon that the dtype holds; no loss scale helps", source.Name)
 	return true
+}
+
+// rounded says how v came to be 0.
+func (x *exam) rounded(v *ir.Value) string {
+	zeros := x.sick.rangeOf(v).Zeros - x.wide(v).Zeros
+	if d := v.Type.DType; d.Low() {
+		return fmt.Sprintf("was rounded to 0 in %s, %d times", d, zeros)
+	}
+	for _, op := range v.Def.In {
+		if op != nil && op.Type.DType.Low() {
+			return fmt.Sprintf("cancels to 0, %d times, because %s is rounded to %s", zeros, op.Name, op.Type.DType)
+		}
+	}
+	return fmt.Sprintf("is 0 %d times where f32 has another number", zeros)
 }
 
 // zeroed reports whether v has zeros where f32 has none.
@@ -301,16 +336,15 @@ func (x *exam) number(v *ir.Value) float64 {
 
 // explanations say what a node does where it is not finite on finite operands.
 var explanations = map[ir.Op]string{
-	ir.OpDiv: "a division by 0", ir.OpReciprocal: "a division by 0", ir.OpLog: "a logarithm of 0 or less", ir.OpLog1p: "a logarithm of 0 or less",
-	ir.OpSqrt: "a root of a number below 0", ir.OpRsqrt: "a division by the root of 0",
-	ir.OpSoftmax: "a softmax over a row that is masked whole", ir.OpLogSoftmax: "a softmax over a row that is masked whole",
-	ir.OpAttention: "a softmax over a row that is masked whole",
+	ir.OpDiv: "divides by 0", ir.OpReciprocal: "divides by 0", ir.OpLog: "takes the logarithm of 0 or less", ir.OpLog1p: "takes the logarithm of 0 or less",
+	ir.OpSqrt: "takes the root of a number below 0", ir.OpRsqrt: "divides by the root of 0",
+	ir.OpSoftmax: "has a row that is masked whole", ir.OpLogSoftmax: "has a row that is masked whole", ir.OpAttention: "has a row that is masked whole",
 }
 
 func explain(n *ir.Node) string {
 	s, ok := explanations[n.Op]
 	if !ok {
-		s = "it is not finite on operands that are"
+		s = "is not finite on operands that are"
 	}
-	return n.Def().Name + ": " + s
+	return n.Def().Name + " " + s
 }
