@@ -174,6 +174,58 @@ func expandBatchNormInfer(b *Builder, n *Node) []*Value {
 	return []*Value{v.scaled(b, n, x)}
 }
 
+// statAlong makes a saved statistic broadcast against x as it lies. Of groups,
+// every channel gets the statistic of its group.
+func (v *normView) statAlong(b *Builder, n *Node, s *Value) *Value {
+	if v.shape == nil {
+		return v.stat(b, s)
+	}
+	if per := v.params[1]; per != 1 {
+		s = b.Broadcast(b.Unsqueeze(s, 2), -1, -1, int64(per))
+		s = b.reshaped(s, v.x.Dim(0), n.channels())
+	}
+	first := int64(2)
+	if v.after == 0 {
+		first = 1
+	}
+	return b.Unsqueeze(s, span(first, first+int64(v.x.Rank())-2)...)
+}
+
+// paramAlong makes scale or bias broadcast against x as it lies.
+func (v *normView) paramAlong(b *Builder, p *Value) *Value {
+	if v.after == 0 {
+		return p
+	}
+	return b.Unsqueeze(p, span(1, 1+int64(v.after))...)
+}
+
+// NormAgain computes the first result of norm n a second time, elementwise, from
+// what n and its gradient keep: (x − mean)·(rstd·scale) + bias, in the order
+// (x − mean)·rstd·scale + bias where statistics belong to rows.
+func (b *Builder) NormAgain(n *Node) *Value {
+	v, ok := b.normView(n)
+	if !ok {
+		return nil
+	}
+	x, rstd := n.In[0], n.Out[1]
+	if n.Op != OpRMSNorm {
+		x, rstd = b.Sub(x, v.statAlong(b, n, n.Out[1])), n.Out[2]
+	}
+	factor, scale, bias := v.statAlong(b, n, rstd), n.Operand("scale"), n.Operand("bias")
+	switch {
+	case scale == nil:
+	case n.Op == OpLayerNorm || n.Op == OpRMSNorm:
+		x, factor = b.Mul(x, factor), scale
+	default:
+		factor = b.Mul(factor, v.paramAlong(b, scale))
+	}
+	y := b.Mul(x, factor)
+	if bias != nil {
+		y = b.Add(y, v.paramAlong(b, bias))
+	}
+	return y
+}
+
 // normGrad emits the gradient row of norm node n and returns dx, dscale, dbias,
 // nil where there is none. No gradient arrived for y: all are nil.
 func (b *Builder) normGrad(op Op, n *Node, d []*Value, a Attrs) [3]*Value {

@@ -1,0 +1,162 @@
+package passes
+
+import "ampc/ir"
+
+// recompute has backward compute again what forward would keep for it alone,
+// where what it is computed from is kept in any case:
+//
+//   - the result of a norm that only elementwise nodes read (the gradient of
+//     SiLU behind a group norm): they compute it, element by element, from what
+//     the norm's gradient reads;
+//   - the positions of a max pool, from the image that another node reads.
+//
+// Dtypes are known by then and none changes: a pool looks for the maximum in
+// the very image it looked in before, so ties and NaN fall as they did. An eager
+// policy keeps what the system it stands for keeps.
+func recompute(g *ir.Graph, c *Context) error {
+	if c.Policy.Eager {
+		return nil
+	}
+	r := &recomputer{g: g, uses: g.Uses(), returned: map[*ir.Value]bool{}, norms: map[*ir.Node]*ir.Node{}, pools: map[*ir.Node]*ir.Node{}}
+	for _, v := range g.Return {
+		r.returned[v] = true
+	}
+	for _, n := range g.Body[ir.Forward] {
+		c.At(n)
+		r.look(n)
+	}
+	for _, n := range g.Nodes {
+		r.group = max(r.group, n.Why.Group)
+	}
+	body := g.Body[ir.Backward]
+	g.Body[ir.Backward] = make([]*ir.Node, 0, len(body))
+	r.b = ir.Edit(g).In(ir.Backward)
+	for _, n := range body {
+		c.At(n)
+		if err := r.before(n); err != nil {
+			return err
+		}
+		g.Body[ir.Backward] = append(g.Body[ir.Backward], n)
+	}
+	c.Count("norms_recomputed", len(r.norms))
+	c.Count("pools_recomputed", len(r.pools))
+	return r.b.Err()
+}
+
+type recomputer struct {
+	g        *ir.Graph
+	b        *ir.Builder // of backward
+	uses     *ir.Uses
+	returned map[*ir.Value]bool
+	group    int32                 // the highest in use
+	norms    map[*ir.Node]*ir.Node // the last node that computes a norm again, nil until it is there
+	pools    map[*ir.Node]*ir.Node // the second pool, nil until it is there
+}
+
+// look notes a forward node that is worth computing again.
+func (r *recomputer) look(n *ir.Node) {
+	switch n.Op {
+	case ir.OpLayerNorm, ir.OpRMSNorm, ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm:
+		if r.normAgain(n) {
+			r.norms[n] = nil
+		}
+	case ir.OpMaxPool:
+		if !r.returned[n.Out[1]] && r.kept(n.Out[1]) && r.kept(n.In[0]) {
+			r.pools[n] = nil
+		}
+	}
+}
+
+// kept reports whether backward reads v.
+func (r *recomputer) kept(v *ir.Value) bool {
+	for _, u := range r.uses.Of(v) {
+		if u.Section == ir.Backward {
+			return true
+		}
+	}
+	return v.Def == nil // a variable is there anyway
+}
+
+// normAgain reports whether norm n's result is kept for the elementwise nodes
+// of one group alone, and what it is computed from for other nodes.
+func (r *recomputer) normAgain(n *ir.Node) bool {
+	y := n.Out[0]
+	if !n.In[0].Type.Shape.Static() || r.returned[y] || y.Next != nil || !r.kept(n.In[0]) {
+		return false
+	}
+	for i, d := range n.Def().Out {
+		if (d.Name == "mean" || d.Name == "rstd") && !r.kept(n.Out[i]) {
+			return false
+		}
+	}
+	var reader *ir.Node
+	for _, u := range r.uses.Of(y) {
+		if u.Section <= ir.Forward {
+			continue
+		}
+		same := reader == nil || u.Node == reader || u.Node.Why.Group > 0 && u.Node.Why.Group == reader.Why.Group
+		if u.Section != ir.Backward || !same || !fusible(u.Node) || u.Node.Out[0].Type.Shape != y.Type.Shape {
+			return false
+		}
+		reader = u.Node
+	}
+	return reader != nil
+}
+
+// before emits what backward node n, the next in the list, reads from now on.
+func (r *recomputer) before(n *ir.Node) error {
+	for i, v := range n.In {
+		if v == nil || v.Def == nil {
+			continue
+		}
+		if again, ok := r.norms[v.Def]; ok && v.Idx == 0 {
+			if again == nil {
+				again = r.norm(v, n)
+			}
+			if _, err := readInstead(n, i, again.Out[0]); err != nil {
+				return err
+			}
+		}
+		if again, ok := r.pools[v.Def]; ok && v.Idx == 1 {
+			if again == nil {
+				again = r.pool(v.Def)
+			}
+			n.In[i] = again.Out[1]
+		}
+	}
+	return r.b.Err()
+}
+
+// norm emits y, the result of a norm, in the group of its first reader.
+func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
+	n := y.Def
+	if reader.Why.Group == 0 {
+		r.group++
+		reader.Why.Group = r.group
+	}
+	body := &r.g.Body[ir.Backward]
+	first := len(*body)
+	again := r.b.Deriving(nil, "").Scope(y.Name + ".again").NormAgain(n)
+	if again == nil {
+		return n
+	}
+	for _, m := range (*body)[first:] {
+		m.Pos, m.Why = n.Pos, ir.Reason{Class: m.Def().Class, Cause: ir.ByNeighbour, From: y}
+		if m.Out[0].Type.Shape == y.Type.Shape {
+			m.Why.Group = reader.Why.Group
+		}
+	}
+	r.norms[n] = again.Def
+	return again.Def
+}
+
+// pool emits the second of two equal pools.
+func (r *recomputer) pool(n *ir.Node) *ir.Node {
+	out := r.b.Named(n.Out[0].Name+".again").EmitNode(&ir.Node{Op: n.Op, In: n.In, Attrs: n.Attrs, Pos: n.Pos, Pin: n.Pin, Why: n.Why}, nil)
+	if out[0] == nil {
+		return n
+	}
+	out[0].Def.Why.Group = 0
+	r.pools[n] = out[0].Def
+	return out[0].Def
+}
