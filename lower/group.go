@@ -79,7 +79,32 @@ func (l *lowerer) segments(u *unit) []segment {
 			}
 		}
 	}
-	return segs
+	return merged(segs)
+}
+
+// merged joins neighbours over one shape of which the second reads what the first computes.
+func merged(segs []segment) []segment {
+	out := segs[:0]
+	for _, s := range segs {
+		if k := len(out) - 1; k >= 0 && out[k].elem && s.elem && out[k].shape == s.shape && reads(s.nodes, out[k].nodes) {
+			out[k].nodes = append(out[k].nodes, s.nodes...)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// reads reports whether any of nodes reads a result of one of others.
+func reads(nodes, others []*ir.Node) bool {
+	for _, n := range nodes {
+		for _, v := range n.In {
+			if v != nil && v.Def != nil && contains(others, v.Def) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func touches(known map[*ir.Value]bool, n *ir.Node) bool {

@@ -305,7 +305,8 @@ type Kernel struct {
 	Node *ir.Node
 	// InPlace says that result 0 may lie where operand 0 lies.
 	InPlace bool
-	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window.
+	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window. On the CPU operand 1
+	// may then be the image that was pooled instead of the index.
 	Pool *ir.Window
 	// Seen are operands of any_nonfinite that an earlier global_norm of the part
 	// reads: on the CPU it looks for what is not finite on its way. Bytes counts

@@ -14,7 +14,7 @@ var rules = map[ir.Op]rule{
 	ir.OpTranspose: lowerTranspose, ir.OpBroadcast: lowerBroadcast, ir.OpSlice: lowerSlice, ir.OpFlip: lowerFlip,
 	ir.OpConcat: lowerConcat, ir.OpSplit: lowerSplit, ir.OpPad: lowerPad, ir.OpTile: lowerTile,
 	ir.OpDepthToSpace: lowerDepthToSpace, ir.OpSpaceToDepth: lowerSpaceToDepth,
-	ir.OpMaxPoolGrad: lowerMaxPoolGrad, ir.OpAnyNonfinite: lowerNonfinite, ir.OpForeign: nil,
+	ir.OpMaxPool: lowerMaxPool, ir.OpMaxPoolGrad: lowerMaxPoolGrad, ir.OpAnyNonfinite: lowerNonfinite, ir.OpForeign: nil,
 }
 
 // ruleOf returns the rule of a node for a target, nil where there is none.
@@ -68,13 +68,47 @@ func (l *lowerer) kernel(n *ir.Node) Step {
 	return s
 }
 
-// lowerMaxPoolGrad notes the windows that the index was made with, where that shows.
-func lowerMaxPoolGrad(l *lowerer, n *ir.Node) error {
-	s := l.kernel(n)
-	if pool := n.In[1].Def; pool != nil && pool.Op == ir.OpMaxPool && n.In[1].Idx == 1 && pool.In[0].Type.Shape == n.Out[0].Type.Shape && pool.Str("layout") == n.Str("layout") {
-		w := pool.Window()
-		s.Kernel.Pool = &w
+// lowerMaxPool leaves a pool whose positions only one gradient reads to that
+// gradient, and on the CPU drops positions that nobody reads.
+func lowerMaxPool(l *lowerer, n *ir.Node) error {
+	if l.p.Target != CPU {
+		return lowerKernel(l, n)
 	}
+	if l.poolOfGrad(n) {
+		return nil
+	}
+	if index := n.Out[1]; len(l.uses.Of(index)) == 0 && !l.returned[index.ID] {
+		bare := *n
+		bare.Out = n.Out[:1]
+		n = &bare
+	}
+	return lowerKernel(l, n)
+}
+
+// poolOfGrad reports whether max pool n is there for the positions alone, and
+// those for one gradient that runs in the same part.
+func (l *lowerer) poolOfGrad(n *ir.Node) bool {
+	y, index := n.Out[0], n.Out[1]
+	readers := l.uses.Of(index)
+	return len(l.uses.Of(y)) == 0 && !l.returned[y.ID] && !l.returned[index.ID] &&
+		len(readers) == 1 && readers[0].Node.Op == ir.OpMaxPoolGrad && partOf[readers[0].Section] == l.at
+}
+
+// lowerMaxPoolGrad notes the windows that the index was made with, where that
+// shows. On the CPU it takes the image instead of positions that are for it alone.
+func lowerMaxPoolGrad(l *lowerer, n *ir.Node) error {
+	pool := n.In[1].Def
+	if pool == nil || pool.Op != ir.OpMaxPool || n.In[1].Idx != 1 || pool.In[0].Type.Shape != n.Out[0].Type.Shape || pool.Str("layout") != n.Str("layout") {
+		return lowerKernel(l, n)
+	}
+	w := pool.Window()
+	if l.p.Target == CPU && l.poolOfGrad(pool) {
+		both := *n
+		both.In = []*ir.Value{n.In[0], pool.In[0]}
+		n = &both
+	}
+	s := l.kernel(n)
+	s.Kernel.Pool = &w
 	l.emit(s)
 	return nil
 }

@@ -8,16 +8,31 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// formula is a group that runs as one kernel: operands read once, results written once.
+// formula is a group that runs as one kernel: operands read once, results written once. Operands that have one element
+// for a whole row, such as what belongs to a channel, are scalars that change from row to row.
 type formula struct {
 	run     *kern.Fused
 	calls   []kern.Call // the exec's, per worker
 	bufs    []kern.Buf  // operands, then results
-	scalars []ir.Reg    // uniform registers that the elements read
+	scalars []ir.Reg    // uniform registers that the elements read, and loads that are the same along a row
 	from    []reg       // the same, where they are computed
 	values  []float32
 	past    bool // results go past the caches
+
+	row    int         // elements of a row, 0: none is looked at
+	rows   []rowScalar // scalars that change from row to row
+	byTask [][]float32 // values with those of a row, per worker
 }
+
+// rowScalar is a scalar of which operand buf has one element a row.
+type rowScalar struct {
+	scalar int // place among the scalars
+	walk   walk
+	buf    kern.Buf
+}
+
+// leastRow is how many elements a row must have for a kernel of its own to pay.
+const leastRow = 16
 
 const (
 	// pastBytes is the size of results that no cache keeps until they are read.
@@ -43,11 +58,21 @@ func (c *groupCompiler) fuse() bool {
 		}
 	}
 	for _, r := range f.scalars {
-		f.from = append(f.from, c.reg(r))
+		from := reg{} // of a row's scalar
+		if c.uniform[r] {
+			from = c.reg(r)
+		}
+		f.from = append(f.from, from)
 	}
 	f.values = make([]float32, len(f.scalars))
 	f.calls = c.e.calls
-	f.past = c.apart(f) && f.run.Past()
+	if len(f.rows) > 0 {
+		f.row = int(c.shape[len(c.shape)-1])
+		for range c.step.m.Pool().Workers() {
+			f.byTask = append(f.byTask, make([]float32, len(f.scalars)))
+		}
+	}
+	f.past = f.row == 0 && c.apart(f) && f.run.Past()
 	c.step.block = formulaChunk
 	if f.past {
 		c.step.block = kern.PassBlock
@@ -93,8 +118,11 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 	if i.Op == ir.PIn {
 		a := &w.c.g.Loads[i.Int]
 		t, float := kernTypes[a.DType]
-		if walk := newWalk(w.c.shape, w.c.strides[i.Int], a.Offset); !float || !walk.dense {
+		if !float {
 			return false
+		}
+		if walk := newWalk(w.c.shape, w.c.strides[i.Int], a.Offset); !walk.dense {
+			return walk.alongRow() && int(w.c.shape[len(w.c.shape)-1]) >= leastRow
 		}
 		w.names[r] = fmt.Sprint("l", len(w.loads))
 		w.loads = append(w.loads, fmt.Sprintf("%s:%v", w.names[r], t))
@@ -123,6 +151,10 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 func (w *formulaWriter) operand(r ir.Reg) string {
 	if name := w.names[r]; name != "" {
 		return name
+	}
+	if i := &w.c.g.Code[r]; i.Op == ir.PIn && !w.c.uniform[r] {
+		a := &w.c.g.Loads[i.Int]
+		w.f.rows = append(w.f.rows, rowScalar{len(w.f.scalars), newWalk(w.c.shape, w.c.strides[i.Int], a.Offset), kern.Buf{Type: kernTypes[a.DType], Data: w.c.e.mem[a.Buffer]}})
 	}
 	w.f.scalars = append(w.f.scalars, r)
 	return fmt.Sprint("u", len(w.f.scalars)-1)
@@ -160,15 +192,37 @@ func (c *groupCompiler) apart(f *formula) bool {
 
 // task computes n elements from start on.
 func (f *formula) task(m *kern.Machine, worker, start, n int) {
+	if f.row > 0 {
+		f.byRow(worker, start, n)
+		return
+	}
 	f.run.Run(&f.calls[worker], f.bufs, f.values, start, n, f.past)
 	if f.past {
 		m.Fence()
 	}
 }
 
-// begin computes the scalars.
+// byRow computes n elements from start on, a row or part of one at a time.
+func (f *formula) byRow(worker, start, n int) {
+	values := f.byTask[worker]
+	copy(values, f.values)
+	for end := start + n; start < end; {
+		row := start / f.row
+		for i := range f.rows {
+			s := &f.rows[i]
+			values[s.scalar] = loadOne(s.buf, s.walk.atRow(row))
+		}
+		next := min((row+1)*f.row, end)
+		f.run.Run(&f.calls[worker], f.bufs, values, start, next-start, false)
+		start = next
+	}
+}
+
+// begin computes the scalars that are the same for all elements.
 func (f *formula) begin(shared *lanes) {
 	for i := range f.from {
-		f.values[i] = f.from[i].f(shared, 1)[0]
+		if f.from[i].shared != nil {
+			f.values[i] = f.from[i].f(shared, 1)[0]
+		}
 	}
 }

@@ -21,6 +21,7 @@ func (v view) absent() bool   { return !v.t.Shape.Known() }
 func (v view) len() int       { return int(v.t.Shape.Elements()) }
 func (v view) buf() kern.Buf  { return kern.Buf{Type: kernTypes[v.t.DType], Data: v.mem} }
 func (v view) f32() []float32 { return slice[float32](v.mem) }
+func (v view) i32() []int32   { return slice[int32](v.mem) }
 
 // dims are the sizes as int.
 func (v view) dims() []int {
@@ -80,6 +81,7 @@ type call struct {
 	in, out []view
 	fault   *atomic.Pointer[fault]
 	mem     *scratch
+	window  *ir.Window // of the pool whose gradient this is, where it is known
 
 	own   *flawed      // of a global_norm
 	norms []*flawed    // that have read operands of this any_nonfinite
@@ -141,7 +143,7 @@ func merge(tables ...map[string]binder) map[string]binder {
 // kernel binds a kernel step.
 func (e *exec) kernel(s *lower.Step) (func(), error) {
 	k := s.Kernel
-	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, seen: map[int]bool{}}
+	c := &call{Node: k.Node, m: e.machine(), fault: &e.fault, mem: &e.scratch, window: k.Pool, seen: map[int]bool{}}
 	for i, id := range s.In {
 		if id == lower.None {
 			c.in = append(c.in, view{})

@@ -32,8 +32,9 @@ type span struct {
 	size int
 }
 
-func (c *call) pool() *pool {
-	w := c.Window()
+func (c *call) pool() *pool { return c.poolOf(c.Window()) }
+
+func (c *call) poolOf(w ir.Window) *pool {
 	p := &pool{planes: int(w.N * w.C), last: w.Last, count: int(w.C), x: 1, y: 1}
 	var spans [3][]span
 	in := three(w.In, 1)
@@ -145,27 +146,36 @@ func bindMaxPool(c *call) (func(), error) {
 	}
 	p := c.pool()
 	taps := p.taps()
-	x, y, index := c.in[0], c.out[0], slice[int32](c.out[1].mem)
+	x, y, index := c.in[0], c.out[0], c.res(1).i32()
 	xs, ys := c.scratch(p.x), c.scratch(p.y)
-	at := make([][]int32, len(ys)) // which cell was largest
-	for w := range at {
-		at[w] = make([]int32, p.y)
-	}
+	at := c.positions(p.y)
 	return c.parallel(p.planes, len(p.cells)+p.x, func(w, k int) {
 		from, st := p.place(k, p.x)
 		to, sty := p.place(k, p.y)
 		c.loadRun(xs[w], x, from, st)
 		c.m.MaxTaps(ys[w], at[w], xs[w], taps)
 		c.storeRun(y, to, sty, ys[w])
-		for i, cell := range at[w] {
-			index[to+i*sty] = cell
+		for i := 0; i < p.y && index != nil; i++ {
+			index[to+i*sty] = at[w][i]
 		}
 	}), nil
+}
+
+// positions has room for which cell was the largest of n windows, for each worker.
+func (c *call) positions(n int) [][]int32 {
+	at := make([][]int32, c.m.Pool().Workers())
+	for w := range at {
+		at[w] = make([]int32, n)
+	}
+	return at
 }
 
 func bindMaxPoolGrad(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
+	}
+	if c.in[1].t.DType.Float() {
+		return c.maxPoolAgain(), nil
 	}
 	dy, index, dx := c.in[0], c.in[1], c.out[0]
 	w := c.Window()
@@ -187,6 +197,25 @@ func bindMaxPoolGrad(c *call) (func(), error) {
 		}
 		c.storeRun(dx, to, stx, xs[w])
 	}), nil
+}
+
+// maxPoolAgain is the gradient of a max pool that looks for the positions itself, in the image that was pooled.
+func (c *call) maxPoolAgain() func() {
+	dy, x, dx, p := c.in[0], c.in[1], c.out[0], c.poolOf(*c.window)
+	taps, at := p.taps(), c.positions(p.y)
+	xs, ys, most := c.scratch(p.x), c.scratch(p.y), c.scratch(p.y)
+	return c.parallel(p.planes, len(p.cells)+p.x+4*p.y, func(w, k int) {
+		from, st := p.place(k, p.y)
+		to, stx := p.place(k, p.x)
+		c.loadRun(xs[w], x, to, stx)
+		c.loadRun(ys[w], dy, from, st)
+		c.m.MaxTaps(most[w], at[w], xs[w], taps)
+		clear(xs[w])
+		for i, d := range ys[w] {
+			xs[w][at[w][i]] += d
+		}
+		c.storeRun(dx, to, stx, xs[w])
+	})
 }
 
 // bindAvgPool binds the mean over windows or parts, or its gradient.

@@ -133,7 +133,7 @@ func TestModelsDoNotDependOnThreads(t *testing.T) {
 // Fusion changes speed, never a bit: a program whose groups fall apart into
 // single nodes leaves the same variables behind.
 func TestFusionChangesNoBit(t *testing.T) {
-	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=2&seq=24&dim=64&dropout=0.1", "resnet8?batch=2", "vit?batch=2&layers=1"} {
+	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=2&seq=24&dim=64&dropout=0.1", "resnet8?batch=2", "vit?batch=2&layers=1", "unet?batch=2&width=8"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			g := ready(t, spec, policy)
 			fused := lowered(t, g)

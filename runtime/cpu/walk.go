@@ -49,6 +49,19 @@ func (w *walk) runs(start, n int, f func(to, k int, at, step int64)) {
 	}
 }
 
+// alongRow reports whether all elements of a row, along the last dimension, lie in one place.
+func (w *walk) alongRow() bool { return w.strides[len(w.strides)-1] == 0 }
+
+// atRow is where the elements of a row lie that alongRow.
+func (w *walk) atRow(row int) int {
+	at, rest := w.offset, int64(row)
+	for d := len(w.shape) - 2; d >= 0; d-- {
+		at += rest % w.shape[d] * w.strides[d]
+		rest /= w.shape[d]
+	}
+	return int(at)
+}
+
 // load compiles a PIn instruction.
 func (c *groupCompiler) load(r int) vop {
 	i := &c.g.Code[r]

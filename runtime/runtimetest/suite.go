@@ -17,6 +17,7 @@ import (
 // backend without threads ignores it).
 func Run(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
 	t.Run("steps", func(t *testing.T) { testSteps(t, open) })
+	t.Run("pools", func(t *testing.T) { testPools(t, open) })
 	t.Run("graphs", func(t *testing.T) { testGraphs(t, open) })
 	t.Run("rows", func(t *testing.T) {
 		covered := map[string]bool{}

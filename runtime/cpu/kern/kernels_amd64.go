@@ -1289,6 +1289,56 @@ func fused_silu_grad_sum_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_silu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_norm_silu_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_narrow_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_narrow_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_narrow_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_narrow_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_sum_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=sub(l2,u0) r2=mul(r1,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r0,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_sum_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_sum_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=add(l0,l1) r1=sub(l2,u0) r2=mul(r1,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r0,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_sum_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_sum_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=add(l0,l1) r1=sub(l2,u0) r2=mul(r1,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r0,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_leaky_f32AVX512 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -1363,6 +1413,56 @@ func fused_scale_bf16AVX512(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_scale_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_scale_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_scale_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_scale_both_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_scale_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_scale_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_scale_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_scale_both_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_sub_scale_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f32AVX512(n int, args **byte, u *float32)
+
+// fused_sub_scale_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_sub_scale_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sub_scale_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_sub_scale_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_sub_scale_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_bf16_pastAVX512(n int, args **byte, u *float32)
 
 // fused_keepAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
 //
@@ -2589,6 +2689,56 @@ func fused_silu_grad_sum_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_silu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_norm_silu_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_narrow_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_narrow_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_narrow_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=sub(l0,u0) r1=mul(r0,u1) r2=add(r1,u2) r3=neg(r2) r4=exp(r3) r5=add(u3,r4) r6=div(u4,r5) r7=sub(u5,r6) r8=mul(r2,r7) r9=add(u6,r8) r10=mul(r6,r9) r11=mul(l1,r10) s0:f32=r11
+//
+//go:noescape
+func fused_norm_silu_grad_narrow_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_sum_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=sub(l2,u0) r2=mul(r1,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r0,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_sum_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_sum_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=add(l0,l1) r1=sub(l2,u0) r2=mul(r1,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r0,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_sum_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_sum_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=add(l0,l1) r1=sub(l2,u0) r2=mul(r1,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r0,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_leaky_f32AVX2 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -2663,6 +2813,56 @@ func fused_scale_bf16AVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_scale_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_scale_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_scale_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
+//
+//go:noescape
+func fused_scale_both_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_scale_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_scale_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_scale_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
+//
+//go:noescape
+func fused_scale_both_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_sub_scale_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f32AVX2(n int, args **byte, u *float32)
+
+// fused_sub_scale_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_sub_scale_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sub_scale_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_sub_scale_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_sub_scale_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+//
+//go:noescape
+func fused_sub_scale_bf16_pastAVX2(n int, args **byte, u *float32)
 
 // fused_keepAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
 //

@@ -35890,6 +35890,712 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_norm_silu_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VCVTPH2PS        (SI)(DX*2), Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VPMOVZXWD        (SI)(DX*2), Z17
+	VPSLLD           $0x10, Z17, Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_narrow_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_narrow_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VCVTPH2PS        (SI)(DX*2), Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_narrow_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_narrow_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VPMOVZXWD        (SI)(DX*2), Z17
+	VPSLLD           $0x10, Z17, Z17
+	VSUBPS           Z9, Z16, Z16
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_sum_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VMOVUPS          (DI)(DX*4), Z18
+	VADDPS           Z17, Z16, Z16
+	VSUBPS           Z9, Z18, Z17
+	VMULPS           Z10, Z17, Z17
+	VADDPS           Z11, Z17, Z17
+	VXORPS           Z0, Z17, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z17, Z17
+	VADDPS           Z17, Z15, Z17
+	VMULPS           Z17, Z18, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_sum_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VCVTPH2PS        (SI)(DX*2), Z17
+	VCVTPH2PS        (DI)(DX*2), Z18
+	VADDPS           Z17, Z16, Z16
+	VSUBPS           Z9, Z18, Z17
+	VMULPS           Z10, Z17, Z17
+	VADDPS           Z11, Z17, Z17
+	VXORPS           Z0, Z17, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z17, Z17
+	VADDPS           Z17, Z15, Z17
+	VMULPS           Z17, Z18, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+320(SB), Z2
+	VBROADCASTSS kernConst<>+352(SB), Z3
+	VBROADCASTSS kernConst<>+384(SB), Z4
+	VBROADCASTSS kernConst<>+416(SB), Z5
+	VBROADCASTSS kernConst<>+448(SB), Z6
+	VBROADCASTSS kernConst<>+480(SB), Z7
+	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VPMOVZXWD        (SI)(DX*2), Z17
+	VPSLLD           $0x10, Z17, Z17
+	VPMOVZXWD        (DI)(DX*2), Z18
+	VPSLLD           $0x10, Z18, Z18
+	VADDPS           Z17, Z16, Z16
+	VSUBPS           Z9, Z18, Z17
+	VMULPS           Z10, Z17, Z17
+	VADDPS           Z11, Z17, Z17
+	VXORPS           Z0, Z17, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z17, Z17
+	VADDPS           Z17, Z15, Z17
+	VMULPS           Z17, Z18, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_leaky_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_leaky_f32AVX512(SB), NOSPLIT, $0-24
@@ -36507,6 +37213,739 @@ line:
 	VMOVNTPS  Z1, 393280(CX)(DX*4)
 	ADDQ      $+32, DX
 	SUBQ      $+32, SI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_scale_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (SI)(DX*4)
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 64(SI)(DX*4)
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 128(SI)(DX*4)
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 192(SI)(DX*4)
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (SI)(DX*4)
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_scale_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, (SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y2
+	VMOVUPS      64(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 64(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y1
+	VINSERTI64X4 $0x01, Y1, Z2, Z1
+	VMOVNTDQ     Z1, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 131072(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y2
+	VMOVUPS      131136(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 131136(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y1
+	VINSERTI64X4 $0x01, Y1, Z2, Z1
+	VMOVNTDQ     Z1, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 262144(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y2
+	VMOVUPS      262208(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 262208(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y1
+	VINSERTI64X4 $0x01, Y1, Z2, Z1
+	VMOVNTDQ     Z1, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 393216(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y2
+	VMOVUPS      393280(BX)(DX*4), Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVNTPS     Z1, 393280(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z1, Y1
+	VINSERTI64X4 $0x01, Y1, Z2, Z1
+	VMOVNTDQ     Z1, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_scale_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, (SI)(DX*4)
+	VPSRLD    $0x10, Z4, Z10
+	VANDPS    Z0, Z10, Z10
+	VPADDD    Z1, Z4, Z11
+	VPADDD    Z10, Z11, Z10
+	VORPS     Z2, Z4, Z11
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z11, Z10, K1, Z5
+	VPSRLD    $0x10, Z5, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	VMOVUPS   64(BX)(DX*4), Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, 64(SI)(DX*4)
+	VPSRLD    $0x10, Z4, Z10
+	VANDPS    Z0, Z10, Z10
+	VPADDD    Z1, Z4, Z11
+	VPADDD    Z10, Z11, Z10
+	VORPS     Z2, Z4, Z11
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z11, Z10, K1, Z6
+	VPSRLD    $0x10, Z6, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 32(CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, 128(SI)(DX*4)
+	VPSRLD    $0x10, Z4, Z10
+	VANDPS    Z0, Z10, Z10
+	VPADDD    Z1, Z4, Z11
+	VPADDD    Z10, Z11, Z10
+	VORPS     Z2, Z4, Z11
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z11, Z10, K1, Z7
+	VPSRLD    $0x10, Z7, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 64(CX)(DX*2)
+	VMOVUPS   192(BX)(DX*4), Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, 192(SI)(DX*4)
+	VPSRLD    $0x10, Z4, Z10
+	VANDPS    Z0, Z10, Z10
+	VPADDD    Z1, Z4, Z11
+	VPADDD    Z10, Z11, Z10
+	VORPS     Z2, Z4, Z11
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z11, Z10, K1, Z8
+	VPSRLD    $0x10, Z8, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, 96(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, (SI)(DX*4)
+	VPSRLD    $0x10, Z4, Z5
+	VANDPS    Z0, Z5, Z5
+	VPADDD    Z1, Z4, Z6
+	VPADDD    Z5, Z6, Z5
+	VORPS     Z2, Z4, Z6
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z6, Z5, K1, Z9
+	VPSRLD    $0x10, Z9, Z4
+	VPMOVDW   Z4, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_scale_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+0(SB), Z0
+	VBROADCASTSS kernConst<>+32(SB), Z1
+	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS (DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, (SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z6
+	VPSRLD       $0x10, Z6, Z4
+	VPMOVDW      Z4, Y5
+	VMOVUPS      64(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 64(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z7
+	VPSRLD       $0x10, Z7, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z5, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VMOVUPS      131072(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 131072(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z8
+	VPSRLD       $0x10, Z8, Z4
+	VPMOVDW      Z4, Y5
+	VMOVUPS      131136(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 131136(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z9
+	VPSRLD       $0x10, Z9, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z5, Z4
+	VMOVNTDQ     Z4, 65536(CX)(DX*2)
+	VMOVUPS      262144(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 262144(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z10
+	VPSRLD       $0x10, Z10, Z4
+	VPMOVDW      Z4, Y5
+	VMOVUPS      262208(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 262208(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z11
+	VPSRLD       $0x10, Z11, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z5, Z4
+	VMOVNTDQ     Z4, 131072(CX)(DX*2)
+	VMOVUPS      393216(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 393216(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z12
+	VPSRLD       $0x10, Z12, Z4
+	VPMOVDW      Z4, Y5
+	VMOVUPS      393280(BX)(DX*4), Z4
+	VMULPS       Z3, Z4, Z4
+	VMOVNTPS     Z4, 393280(SI)(DX*4)
+	VPSRLD       $0x10, Z4, Z14
+	VANDPS       Z0, Z14, Z14
+	VPADDD       Z1, Z4, Z15
+	VPADDD       Z14, Z15, Z14
+	VORPS        Z2, Z4, Z15
+	VCMPPS       $0x03, Z4, Z4, K1
+	VBLENDMPS    Z15, Z14, K1, Z13
+	VPSRLD       $0x10, Z13, Z4
+	VPMOVDW      Z4, Y4
+	VINSERTI64X4 $0x01, Y4, Z5, Z4
+	VMOVNTDQ     Z4, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sub_scale_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS (BX)(DX*4), Z1
+	VMOVUPS (SI)(DX*4), Z2
+	VSUBPS  Z2, Z1, Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(DX*4)
+	VMOVUPS 64(BX)(DX*4), Z1
+	VMOVUPS 64(SI)(DX*4), Z2
+	VSUBPS  Z2, Z1, Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(CX)(DX*4)
+	VMOVUPS 128(BX)(DX*4), Z1
+	VMOVUPS 128(SI)(DX*4), Z2
+	VSUBPS  Z2, Z1, Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 128(CX)(DX*4)
+	VMOVUPS 192(BX)(DX*4), Z1
+	VMOVUPS 192(SI)(DX*4), Z2
+	VSUBPS  Z2, Z1, Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 192(CX)(DX*4)
+	ADDQ    $+64, DX
+	SUBQ    $+64, AX
+	JGE     many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS (BX)(DX*4), Z1
+	VMOVUPS (SI)(DX*4), Z2
+	VSUBPS  Z2, Z1, Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(DX*4)
+	ADDQ    $+16, DX
+	SUBQ    $+16, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sub_scale_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS  (BX)(DX*4), Z1
+	VMOVUPS  (SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, (CX)(DX*4)
+	VMOVUPS  64(BX)(DX*4), Z1
+	VMOVUPS  64(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 64(CX)(DX*4)
+	VMOVUPS  131072(BX)(DX*4), Z1
+	VMOVUPS  131072(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 131072(CX)(DX*4)
+	VMOVUPS  131136(BX)(DX*4), Z1
+	VMOVUPS  131136(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 131136(CX)(DX*4)
+	VMOVUPS  262144(BX)(DX*4), Z1
+	VMOVUPS  262144(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 262144(CX)(DX*4)
+	VMOVUPS  262208(BX)(DX*4), Z1
+	VMOVUPS  262208(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 262208(CX)(DX*4)
+	VMOVUPS  393216(BX)(DX*4), Z1
+	VMOVUPS  393216(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 393216(CX)(DX*4)
+	VMOVUPS  393280(BX)(DX*4), Z1
+	VMOVUPS  393280(SI)(DX*4), Z2
+	VSUBPS   Z2, Z1, Z1
+	VMULPS   Z0, Z1, Z1
+	VMOVNTPS Z1, 393280(CX)(DX*4)
+	ADDQ     $+32, DX
+	SUBQ     $+32, DI
+	JNZ      line
+	ADDQ     $0x00018000, DX
+	SUBQ     $0x00020000, AX
+	JNZ      block
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sub_scale_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VCVTPH2PS 64(BX)(DX*2), Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VCVTPH2PS 96(BX)(DX*2), Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sub_scale_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VCVTPH2PS 65536(BX)(DX*2), Z1
+	VMOVUPS   131072(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VCVTPH2PS 65568(BX)(DX*2), Z1
+	VMOVUPS   131136(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VCVTPH2PS 131072(BX)(DX*2), Z1
+	VMOVUPS   262144(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VCVTPH2PS 131104(BX)(DX*2), Z1
+	VMOVUPS   262208(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VCVTPH2PS 196608(BX)(DX*2), Z1
+	VMOVUPS   393216(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VCVTPH2PS 196640(BX)(DX*2), Z1
+	VMOVUPS   393280(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, DI
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sub_scale_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VPMOVZXWD 64(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VPMOVZXWD 96(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_sub_scale_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VPMOVZXWD 65536(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   131072(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VPMOVZXWD 65568(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   131136(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VPMOVZXWD 131072(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   262144(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VPMOVZXWD 131104(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   262208(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VPMOVZXWD 196608(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   393216(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VPMOVZXWD 196640(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   393280(SI)(DX*4), Z2
+	VSUBPS    Z2, Z1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, DI
 	JNZ       line
 	ADDQ      $0x00018000, DX
 	SUBQ      $0x00020000, AX
@@ -60888,6 +62327,722 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_norm_silu_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_norm_silu_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_norm_silu_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_narrow_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_norm_silu_grad_narrow_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_narrow_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_narrow_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+96(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_sum_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_sum_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y1, Y1
+	VXORPS       kernConst<>+96(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_sum_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_norm_silu_grad_sum_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y1, Y1
+	VXORPS       kernConst<>+96(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_sum_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y1, Y1
+	VXORPS       kernConst<>+96(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+288(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+320(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_leaky_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX
 TEXT ·fused_leaky_f32AVX2(SB), NOSPLIT, $0-24
@@ -61624,6 +63779,1121 @@ line:
 	VMOVNTPS     Y0, 393312(SI)(CX*4)
 	ADDQ         $+32, CX
 	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_scale_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_scale_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X2
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_scale_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(DI)(CX*2)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_scale_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_scale_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(DI)(CX*2)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(DI)(CX*2)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(DI)(CX*2)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(DI)(CX*2)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(DI)(CX*2)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+0(SB), Y1, Y1
+	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+64(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_sub_scale_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_sub_scale_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_sub_scale_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_sub_scale_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_sub_scale_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sub_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_sub_scale_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(CX*4)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131072(DI)(CX*4)
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131104(DI)(CX*4)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131136(DI)(CX*4)
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 131168(DI)(CX*4)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262144(DI)(CX*4)
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262176(DI)(CX*4)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262208(DI)(CX*4)
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 262240(DI)(CX*4)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393216(DI)(CX*4)
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393248(DI)(CX*4)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393280(DI)(CX*4)
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 393312(DI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R8
 	JNZ          line
 	ADDQ         $0x00018000, CX
 	SUBQ         $0x00020000, AX
