@@ -35899,15 +35899,15 @@ TEXT ·fused_norm_silu_grad_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -35936,12 +35936,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -35968,15 +35968,15 @@ TEXT ·fused_norm_silu_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36005,12 +36005,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36037,15 +36037,15 @@ TEXT ·fused_norm_silu_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36076,12 +36076,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36108,15 +36108,15 @@ TEXT ·fused_norm_silu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36145,12 +36145,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36177,15 +36177,15 @@ TEXT ·fused_norm_silu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36215,12 +36215,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36247,15 +36247,15 @@ TEXT ·fused_norm_silu_grad_narrow_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36284,12 +36284,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36316,15 +36316,15 @@ TEXT ·fused_norm_silu_grad_narrow_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36354,12 +36354,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36387,15 +36387,15 @@ TEXT ·fused_norm_silu_grad_sum_f32AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36426,12 +36426,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36459,15 +36459,15 @@ TEXT ·fused_norm_silu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36498,12 +36498,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -36531,15 +36531,15 @@ TEXT ·fused_norm_silu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), DI
 	MOVQ         24(CX), CX
-	VBROADCASTSS kernConst<>+96(SB), Z0
-	VBROADCASTSS kernConst<>+288(SB), Z1
-	VBROADCASTSS kernConst<>+320(SB), Z2
-	VBROADCASTSS kernConst<>+352(SB), Z3
-	VBROADCASTSS kernConst<>+384(SB), Z4
-	VBROADCASTSS kernConst<>+416(SB), Z5
-	VBROADCASTSS kernConst<>+448(SB), Z6
-	VBROADCASTSS kernConst<>+480(SB), Z7
-	VBROADCASTSS kernConst<>+512(SB), Z8
+	VBROADCASTSS kernConst<>+192(SB), Z0
+	VBROADCASTSS kernConst<>+384(SB), Z1
+	VBROADCASTSS kernConst<>+416(SB), Z2
+	VBROADCASTSS kernConst<>+448(SB), Z3
+	VBROADCASTSS kernConst<>+480(SB), Z4
+	VBROADCASTSS kernConst<>+512(SB), Z5
+	VBROADCASTSS kernConst<>+544(SB), Z6
+	VBROADCASTSS kernConst<>+576(SB), Z7
+	VBROADCASTSS kernConst<>+608(SB), Z8
 	VBROADCASTSS (DX), Z9
 	VBROADCASTSS 4(DX), Z10
 	VBROADCASTSS 8(DX), Z11
@@ -36573,12 +36573,12 @@ single:
 	VMOVAPS          Z6, Z20
 	VFMADD213PS      Z7, Z18, Z20
 	VFMADD213PS      Z8, Z18, Z20
-	VFMADD213PS.BCST kernConst<>+544(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+576(SB), Z18, Z20
-	VFMADD213PS.BCST kernConst<>+608(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+640(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
 	VMULPS           Z18, Z18, Z21
 	VFMADD213PS      Z18, Z21, Z20
-	VADDPS.BCST      kernConst<>+128(SB), Z20, Z18
+	VADDPS.BCST      kernConst<>+224(SB), Z20, Z18
 	VSCALEFPS        Z19, Z18, Z18
 	VADDPS           Z18, Z12, Z18
 	VDIVPS           Z18, Z13, Z18
@@ -37351,9 +37351,9 @@ TEXT ·fused_scale_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+0(SB), Z0
-	VBROADCASTSS kernConst<>+32(SB), Z1
-	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
 	VBROADCASTSS (DX), Z3
 	XORQ         DX, DX
 	SUBQ         $+64, AX
@@ -37451,9 +37451,9 @@ TEXT ·fused_scale_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
 	MOVQ         (CX), BX
 	MOVQ         8(CX), SI
 	MOVQ         16(CX), CX
-	VBROADCASTSS kernConst<>+0(SB), Z0
-	VBROADCASTSS kernConst<>+32(SB), Z1
-	VBROADCASTSS kernConst<>+64(SB), Z2
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
 	VBROADCASTSS (DX), Z3
 	XORQ         DX, DX
 
@@ -62349,32 +62349,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62419,32 +62419,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62491,32 +62491,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62561,32 +62561,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62632,32 +62632,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62702,32 +62702,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62773,32 +62773,32 @@ single:
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y0, Y0
-	VXORPS       kernConst<>+96(SB), Y0, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62846,32 +62846,32 @@ single:
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y1, Y1
-	VXORPS       kernConst<>+96(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62919,32 +62919,32 @@ single:
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y1, Y1
-	VXORPS       kernConst<>+96(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -62995,32 +62995,32 @@ single:
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS 8(DX), Y2
 	VADDPS       Y2, Y1, Y1
-	VXORPS       kernConst<>+96(SB), Y1, Y2
-	VBROADCASTSS kernConst<>+288(SB), Y3
+	VXORPS       kernConst<>+192(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+384(SB), Y3
 	VMINPS       Y2, Y3, Y2
-	VBROADCASTSS kernConst<>+320(SB), Y3
+	VBROADCASTSS kernConst<>+416(SB), Y3
 	VMAXPS       Y2, Y3, Y2
-	VMULPS       kernConst<>+352(SB), Y2, Y3
+	VMULPS       kernConst<>+448(SB), Y2, Y3
 	VROUNDPS     $0x00, Y3, Y3
 	VMOVAPS      Y2, Y2
-	VFNMADD231PS kernConst<>+384(SB), Y3, Y2
-	VFNMADD231PS kernConst<>+416(SB), Y3, Y2
-	VBROADCASTSS kernConst<>+448(SB), Y4
-	VFMADD213PS  kernConst<>+480(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+512(SB), Y2, Y4
-	VFMADD213PS  kernConst<>+544(SB), Y2, Y4
+	VFNMADD231PS kernConst<>+480(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+544(SB), Y4
 	VFMADD213PS  kernConst<>+576(SB), Y2, Y4
 	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
 	VMULPS       Y2, Y2, Y5
 	VFMADD213PS  Y2, Y5, Y4
-	VADDPS       kernConst<>+128(SB), Y4, Y2
+	VADDPS       kernConst<>+224(SB), Y4, Y2
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+2720(SB), Y4, Y4
+	VPADDD       kernConst<>+2816(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+2720(SB), Y3, Y3
+	VPADDD       kernConst<>+2816(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -63986,10 +63986,10 @@ many:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
 	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
+	VORPS        kernConst<>+160(SB), Y0, Y2
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64001,10 +64001,10 @@ many:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
 	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
+	VORPS        kernConst<>+160(SB), Y0, Y2
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64016,10 +64016,10 @@ many:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
 	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
+	VORPS        kernConst<>+160(SB), Y0, Y2
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64031,10 +64031,10 @@ many:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
 	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
+	VORPS        kernConst<>+160(SB), Y0, Y2
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64055,10 +64055,10 @@ single:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y2
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
 	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y2
+	VORPS        kernConst<>+160(SB), Y0, Y2
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64093,10 +64093,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64107,10 +64107,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64123,10 +64123,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64137,10 +64137,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 96(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64153,10 +64153,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 131072(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64167,10 +64167,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 131104(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64183,10 +64183,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 131136(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64197,10 +64197,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 131168(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64213,10 +64213,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 262144(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64227,10 +64227,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 262176(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64243,10 +64243,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 262208(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64257,10 +64257,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 262240(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64273,10 +64273,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 393216(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64287,10 +64287,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 393248(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64303,10 +64303,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 393280(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
@@ -64317,10 +64317,10 @@ line:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 393312(SI)(CX*4)
 	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+0(SB), Y1, Y1
-	VPADDD       kernConst<>+32(SB), Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
 	VPADDD       Y1, Y3, Y1
-	VORPS        kernConst<>+64(SB), Y0, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y3
 	VCMPPS       $0x03, Y0, Y0, Y0
 	VBLENDVPS    Y0, Y3, Y1, Y0
 	VPSRLD       $0x10, Y0, Y0
