@@ -64,7 +64,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(dumpCommand(), whyCommand(), whyNotCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), rangesCommand(),
-		runCommand(), trainCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand())
+		doctorCommand(), runCommand(), trainCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand())
 	return root
 }
 

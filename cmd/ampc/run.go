@@ -55,12 +55,27 @@ func runCommand() *cobra.Command {
 func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int, out string) error {
 	defer o.model.Close()
 	o.config.Seed = seed
-	g := o.model.Graph()
-	step, results, err := o.runnable(g)
+	step, results, err := o.runnable(o.model.Graph())
 	if err != nil {
 		return err
 	}
-	full := make(ampc.Feed)
+	micro, err := o.fill(step, feed, seed, "--input")
+	if err != nil {
+		return err
+	}
+	var last ampc.Result
+	for range max(steps, 1) {
+		if last, err = step.Run(c.Context(), micro...); err != nil {
+			return err
+		}
+	}
+	return showResults(c.OutOrStdout(), o, last, results, out)
+}
+
+// fill completes feed with random inputs, the same for every micro-batch. flag
+// is the one that named what is in it.
+func (o *opened) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) ([]ampc.Feed, error) {
+	g, full := o.model.Graph(), make(ampc.Feed)
 	r := rand.New(rand.NewPCG(uint64(seed), 1))
 	for _, v := range step.Program().Vars {
 		if v.Kind != ir.Input || v.Role() != "" {
@@ -74,20 +89,14 @@ func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int
 	}
 	for name := range feed {
 		if v := g.Var(name); v == nil || v.Kind != ir.Input {
-			return fmt.Errorf("--input %s: %s has no such input", name, o.spec)
+			return nil, fmt.Errorf("%s %s: %s has no such input", flag, name, o.spec)
 		}
 	}
 	micro := make([]ampc.Feed, max(o.config.Micro, 1))
 	for i := range micro {
 		micro[i] = full
 	}
-	var last ampc.Result
-	for range max(steps, 1) {
-		if last, err = step.Run(c.Context(), micro...); err != nil {
-			return err
-		}
-	}
-	return showResults(c.OutOrStdout(), o, last, results, out)
+	return micro, nil
 }
 
 // runnable compiles a training step where there is a loss, else inference of

@@ -49,19 +49,38 @@ func (x *exam) name(d *Diagnosis, v *ir.Value) {
 		v = v.Def.In[0]
 	}
 	d.Node, d.Op, d.Pos = v.Name, v.Kind.String(), v.Pos.String()
-	home := v.Name
 	if n := v.Def; n != nil {
 		d.Op, d.Pos = n.Def().Name, n.Pos.String()
 		if inner, ok := strings.CutPrefix(v.Name, innerPrefix); ok && d.Direction == Inner {
-			d.Of, home = inner, inner
+			d.Of = inner
 		}
 		if n.Of != nil {
-			d.Of, home = n.Of.Out[0].Name, n.Of.Out[0].Name
+			d.Of = n.Of.Out[0].Name
 		}
 	}
+	home := x.home(d, v)
 	if i := strings.LastIndexByte(home, '.'); i > 0 {
 		d.Scope = home[:i]
 	}
+}
+
+// home is the value of the forward pass in whose scope v belongs: a gradient's
+// is what it is the gradient of, an update's the parameter.
+func (x *exam) home(d *Diagnosis, v *ir.Value) string {
+	switch {
+	case d.Of != "":
+		return d.Of
+	case v.Def != nil && v.Def.Op == ir.OpCast && v.Def.In[0].IsVar():
+		return v.Def.In[0].Name
+	case d.Direction != Update:
+		return v.Name
+	}
+	for _, p := range x.sick.g.Vars {
+		if p.Kind == ir.Param && strings.HasSuffix(v.Name, "."+p.Name) {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // blameVar judges a variable that was not finite before the step.
@@ -212,13 +231,10 @@ func (x *exam) strays(v *ir.Value, exact Range) bool {
 // lost looks upstream of v for values that are 0 and are not in f32: where a
 // constant was lost, or else where the first of them became 0.
 func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
-	seen := map[*ir.Value]bool{}
 	var source *ir.Value
-	queue := []*ir.Value{v}
-	for len(queue) > 0 {
+	seen := map[*ir.Value]bool{v: true}
+	for queue := []*ir.Value{v}; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
-		queue = queue[1:]
-		deeper := false
 		if at.Def == nil {
 			continue
 		}
@@ -226,17 +242,14 @@ func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
 			d.Why += "; then " + explain(v.Def)
 			return true
 		}
-		for _, op := range at.Def.In {
-			if op == nil || !op.Type.DType.Float() || !x.zeroed(op) {
-				continue
-			}
-			deeper = true
+		because := x.zeroedBy(at, at == v)
+		for _, op := range because {
 			if !seen[op] {
 				seen[op] = true
 				queue = append(queue, op)
 			}
 		}
-		if at != v && !deeper && (source == nil || x.order[at] < x.order[source]) {
+		if at != v && len(because) == 0 && (source == nil || x.order[at] < x.order[source]) {
 			source = at
 		}
 	}
@@ -247,6 +260,18 @@ func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
 	d.Why = fmt.Sprintf("%s; %s %s", explain(v.Def), source.Name, x.rounded(source))
 	d.Advice = fmt.Sprintf("keep %s and what it is computed from in f32, or add an epsilon that the dtype holds; no loss scale helps", source.Name)
 	return true
+}
+
+// zeroedBy are the operands whose new zeros can be why v has its own: a sum is
+// not 0 for a few of its terms. Any will do for a v that has none.
+func (x *exam) zeroedBy(v *ir.Value, any bool) []*ir.Value {
+	var because []*ir.Value
+	for _, op := range v.Def.In {
+		if op != nil && op.Type.DType.Float() && x.zeroed(op) > 0 && (any || x.zeroed(op) >= x.zeroed(v)/2) {
+			because = append(because, op)
+		}
+	}
+	return because
 }
 
 // rounded says how v came to be 0.
@@ -263,8 +288,11 @@ func (x *exam) rounded(v *ir.Value) string {
 	return fmt.Sprintf("is 0 %d times where f32 has another number", zeros)
 }
 
-// zeroed reports whether v has zeros where f32 has none.
-func (x *exam) zeroed(v *ir.Value) bool { return x.sick.rangeOf(v).Zeros > x.wide(v).Zeros }
+// zeroed is the share of v's elements that are 0 and, by count, not in f32.
+func (x *exam) zeroed(v *ir.Value) float64 {
+	r := x.sick.rangeOf(v)
+	return float64(r.Zeros-x.wide(v).Zeros) / float64(max(r.Elements, 1))
+}
 
 // vanishes reports whether node n loses a constant, and then says so in d.
 func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
@@ -278,7 +306,7 @@ func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
 		return false
 	case how == divides && y.Type.DType.Low() && math.Abs(1/eval.Round(c, y.Type.DType)) > largest(y.Type.DType):
 		d.Why = fmt.Sprintf("1/%g overflows %s", c, y.Type.DType)
-	case how == adds && y.Type.DType.Low() && eval.Round(c, y.Type.DType) == 0 && x.zeroed(y):
+	case how == adds && y.Type.DType.Low() && eval.Round(c, y.Type.DType) == 0 && x.zeroed(y) > 0:
 		d.Why = fmt.Sprintf("the constant %g that %s adds is 0 in %s", c, n.Def().Name, y.Type.DType)
 	case how == stores && x.sick.rangeOf(y).Zeros > 0:
 		d.Why = fmt.Sprintf("the constant %g is 0 in %s", c, y.Type.DType)
