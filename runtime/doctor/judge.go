@@ -26,17 +26,27 @@ func (x *exam) describe(v *ir.Value) *Diagnosis {
 }
 
 func (x *exam) direction(v *ir.Value) Direction {
+	s := ir.Forward
+	if !v.IsVar() {
+		s = x.section[v.Def]
+	}
 	switch {
-	case v.IsVar() || x.section[v.Def] == ir.Prepare:
-		return Forward
-	case x.section[v.Def] == ir.Backward:
-		return Backward
-	case x.section[v.Def] == ir.Update:
+	case s == ir.Update:
 		return Update
-	case v.Unit != "" || strings.HasPrefix(v.Name, innerPrefix):
+	case s == ir.Backward || s == ir.Prepare && x.sweeps(v, ir.State):
+		return Backward
+	case !v.IsVar() && (x.sweeps(v, ir.Const) || strings.HasPrefix(v.Name, innerPrefix)):
 		return Inner
 	}
 	return Forward
+}
+
+// sweeps reports whether v carries a loss scale of a kind: a state scales the
+// losses, a constant a gradient inside the forward pass.
+func (x *exam) sweeps(v *ir.Value, k ir.VarKind) bool {
+	return slices.ContainsFunc(x.sick.g.Vars, func(s *ir.Value) bool {
+		return s.Kind == k && s.Attr.Get("role") == ir.RoleScale && v.Unit.Has(s.Name)
+	})
 }
 
 // innerPrefix stands before the names of gradients inside the forward pass.
@@ -57,6 +67,9 @@ func (x *exam) name(d *Diagnosis, v *ir.Value) {
 		if n.Of != nil {
 			d.Of = n.Of.Out[0].Name
 		}
+	}
+	if n := x.reader(v); d.Pos == "" && n != nil { // nobody wrote it: the compiler did, for its reader
+		d.Pos = n.Pos.String()
 	}
 	home := x.home(d, v)
 	if i := strings.LastIndexByte(home, '.'); i > 0 {
@@ -155,12 +168,20 @@ func (x *exam) kept(v *ir.Value) string {
 	if from := v.Def.In[0]; from.Def != nil {
 		return from.Name
 	}
-	for _, n := range x.sick.g.Nodes {
-		if slices.Contains(n.In, v) {
-			return n.Out[0].Name
-		}
+	if n := x.reader(v); n != nil {
+		return n.Out[0].Name
 	}
 	return v.Name
+}
+
+// reader is the first node that reads v, nil where none does.
+func (x *exam) reader(v *ir.Value) *ir.Node {
+	for _, n := range x.sick.g.Nodes {
+		if slices.Contains(n.In, v) {
+			return n
+		}
+	}
+	return nil
 }
 
 // patience is how many backoffs in a row a dynamic scale may need before the
@@ -180,7 +201,10 @@ func (x *exam) blameScale(d *Diagnosis, v *ir.Value) {
 	case d.SafeScale < floor:
 		d.Advice = fmt.Sprintf("a scale of %g fits, and the scaler's floor is %g: lower the floor, or keep %s in f32", d.SafeScale, floor, d.Node)
 	case left <= patience && x.c.Skips < patience:
-		d.Cause, d.Why, d.Advice = None, "scale search: "+d.Why, fmt.Sprintf("nothing: the scaler is at %g after at most %d more skipped steps", d.SafeScale, left)
+		d.Cause, d.Why, d.Advice = None, "scale search: "+d.Why, "nothing: the scaler has gone down to a scale that fits"
+		if left > 0 {
+			d.Advice = fmt.Sprintf("nothing: the scaler is at %g after %d more skipped steps", d.SafeScale, left)
+		}
 	default:
 		d.Advice = fmt.Sprintf("start the scaler at %g: it takes %d more skipped steps to get there", d.SafeScale, left)
 	}
