@@ -127,15 +127,18 @@ func (t *taskBatch) columns(rows [][]int32, from int) []int32 {
 	return out
 }
 
-// masked hides tokens behind the last one of the vocabulary; only those count.
+// masked hides tokens, at least one, behind the last one of the vocabulary; only
+// those count.
 func (t *taskBatch) masked() ampc.Feed {
 	const ignore = -100
 	ids := t.columns(t.text(0), 0)
 	kinds, labels := make([]int32, len(ids)), make([]int32, len(ids))
+	hidden := 0
 	for i, id := range ids {
 		labels[i] = ignore
-		if t.r.IntN(7) == 0 {
+		if t.r.IntN(7) == 0 || i == len(ids)-1 && hidden == 0 { // without any, the mean over labels is 0/0
 			labels[i], ids[i] = id, int32(t.z.Options.Int("vocab")-1)
+			hidden++
 		}
 	}
 	return ampc.Feed{"ids": ids, "kinds": kinds, "labels": labels}

@@ -18,6 +18,7 @@ import (
 type File struct {
 	Meta    map[string]string // without the checksum entry
 	Tensors []Info            // in the order of their data
+	Summed  bool              // a checksum was there, and right
 
 	f      *os.File
 	data   int64 // offset of the data section
@@ -97,6 +98,7 @@ func (f *File) load() error {
 	if err == nil && got != want {
 		err = fmt.Errorf("damaged: checksum is %s, the file says %s", got, want)
 	}
+	f.Summed = true
 	return err
 }
 

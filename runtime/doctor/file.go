@@ -89,6 +89,9 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 	if f.Meta[metaFormat] != format {
 		return nil, fmt.Errorf("%s: not a replay of a step: metadata %s is %q, want %q", path, metaFormat, f.Meta[metaFormat], format)
 	}
+	if !f.Summed { // Save's files have one: its name was damaged
+		return nil, fmt.Errorf("%s: damaged: the checksum is missing", path)
+	}
 	g, err := ir.Parse(path, []byte(f.Meta[metaGraph]), custom...)
 	if err == nil {
 		err = ir.Verify(g, ir.Ready)

@@ -39,6 +39,16 @@ type illness struct {
 	config func(c *ampc.Config) // changes what the step is compiled to; nil: nothing
 	shrink float64              // factor on the loss; zero: 1
 	clean  []ampc.Policy        // that the same numbers do no harm under
+	want   finding
+}
+
+// finding is what the doctor must say; %s in a node stands for the layer's scope
+// with its dot.
+type finding struct {
+	cause     ampc.Cause
+	node, op  string
+	direction string
+	says      string // part of the report
 }
 
 // open compiles the network under a policy and fills its inputs; it infects
@@ -154,32 +164,46 @@ func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
 func illnesses() []illness {
 	both, f32 := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}, []ampc.Policy{ampc.F32Only()}
 	return []illness{
-		{name: "mask of -1e9", layer: maskedLayer, clean: both, infect: func(w *ward, h string) {
-			fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
-		}},
-		{name: "mask of -1e9 in every layer", layer: paddingLayer, clean: both, infect: func(w *ward, h string) {
-			fill(w.input(h + "keep")[wardRows:2*wardRows], 0)
-		}},
-		{name: "square in a norm", layer: energyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 4000) }},
-		{name: "activation of 66246", layer: activationLayer, clean: both, infect: func(w *ward, h string) {
-			w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
-		}},
-		{name: "eps of 1e-12", layer: epsilonLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 0) },
+		{name: "mask of -1e9", want: finding{ampc.ForwardOverflow, "%smask.f16", "cast", "forward", "bf16"},
+			layer: maskedLayer, clean: both, infect: func(w *ward, h string) {
+				fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
+			}},
+		{name: "mask of -1e9 in every layer", want: finding{ampc.ForwardOverflow, "%saffine", "affine", "forward", "1e+09"},
+			layer: paddingLayer, clean: both, infect: func(w *ward, h string) {
+				fill(w.input(h + "keep")[wardRows:2*wardRows], 0)
+			}},
+		{name: "square in a norm", want: finding{ampc.ForwardOverflow, "%ssquare", "square", "forward", "65504"},
+			layer: energyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 4000) }},
+		{name: "activation of 66246", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
+			layer: activationLayer, clean: both, infect: func(w *ward, h string) {
+				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
+			}},
+		{name: "eps of 1e-12", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
+			layer: epsilonLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 0) },
 			config: func(c *ampc.Config) { c.Disable = []string{"recognise", "epsilon"} }},
-		{name: "bce on probabilities", layer: bceLayer, clean: f32, infect: func(w *ward, h string) { w.plus(h+"logit.b", 12) }},
-		{name: "loss scale too high", layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<15) },
+		{name: "bce on probabilities", want: finding{ampc.Singular, "%slog_no", "log", "forward", "the logarithm of 0"},
+			layer: bceLayer, clean: f32, infect: func(w *ward, h string) { w.plus(h+"logit.b", 12) }},
+		{name: "loss scale too high", want: finding{ampc.ScaleTooHigh, "d.%ssmall", "matmul", "backward", "loss scale: 1.6777216e+07"},
+			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<15) },
 			config: func(c *ampc.Config) { c.Scaler = ampc.Static(1 << 24) }, shrink: 0x1p-14},
-		{name: "gradient too steep", layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<17) },
+		{name: "gradient too steep", want: finding{ampc.GradientOverflow, "d.%ssmall", "matmul", "backward", "is still"},
+			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<17) },
 			config: func(c *ampc.Config) { c.Scaler = ampc.Static(4) }, shrink: 64},
-		{name: "NaN in the batch", layer: sideLayer, infect: func(w *ward, h string) { w.input(h + "side")[17] = nan }},
-		{name: "fully masked row", layer: hiddenLayer, infect: func(w *ward, h string) {
-			clear(w.feed[h+"keep"].([]bool)[wardRows : 2*wardRows])
-		}},
-		{name: "Adam's eps in low state", layer: plainLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1e-6) },
+		{name: "NaN in the batch", want: finding{ampc.BadInput, "%sside", "input", "forward", "the batch"},
+			layer: sideLayer, infect: func(w *ward, h string) { w.input(h + "side")[17] = nan }},
+		{name: "fully masked row", want: finding{ampc.NotPrecision, "%sprobs", "softmax", "forward", "masked whole"},
+			layer: hiddenLayer, infect: func(w *ward, h string) {
+				clear(w.feed[h+"keep"].([]bool)[wardRows : 2*wardRows])
+			}},
+		{name: "Adam's eps in low state", want: finding{ampc.VanishedConstant, "adam.%sup.b", "div", "update", "1e-08"},
+			layer: plainLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1e-6) },
 			config: lowAdam, shrink: 1024},
-		{name: "NaN in the weights", layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
-		{name: "sqrt at zero", layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
-		{name: "scaled inner gradient", layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
+		{name: "NaN in the weights", want: finding{ampc.BadState, "%sproj.w", "param", "forward", "before the step"},
+			layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
+		{name: "sqrt at zero", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "was rounded to 0 in f16"},
+			layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
+		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%sbend", "matmul", "inner gradient", "loss scale: 16384"},
+			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
 			config: func(c *ampc.Config) { c.Scaler = ampc.Static(16) }},
 	}
 }

@@ -1,11 +1,17 @@
 package ampc_test
 
 import (
+	"context"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"ampc"
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/passes"
 )
 
@@ -33,6 +39,95 @@ func TestIllnessesAreWhatTheySay(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The doctor names the node, the cause and the direction of each illness at every
+// depth, says the same again, finds nothing where the same numbers are clean, and
+// does not blame the precision for what is wrong in any.
+func TestDiagnoseIllnesses(t *testing.T) {
+	for _, i := range illnesses() {
+		t.Run(i.name, func(t *testing.T) {
+			for _, k := range depths {
+				for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
+					w := i.open(t, p, k)
+					skipped := w.run().Skipped()
+					d := w.diagnose()
+					switch {
+					case p.Low == ampc.F16, i.clean == nil:
+						i.want.check(t, d, k, p)
+					case !skipped && d.Cause != ampc.NoFault:
+						t.Errorf("%s, layer %d is blamed:\n%s", p.Name, k, d)
+					}
+					if d.Replays > 2 {
+						t.Errorf("%s, layer %d: the step was run %d times", p.Name, k, d.Replays)
+					}
+					if again := w.diagnose(); again.String() != d.String() {
+						t.Errorf("%s, layer %d: a second look says\n%s\nafter\n%s", p.Name, k, again, d)
+					}
+				}
+			}
+		})
+	}
+}
+
+func (f finding) check(t *testing.T, d *ampc.Diagnosis, k int, p ampc.Policy) {
+	t.Helper()
+	node := strings.ReplaceAll(f.node, "%s", fmt.Sprintf("h%d.", k))
+	if p.Low != ampc.F16 {
+		node = strings.TrimSuffix(node, ".f16")
+	}
+	if d.Cause != f.cause || d.Node != node || d.Op != f.op || string(d.Direction) != f.direction || !strings.Contains(d.String(), f.says) {
+		t.Errorf("%s, layer %d: want %s at %s = %s, %s, saying %q; the doctor says\n%s", p.Name, k, f.cause, node, f.op, f.direction, f.says, d)
+	}
+	if strings.HasPrefix(d.Op, "cast") || d.Pos == "" {
+		return
+	}
+	if !strings.HasPrefix(d.Pos, "diagnose_wards_test.go:") {
+		t.Errorf("%s, layer %d: %s is said to be at %q", p.Name, k, d.Node, d.Pos)
+	}
+}
+
+func (w *ward) diagnose() *ampc.Diagnosis {
+	w.t.Helper()
+	d, err := w.step.Diagnose(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+// Nothing is paid while steps are clean: they launch what they launched before
+// the doctor was ever asked, and after it has looked.
+func TestCleanStepsLaunchTheSame(t *testing.T) {
+	i := illnesses()[0]
+	w := i.open(t, ampc.MixedF16(), -1)
+	launched := func() (steps []string) {
+		if !w.step.Profile(func(part lower.Part, step int, _ time.Duration) { steps = append(steps, fmt.Sprint(part, step)) }) {
+			t.Fatal("the backend does not say what it runs")
+		}
+		if r := w.run(); r.Skipped() {
+			t.Fatal("the step is skipped")
+		}
+		w.step.Profile(nil)
+		return steps
+	}
+	before := launched()
+	program := w.step.Program().String()
+	w.diagnose()
+	i.infect(w, "h3.")
+	w.run()
+	if d := w.diagnose(); d.Cause == ampc.NoFault {
+		t.Error("the ill step is not blamed")
+	}
+	for name, x := range i.open(t, ampc.MixedF16(), -1).feed {
+		w.feed[name] = x
+	}
+	if after := launched(); !slices.Equal(before, after) {
+		t.Errorf("a clean step ran\n%v\nand after the diagnosis\n%v", before, after)
+	}
+	if program != w.step.Program().String() {
+		t.Error("the diagnosis changed the program")
 	}
 }
 
@@ -85,7 +180,7 @@ func TestCompilerRefuses(t *testing.T) {
 	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, wardRows, wardWidth))
 	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Disable: []string{"recognise"}}
 	_, err := ampc.Train(m, m.ReduceMean(h, false), c)
-	wantError(t, err, "doctor_scenarios_test.go:", "1e-12")
+	wantError(t, err, "diagnose_wards_test.go:", "1e-12")
 	m, loss := small(8)
 	c.Optimizer = ampc.Adam()
 	c.Optimizer.StateDType = ampc.F16
