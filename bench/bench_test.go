@@ -1,0 +1,284 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"ampc"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// small are the models of the comparison at a size for the simulator.
+var small = []string{
+	"mlp?batch=4&in=16&hidden=16",
+	"gpt2?layers=2&batch=2&seq=32&dim=32&heads=2&vocab=64",
+	"resnet50?batch=2&size=32&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0",
+}
+
+// command runs bench and gives what it prints.
+func command(t *testing.T, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(args, &out); err != nil {
+		t.Fatalf("bench %s: %v", strings.Join(args, " "), err)
+	}
+	return out.String()
+}
+
+func startFile(t *testing.T, spec string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "start.safetensors")
+	command(t, "start", spec, path, "--batches", "2")
+	return path
+}
+
+// The comparison's own path, on a simulated device: every precision begins at
+// the CPU's loss, and no step waits for the device.
+func TestTraining(t *testing.T) {
+	for i, spec := range small {
+		if i == 2 && testing.Short() {
+			t.Log("ResNet-50 is left out under -short")
+			continue
+		}
+		file, results := startFile(t, spec), filepath.Join(t.TempDir(), "results.jsonl")
+		for _, precision := range []string{"f32", "tf32", "f16", "bf16"} {
+			out := command(t, "train", file, "--device", "sim:sm_90", "--precision", precision, "--check", "3", "--rounds", "1", "--steps", "2", "--into", results)
+			if !strings.Contains(out, "0 host waits a step") {
+				t.Errorf("%s", out)
+			}
+		}
+		rows, err := readResults(results)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			want := cpuLosses(t, spec, r.Precision, len(r.Losses))
+			if d := apart(r.Losses, want); !(d <= 0.02) || r.Syncs != 0 || r.Skipped != 0 || !(r.StepMS >= r.BestMS && r.BestMS > 0) || r.Held <= 0 || r.InUse < r.Held {
+				t.Errorf("%+v; the CPU's losses %v", r, want)
+			}
+		}
+		if table := command(t, "table", results); strings.Count(table, "| "+spec+" |") != 4 {
+			t.Errorf("want four rows:\n%s", table)
+		}
+	}
+}
+
+// cpuLosses trains the same steps by the library's own road: the model's initial
+// values of seed 1, its batches, the CPU.
+func cpuLosses(t *testing.T, spec, precision string, steps int) (losses []float64) {
+	t.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Model.Close()
+	c := z.Steps[0].Config
+	c.Seed = 1
+	if c.Policy, err = passes.PolicyNamed(policies[precision]); err != nil {
+		t.Fatal(err)
+	}
+	step, err := ampc.Train(z.Model, z.Steps[0].Losses[0].Value, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range steps {
+		r, err := step.Run(context.Background(), z.Batch(int64(i%2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses = append(losses, r.Loss())
+	}
+	return losses
+}
+
+func TestTable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.jsonl")
+	line := func(by, precision string, perSecond float64, losses ...float64) string {
+		text, err := json.Marshal(result{Model: "m", Spec: "m?a=1", Precision: precision, By: by, Device: "GPU", StepMS: 1, PerSecond: perSecond, Unit: "images", Losses: losses})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text) + "\n"
+	}
+	lines := line("torch compile", "bf16", 100, 2, 1) + line("ampc", "bf16", 50, 2, 1) + line("torch eager", "bf16", 80, 2, 1.25) +
+		line("ampc", "bf16", 110, 2, 1) + line("ampc", "f32", 55, 2, 1)
+	if err := os.WriteFile(file, []byte(lines), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for row := range strings.Lines(command(t, "table", file)) {
+		if cells := strings.Split(row, " | "); strings.HasPrefix(row, "| m?a=1") {
+			got = append(got, strings.Join([]string{cells[1], cells[2], cells[4], cells[5], cells[6], strings.TrimSuffix(cells[13], " |\n")}, ","))
+		}
+	}
+	want := []string{"f32,ampc,55 images,,1.00,", "bf16,ampc,110 images,1.10,2.00,2.0e-01", "bf16,torch compile,100 images,1.00,,2.0e-01", "bf16,torch eager,80 images,0.80,,0.0e+00"}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestFaults(t *testing.T) {
+	file := startFile(t, small[0])
+	broken := filepath.Join(t.TempDir(), "broken.jsonl")
+	if err := os.WriteFile(broken, []byte("{\"model\":\"mlp\"}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"want start SPEC FILE":       {},
+		"no command":                 {"run"},
+		"want SPEC FILE":             {"start", "mlp"},
+		"several steps or groups":    {"start", "gan", file},
+		"want f32, tf32, f16":        {"train", file, "--precision", "f8"},
+		"--device gpu: want cuda:0":  {"train", file, "--device", "gpu"},
+		"2, 1 and 1 at least":        {"train", file, "--check", "1"},
+		"no model, system or losses": {"table", broken},
+	} {
+		if err := run(args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("bench %q: %v, want %q in it", args, err, want)
+		}
+	}
+}
+
+// python runs code in bench/torch with the interpreter of $AMPC_PYTHON, or
+// python3, which must have the modules named; it skips where that is not so.
+func python(t *testing.T, modules []string, args ...string) []byte {
+	t.Helper()
+	program := os.Getenv("AMPC_PYTHON")
+	if program == "" {
+		program = "python3"
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Skipf("no %s to run bench/torch with", program)
+	}
+	dir, err := filepath.Abs("torch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(args ...string) ([]byte, error) {
+		c := exec.Command(path, args...)
+		c.Env = append(os.Environ(), "PYTHONPATH="+dir, "PYTHONDONTWRITEBYTECODE=1")
+		return c.CombinedOutput()
+	}
+	for _, m := range modules {
+		if _, err := call("-c", "import "+m); err != nil {
+			t.Skipf("%s has no module %s", program, m)
+		}
+	}
+	out, err := call(args...)
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s", program, args, err, out)
+	}
+	return out
+}
+
+// Every Python file compiles, here and without PyTorch.
+func TestPythonCompiles(t *testing.T) {
+	files, err := filepath.Glob("*/*.py")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%d files of Python, %v", len(files), err)
+	}
+	for _, f := range files {
+		python(t, nil, "-c", "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')", f)
+	}
+}
+
+// What start.py reads is what was written, and train.py's lines are ours.
+func TestPythonReadsAndWrites(t *testing.T) {
+	file := startFile(t, small[0])
+	s, err := readStart(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := python(t, nil, "-c", `
+import json, sys, start, train
+recipe, tensors = start.read(sys.argv[1])
+variables, batches = start.split(recipe, tensors)
+args = train.arguments([sys.argv[1], "--precision", "f16", "--mode", "compile"])
+print(json.dumps({
+    "recipe": recipe, "variables": {k: v[2].hex() for k, v in variables.items()}, "batches": [{k: v[2].hex() for k, v in b.items()} for b in batches],
+    "line": train.line(recipe, args, "GPU", [2.5, 2.0], [3.0, 1.0, 2.0], 0.5, 10, 20, 0.0, 1, "note"),
+}))`, file)
+	var got struct {
+		Recipe    recipe
+		Variables map[string]string
+		Batches   []map[string]string
+		Line      json.RawMessage
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if fmt.Sprint(got.Recipe) != fmt.Sprint(s.recipe) {
+		t.Errorf("recipe %+v, want %+v", got.Recipe, s.recipe)
+	}
+	same := func(what string, got map[string]string, want map[string][]byte) {
+		if len(got) != len(want) {
+			t.Errorf("%s: %d tensors, want %d", what, len(got), len(want))
+		}
+		for name, b := range want {
+			if got[name] != fmt.Sprintf("%x", b) {
+				t.Errorf("%s: %s has other bytes", what, name)
+			}
+		}
+	}
+	same("start", got.Variables, s.variables)
+	for i, b := range s.batches {
+		same(fmt.Sprint("batch ", i), got.Batches[i], b)
+	}
+	ours, err := json.Marshal(result{Model: "mlp", Spec: small[0], Precision: "f16", By: "torch compile", Device: "GPU", StepMS: 2, BestMS: 1, Unit: "images",
+		PerSecond: 2000, Held: 10, InUse: 20, Losses: []float64{2.5, 2}, Skipped: 1, Ready: 0.5, Notes: "note"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b map[string]any
+	if err := json.Unmarshal(ours, &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(got.Line, &b); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Errorf("train.py writes\n%v, bench writes\n%v", b, a)
+	}
+}
+
+// PyTorch trains the same model: from the same start, its losses are those of
+// the simulated device.
+func TestTorchAgrees(t *testing.T) {
+	if testing.Short() {
+		t.Skip("PyTorch takes seconds to start, nine times; run without -short")
+	}
+	dir := t.TempDir()
+	for _, spec := range small {
+		file, results := startFile(t, spec), filepath.Join(dir, "results.jsonl")
+		common := []string{"--check", "4", "--rounds", "1", "--steps", "1", "--into", results, "--precision"}
+		for _, c := range []struct {
+			precision string
+			bound     float64
+		}{{"f32", 2e-6}, {"f16", 2e-2}, {"bf16", 5e-2}} {
+			precision, bound := c.precision, c.bound
+			python(t, []string{"torch.nn"}, append([]string{"torch/train.py", file, "--device", "cpu"}, append(common, precision)...)...)
+			command(t, append([]string{"train", file, "--device", "sim:sm_90"}, append(common, precision)...)...)
+			rows, err := readResults(results)
+			if err != nil {
+				t.Fatal(err)
+			}
+			torch, ours := rows[len(rows)-2], rows[len(rows)-1]
+			d := apart(ours.Losses, torch.Losses)
+			t.Logf("%s in %s: losses differ by %.1e", spec, precision, d)
+			if !(d <= bound) || math.IsNaN(d) {
+				t.Errorf("%s in %s: ours %v, PyTorch's %v", spec, precision, ours.Losses, torch.Losses)
+			}
+		}
+	}
+}

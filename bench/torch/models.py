@@ -1,0 +1,136 @@
+"""The models of the comparison as one would write them in PyTorch.
+
+Modules carry the names that the zoo's layers have, so that start values find their place; a model's
+forward takes a batch and gives the mean loss.
+"""
+from collections import OrderedDict
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class MLP(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        sizes = [o["in"]] + [o["hidden"]] * o["layers"] + [o["classes"]]
+        self.depth = o["layers"] + 1
+        for i in range(self.depth):
+            self.add_module(f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
+
+    def forward(self, x, y):
+        for i in range(1, self.depth):
+            x = F.relu(getattr(self, f"fc{i}")(x))
+        return F.cross_entropy(getattr(self, f"fc{self.depth}")(x), y)
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        n, t, dim = x.shape
+        q, k, v = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(dim, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(n, t, dim))
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.ln1, self.attn = nn.LayerNorm(dim), Attention(dim, heads)
+        self.ln2, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln1(x))
+        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        if o["dropout"] or not o["tanh"]:
+            raise ValueError("the comparison has no dropout, and the tanh form of GELU")
+        self.layers = o["layers"]
+        self.wte = nn.Embedding(o["vocab"], o["dim"])
+        self.wpe = nn.Parameter(torch.empty(o["seq"], o["dim"]))
+        for i in range(self.layers):
+            self.add_module(f"h{i}", Block(o["dim"], o["heads"]))
+        self.lnf = nn.LayerNorm(o["dim"])
+
+    def forward(self, ids, next):
+        x = self.wte(ids) + self.wpe
+        for i in range(self.layers):
+            x = getattr(self, f"h{i}")(x)
+        logits = F.linear(self.lnf(x), self.wte.weight)
+        return F.cross_entropy(logits.flatten(0, 1), next.flatten())
+
+
+def conv_norm(owner, name, channels, width, kernel, stride):
+    """Adds a convolution that keeps the image's size but for its stride, and batch norm."""
+    owner.add_module("conv" + name, nn.Conv2d(channels, width, kernel, stride, kernel // 2, bias=False))
+    owner.add_module("bn" + name, nn.BatchNorm2d(width))
+
+
+def norm_of(owner, name, x):
+    return getattr(owner, "bn" + name)(getattr(owner, "conv" + name)(x))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, channels, width, stride):
+        super().__init__()
+        conv_norm(self, "1", channels, width, 1, 1)
+        conv_norm(self, "2", width, width, 3, stride)
+        conv_norm(self, "3", width, 4 * width, 1, 1)
+        self.projects = stride != 1 or channels != 4 * width
+        if self.projects:
+            conv_norm(self, "skip", channels, 4 * width, 1, stride)
+
+    def forward(self, x):
+        y = F.relu(norm_of(self, "1", x))
+        y = F.relu(norm_of(self, "2", y))
+        y = norm_of(self, "3", y)
+        return F.relu((norm_of(self, "skip", x) if self.projects else x) + y)
+
+
+class ResNet50(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        channels = o["width"]
+        conv_norm(self, "", o["channels"], channels, 7, 2)
+        for stage in range(4):
+            width, blocks = o["width"] << stage, OrderedDict()
+            for i in range(o[f"blocks{stage + 1}"]):
+                blocks[f"b{i + 1}"] = Bottleneck(channels, width, 2 if stage > 0 and i == 0 else 1)
+                channels = 4 * width
+            self.add_module(f"s{stage + 1}", nn.Sequential(blocks))
+        self.fc = nn.Linear(channels, o["classes"])
+
+    def forward(self, x, y):
+        x = F.max_pool2d(F.relu(norm_of(self, "", x)), 3, 2, 1)
+        x = self.s4(self.s3(self.s2(self.s1(x))))
+        return F.cross_entropy(self.fc(x.mean((2, 3))), y)
+
+
+MODELS = {"mlp": MLP, "gpt2": GPT2, "resnet50": ResNet50}
+
+
+def variables(model):
+    """Gives every parameter and running statistic by the zoo's name, and whether it is transposed there."""
+    out = {}
+    for path, module in model.named_modules():
+        at = path + "." if path else ""
+        if isinstance(module, (nn.LayerNorm, nn.BatchNorm2d)):
+            out[at + "scale"], out[at + "bias"] = (module.weight, False), (module.bias, False)
+            if isinstance(module, nn.BatchNorm2d):
+                out[at + "mean"], out[at + "var"] = (module.running_mean, False), (module.running_var, False)
+        elif isinstance(module, (nn.Linear, nn.Conv2d, nn.Embedding)):
+            out[at + "w"] = (module.weight, isinstance(module, nn.Linear))
+            if getattr(module, "bias", None) is not None:
+                out[at + "b"] = (module.bias, False)
+        else:
+            out |= {at + name: (p, False) for name, p in module.named_parameters(recurse=False)}
+    return out

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+	"ampc/runtime/gpu"
+)
+
+// training is one run of bench train.
+type training struct {
+	precision, device, into string
+	check, rounds, steps    int
+}
+
+func (t *training) flags(f *flag.FlagSet) {
+	f.StringVar(&t.precision, "precision", "bf16", "f32, tf32, f16 or bf16")
+	f.StringVar(&t.device, "device", "cuda:0", "cuda:0, or sim:sm_90 to try the program itself")
+	f.StringVar(&t.into, "into", "", "file that the result line is added to")
+	f.IntVar(&t.check, "check", 20, "steps whose losses are kept, before anything is timed")
+	f.IntVar(&t.rounds, "rounds", 5, "rounds timed; their median counts")
+	f.IntVar(&t.steps, "steps", 10, "steps in a round; the host waits at its end")
+}
+
+// policies are what precisions are called here.
+var policies = map[string]string{"f32": "f32", "tf32": "tf32", "f16": "mixed-f16", "bf16": "mixed-bf16"}
+
+// result is a line of results: one model trained one way. PyTorch's lines have
+// the same fields.
+type result struct {
+	Model     string    `json:"model"`
+	Spec      string    `json:"spec"`
+	Precision string    `json:"precision"`
+	By        string    `json:"by"` // ampc, torch eager, torch compile
+	Device    string    `json:"device"`
+	StepMS    float64   `json:"step_ms"` // median over rounds
+	BestMS    float64   `json:"best_ms"` // the fastest round
+	Unit      string    `json:"unit"`
+	PerSecond float64   `json:"per_second"`
+	Held      int64     `json:"held_bytes"`   // the most that tensors took
+	InUse     int64     `json:"in_use_bytes"` // of the device's memory at the end, context and libraries included
+	Syncs     float64   `json:"host_syncs"`   // per step
+	Losses    []float64 `json:"losses"`       // of the first steps
+	Skipped   int       `json:"skipped"`      // of them
+	Ready     float64   `json:"ready_s"`      // until the first loss was read
+	Notes     string    `json:"notes,omitempty"`
+}
+
+func (t *training) run(path string, out io.Writer) (err error) {
+	policy, err := passes.PolicyNamed(policies[t.precision])
+	if err != nil {
+		return fmt.Errorf("--precision %s: want f32, tf32, f16 or bf16", t.precision)
+	}
+	if t.check < 2 || t.rounds < 1 || t.steps < 1 {
+		return fmt.Errorf("--check %d --rounds %d --steps %d: want 2, 1 and 1 at least", t.check, t.rounds, t.steps)
+	}
+	s, err := readStart(path)
+	if err != nil {
+		return err
+	}
+	z, err := models.Open(s.Spec)
+	if err != nil {
+		return err
+	}
+	b, err := openDevice(t.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, z.Model.Close(), b.Close()) }()
+	begun := time.Now()
+	c := z.Steps[0].Config
+	c.Policy, c.Backend, c.Shadow = policy, b, policy.Mixed()
+	step, err := z.Model.Train(c, z.Steps[0].Losses...)
+	if err != nil {
+		return err
+	}
+	for name, data := range s.variables {
+		v := z.Model.Graph().Var(name)
+		if v == nil {
+			return fmt.Errorf("%s: zoo:%s has no variable %q", path, s.Spec, name)
+		}
+		if err := z.Model.SetVariable(name, ampc.Host{Type: v.Type, Bytes: data}); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.Info().Name, Unit: s.Unit, Held: held(step.Program())}
+	if err := t.measure(&r, b, s, step, begun); err != nil {
+		return fmt.Errorf("zoo:%s in %s: %w", s.Spec, t.precision, err)
+	}
+	return t.report(out, r)
+}
+
+// openDevice opens cuda:N or sim:TARGET.
+func openDevice(name string) (*gpu.Backend, error) {
+	kind, which, _ := strings.Cut(name, ":")
+	n, err := strconv.Atoi(which)
+	switch {
+	case kind == "sim":
+		return gpu.OpenSim(lower.Target(which))
+	case kind == "cuda" && err == nil:
+		return gpu.Open(n)
+	}
+	return nil, fmt.Errorf("--device %s: want cuda:0 or another number, or sim:sm_90", name)
+}
+
+// held is what the Program's arenas take. Variables that other Programs have
+// too are counted; the workspaces of libraries are not.
+func held(p *lower.Program) (n int64) {
+	for _, a := range p.Arenas {
+		n += a
+	}
+	return n
+}
+
+// measure takes the first steps one by one, then rounds of steps that the host
+// only waits for at their end.
+func (t *training) measure(r *result, b *gpu.Backend, s *start, step *ampc.Step, begun time.Time) error {
+	ctx := context.Background()
+	feeds := feedsOf(s, step.Program())
+	next := 0
+	take := func() (ampc.Result, error) {
+		next++
+		return step.Run(ctx, feeds[(next-1)%len(feeds)])
+	}
+	for i := range t.check {
+		got, err := take()
+		if err != nil {
+			return err
+		}
+		r.Losses = append(r.Losses, got.Loss())
+		if got.Skipped() {
+			r.Skipped++
+		}
+		if i == 0 {
+			r.Ready = time.Since(begun).Seconds()
+		}
+	}
+	var rounds []float64
+	for range t.rounds {
+		var last ampc.Result
+		before, from := b.Syncs(), time.Now()
+		for range t.steps {
+			var err error
+			if last, err = take(); err != nil {
+				return err
+			}
+		}
+		r.Syncs += float64(b.Syncs()-before) / float64(t.steps*t.rounds)
+		if err := last.Err(); err != nil { // waits
+			return err
+		}
+		rounds = append(rounds, time.Since(from).Seconds()*1e3/float64(t.steps))
+	}
+	slices.Sort(rounds)
+	r.StepMS, r.BestMS = rounds[len(rounds)/2], rounds[0]
+	r.PerSecond = float64(s.PerStep) / r.StepMS * 1e3
+	free, total, err := b.MemInfo()
+	r.InUse = total - free
+	return err
+}
+
+// feedsOf are the batches as the step takes them, nothing left to convert.
+func feedsOf(s *start, p *lower.Program) []ampc.Feed {
+	var feeds []ampc.Feed
+	for _, batch := range s.batches {
+		f := ampc.Feed{}
+		for _, v := range p.Vars {
+			if data := batch[v.Name]; v.Kind == ir.Input && data != nil {
+				f[v.Name] = ampc.Host{Type: v.Type, Bytes: data}
+			}
+		}
+		feeds = append(feeds, f)
+	}
+	return feeds
+}
+
+// report prints the result for people and adds it to the file for bench table.
+func (t *training) report(out io.Writer, r result) error {
+	fmt.Fprintf(out, "%s %s by %s on %s: %.2f ms a step, %.0f %s/s, %.1f GiB in use, %g host waits a step, loss %.4f to %.4f, %d of %d steps skipped, ready after %.1f s\n",
+		r.Spec, r.Precision, r.By, r.Device, r.StepMS, r.PerSecond, r.Unit, float64(r.InUse)/(1<<30), r.Syncs, r.Losses[0], r.Losses[len(r.Losses)-1], r.Skipped, len(r.Losses), r.Ready)
+	if t.into == "" {
+		return nil
+	}
+	f, err := os.OpenFile(t.into, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(json.NewEncoder(f).Encode(r), f.Close())
+}
+
+// littleEndian lays numbers out.
+func littleEndian[T float32 | int32](x []T) ([]byte, error) {
+	var b bytes.Buffer
+	b.Grow(4 * len(x))
+	err := binary.Write(&b, binary.LittleEndian, x)
+	return b.Bytes(), err
+}
