@@ -48,8 +48,8 @@ func typeSize(t string) int {
 	return 2
 }
 
-// load widens w elements of type t at m.
-func (v *vm) load(t string, m Mem, d vec) {
+// load widens w elements of type t at m, halves also in a register.
+func (v *vm) load(t string, m Op, d vec) {
 	switch t {
 	case "F32":
 		VMOVUPS(m, d)

@@ -138,14 +138,19 @@ func (v *vm) trans(t string) {
 	// Lanes past n repeat the last row; they land where the caller expects anything.
 	p, o := GP64(), GP64()
 	MOVQ(offs, p)
+	halves := v.wide() && t != "F32" // are transposed before they are widened, as half as many vectors do
 	in := make([]vec, v.w)
 	for r := range in {
 		in[r] = v.new()
 		MOVQ(Mem{Base: p}, o)
 		m := Mem{Base: src, Index: o, Scale: 1}
-		if v.wide() {
+		switch {
+		case halves:
+			in[r] = YMM()
+			VMOVDQU16_Z(m, mask, in[r])
+		case v.wide():
 			v.loadMasked(t, m, mask, in[r])
-		} else {
+		default:
 			v.load(t, m, in[r])
 		}
 		if r < v.w-1 {
@@ -155,7 +160,16 @@ func (v *vm) trans(t string) {
 			CMOVQGT(next, p)
 		}
 	}
-	for i, x := range v.transpose(in) {
+	transpose := v.transpose
+	if halves {
+		transpose = transposeHalves
+	}
+	for i, x := range transpose(in) {
+		if halves {
+			wide := v.new()
+			v.load(t, x, wide)
+			x = wide
+		}
 		VMOVUPS(x, Mem{Base: dst})
 		ADDQ(ldd, dst)
 		if v.wide() && i < v.w-1 {
@@ -172,6 +186,31 @@ func (v *vm) trans(t string) {
 }
 
 func op3(i func(...Op), a, b, d vec) vec { i(a, b, d); return d }
+
+// transposeHalves transposes a square of 16 x 16 halves: pairs, quads and eights within 128-bit parts, then the parts.
+func transposeHalves(in []vec) []vec {
+	unpack := func(low, high func(...Op), apart int, in []vec) []vec {
+		out := make([]vec, len(in))
+		for i := range in {
+			if i&apart == 0 {
+				out[i] = op3(low, in[i+apart], in[i], YMM())
+				out[i+apart] = op3(high, in[i+apart], in[i], YMM())
+			}
+		}
+		return out
+	}
+	in = unpack(VPUNPCKLWD, VPUNPCKHWD, 1, in)
+	in = unpack(VPUNPCKLDQ, VPUNPCKHDQ, 2, in)
+	in = unpack(VPUNPCKLQDQ, VPUNPCKHQDQ, 4, in)
+	out := make([]vec, len(in))
+	for i := range 8 { // of rows 0 to 7, part p of in[i] is column 8p plus i with its bits reversed
+		c := i>>2&1 | i&2 | i&1<<2
+		out[c], out[c+8] = YMM(), YMM()
+		VSHUFI64X2(Imm(0), in[8+i], in[i], out[c])
+		VSHUFI64X2(Imm(3), in[8+i], in[i], out[c+8])
+	}
+	return out
+}
 
 // transpose transposes a square of w x w lanes: pairs, then quads within 128-bit parts, then the parts.
 func (v *vm) transpose(in []vec) []vec {
