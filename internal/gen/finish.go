@@ -103,3 +103,20 @@ func (v *vm) putWhole(t string, x vec, to Mem) {
 		v.narrowWhole(t, x, to)
 	}
 }
+
+// touch emits the fetching of a tile's place.
+func (v *vm) touch() {
+	v.text("touch", "h int, p *byte, row, n int", "fetches n > 0 bytes of h rows, row bytes apart.")
+	h, p, row, n := ptrParam("h"), ptrParam("p"), ptrParam("row"), ptrParam("n")
+	at := GP64()
+	loop("rows", h, func() {
+		XORQ(at, at)
+		Label("line")
+		PREFETCHT0(Mem{Base: p, Index: at, Scale: 1})
+		ADDQ(imm(64), at)
+		CMPQ(at, n)
+		JL(LabelRef("line"))
+		ADDQ(row, p)
+	})
+	RET()
+}

@@ -27,6 +27,7 @@ func main() {
 		v.packing()
 		v.skinny()
 		v.finish()
+		v.touch()
 		v.casts()
 		v.elementwise()
 		v.fused()

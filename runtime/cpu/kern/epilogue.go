@@ -23,6 +23,19 @@ func (r colRun) at(j, n int) (off, same int) {
 	return j/r.n*r.jump + j%r.n, min(n, r.n-j%r.n)
 }
 
+// touch fetches what the end of a tile of h rows of n will write or read, while the tile is computed.
+func (o *output) touch(item, i, h, j, n int) {
+	if o.p.touch == nil {
+		return
+	}
+	at, n := o.cols.at(j, n)
+	for _, m := range [...]*Mat{&o.c, &o.epi.Residual} {
+		if size := m.Type.Size(); !m.absent() {
+			o.p.touch(h, m.at(m.item(item, o.inner)+i*m.LD+at), m.LD*size, n*size)
+		}
+	}
+}
+
 // finish applies the epilogue to a finished tile (h rows of n, nr apart) and stores it at row i, column j.
 func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int) {
 	p, e := o.p, &o.epi

@@ -350,6 +350,9 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		return
 	case x.part != nil:
 		c := &x.part[r0*x.ldp+j-x.j0]
+		if x.k0+x.kc == t.depth {
+			t.out.touch(x.item, x.i0+r0, h, j, n)
+		}
 		x.multiply(a, h, j, n, c, x.ldp, acc)
 		if x.k0+x.kc == t.depth {
 			tile := x.w.tile.get(h * p.nr)
@@ -362,6 +365,7 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 	if x.kc == 0 {
 		clear(tile)
 	} else {
+		t.out.touch(x.item, x.i0+r0, h, j, n)
 		x.multiply(a, h, j, n, &tile[0], p.nr, 0)
 	}
 	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n)

@@ -539,6 +539,11 @@ func putF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
 //go:noescape
 func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
 
+// touchAVX512 fetches n > 0 bytes of h rows, row bytes apart.
+//
+//go:noescape
+func touchAVX512(h int, p *byte, row int, n int)
+
 // widenF16AVX512 widens n elements; AVX2 leaves out the last n%8.
 //
 //go:noescape
@@ -1938,6 +1943,11 @@ func putF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
 //
 //go:noescape
 func putBF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
+
+// touchAVX2 fetches n > 0 bytes of h rows, row bytes apart.
+//
+//go:noescape
+func touchAVX2(h int, p *byte, row int, n int)
 
 // widenF16AVX2 widens n elements; AVX2 leaves out the last n%8.
 //

@@ -23318,6 +23318,27 @@ twoloop:
 	VZEROUPPER
 	RET
 
+// func touchAVX512(h int, p *byte, row int, n int)
+// Requires: MMX+
+TEXT ·touchAVX512(SB), NOSPLIT, $0-32
+	MOVQ h+0(FP), AX
+	MOVQ p+8(FP), CX
+	MOVQ row+16(FP), DX
+	MOVQ n+24(FP), BX
+
+rows:
+	XORQ SI, SI
+
+line:
+	PREFETCHT0 (CX)(SI*1)
+	ADDQ       $+64, SI
+	CMPQ       SI, BX
+	JL         line
+	ADDQ       DX, CX
+	DECQ       AX
+	JNZ        rows
+	RET
+
 // func widenF16AVX512(n int, dst *float32, src *byte)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
@@ -47172,6 +47193,27 @@ twoloop:
 	DECQ         AX
 	JNZ          twoloop
 	VZEROUPPER
+	RET
+
+// func touchAVX2(h int, p *byte, row int, n int)
+// Requires: MMX+
+TEXT ·touchAVX2(SB), NOSPLIT, $0-32
+	MOVQ h+0(FP), AX
+	MOVQ p+8(FP), CX
+	MOVQ row+16(FP), DX
+	MOVQ n+24(FP), BX
+
+rows:
+	XORQ SI, SI
+
+line:
+	PREFETCHT0 (CX)(SI*1)
+	ADDQ       $+64, SI
+	CMPQ       SI, BX
+	JL         line
+	ADDQ       DX, CX
+	DECQ       AX
+	JNZ        rows
 	RET
 
 // func widenF16AVX2(n int, dst *float32, src *byte)

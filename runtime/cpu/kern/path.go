@@ -25,6 +25,8 @@ type Path struct {
 
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc
+	// touch fetches n bytes of each of h rows, row bytes apart, into the cache; nil in Go.
+	touch func(h int, p *byte, row, n int)
 
 	// addRuns adds rows of runs of part, row bytes apart, to dst + outer[i] + starts[j], lengths[j] elements each;
 	// entries of outer are step bytes apart, offsets in bytes.
