@@ -101,7 +101,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
-	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy)}
+	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed}
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue

@@ -64,26 +64,27 @@ const (
 
 // Diagnosis is what the doctor found.
 type Diagnosis struct {
-	Cause     Cause     `json:"cause"`
-	Node      string    `json:"node,omitempty"`  // whose result is the first that is not finite
-	Op        string    `json:"op,omitempty"`    // its op, or input, param, state
-	Of        string    `json:"of,omitempty"`    // of a gradient: the forward node it belongs to
-	Scope     string    `json:"scope,omitempty"` // of the layer it was built in
-	Pos       string    `json:"pos,omitempty"`   // file and line that built it
-	Direction Direction `json:"direction,omitempty"`
-	Micro     int       `json:"micro"` // micro-batch
-	DType     ir.DType  `json:"-"`     // the result is stored in
-	Inputs    []Range   `json:"inputs,omitempty"`
-	Output    *Range    `json:"output,omitempty"`
-	Wide      *Range    `json:"f32,omitempty"`   // the same value in f32, with loss scales of 1
-	Exact     float64   `json:"exact,omitempty"` // largest magnitude that the node computed before it was stored, where that is finite
-	From      string    `json:"from,omitempty"`  // where the zero that makes it singular comes from
-	Scale     float64   `json:"scale,omitempty"` // loss scale that the value carries, 1 where it carries none
-	SafeScale float64   `json:"safe_scale,omitempty"`
-	Why       string    `json:"why,omitempty"`
-	Advice    string    `json:"advice,omitempty"`
-	Notes     []string  `json:"notes,omitempty"`
-	Replays   int       `json:"replays"` // runs of the step that it took, whole or in part
+	Cause     Cause      `json:"cause"`
+	Node      string     `json:"node,omitempty"`  // whose result is the first that is not finite
+	Op        string     `json:"op,omitempty"`    // its op, or input, param, state
+	Of        string     `json:"of,omitempty"`    // of a gradient: the forward node it belongs to
+	Scope     string     `json:"scope,omitempty"` // of the layer it was built in
+	Pos       string     `json:"pos,omitempty"`   // file and line that built it
+	Direction Direction  `json:"direction,omitempty"`
+	Micro     int        `json:"micro"` // micro-batch
+	DType     ir.DType   `json:"-"`     // the result is stored in
+	Inputs    []Range    `json:"inputs,omitempty"`
+	Output    *Range     `json:"output,omitempty"`
+	Wide      *Range     `json:"f32,omitempty"`   // the same value in f32, with loss scales of 1
+	Exact     float64    `json:"exact,omitempty"` // largest magnitude that the node computed before it was stored, where that is finite
+	From      string     `json:"from,omitempty"`  // where the zero that makes it singular comes from
+	Scale     float64    `json:"scale,omitempty"` // loss scale that the value carries, 1 where it carries none
+	SafeScale float64    `json:"safe_scale,omitempty"`
+	Why       string     `json:"why,omitempty"`
+	Advice    string     `json:"advice,omitempty"`
+	Notes     []string   `json:"notes,omitempty"`
+	Before    *Diagnosis `json:"before,omitempty"` // of a bad state that a step without checks may have written: the step on the variables as they started
+	Replays   int        `json:"replays"`          // runs of the step that it took, whole or in part
 }
 
 // MarshalJSON adds the dtype by its name.
@@ -105,6 +106,7 @@ type Case struct {
 	State  map[string][]byte // variables before the step; what is missing is initialised
 	Feeds  []runtime.Feed    // one per micro-batch
 	Policy string            // its name, for the report
+	Seed   int64             // of what variables start with
 	Skips  int               // steps skipped in a row, this one included; 0: unknown
 	Notes  []string          // what the report should mention
 }
@@ -118,17 +120,49 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 		return nil, err
 	}
 	defer b.Close()
-	x, err := newExam(ctx, b, c)
+	d, err := diagnose(ctx, b, c)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	defer x.close()
-	d, err := x.examine()
-	if err != nil {
-		return nil, fmt.Errorf("doctor: %w", err)
+	if d.Cause == BadState && !checks(c.Graph) {
+		if d.Before, err = diagnose(ctx, b, c.started()); err != nil {
+			return nil, fmt.Errorf("doctor: %w", err)
+		}
+		d.Replays += d.Before.Replays
 	}
 	d.Notes = append(d.Notes, c.Notes...)
 	return d, nil
+}
+
+func diagnose(ctx context.Context, b *cpu.Backend, c *Case) (*Diagnosis, error) {
+	x, err := newExam(ctx, b, c)
+	if err != nil {
+		return nil, err
+	}
+	defer x.close()
+	return x.examine()
+}
+
+// checks reports whether a step that is not finite is skipped.
+func checks(g *ir.Graph) bool {
+	for _, n := range g.Body[ir.Update] {
+		if n.Op == ir.OpAnyNonfinite {
+			return true
+		}
+	}
+	return false
+}
+
+// started is the case with the variables that training changes as they started.
+func (c *Case) started() *Case {
+	s := *c
+	s.State = map[string][]byte{}
+	for _, v := range c.Graph.Vars {
+		if role, _ := v.Attr.Get("role").(string); v.Kind == ir.State && role != "" && role != "optimizer" && role != "ema" {
+			s.State[v.Name] = c.State[v.Name]
+		}
+	}
+	return &s
 }
 
 // exam is one diagnosis at work.
@@ -147,7 +181,7 @@ type exam struct {
 func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	g := c.Graph.Clone()
 	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}}
-	state, err := complete(g, c.State)
+	state, err := complete(g, c.State, c.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +211,7 @@ func (x *exam) close() {
 }
 
 // complete adds what variables start with where the state does not say.
-func complete(g *ir.Graph, state map[string][]byte) (map[string][]byte, error) {
+func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]byte, error) {
 	full := make(map[string][]byte, len(state))
 	for _, v := range g.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State {
@@ -189,7 +223,7 @@ func complete(g *ir.Graph, state map[string][]byte) (map[string][]byte, error) {
 		}
 		if !ok {
 			var err error
-			if data, err = runtime.InitialBytes(&lower.Var{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, 0); err != nil {
+			if data, err = runtime.InitialBytes(&lower.Var{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, seed); err != nil {
 				return nil, err
 			}
 		}

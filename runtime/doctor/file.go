@@ -21,6 +21,7 @@ const (
 	metaPositions = "ampc.positions"
 	metaPolicy    = "ampc.policy"
 	metaSkips     = "ampc.skips"
+	metaSeed      = "ampc.seed"
 	metaNotes     = "ampc.notes"
 	format        = "1"
 	statePrefix   = "state/"
@@ -67,7 +68,7 @@ func (c *Case) Save(path string) error {
 		return err
 	}
 	meta := map[string]string{metaFormat: format, metaGraph: c.Graph.String(), metaPositions: string(positions), metaPolicy: c.Policy,
-		metaSkips: strconv.Itoa(c.Skips), metaNotes: strings.Join(c.Notes, "\n")}
+		metaSkips: strconv.Itoa(c.Skips), metaSeed: strconv.FormatInt(c.Seed, 10), metaNotes: strings.Join(c.Notes, "\n")}
 	return safetensors.WriteFile(path, meta, tensors)
 }
 
@@ -100,7 +101,12 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 		return nil, err
 	}
 	c := &Case{Graph: g, State: map[string][]byte{}, Policy: f.Meta[metaPolicy]}
-	c.Skips, _ = strconv.Atoi(f.Meta[metaSkips]) // unknown where it is not a number
+	if c.Skips, err = strconv.Atoi(f.Meta[metaSkips]); err == nil {
+		c.Seed, err = strconv.ParseInt(f.Meta[metaSeed], 10, 64)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: metadata: %w", path, err)
+	}
 	if n := f.Meta[metaNotes]; n != "" {
 		c.Notes = strings.Split(n, "\n")
 	}

@@ -13,6 +13,9 @@ func (d *Diagnosis) String() string {
 	} else {
 		d.report(&b)
 	}
+	if d.Before != nil {
+		fmt.Fprintf(&b, "on the variables as they started: %s\n", d.Before)
+	}
 	for _, n := range d.Notes {
 		fmt.Fprintf(&b, "  note: %s\n", n)
 	}
