@@ -84,10 +84,20 @@ func (p *Program) verifyCopy(c *Copy) error {
 	switch {
 	case b.Arena != StateArena || b.Type != p.Vars[i].Type.With(c.DType):
 		return fmt.Errorf("the %s copy of %%%s is %%%s, %s in the %s arena", c.DType, c.Var, b.Name, b.Type, b.Arena)
-	case !slices.Contains(s.In, p.Vars[i].Buffer) || !slices.Contains(s.Out, c.Buffer):
+	case !s.makes(c.Buffer, p.Vars[i].Buffer):
 		return fmt.Errorf("prepare step %d (%s) does not make the %s copy of %%%s", c.Step, s.Node.Name, c.DType, c.Var)
 	}
 	return nil
+}
+
+// makes reports whether a step computes one buffer from another.
+func (s *Step) makes(out, in BufferID) bool {
+	if s.Group == nil {
+		return slices.Contains(s.Out, out) && slices.Contains(s.In, in)
+	}
+	return slices.ContainsFunc(s.Groups(), func(g *Group) bool {
+		return g.stores(out) >= 0 && slices.ContainsFunc(g.Loads, func(a Access) bool { return a.Buffer == in })
+	})
 }
 
 // verifyWritten compares Written with what the steps write.

@@ -25,8 +25,8 @@ func (s *Step) verifyLaunch(p *Program) error {
 	case k.Threads != 0 && l.Block != k.Threads:
 		return fmt.Errorf("launches blocks of %d threads, kernel %s is for %d", l.Block, k.Name, k.Threads)
 	}
-	for _, n := range l.Grid {
-		if n < 1 {
+	for d, n := range l.Grid {
+		if n < 1 || n > 1 && !asksFor(k, ptx.Sym("%ctaid."+"xyz"[d:d+1])) {
 			return fmt.Errorf("launches kernel %s over a grid of %v", k.Name, l.Grid)
 		}
 	}
@@ -40,6 +40,14 @@ func (s *Step) verifyLaunch(p *Program) error {
 		return fmt.Errorf("kernel %s: %w", k.Name, err)
 	}
 	return f.all()
+}
+
+// asksFor reports whether a kernel asks for a special register: blocks along a
+// dimension that it does not ask for would do one work over and over.
+func asksFor(k *ptx.Kernel, register ptx.Sym) bool {
+	return slices.ContainsFunc(k.Body, func(i ptx.Inst) bool {
+		return slices.ContainsFunc(i.Args, func(o ptx.Operand) bool { return o.Kind == ptx.KindSym && o.Sym == string(register) })
+	})
 }
 
 // kernel finds a kernel by its name, nil where there is none.

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -70,6 +71,9 @@ func (s *Step) verifyProductTypes(p *Program) error {
 	}
 	if p.called(s) && (a != b || d != a && d != ir.F32 || e.Bias != 0 && p.dtype(s.In[e.Bias]) != d) {
 		return fmt.Errorf("no library multiplies %s and %s to %s with such a bias", a, b, d)
+	}
+	if p.called(s) && (e.Act == Tanh || e.Residual != 0) {
+		return errors.New("no library ends a product in a tanh or a residual")
 	}
 	var err error
 	if e.Bias != 0 {

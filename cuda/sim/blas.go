@@ -133,7 +133,7 @@ func (p *plan) Run(algo cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.
 			return blasError(call, statusInvalid, "%s is at %#x, want an address that is a multiple of 16", ptr.name, uint64(ptr.at))
 		}
 	}
-	return p.b.d.issue(s, op{call, func() ([]span, error) { return p.compute(alpha, beta, o, algo) }})
+	return p.b.d.issue(s, op{what: call, run: func() ([]span, error) { return p.compute(alpha, beta, o, algo) }})
 }
 
 // matrix is an operand in memory, read as values.

@@ -6,8 +6,9 @@
 // one of them writing, must be ordered by a stream, an event or a wait of the host; otherwise the
 // later one fails with a hazard. Host memory of a copy counts as well: what a copy writes there
 // arrives when the host knows the copy to be done, and what it reads may not change before. Reads of
-// memory never written, accesses outside allocations, library calls that write what they read, and
-// the calls that are forbidden while a stream is captured fail too; these spoil the capture.
+// memory never written, accesses outside allocations or outside what a step declares (Hold), library
+// calls that write what they read, and the calls that are forbidden while a stream is captured fail
+// too; these spoil the capture.
 package sim
 
 import (
@@ -32,6 +33,7 @@ type Options struct {
 	FailLaunch  int  // this launch leaves the context broken
 	FailProduct int  // this product does not execute
 	FailGraph   int  // this cuDNN graph leaves the context broken
+	DropWait    int  // this wait of a stream for an event orders nothing
 	NoAlgorithm bool // cuBLASLt and cuDNN answer "not supported" to everything
 	NoDnn       bool // there is no cuDNN
 }
@@ -52,7 +54,8 @@ type Device struct {
 	execs                        map[cuda.GraphExec]*graph
 	pages                        map[uint64]*page
 	flights                      []flight
-	ticks                        clock // of the host: what it knows to be done
+	held                         *Footprint // of the operations issued now
+	ticks                        clock      // of the host: what it knows to be done
 	dead                         *cuda.Error
 	syncs                        atomic.Int64
 	allocs, loads, launches, ids int
@@ -62,6 +65,7 @@ type Device struct {
 // Stats counts what the device did.
 type Stats struct {
 	Launches, GraphLaunches, Captures, Copies, Fills, Products int
+	Waits                                                      int   // of streams, for events
 	Graphs                                                     int   // cuDNN's
 	LoadBytes, StoreBytes                                      int64 // by kernels
 }

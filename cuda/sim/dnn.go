@@ -125,7 +125,7 @@ func (p *dnnPlan) Run(feeds []cuda.Ptr, workspace cuda.Ptr, s cuda.Stream) error
 		}
 		at[f.UID] = feeds[i]
 	}
-	return p.d.issue(s, op{call, func() ([]span, error) {
+	return p.d.issue(s, op{what: call, run: func() ([]span, error) {
 		p.d.Stats.Graphs++
 		if p.d.Stats.Graphs == p.d.opt.FailGraph {
 			return nil, p.d.fail(call, cuda.CodeLaunchFailed, "%s: injected fault", p.g.Name)

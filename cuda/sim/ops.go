@@ -15,6 +15,7 @@ import (
 type op struct {
 	what string
 	run  func() ([]span, error)
+	held *Footprint
 }
 
 // issue executes an operation on a stream, or records it where the stream is captured.
@@ -23,6 +24,7 @@ func (d *Device) issue(s cuda.Stream, o op) error {
 	if err != nil {
 		return err
 	}
+	o.held = d.held
 	if l.graph != nil {
 		l.graph.add(l, o)
 		return nil
@@ -33,6 +35,9 @@ func (d *Device) issue(s cuda.Stream, o op) error {
 func (d *Device) execute(l *lane, o op) error {
 	first := len(d.flights)
 	uses, err := o.run()
+	if err == nil {
+		err = d.keepsTo(o.held, o.what, uses)
+	}
 	if err != nil {
 		return err
 	}
@@ -47,7 +52,7 @@ func (d *Device) CopyToDevice(dst cuda.Ptr, src []byte, s cuda.Stream) error {
 	if !d.pinned(src) {
 		return d.fail(call, cuda.CodeInvalidValue, "the source is not memory of HostAlloc")
 	}
-	return d.issue(s, op{call, func() ([]span, error) {
+	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Copies++
 		if !d.pinned(src) {
 			return nil, d.fail(call, cuda.CodeIllegalAddress, "the source has been freed")
@@ -63,7 +68,7 @@ func (d *Device) CopyToHost(dst []byte, src cuda.Ptr, s cuda.Stream) error {
 	if !d.pinned(dst) {
 		return d.fail(call, cuda.CodeInvalidValue, "the destination is not memory of HostAlloc")
 	}
-	return d.issue(s, op{call, func() ([]span, error) {
+	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Copies++
 		if !d.pinned(dst) {
 			return nil, d.fail(call, cuda.CodeIllegalAddress, "the destination has been freed")
@@ -78,7 +83,7 @@ func (d *Device) CopyToHost(dst []byte, src cuda.Ptr, s cuda.Stream) error {
 // Copy copies within the device.
 func (d *Device) Copy(dst, src cuda.Ptr, size int64, s cuda.Stream) error {
 	const call = "cuMemcpyDtoDAsync_v2"
-	return d.issue(s, op{call, func() ([]span, error) {
+	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Copies++
 		uses := []span{{src, size, false}, {dst, size, true}}
 		if _, _, ok := overlap(uses); ok {
@@ -116,7 +121,7 @@ func (d *Device) Fill8(dst cuda.Ptr, b byte, count int64, s cuda.Stream) error {
 }
 
 func (d *Device) fill(call string, dst cuda.Ptr, buf []byte, s cuda.Stream) error {
-	return d.issue(s, op{call, func() ([]span, error) {
+	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Fills++
 		return []span{{dst, int64(len(buf)), true}}, d.memory(call, d.mem.Write(uint64(dst), buf))
 	}})
@@ -223,7 +228,7 @@ func (d *Device) Launch(f cuda.Function, grid [3]int, block, shared int, s cuda.
 	for _, a := range args {
 		cfg.Args = append(cfg.Args, uint64(a))
 	}
-	return d.issue(s, op{"kernel " + p.Kernel.Name, func() ([]span, error) { return d.launch(p, cfg) }})
+	return d.issue(s, op{what: "kernel " + p.Kernel.Name, run: func() ([]span, error) { return d.launch(p, cfg) }})
 }
 
 func (d *Device) launch(p *interp.Program, cfg interp.Config) ([]span, error) {

@@ -306,6 +306,47 @@ func TestOverlaps(t *testing.T) {
 	b.code(q.Run([]cuda.Ptr{x, x + 16, x + 16}, ws, b.s), cuda.CodeInvalidValue, "reads")
 }
 
+// TestFootprints holds steps to what they declare: by page, through a replay, and
+// until something else is declared.
+func TestFootprints(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		reads, writes func(x, y cuda.Ptr) []Range
+		want          string
+	}{
+		{"all", func(x, _ cuda.Ptr) []Range { return []Range{{x, 4 * words}} }, func(_, y cuda.Ptr) []Range { return []Range{{y, 4 * words}} }, ""},
+		{"half read", func(x, _ cuda.Ptr) []Range { return []Range{{x, 2 * words}} }, func(_, y cuda.Ptr) []Range { return []Range{{y, 4 * words}} }, "reads 256 bytes"},
+		{"half written", func(x, _ cuda.Ptr) []Range { return []Range{{x, 4 * words}} }, func(_, y cuda.Ptr) []Range { return []Range{{y + 2*words, 2 * words}} }, "writes 256 bytes"},
+		{"written and not said", func(x, y cuda.Ptr) []Range { return []Range{{x, 4 * words}, {y, 4 * words}} }, func(_, _ cuda.Ptr) []Range { return nil }, "writes 256 bytes"},
+		{"two parts", func(x, _ cuda.Ptr) []Range { return []Range{{x + 2*words, 2 * words}, {x, 2 * words}} }, func(_, y cuda.Ptr) []Range { return []Range{{y, 4 * words}} }, ""},
+	} {
+		for _, captured := range []bool{false, true} {
+			b := newBench(t, Options{})
+			x, y := b.buffer(), b.buffer()
+			if captured {
+				b.ok(b.BeginCapture(b.s))
+			}
+			b.Hold(NewFootprint(c.reads(x, y), c.writes(x, y)))
+			err := b.inc(b.s, x, y)
+			b.Hold(nil)
+			if captured {
+				b.ok(err)
+				g, end := b.EndCapture(b.s)
+				b.ok(end)
+				e, made := b.Instantiate(g)
+				b.ok(made)
+				err = b.LaunchGraph(e, b.s)
+			}
+			if c.want == "" {
+				b.ok(err)
+				b.ok(b.inc(b.s, y, x)) // nothing is declared any more
+				continue
+			}
+			b.code(err, codeHazard, c.want)
+		}
+	}
+}
+
 // TestMissingEdge: a capture that forgets to wait is found when the graph runs.
 func TestMissingEdge(t *testing.T) {
 	b := newBench(t, Options{})

@@ -25,8 +25,9 @@ type Backend struct {
 	name   string
 	target lower.Target
 	d      cuda.Driver
-	blas   cuda.Blas // opened by the first product
-	dnn    cuda.Dnn  // nil where there is none
+	held   *sim.Device // d where it is simulated
+	blas   cuda.Blas   // opened by the first product
+	dnn    cuda.Dnn    // nil where there is none
 	open   func() (cuda.Blas, error)
 	tune   bool   // products are timed
 	cache  string // where choices are kept
@@ -85,6 +86,17 @@ func OpenSimulator(opt sim.Options) (*Backend, error) {
 	return b, b.start(func() (cuda.Driver, error) { return d, nil })
 }
 
+// hold issues a step's operations; a simulated device sees that they touch what
+// the step declares and nothing else.
+func (b *Backend) hold(touches *sim.Footprint, issue func() error) error {
+	if b.held == nil {
+		return issue()
+	}
+	b.held.Hold(touches)
+	defer b.held.Hold(nil)
+	return issue()
+}
+
 // blasOf opens the products that belong to a driver.
 func blasOf(d cuda.Driver) func() (cuda.Blas, error) {
 	if s, ok := d.(*sim.Device); ok {
@@ -128,6 +140,7 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 			return err
 		}
 		b.d = d
+		b.held, _ = d.(*sim.Device)
 		if err := d.Bind(); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"ampc/cuda"
+	"ampc/cuda/sim"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/ptx"
@@ -57,6 +58,7 @@ type bound struct {
 	lane         int
 	wait, record []cuda.Event
 	fresh        []*refresh // makes these low copies, and nothing else
+	touches      *sim.Footprint
 }
 
 // refresh is a cast that is left out while the copy is current.
@@ -137,7 +139,37 @@ func (e *Exec) load() error {
 		}
 	}
 	e.b.keepChoices()
-	return errors.Join(e.reserve(), e.placeResults())
+	if err := e.reserve(); err != nil {
+		return err
+	}
+	e.declare()
+	return e.placeResults()
+}
+
+// declare says what each step touches, for a simulated device to hold it to:
+// its operands and results, and what its library may work in.
+func (e *Exec) declare() {
+	if e.b.held == nil {
+		return
+	}
+	ranges := func(ids []lower.BufferID) (list []sim.Range) {
+		for _, id := range ids {
+			if id != lower.None {
+				list = append(list, sim.Range{At: e.at[id], Bytes: e.p.Buffers[id].Size})
+			}
+		}
+		return list
+	}
+	for part, steps := range e.p.Parts {
+		for i := range steps {
+			s := &steps[i]
+			writes := ranges(s.Out)
+			if s.Launch == nil {
+				writes = append(writes, sim.Range{At: e.b.lanes[s.Stream].space, Bytes: workspaceBytes}, sim.Range{At: e.spaces[s.Stream], Bytes: e.need[s.Stream]})
+			}
+			e.steps[part][i].touches = sim.NewFootprint(ranges(s.In), writes)
+		}
+	}
 }
 
 // makeEvents makes the streams and events that the steps name.

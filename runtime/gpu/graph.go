@@ -114,7 +114,7 @@ func (e *Exec) step(s *bound, run bool) error {
 		}
 	}
 	if run {
-		if err := s.run(on); err != nil {
+		if err := e.b.hold(s.touches, func() error { return s.run(on) }); err != nil {
 			return err
 		}
 	}

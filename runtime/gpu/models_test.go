@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,11 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 		c := step.Config
 		if c.Policy, err = passes.PolicyNamed(policy); err != nil {
 			t.Fatal(err)
+		}
+		for _, l := range step.Losses {
+			if !slices.Contains(z.Model.Graph().Return, l.Value) {
+				z.Model.Return(l.Value)
+			}
 		}
 		g := z.Model.Graph().Clone()
 		cfg := c.Passes(step.Losses...)
