@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -27,6 +28,7 @@ type trainFlags struct {
 	growthEvery    int64
 	rate           float64
 	resume, out    string
+	saveBad        string
 	device         string
 	quiet          bool
 }
@@ -57,6 +59,7 @@ func trainCommand() *cobra.Command {
 	fl.StringVar(&f.device, "device", "cpu", deviceHelp)
 	fl.StringVar(&f.resume, "resume", "", "go on from this checkpoint")
 	fl.StringVar(&f.out, "out", "out", "directory for checkpoint.safetensors, step.ir and curves.svg")
+	fl.StringVar(&f.saveBad, "save-bad", "", "write the step that training is stuck at to this file, which ampc doctor replays")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return c
 }
@@ -71,10 +74,12 @@ type trainer struct {
 	report *castReport
 	curves curves
 
-	heldEvery      int   // steps between evaluations for the curves; 0: none
-	position       int64 // batches drawn, steps times micro-batches
-	done           int   // steps made, those before a resume included
+	heldEvery      int       // steps between evaluations for the curves; 0: none
+	position       int64     // batches drawn, steps times micro-batches
+	errs           io.Writer // where a step that training is stuck at is explained; nil: nowhere
+	done           int       // steps made, those before a resume included
 	skipped        int
+	skippedInRow   int
 	skippedAtStart int     // before the first step that was taken
 	grown          int     // times the scale doubled
 	backed         int     // times it was halved
@@ -94,6 +99,7 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 		return err
 	}
 	defer t.model.Close()
+	t.errs = c.ErrOrStderr()
 	if err := writable(f.out); err != nil { // better now than after the training
 		return err
 	}
@@ -213,7 +219,7 @@ func (t *trainer) run(ctx context.Context, bar *progress) error {
 		t.record(r)
 		t.took = time.Since(start)
 		bar.show(t.done, t.loss, t.scale, t.skipped, float64(tokens)/t.took.Seconds(), t.unit)
-		if err := r.Err(); err != nil {
+		if err := t.stuck(ctx, r); err != nil {
 			return err
 		}
 		if t.heldEvery > 0 && t.done%t.heldEvery == 0 {
@@ -227,6 +233,34 @@ func (t *trainer) run(ctx context.Context, bar *progress) error {
 	return nil
 }
 
+// hopeless is how many steps in a row may be skipped where no loss scale would
+// help: as many as Result.Err allows where one might.
+const hopeless = 25
+
+// stuck returns an error where training goes nowhere any more, after it had the
+// doctor say why and saved the step where that was asked for.
+func (t *trainer) stuck(ctx context.Context, r ampc.Result) error {
+	err := r.Err()
+	if err == nil && !t.step.Scaled() && t.skippedInRow >= hopeless {
+		err = fmt.Errorf("step %d: %d steps in a row were not finite and skipped", t.done, t.skippedInRow)
+	}
+	if err == nil || t.errs == nil {
+		return err
+	}
+	if path := t.flags.saveBad; path != "" {
+		if err := t.step.SaveReplay(path); err != nil {
+			return err
+		}
+		fmt.Fprintf(t.errs, "wrote the step: ampc doctor %s\n", path)
+	}
+	d, failed := t.step.Diagnose(ctx)
+	if failed != nil {
+		return failed
+	}
+	fmt.Fprintln(t.errs, d)
+	return err
+}
+
 func (t *trainer) record(r ampc.Result) {
 	loss, skipped, scale := r.Loss(), r.Skipped(), r.Scale()
 	if t.scale != 0 && scale > t.scale {
@@ -235,6 +269,10 @@ func (t *trainer) record(r ampc.Result) {
 		t.backed++
 	}
 	t.scale = scale
+	t.skippedInRow++
+	if !skipped {
+		t.skippedInRow = 0
+	}
 	if skipped {
 		t.skipped++
 		if t.weight == 0 {

@@ -140,3 +140,20 @@ func TestTrainDigits(t *testing.T) {
 		}
 	}
 }
+
+// Training that goes nowhere ends with what the doctor says and the step itself,
+// which the doctor reads again.
+func TestTrainStuck(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.ampc")
+	for policy, cause := range map[string]string{"mixed-f16": "forward overflow: ", "f32": "not a precision problem: "} {
+		code, _, stderr := ampcRun("", "train", tiny, "--text", rhyme(t), "--out", dir, "--quiet", "--steps", "40", "--lr", "1e30", "--policy", policy, "--save-bad", bad)
+		if code != exitInput || !strings.Contains(stderr, "in a row") || !strings.Contains(stderr, cause) {
+			t.Errorf("%s: code %d\n%s", policy, code, stderr)
+		}
+		code, stdout, errs := ampcRun("", "doctor", bad)
+		if code != 0 || !strings.Contains(stderr, strings.TrimSpace(stdout)) {
+			t.Errorf("%s: the doctor says of the file: code %d\n%s%s\nand train said:\n%s", policy, code, stdout, errs, stderr)
+		}
+	}
+}

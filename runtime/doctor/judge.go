@@ -146,6 +146,9 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 		if d.Output.masked() {
 			d.Advice = fmt.Sprintf("a mask needs no more than %g; or %s", -top/2, d.Advice)
 		}
+		if v.Def.Op == ir.OpCast && v.Def.In[0].Kind == ir.Param {
+			d.Advice = "look at the learning rate: the weights have grown beyond the dtype; or " + d.Advice
+		}
 	case d.Scale != 1 && plain <= top:
 		d.SafeScale = math.Ldexp(1, int(math.Floor(math.Log2(top/plain))))
 		d.Why = fmt.Sprintf("%s; without the loss scale of %g it is %.6g", reaches, d.Scale, plain)
