@@ -40,7 +40,9 @@ func BenchmarkDoctor(b *testing.B) {
 			run()
 			var steps, looks time.Duration
 			for b.Loop() {
-				steps += min(run(), run(), run())
+				for range 4 {
+					steps += run() / 4
+				}
 				start := time.Now()
 				d, err := step.Diagnose(context.Background())
 				looks += time.Since(start)

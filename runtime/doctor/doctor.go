@@ -256,8 +256,9 @@ func (x *exam) examine() (*Diagnosis, error) {
 	return d, nil
 }
 
-// healthy replays the step in f32 up to the part that is being looked at.
-func (x *exam) healthy() error {
+// healthy replays in f32 what v was computed from, up to the part that is being
+// looked at.
+func (x *exam) healthy(v *ir.Value) error {
 	if x.well != nil {
 		return nil
 	}
@@ -265,6 +266,7 @@ func (x *exam) healthy() error {
 	if err != nil {
 		return err
 	}
+	ancestry(g, to[v])
 	if x.well, err = prepare(x.b, g, state, feeds); err != nil {
 		return err
 	}

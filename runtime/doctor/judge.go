@@ -109,7 +109,7 @@ func (x *exam) blameVar(d *Diagnosis, v *ir.Value) {
 
 // judge finds the cause of a node whose operands are finite and whose result v is not.
 func (x *exam) judge(d *Diagnosis, v *ir.Value) error {
-	if err := x.healthy(); err != nil {
+	if err := x.healthy(v); err != nil {
 		return err
 	}
 	wide := x.wide(v)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sync"
 
 	"ampc/internal/fp"
 	"ampc/ir"
@@ -47,9 +48,65 @@ func (r Range) String() string {
 	return s
 }
 
-// scan looks at every element once.
+// scan looks at every element once, in parallel where there are many.
 func scan(name string, d ir.DType, data []byte) Range {
+	const piece = 1 << 17
+	parts := make([]Range, 1+len(data)/piece)
+	var wait sync.WaitGroup
+	for i := range parts {
+		look := func() { parts[i].scan(d, data[i*piece:min((i+1)*piece, len(data))]) }
+		if len(parts) == 1 {
+			look()
+			continue
+		}
+		wait.Go(look)
+	}
+	wait.Wait()
 	r := Range{Name: name, DType: d, Stored: d.String()}
+	for _, p := range parts {
+		r.join(p)
+	}
+	r.AbsMax = max(-r.Min, r.Max)
+	return r
+}
+
+// finite reports whether every element is, eight bytes at a time: an exponent of
+// ones, and no other, carries into the place of the sign.
+func finite(d ir.DType, data []byte) bool {
+	var exponents, one, signs uint64
+	switch d {
+	case ir.F16:
+		exponents, one, signs = 0x7c00_7c00_7c00_7c00, 0x0400_0400_0400_0400, 0x8000_8000_8000_8000
+	case ir.BF16:
+		exponents, one, signs = 0x7f80_7f80_7f80_7f80, 0x0080_0080_0080_0080, 0x8000_8000_8000_8000
+	case ir.F32:
+		exponents, one, signs = 0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000
+	default:
+		return true
+	}
+	seen := uint64(0)
+	for ; len(data) >= 8; data = data[8:] {
+		seen |= binary.LittleEndian.Uint64(data)&exponents + one
+	}
+	var last [8]byte
+	copy(last[:], data)
+	seen |= binary.LittleEndian.Uint64(last[:])&exponents + one
+	return seen&signs == 0
+}
+
+// join adds what was seen of another part of the tensor.
+func (r *Range) join(p Range) {
+	switch seen, more := r.Elements-r.NaN-r.Inf, p.Elements-p.NaN-p.Inf; {
+	case seen == 0:
+		r.Min, r.Max = p.Min, p.Max
+	case more > 0:
+		r.Min, r.Max = min(r.Min, p.Min), max(r.Max, p.Max)
+	}
+	r.NaN, r.Inf, r.NegInf = r.NaN+p.NaN, r.Inf+p.Inf, r.NegInf+p.NegInf
+	r.Zeros, r.Elements = r.Zeros+p.Zeros, r.Elements+p.Elements
+}
+
+func (r *Range) scan(d ir.DType, data []byte) {
 	switch d {
 	case ir.F16:
 		r.scan16(data, 0x7c00, fp.F16ToF32)
@@ -58,8 +115,6 @@ func scan(name string, d ir.DType, data []byte) Range {
 	case ir.F32:
 		r.scan32(data)
 	}
-	r.AbsMax = max(-r.Min, r.Max)
-	return r
 }
 
 // ordered maps the bits of a float, sign apart, to integers in its order.

@@ -27,6 +27,7 @@ type replay struct {
 	micro  int        // its micro-batch
 	mem    func(lower.BufferID) []byte
 	ranges map[*ir.Value]Range // of what was looked at, since the part ran
+	fine   map[*ir.Value]bool  // seen to be finite, since the part ran
 }
 
 // prepare lowers g node by node (fusion changes no bit, and hides values), each
@@ -71,7 +72,7 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		return fmt.Errorf("doctor: the backend does not show its memory")
 	}
 	watched.Watch(func(part lower.Part, micro int, mem func(lower.BufferID) []byte) bool {
-		r.part, r.micro, r.mem, r.ranges = part, micro, mem, map[*ir.Value]Range{}
+		r.part, r.micro, r.mem, r.ranges, r.fine = part, micro, mem, map[*ir.Value]Range{}, map[*ir.Value]bool{}
 		return ctx.Err() == nil && look()
 	})
 	_, err := r.exec.Step(r.feeds)
@@ -115,9 +116,17 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	return s
 }
 
-// bad reports whether v is a float value that is not finite.
+// bad reports whether v is a float value that is not finite. Most are, which is
+// seen without their range.
 func (r *replay) bad(v *ir.Value) bool {
-	return v != nil && v.Type.DType.Float() && !r.rangeOf(v).Finite()
+	if v == nil || !v.Type.DType.Float() || r.fine[v] {
+		return false
+	}
+	if _, scanned := r.ranges[v]; !scanned && finite(v.Type.DType, r.data(v)) {
+		r.fine[v] = true
+		return false
+	}
+	return !r.rangeOf(v).Finite()
 }
 
 // twin is the same step in f32: node for node, with every 16-bit dtype widened,
