@@ -35,6 +35,7 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 		}
 	}
 	if t == CPU {
+		l.joinNorms()
 		l.batch(Update) // not prepare: a store skips its casts one by one
 	}
 	l.plan()

@@ -294,7 +294,22 @@ func (k *Kernel) what(p *Program, s *Step) string {
 			fmt.Fprintf(&b, " %s=%v", a.Name, a.Value)
 		}
 	}
+	b.WriteString(k.End.String())
 	return b.String()
+}
+
+// String names what a norm ends in, with a space before each.
+func (e NormEnd) String() string {
+	s := ""
+	for _, x := range [...]struct {
+		word string
+		has  bool
+	}{{" +residual", e.Residual > 0}, {" relu", e.Relu}, {" +copy", e.Copy > 0}, {" relu_grad", e.Sign > 0}} {
+		if x.has {
+			s += x.word
+		}
+	}
+	return s
 }
 
 // String writes the code of a group on one line: r2=mul(l0,r1).

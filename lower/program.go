@@ -308,6 +308,8 @@ type Kernel struct {
 	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window. On the CPU operand 1
 	// may then be the image that was pooled instead of the index.
 	Pool *ir.Window
+	// End is of a norm over channels on the CPU: what elementwise steps beside it did before they were joined.
+	End NormEnd
 	// Seen are operands of any_nonfinite that an earlier global_norm of the part
 	// reads: on the CPU it looks for what is not finite on its way. Bytes counts
 	// them all the same, as the price of a cut does.

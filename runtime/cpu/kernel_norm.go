@@ -108,6 +108,12 @@ func bindChannelNorm(c *call) (func(), error) {
 	}
 	n := c.channelNorm()
 	n.Beta, n.Y, n.Eps = c.named("bias").buf(), c.out[0].buf(), c.Float("eps")
+	if n.Relu = c.end.Relu; c.end.Residual > 0 {
+		n.Residual = c.in[c.end.Residual].buf()
+	}
+	if !c.copy.absent() {
+		n.Copy = c.copy.buf()
+	}
 	n.Mean, n.Rstd, n.Var = c.namedOut("mean").f32(), c.namedOut("rstd").f32(), make([]float32, n.Stats())
 	newMean, newVar := c.namedOut("new_mean"), c.namedOut("new_var")
 	if newMean.absent() {
@@ -131,6 +137,9 @@ func bindChannelNormGrad(c *call) (func(), error) {
 	}
 	n := c.channelNorm()
 	n.Mean, n.Rstd = c.named("mean").f32(), c.named("rstd").f32()
+	if c.end.Sign > 0 {
+		n.Sign = c.in[c.end.Sign].buf()
+	}
 	n.DY, n.DX, n.DGamma, n.DBeta = c.in[1].buf(), c.out[0].buf(), c.namedOut("dscale").buf(), c.namedOut("dbias").buf()
 	return func() { c.m.ChannelNormGrad(n) }, nil
 }

@@ -21,8 +21,10 @@ type ChannelNorm struct {
 	Residual                Buf
 	Relu                    bool
 	Y                       Buf
+	Copy                    Buf // Y once more, in another type, where present
 
 	DY, DX        Buf
+	Sign          Buf // where present, DY counts only where it is above zero
 	DGamma, DBeta Buf
 }
 
@@ -174,11 +176,15 @@ func (t *channelTask) place(w *worker, slot int, b Buf, at int, p piece) []float
 	return w.row[slot].get(p.rows * p.cols)
 }
 
-// save stores a block that was computed elsewhere.
+// save stores a block that was not computed in place.
 func (t *channelTask) save(b Buf, at int, p piece, x []float32) {
-	if t.inPlace(b, at, p) != nil {
-		return
+	if t.inPlace(b, at, p) == nil {
+		t.put(b, at, p, x)
 	}
+}
+
+// put stores a block.
+func (t *channelTask) put(b Buf, at int, p piece, x []float32) {
 	image := t.n.Channels * t.n.Space
 	b = b.From(at + p.at)
 	if t.step() > 1 {
@@ -242,8 +248,22 @@ func (t *channelTask) apply(w *worker, stat int) {
 				p.Unary(Relu, y, y)
 			}
 			t.save(n.Y, at, b, y)
+			if !n.Copy.absent() {
+				t.put(n.Copy, at, b, y)
+			}
 		}
 	}
+}
+
+// slope is a block of DY, zero where Sign is not above zero.
+func (t *channelTask) slope(w *worker, at int, p piece) []float32 {
+	dy := t.load(w, 1, t.n.DY, at, p)
+	if t.n.Sign.absent() {
+		return dy
+	}
+	sign, masked := t.load(w, 3, t.n.Sign, at, p), w.row[1].get(len(dy))
+	t.m.Binary(ReluGrad, masked, sign, dy)
+	return masked
 }
 
 // gradient computes, with g = dy*gamma,
@@ -260,7 +280,7 @@ func (t *channelTask) gradient(w *worker, stat int) {
 		at, gamma := t.start(image, c), float64(orElse(n.Gamma, c, 1))
 		var sum, dot float64
 		for _, b := range t.pieces {
-			x, dy := t.load(w, 0, n.X, at, b), t.load(w, 1, n.DY, at, b)
+			x, dy := t.load(w, 0, n.X, at, b), t.slope(w, at, b)
 			dev := w.row[2].get(len(x))
 			p.Axpb(dev, x, 1, -mean)
 			sum += float64(p.Sum(dy))
@@ -275,7 +295,7 @@ func (t *channelTask) gradient(w *worker, stat int) {
 	for c := c0; c < c1; c++ {
 		at, factor := t.start(image, c), rstd*orElse(n.Gamma, c, 1)
 		for _, b := range t.pieces {
-			x, dy, dx := t.load(w, 0, n.X, at, b), t.load(w, 1, n.DY, at, b), t.place(w, 3, n.DX, at, b)
+			x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
 			dev := w.row[2].get(len(x))
 			p.Axpb(dev, x, 1, -mean)
 			p.normGrad(len(x), &dx[0], &dy[0], &dev[0], factor, byDev, shift)

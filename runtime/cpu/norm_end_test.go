@@ -1,0 +1,105 @@
+package cpu
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"ampc/lower"
+	"ampc/runtime"
+)
+
+// normSource is a norm, with or without a sum behind it, a ReLU and both
+// gradients. What MORE returns keeps the norm apart from the steps beside it.
+const normSource = `graph @norm {
+  input %x : T[3,4,DIMS]
+  input %z : f32[3,4,DIMS]
+  input %d : T[3,4,DIMS]
+  input %scale : f32[4]
+  input %bias : f32[4]
+forward:
+  %y, %mean, %rstd = NORM %x, %scale, %bias {OUT} : Y[3,4,DIMS], f32[STATS], f32[STATS]
+  ACT
+backward:
+  %dr = relu_grad %d, %r : T[3,4,DIMS]
+  %dx, %ds, %db = NORM_grad %x, %dr, %mean, %rstd, %scale {GROUPS out=T} : T[3,4,DIMS], f32[4], f32[4]
+  return %mean, %rstd, %r, %dx, %ds, %dbMORE
+}
+`
+
+// A norm that ends in a ReLU, and whose gradient begins with one, has the bits of the steps it replaces.
+func TestNormEnds(t *testing.T) {
+	b := open(t, 2)
+	acts := map[string]string{
+		"relu":     "%r = relu %y : T[3,4,DIMS]",
+		"residual": "%s = add %z, %y {group=1} : f32[3,4,DIMS]\n  %q = relu %s {group=1} : f32[3,4,DIMS]\n  %r = cast %q {group=1 to=T} : T[3,4,DIMS]",
+	}
+	for _, norm := range []string{"batch_norm", "group_norm"} {
+		for name, act := range acts {
+			for _, d := range []string{"f32", "f16", "bf16"} {
+				act := act
+				if name == "residual" && d == "f32" { // nothing to cast
+					act = strings.TrimSuffix(act, "\n  %r = cast %q {group=1 to=T} : T[3,4,DIMS]")
+					act = strings.ReplaceAll(act, "%q", "%r")
+				}
+				for _, dims := range []string{"33,40", "3,5"} {
+					y := d
+					if name == "residual" {
+						y = "f32"
+					}
+					stats, groups := "4", ""
+					if norm == "group_norm" {
+						stats, groups = "3,2", "groups=2"
+					}
+					text := strings.NewReplacer("ACT", act, "OUT", groups+" out="+y).Replace(normSource)
+					text = strings.NewReplacer("NORM", norm, "Y[", y+"[", "T[", d+"[", "to=T", "to="+d, "out=T", "out="+d, "STATS", stats, "GROUPS", groups).Replace(text)
+					text = strings.ReplaceAll(text, "DIMS", dims)
+					if strings.Contains(text, "%q") { // the sum is stored twice
+						text = strings.Replace(text, "MORE", ", %qMORE", 1)
+					}
+					joined := normRun(t, b, strings.Replace(text, "MORE", "", 1), 2)
+					apart := normRun(t, b, strings.Replace(text, "MORE", ", %y, %dr", 1), 4)
+					for i := range joined {
+						if string(joined[i]) != string(apart[i]) {
+							t.Errorf("%s, %s, %s, %s: result %d differs between one step and two", norm, name, d, dims, i)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// normRun runs a step once and returns its results; micro must have so many steps.
+func normRun(t *testing.T, b *Backend, text string, steps int) (out [][]byte) {
+	t.Helper()
+	p, _, e := loaded(t, b, text)
+	if got := len(p.Parts[lower.Micro]); got != steps {
+		t.Errorf("%d steps, want %d:\n%s", got, steps, p)
+	}
+	r, feed := rand.New(rand.NewPCG(3, 4)), runtime.Feed{}
+	for i := range p.Vars {
+		v := view{p.Vars[i].Type, make([]byte, p.Vars[i].Type.Bytes())}
+		for k := range v.len() {
+			x := float32(r.NormFloat64())
+			if v.t.Shape.Rank() > 1 && r.IntN(50) == 0 {
+				x = float32(math.Copysign(0, -1))
+			}
+			v.set(k, x)
+		}
+		feed[p.Vars[i].Name] = runtime.Tensor{Type: v.t, Data: v.mem}
+	}
+	ticket, err := e.Step([]runtime.Feed{feed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range p.Outputs {
+		buf := make([]byte, o.Type.Bytes())
+		if err := ticket.Read(i, buf); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, buf)
+	}
+	return out
+}
