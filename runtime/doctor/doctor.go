@@ -130,7 +130,12 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 		}
 		d.Replays += d.Before.Replays
 	}
-	d.Notes = append(d.Notes, c.Notes...)
+	switch {
+	case d.Node != "":
+		d.Notes = append(d.Notes, c.Notes...)
+	case c.Skips > 0:
+		d.Notes = append(d.Notes, "the step was skipped, so what is replayed is not what was run: was a fed Host or a variable changed since?")
+	}
 	return d, nil
 }
 

@@ -1,0 +1,155 @@
+package ampc_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+)
+
+// Of two losses with a scale each, the one whose gradients overflow is named
+// with the scale it had, also after its scaler went down; the other's is left.
+func TestDiagnoseTwoScalers(t *testing.T) {
+	for ill := range 2 {
+		t.Run(fmt.Sprint("loss ", ill), func(t *testing.T) {
+			m := ampc.New("two")
+			defer m.Close()
+			x := m.Input("x", ampc.F32, 4, 8)
+			trunk := m.Named("trunk").Tanh(m.Linear("fc", x, 8))
+			var losses []ampc.Loss
+			for i := range 2 {
+				s := ampc.Dynamic()
+				s.Init = []float64{1 << 9, 1 << 10}[i]
+				head := m.Scope(fmt.Sprintf("head%d", i))
+				loss := head.Named("loss").ReduceMean(head.Square(head.Linear("fc", trunk, 8)), false)
+				losses = append(losses, ampc.Loss{Value: loss, Scaler: &s})
+			}
+			step, err := m.Train(ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()}, losses...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set(t, m, fmt.Sprintf("head%d.fc.w", ill), all(64, 600))
+			d := diagnose(t, step, ampc.Feed{"x": all(32, 1)})
+			if want := []float64{1 << 9, 1 << 10}[ill]; d.Scale != want || d.Direction != "backward" || d.Cause == ampc.ForwardOverflow {
+				t.Errorf("scale %g, want %g:\n%s", d.Scale, want, d)
+			}
+			if again, err := step.Diagnose(context.Background()); err != nil || again.String() != d.String() {
+				t.Errorf("again: %v\n%s", err, again)
+			}
+		})
+	}
+}
+
+// Micro-batches that are dropped are diagnosed as those that skip a step.
+func TestDiagnoseDroppedMicro(t *testing.T) {
+	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Micro: 3, BadMicro: ampc.DropMicro}, plain)
+	good, bad := ampc.Feed{"x": all(32, 1)}, ampc.Feed{"x": all(32, nan)}
+	for range 2 { // the accumulators of the first step must not be taken for state
+		if d := diagnose(t, step, good, good, bad); d.Cause != ampc.BadInput || d.Micro != 2 {
+			t.Errorf("%s", d)
+		}
+	}
+	if d := diagnose(t, step, good, good, good); d.Cause != ampc.NoFault {
+		t.Errorf("%s", d)
+	}
+}
+
+// The low copies that an update keeps are what the replay reads.
+func TestDiagnoseShadow(t *testing.T) {
+	m, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Shadow: true}, plain)
+	feed := ampc.Feed{"x": all(32, 8)}
+	if d := diagnose(t, step, feed); d.Cause != ampc.NoFault {
+		t.Errorf("%s", d)
+	}
+	set(t, m, "l1.fc.w", all(64, 60000))
+	if d := diagnose(t, step, feed); d.Cause != ampc.ForwardOverflow || d.Scope != "l1" {
+		t.Errorf("%s", d)
+	}
+}
+
+// A step of another program over the same variables is mentioned: they are not
+// what they were.
+func TestDiagnoseAfterAnotherStep(t *testing.T) {
+	_, dis, gen := ganSteps(t, ampc.MixedF16(), nil)
+	bad := ganFeed(1)
+	bad["sample"].([]float32)[3] = nan
+	if _, err := dis.Run(context.Background(), bad); err != nil {
+		t.Fatal(err)
+	}
+	if d := diagnose(t, gen, ganFeed(2)); d.Cause != ampc.NoFault || len(d.Notes) != 0 {
+		t.Errorf("%s", d)
+	}
+	d, err := dis.Diagnose(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Cause != ampc.BadInput || d.Node != "sample" || len(d.Notes) != 1 {
+		t.Errorf("%s", d)
+	}
+}
+
+// boost is an op of a user's that is x times 1e5.
+func boost() ampc.CustomOp {
+	return &ir.Def{
+		Name: "boost", Doc: "x times 100,000.", In: []ir.Operand{{Name: "x"}}, Out: []ir.Result{{Name: "y"}},
+		Class: ir.PromoteC, Why: "takes what it is given", Unit: ir.UnitSame,
+		Infer: func(n *ir.Node) ([]ir.Type, error) { return []ir.Type{n.In[0].Type}, nil },
+		Grad: func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
+			return []*ir.Value{b.Affine(d[0], 1e5, 0)}
+		},
+		Kernel: func(_ *ir.Node, in, out []any) error {
+			x, y := in[0].([]float32), out[0].([]float32)
+			for i, v := range x {
+				y[i] = 1e5 * v
+			}
+			return nil
+		},
+	}
+}
+
+// A custom op is replayed by its kernel; a file wants it given.
+func TestDiagnoseCustomOp(t *testing.T) {
+	op := boost()
+	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+		if i == 1 {
+			x = b.Named("boosted").Precision(ampc.PinLow).Apply(op, x)
+		}
+		return x
+	})
+	d := diagnose(t, step, ampc.Feed{"x": all(32, 8)})
+	if d.Cause != ampc.ForwardOverflow || d.Node != "l1.boosted" || d.Op != "boost" {
+		t.Errorf("%s", d)
+	}
+	path := filepath.Join(t.TempDir(), "bad.ampc")
+	if err := step.SaveReplay(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ampc.DiagnoseFile(context.Background(), path); err == nil {
+		t.Error("an unknown op was replayed")
+	}
+	if again, err := ampc.DiagnoseFile(context.Background(), path, op); err != nil || again.String() != d.String() {
+		t.Errorf("%v\n%s", err, again)
+	}
+}
+
+// A step that was skipped and is finite when replayed is not the step that was
+// run: something it was fed has changed.
+func TestDiagnoseChangedFeed(t *testing.T) {
+	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, plain)
+	host := ampc.Host{Type: ir.T(ampc.F32, 4, 8), Bytes: make([]byte, 4*32)}
+	host.Bytes[2], host.Bytes[3] = 0xc0, 0x7f // NaN
+	if _, err := step.Run(context.Background(), ampc.Feed{"x": host}); err != nil {
+		t.Fatal(err)
+	}
+	clear(host.Bytes)
+	d, err := step.Diagnose(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Cause != ampc.NoFault || len(d.Notes) != 1 {
+		t.Errorf("%s", d)
+	}
+}
