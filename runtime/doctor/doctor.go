@@ -267,15 +267,15 @@ func (x *exam) healthy(v *ir.Value) error {
 	if x.well != nil {
 		return nil
 	}
-	g, state, feeds, to, err := twin(x.sick.g, x.sick.state, x.sick.feeds)
+	t, err := newTwin(x.sick.g, x.sick.state, x.sick.feeds)
 	if err != nil {
 		return err
 	}
-	ancestry(g, to[v])
-	if x.well, err = prepare(x.b, g, state, feeds); err != nil {
+	ancestry(t.g, t.to[v])
+	if x.well, err = prepare(x.b, t.g, t.state, t.feeds); err != nil {
 		return err
 	}
-	x.twins = to
+	x.twins = t.to
 	x.replays++
 	return x.well.run(x.ctx, func() bool { return x.well.part != x.sick.part || x.well.micro != x.sick.micro })
 }

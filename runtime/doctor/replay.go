@@ -55,8 +55,10 @@ func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runti
 			}
 		}
 	}
-	r.exec, err = b.Load(p, r.store)
-	return r, err
+	if r.exec, err = b.Load(p, r.store); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (r *replay) close() {
@@ -129,51 +131,6 @@ func (r *replay) bad(v *ir.Value) bool {
 	return !r.rangeOf(v).Finite()
 }
 
-// twin is the same step in f32: node for node, with every 16-bit dtype widened,
-// tf32 off and every loss scale at 1. It returns where each value went.
-func twin(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*ir.Graph, map[string][]byte, []runtime.Feed, map[*ir.Value]*ir.Value, error) {
-	t, to := g.CloneMap()
-	wide := make(map[string][]byte, len(state))
-	low := map[string]ir.DType{}
-	for _, v := range t.Vars {
-		wide[v.Name] = widened(v.Type.DType, state[v.Name])
-		if v.Type.DType.Low() {
-			low[v.Name] = v.Type.DType
-			v.Type = v.Type.With(ir.F32)
-		}
-		if v.Attr.Get("role") == ir.RoleScale {
-			wide[v.Name] = scalar(1)
-			v.Init = &ir.Init{Args: []float64{1}}
-		}
-	}
-	for _, n := range t.Nodes {
-		for _, a := range n.Attrs {
-			if d, ok := a.Value.(ir.DType); ok && d.Low() {
-				n.Attrs = n.Attrs.With(a.Name, ir.F32)
-			}
-		}
-		n.Attrs = n.Attrs.Without("math")
-		if err := n.Retype(); err != nil {
-			return nil, nil, nil, nil, err
-		}
-	}
-	fed := make([]runtime.Feed, len(feeds))
-	for i, f := range feeds {
-		fed[i] = make(runtime.Feed, len(f))
-		for name, x := range f {
-			if d, ok := low[name]; ok {
-				x = runtime.Tensor{Type: x.Type.With(ir.F32), Data: widened(d, x.Data)}
-			}
-			fed[i][name] = x
-		}
-	}
-	return t, wide, fed, to, nil
-}
-
-func scalar(x float64) []byte {
-	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(x)))
-}
-
 // again computes node n alone, in f32, on what its operands hold, each times
 // its factor where one is given: what the op makes of them before it is stored.
 func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
@@ -205,11 +162,7 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 		k.Out[i] = &ir.Value{Name: fmt.Sprintf("out%d", i), Def: &k, Idx: i}
 		g.Return = append(g.Return, k.Out[i])
 	}
-	for _, a := range k.Attrs {
-		if d, ok := a.Value.(ir.DType); ok && d.Low() {
-			k.Attrs = k.Attrs.With(a.Name, ir.F32)
-		}
-	}
+	k.Attrs = wideAttrs(k.Attrs)
 	if err := k.Retype(); err != nil {
 		return nil, err
 	}
