@@ -37,6 +37,7 @@ type Config struct {
 	NoSkip    bool   // let steps that are not finite reach the weights
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
 	EMA       float64  // decay of a running average of the parameters; 0: none
+	Pad       bool     // zeros fill products up to the multiples that tensor cores want; see Program.Misaligned
 	Shadow    bool     // the update writes the weights' low copies too, so that no step begins with casts
 	Micro     int      // micro-batches that one Run may take; zero: 1
 	BadMicro  BadMicro // what a micro-batch that is not finite does
@@ -99,7 +100,7 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 func (c Config) Passes(losses ...Loss) passes.Config {
 	p := passes.Config{
 		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip,
-		Gradients: c.Gradients, EMA: c.EMA, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
+		Gradients: c.Gradients, EMA: c.EMA, Pad: c.Pad, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
 	}
 	if c.Optimizer.Algorithm != passes.NoOptimizer {
 		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
@@ -406,7 +407,7 @@ func (m *Model) isInput(name string) bool {
 // this step gives each value, over the same variables and low copies, so that
 // its losses are comparable. bind gives sizes to named dimensions.
 func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
-	c := Config{Policy: s.config.Policy, Bind: s.config.Bind, Disable: s.config.Disable, inherit: &s.assigned}
+	c := Config{Policy: s.config.Policy, Pad: s.config.Pad, Bind: s.config.Bind, Disable: s.config.Disable, inherit: &s.assigned}
 	if bind != nil {
 		c.Bind = bind
 	}

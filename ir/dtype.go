@@ -101,3 +101,13 @@ func Promote(a, b DType) DType {
 		return F32
 	}
 }
+
+// Multiple is what the sizes of a product of d operands should be multiples of
+// for tensor cores to read them at full speed: 16 bytes' worth, so 8 of 16 bits
+// and 4 of tf32; 1 where no tensor core takes part.
+func (d DType) Multiple(tf32 bool) int64 {
+	if d.Low() || d == F32 && tf32 {
+		return 16 / d.Size()
+	}
+	return 1
+}

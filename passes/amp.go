@@ -260,7 +260,8 @@ func (a *assigner) castVar(v *ir.Value) bool {
 }
 
 // partners finds, for each value of backward that is the gradient of a stored
-// tensor, that tensor: the gradient may be low only where the tensor is.
+// tensor, that tensor: the gradient may be low only where the tensor is. A
+// parameter in another shape, transposed or padded, counts as the parameter.
 func (a *assigner) partners() []*ir.Value {
 	partner := make([]*ir.Value, len(a.want))
 	if a.p.Eager {
@@ -268,12 +269,27 @@ func (a *assigner) partners() []*ir.Value {
 	}
 	for _, n := range a.g.Body[ir.Backward] {
 		for _, v := range n.Out {
-			if of := v.GradOf; of != nil && (of.Def == nil || a.leaves(of.Def, of)) {
+			of := v.GradOf
+			if p := moved(of); p != nil {
+				of = p
+			}
+			if of != nil && (of.Def == nil || a.leaves(of.Def, of)) {
 				partner[v.ID] = of
 			}
 		}
 	}
 	return partner
+}
+
+// moved is the parameter that v is, in another shape or padded; nil where it is
+// something else.
+func moved(v *ir.Value) *ir.Value {
+	for ; v != nil && v.Def != nil && v.Def.Def().Is(ir.Moves) && (len(v.Def.In) == 1 || isView(v.Def)); v = v.Def.In[0] { // not gather, not concat
+	}
+	if v == nil || v.Kind != ir.Param || v.Def != nil {
+		return nil
+	}
+	return v
 }
 
 // leaves reports whether anybody outside n's group reads v, so that it is stored.

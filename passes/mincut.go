@@ -24,6 +24,7 @@ import (
 // what an elementwise kernel computes is a second store of it: 2n.
 func (a *assigner) mincut() error {
 	m := newCutModel(a)
+	m.partner = m.partners()
 	m.variables()
 	m.constraints()
 	m.traffic()
@@ -273,7 +274,14 @@ func (m *cutModel) tied(v *ir.Value) bool {
 
 // leader is the forward value whose choice a free backward node shares.
 func (m *cutModel) leader(s ir.Section, n *ir.Node) *ir.Value {
-	if of := n.Of; s == ir.Backward && of != nil && !m.castsFirst(n) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
+	of := n.Of
+	if s != ir.Backward || of == nil || len(of.Out) == 0 {
+		return nil
+	}
+	if p := moved(of.Out[0]); p != nil && m.v[p.ID] == srcNode && !m.p.Narrow {
+		return nil // the gradient of a master is f32, whatever copy of it forward reads
+	}
+	if !m.castsFirst(n) && m.node[of.ID].free() && m.assignable(of.Out[0]) && m.seen[of.Out[0].ID] >= 0 {
 		return of.Out[0]
 	}
 	return nil
@@ -297,7 +305,6 @@ func (m *cutModel) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen in
 
 // constraints are the inf edges: a free row never stores less than it reads.
 func (m *cutModel) constraints() {
-	m.partner = m.partners()
 	if m.p.Narrow {
 		return
 	}

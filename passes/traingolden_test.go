@@ -15,7 +15,7 @@ import (
 // TestTrainingGoldens runs testdata/passes/PASS/*.txtar for the passes up to
 // the update. The run line is "dump" with the options of goldenOptions.
 func TestTrainingGoldens(t *testing.T) {
-	for _, pass := range []string{"mode", "recognise", "canon", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "shadow", "layout"} {
+	for _, pass := range []string{"mode", "recognise", "canon", "padding", "autodiff", "accumulate", "scale", "optimizer", "scalers", "units", "shadow", "layout"} {
 		t.Run(pass, func(t *testing.T) {
 			golden.Run(t, filepath.Join("../testdata/passes", pass), runTrainingGolden)
 		})
@@ -71,6 +71,7 @@ var goldenOptions = map[string]func(c *Config, value string) error{
 	"--passes": func(c *Config, v string) error { c.Only = strings.Split(v, ","); return nil },
 	"--until":  func(c *Config, v string) error { c.Until = v; return nil },
 	"--shadow": func(c *Config, _ string) error { c.Shadow = true; return nil },
+	"--pad":    func(c *Config, _ string) error { c.Pad = true; return nil },
 	"--layout": func(c *Config, v string) error { c.Caps.Layout = v; return nil },
 	"--infer":  func(c *Config, _ string) error { c.Train = false; return nil },
 	"--policy": func(c *Config, v string) (err error) { c.Policy, err = PolicyNamed(v); return },

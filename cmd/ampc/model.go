@@ -35,6 +35,7 @@ type modelFlags struct {
 	optimizer string
 	micro     int
 	shadow    bool
+	pad       bool
 	step      string
 	infer     bool
 	scale     string
@@ -53,6 +54,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.optimizer, "optimizer", "", "sgd, adam or adamw (default: the model's own, adamw for a file)")
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
 	fl.BoolVar(&f.shadow, "shadow", false, "the update writes the low copies of weights")
+	fl.BoolVar(&f.pad, "pad", false, "fill products with zeros up to the multiples that tensor cores want")
 	fl.StringVar(&f.step, "step", "", "which training step of a model that has several, such as zoo:gan")
 	fl.BoolVar(&f.infer, "infer", false, "leave backward and update out")
 	fl.StringVar(&f.scale, "scaler", "", "loss scaling: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two")
@@ -126,7 +128,7 @@ func (o *opened) apply(f *modelFlags) error {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
-	o.config.Policy, o.config.Micro, o.config.Shadow, o.config.Disable = p, f.micro, f.shadow, f.disable
+	o.config.Policy, o.config.Micro, o.config.Pad, o.config.Shadow, o.config.Disable = p, f.micro, f.pad, f.shadow, f.disable
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
 			return err

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -111,6 +112,8 @@ type planRow struct {
 	Fit       int64   `json:"fit_batch,omitempty"`
 	// Notes say what was rewritten, clamped or left out on the way.
 	Notes []string `json:"notes,omitempty"`
+	// Misaligned are the products that tensor cores do not read at full speed.
+	Misaligned []lower.Misaligned `json:"misaligned,omitempty"`
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
@@ -120,7 +123,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	}
 	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.low, F32: r.f32, Merged: r.counts["casts_reused"] + r.counts["casts_merged"], Work: r.work, Peak: total, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
 		Hoisted: r.counts["casts_hoisted"], Folded: r.counts["casts_folded_load"] + r.counts["casts_folded_store"],
-		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare(), Notes: r.notes}
+		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare(), Notes: r.notes, Misaligned: r.misaligned}
 	if limit > 0 {
 		row.Fit, err = fitBatch(limit, func(batch int64) (int64, error) {
 			_, total, err := planModel(c, withBatch(spec, batch), f)
@@ -216,7 +219,34 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return printNotes(c.OutOrStdout(), rows)
+	if err := printNotes(c.OutOrStdout(), rows); err != nil {
+		return err
+	}
+	return printMisaligned(c.OutOrStdout(), rows)
+}
+
+// printMisaligned prints the products that tensor cores do not read at full
+// speed, under the policies that have the same ones.
+func printMisaligned(w io.Writer, rows []planRow) error {
+	for i, r := range rows {
+		same := func(o planRow) bool { return fmt.Sprint(o.Misaligned) == fmt.Sprint(r.Misaligned) }
+		if len(r.Misaligned) == 0 || slices.ContainsFunc(rows[:i], same) {
+			continue
+		}
+		var names []string
+		for _, o := range rows[i:] {
+			if same(o) {
+				names = append(names, strings.TrimSpace(o.Policy+" "+o.Algorithm))
+			}
+		}
+		fmt.Fprintf(w, "alignment (%s): %d products have sizes that tensor cores do not read at full speed; --pad fills them with zeros\n", strings.Join(names, ", "), len(r.Misaligned))
+		for _, m := range r.Misaligned {
+			if _, err := fmt.Fprintln(w, " ", m); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // printNotes prints each note once, with the policies that gave rise to it where

@@ -22,6 +22,7 @@ type castReport struct {
 	live             int64    // what lives at most at one step
 	saved            int64    // bytes that forward keeps for backward
 	copies           []string // variables with a low copy
+	misaligned       []lower.Misaligned
 }
 
 // after collects the counters of the passes; it is a passes.Config.After.
@@ -59,6 +60,7 @@ func (r *castReport) program(g *ir.Graph, p *lower.Program) {
 			r.step(p, &part[i])
 		}
 	}
+	r.misaligned = p.Misaligned()
 	for _, c := range p.Copies {
 		r.copies = append(r.copies, c.Var)
 	}

@@ -262,16 +262,25 @@ func (p *proof) follows(n *ir.Node) bool {
 	return p.at[n.ID].sec == ir.Backward && n.Of != nil && len(n.Of.Out) > 0 && n.Of.Out[0].Type.DType.Low()
 }
 
-// onlyLow reports whether nobody but products reads v: each would have read a
-// cast of it, so storing it low is that cast.
+// onlyLow reports whether nobody but products reads v, and rows that move the
+// gradient of a tensor that forward stored low: each would have read a cast of
+// it, so storing it low is that cast.
 func (p *proof) onlyLow(v *ir.Value) bool {
-	readers := p.readers(v)
-	for _, u := range readers {
-		if p.class(u.Node, u.Arg) != ir.Low {
+	uses := p.uses.Of(v)
+	for _, u := range uses {
+		switch c := p.class(u.Node, u.Arg); {
+		case moves(u.Node) && p.follows(u.Node), c == ir.Low:
+		case moves(u.Node) || c == ir.Clear:
+			for _, w := range u.Node.Out {
+				if !p.onlyLow(w) {
+					return false
+				}
+			}
+		default:
 			return false
 		}
 	}
-	return len(readers) > 0 && !p.returned(v)
+	return len(uses) > 0 && !p.returned(v)
 }
 
 // weak reports whether v is one constant: it takes the dtype of what it meets.

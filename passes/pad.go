@@ -1,0 +1,191 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// padding fills the operands of products and convolutions with zeros up to the
+// multiples that tensor cores want (ir.DType.Multiple) and cuts the results back,
+// where Config.Pad asks for it. Zeros add nothing to a sum, so no result changes,
+// and gradients are cut back as results are: nothing trains the zeros. It runs
+// before autodiff, so backward is padded as forward is, and before amp, which
+// prices the copies. Rows of an operand with more than two dimensions, grouped
+// and transposed convolutions and sizes that are not known stay as they are.
+func padding(g *ir.Graph, c *Context) error {
+	if !c.Pad {
+		return nil
+	}
+	p := &padder{g: g, c: c, done: map[padKey]*ir.Value{}}
+	body := g.Body[ir.Forward]
+	g.Body[ir.Forward] = make([]*ir.Node, 0, len(body))
+	to := map[*ir.Value]*ir.Value{}
+	for _, n := range body {
+		c.At(n)
+		for i, v := range n.In {
+			if w := to[v]; w != nil {
+				n.In[i] = w
+			}
+		}
+		cut, err := p.place(n)
+		if err != nil {
+			return err
+		}
+		if cut != nil {
+			to[n.Out[0]] = cut
+		}
+	}
+	g.Replace(to) // what is returned or captured
+	for v, cut := range to {
+		cut.Def.In[0] = v
+	}
+	return nil
+}
+
+type padder struct {
+	g    *ir.Graph
+	c    *Context
+	done map[padKey]*ir.Value // padded operands, shared by their readers
+}
+
+type padKey struct {
+	v  *ir.Value
+	hi string
+}
+
+// place appends n, padded where it must be; then it returns the cut result.
+func (p *padder) place(n *ir.Node) (cut *ir.Value, err error) {
+	body := &p.g.Body[ir.Forward]
+	more := p.more(n)
+	if more == nil {
+		*body = append(*body, n)
+		return nil, nil
+	}
+	b := ir.Edit(p.g).In(ir.Forward).Deriving(n, "").Pinned(ir.Unpinned)
+	for i, v := range n.In {
+		if v != nil && i < len(more) {
+			n.In[i] = p.padded(b, v, more[i])
+		}
+	}
+	*body = append(*body, n)
+	name, old := n.Out[0].Name, n.Out[0].Type.Shape.Dims()
+	n.Out[0].Name = name + ".padded"
+	if err := n.Retype(); err != nil {
+		return nil, err
+	}
+	var axes, starts, ends []int64
+	var said []string
+	for i, d := range n.Out[0].Type.Shape.Dims() {
+		if d != old[i] {
+			axes, starts, ends = append(axes, int64(i)), append(starts, 0), append(ends, int64(old[i]))
+			said = append(said, fmt.Sprintf("%d to %d", old[i], d))
+		}
+	}
+	p.c.Count("padded", 1)
+	if len(axes) == 0 { // only what is summed over was padded
+		n.Out[0].Name = name
+		p.c.Note("%%%s: its products are padded with zeros", name)
+		return nil, b.Err()
+	}
+	p.c.Note("%%%s: its products are padded with zeros, results from %s", name, strings.Join(said, ", "))
+	if cut = b.Slice(n.Out[0], axes, starts, ends); b.Err() != nil {
+		return nil, b.Err()
+	}
+	cut.Name, cut.Def.Of = name, nil
+	return cut, nil
+}
+
+// padded is v with hi more zeros at the end of each dimension.
+func (p *padder) padded(b *ir.Builder, v *ir.Value, hi []int64) *ir.Value {
+	if !slices.ContainsFunc(hi, func(n int64) bool { return n > 0 }) {
+		return v
+	}
+	k := padKey{v, fmt.Sprint(hi)}
+	if p.done[k] == nil {
+		w := b.Named(v.Name+".zeros").Pad(v, make([]int64, len(hi)), hi, 0)
+		if w == nil {
+			return v
+		}
+		w.Def.Of = nil
+		p.done[k] = w
+	}
+	return p.done[k]
+}
+
+// more says how many zeros go behind each dimension of each operand of n; nil
+// where n needs none.
+func (p *padder) more(n *ir.Node) [][]int64 {
+	want := p.want(n)
+	if want == 1 || slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Type.Shape.Elements() < 0 }) {
+		return nil
+	}
+	round := func(d ir.Dim) int64 { return (want - int64(d)%want) % want }
+	more := make([][]int64, len(n.In))
+	for i, v := range n.In {
+		if v != nil {
+			more[i] = make([]int64, v.Type.Shape.Rank())
+		}
+	}
+	last := func(i, from int) { // the dimensions of operand i from the end
+		d := n.In[i].Type.Shape
+		more[i][d.Rank()-from] = round(d.Dim(-from))
+	}
+	switch n.Op {
+	case ir.OpMatmul:
+		last(0, 1)
+		last(0, 2)
+		last(1, 1)
+		last(1, 2)
+	case ir.OpLinear:
+		last(0, 1)
+		last(1, 1)
+		last(1, 2)
+		if n.In[0].Type.Shape.Rank() == 2 {
+			last(0, 2)
+		}
+	case ir.OpConv:
+		if n.Int("groups") != 1 {
+			return nil
+		}
+		rank := n.In[0].Type.Shape.Rank()
+		channels := rank - 1 // from the end
+		if n.Str("layout") == "NHWC" {
+			channels = 1
+		}
+		last(0, channels)
+		last(1, channels)
+		last(1, rank)
+	default:
+		return nil
+	}
+	if len(n.In) > 2 && n.In[2] != nil { // the bias
+		last(2, 1)
+	}
+	if !slices.ContainsFunc(more, func(hi []int64) bool { return slices.ContainsFunc(hi, func(k int64) bool { return k > 0 }) }) {
+		return nil
+	}
+	return more
+}
+
+// want is the multiple for the dtype that n will read.
+func (p *padder) want(n *ir.Node) int64 {
+	pin := n.Pin
+	if class, ok := p.c.Policy.Class[n.Op]; ok && class != ir.Low {
+		pin = ir.PinF32
+	}
+	for _, r := range p.c.Policy.Rules {
+		if len(n.Out) > 0 && n.Pin == ir.Unpinned && matchScope(r.Pattern, n.Out[0].Name) {
+			pin = r.Pin
+		}
+	}
+	switch {
+	case pin == ir.PinTF32, p.c.Policy.TF32 && pin == ir.Unpinned:
+		return ir.F32.Multiple(true)
+	case pin == ir.PinF32 || !p.c.Policy.Mixed():
+		return ir.F32.Multiple(false)
+	}
+	return p.c.Policy.Low.Multiple(false)
+}
