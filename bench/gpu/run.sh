@@ -1,46 +1,180 @@
 #!/bin/sh
-# Runs every GPU check on a machine with a driver, no Go needed: ptxas on all kernels, the checks
-# against references and the interpreter, compute-sanitizer, bandwidth and GEMM tables, PyTorch's
-# figures for the same tensors. Everything goes to the folder given (default ./gpu-out) and stdout.
+# Runs the checks and measurements on a machine with an NVIDIA GPU, from the folder that build.sh made.
+# No Go is needed there; PyTorch, compute-sanitizer and ptxas are used where they are.
+#
+#	run.sh [--device cuda:0|sim:sm_90] OUT [PART...]
+#
+# Writes OUT/log.txt (everything), OUT/summary.txt (a line for each step), OUT/results.jsonl (a line for
+# each training) and OUT/table.md, as it goes: what was done stays when time runs out, and more parts may
+# be added to the same OUT later. Exits 1 if anything failed. Parts, and what they answer:
+#
+#	checks      probe ptxas flavours kernels suite zoo libraries   does all of it run, and compute what it should
+#	sanitizer   memcheck racecheck initcheck synccheck             compute-sanitizer on the kernels
+#	speed       bandwidth gemm attention replay torchkernels tune  single kernels and products
+#	training    mlp gpt2 resnet50, each MODEL:PRECISION or MODEL   beside PyTorch, eager and compiled
+#	            gpt2:autotune                                      PyTorch with max-autotune, bf16
+#	            gpt2:50257                                         the vocabulary of the paper, not padded, bf16
+#	table                                                          the table again, from what is there
+#
+# PRECISION is f32, tf32, f16 or bf16. Without parts everything runs, in this order. Each part stays below
+# ten minutes; a step that takes longer than its own limit is stopped and counted as failed.
+# With --device sim:sm_90 everything runs that does not need silicon, in small, PyTorch on the CPU.
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:-gpu-out}
+device=cuda:0
+if [ "${1:-}" = --device ]; then device=$2; shift 2; fi
+out=${1:?usage: run.sh [--device cuda:0|sim:sm_90] OUT [PART...]}
+shift
 mkdir -p "$out"
-export AMPC_NEED_GPU=1
-fail=0
-step() { # name, seconds, command...
+out=$(cd "$out" && pwd)
+starts=${TMPDIR:-/tmp}/ampc-starts
+mkdir -p "$starts"
+failed=0
+python=${AMPC_PYTHON:-python3}
+export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+case $device in
+cuda:*)
+	simulated=
+	export AMPC_NEED_GPU=1 AMPC_DEVICE="$device" AMPC_CACHE="$out/algorithms"
+	torch_device=cuda:${device#cuda:}
+	;;
+sim:*) simulated=1; torch_device=cpu ;;
+*) echo "run.sh: --device $device: want cuda:0 or sim:sm_90" >&2; exit 2 ;;
+esac
+
+say() { echo "$*" | tee -a "$out/log.txt"; }
+
+# step NAME SECONDS COMMAND... runs a command, shows the end of what it prints, and keeps all of it.
+step() {
 	name=$1; limit=$2; shift 2
-	echo "== $name"
-	timeout "$limit" "$@" >"$out/$name.log" 2>&1
+	say "== $name"
+	begun=$(date +%s)
+	timeout -k 10 "$limit" "$@" >"$out/step.tmp" 2>&1
 	code=$?
-	[ $code = 0 ] || { fail=1; echo "FAILED ($code)"; }
-	tail -n "${lines:-12}" "$out/$name.log"
+	cat "$out/step.tmp" >>"$out/log.txt"
+	tail -n "${lines:-6}" "$out/step.tmp"
+	rm -f "$out/step.tmp"
+	verdict=ok
+	if [ $code = 124 ]; then verdict="FAILED: stopped after $limit s"; failed=1
+	elif [ $code != 0 ]; then verdict="FAILED: exit status $code"; failed=1; fi
+	say "-- $name: $verdict, $(($(date +%s) - begun)) s"
+	echo "$name: $verdict" >>"$out/summary.txt"
 }
-nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-if command -v ptxas >/dev/null; then
+
+skip() { say "-- $1: not run: $2"; echo "$1: not run: $2" >>"$out/summary.txt"; }
+
+wrong() { say "run.sh: $1"; echo "$1: FAILED" >>"$out/summary.txt"; failed=1; }
+
+tests() { # NAME SECONDS BINARY PATTERN: tests of a binary, whose own limit lies below the step's
+	step "$1" "$2" "$here/$3" -test.v -test.timeout "$(($2 - 5))s" -test.run "$4"
+}
+
+sanitizer() {
+	if [ -n "$simulated" ]; then skip "$1" "needs a GPU"
+	elif ! command -v compute-sanitizer >/dev/null; then skip "$1" "no compute-sanitizer here"
+	else
+		step "$1" 240 compute-sanitizer --tool "$1" --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm(80|90)|TestGraph|TestTrainingStep'
+	fi
+}
+
+ptxas_all() {
+	if ! command -v ptxas >/dev/null; then skip ptxas "no ptxas here"; return; fi
 	for text in "$here"/kernels_sm*.ptx; do
 		flavour=${text##*_sm}; flavour=${flavour%.ptx}
 		for sm in 75 80 86 89 90 100; do
 			[ "$sm" -ge "$flavour" ] || continue
-			if ptxas -v -arch=sm_$sm -o /dev/null "$text" >"$out/ptxas_${flavour}_$sm.log" 2>&1; then
-				echo "ptxas flavour sm_$flavour for sm_$sm: $(grep -c 'Function properties' "$out/ptxas_${flavour}_$sm.log") kernels, $(grep -c ' [1-9][0-9]* bytes spill stores' "$out/ptxas_${flavour}_$sm.log") with spills"
-			else
-				echo "ptxas flavour sm_$flavour for sm_$sm:"; tail -n 3 "$out/ptxas_${flavour}_$sm.log"
-			fi
+			step "ptxas flavour $flavour for sm_$sm" 120 sh -c 'ptxas -v -arch="$1" -o /dev/null "$2" >"$3" 2>&1; code=$?
+				if [ $code != 0 ]; then tail -n 5 "$3"; exit $code; fi
+				echo "$(grep -c "Function properties" "$3") kernels, $(grep -c " [1-9][0-9]* bytes spill stores" "$3") with spills"' ptxas "sm_$sm" "$text" "$starts/ptxas.txt"
 		done
 	done
-fi
-lines=20 step probe 60 "$here/gputest" -test.v -test.run 'TestProbe'
-lines=15 step kernels 200 "$here/gputest" -test.run 'TestKernels|TestGraph|TestTrainingStep'
-lines=15 step gemm 120 "$here/gputest" -test.v -test.run 'TestGemm$'
-lines=40 step bandwidth 120 "$here/gputest" -test.run 'TestBandwidth'
-lines=20 step gemmspeed 120 "$here/gputest" -test.run 'TestGemmSpeed'
-lines=20 step dnn 120 "$here/gputest" -test.v -test.run 'TestAttention|TestConv'
-if command -v compute-sanitizer >/dev/null; then
-	step memcheck 120 compute-sanitizer --tool memcheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
-	step racecheck 100 compute-sanitizer --tool racecheck --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm80|TestKernels/sm90'
-fi
-if python3 -c 'import torch' 2>/dev/null; then
-	lines=20 step torch 200 python3 "$here/torch_kernels.py"
-fi
-[ $fail = 0 ] && echo "ALL PASSED" || echo "SOMETHING FAILED"
-exit $fail
+}
+
+have_torch() { "$python" -c 'import torch.nn' 2>/dev/null; }
+
+# spec MODEL: what is trained. The vocabulary is padded to whole tiles, as public GPT-2 trainers do, on both sides.
+spec() {
+	case ${simulated:+small}$1 in
+	mlp) echo 'mlp?batch=4096&in=1024&hidden=4096&layers=3&classes=1000' ;;
+	gpt2) echo 'gpt2?vocab=50304' ;;
+	gpt2-50257) echo 'gpt2' ;;
+	resnet50) echo 'resnet50' ;;
+	smallmlp) echo 'mlp?batch=4&in=16&hidden=16' ;;
+	smallgpt2*) echo 'gpt2?layers=2&batch=2&seq=32&dim=32&heads=2&vocab=64' ;;
+	smallresnet50) echo 'resnet50?batch=2&size=32&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0' ;;
+	esac
+}
+
+# train MODEL PRECISION MODE...: ours and PyTorch in each mode, from one start file.
+train() {
+	model=$1 precision=$2; shift 2
+	start=$starts/$model${simulated:+-small}.safetensors
+	[ -e "$start" ] || step "start of $model" 120 "$here/bench" start "$(spec "$model")" "$start"
+	steps='--check 20 --rounds 5 --steps 10'
+	[ "$precision" != f32 ] || steps='--check 20 --rounds 3 --steps 5'
+	[ -z "$simulated" ] || steps='--check 3 --rounds 1 --steps 2'
+	# shellcheck disable=SC2086
+	lines=2 step "$model:$precision ampc" 240 "$here/bench" train "$start" --device "$device" --precision "$precision" $steps --into "$out/results.jsonl"
+	if ! have_torch; then skip "$model:$precision torch" "$python has no torch"; return; fi
+	for mode; do
+		profile=
+		[ "$mode:$precision" != eager:bf16 ] || profile=--profile
+		# shellcheck disable=SC2086
+		lines=20 step "$model:$precision torch $mode" 280 "$python" "$here/torch/train.py" "$start" --device "$torch_device" --precision "$precision" --mode "$mode" $steps $profile --into "$out/results.jsonl"
+	done
+	table
+}
+
+table() {
+	[ -e "$out/results.jsonl" ] || { skip table "no results yet"; return; }
+	lines=60 step table 20 sh -c '"$1/bench" table "$2/results.jsonl" >"$2/table.new" && mv "$2/table.new" "$2/table.md" && cat "$2/table.md"' table "$here" "$out"
+}
+
+part() {
+	case $1 in
+	checks) for p in probe ptxas flavours kernels suite zoo libraries; do part $p; done ;;
+	sanitizer) for p in memcheck racecheck initcheck synccheck; do part $p; done ;;
+	speed) for p in bandwidth gemm attention replay torchkernels tune; do part $p; done ;;
+	training) for m in mlp gpt2 resnet50; do part $m; done; part gpt2:autotune; part gpt2:50257 ;;
+	probe)
+		command -v nvidia-smi >/dev/null && step nvidia-smi 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv
+		lines=20 step devices 60 "$here/ampc" devices
+		lines=20 tests probe 60 gputest 'TestProbe$'
+		;;
+	ptxas) ptxas_all ;;
+	flavours) tests flavours 180 gputest 'TestFlavours$' ;;
+	kernels) tests kernels 300 gputest 'TestKernels$|TestGraph$|TestTrainingStep$|TestGemm$|TestConv$|TestAttention$' ;;
+	suite) tests suite 400 suite 'TestSuite' ;;
+	zoo) lines=60 tests zoo 400 suite 'TestZoo$' ;;
+	libraries) tests libraries 200 suite 'TestLibraries$|TestZooSome$|TestAlgorithmsAreKept$' ;;
+	memcheck | racecheck | initcheck | synccheck) sanitizer "$1" ;;
+	bandwidth) lines=20 tests bandwidth 200 gputest 'TestBandwidth$' ;;
+	gemm) lines=60 tests gemm 200 gputest 'TestGemmSpeed$' ;;
+	attention) lines=12 tests attention 120 gputest 'TestAttentionSpeed$' ;;
+	replay) tests replay 60 gputest 'TestReplayCost$' ;;
+	torchkernels)
+		if [ -n "$simulated" ]; then skip torchkernels "needs a GPU"
+		elif ! have_torch; then skip torchkernels "$python has no torch"
+		else lines=20 step torchkernels 120 "$python" "$here/torch_kernels.py"; fi
+		;;
+	tune)
+		lines=40 step tune 240 "$here/ampc" plan "zoo:$(spec gpt2)" --policy mixed-bf16 --device "$device"
+		;;
+	mlp | gpt2 | resnet50) for p in f32 tf32 f16 bf16; do part "$1:$p"; done ;;
+	gpt2:autotune) if [ -n "$simulated" ]; then skip "$1" "needs a GPU"; else train gpt2 bf16 max-autotune; fi ;;
+	gpt2:50257) train gpt2-50257 bf16 eager compile ;;
+	mlp:* | gpt2:* | resnet50:*)
+		case ${1#*:} in
+		f32 | tf32 | f16 | bf16) if [ -n "$simulated" ]; then train "${1%%:*}" "${1#*:}" eager; else train "${1%%:*}" "${1#*:}" eager compile; fi ;;
+		*) wrong "no precision in $1" ;;
+		esac
+		;;
+	table) table ;;
+	*) wrong "no part $1" ;;
+	esac
+}
+
+[ $# -gt 0 ] || set -- checks speed training sanitizer table
+say "run.sh on $device, $(date -u '+%Y-%m-%d %H:%M:%S') UTC: $*"
+for p; do part "$p"; done
+if [ $failed = 0 ]; then say "ALL PASSED"; else say "SOMETHING FAILED:"; grep FAILED "$out/summary.txt" | tee -a "$out/log.txt"; fi
+exit $failed

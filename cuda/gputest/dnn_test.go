@@ -135,29 +135,47 @@ func TestConv(t *testing.T) {
 	}
 }
 
-// TestAttentionSpeed prints the time of GPT-2's attention at 16·1024 tokens.
+// TestAttentionSpeed says whether cuDNN takes the composite graphs of GPT-2's attention at 16·1024
+// tokens, and prints workspace and time: forward and backward, causal, in both dtypes.
 func TestAttentionSpeed(t *testing.T) {
-	g := openReal(t)
+	g := open(t)
 	n := g.openDnn(t)
-	const limit = 1 << 30
-	a := cuda.Attention{Type: cuda.DnnBFloat16, B: 16, H: 12, Sq: 1024, Skv: 1024, D: 64, Scale: 0.125, Causal: true, Version: n.Version()}
-	for _, graph := range []*cuda.DnnGraph{a.Forward(), a.Backward()} {
-		plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: limit})
-		if err != nil {
-			fmt.Printf("%s: %v\n", graph.Name, err)
-			continue
-		}
-		var feeds []cuda.Ptr
-		for _, f := range graph.Feeds {
-			if f.Type == cuda.DnnFloat {
-				feeds = append(feeds, g.noise(t, cuda.R32F, int64(size(f))))
-			} else {
-				feeds = append(feeds, g.noise(t, cuda.R16BF, int64(size(f))))
+	if g.simulated() && testing.Short() {
+		t.Skip("without -short attention runs once on the simulator, in small")
+	}
+	for _, d := range []cuda.DataType{cuda.R16BF, cuda.R16F} {
+		a := cuda.Attention{Type: map[cuda.DataType]cuda.DnnType{cuda.R16BF: cuda.DnnBFloat16, cuda.R16F: cuda.DnnHalf}[d],
+			B: g.of(16, 1), H: g.of(12, 1), Sq: g.of(1024, 128), Skv: g.of(1024, 128), D: 64, Scale: 0.125, Causal: true, Version: n.Version()}
+		for _, graph := range []*cuda.DnnGraph{a.Forward(), a.Backward()} {
+			for _, deterministic := range []bool{true, false} {
+				g.timeGraph(t, n, graph, d, deterministic)
 			}
 		}
-		ws := g.buffer(t, max(plan.Workspace(), 256))
-		sec := g.seconds(t, 9, func() error { return plan.Run(feeds, ws, g.s) })
-		fmt.Printf("%-18s b16 h12 s1024 d64 bf16 causal  %.3f ms, workspace %d MiB\n", graph.Name, sec*1e3, plan.Workspace()>>20)
-		g.must(t, plan.Close())
 	}
+}
+
+// timeGraph prints what a plan takes, or that there is none.
+func (g *gpu) timeGraph(t *testing.T, n cuda.Dnn, graph *cuda.DnnGraph, d cuda.DataType, deterministic bool) {
+	t.Helper()
+	head := fmt.Sprintf("%-18s %-4s deterministic %-5t", graph.Name, dtypes[d], deterministic)
+	plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: 1 << 30, Deterministic: deterministic})
+	if err != nil {
+		fmt.Printf("%s no plan: %v\n", head, err)
+		return
+	}
+	var feeds []cuda.Ptr
+	for _, f := range graph.Feeds {
+		typ := d
+		if f.Type == cuda.DnnFloat {
+			typ = cuda.R32F
+		}
+		feeds = append(feeds, g.draw(t, typ, int64(size(f))))
+	}
+	ws := g.draw(t, cuda.R32F, max(plan.Workspace()/4, 64))
+	sec := g.seconds(t, 9, func() error { return plan.Run(feeds, ws, g.s) })
+	fmt.Printf("%s %.3f ms, workspace %d MiB\n", head, sec*1e3, plan.Workspace()>>20)
+	for _, p := range append(feeds, ws) {
+		g.must(t, g.Free(p))
+	}
+	g.must(t, plan.Close())
 }

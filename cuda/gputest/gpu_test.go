@@ -1,7 +1,6 @@
 package gputest
 
 import (
-	"fmt"
 	"os"
 	"testing"
 
@@ -51,14 +50,18 @@ func open(t testing.TB) *gpu {
 	return g
 }
 
-// openReal gives a real device, or skips.
-func openReal(t testing.TB) *gpu {
-	t.Helper()
-	g := open(t)
-	if _, simulated := g.Driver.(*sim.Device); simulated {
-		t.Skip("there is no GPU to measure")
+// simulated reports whether there is no silicon to measure.
+func (g *gpu) simulated() bool {
+	_, is := g.Driver.(*sim.Device)
+	return is
+}
+
+// of is a measurement's size: on the simulator, where only the way is tried, the small one.
+func (g *gpu) of(full, small int64) int64 {
+	if g.simulated() {
+		return small
 	}
-	return g
+	return full
 }
 
 func (g *gpu) must(t testing.TB, err error) {
@@ -110,15 +113,4 @@ func (g *gpu) download(t testing.TB, b []byte, p cuda.Ptr) {
 	g.must(t, g.Synchronize(g.s))
 	copy(b, mem)
 	g.must(t, g.HostFree(mem))
-}
-
-// TestProbe prints what was found; it is the first thing to read in a log.
-func TestProbe(t *testing.T) {
-	g := openReal(t)
-	fmt.Print(cuda.Discover())
-	i := g.Info()
-	free, total, err := g.MemInfo()
-	g.must(t, err)
-	fmt.Printf("flavour %s, driver %d, L2 %d MiB, opt-in shared %d, memory %d of %d MiB free\n",
-		g.fl, i.Driver, i.L2>>20, i.SharedOptin, free>>20, total>>20)
 }

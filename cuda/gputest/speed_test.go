@@ -12,20 +12,34 @@ import (
 	"ampc/ptx/ptxtest"
 )
 
-// noise is a buffer of n random elements, repeated from a million.
+// noise is draw's memory until the test ends.
 func (g *gpu) noise(t testing.TB, d cuda.DataType, n int64) cuda.Ptr {
 	t.Helper()
-	const pattern = 1 << 20
+	p := g.draw(t, d, n)
+	t.Cleanup(func() { g.Free(p) })
+	return p
+}
+
+// draw allocates n random elements, repeated from a million.
+func (g *gpu) draw(t testing.TB, d cuda.DataType, n int64) cuda.Ptr {
+	t.Helper()
+	pattern := int(min(n, g.of(1<<20, 1<<12)))
 	bytes := ptxtest.Fill(rand.New(rand.NewPCG(5, 6)), dtypes[d], pattern, 1).Bytes
-	src := g.upload(t, bytes)
-	dst := g.buffer(t, n*d.Size())
+	mem, err := g.HostAlloc(int64(len(bytes)))
+	g.must(t, err)
+	copy(mem, bytes)
+	dst, err := g.Alloc(n * d.Size())
+	g.must(t, err)
 	for off := int64(0); off < n*d.Size(); off += int64(len(bytes)) {
-		g.must(t, g.Copy(dst+cuda.Ptr(off), src, min(int64(len(bytes)), n*d.Size()-off), g.s))
+		g.must(t, g.CopyToDevice(dst+cuda.Ptr(off), mem[:min(int64(len(bytes)), n*d.Size()-off)], g.s))
 	}
+	g.must(t, g.Synchronize(g.s))
+	g.must(t, g.HostFree(mem))
 	return dst
 }
 
-// seconds is the median time of one run, by events, after two runs to warm up.
+// seconds is the median time of one run, by events, after two runs to warm up; on the simulator the
+// time of a run means nothing, and one run tries it.
 func (g *gpu) seconds(t testing.TB, repeats int, run func() error) float64 {
 	t.Helper()
 	from, err := g.NewEvent(true)
@@ -33,6 +47,11 @@ func (g *gpu) seconds(t testing.TB, repeats int, run func() error) float64 {
 	to, err := g.NewEvent(true)
 	g.must(t, err)
 	defer func() { g.FreeEvent(from); g.FreeEvent(to) }()
+	if g.simulated() {
+		g.must(t, run())
+		g.must(t, g.Synchronize(g.s))
+		return math.Inf(1)
+	}
 	g.must(t, run())
 	g.must(t, run())
 	var times []float64
@@ -49,15 +68,15 @@ func (g *gpu) seconds(t testing.TB, repeats int, run func() error) float64 {
 	return times[len(times)/2]
 }
 
-// streaming kernels at sizes far above the L2 cache; the arguments are random.
-func streaming() []struct {
+// streaming kernels at sizes far above the L2 cache, small on the simulator; the arguments are random.
+func (g *gpu) streaming() []struct {
 	name  string
 	build func(fl ptx.Flavour) (*ptx.Launch, error)
 } {
-	const n = 1 << 27
-	xent := ptx.CrossEntropy{Name: "xent", Rows: 16384, Cols: 50304, In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
-	norm := ptx.Norm{Name: "norm", Rows: 1 << 17, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Residual: true, Eps: 1e-5}
-	soft := ptx.Softmax{Name: "soft", Rows: 1 << 17, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}
+	n, rows := int(g.of(1<<27, 1<<12)), int(g.of(1<<17, 8))
+	xent := ptx.CrossEntropy{Name: "xent", Rows: int(g.of(16384, 4)), Cols: int(g.of(50304, 200)), In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
+	norm := ptx.Norm{Name: "norm", Rows: rows, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Residual: true, Eps: 1e-5}
+	soft := ptx.Softmax{Name: "soft", Rows: rows, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}
 	return []struct {
 		name  string
 		build func(fl ptx.Flavour) (*ptx.Launch, error)
@@ -73,21 +92,24 @@ func streaming() []struct {
 		{"softmax backward", soft.Backward},
 		{"cross entropy fwd", xent.Forward},
 		{"cross entropy bwd", xent.Backward},
-		{"bias gelu (erf)", ptxtest.BiasGelu(1<<15, 3072).Build},
-		{"column sum", ptx.ColReduce{Name: "cols", Op: "sum", Outer: 1, N: 1 << 17, Inner: 768, Split: 32, In: ptx.BFloat16, Out: ptx.Float32}.Build},
-		{"transpose bf16", ptx.Transpose{Name: "tr", Batch: 1, Rows: 1 << 14, Cols: 1 << 13, DType: ptx.BFloat16}.Build},
+		{"bias gelu (erf)", ptxtest.BiasGelu(int(g.of(1<<15, 4)), 3072).Build},
+		{"column sum", ptx.ColReduce{Name: "cols", Op: "sum", Outer: 1, N: rows, Inner: 768, Split: int(g.of(32, 1)), In: ptx.BFloat16, Out: ptx.Float32}.Build},
+		{"transpose bf16", ptx.Transpose{Name: "tr", Batch: 1, Rows: int(g.of(1<<14, 1<<6)), Cols: int(g.of(1<<13, 1<<5)), DType: ptx.BFloat16}.Build},
 	}
 }
 
 // TestBandwidth prints each kernel's bytes over time beside a device copy in the same run.
 func TestBandwidth(t *testing.T) {
-	g := openReal(t)
-	const copyBytes = 1 << 30
+	g := open(t)
+	if g.simulated() && testing.Short() {
+		t.Skip("without -short the kernels run once on the simulator, in small")
+	}
+	copyBytes := g.of(1<<30, 1<<16)
 	src, dst := g.noise(t, cuda.R32F, copyBytes/4), g.buffer(t, copyBytes)
 	sec := g.seconds(t, 15, func() error { return g.Copy(dst, src, copyBytes, g.s) })
-	ceiling := 2 * copyBytes / sec
-	fmt.Printf("copy of 1 GiB: %.0f GB/s read and written\n", ceiling/1e9)
-	for _, k := range streaming() {
+	ceiling := 2 * float64(copyBytes) / sec
+	fmt.Printf("copy of %d KiB: %.0f GB/s read and written\n", copyBytes>>10, ceiling/1e9)
+	for _, k := range g.streaming() {
 		l, err := k.build(g.fl)
 		g.must(t, err)
 		f := g.kernel(t, l, g.fl)

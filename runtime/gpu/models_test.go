@@ -51,7 +51,7 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 
 func openSim(t *testing.T, target lower.Target) *gpu.Backend {
 	t.Helper()
-	b, err := gpu.OpenSim(target)
+	b, err := open(t, target)
 	if err != nil {
 		t.Fatal(err)
 	}
