@@ -64,7 +64,40 @@ func TestExamples(t *testing.T) {
 		"eval":       func(_ []string, n [][]float64) error { return below(n[2][1], n[0][1]) },
 		"resume":     func(lines []string, _ [][]float64) error { return contains(lines[0], "agree bit for bit") },
 		"nan": func(lines []string, _ [][]float64) error {
-			return contains(lines[1], "%scaled, computed by div at nan.go:")
+			return contains(strings.Join(lines, "\n"), "not a precision problem: %scaled = div (forward, at nan.go:")
+		},
+		"onlymixed": func(lines []string, _ [][]float64) error {
+			if err := contains(lines[3], "skipped true"); err != nil {
+				return err
+			}
+			if err := contains(lines[4], "forward overflow: %ff.act = relu"); err != nil {
+				return err
+			}
+			return contains(lines[len(lines)-1], "skipped false")
+		},
+		"whichlayer": func(lines []string, _ [][]float64) error {
+			return contains(lines[1], "forward overflow: %h7.up = linear")
+		},
+		"adamhalf": func(lines []string, _ [][]float64) error {
+			if err := contains(strings.Join(lines, "\n"), "the constant 1e-08 that affine adds is 0 in f16"); err != nil {
+				return err
+			}
+			return contains(lines[len(lines)-1], "skipped false")
+		},
+		"batchnorm": func(lines []string, n [][]float64) error {
+			if err := below(0.3, last(n[5])-1); err != nil { // around 30: the deviation is off by more
+				return err
+			}
+			if err := within(n[7][0], 1, 0.01); err != nil {
+				return err
+			}
+			return contains(strings.Join(lines, "\n"), "forward overflow: %bn.squares = square")
+		},
+		"scalednorm": func(lines []string, n [][]float64) error {
+			if err := within(n[1][0]/last(n[0]), 65536, 0.001); err != nil {
+				return err
+			}
+			return contains(lines[2], "carries the loss scale amp.scale; unscale it first")
 		},
 		"scaleroff": func(_ []string, n [][]float64) error {
 			if err := below(last(n[1]), 2*last(n[0])+0.02); err != nil {

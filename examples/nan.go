@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 
 	"ampc"
 )
 
 // findNaN trains a model that divides by a deviation of zero. The step is
-// skipped, the weights stay as they are, and the results of the layers, asked
-// for as outputs, show where the first bad number appeared.
+// skipped, the weights stay as they are, and the doctor says where it began and
+// that no precision would have helped.
 func findNaN(w io.Writer) error {
 	m := ampc.New("nan")
 	x := m.Input("x", ampc.F32, 4, 8)
@@ -22,8 +21,7 @@ func findNaN(w io.Writer) error {
 	out := m.Linear("fc2", scaled, 1)
 	loss := m.Named("loss").ReduceMean(m.Square(out), false)
 
-	layers := []ampc.Tensor{h, centred, variance, scaled, out}
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Outputs: layers})
+	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
 	if err != nil {
 		return err
 	}
@@ -34,22 +32,24 @@ func findNaN(w io.Writer) error {
 	if err := m.SetVariable("fc1.b", make([]float32, 8)); err != nil {
 		return err
 	}
-	r, err := step.Run(context.Background(), ampc.Feed{"x": make([]float32, 32)})
+	return tell(w, step, ampc.Feed{"x": make([]float32, 32)})
+}
+
+// tell runs a step, prints what came of it and, where it was skipped, what the
+// doctor says.
+func tell(w io.Writer, step *ampc.Step, f ampc.Feed) error {
+	r, err := step.Run(context.Background(), f)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "loss %g, skipped %t\n", r.Loss(), r.Skipped())
-	for _, t := range layers {
-		h, err := r.Value(t)
-		if err != nil {
-			return err
-		}
-		for _, v := range h.Floats() {
-			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-				fmt.Fprintf(w, "first bad value: %s, computed by %s at %s\n", t, t.Def.Def().Name, t.Def.Pos)
-				return nil
-			}
-		}
+	fmt.Fprintf(w, "loss %.5g, skipped %t\n", r.Loss(), r.Skipped())
+	if !r.Skipped() {
+		return nil
 	}
-	return nil
+	d, err := step.Diagnose(context.Background())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, d)
+	return err
 }
