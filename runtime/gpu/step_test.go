@@ -230,6 +230,36 @@ func TestCastsOnce(t *testing.T) {
 	}
 }
 
+// TestNamesMeanNothing gives every kernel the name of another: the device finds
+// them by their text, and no bit changes.
+func TestNamesMeanNothing(t *testing.T) {
+	for _, m := range []int{0, 1, 3} {
+		s := newSubject(t, mutated[m].spec, mutated[m].policy, mutated[m].target)
+		p := clone(s.p)
+		now := map[string]string{}
+		for _, m := range p.Modules {
+			for i, k := range m.Kernels {
+				now[k.Name] = m.Kernels[(i+1)%len(m.Kernels)].Name
+			}
+			for _, k := range m.Kernels {
+				k.Name = now[k.Name]
+			}
+		}
+		visit(p, func(_ place, s *lower.Step) {
+			if s.Launch != nil {
+				s.Launch.Kernel = now[s.Launch.Kernel]
+			}
+		})
+		if err := lower.Verify(p); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.run(p, 0)
+		if err != nil || string(got.bits) != string(s.want.bits) {
+			t.Errorf("%s: %d kernels under other names compute something else (%v)", mutated[m].spec, len(now), err)
+		}
+	}
+}
+
 // TestFaults says what went wrong once, with the step's name, and gives the
 // plan's numbers where memory is short.
 func TestFaults(t *testing.T) {
