@@ -133,6 +133,9 @@ func (p *plan) Run(algo cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.
 			return blasError(call, statusInvalid, "%s is at %#x, want an address that is a multiple of 16", ptr.name, uint64(ptr.at))
 		}
 	}
+	if p.b.d.products++; p.b.d.products == p.b.d.opt.FailProduct {
+		return blasError(call, statusFailed, "injected fault")
+	}
 	return p.b.d.issue(s, op{what: call, run: func() ([]span, error) { return p.compute(alpha, beta, o, algo) }})
 }
 
@@ -205,9 +208,6 @@ func encode(t cuda.DataType, b []byte, x float32) {
 // compute does every product of the batch.
 func (p *plan) compute(alpha, beta float32, o cuda.Operands, algo cuda.Algo) ([]span, error) {
 	p.b.d.Stats.Products++
-	if p.b.d.Stats.Products == p.b.d.opt.FailProduct {
-		return nil, blasError("cublasLtMatmul", statusFailed, "injected fault")
-	}
 	var uses []span
 	for i := range int64(max(p.m.Batch, 1)) {
 		used, err := p.one(alpha, beta, o, i)

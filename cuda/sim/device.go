@@ -31,7 +31,7 @@ type Options struct {
 	FailAlloc   int  // this allocation, counted from 1, is out of memory
 	FailLoad    int  // this module load gives a compiler error
 	FailLaunch  int  // this launch leaves the context broken
-	FailProduct int  // this product does not execute
+	FailProduct int  // this product is not issued
 	FailGraph   int  // this cuDNN graph leaves the context broken
 	DropWait    int  // this wait of a stream for an event orders nothing
 	NoAlgorithm bool // cuBLASLt and cuDNN answer "not supported" to everything
@@ -59,6 +59,7 @@ type Device struct {
 	dead                         *cuda.Error
 	syncs                        atomic.Int64
 	allocs, loads, launches, ids int
+	products                     int // issued
 	Stats                        Stats
 }
 
@@ -66,6 +67,7 @@ type Device struct {
 type Stats struct {
 	Launches, GraphLaunches, Captures, Copies, Fills, Products int
 	Waits                                                      int   // of streams, for events
+	ToHost                                                     int   // of Copies
 	Graphs                                                     int   // cuDNN's
 	LoadBytes, StoreBytes                                      int64 // by kernels
 }

@@ -70,6 +70,7 @@ func (d *Device) CopyToHost(dst []byte, src cuda.Ptr, s cuda.Stream) error {
 	}
 	return d.issue(s, op{what: call, run: func() ([]span, error) {
 		d.Stats.Copies++
+		d.Stats.ToHost++
 		if !d.pinned(dst) {
 			return nil, d.fail(call, cuda.CodeIllegalAddress, "the destination has been freed")
 		}

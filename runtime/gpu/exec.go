@@ -91,7 +91,7 @@ func (b *Backend) Load(p *lower.Program, s runtime.Store) (runtime.Exec, error) 
 	}
 	e := &Exec{b: b, p: p, store: st, at: make([]cuda.Ptr, len(p.Buffers)), micro: -1, graphs: map[variant]cuda.GraphExec{}, need: map[uint8]int64{}, spaces: map[uint8]cuda.Ptr{}}
 	err := b.do(func() error {
-		err := e.load()
+		err := e.withPlan(e.load())
 		if err != nil {
 			err = errors.Join(err, e.free())
 		}
@@ -301,20 +301,23 @@ func (e *Exec) bindShadows() {
 	}
 }
 
-// own reserves memory for this Program alone; where there is none it answers
-// with what the plan says.
+// own reserves memory for this Program alone.
 func (e *Exec) own(n int64, what string) (cuda.Ptr, error) {
 	p, err := e.b.alloc(n, what)
-	if err != nil {
-		if errors.Is(err, cuda.ErrOutOfMemory) {
-			a := &e.p.Arenas
-			err = fmt.Errorf("%w; the plan: variables %s, inputs %s, constants %s, work %s (%s live at most); a smaller batch or more micro-batches need less",
-				err, bytesOf(e.store.bytes), bytesOf(a[lower.InputArena]), bytesOf(a[lower.ConstArena]), bytesOf(a[lower.WorkArena]), bytesOf(e.p.MaxLive))
-		}
-		return 0, err
+	if err == nil {
+		e.owned = append(e.owned, p)
 	}
-	e.owned = append(e.owned, p)
-	return p, nil
+	return p, err
+}
+
+// withPlan adds what the plan says to the error of memory that is short.
+func (e *Exec) withPlan(err error) error {
+	if !errors.Is(err, cuda.ErrOutOfMemory) {
+		return err
+	}
+	a := &e.p.Arenas
+	return fmt.Errorf("%w; the plan: variables %s, inputs %s, constants %s, work %s (%s live at most); a smaller batch or more micro-batches need less",
+		err, bytesOf(e.store.bytes), bytesOf(a[lower.InputArena]), bytesOf(a[lower.ConstArena]), bytesOf(a[lower.WorkArena]), bytesOf(e.p.MaxLive))
 }
 
 func (e *Exec) bindVar(v *lower.Var) error {

@@ -50,6 +50,9 @@ func (e *Exec) capture(v variant) (cuda.GraphExec, error) {
 	}
 	err := e.launches(v)
 	g, end := d.EndCapture(e.b.stream())
+	if err != nil && end == nil {
+		end = d.FreeGraph(g)
+	}
 	if err := cmp.Or(err, end); err != nil {
 		return 0, err
 	}

@@ -27,7 +27,7 @@ func (e *Exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 func (e *Exec) issue(n int, fill func() error) (*Ticket, error) {
 	err := e.b.do(func() error {
 		if err := e.makeRoom(n); err != nil {
-			return err
+			return e.withPlan(err)
 		}
 		if err := fill(); err != nil {
 			return err

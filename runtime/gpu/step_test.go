@@ -85,6 +85,9 @@ func TestNoHostWaits(t *testing.T) {
 	if n := d.Syncs() - syncs; n != 0 {
 		t.Errorf("the host waited %d times in 100 steps", n)
 	}
+	if n := d.Stats.ToHost - before.ToHost; n != 0 {
+		t.Errorf("%d copies to the host, nothing was read", n)
+	}
 	if n := d.Stats.GraphLaunches - before.GraphLaunches; n != 99 {
 		t.Errorf("%d graph launches in the 99 steps after the first", n)
 	}
