@@ -15,7 +15,7 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// The models whose training steps docs/performance.md compares with PyTorch's.
+// The models whose training steps docs/performance.md has: the first four it compares with PyTorch's.
 var compared = []struct {
 	name, spec string
 	optimizer  ampc.Optimizer
@@ -24,6 +24,8 @@ var compared = []struct {
 	{"lenet", "lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0", ampc.SGD(0)},
 	{"gpt", "gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", ampc.Adam()},
 	{"resnet18", "resnet?batch=32", ampc.SGD(0.9)},
+	{"lstm", "lstm?batch=32&seq=64&dim=256", ampc.Adam()},
+	{"unet", "unet", ampc.Adam()},
 }
 
 // BenchmarkStep times training steps on one thread under f32 and both mixed

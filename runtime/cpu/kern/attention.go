@@ -175,11 +175,11 @@ func (x *attnHead) store(q, h int, o []float32, top, sum *[attnRows]float32) {
 			inv = 0
 		}
 		p.axpb(a.DV, &row[0], &row[0], inv, 0)
-		p.Store(a.Y.mat(x.b, x.h, q+r, false).Buf, row)
 		if a.LSE != nil {
 			a.LSE[(x.b*a.Heads+x.h)*a.S+q+r] = top[r] + float32(math.Log(float64(sum[r])))
 		}
 	}
+	a.Y.put(p, x.b, x.h, q, h, a.DV, o)
 }
 
 func exp32(x float32) float32 { return float32(math.Exp(float64(x))) }
@@ -198,10 +198,8 @@ func (x *attnHead) gradHead(kv int) {
 			x.gradQueries(q, min(attnRows, a.S-q), dk, dv)
 		}
 	}
-	for r := range a.T {
-		x.t.m.Store(a.GradK.mat(x.b, kv, r, false).Buf, dk[r*a.D:(r+1)*a.D])
-		x.t.m.Store(a.GradV.mat(x.b, kv, r, false).Buf, dv[r*a.DV:(r+1)*a.DV])
-	}
+	a.GradK.put(x.t.m.Path, x.b, kv, 0, a.T, a.D, dk)
+	a.GradV.put(x.t.m.Path, x.b, kv, 0, a.T, a.DV, dv)
 }
 
 // gradQueries adds what queries [q,q+h) give to dk and dv and stores their dq: with P the softmax,
@@ -236,18 +234,52 @@ func (x *attnHead) gradQueries(q, h int, dk, dv []float32) {
 		x.local(n, a.DV, h, probs, dy, dv[k*a.DV:], a.DV, true)
 		x.local(n, a.D, h, grads, a.Q.mat(x.b, x.h, q, false), dk[k*a.D:], a.D, true)
 	}
-	for r := range h {
-		p.Store(a.GradQ.mat(x.b, x.h, q+r, false).Buf, dq[r*a.D:(r+1)*a.D])
-	}
+	a.GradQ.put(p, x.b, x.h, q, h, a.D, dq)
 }
 
 // deltas computes rowsum(dY*Y) of h queries from q.
 func (x *attnHead) deltas(q, h int, delta *[attnRows]float32) {
 	a, p := &x.t.a, x.t.m.Path
-	y, dy := x.w.row[0].get(a.DV), x.w.row[1].get(a.DV)
+	y := a.Y.rows(p, &x.w.row[0], x.b, x.h, q, h, a.DV)
+	dy := a.DY.rows(p, &x.w.row[1], x.b, x.h, q, h, a.DV)
 	for r := range h {
-		p.Load(y, a.Y.mat(x.b, x.h, q+r, false).Buf)
-		p.Load(dy, a.DY.mat(x.b, x.h, q+r, false).Buf)
-		delta[r] = p.Dot(y, dy)
+		delta[r] = p.Dot(y.row(r, a.DV), dy.row(r, a.DV))
+	}
+}
+
+// wideRows are rows of f32, step apart.
+type wideRows struct {
+	x    []float32
+	step int
+}
+
+func (w wideRows) row(r, n int) []float32 { return w.x[r*w.step:][:n] }
+
+// rows shows n elements of each of h rows from q in f32: where they lie, or widened into mem.
+func (v *View) rows(p *Path, mem *floats, b, head, q, h, n int) wideRows {
+	m := v.mat(b, head, q, false)
+	if m.Type == F32 {
+		return wideRows{m.f32(), m.LD}
+	}
+	w := wideRows{mem.get(h * n), n}
+	if m.LD == n {
+		p.Load(w.x, m.Buf)
+		return w
+	}
+	for r := range h {
+		p.Load(w.row(r, n), m.From(r*m.LD))
+	}
+	return w
+}
+
+// put stores h rows of n elements from q.
+func (v *View) put(p *Path, b, head, q, h, n int, x []float32) {
+	m := v.mat(b, head, q, false)
+	if m.LD == n {
+		p.Store(m.Buf, x[:h*n])
+		return
+	}
+	for r := range h {
+		p.Store(m.From(r*m.LD), x[r*n:(r+1)*n])
 	}
 }
