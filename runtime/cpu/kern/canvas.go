@@ -65,6 +65,8 @@ func (t *convTask) Run(worker, n int) {
 		t.depthImage(&t.m.worker[worker], n)
 	case depthWeightMode:
 		t.depthWeightImage(&t.m.worker[worker], n)
+	case turnMode:
+		t.turnImage(&t.m.worker[worker], n)
 	}
 }
 

@@ -68,6 +68,7 @@ const (
 	scatterMode
 	depthMode
 	depthWeightMode
+	turnMode
 )
 
 // convTask holds the tables of a running convolution and copies images onto their canvas.
@@ -86,6 +87,7 @@ type convTask struct {
 	thinMem  floats
 	phases   []phase
 	phaseMem floats
+	turned   floats // the gradient of weights, taps before channels
 
 	table        [4]offsets
 	sources      [2]tableSource
@@ -342,43 +344,6 @@ func (c *Conv) weightStrides() (o, i, x int) {
 	default:
 		return in * taps, taps, 1
 	}
-}
-
-// ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
-func (m *Machine) ConvWeightGrad(c *Conv) {
-	t, gt := &m.conv, &m.gemm
-	c = m.thin(c)
-	t.c = c
-	per, in, taps, px := c.K/c.Groups, c.C/c.Groups, volume(c.Kernel), volume(c.Out)
-	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], c.X.Type)
-	t.patch, t.pixel = &t.table[0], &t.table[1]
-	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
-	if c.depthwise() && c.Epilogue.plain() {
-		m.depthWeights(g, c.dense(c.Y, c.K, c.Out))
-		return
-	}
-	t.pixel.pixels(&g, c.N, c.Out, c.Stride)
-	patches := tableSource{m.Path, g.buf, [2]int{0, g.item[1]}, c.Groups, t.patch.s, t.pixel.s, c.ChannelsLast, c.TF32}
-
-	dy, es := c.dense(c.Y, c.K, c.Out), c.Y.Type.Size()
-	lane, depth := &t.table[2], &t.table[3]
-	lane.strided(1, 0, per, dy.channel*es)
-	depth.strided(c.N, dy.item[0]*es, px, dy.axis[2]*es)
-	grads := tableSource{m.Path, c.Y, [2]int{0, dy.item[1]}, c.Groups, lane.s, depth.s, c.ChannelsLast, c.TF32}
-
-	so, _, _ := c.weightStrides()
-	dst := Mat{Buf: c.W, LD: in * taps, Stride: [2]int{0, per * so}}
-	gt.rows, gt.cols = per, in*taps
-	t.sources = [2]tableSource{grads, patches}
-	if c.Weights == XIO {
-		dst.LD = c.K
-		gt.rows, gt.cols = gt.cols, gt.rows
-		t.sources[0], t.sources[1] = t.sources[1], t.sources[0]
-	}
-	gt.depth, gt.items = c.N*px, c.Groups
-	gt.a, gt.b, gt.far = &t.sources[0], &t.sources[1], nil
-	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0, colRun{}}
-	m.multiply(gt)
 }
 
 // extent is the size of the padded image that the taps of a convolution reach.

@@ -86,8 +86,23 @@ func wideConv(d dice, typ Type, out, stride, pad int) *Conv {
 	return c
 }
 
-// manyConvs are random ones and wide ones.
+// turnedConv has as many channels as the gradient of weights turns images for.
+func turnedConv(d dice, x, y Type, groups int) *Conv {
+	c := &Conv{N: 2, C: groups * (32 + 16*d.IntN(2)), K: groups * (1 + d.IntN(20)), Groups: groups, In: [3]int{1, 5 + d.IntN(3), 4 + d.IntN(6)},
+		Out: [3]int{1, 1, 1}, Kernel: [3]int{1, 2, 3}, Stride: [3]int{1, 1 + d.IntN(2), 1 + d.IntN(2)}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, d.IntN(2), d.IntN(3)}}
+	for a := 1; a < 3; a++ {
+		c.Out[a] = (c.In[a]+2*c.Pad[a]-c.Kernel[a])/c.Stride[a] + 1
+	}
+	c.X, c.W, c.Y = d.buf(x, c.N*c.C*volume(c.In)), d.buf(d.typ(), c.K*c.C/groups*6), d.buf(y, c.N*c.K*volume(c.Out))
+	return c
+}
+
+// manyConvs are random ones, wide ones and ones of many channels.
 func manyConvs(d dice) (list []*Conv) {
+	for i := range 12 {
+		list = append(list, turnedConv(d, Type(i%3), Type(i%3), 1+i/9))
+	}
+	list = append(list, turnedConv(d, F16, F32, 2), turnedConv(d, F32, BF16, 1))
 	for range rounds(120) {
 		list = append(list, randomConv(d))
 	}
