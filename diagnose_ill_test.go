@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -97,6 +98,35 @@ func (w *ward) diagnose() *ampc.Diagnosis {
 	return d
 }
 
+// Who does as the doctor says is well: what it says to keep in f32, kept, and the
+// loss scale that it says is safe let the same step be taken.
+func TestAdviceHelps(t *testing.T) {
+	keep := regexp.MustCompile(`Policy\.Keep\("([^"]*)"\)`)
+	followed := 0
+	for _, i := range illnesses() {
+		w := i.open(t, ampc.MixedF16(), 3)
+		w.run()
+		d := w.diagnose()
+		advice := keep.FindStringSubmatch(d.Advice)
+		switch {
+		case advice != nil:
+			w = i.open(t, ampc.MixedF16(), 3, advice[1])
+		case d.SafeScale != 0 && d.Direction == "backward":
+			i.config = func(c *ampc.Config) { c.Scaler = ampc.Static(d.SafeScale) }
+			w = i.open(t, ampc.MixedF16(), 3)
+		default:
+			continue
+		}
+		followed++
+		if w.run().Skipped() {
+			t.Errorf("%s: the doctor says\n%s\nand after that\n%s", i.name, d, w.diagnose())
+		}
+	}
+	if followed < 6 {
+		t.Errorf("%d pieces of advice to follow", followed)
+	}
+}
+
 // Nothing is paid while steps are clean: they launch what they launched before
 // the doctor was ever asked, and after it has looked.
 func TestCleanStepsLaunchTheSame(t *testing.T) {
@@ -143,7 +173,7 @@ func TestCompilerPrevents(t *testing.T) {
 	}{
 		"a constant mask of -1e9 is clamped": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			mask := m.Full(ampc.F32, -1e9, wardRows, wardRows) // all of it: no row is left
-			scores := low(m).Add(m.Matmul(m.Linear("q", h, wardWidth), h, false, true), mask)
+			scores := m.Precision(ampc.PinLow).Add(m.Matmul(m.Linear("q", h, wardWidth), h, false, true), mask)
 			return branch(m, h, m.Matmul(m.Softmax(scores, -1), h, false, false)), nil
 		}), nil, "masks_clamped"},
 		"a spelled-out norm squares in f32": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
@@ -178,7 +208,7 @@ func TestCompilerPrevents(t *testing.T) {
 func TestCompilerRefuses(t *testing.T) {
 	m := ampc.New("eps")
 	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, wardRows, wardWidth))
-	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Disable: []string{"recognise"}}
+	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Disable: []string{"recognise"}}
 	_, err := ampc.Train(m, m.ReduceMean(h, false), c)
 	wantError(t, err, "diagnose_wards_test.go:", "1e-12")
 	m, loss := small(8)

@@ -39,6 +39,7 @@ type illness struct {
 	config func(c *ampc.Config) // changes what the step is compiled to; nil: nothing
 	shrink float64              // factor on the loss; zero: 1
 	clean  []ampc.Policy        // that the same numbers do no harm under
+	lower  string               // what the policy is told to compute in 16 bits, against its rules; "": nothing
 	want   finding
 }
 
@@ -51,9 +52,9 @@ type finding struct {
 	says      string // part of the report
 }
 
-// open compiles the network under a policy and fills its inputs; it infects
-// layer k, or none where k is below zero.
-func (i illness) open(t testing.TB, p ampc.Policy, k int) *ward {
+// open compiles the network under a policy, with some patterns kept in f32, and
+// fills its inputs; it infects layer k, or none where k is below zero.
+func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward {
 	t.Helper()
 	m := ampc.New("ward")
 	x := m.Input("x", ampc.F32, wardRows, wardWidth)
@@ -71,6 +72,12 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int) *ward {
 	}
 	if i.shrink != 0 {
 		loss = m.Named("loss").Affine(loss, i.shrink, 0)
+	}
+	if i.lower != "" {
+		p = p.Lower(i.lower)
+	}
+	for _, pattern := range keep {
+		p = p.Keep(pattern)
 	}
 	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: p}
 	if i.config != nil {
@@ -154,8 +161,6 @@ func (w *ward) run() ampc.Result {
 	return r
 }
 
-func low(m *ampc.Model) *ampc.Model { return m.Precision(ampc.PinLow) }
-
 // branch adds a layer's result to the trunk through a product.
 func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
 	return m.Named("out").Add(h, m.Linear("down", y, wardWidth, ampc.WeightInit(ampc.Normal(0, 0.05))))
@@ -164,24 +169,24 @@ func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
 func illnesses() []illness {
 	both, f32 := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}, []ampc.Policy{ampc.F32Only()}
 	return []illness{
-		{name: "mask of -1e9", want: finding{ampc.ForwardOverflow, "%smask.f16", "cast", "forward", "bf16"},
+		{name: "mask of -1e9", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%smask.f16", "cast", "forward", "bf16"},
 			layer: maskedLayer, clean: both, infect: func(w *ward, h string) {
 				fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
 			}},
-		{name: "mask of -1e9 in every layer", want: finding{ampc.ForwardOverflow, "%saffine", "affine", "forward", "1e+09"},
+		{name: "mask of -1e9 in every layer", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%shide", "affine", "forward", "1e+09"},
 			layer: paddingLayer, clean: both, infect: func(w *ward, h string) {
 				fill(w.input(h + "keep")[wardRows:2*wardRows], 0)
 			}},
-		{name: "square in a norm", want: finding{ampc.ForwardOverflow, "%ssquare", "square", "forward", "65504"},
+		{name: "square in a norm", lower: "h*.square", want: finding{ampc.ForwardOverflow, "%ssquare", "square", "forward", "65504"},
 			layer: energyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 4000) }},
 		{name: "activation of 66246", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
 			layer: activationLayer, clean: both, infect: func(w *ward, h string) {
 				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
 			}},
-		{name: "eps of 1e-12", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
+		{name: "eps of 1e-12", lower: "h*.shifted", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
 			layer: epsilonLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 0) },
-			config: func(c *ampc.Config) { c.Disable = []string{"recognise", "epsilon"} }},
-		{name: "bce on probabilities", want: finding{ampc.Singular, "%slog_no", "log", "forward", "the logarithm of 0"},
+			config: func(c *ampc.Config) { c.Disable, c.Scaler = []string{"recognise", "epsilon"}, ampc.Static(1) }},
+		{name: "bce on probabilities", lower: "h*.p", want: finding{ampc.Singular, "%slog_no", "log", "forward", "the logarithm of 0"},
 			layer: bceLayer, clean: f32, infect: func(w *ward, h string) { w.plus(h+"logit.b", 12) }},
 		{name: "loss scale too high", want: finding{ampc.ScaleTooHigh, "d.%ssmall", "matmul", "backward", "loss scale: 1.6777216e+07"},
 			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<15) },
@@ -200,7 +205,7 @@ func illnesses() []illness {
 			config: lowAdam, shrink: 1024},
 		{name: "NaN in the weights", want: finding{ampc.BadState, "%sproj.w", "param", "forward", "before the step"},
 			layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
-		{name: "sqrt at zero", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "was rounded to 0 in f16"},
+		{name: "sqrt at zero", lower: "h*.square", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "was rounded to 0 in f16"},
 			layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
 		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%sbend", "matmul", "inner gradient", "loss scale: 16384"},
 			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
@@ -220,7 +225,7 @@ func fill(x []float32, v float32) {
 func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	mask := m.Input("mask", ampc.F32, wardRows, wardRows)
 	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
-	scores := low(m).Named("scores").Add(raw, mask)
+	scores := m.Named("scores").Add(raw, mask)
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
 }
 
@@ -228,7 +233,7 @@ func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.F32, wardRows, wardRows)
 	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
-	scores := low(m).Named("scores").Add(raw, m.Affine(keep, 1e9, -1e9))
+	scores := m.Named("scores").Add(raw, m.Named("hide").Affine(keep, 1e9, -1e9))
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
 }
 
@@ -244,7 +249,7 @@ func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // the low dtype: each feature's energy over the mean of all energies.
 func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := m.Linear("up", h, wardWidth)
-	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(low(m).Named("square").Square(u), true, 0), 1, 1e-6))
+	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(m.Named("square").Square(u), true, 0), 1, 1e-6))
 	share := m.Named("share").Div(energy, m.ReduceMean(energy, true, -1))
 	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), nil
 }
@@ -273,7 +278,7 @@ func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := m.Linear("up", h, wardWidth, ampc.NoBias())
 	centred := m.Named("centred").Sub(u, m.ReduceMean(u, true, -1))
-	shifted := low(m).Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
+	shifted := m.Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
 	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), nil
 }
 
@@ -281,7 +286,7 @@ func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // probabilities, spelled out and stored in the low dtype.
 func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	label := m.Input("label", ampc.F32, wardRows, 1)
-	p := low(m).Named("p").ReduceMax(m.Sigmoid(m.Linear("logit", h, 4)), true, -1)
+	p := m.Named("p").ReduceMax(m.Sigmoid(m.Linear("logit", h, 4)), true, -1)
 	yes, no := m.Named("log_yes").Log(p), m.Named("log_no").Log(m.Affine(p, -1, 1))
 	likely := m.Add(m.Mul(label, yes), m.Mul(m.Affine(label, -1, 1), no))
 	return branch(m, h, m.Tanh(h)), m.Named("bce").Neg(m.ReduceMean(likely, false))
@@ -333,7 +338,7 @@ func sideLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // rootLayer takes the length of vectors whose squares are stored low.
 func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := m.Linear("up", h, wardWidth, ampc.NoBias())
-	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(low(m).Named("square").Square(u), true, -1))
+	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(m.Named("square").Square(u), true, -1))
 	return branch(m, h, m.Named("scaled").Mul(h, length)), nil
 }
 
