@@ -81,10 +81,10 @@ func (f finding) check(t *testing.T, d *ampc.Diagnosis, k int, p ampc.Policy) {
 	if d.Cause != f.cause || d.Node != node || d.Op != f.op || string(d.Direction) != f.direction || !strings.Contains(d.String(), f.says) {
 		t.Errorf("%s, layer %d: want %s at %s = %s, %s, saying %q; the doctor says\n%s", p.Name, k, f.cause, node, f.op, f.direction, f.says, d)
 	}
-	if strings.HasPrefix(d.Op, "cast") || d.Pos == "" {
-		return
+	if layer := fmt.Sprintf("h%d", k); d.Scope != layer && !strings.HasPrefix(d.Scope, layer+".") {
+		t.Errorf("%s, layer %d: %s is said to be in %q", p.Name, k, d.Node, d.Scope)
 	}
-	if !strings.HasPrefix(d.Pos, "diagnose_wards_test.go:") {
+	if d.Direction != "update" && !strings.HasPrefix(d.Pos, "diagnose_wards_test.go:") {
 		t.Errorf("%s, layer %d: %s is said to be at %q", p.Name, k, d.Node, d.Pos)
 	}
 }

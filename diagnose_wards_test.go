@@ -205,7 +205,7 @@ func illnesses() []illness {
 			config: lowAdam, shrink: 1024},
 		{name: "NaN in the weights", want: finding{ampc.BadState, "%sproj.w", "param", "forward", "before the step"},
 			layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
-		{name: "sqrt at zero", lower: "h*.square", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "was rounded to 0 in f16"},
+		{name: "sqrt at zero", lower: "h*.square", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "square was rounded to 0 in f16"},
 			layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
 		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%sbend", "matmul", "inner gradient", "loss scale: 16384"},
 			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },

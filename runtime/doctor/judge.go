@@ -142,7 +142,7 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 	switch {
 	case d.Direction == Forward || d.Direction == Update && d.Scale == 1:
 		d.Cause, d.Why = ForwardOverflow, reaches
-		d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q), or Precision(PinF32)), or use bf16", x.kept(v), x.kept(v))
+		d.Advice = x.remedy(d, v) + ", or use bf16"
 		if d.Output.masked() {
 			d.Advice = fmt.Sprintf("a mask needs no more than %g; or %s", -top/2, d.Advice)
 		}
@@ -158,8 +158,34 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 		if d.Scale != 1 {
 			d.Why = fmt.Sprintf("%s; without the loss scale of %g it is still %.6g", reaches, d.Scale, plain)
 		}
-		d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q)), use bf16, or clip what it is computed from", x.kept(v), x.kept(v))
+		d.Advice = x.remedy(d, v) + ", use bf16, or clip what it is computed from"
 	}
+}
+
+// remedy says how v is kept in f32. That takes its whole layer: what reads v, or
+// what it is computed from, would be narrowed next.
+func (x *exam) remedy(d *Diagnosis, v *ir.Value) string {
+	switch pinned := x.pinned(v); {
+	case d.Direction == Update:
+		return fmt.Sprintf("compute %s in f32", v.Name)
+	case pinned != "":
+		return fmt.Sprintf("take the pin to 16 bits off %s", pinned)
+	case d.Scope != "":
+		return fmt.Sprintf("keep the layer in f32 (Policy.Keep(%q), or Precision(PinF32))", d.Scope)
+	}
+	name := x.kept(v)
+	return fmt.Sprintf("keep %s and what reads it in f32 (Policy.Keep(%q), or Precision(PinF32))", name, name)
+}
+
+// pinned names the node that code pinned to 16 bits: v's own, or its reader; ""
+// where there is none.
+func (x *exam) pinned(v *ir.Value) string {
+	for _, n := range []*ir.Node{v.Def, x.reader(v)} {
+		if n != nil && n.Pin == ir.PinLow {
+			return n.Out[0].Name
+		}
+	}
+	return ""
 }
 
 // kept names what a policy can keep in f32 so that v is: the node itself, or
@@ -341,7 +367,7 @@ func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
 		return false
 	}
 	d.Cause, d.From = VanishedConstant, y.Name
-	d.Advice = fmt.Sprintf("keep %s in f32 (Policy.Keep(%q), or Precision(PinF32)), or use a constant that %s holds in place of %g", y.Name, y.Name, y.Type.DType, c)
+	d.Advice = fmt.Sprintf("%s, or use a constant that %s holds in place of %g", x.remedy(d, y), y.Type.DType, c)
 	return true
 }
 
