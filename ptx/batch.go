@@ -101,6 +101,7 @@ func (t Batch) Sum(fl Flavour, values ...int) (*Launch, error) {
 // batchGen is the state of one generation.
 type batchGen struct {
 	*groupGen
+	sizes      []int64
 	tid        Reg
 	start, end Reg // the block's elements, u64
 }
@@ -134,7 +135,7 @@ func (t Batch) generate(fl Flavour) (*batchGen, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &batchGen{groupGen: g}
+	c := &batchGen{groupGen: g, sizes: t.Sizes}
 	c.find(t, row)
 	return c, nil
 }
@@ -174,13 +175,22 @@ func (c *batchGen) find(t Batch, row int) {
 func (c *batchGen) run(body func(e Reg, n int)) {
 	b := c.b
 	c.fix()
+	step, most, rests := int64(groupThreads*c.vec), int64(0), false
+	for _, size := range c.sizes {
+		most = max(most, min(size, BatchChunk))
+		rests = rests || size%int64(c.vec) != 0
+	}
 	whole := c.end
-	if c.vec > 1 {
+	if rests {
 		whole = b.Do("and.b64", c.end, I(-int64(c.vec)))
 	}
 	first := b.Do("mad.wide.u32", c.tid, I(c.vec), c.start)
-	b.Loop(first, whole, I(groupThreads*c.vec), B64, func(i Reg) { body(i, c.vec) })
-	if c.vec == 1 {
+	if most <= step {
+		b.If(b.Do("setp.lt.u64", first, whole), func() { body(first, c.vec) })
+	} else {
+		b.Loop(first, whole, I(step), B64, func(i Reg) { body(i, c.vec) })
+	}
+	if !rests {
 		return
 	}
 	rest := b.Do("add.u64", whole, b.Do("cvt.u64.u32", c.tid))

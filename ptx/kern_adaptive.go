@@ -33,13 +33,23 @@ func (b *Builder) cover(i Reg, m, n int) (first, end Reg) {
 	return first, end
 }
 
-// within runs body for every position of a box.
-func (b *Builder) within(lo, hi [3]Reg, body func(at [3]Reg)) {
-	b.Loop(lo[0], hi[0], I(1), B32, func(i Reg) {
-		b.Loop(lo[1], hi[1], I(1), B32, func(j Reg) {
-			b.Loop(lo[2], hi[2], I(1), B32, func(k Reg) { body([3]Reg{i, j, k}) })
-		})
-	})
+// within runs body for every position that an element of size n meets along each dimension of size m.
+// Where n is a multiple of m there is one.
+func (b *Builder) within(lo, hi, at [3]Reg, m, n []int, body func(at [3]Reg)) {
+	d := 3 - len(m)
+	if len(m) == 0 {
+		body(at)
+		return
+	}
+	inner := func(i Reg) {
+		at[d] = i
+		b.within(lo, hi, at, m[1:], n[1:], body)
+	}
+	if n[0]%m[0] == 0 {
+		inner(lo[d])
+		return
+	}
+	b.Loop(lo[d], hi[d], I(1), B32, inner)
 }
 
 func (s AdaptivePool) geometry() Resize { return Resize{Outer: s.Outer, Inner: s.Inner} }
@@ -63,7 +73,7 @@ func (s AdaptivePool) Forward(fl Flavour) (*Launch, error) {
 			size = b.imul(size, b.Do("sub.u32", hi[d], lo[d]))
 		}
 		acc := b.konst(0)
-		b.within(lo, hi, func(at [3]Reg) {
+		b.within(lo, hi, [3]Reg{}, s.In[:], s.Out[:], func(at [3]Reg) {
 			from := g.join(b, outer, inner, at, s.In)
 			b.To(acc, "add.rn.f32", acc, b.loadF(b.at(x, from, s.X.Size()), 0, s.X, 1)[0])
 		})
@@ -89,7 +99,7 @@ func (s AdaptivePool) Backward(fl Flavour) (*Launch, error) {
 			lo[d], hi[d] = b.cover(mine[d], s.Out[d], s.In[d])
 		}
 		acc := b.konst(0)
-		b.within(lo, hi, func(at [3]Reg) {
+		b.within(lo, hi, [3]Reg{}, s.Out[:], s.In[:], func(at [3]Reg) {
 			size := b.Do("mov.u32", I(1))
 			for d := range at {
 				first, end := b.cover(at[d], s.In[d], s.Out[d])

@@ -4,7 +4,7 @@ import "fmt"
 
 // Channels views a tensor as Outer×C×Inner for work on each channel: NCHW images have Outer = N and
 // Inner = H·W, NHWC images Outer = N·H·W and Inner = 1. Split > 1 divides the elements of a channel
-// into contiguous parts with results of their own.
+// into contiguous parts with results of their own; the results of a part without elements mean nothing.
 type Channels struct {
 	Name            string
 	Outer, C, Inner int

@@ -110,7 +110,7 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 			id := b.Do("mov.u32", I(0xffffffff))
 			b.If(b.Do("setp.lt.u32", i, I(s.Tokens)), func() { b.To(id, "mov.u32", b.readID(ids, i, s.IDs, s.Vocab)) })
 			hits := b.Do("vote.sync.ballot.b32", b.Do("setp.eq.u32", id, row), I(0xffffffff))
-			b.eachBit(hits, func(bit Reg) {
+			b.eachBit(hits, s.Tokens, func(bit Reg) {
 				from := r.rowAddr(dy, b.iadd(first, bit), s.In)
 				r.each(func(c int) {
 					for k, x := range b.loadF(from, r.chunkOff(c, s.In), s.In, vec) {
@@ -126,8 +126,12 @@ func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	return finish(b, g, p.list)
 }
 
-// eachBit runs body for every set bit of m, lowest first; m is used up.
-func (b *Builder) eachBit(m Reg, body func(bit Reg)) {
+// eachBit runs body for every set bit of the n lowest of m, lowest first; m is used up.
+func (b *Builder) eachBit(m Reg, n int, body func(bit Reg)) {
+	if n == 1 {
+		b.If(b.Do("setp.ne.u32", m, I(0)), func() { body(b.Do("mov.u32", I(0))) })
+		return
+	}
 	head, end := b.NewLabel(), b.NewLabel()
 	b.Place(head)
 	none := b.Do("setp.eq.u32", m, I(0))

@@ -28,11 +28,17 @@ func (s IntReduce) Build(fl Flavour) (*Launch, error) {
 		o, in := b.divmod(row, s.Inner)
 		first := b.Do("mad.lo.u32", o, I(s.N*s.Inner), in)
 		at := func(i Reg) Reg { return b.integer(b.at(x, b.Do("mad.lo.u32", i, I(s.Inner), first), size), s.DType) }
-		acc := b.Do("mov.s64", I(0))
-		if s.Op != "sum" { // an element of the row; twice does not matter
-			b.To(acc, "mov.s64", at(b.Do("mov.u32", I(0))))
+		acc := b.Reg(B64)
+		switch {
+		case s.N >= 32:
+			b.To(acc, "mov.s64", at(r.lane))
+			b.strided(r.lane, 32, s.N-32, func(i Reg) { b.To(acc, op, acc, at(b.iadd(i, I(32)))) })
+		case s.Op == "sum":
+			b.To(acc, "mov.s64", I(0))
+			b.strided(r.lane, 32, s.N, func(i Reg) { b.To(acc, "mov.s64", at(i)) })
+		default: // an element twice does not matter
+			b.To(acc, "mov.s64", at(b.Do("min.u32", r.lane, I(s.N-1))))
 		}
-		b.strided(r.lane, 32, s.N, func(i Reg) { b.To(acc, op, acc, at(i)) })
 		total := acc
 		for d := 16; d > 0; d /= 2 {
 			total = b.Do(op, total, b.neighbour(total, d))

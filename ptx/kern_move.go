@@ -50,7 +50,8 @@ func (s Transpose) sweep(b *Builder, lane, warp, row0, col0 Reg, rows, cols int,
 	for k := 0; k < min(rows, tileSide); k += 8 {
 		r := b.iadd(warp, I(k))
 		row := b.iadd(row0, r)
-		b.where(b.both(inCols, b.below(row, rows, rows%tileSide == 0)), func() {
+		inRows := b.below(row, rows, rows%tileSide == 0 || k+8 <= rows%tileSide)
+		b.where(b.both(inCols, inRows), func() {
 			at := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(cols*s.DType.Size()), base)
 			body(b.at(at, col, s.DType.Size()), r)
 		})

@@ -16,7 +16,7 @@ type Norm struct {
 	RMS, Bias  bool
 	Residual   bool
 	Eps        float32
-	Workers    int // backward: partial sums kept; 0 picks 4·132 or fewer
+	Workers    int // teams that share the rows, backward each with sums of its own; 0 picks 16·132 or fewer, backward 4·132
 }
 
 // Forward generates y and the statistics.
@@ -45,7 +45,13 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 	}
 	rstd := p.out("rstd", Float32, s.Rows)
 	r.begin()
-	r.alone(s.Rows, func(row Reg) {
+	workers := s.workers(r.perBlock, 16*132)
+	affine := func() (g, sh [][]Reg) { return s.affine(r, scale, bias) }
+	if s.Rows > workers { // loaded once for all rows
+		g, sh := affine()
+		affine = func() ([][]Reg, [][]Reg) { return g, sh }
+	}
+	r.share(s.Rows, workers, func(row Reg) {
 		v := s.input(r, x, res, sum, row)
 		m, dev := s.centre(r, v)
 		sq := r.sum(func(c, i int) Reg { return b.mul(dev[c][i], dev[c][i]) })
@@ -57,9 +63,22 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 			}
 			b.Do("st.global.f32", Addr{Base: b.at(rstd, row, 4)}, inv)
 		})
-		s.scaled(r, row, dev, inv, scale, bias, y)
+		g, sh := affine()
+		s.scaled(r, row, dev, inv, g, sh, y)
+		if s.RMS && r.team > 32 && s.Rows > workers {
+			b.Do("bar.sync", I(0)) // the scratch of the sum is free again
+		}
 	})
-	return finish(b, r.grid(s.Rows), p.list)
+	return finish(b, r.grid(workers), p.list)
+}
+
+// affine loads the scale and the bias of a thread's columns.
+func (s Norm) affine(r *rows, scale, bias Reg) (g, sh [][]Reg) {
+	g = r.load(r.colAddr(scale, Float32), Float32)
+	if s.Bias {
+		sh = r.load(r.colAddr(bias, Float32), Float32)
+	}
+	return g, sh
 }
 
 // input loads the row, adds the residual and stores the sum; what is normalised is the stored sum.
@@ -85,13 +104,8 @@ func (s Norm) centre(r *rows, v [][]Reg) (mean Reg, dev [][]Reg) {
 	return mean, r.mapTile(func(c, i int) Reg { return b.sub(v[c][i], mean) })
 }
 
-func (s Norm) scaled(r *rows, row Reg, dev [][]Reg, inv, scale, bias, y Reg) {
+func (s Norm) scaled(r *rows, row Reg, dev [][]Reg, inv Reg, g, sh [][]Reg, y Reg) {
 	b := r.b
-	g := r.load(r.colAddr(scale, Float32), Float32)
-	var sh [][]Reg
-	if s.Bias {
-		sh = r.load(r.colAddr(bias, Float32), Float32)
-	}
 	r.store(r.rowAddr(y, row, s.Out), s.Out, r.mapTile(func(c, i int) Reg {
 		t := b.mul(b.mul(dev[c][i], inv), g[c][i])
 		if s.Bias {
@@ -108,7 +122,7 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 		return nil, err
 	}
 	b, n := r.b, s.Rows*s.Cols
-	workers := s.workers(r.perBlock)
+	workers := s.workers(r.perBlock, backwardWorkers)
 	p := params{b: b}
 	k := normBack{Norm: s, r: r}
 	k.dy, k.x, k.scale = p.in("dy", s.Out, n), p.in("x", s.In, n), p.in("scale", Float32, s.Cols)
@@ -128,7 +142,7 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 	r.begin()
 	k.dg, k.db = r.tile(0), r.tile(0)
 	k.g = r.load(r.colAddr(k.scale, Float32), Float32)
-	b.Loop(r.worker, I(s.Rows), I(workers), B32, k.row)
+	r.share(s.Rows, workers, k.row)
 	r.store(r.rowAddr(dscale, r.worker, Float32), Float32, k.dg)
 	if s.Bias {
 		r.store(r.rowAddr(dbias, r.worker, Float32), Float32, k.db)
@@ -136,11 +150,14 @@ func (s Norm) Backward(fl Flavour) (*Launch, error) {
 	return finish(b, r.grid(workers), p.list)
 }
 
-// workers rounds the wanted number of partial sums to whole blocks.
-func (s Norm) workers(perBlock int) int {
+// backwardWorkers bounds the partial sums kept if nobody says how many.
+const backwardWorkers = 4 * 132
+
+// workers rounds the wanted number of teams to whole blocks.
+func (s Norm) workers(perBlock, most int) int {
 	w := s.Workers
 	if w == 0 {
-		w = min(s.Rows, 4*132)
+		w = min(s.Rows, most)
 	}
 	return ceilDiv(w, perBlock) * perBlock
 }
@@ -152,9 +169,9 @@ func (s Norm) Partials() (int, error) {
 		return 0, err
 	}
 	if team == 32 {
-		return s.workers(warpTeams), nil
+		return s.workers(warpTeams, backwardWorkers), nil
 	}
-	return s.workers(1), nil
+	return s.workers(1, backwardWorkers), nil
 }
 
 type normBack struct {

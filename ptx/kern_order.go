@@ -48,27 +48,61 @@ type leader struct {
 	key, at Reg
 }
 
-func (b *Builder) newLeader(c Class) leader {
+// newLeader starts with nothing, unless every lane that is asked will take an element.
+func (b *Builder) newLeader(c Class, all bool) leader {
 	l := leader{b, b.Reg(c), b.Reg(B32)}
-	b.To(l.key, "mov."+c.String(), I(0))
-	b.To(l.at, "mov.u32", I(0xffffffff))
+	if !all {
+		b.To(l.key, "mov."+c.String(), I(0))
+		b.To(l.at, "mov.u32", I(0xffffffff))
+	}
 	return l
 }
 
-// take lets key at position i lead if it is larger, or equal and earlier.
-func (l leader) take(key, i Reg) {
+// wins reports whether key at position i leads: it is larger, or equal and earlier.
+func (l leader) wins(key, i Reg) Reg {
 	b, t := l.b, unsignedType(key.Class)
 	gt := b.Do("setp.gt."+t, key, l.key)
 	tie := b.Do("and.pred", b.Do("setp.eq."+t, key, l.key), b.Do("setp.lt.u32", i, l.at))
-	win := b.Do("or.pred", gt, tie)
-	b.To(l.key, "selp."+key.Class.String(), key, l.key, win)
-	b.To(l.at, "selp.b32", i, l.at, win)
+	return b.Do("or.pred", gt, tie)
 }
 
-// join makes the leader of a warp known to all its lanes.
-func (l leader) join() {
+// take lets key at position i lead if it wins.
+func (l leader) take(key, i Reg) {
+	win := l.wins(key, i)
+	l.b.To(l.key, "selp."+key.Class.String(), key, l.key, win)
+	l.b.To(l.at, "selp.b32", i, l.at, win)
+}
+
+// scan takes the elements of a row of cols one by one, each warp lane every 32nd.
+func (l leader) scan(lane Reg, cols int, read func(i Reg, take func(key Reg))) {
+	b := l.b
+	if cols == 1 {
+		b.To(l.at, "mov.u32", I(0))
+		return
+	}
+	b.strided(lane, 32, cols, func(i Reg) {
+		read(i, func(key Reg) {
+			if cols > 32 {
+				l.take(key, i)
+				return
+			}
+			b.To(l.key, "mov."+key.Class.String(), key)
+			b.To(l.at, "mov.u32", i)
+		})
+	})
+}
+
+// join makes where the leader of the first n lanes stands known to all lanes, and with keys its key.
+func (l leader) join(n int, keys bool) {
 	for d := 16; d > 0; d /= 2 {
-		l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
+		switch {
+		case d >= n: // nobody there
+		case d > 1 || keys:
+			l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
+		default:
+			i := l.b.neighbour(l.at, d)
+			l.b.To(l.at, "selp.b32", i, l.at, l.wins(l.b.neighbour(l.key, d), i))
+		}
 	}
 }
 
@@ -114,12 +148,11 @@ func (s ArgMax) Build(fl Flavour) (*Launch, error) {
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		base := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(s.Cols*s.In.Size()), x)
-		lead := b.newLeader(keyClass(s.In))
-		b.strided(r.lane, 32, s.Cols, func(i Reg) {
-			v := b.load(b.at(base, i, s.In.Size()), 0, s.In, 1)[0]
-			lead.take(b.orderKey(v, s.In, s.Min, false), i)
+		lead := b.newLeader(keyClass(s.In), s.Cols == 1 || s.Cols == 32)
+		lead.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
+			take(b.orderKey(b.load(b.at(base, i, s.In.Size()), 0, s.In, 1)[0], s.In, s.Min, false))
 		})
-		lead.join()
+		lead.join(s.Cols, false)
 		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 			b.Do("st.global.u64", Addr{Base: b.at(y, row, 8)}, b.Do("cvt.u64.u32", lead.at))
 		})
@@ -156,20 +189,26 @@ func (s TopK) Build(fl Flavour) (*Launch, error) {
 		last, lastAt := b.Reg(class), b.Do("mov.u32", I(-1))
 		b.To(last, "mov."+class.String(), I(-1))
 		b.Loop(I(0), I(s.K), I(1), B32, func(k Reg) {
-			lead := b.newLeader(class)
-			b.strided(r.lane, 32, s.Cols, func(i Reg) {
+			lead := b.newLeader(class, s.Cols == 1 || s.Cols == 32 && s.K == 1)
+			lead.scan(r.lane, s.Cols, func(i Reg, take func(key Reg)) {
 				key := b.orderKey(b.load(b.at(base, i, size), 0, s.In, 1)[0], s.In, s.Smallest, s.Smallest)
+				if s.K == 1 { // all are behind nothing
+					take(key)
+					return
+				}
 				behind := b.Do("and.pred", b.Do("setp.eq."+t, key, last), b.Do("setp.gt.s32", i, lastAt))
-				b.If(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { lead.take(key, i) })
+				b.If(b.Do("or.pred", b.Do("setp.lt."+t, key, last), behind), func() { take(key) })
 			})
-			lead.join()
+			lead.join(s.Cols, s.K > 1)
 			b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
 				to := b.Do("mad.lo.u32", row, I(s.K), k)
 				b.store(b.at(y, to, size), 0, s.In, b.load(b.at(base, lead.at, size), 0, s.In, 1))
 				b.Do("st.global.u64", Addr{Base: b.at(index, to, 8)}, b.Do("cvt.u64.u32", lead.at))
 			})
-			b.To(last, "mov."+class.String(), lead.key)
-			b.To(lastAt, "mov.u32", lead.at)
+			if s.K > 1 {
+				b.To(last, "mov."+class.String(), lead.key)
+				b.To(lastAt, "mov.u32", lead.at)
+			}
 		})
 	})
 	return finish(b, r.grid(s.Rows), p.list)

@@ -105,8 +105,12 @@ func (s Resize) check() (in, out int, err error) {
 	return in, out, nil
 }
 
-// tap is an element that a sampled one is made of, and its weight (the zero Reg: one).
-type tap struct{ at, weight Reg }
+// tap is an element that a sampled one is made of, and its weight (the zero Reg: one), which some know
+// to be above zero.
+type tap struct {
+	at, weight Reg
+	above      bool
+}
 
 // position is where element i of dimension d is read, in f64 and within the image.
 func (s Resize) position(b *Builder, d int, i Reg) Reg {
@@ -126,19 +130,19 @@ func (s Resize) position(b *Builder, d int, i Reg) Reg {
 // taps are the elements along dimension d that element i is made of.
 func (s Resize) taps(b *Builder, d int, i Reg) []tap {
 	if s.In[d] == 1 {
-		return []tap{{at: b.Do("mov.u32", I(0))}}
+		return []tap{{at: b.Do("mov.u32", I(0)), above: true}}
 	}
 	x := s.position(b, d, i)
 	if !s.Linear {
 		if s.Coords == "asymmetric" {
-			return []tap{{at: b.Do("cvt.rzi.u32.f64", x)}}
+			return []tap{{at: b.Do("cvt.rzi.u32.f64", x), above: true}}
 		}
-		return []tap{{at: b.Do("cvt.rpi.u32.f64", b.Do("sub.rn.f64", x, Db(0.5)))}}
+		return []tap{{at: b.Do("cvt.rpi.u32.f64", b.Do("sub.rn.f64", x, Db(0.5))), above: true}}
 	}
 	lo := b.Do("cvt.rzi.u32.f64", x)
 	w := b.Do("sub.rn.f64", x, b.Do("cvt.rn.f64.u32", lo))
 	rest := b.Do("cvt.rn.f32.f64", b.Do("sub.rn.f64", Db(1), w))
-	return []tap{{lo, rest}, {b.Do("min.u32", b.iadd(lo, I(1)), I(s.In[d]-1)), b.Do("cvt.rn.f32.f64", w)}}
+	return []tap{{lo, rest, true}, {at: b.Do("min.u32", b.iadd(lo, I(1)), I(s.In[d]-1)), weight: b.Do("cvt.rn.f32.f64", w)}}
 }
 
 // times multiplies weights, either of which may be one.
@@ -152,13 +156,17 @@ func (b *Builder) times(x, y Reg) Reg {
 	return b.mul(x, y)
 }
 
-// weighted adds w·v(), where w is not zero, to acc.
-func (b *Builder) weighted(acc, w Reg, v func() Reg) {
-	if w.Class == NoClass {
+// weighted adds w·v(), where w is above zero, to acc.
+func (b *Builder) weighted(acc, w Reg, above bool, v func() Reg) {
+	var some Reg
+	switch {
+	case w.Class == NoClass:
 		b.To(acc, "add.rn.f32", acc, v())
 		return
+	case !above:
+		some = b.Do("setp.gt.f32", w, Fl(0))
 	}
-	b.If(b.Do("setp.neu.f32", w, Fl(0)), func() { b.To(acc, "fma.rn.f32", w, v(), acc) })
+	b.where(some, func() { b.To(acc, "fma.rn.f32", w, v(), acc) })
 }
 
 // split takes the index of an element of images of dims apart.
@@ -198,7 +206,7 @@ func (s Resize) Forward(fl Flavour) (*Launch, error) {
 			for _, t1 := range all[1] {
 				for _, t2 := range all[2] {
 					w := b.times(b.times(t0.weight, t1.weight), t2.weight)
-					b.weighted(acc, w, func() Reg {
+					b.weighted(acc, w, t0.above && t1.above && t2.above, func() Reg {
 						from := s.join(b, outer, inner, [3]Reg{t0.at, t1.at, t2.at}, s.In)
 						return b.loadF(b.at(x, from, s.X.Size()), 0, s.X, 1)[0]
 					})
@@ -223,7 +231,7 @@ func (s Resize) Backward(fl Flavour) (*Launch, error) {
 		outer, inner, mine := s.split(b, i, s.In)
 		acc := b.konst(0)
 		s.samples(b, 0, mine, [3]Reg{}, Reg{}, func(at [3]Reg, w Reg) {
-			b.weighted(acc, w, func() Reg {
+			b.weighted(acc, w, false, func() Reg {
 				from := s.join(b, outer, inner, at, s.Out)
 				return b.loadF(b.at(dy, from, s.Y.Size()), 0, s.Y, 1)[0]
 			})

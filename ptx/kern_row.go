@@ -106,6 +106,15 @@ func (r *rows) alone(n int, body func(row Reg)) {
 	r.b.If(r.b.Do("setp.lt.u32", r.worker, I(n)), func() { body(r.worker) })
 }
 
+// share runs body for each of n rows; worker i takes row i and every workers-th after it.
+func (r *rows) share(n, workers int, body func(row Reg)) {
+	if n <= workers {
+		r.alone(n, body)
+		return
+	}
+	r.b.Loop(r.worker, I(n), I(workers), B32, body)
+}
+
 // each runs body for every chunk of the thread that lies inside the row.
 func (r *rows) each(body func(c int)) {
 	for c := 0; c < r.chunks; c++ {

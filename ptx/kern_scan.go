@@ -27,7 +27,7 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 		total := b.konst(0)
 		b.Loop(I(0), I(ceilDiv(s.N, 32)*32), I(32), B32, func(first Reg) {
 			i := b.iadd(first, r.lane)
-			inside := b.Do("setp.lt.u32", i, I(s.N))
+			inside := b.below(i, s.N, s.N%32 == 0)
 			at := i
 			if s.Reverse {
 				at = b.Do("sub.u32", I(s.N-1), i)
@@ -37,16 +37,18 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 			if s.N < 32 { // later rounds find values of earlier elements there, which nobody sums
 				b.To(v, "mov.f32", Fl(0))
 			}
-			b.If(inside, func() { b.To(v, "mov.f32", b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0]) })
+			b.where(inside, func() { b.To(v, "mov.f32", b.loadF(b.at(x, at, s.In.Size()), 0, s.In, 1)[0]) })
 			sum := b.prefix(v, r.lane)
 			out := b.add(total, sum)
 			if s.Exclusive {
 				out = b.add(total, b.before(sum, r.lane))
 			}
-			b.If(inside, func() { b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{out}) })
-			last := b.Reg(F32)
-			b.To(last, "shfl.sync.idx.b32", sum, I(31), I(31), I(0xffffffff))
-			b.To(total, "add.rn.f32", total, last)
+			b.where(inside, func() { b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{out}) })
+			if s.N > 32 {
+				last := b.Reg(F32)
+				b.To(last, "shfl.sync.idx.b32", sum, I(31), I(31), I(0xffffffff))
+				b.To(total, "add.rn.f32", total, last)
+			}
 		})
 	})
 	return finish(b, r.grid(s.Outer*s.Inner), p.list)

@@ -23,7 +23,7 @@ func (s Scatter) Build(fl Flavour) (*Launch, error) {
 	if s.Add && s.Out != Float32 || !s.Add && s.In != s.Out {
 		return nil, fmt.Errorf("ptx: %s: cannot put %s into %s", s.Name, s.In, s.Out)
 	}
-	if s.Inner < 32 {
+	if s.Inner < 32 && s.M > 1 {
 		return s.byWarp(fl)
 	}
 	b := NewBuilder(fl, s.Name, groupThreads)
@@ -105,7 +105,9 @@ func (s Scatter) byWarp(fl Flavour) (*Launch, error) {
 			} else {
 				last := b.Do("setp.eq.u32", b.Do("shr.u32", same, r.lane), I(1))
 				b.If(b.Do("and.pred", ok, last), func() { k.put(id, k.take(from)) })
-				b.Do("bar.warp.sync", I(0xffffffff))
+				if s.M > 32 {
+					b.Do("bar.warp.sync", I(0xffffffff))
+				}
 			}
 		})
 	})

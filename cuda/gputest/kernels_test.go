@@ -33,20 +33,26 @@ func runCase(t *testing.T, g *gpu, c ptxtest.Case, fl ptx.Flavour) {
 	g.must(t, err)
 	bufs := c.Fill(c.Rand())
 	before := ptxtest.Snapshot(bufs)
-	want := simulate(t, l, fl, ptxtest.Snapshot(bufs))
+	want := simulate(t, l, c, ptxtest.Snapshot(bufs))
 	f := g.kernel(t, l, fl)
-	var args []cuda.Ptr
-	for i, b := range bufs {
-		if !l.Args[i].Read && !c.Partial {
+	args, at := make([]cuda.Ptr, len(bufs)), make([]uint64, len(bufs))
+	for i := len(bufs) - 1; i >= 0; i-- { // what no argument names comes last, and is linked to
+		b := bufs[i]
+		if i < len(l.Args) && !l.Args[i].Read && !c.Partial {
 			for k := range b.Bytes { // what the kernel does not write is seen
 				b.Bytes[k] = 0xa5
 			}
 		}
-		args = append(args, g.upload(t, b.Bytes))
+		if i == 0 && c.Link != nil {
+			c.Link(bufs, at)
+		}
+		args[i] = g.upload(t, b.Bytes)
+		at[i] = uint64(args[i])
 	}
-	g.must(t, g.Launch(f, l.Grid, l.Block, 0, g.s, args))
+	g.must(t, g.Launch(f, l.Grid, l.Block, 0, g.s, args[:len(l.Args)]))
+	written := func(i int) bool { return i >= len(l.Args) || l.Args[i].Write }
 	for i, b := range bufs {
-		if l.Args[i].Write {
+		if written(i) {
 			g.download(t, b.Bytes, args[i])
 		}
 	}
@@ -54,33 +60,39 @@ func runCase(t *testing.T, g *gpu, c ptxtest.Case, fl ptx.Flavour) {
 		t.Error(err)
 	}
 	for i := range bufs {
-		if err := ptxtest.SameBits(l.Args[i].Name, bufs[i], want[i]); l.Args[i].Write && err != nil {
+		if !written(i) {
+			continue
+		}
+		if err := ptxtest.SameBits(fmt.Sprintf("buffer %d", i), bufs[i], want[i]); err != nil {
 			t.Errorf("differs from the interpreter: %v", err)
 		}
 	}
 }
 
 // simulate runs the launch in the interpreter.
-func simulate(t *testing.T, l *ptx.Launch, fl ptx.Flavour, bufs []ptxtest.Tensor) []ptxtest.Tensor {
+func simulate(t *testing.T, l *ptx.Launch, c ptxtest.Case, bufs []ptxtest.Tensor) []ptxtest.Tensor {
 	t.Helper()
 	p, err := interp.Compile(l.Kernel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mem := interp.NewMemory()
-	cfg := interp.Config{Grid: l.Grid, Block: l.Block}
-	for _, b := range bufs {
-		addr := mem.Alloc(len(b.Bytes))
-		if err := mem.Write(addr, b.Bytes); err != nil {
+	mem, at := interp.NewMemory(), make([]uint64, len(bufs))
+	for i, b := range bufs {
+		at[i] = mem.Alloc(len(b.Bytes))
+	}
+	if c.Link != nil {
+		c.Link(bufs, at)
+	}
+	for i, b := range bufs {
+		if err := mem.Write(at[i], b.Bytes); err != nil {
 			t.Fatal(err)
 		}
-		cfg.Args = append(cfg.Args, addr)
 	}
-	if _, err := p.Run(mem, cfg, interp.Options{NoRaces: true}); err != nil {
+	if _, err := p.Run(mem, interp.Config{Grid: l.Grid, Block: l.Block, Args: at[:len(l.Args)]}, interp.Options{NoRaces: true}); err != nil {
 		t.Fatal(err)
 	}
 	for i, b := range bufs {
-		if err := mem.Read(b.Bytes, cfg.Args[i]); err != nil {
+		if err := mem.Read(b.Bytes, at[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

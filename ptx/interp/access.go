@@ -67,11 +67,16 @@ func (w *warp) access(in *inst, eff uint32) error {
 			return err
 		}
 	}
+	last, n := ^uint64(0), 0
 	for m := eff; m != 0; m &= m - 1 {
 		l := bits.TrailingZeros32(m)
 		b, off, err := w.address(in, l)
 		if err != nil {
 			return err
+		}
+		if at := b.addr + off; at != last { // lanes at one address share an access
+			last = at
+			n++
 		}
 		if store {
 			err = w.store(in, l, b, off, s[0])
@@ -85,7 +90,7 @@ func (w *warp) access(in *inst, eff uint32) error {
 	for _, r := range in.dst {
 		w.init[r] |= eff
 	}
-	w.count(in, store, bits.OnesCount32(eff))
+	w.count(in, store, n)
 	return nil
 }
 

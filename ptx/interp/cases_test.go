@@ -8,49 +8,44 @@ import (
 	"ampc/ptx/ptxtest"
 )
 
-// runCase builds, prints, parses and runs a case, and returns what it counted.
-func runCase(t *testing.T, c ptxtest.Case, fl ptx.Flavour) (Stats, int64) {
+// runCase builds, prints, parses and runs a case with one of its fills, and returns what it counted.
+func runCase(t *testing.T, c ptxtest.Case, fl ptx.Flavour, trial int) (*ptx.Launch, Stats, int) {
 	t.Helper()
 	l, err := c.Build(fl)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bufs := c.Fill(c.Rand())
+	bufs := c.Fill(c.Trial(trial))
 	before := ptxtest.Snapshot(bufs)
-	if len(bufs) != len(l.Args) {
+	if len(bufs) != len(l.Args) && c.Link == nil {
 		t.Fatalf("%d buffers for %d arguments", len(bufs), len(l.Args))
 	}
-	var raw [][]byte
-	var least int64
+	least := 0
 	for i, b := range bufs {
-		if b.DType != l.Args[i].DType || int64(b.Len()) < l.Args[i].Elems {
+		if i < len(l.Args) && (b.DType != l.Args[i].DType || int64(b.Len()) < l.Args[i].Elems) {
 			t.Fatalf("argument %s is %s[%d], the buffer %s[%d]", l.Args[i].Name, l.Args[i].DType, l.Args[i].Elems, b.DType, b.Len())
 		}
-		raw = append(raw, b.Bytes)
-		least += int64(len(b.Bytes))
+		least += len(b.Bytes)
 	}
-	st, err := execute(compile(t, l, fl), l, c.Partial, 0, raw)
+	if c.Least > 0 {
+		least = c.Least
+	}
+	st, err := runBuffers(compile(t, l, fl), l, c, 0, bufs, 0)
 	if err == nil {
 		err = c.Check(before, bufs)
 	}
 	if err != nil {
-		t.Error(err)
+		t.Errorf("fill %d: %v", trial, err)
 	}
-	return st, least
+	return l, st, least
 }
 
+// TestCases runs every fill of every case.
 func TestCases(t *testing.T) {
 	for _, c := range ptxtest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
-			st, least := runCase(t, c, ptx.SM80)
-			if !c.Streams {
-				return
-			}
-			if moved := st.LoadBytes + st.StoreBytes; float64(moved) > 1.05*float64(least) {
-				t.Errorf("moves %d bytes, the least is %d", moved, least)
-			}
-			if wide := 16 * (st.LoadWidths[16] + st.StoreWidths[16]); float64(wide) < 0.9*float64(least) {
-				t.Errorf("moves %d of %d bytes in 16-byte accesses", wide, least)
+			for trial := range max(c.Trials, 1) {
+				runCase(t, c, ptx.SM80, trial)
 			}
 		})
 	}
@@ -71,31 +66,10 @@ func TestInPlace(t *testing.T) {
 		tried++
 		bufs := c.Fill(c.Rand())
 		before := ptxtest.Snapshot(bufs)
-		mem, cfg := NewMemory(), Config{Grid: l.Grid, Block: l.Block}
-		for i, b := range bufs {
-			addr := mem.Alloc(len(b.Bytes))
-			if i == w {
-				addr = cfg.Args[0]
-			}
-			if l.Args[i].Read {
-				if err := mem.Write(addr, b.Bytes); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cfg.Args = append(cfg.Args, addr)
-		}
-		if _, err := compile(t, l, ptx.SM80).Run(mem, cfg, Options{}); err != nil {
+		bufs[w] = bufs[0] // one memory
+		if _, err := runBuffers(compile(t, l, ptx.SM80), l, c, 0, bufs, w); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
-			continue
-		}
-		for i, b := range bufs {
-			if l.Args[i].Write {
-				if err := mem.Read(b.Bytes, cfg.Args[i]); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		if err := c.Check(before, bufs); err != nil {
+		} else if err := c.Check(before, bufs); err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
 	}
@@ -110,7 +84,7 @@ func TestOldTarget(t *testing.T) {
 		t.Skip("the second flavour is left to the full run")
 	}
 	for _, c := range ptxtest.Cases() {
-		t.Run(c.Name, func(t *testing.T) { runCase(t, c, ptx.SM70) })
+		t.Run(c.Name, func(t *testing.T) { runCase(t, c, ptx.SM70, 0) })
 	}
 }
 

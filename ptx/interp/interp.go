@@ -57,7 +57,8 @@ type Options struct {
 	Trace    bool  // keep the pages of memory touched, for Memory.Touched
 }
 
-// Stats counts what a launch did, summed over lanes.
+// Stats counts what a launch did. Neighbouring lanes that access one address together count once, as
+// the memory system serves them once.
 type Stats struct {
 	Steps                   int64         // warp instructions
 	LoadBytes, StoreBytes   int64         // global memory

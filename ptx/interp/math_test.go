@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ampc/ptx"
+	"ampc/ptx/ptxtest"
 )
 
 // compile takes a generated kernel through its text: print, parse, verify, compile.
@@ -26,27 +27,42 @@ func compile(t testing.TB, l *ptx.Launch, fl ptx.Flavour) *Program {
 	return p
 }
 
-// execute runs a program on copies of the buffers and brings the written ones back. Buffers that
-// are only written start uninitialised, unless partial is set.
+// execute runs a program on buffers given as bytes; see runBuffers.
 func execute(p *Program, l *ptx.Launch, partial bool, steps int64, args [][]byte) (Stats, error) {
-	mem := NewMemory()
-	cfg := Config{Grid: l.Grid, Block: l.Block}
-	for i, a := range args {
-		addr := mem.Alloc(len(a))
-		if l.Args[i].Read || partial {
-			if err := mem.Write(addr, a); err != nil {
+	var bufs []ptxtest.Tensor
+	for _, a := range args {
+		bufs = append(bufs, ptxtest.Tensor{DType: ptx.Uint8, Bytes: a})
+	}
+	return runBuffers(p, l, ptxtest.Case{Partial: partial}, steps, bufs, 0)
+}
+
+// runBuffers runs a program on copies of a case's buffers and brings back what it wrote. Arguments that
+// are only written start uninitialised, unless the case is partial. Argument over, if not 0, lies where
+// argument 0 lies.
+func runBuffers(p *Program, l *ptx.Launch, c ptxtest.Case, steps int64, bufs []ptxtest.Tensor, over int) (Stats, error) {
+	mem, at := NewMemory(), make([]uint64, len(bufs))
+	for i, b := range bufs {
+		if at[i] = mem.Alloc(len(b.Bytes)); i == over {
+			at[i] = at[0]
+		}
+	}
+	if c.Link != nil {
+		c.Link(bufs, at)
+	}
+	for i, b := range bufs {
+		if i >= len(l.Args) || l.Args[i].Read || c.Partial {
+			if err := mem.Write(at[i], b.Bytes); err != nil {
 				return Stats{}, err
 			}
 		}
-		cfg.Args = append(cfg.Args, addr)
 	}
-	st, err := p.Run(mem, cfg, Options{MaxSteps: steps})
+	st, err := p.Run(mem, Config{Grid: l.Grid, Block: l.Block, Args: at[:len(l.Args)]}, Options{MaxSteps: steps})
 	if err != nil {
 		return st, err
 	}
-	for i, a := range args {
-		if l.Args[i].Write {
-			if err := mem.Read(a, cfg.Args[i]); err != nil {
+	for i, b := range bufs {
+		if i >= len(l.Args) || l.Args[i].Write {
+			if err := mem.Read(b.Bytes, at[i]); err != nil {
 				return st, err
 			}
 		}

@@ -42,10 +42,10 @@ func (m *mark) read(now *stamp) (race bool) {
 	old := m.reader
 	m.reader = *now
 	switch {
-	case old.thread == 0:
+	case old.ordered(now): // whoever comes after this reader comes after that one
 	case old.everywhere || old.block != now.block:
 		m.reader.everywhere = true
-	case old.epoch == now.epoch && (old.shared || old.thread != now.thread):
+	default:
 		m.reader.shared = true
 	}
 	return false

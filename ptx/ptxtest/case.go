@@ -3,19 +3,31 @@ package ptxtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"ampc/ptx"
 )
 
 // Case is one check of one kernel.
 type Case struct {
-	Name  string
+	Name string
+	// Kernel is the generator: type and method of package ptx.
+	Kernel string
+	// Size is the length that the kernel works along: columns, elements, ids, positions.
+	Size  int
 	Build func(fl ptx.Flavour) (*ptx.Launch, error)
 	// Fill makes the buffers in argument order. Buffers the kernel only writes hold garbage.
 	Fill func(r *rand.Rand) []Tensor
+	// Link writes the addresses of other buffers into the first before the launch. Those that no
+	// argument names follow the arguments' buffers.
+	Link func(bufs []Tensor, at []uint64)
+	// Trials is how many fills it takes until every instruction matters; 0 means 1.
+	Trials int
+	// Least is the bytes that must move, where that is not every buffer once.
+	Least int
 	// Check compares the buffers after the launch with in, those before it.
 	Check func(in, out []Tensor) error
-	// Streams: the kernel reads and writes each buffer once, in 16-byte accesses.
+	// Streams: the shape lets the kernel move all it moves in 16-byte accesses.
 	Streams bool
 	// Partial: the kernel leaves part of its outputs as they were.
 	Partial bool
@@ -23,13 +35,16 @@ type Case struct {
 	Exact bool
 }
 
-// Rand is the generator for a case, the same in every run.
-func (c Case) Rand() *rand.Rand {
+// Rand is the generator for the first fill of a case, the same in every run.
+func (c Case) Rand() *rand.Rand { return c.Trial(0) }
+
+// Trial is the generator for a fill.
+func (c Case) Trial(n int) *rand.Rand {
 	seed := uint64(14695981039346656037)
 	for _, b := range []byte(c.Name) {
 		seed = (seed ^ uint64(b)) * 1099511628211
 	}
-	return rand.New(rand.NewPCG(seed, 1))
+	return rand.New(rand.NewPCG(seed, uint64(n+1)))
 }
 
 // sizes are the odd lengths every kernel must handle.
@@ -39,11 +54,22 @@ var sizes = []int{1, 31, 33, 1023, 4097}
 func Cases() []Case {
 	var all []Case
 	for _, family := range []func() []Case{
-		groupCases, updateCases, reduceCases, softmaxCases, normCases, lossCases, embedCases, moveCases, imageCases, indexCases, unfoldCases,
+		groupCases, updateCases, batchCases, reduceCases, orderCases, softmaxCases, normCases, lossCases, embedCases, moveCases, imageCases,
+		indexCases, unfoldCases, resizeCases,
 	} {
 		all = append(all, family()...)
 	}
 	return all
+}
+
+// along is the odd size among dimensions, or the first of them.
+func along(dims ...int) int {
+	for _, d := range dims {
+		if slices.Contains(sizes, d) {
+			return d
+		}
+	}
+	return dims[0]
 }
 
 func caseName(format string, args ...any) string { return fmt.Sprintf(format, args...) }

@@ -17,6 +17,15 @@ func output(name string, d ptx.DType, value int, stride ...int64) ptx.Output {
 	return ptx.Output{Access: load(name, d, stride...), Value: value}
 }
 
+// elements is how many a group has.
+func elements(g ptx.Group) int {
+	n := 1
+	for _, d := range g.Shape {
+		n *= int(d)
+	}
+	return n
+}
+
 // valueType is the type an element of d is computed in.
 func valueType(d ptx.DType) ptx.DType {
 	switch d {
@@ -42,6 +51,7 @@ func groupCases() []Case {
 	for _, n := range sizes {
 		cases = append(cases, castCase(ptx.Float32, ptx.Float16, n), castCase(ptx.Float32, ptx.BFloat16, n), dropoutCase(ptx.Float16, n))
 	}
+	cases = append(cases, castCase(ptx.Float32, ptx.BFloat16, 1<<13), dropoutCase(ptx.BFloat16, 1<<13))
 	for _, pair := range [][2]ptx.DType{
 		{ptx.Float16, ptx.Float32}, {ptx.BFloat16, ptx.Float32}, {ptx.Float16, ptx.BFloat16}, {ptx.BFloat16, ptx.Float16},
 		{ptx.Float32, ptx.Float32}, {ptx.Float32, ptx.Int32}, {ptx.Float32, ptx.Int64}, {ptx.Float32, ptx.Uint8}, {ptx.Float32, ptx.Bool},
@@ -64,7 +74,7 @@ func Cast(from, to ptx.DType, n int) ptx.Group {
 func castCase(from, to ptx.DType, n int) Case {
 	g := Cast(from, to, n)
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true, Streams: n >= 4096 && from.Size()*4 >= 8,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n >= 4096,
 		Fill: func(r *rand.Rand) []Tensor {
 			if valueType(from) != from && from == ptx.Uint8 || from == ptx.Int32 || from == ptx.Int64 {
 				return []Tensor{ids(r, from, n, 200), New(to, n)}
@@ -117,7 +127,7 @@ func convert(x float64, to ptx.DType) uint64 {
 func everyHalf(d ptx.DType) Case {
 	g := Cast(d, ptx.Float32, 1<<16)
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true, Streams: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: true,
 		Fill: func(*rand.Rand) []Tensor {
 			x := New(d, 1<<16)
 			for i := range 1 << 16 {
@@ -159,7 +169,7 @@ func biasGelu(rows, cols int) Case {
 	n := rows * cols
 	g := BiasGelu(rows, cols)
 	return Case{
-		Name: g.Name, Build: g.Build,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{fill(r, ptx.BFloat16, n, 2), fill(r, ptx.Float32, cols, 1), New(ptx.BFloat16, n)}
 		},
@@ -182,7 +192,7 @@ func strided() Case {
 		Stores: []ptx.Output{output("y", ptx.Float16, 0)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float16, c*a*(b+3), 1), New(ptx.Float16, a*b*c)}
 		},
@@ -207,7 +217,7 @@ func offsets() Case {
 		Stores: []ptx.Output{{Access: ptx.Access{Name: "y", DType: ptx.Float32, Stride: []int64{wide, 1}, Offset: at}}},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true, Partial: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Partial: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{fill(r, ptx.Float32, rows*cols, 1), New(ptx.Float32, (rows-1)*wide+cols+at)}
 		},
@@ -232,7 +242,7 @@ func indexed() Case {
 		Stores: []ptx.Output{output("y", ptx.Int64, 2)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{ids(r, ptx.Int64, rows, 1000), New(ptx.Int64, rows*cols)}
 		},
@@ -259,7 +269,7 @@ func broadcastRows() Case {
 		Stores: []ptx.Output{output("y", ptx.Float16, 4)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float16, rows*cols, 1), special(r, ptx.Float32, rows, 1), New(ptx.Float16, rows*cols)}
 		},
@@ -297,7 +307,7 @@ func dropoutCase(d ptx.DType, n int) Case {
 		Stores: []ptx.Output{output("y", d, 10)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true, Streams: n == 1<<13,
 		Fill: func(r *rand.Rand) []Tensor {
 			one := func(v uint64) Tensor { t := New(ptx.Int64, 1); t.SetBits(0, v); return t }
 			return []Tensor{special(r, d, n, 3), one(0xdeadbeefcafef00d), one(12), one(3), New(d, n)}

@@ -13,17 +13,18 @@ const eps32 = 0x1p-24
 func reduceCases() []Case {
 	var cases []Case
 	for _, n := range sizes {
-		cases = append(cases, rowReduce("sum", 3, n, 1, ptx.Float32), rowReduce("max", 5, n, 1, ptx.Float16), colReduce("sum", 1, n, 37, 1))
+		cases = append(cases, rowReduce("sum", 6, n, 1, ptx.Float32), rowReduce("max", 9, n, 1, ptx.Float16), colReduce("sum", 1, n, 37, 1))
 	}
 	return append(cases,
-		rowReduce("sum", 1, 1<<15, 16, ptx.Float16), rowReduce("prod", 2, 40, 1, ptx.Float32), rowReduce("min", 3, 1000, 3, ptx.BFloat16),
-		rowReduce("l1", 2, 513, 1, ptx.Float32), rowReduce("sumsq", 2, 513, 2, ptx.Float16),
-		colReduce("sum", 3, 129, 65, 4), colReduce("max", 2, 17, 5, 1), colReduce("sum", 1, 1000, 1, 7),
-		argMax(9, 1000, false), argMax(3, 5, true), argMax(1, 33, false))
+		rowReduce("sum", 1, 1<<15, 16, ptx.Float16), rowReduce("sum", 5, 8192, 1, ptx.BFloat16), rowReduce("sum", 2, 1<<14, 9, ptx.Float32),
+		rowReduce("prod", 6, 40, 1, ptx.Float32), rowReduce("min", 9, 1000, 3, ptx.BFloat16),
+		rowReduce("l1", 2, 513, 1, ptx.Float32), rowReduce("sumsq", 2, 513, 2, ptx.Float16), root(rowReduce("sumsq", 2, 512, 1, ptx.Float32)),
+		colReduce("sum", 3, 129, 65, 4), colReduce("max", 2, 17, 5, 1), colReduce("sum", 1, 1000, 1, 7), colReduce("sum", 2, 64, 64, 8))
 }
 
-// reference folds values in float64 and bounds the f32 error of any order of the same fold.
-func reference(op string, n int, at func(k int) float64) (value, slack float64) {
+// reference folds values in float64 and bounds the f32 error of the same fold by so many lanes, whose
+// results meet in a tree.
+func reference(op string, n, lanes int, at func(k int) float64) (value, slack float64) {
 	acc, mass := 0.0, 0.0
 	switch op {
 	case "prod":
@@ -54,7 +55,7 @@ func reference(op string, n int, at func(k int) float64) (value, slack float64) 
 			acc = nanOr(acc, x, math.Min)
 		}
 	}
-	return acc, mass * eps32 * float64(n)
+	return acc, mass * eps32 * float64(n/lanes+16)
 }
 
 func nanOr(a, b float64, f func(x, y float64) float64) float64 {
@@ -66,17 +67,13 @@ func nanOr(a, b float64, f func(x, y float64) float64) float64 {
 
 func rowReduce(op string, rows, cols, split int, d ptx.DType) Case {
 	s := ptx.RowReduce{Name: caseName("row_%s_%dx%d_%s_split%d", op, rows, cols, d, split), Op: op, Rows: rows, Cols: cols, Split: split, In: d, Out: ptx.Float32}
-	spread := 1.0
 	return Case{
-		Name: s.Name, Build: s.Build,
+		Name: s.Name, Kernel: "RowReduce.Build", Size: cols, Build: s.Build, Trials: 3, Streams: cols == 8192 || cols == 1<<15,
 		Fill: func(r *rand.Rand) []Tensor {
-			x := fill(r, d, rows*cols, spread)
-			if op == "max" || op == "min" {
-				x = special(r, d, rows*cols, spread)
-				for i := range cols { // the first row without NaN
-					if x.isNaN(i) {
-						x.Set(i, 7)
-					}
+			x := rare(r, d, rows, cols, 1)
+			if top := map[string]float64{"max": 9, "min": -9}[op]; top != 0 {
+				for i, c := range []int{0, cols / 2, cols - 1} {
+					x.Set((i+5)*cols+c, top)
 				}
 			}
 			return []Tensor{x, New(ptx.Float32, rows*split)}
@@ -92,64 +89,52 @@ func rowReduce(op string, rows, cols, split int, d ptx.DType) Case {
 			part := (cols/vec + split - 1) / split * vec
 			ref := func(i int) (float64, float64) {
 				lo := i % split * part
-				return reference(op, max(0, min(part, cols-lo)), func(k int) float64 { return in[0].At(i/split*cols + lo + k) })
+				return reference(op, max(0, min(part, cols-lo)), 32, func(k int) float64 { return in[0].At(i/split*cols + lo + k) })
 			}
 			return near("y", out[1], func(i int) float64 { v, _ := ref(i); return v }, func(i int) float64 { _, s := ref(i); return s })
 		},
 	}
 }
 
+// root takes the square root of what the case reduces to.
+func root(c Case) Case {
+	plain := c.Check
+	c.Name += "_root"
+	c.Build = func(fl ptx.Flavour) (*ptx.Launch, error) {
+		return ptx.RowReduce{Name: c.Name, Op: "sumsq", Rows: 2, Cols: c.Size, In: ptx.Float32, Out: ptx.Float32, Root: true}.Build(fl)
+	}
+	c.Check = func(in, out []Tensor) error {
+		squares := copyOf(out)
+		for i := range squares[1].Len() {
+			squares[1].Set(i, out[1].At(i)*out[1].At(i))
+		}
+		return plain(in, squares)
+	}
+	return c
+}
+
 func colReduce(op string, outer, n, inner, split int) Case {
 	s := ptx.ColReduce{Name: caseName("col_%s_%dx%dx%d_split%d", op, outer, n, inner, split), Op: op, Outer: outer, N: n, Inner: inner, Split: split, In: ptx.BFloat16, Out: ptx.Float32, Scale: 0.5}
 	return Case{
-		Name: s.Name, Build: s.Build,
+		Name: s.Name, Kernel: "ColReduce.Build", Size: n, Build: s.Build,
 		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{fill(r, ptx.BFloat16, outer*n*inner, 1), New(ptx.Float32, outer*split*inner)}
+			x := fill(r, ptx.BFloat16, outer*n*inner, 1)
+			for c, v := range []float64{math.Inf(1), math.NaN(), math.Inf(-1), subnormal(ptx.BFloat16)} { // a column each
+				if c < inner-1 {
+					x.Set(r.IntN(outer*n)*inner+c, v)
+				}
+			}
+			return []Tensor{x, New(ptx.Float32, outer*split*inner)}
 		},
 		Check: func(in, out []Tensor) error {
 			part := (n + split - 1) / split
 			ref := func(i int) (float64, float64) {
 				o, sl, c := i/inner/split, i/inner%split, i%inner
 				lo := sl * part
-				v, e := reference(op, max(0, min(part, n-lo)), func(k int) float64 { return in[0].At((o*n+lo+k)*inner + c) })
+				v, e := reference(op, max(0, min(part, n-lo)), 8, func(k int) float64 { return in[0].At((o*n+lo+k)*inner + c) })
 				return v / 2, e
 			}
 			return near("y", out[1], func(i int) float64 { v, _ := ref(i); return v }, func(i int) float64 { _, s := ref(i); return s })
-		},
-	}
-}
-
-func argMax(rows, cols int, least bool) Case {
-	s := ptx.ArgMax{Name: caseName("argmax_%dx%d_%v", rows, cols, least), Rows: rows, Cols: cols, In: ptx.Float16, Min: least}
-	return Case{
-		Name: s.Name, Build: s.Build, Exact: true,
-		Fill: func(r *rand.Rand) []Tensor {
-			x := special(r, ptx.Float16, rows*cols, 1)
-			for i := range cols { // the first row: finite, with ties; the second: no ties to speak of
-				x.Set(i, float64(r.IntN(5)))
-				if rows > 2 {
-					x.Set(cols+i, r.NormFloat64())
-					x.Set(2*cols+i, r.NormFloat64())
-				}
-			}
-			return []Tensor{x, New(ptx.Int64, rows)}
-		},
-		Check: func(in, out []Tensor) error {
-			want := New(ptx.Int64, rows)
-			for row := range rows {
-				best := 0
-				for c := range cols {
-					x, y := in[0].At(row*cols+c), in[0].At(row*cols+best)
-					if least {
-						x, y = -x, -y
-					}
-					if y == y && (x != x || x > y) {
-						best = c
-					}
-				}
-				want.SetBits(row, uint64(best))
-			}
-			return same("index", out[1], want)
 		},
 	}
 }

@@ -21,7 +21,7 @@ func doubles() Case {
 		Stores: []ptx.Output{output("y", ptx.Float64, 4)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float64, n, 1), New(ptx.Float64, n)}
 		},
@@ -48,7 +48,7 @@ func integers() Case {
 		Stores: []ptx.Output{output("y", ptx.Int32, 4)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			a, b := New(ptx.Int32, n), New(ptx.Int32, n)
 			for i := range n {
@@ -92,7 +92,7 @@ func logic() Case {
 		Stores: []ptx.Output{output("z", ptx.Float32, res), output("cond", ptx.Bool, cond)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, ptx.Float32, n, 2), special(r, ptx.Float32, n, 2), New(ptx.Float32, n), New(ptx.Bool, n)}
 		},
@@ -171,39 +171,48 @@ func AdamW(n int) ptx.Group {
 func adamw(n int) Case {
 	group := AdamW(n)
 	return Case{
-		Name: group.Name, Build: group.Build, Exact: true, Streams: n >= 1<<14,
-		Fill: func(r *rand.Rand) []Tensor {
-			one := func(x float64) Tensor { t := New(ptx.Float32, 1); t.Set(0, x); return t }
-			v := fill(r, ptx.Float32, n, 1e-3)
-			for i := range n {
-				v.Set(i, math.Abs(v.At(i)))
-			}
-			return []Tensor{fill(r, ptx.Float32, n, 1), special(r, ptx.Float16, n, 300), fill(r, ptx.Float32, n, 0.1), v,
-				one(1e-3), one(0x1p-10), ids(r, ptx.Bool, 1, 1),
-				New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.BFloat16, n)}
-		},
-		Check: func(in, out []Tensor) error {
-			want := []Tensor{New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.BFloat16, n)}
-			lr, mult := in[4].F32(0), in[5].F32(0)
-			for i := range n {
-				w, m, v := in[0].F32(i), in[2].F32(i), in[3].F32(i)
-				g := float32(in[1].F32(i) * mult)
-				m = float32(m*float32(b1)) + float32(g*float32(1-b1))
-				v = float32(v*float32(b2)) + float32(float32(g*g)*float32(1-b2))
-				step := m / (float32(math.Sqrt(float64(v))) + float32(eps))
-				w = w - float32(lr*(step+float32(w*float32(decay))))
-				for k, x := range []float32{w, m, v, w} {
-					want[k].Set(i, float64(x))
-				}
-			}
-			for k := range want {
-				if err := same(want[k].label(k), out[7+k], want[k]); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		Name: group.Name, Kernel: "Group.Build", Size: n, Build: group.Build, Exact: true, Streams: n >= 1<<14,
+		Fill:  func(r *rand.Rand) []Tensor { return adamState(r, n) },
+		Check: checkAdam,
 	}
+}
+
+// adamState makes the buffers of an AdamW group over n weights.
+func adamState(r *rand.Rand, n int) []Tensor {
+	one := func(x float64) Tensor { t := New(ptx.Float32, 1); t.Set(0, x); return t }
+	v := fill(r, ptx.Float32, n, 1e-3)
+	for i := range n {
+		v.Set(i, math.Abs(v.At(i)))
+	}
+	return []Tensor{fill(r, ptx.Float32, n, 1), special(r, ptx.Float16, n, 300), fill(r, ptx.Float32, n, 0.1), v,
+		one(1e-3), one(0x1p-10), New(ptx.Bool, 1),
+		New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.BFloat16, n)}
+}
+
+// checkAdam compares the buffers of an AdamW group bit for bit.
+func checkAdam(in, out []Tensor) error {
+	n := in[0].Len()
+	want := []Tensor{New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.Float32, n), New(ptx.BFloat16, n)}
+	lr, mult, skip := in[4].F32(0), in[5].F32(0), in[6].Bits(0) != 0
+	for i := range n {
+		w, m, v := in[0].F32(i), in[2].F32(i), in[3].F32(i)
+		if !skip {
+			g := float32(in[1].F32(i) * mult)
+			m = float32(m*float32(b1)) + float32(g*float32(1-b1))
+			v = float32(v*float32(b2)) + float32(float32(g*g)*float32(1-b2))
+			step := m / (float32(math.Sqrt(float64(v))) + float32(eps))
+			w = w - float32(lr*(step+float32(w*float32(decay))))
+		}
+		for k, x := range []float32{w, m, v, w} {
+			want[k].Set(i, float64(x))
+		}
+	}
+	for k := range want {
+		if err := same(want[k].label(k), out[7+k], want[k]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // label names an output in messages.
@@ -232,7 +241,7 @@ func scaler(found int) Case {
 		Stores: []ptx.Output{output("scale1", ptx.Float32, newScale), output("good1", ptx.Int32, count)},
 	}
 	return Case{
-		Name: g.Name, Build: g.Build, Exact: true,
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			s, n, f := New(ptx.Float32, 1), New(ptx.Int32, 1), New(ptx.Bool, 1)
 			s.Set(0, 65536)

@@ -161,6 +161,37 @@ func fill(r *rand.Rand, d ptx.DType, n int, s float64) Tensor {
 	return t
 }
 
+func isFloat(d ptx.DType) bool { return subnormal(d) != 0 }
+
+// subnormal is a value of a float type below its normal numbers.
+func subnormal(d ptx.DType) float64 {
+	return map[ptx.DType]float64{ptx.Float16: 3e-6, ptx.BFloat16: 1e-39, ptx.Float32: 3e-40, ptx.Float64: 5e-310}[d]
+}
+
+// rare is fill with a -Inf, an Inf and a NaN in the first three of rows rows, one each, and subnormals
+// among the elements of the fourth, so that the other rows stay ordinary. What does not fit is left out.
+func rare(r *rand.Rand, d ptx.DType, rows, cols int, s float64) Tensor {
+	t := fill(r, d, rows*cols, s)
+	for row, x := range []float64{math.Inf(-1), math.Inf(1), math.NaN()} {
+		if row < rows-1 {
+			t.Set(row*cols+r.IntN(cols), x)
+		}
+	}
+	for i := 0; i < cols && rows > 4; i += 3 {
+		t.Set(3*cols+i, subnormal(d))
+	}
+	return t
+}
+
+// strew puts one of NaN, infinities and a subnormal in every so many elements.
+func strew(r *rand.Rand, t Tensor, every int) Tensor {
+	odd := []float64{math.NaN(), math.Inf(1), math.Inf(-1), subnormal(t.DType)}
+	for i := r.IntN(every); i < t.Len(); i += every {
+		t.Set(i, odd[r.IntN(len(odd))])
+	}
+	return t
+}
+
 // special is fill with NaN, infinities, zeros and subnormals strewn in.
 func special(r *rand.Rand, d ptx.DType, n int, s float64) Tensor {
 	t := fill(r, d, n, s)

@@ -19,10 +19,15 @@ func unfoldCases() []Case {
 		foldBack(ptx.Unfold{Pool: image}), foldBack(ptx.Unfold{Pool: wide, Groups: 2, Group: 1}),
 		scan(ptx.Scan{Outer: 3, N: 33, Inner: 5, In: ptx.Float16, Out: ptx.Float32}),
 		scan(ptx.Scan{Outer: 1, N: 70, Inner: 3, Exclusive: true, Reverse: true, In: ptx.Float32, Out: ptx.Float32}),
+		scan(ptx.Scan{Outer: 2, N: 32, Inner: 2, Exclusive: true, In: ptx.BFloat16, Out: ptx.BFloat16}),
+		rowStat(ptx.RowStat{Rows: 4, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}),
 	}
 	for _, n := range sizes {
-		cases = append(cases, rowStat(ptx.RowStat{Rows: 5, Cols: n, LogSumExp: true, In: ptx.Float16, Out: ptx.Float32}),
-			rowStat(ptx.RowStat{Rows: 3, Cols: n + 1, Correction: 1, In: ptx.Float32, Out: ptx.Float32}))
+		row := ptx.Pool{N: 2, C: 2, Size: [3]int{1, 1, n}, Kernel: [3]int{1, 1, 3}, Begin: [3]int{0, 0, 1}, To: [3]int{1, 1, n}, In: ptx.Float32, Out: ptx.Float16}
+		cases = append(cases, rowStat(ptx.RowStat{Rows: 21, Cols: n, LogSumExp: true, In: ptx.Float16, Out: ptx.Float32}),
+			rowStat(ptx.RowStat{Rows: 8, Cols: n + 1, Correction: 1, In: ptx.Float32, Out: ptx.Float32}),
+			scan(ptx.Scan{Outer: 2, N: n, Inner: 3, Reverse: n == 33, In: ptx.Float32, Out: ptx.Float16}),
+			unfold(ptx.Unfold{Pool: row}), foldBack(ptx.Unfold{Pool: row}))
 	}
 	return cases
 }
@@ -63,7 +68,7 @@ func unfold(s ptx.Unfold) Case {
 	s.Name = unfoldName("im2col", s)
 	n := s.N * volume(s.To) * s.C / max(s.Groups, 1) * volume(s.Kernel)
 	return Case{
-		Name: s.Name, Build: s.Forward, Exact: true,
+		Name: s.Name, Kernel: "Unfold.Forward", Size: s.Size[2], Build: s.Forward, Exact: true,
 		Fill: func(r *rand.Rand) []Tensor {
 			return []Tensor{special(r, s.In, s.N*s.C*volume(s.Size), 1), New(s.In, n)}
 		},
@@ -83,9 +88,9 @@ func foldBack(s ptx.Unfold) Case {
 	s.Name = unfoldName("col2im", s)
 	n := s.N * volume(s.To) * s.C / max(s.Groups, 1) * volume(s.Kernel)
 	return Case{
-		Name: s.Name, Build: s.Backward, Partial: true,
+		Name: s.Name, Kernel: "Unfold.Backward", Size: s.Size[2], Build: s.Backward, Partial: true,
 		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{fill(r, s.In, n, 1), fill(r, s.Out, s.N*s.C*volume(s.Size), 1)}
+			return []Tensor{strew(r, fill(r, s.In, n, 1), 23), fill(r, s.Out, s.N*s.C*volume(s.Size), 1)}
 		},
 		Check: func(in, out []Tensor) error {
 			cg := s.C / max(s.Groups, 1)
@@ -115,11 +120,19 @@ func foldBack(s ptx.Unfold) Case {
 }
 
 func scan(s ptx.Scan) Case {
-	s.Name = caseName("scan_%dx%dx%d", s.Outer, s.N, s.Inner)
+	s.Name = caseName("scan_%dx%dx%d_%s", s.Outer, s.N, s.Inner, s.Out)
 	n := s.Outer * s.N * s.Inner
 	return Case{
-		Name: s.Name, Build: s.Build,
-		Fill: func(r *rand.Rand) []Tensor { return []Tensor{fill(r, s.In, n, 1), New(s.Out, n)} },
+		Name: s.Name, Kernel: "Scan.Build", Size: s.N, Build: s.Build,
+		Fill: func(r *rand.Rand) []Tensor {
+			x := fill(r, s.In, n, 1)
+			for c, v := range []float64{math.Inf(1), math.NaN(), subnormal(s.In), math.Inf(-1)} { // a column each
+				if c < s.Outer*s.Inner-1 {
+					x.Set((c/s.Inner*s.N+r.IntN(s.N))*s.Inner+c%s.Inner, v)
+				}
+			}
+			return []Tensor{x, New(s.Out, n)}
+		},
 		Check: func(in, out []Tensor) error {
 			want := make([]float64, n)
 			for o := range s.Outer * s.Inner {
@@ -135,7 +148,7 @@ func scan(s ptx.Scan) Case {
 					}
 				}
 			}
-			return near("y", out[1], func(i int) float64 { return want[i] }, func(int) float64 { return 2e-5 })
+			return near("y", out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return eps32 * 16 * math.Sqrt(float64(s.N)) * (4 + math.Abs(want[i])) })
 		},
 	}
 }
@@ -146,12 +159,10 @@ func rowStat(s ptx.RowStat) Case {
 		s.Name = caseName("logsumexp_%dx%d", s.Rows, s.Cols)
 	}
 	return Case{
-		Name: s.Name, Build: s.Build,
+		Name: s.Name, Kernel: "RowStat.Build", Size: s.Cols, Build: s.Build, Streams: s.Cols == 1024,
 		Fill: func(r *rand.Rand) []Tensor {
-			x := fill(r, s.In, s.Rows*s.Cols, 2)
+			x := peaks(r, s.In, s.Rows, s.Cols)
 			if s.LogSumExp {
-				x.Set(s.Cols, math.NaN())
-				x.Set(2*s.Cols, math.Inf(1))
 				for c := range s.Cols {
 					x.Set(3*s.Cols+c, math.Inf(-1))
 				}
@@ -167,7 +178,7 @@ func rowStat(s ptx.RowStat) Case {
 					want[row] = logSumExp(s, at)
 				}
 			}
-			return near("y", out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return eps32 * (64 + float64(s.Cols)*math.Abs(want[i])) })
+			return near("y", out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return eps32 * (64 + float64(s.Cols/32+16)*math.Abs(want[i])) })
 		},
 	}
 }

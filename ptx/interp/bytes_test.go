@@ -1,0 +1,92 @@
+package interp
+
+import (
+	"testing"
+
+	"ampc/ptx"
+	"ampc/ptx/ptxtest"
+)
+
+// streaming is how much more than the least a kernel may move that reads each input and writes each
+// output once.
+const streaming = 1.05
+
+// again lists the generators that move some bytes more than once by their nature: at most so many times
+// the least in any case, and why. Neighbouring threads read what they share from a cache.
+var again = map[string]struct {
+	factor float64
+	why    string
+}{
+	"Embedding.Backward":    {1.25, "each row of the table looks through all ids"},
+	"Gather.Scatter":        {9, "each element looks through the ids of its column"},
+	"Scatter.Build":         {1.9, "sums are read before they are written, elements with one id each time"},
+	"TopK.Build":            {5, "the row is read once for each of the k"},
+	"Pad.Build":             {1.15, "the edge is read for each copy of it"},
+	"Pool.Max":              {1.6, "windows overlap"},
+	"Pool.Avg":              {1.4, "windows overlap"},
+	"Pool.MaxBackward":      {2.8, "a position reads every window over it"},
+	"Pool.AvgBackward":      {1.7, "a position reads every window over it"},
+	"AdaptivePool.Forward":  {1.3, "parts overlap"},
+	"AdaptivePool.Backward": {1.45, "parts overlap"},
+	"Resize.Forward":        {1.8, "an element is sampled more than once"},
+	"Resize.Backward":       {1.6, "an element was sampled more than once"},
+	"Unfold.Forward":        {1.5, "windows overlap"},
+}
+
+// exceptions are cases of streaming kernels too small for what they read once per row or per team to be
+// lost in the rest.
+var exceptions = map[string]struct {
+	factor float64
+	why    string
+}{
+	"bias_gelu_64x96":          {2, "each of 64 rows reads the bias, in f32 beside 16-bit elements"},
+	"norm_fwd_6x1023_f16":      {2.3, "six teams each read scale and bias for one row"},
+	"norm_fwd_6x4097_f16":      {2.3, "six teams each read scale and bias for one row"},
+	"norm_fwd_res_6x768_bf16":  {1.75, "six teams each read scale and bias for one row"},
+	"norm_rms_fwd_5x512_f32":   {1.5, "five teams each read the scale for one row"},
+	"norm_bwd_7x1023_f32":      {1.11, "four teams each read the scale"},
+	"norm_bwd_7x4097_f32":      {1.11, "four teams each read the scale"},
+	"norm_rms_bwd_9x2048_bf16": {1.07, "two teams each read the scale"},
+	"xent_bwd_5x1023_f16":      {1.08, "four numbers of a row for every warp"},
+	"bnsums_31x64x1":           {1.22, "mean and deviation for every 4 elements of a thread"},
+	"bnsums_1023x33x1":         {1.07, "mean and deviation for every 32 elements of a thread"},
+}
+
+// TestBytesMoved counts what the loads and stores of every case of more than 16 KiB move: inputs and
+// outputs once, within 5%, but for the tables above; and where the shape lets a kernel stream, nine
+// tenths of it 16 bytes at a time.
+func TestBytesMoved(t *testing.T) {
+	worst := map[string]float64{}
+	for _, c := range ptxtest.Cases() {
+		if testing.Short() && !c.Streams {
+			continue
+		}
+		_, st, least := runCase(t, c, ptx.SM80, 0)
+		if least < 16<<10 && !c.Streams {
+			continue
+		}
+		moved := st.LoadBytes + st.StoreBytes
+		factor, limit := float64(moved)/float64(least), streaming
+		if a, ok := again[c.Kernel]; ok {
+			limit = a.factor
+		}
+		if e, ok := exceptions[c.Name]; ok {
+			limit = e.factor
+		} else {
+			worst[c.Kernel] = max(worst[c.Kernel], factor)
+		}
+		if factor > limit {
+			t.Errorf("%s moves %d bytes, %.3f times the least; the limit is %g", c.Name, moved, factor, limit)
+		}
+		if wide := 16 * (st.LoadWidths[16] + st.StoreWidths[16]); c.Streams && float64(wide) < 0.9*float64(moved) {
+			t.Errorf("%s moves %d of %d bytes in 16-byte accesses", c.Name, wide, moved)
+		}
+	}
+	for name, f := range worst {
+		if a, ok := again[name]; ok && f > streaming {
+			t.Logf("%-22s %.3f times the least: %s", name, f, a.why)
+		} else {
+			t.Logf("%-22s %.3f times the least", name, f)
+		}
+	}
+}
