@@ -8,6 +8,7 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/runtime/doctor"
 )
 
 // Of two losses with a scale each, the one whose gradients overflow is named
@@ -89,6 +90,43 @@ func TestDiagnoseAfterAnotherStep(t *testing.T) {
 	if d.Cause != ampc.BadInput || d.Node != "sample" || len(d.Notes) != 1 {
 		t.Errorf("%s", d)
 	}
+}
+
+// Where a step's values do not fit into memory together, the doctor says the
+// same of them.
+func TestDiagnoseLean(t *testing.T) {
+	for _, i := range illnesses() {
+		t.Run(i.name, func(t *testing.T) {
+			w := i.open(t, ampc.MixedF16(), 3)
+			w.run()
+			d, err := w.step.Diagnose(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lean := leanly(t, w.step); lean != d.String() {
+				t.Errorf("with memory:\n%s\nwithout:\n%s", d, lean)
+			}
+		})
+	}
+}
+
+// leanly is what the doctor says of a step whose values it cannot hold at once.
+func leanly(t *testing.T, step *ampc.Step) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "bad.ampc")
+	if err := step.SaveReplay(path); err != nil {
+		t.Fatal(err)
+	}
+	c, err := doctor.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Memory = 1
+	d, err := doctor.Diagnose(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.String()
 }
 
 // boost is an op of a user's that is x times 1e5.

@@ -20,7 +20,7 @@ func (l *lowerer) plan() {
 			}
 		}
 	}
-	p.planWork()
+	p.placeWork(true)
 	p.placeViews()
 }
 
@@ -36,6 +36,13 @@ func (p *Program) Spread() {
 			p.Arenas[WorkArena] += roundUp(b.Size)
 		}
 	}
+	p.placeViews()
+}
+
+// Apart plans the work buffers anew such that no result lies where an operand
+// of its step did: right after a step, all that it read is there too.
+func (p *Program) Apart() {
+	p.placeWork(false)
 	p.placeViews()
 }
 
@@ -97,9 +104,10 @@ type block struct {
 	chain  []BufferID
 }
 
-// planWork places the work buffers.
-func (p *Program) planWork() {
-	blocks := p.chains()
+// placeWork places the work buffers, results over operands that die with the
+// step where inPlace says so.
+func (p *Program) placeWork(inPlace bool) {
+	blocks := p.chains(inPlace)
 	p.Separate, p.MaxLive = 0, maxLive(blocks)
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Arena == WorkArena && b.Root == BufferID(i) {
@@ -188,8 +196,8 @@ func (p *placement) try(sorted []int32) {
 }
 
 // chains groups work buffers: a result goes where an operand that dies with
-// the step lies, if the step may write over it.
-func (p *Program) chains() []block {
+// the step lies, if the step may write over it and inPlace says so.
+func (p *Program) chains(inPlace bool) []block {
 	of := make([]int32, len(p.Buffers)) // block of a root, -1: none yet
 	for i := range of {
 		of[i] = -1
@@ -205,7 +213,7 @@ func (p *Program) chains() []block {
 				if b.Arena != WorkArena || of[root] >= 0 {
 					continue
 				}
-				if k := p.reusable(s, id, pos, of, blocks); k >= 0 {
+				if k := p.reusable(s, id, pos, of, blocks); inPlace && k >= 0 {
 					of[root] = k
 					blocks[k].live.To = b.Live.To
 					blocks[k].chain = append(blocks[k].chain, root)

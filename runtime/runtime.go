@@ -174,14 +174,22 @@ type Profiled interface {
 	Profile(f func(part lower.Part, step int, took time.Duration))
 }
 
-// Watched is an Exec that shows its memory after every part it ran. A nil f
-// turns it off.
-type Watched interface{ Watch(f Watch) }
+// Watched is an Exec that shows its memory while it runs.
+type Watched interface {
+	// Watch has steps watched from now on; the zero Watch ends it.
+	Watch(w Watch)
+	// Buffer is the memory of a buffer of the Program, as it is now.
+	Buffer(id lower.BufferID) []byte
+}
 
-// Watch is called after a part, for the micro part after each micro-batch. mem
-// gives a buffer of the Program as it is then; it stays as it is until the next
-// part runs. Returning false ends the step there with ErrStopped.
-type Watch func(part lower.Part, micro int, mem func(lower.BufferID) []byte) bool
+// Watch is called while steps run; nil functions are left out.
+type Watch struct {
+	// Step is called after each step of the Program.
+	Step func(part lower.Part, step int)
+	// Part is called after each part, for the micro part after each micro-batch.
+	// Where it returns false the step ends with ErrStopped.
+	Part func(part lower.Part, micro int) bool
+}
 
 // ErrStopped is what a step returns that its Watch ended.
 var ErrStopped = errors.New("stopped by its watch")

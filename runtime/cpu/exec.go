@@ -224,7 +224,7 @@ func (e *exec) run(part lower.Part, micro int) error {
 	if err := e.part(part); err != nil {
 		return err
 	}
-	if e.watch != nil && !e.watch(part, micro, func(id lower.BufferID) []byte { return e.mem[id] }) {
+	if e.watch.Part != nil && !e.watch.Part(part, micro) {
 		return runtime.ErrStopped
 	}
 	return nil
@@ -249,6 +249,9 @@ func (e *exec) part(part lower.Part) error {
 			start := time.Now()
 			s.run()
 			e.profile(part, i, time.Since(start))
+		}
+		if e.watch.Step != nil {
+			e.watch.Step(part, i)
 		}
 		if f := e.fault.Load(); f != nil {
 			e.fault.Store(nil)
@@ -310,7 +313,10 @@ func (e *exec) Counters() runtime.Counters { return e.count }
 func (e *exec) Profile(f func(part lower.Part, step int, took time.Duration)) { e.profile = f }
 
 // Watch implements runtime.Watched.
-func (e *exec) Watch(f runtime.Watch) { e.watch = f }
+func (e *exec) Watch(w runtime.Watch) { e.watch = w }
+
+// Buffer implements runtime.Watched.
+func (e *exec) Buffer(id lower.BufferID) []byte { return e.mem[id] }
 
 var (
 	_ runtime.Watched  = (*exec)(nil)

@@ -109,6 +109,17 @@ type Case struct {
 	Seed   int64             // of what variables start with
 	Skips  int               // steps skipped in a row, this one included; 0: unknown
 	Notes  []string          // what the report should mention
+	// Memory is how many bytes of values a replay may hold; 0: 1 GiB. Where they
+	// are more, values are scanned as they are made and their memory is used
+	// again: the answer is the same, after about as long.
+	Memory int64
+}
+
+func (c *Case) memory() int64 {
+	if c.Memory == 0 {
+		return 1 << 30
+	}
+	return c.Memory
 }
 
 // Diagnose replays the step and says why it was not finite. It runs the step at
@@ -193,7 +204,7 @@ func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	if err := ir.InferUnits(g); err != nil {
 		return nil, err
 	}
-	x.sick, err = prepare(b, g, state, c.Feeds)
+	x.sick, err = prepare(b, g, state, c.Feeds, c.memory())
 	x.index(g)
 	return x, err
 }
@@ -272,7 +283,7 @@ func (x *exam) healthy(v *ir.Value) error {
 		return err
 	}
 	ancestry(t.g, t.to[v])
-	if x.well, err = prepare(x.b, t.g, t.state, t.feeds); err != nil {
+	if x.well, err = prepare(x.b, t.g, t.state, t.feeds, x.c.memory()); err != nil {
 		return err
 	}
 	x.twins = t.to

@@ -13,26 +13,34 @@ import (
 	"ampc/runtime/cpu"
 )
 
-// replay is a graph run once more with every value to be looked at.
+// replay is a graph run once more with every value to be looked at. Where all
+// values fit into memory they stay there, and are looked at when asked for. Where
+// they do not, each is scanned when its step has made it, and only what a flaw
+// seems to begin at is kept.
 type replay struct {
 	g      *ir.Graph
 	p      *lower.Program
 	exec   runtime.Exec
+	watch  runtime.Watched // exec
 	store  runtime.Store
 	state  map[string][]byte
 	feeds  []runtime.Feed
 	buffer map[string]lower.BufferID
 
-	part   lower.Part // that ran last
-	micro  int        // its micro-batch
-	mem    func(lower.BufferID) []byte
+	part   lower.Part          // that ran last
+	micro  int                 // its micro-batch
 	ranges map[*ir.Value]Range // of what was looked at, since the part ran
 	fine   map[*ir.Value]bool  // seen to be finite, since the part ran
+
+	lean  bool
+	made  map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
+	views map[*ir.Value][]*ir.Value    // lean: of each value
+	kept  map[*ir.Value][]byte         // lean: operands of what may be the first flaw of this part
 }
 
-// prepare lowers g node by node (fusion changes no bit, and hides values), each
-// value in memory of its own, over variables that hold state.
-func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*replay, error) {
+// prepare lowers g node by node (fusion changes no bit, and hides values) over
+// variables that hold state. Work that takes more than memory is not kept.
+func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, memory int64) (*replay, error) {
 	for _, n := range g.Nodes {
 		n.Why.Group = 0
 	}
@@ -40,10 +48,15 @@ func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runti
 	if err != nil {
 		return nil, err
 	}
-	p.Spread()
 	r := &replay{g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
 	for i := range p.Buffers {
 		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
+	}
+	if p.Separate <= memory {
+		p.Spread()
+	} else {
+		p.Apart()
+		r.leanly()
 	}
 	if r.store, err = b.NewStore(p.Vars); err != nil {
 		return nil, err
@@ -58,6 +71,11 @@ func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runti
 	if r.exec, err = b.Load(p, r.store); err != nil {
 		return nil, err
 	}
+	watch, ok := r.exec.(runtime.Watched)
+	if !ok {
+		return nil, fmt.Errorf("the backend does not show its memory")
+	}
+	r.watch = watch
 	return r, nil
 }
 
@@ -69,14 +87,21 @@ func (r *replay) close() {
 // run replays the step, calling look after every part that ran, until it
 // returns false.
 func (r *replay) run(ctx context.Context, look func() bool) error {
-	watched, ok := r.exec.(runtime.Watched)
-	if !ok {
-		return fmt.Errorf("doctor: the backend does not show its memory")
+	w := runtime.Watch{Part: func(part lower.Part, micro int) bool {
+		r.part, r.micro = part, micro
+		if !r.lean {
+			r.ranges, r.fine = map[*ir.Value]Range{}, map[*ir.Value]bool{}
+		}
+		if ctx.Err() != nil || !look() {
+			return false
+		}
+		r.forget()
+		return true
+	}}
+	if r.lean {
+		w.Step = r.scanned
 	}
-	watched.Watch(func(part lower.Part, micro int, mem func(lower.BufferID) []byte) bool {
-		r.part, r.micro, r.mem, r.ranges, r.fine = part, micro, mem, map[*ir.Value]Range{}, map[*ir.Value]bool{}
-		return ctx.Err() == nil && look()
-	})
+	r.watch.Watch(w)
 	_, err := r.exec.Step(r.feeds)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -87,34 +112,54 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 	return err
 }
 
-// data is what v holds; of a variable, what it held before the step. nil where
-// the program has no such value.
-func (r *replay) data(v *ir.Value) []byte {
+// home is the buffer that v lies in, None where the program has no such value
+// or the replay is given what it holds.
+func (r *replay) home(v *ir.Value) lower.BufferID {
 	name := v.Name
 	switch {
 	case v.Kind == ir.State && v.Attr.Get("role") == ir.RoleCopy: // refreshed when the step begins
 	case v.Kind == ir.Param || v.Kind == ir.State:
-		return r.state[name]
+		return lower.None
 	case v.Next != nil:
 		if id, ok := r.buffer[name+"'"]; ok {
-			return r.mem(id)
+			return id
 		}
 		name = v.Next.Name
 	}
-	id, ok := r.buffer[name]
-	if !ok {
-		return nil
+	if id, ok := r.buffer[name]; ok {
+		return id
 	}
-	return r.mem(id)
+	return lower.None
+}
+
+// data is what v holds; of a variable, what it held before the step. nil where
+// the program has no such value, or it was not kept.
+func (r *replay) data(v *ir.Value) []byte {
+	id := r.home(v)
+	switch {
+	case v.Kind == ir.Param || v.Kind == ir.State && id == lower.None:
+		return r.state[v.Name]
+	case id == lower.None:
+		return nil
+	case r.lean && r.p.Buffers[id].Arena == lower.WorkArena:
+		return r.kept[v]
+	}
+	return r.watch.Buffer(id)
 }
 
 // rangeOf scans v, once per part.
 func (r *replay) rangeOf(v *ir.Value) Range {
 	s, ok := r.ranges[v]
-	if !ok {
+	switch {
+	case ok:
+		return s
+	case r.lean && v.Def != nil && v.Def.Def().Is(ir.View): // what it shows was scanned
+		s = r.rangeOf(v.Def.In[0])
+		s.Name = v.Name
+	default:
 		s = scan(v.Name, v.Type.DType, r.data(v))
-		r.ranges[v] = s
 	}
+	r.ranges[v] = s
 	return s
 }
 
@@ -124,7 +169,7 @@ func (r *replay) bad(v *ir.Value) bool {
 	if v == nil || !v.Type.DType.Float() || r.fine[v] {
 		return false
 	}
-	if _, scanned := r.ranges[v]; !scanned && finite(v.Type.DType, r.data(v)) {
+	if _, scanned := r.ranges[v]; !scanned && !r.lean && finite(v.Type.DType, r.data(v)) {
 		r.fine[v] = true
 		return false
 	}
@@ -146,6 +191,9 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 		if in[v] == nil {
 			x := &ir.Value{Name: fmt.Sprintf("in%d", i), Type: v.Type, Kind: ir.Input}
 			data := r.data(v)
+			if int64(len(data)) != v.Type.Bytes() {
+				return nil, fmt.Errorf("%s was not kept", v)
+			}
 			if v.Type.DType.Low() {
 				x.Type, data = v.Type.With(ir.F32), widened(v.Type.DType, data)
 			}
@@ -167,7 +215,7 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 		return nil, err
 	}
 	g.Body[ir.Forward] = []*ir.Node{&k}
-	alone, err := prepare(b, g, nil, []runtime.Feed{feed})
+	alone, err := prepare(b, g, nil, []runtime.Feed{feed}, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
