@@ -67,6 +67,19 @@ func linear(v *ir.Value) (x *ir.Value, a, b float64) {
 	return v, a, b
 }
 
+// between are the nodes through which linear came from v down to x.
+func between(v, x *ir.Value) (via []*ir.Node) {
+	for v != x {
+		via = append(via, v.Def)
+		next := v.Def.In[0]
+		if len(v.Def.In) == 2 {
+			next, _, _ = numberOperand(v.Def)
+		}
+		v = next
+	}
+	return via
+}
+
 // numberOperand splits a binary node into the operand that is a number and the
 // other one. The number must not widen the result's shape. An optional operand
 // that is left out is neither.
@@ -107,18 +120,18 @@ func factors(v *ir.Value, depth int) *product {
 	return p
 }
 
-// power reports whether v is k·x^e, and k.
-func power(v, x *ir.Value, e int) (k float64, ok bool) {
+// power reports whether v is k·x^e, with k and the nodes that make it so.
+func power(v, x *ir.Value, e int) (k float64, via []*ir.Node, ok bool) {
 	p := &product{k: 1, depth: maxDepth, stop: x}
 	p.walk(v, 2, 0)
 	sum := 0
 	for _, f := range p.fs {
 		if f.v != x {
-			return 0, false
+			return 0, nil, false
 		}
 		sum += f.halves
 	}
-	return p.k, sum == 2*e
+	return p.k, p.via, sum == 2*e
 }
 
 func (p *product) walk(v *ir.Value, halves, depth int) {

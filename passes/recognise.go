@@ -305,7 +305,7 @@ func isTanhArgument(u, x *ir.Value) bool {
 	}
 	if sum.Def != nil && sum.Def.Op == ir.OpAdd && alike(c, root) {
 		for i := range 2 {
-			if k, ok := power(sum.Def.In[1-i], x, 3); ok && sum.Def.In[i] == x && alike(k, 0.044715) {
+			if k, _, ok := power(sum.Def.In[1-i], x, 3); ok && sum.Def.In[i] == x && alike(k, 0.044715) {
 				return true
 			}
 		}
@@ -317,7 +317,7 @@ func isTanhArgument(u, x *ir.Value) bool {
 		}
 		for i := range 2 {
 			square, a, b := linear(p.fs[1-i].v)
-			if k, ok := power(square, x, 2); ok && p.fs[i] == (factor{x, 2}) && alike(a*k, 0.044715) && alike(b, 1) {
+			if k, _, ok := power(square, x, 2); ok && p.fs[i] == (factor{x, 2}) && alike(a*k, 0.044715) && alike(b, 1) {
 				return true
 			}
 		}
@@ -354,6 +354,7 @@ func normalisedBy(p *product) *normalised {
 		z, a, eps := linear(f.v)
 		if a == 1 && eps > 0 && z.Def != nil && (z.Def.Op == ir.OpReduceMean || z.Def.Op == ir.OpReduceVar) {
 			n.mean, n.eps = z.Def, eps
+			n.parts = append(n.parts, between(f.v, z)...)
 		}
 	}
 	if n.mean == nil || !n.mean.Flag("keep") || trailing(n.mean) == 0 {
@@ -384,7 +385,8 @@ func (n *normalised) squares(c *ir.Value) bool {
 		x := centredOn(c, n.mean)
 		return x != nil && x == n.mean.In[0] && n.mean.Int("correction") == 0
 	}
-	k, ok := power(n.mean.In[0], c, 2)
+	k, via, ok := power(n.mean.In[0], c, 2)
+	n.parts = append(n.parts, via...)
 	return ok && k == 1
 }
 

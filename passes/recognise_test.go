@@ -164,3 +164,39 @@ func TestBoundedScoresStay(t *testing.T) {
 		}
 	}
 }
+
+// A norm of which any part is pinned differently from the rest stays spelled out:
+// the fused norm would compute in f32 what the pin says to compute in 16 bits.
+func TestPinnedPartsStay(t *testing.T) {
+	const parts = 5
+	for k := -1; k < parts; k++ {
+		pin := func(i int) string {
+			if i == k {
+				return " pin=low"
+			}
+			return ""
+		}
+		text := `graph @n {
+  input %c : f32[4,16]
+forward:
+  %q = square %c {` + pin(0) + `} : f32[4,16]
+  %v = reduce_mean %q {axes=[-1] keep` + pin(1) + `} : f32[4,1]
+  %s = affine %v {shift=1e-3` + pin(2) + `} : f32[4,1]
+  %d = sqrt %s {` + pin(3) + `} : f32[4,1]
+  %y = div %c, %d {` + pin(4) + `} : f32[4,16]
+  return %y
+}`
+		g, err := ir.Parse("norm.ir", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g = mustRun(t, g, Config{Policy: MixedF16()})
+		fused := false
+		for _, n := range g.Nodes {
+			fused = fused || n.Op == ir.OpRMSNorm
+		}
+		if fused != (k < 0) {
+			t.Errorf("part %d pinned: fused %t", k, fused)
+		}
+	}
+}
