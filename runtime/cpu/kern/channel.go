@@ -36,6 +36,11 @@ func (n *ChannelNorm) Stats() int {
 	return n.Images * n.Groups
 }
 
+// lies reports whether channels lie last, several of them, and there is something to do.
+func (n *ChannelNorm) lies() bool {
+	return n.ChannelsLast && n.Channels > 1 && n.Images*n.Space > 0
+}
+
 // channelBlock is how many elements go through the vector kernels at a time: they stay in the first-level cache.
 const channelBlock = 1024
 
@@ -53,16 +58,31 @@ type piece struct{ at, rows, cols int }
 
 // ChannelNorm computes Y, Mean, Var and Rstd.
 func (m *Machine) ChannelNorm(n *ChannelNorm) {
+	if n.lies() {
+		t := m.channelsLast(n)
+		t.each(8, (*lastTask).moments)
+		t.statistics()
+		t.apply()
+		return
+	}
 	m.channels(n, (*channelTask).normalise, 8)
 }
 
 // ChannelNormGiven computes Y with the Mean and Var that are there, and Rstd.
 func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
+	if n.lies() {
+		m.channelsLast(n).apply()
+		return
+	}
 	m.channels(n, (*channelTask).apply, 4)
 }
 
 // ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd.
 func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
+	if n.lies() {
+		m.channelsLast(n).gradient()
+		return
+	}
 	t := &m.channel
 	parts := 1
 	if n.Groups > 0 {

@@ -16,6 +16,7 @@ type Machine struct {
 	skinnyRun skinnyTask
 	conv      convTask
 	channel   channelTask
+	last      lastTask
 	attn      attnTask
 	row       rowTask
 	vec       vecTask
