@@ -147,6 +147,7 @@ func (e *normEnds) join(i, j int, next Step, end NormEnd) {
 	next.Kernel.End = end
 	next.Node = e.steps[j].Node
 	next.Bytes = e.p.traffic(&next)
+	e.p.Joined += e.steps[i].Bytes + e.steps[j].Bytes - next.Bytes
 	e.steps[j] = next
 	e.gone[i] = true
 }

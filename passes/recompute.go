@@ -28,6 +28,7 @@ func recompute(g *ir.Graph, c *Context) error {
 	for _, n := range g.Nodes {
 		r.group = max(r.group, n.Why.Group)
 	}
+	before := floatBytes(g)
 	body := g.Body[ir.Backward]
 	g.Body[ir.Backward] = make([]*ir.Node, 0, len(body))
 	r.b = ir.Edit(g).In(ir.Backward)
@@ -37,6 +38,9 @@ func recompute(g *ir.Graph, c *Context) error {
 			return err
 		}
 		g.Body[ir.Backward] = append(g.Body[ir.Backward], n)
+	}
+	if c.Policy.decided().Algorithm == "mincut" { // the cut could not know
+		c.Count("cut_bytes", int(floatBytes(g)-before)*max(c.Micro, 1))
 	}
 	c.Count("norms_recomputed", len(r.norms))
 	c.Count("pools_recomputed", len(r.pools))
@@ -159,4 +163,58 @@ func (r *recomputer) pool(n *ir.Node) *ir.Node {
 	out[0].Def.Why.Group = 0
 	r.pools[n] = out[0].Def
 	return out[0].Def
+}
+
+// floatBytes is what the steps of forward and backward move of float tensors in
+// one micro-batch, as they are stored: each step reads a tensor once and writes
+// once what others read. Pools are left out, as their lowering decides about them.
+func floatBytes(g *ir.Graph) (sum int64) {
+	type read struct {
+		unit int64
+		v    *ir.Value
+	}
+	uses, seen, base := g.Uses(), map[read]bool{}, map[*ir.Value]*ir.Value{}
+	returned := map[*ir.Value]bool{}
+	for _, v := range g.Return {
+		returned[v] = true
+	}
+	var outside func(v *ir.Value) bool
+	outside = func(v *ir.Value) bool {
+		for _, u := range uses.Of(v) {
+			if isView(u.Node) && outside(u.Node.Out[0]) || !isView(u.Node) && !sameGroup(v, u.Node) {
+				return true
+			}
+		}
+		return returned[v] || v.Next != nil
+	}
+	for s, n := range g.Nodes {
+		if isView(n) {
+			base[n.Out[0]] = n.In[0]
+			if b := base[n.In[0]]; b != nil {
+				base[n.Out[0]] = b
+			}
+			continue
+		}
+		if s != ir.Forward && s != ir.Backward || n.Op == ir.OpMaxPool {
+			continue
+		}
+		for _, v := range n.In {
+			if v == nil || !v.Type.DType.Float() || sameGroup(v, n) {
+				continue
+			}
+			if b := base[v]; b != nil {
+				v = b
+			}
+			if r := (read{unitOf(n), v}); !seen[r] {
+				seen[r] = true
+				sum += g.Elements(v.Type) * v.Type.DType.Size()
+			}
+		}
+		for _, v := range n.Out {
+			if v.Type.DType.Float() && outside(v) {
+				sum += g.Elements(v.Type) * v.Type.DType.Size()
+			}
+		}
+	}
+	return sum
 }
