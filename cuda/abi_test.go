@@ -120,7 +120,7 @@ func cLetter(typ string) byte {
 }
 
 func libraryOf(name string) string {
-	for prefix, lib := range map[string]string{"cublasLt": libBlas, "cudnn": libDNN, "nccl": libNCCL} {
+	for prefix, lib := range map[string]string{"cublasLt": libBlas, "cudnn": libDNN, "nccl": libNCCL, "nvrtc": libRTC} {
 		if strings.HasPrefix(name, prefix) {
 			return lib
 		}
@@ -162,7 +162,7 @@ func TestSentinelsArrive(t *testing.T) {
 	text, list := prototypes(t)
 	so := compileC(t, "recorder", recorderHead+strings.Join(text, ""))
 	libs := map[string]*library{}
-	for _, name := range []string{libDriver, libBlas, libDNN, libNCCL} {
+	for _, name := range []string{libDriver, libBlas, libDNN, libNCCL, libRTC} {
 		libs[name] = openLibrary(name, []string{so})
 		if !libs[name].loaded() {
 			t.Fatalf("%s: %v", name, libs[name].tried)

@@ -32,8 +32,9 @@ var _ Blas = (*BlasLt)(nil)
 // OpenBlas opens cuBLASLt for the bound device. The error wraps ErrUnavailable when it is missing.
 func OpenBlas() (Blas, error) {
 	w := realPlaces()
-	openLibrary(libRTC, w.candidates(libRTC)) // found by others under its name
-	b, err := openBlas(openLibrary(libBlas, w.candidates(libBlas)))
+	newest := newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))
+	w.open(libRTC, newest) // found by others under its name
+	b, err := openBlas(w.open(libBlas, newest))
 	if err != nil {
 		return nil, err
 	}

@@ -93,6 +93,9 @@ func adopt(lib *library, context uintptr) (*Device, error) {
 
 // startDriver initialises the driver, or says why not and what to do.
 func startDriver(lib *library) (problem, advice string) {
+	if !lib.loaded() && len(lib.missing) > 0 {
+		return "the NVIDIA driver library lacks functions; tried " + summary(lib.tried), "update the driver: r520 is the oldest that runs these kernels"
+	}
 	if !lib.loaded() {
 		return "no NVIDIA driver library (libcuda.so.1); tried " + summary(lib.tried),
 			"install the driver, or set AMPC_LIBCUDA to the file"

@@ -3,9 +3,11 @@ package cuda
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -39,7 +41,7 @@ func (r *Report) String() string {
 		default:
 			fmt.Fprintf(&b, "%-9s %s  %s\n", l.Library, l.Version, l.Path)
 		}
-		if len(l.Missing) > 0 {
+		if l.Path != "" && len(l.Missing) > 0 {
 			fmt.Fprintf(&b, "%-9s lacks %s\n", "", strings.Join(l.Missing, ", "))
 		}
 	}
@@ -55,21 +57,63 @@ func (r *Report) String() string {
 	return b.String()
 }
 
-// summary names the first files tried and counts the rest.
+// summary names the files that are there with what is wrong with them, then the first others, and
+// counts the rest.
 func summary(tried []Attempt) string {
 	const shown = 3
-	var names []string
-	for _, a := range tried[:min(shown, len(tried))] {
-		names = append(names, a.Path)
+	var there, names []string
+	for _, a := range tried {
+		if a.absent() {
+			names = append(names, a.Path)
+		} else {
+			there = append(there, fmt.Sprintf("%s: %s", a.Path, a.Problem))
+		}
 	}
-	s := strings.Join(names, ", ")
-	if len(tried) > shown {
-		s += fmt.Sprintf(" and %d more", len(tried)-shown)
-	}
-	if s == "" {
+	more := len(names) - shown
+	list := append(there, names[:min(shown, len(names))]...)
+	if len(list) == 0 {
 		return "nothing"
 	}
+	s := strings.Join(list, ", ")
+	if more > 0 {
+		s += fmt.Sprintf(" and %d more", more)
+	}
 	return s
+}
+
+// absent reports whether there may be no such file: the loader found none, or was not asked for a
+// name that it would have had to look for.
+func (a Attempt) absent() bool {
+	return strings.Contains(a.Problem, "No such file") || a.newer() && !strings.Contains(a.Path, "/")
+}
+
+// tooNew begins the problem of a file that was passed over.
+const tooNew = "too new"
+
+func (a Attempt) newer() bool { return strings.HasPrefix(a.Problem, tooNew) }
+
+// suits parts a library's candidates into those that the machine can use and those made for a newer
+// CUDA than newest, a major version; 0 is any. Those of cuDNN and NCCL do not tell.
+func suits(lib string, files []string, newest int) (use []string, passed []Attempt) {
+	for _, f := range files {
+		if n := cudaMajor(lib, f); newest > 0 && n > newest {
+			passed = append(passed, Attempt{lib, f, fmt.Sprintf("%s, driver or device take CUDA %d at most", tooNew, newest)})
+			continue
+		}
+		use = append(use, f)
+	}
+	return use, passed
+}
+
+// cudaMajor is the major version of CUDA that a file belongs to by its name, 0 where it does not tell.
+func cudaMajor(lib, file string) int {
+	if lib != libBlas && lib != libRTC {
+		return 0
+	}
+	_, version, _ := strings.Cut(filepath.Base(file), ".so.")
+	major, _, _ := strings.Cut(version, ".")
+	n, _ := strconv.Atoi(major)
+	return n
 }
 
 // places is the world the search looks at, replaceable in tests.
@@ -77,7 +121,9 @@ type places struct {
 	env  func(string) string
 	glob func(string) []string
 	home string
-	path func(string) string // finds a program, symlinks resolved
+	path func(string) string // finds a program in PATH
+	real func(string) string // follows links
+	read func(string) string // a file's text, "" where there is none
 }
 
 func realPlaces() places {
@@ -86,18 +132,10 @@ func realPlaces() places {
 		env:  os.Getenv,
 		glob: func(p string) []string { m, _ := filepath.Glob(p); sort.Strings(m); return m },
 		home: home,
-		path: resolveProgram,
+		path: func(name string) string { p, _ := exec.LookPath(name); return p },
+		real: func(p string) string { p, _ = filepath.EvalSymlinks(p); return p },
+		read: func(p string) string { b, _ := os.ReadFile(p); return string(b) },
 	}
-}
-
-// resolveProgram finds a program in PATH and follows links.
-func resolveProgram(name string) string {
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if p, err := filepath.EvalSymlinks(filepath.Join(dir, name)); err == nil {
-			return p
-		}
-	}
-	return ""
 }
 
 // target names the folders of this processor.
@@ -153,9 +191,7 @@ func (w places) candidates(lib string) []string {
 // wheelFolders are the library folders of NVIDIA's Python packages.
 func (w places) wheelFolders() []string {
 	roots := []string{w.env("VIRTUAL_ENV"), w.env("CONDA_PREFIX")}
-	if py := w.path("python3"); py != "" {
-		roots = append(roots, filepath.Dir(filepath.Dir(py)))
-	}
+	roots = append(roots, w.pythonRoots()...)
 	roots = append(roots, filepath.Join(w.home, ".local"), "/usr/local", "/usr")
 	var out []string
 	for _, r := range roots {
@@ -170,6 +206,26 @@ func (w places) wheelFolders() []string {
 		}
 	}
 	return out
+}
+
+// pythonRoots are the prefixes of the python3 in PATH: where it lies, a virtual environment perhaps,
+// where its link leads, and the home that the environment names.
+func (w places) pythonRoots() (roots []string) {
+	py := w.path("python3")
+	if py == "" {
+		return nil
+	}
+	prefix := func(program string) string { return filepath.Dir(filepath.Dir(program)) }
+	roots = append(roots, prefix(py))
+	for line := range strings.Lines(w.read(filepath.Join(prefix(py), "pyvenv.cfg"))) {
+		if key, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(key) == "home" {
+			roots = append(roots, filepath.Dir(strings.TrimSpace(value)))
+		}
+	}
+	if real := w.real(py); real != "" {
+		roots = append(roots, prefix(real))
+	}
+	return roots
 }
 
 func (w places) cudaRoots() []string {

@@ -176,6 +176,10 @@ func (l *library) version() string {
 			return fmt.Sprintf("%d.%d.%d", v/10000, v/100%100, v%100)
 		}
 		return fmt.Sprintf("%d.%d.%d", v/1000, v/100%10, v%100)
+	case libRTC:
+		var major, minor int32
+		l.call("nvrtcVersion", uintptr(unsafe.Pointer(&major)), uintptr(unsafe.Pointer(&minor)))
+		return fmt.Sprintf("%d.%d", major, minor)
 	case libNCCL:
 		var v int32
 		l.call("ncclGetVersion", uintptr(unsafe.Pointer(&v)))

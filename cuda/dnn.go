@@ -57,8 +57,9 @@ var _ Dnn = (*DnnBackend)(nil)
 // OpenDnn opens cuDNN for the bound device. The error wraps ErrUnavailable when it is missing.
 func OpenDnn() (Dnn, error) {
 	w := realPlaces()
-	openLibrary(libRTC, w.candidates(libRTC)) // engines compiled at run time find it by name
-	n, err := openDnn(openLibrary(libDNN, w.candidates(libDNN)))
+	newest := newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))
+	w.open(libRTC, newest) // engines compiled at run time find it by name
+	n, err := openDnn(w.open(libDNN, newest))
 	if err != nil {
 		return nil, err
 	}

@@ -75,10 +75,10 @@ var sticky = map[int]bool{
 // startAdvice says what to do about the codes cuInit gives.
 var startAdvice = map[int]string{
 	34:  "the library found is a stub; remove stub folders from the search path",
-	46:  "the device is in use or in a bad state",
+	46:  "the device is in use or in a bad state: see nvidia-smi",
 	100: "the driver works but shows no GPU: check CUDA_VISIBLE_DEVICES and the container's flags",
-	802: "the fabric manager is not running",
+	802: "the fabric manager is not running: start nvidia-fabricmanager",
 	803: "driver and library versions differ: reboot, or fix the container's mounts",
-	804: "the compatibility library does not support this GPU",
+	804: "the compatibility library does not support this GPU: take the cuda-compat folder out of the search path, or update the driver",
 	999: "the driver is in a bad state: see the kernel log, reboot",
 }

@@ -206,24 +206,3 @@ func TestMissingFunctions(t *testing.T) {
 		t.Errorf("tried %+v", l.tried)
 	}
 }
-
-func TestSearchOrder(t *testing.T) {
-	files := map[string][]string{
-		"/d/libcublasLt.so.12":                                                {"/d/libcublasLt.so.12"},
-		"/v/lib/python3*/site-packages/nvidia/cublas/lib":                     {"/v/lib/python3.12/site-packages/nvidia/cublas/lib"},
-		"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12": {"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12"},
-		"/usr/local/cuda/lib64/libcublasLt.so.12":                             {"/usr/local/cuda/lib64/libcublasLt.so.12"},
-		"/usr/local/cuda/targets/x86_64-linux/lib/stubs/libcublasLt.so.12":    {"/usr/local/cuda/targets/x86_64-linux/lib/stubs/libcublasLt.so.12"},
-	}
-	env := map[string]string{"AMPC_LIBCUBLASLT": "/x/libcublasLt.so.12", "AMPC_CUDA_LIBDIR": "/d", "VIRTUAL_ENV": "/v"}
-	w := places{
-		env: func(k string) string { return env[k] }, glob: func(p string) []string { return files[p] },
-		path: func(string) string { return "" }, home: "/home/u",
-	}
-	got := strings.Join(w.candidates(libBlas), " ")
-	want := "/x/libcublasLt.so.12 /d/libcublasLt.so.12 libcublasLt.so.13 libcublasLt.so.12 libcublasLt.so.11 " +
-		"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12 /usr/local/cuda/lib64/libcublasLt.so.12"
-	if got != want {
-		t.Errorf("candidates\n%s\nwant\n%s", got, want)
-	}
-}

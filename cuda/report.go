@@ -3,26 +3,62 @@
 package cuda
 
 import (
-	"strings"
+	"errors"
+	"fmt"
+	"slices"
 	"unsafe"
 )
 
 // Discover looks for every library and device, starting nothing but the driver.
-func Discover() *Report {
+func Discover() *Report { return discover(realPlaces()) }
+
+func discover(w places) *Report {
 	r := &Report{}
-	w := realPlaces()
-	var driver *library
+	driver := openLibrary(libDriver, w.candidates(libDriver))
+	r.Problem, r.Advice = startDriver(driver)
+	newest := newestCUDA(driver)
 	for _, name := range []string{libDriver, libRTC, libBlas, libDNN, libNCCL} {
-		l := openLibrary(name, w.candidates(name))
-		if name == libDriver {
-			driver = l
+		l := driver
+		if name != libDriver {
+			l = w.open(name, newest)
 		}
 		r.Libraries = append(r.Libraries, LibraryReport{Library: name, Path: l.path, Version: l.version(), Missing: l.missing, Tried: l.tried})
 	}
-	if r.Problem, r.Advice = startDriver(driver); r.Problem == "" {
+	if r.Problem == "" {
 		r.devices(driver)
 	}
 	return r
+}
+
+// open opens the first of a library's candidates that suits.
+func (w places) open(name string, newest int) *library {
+	files, passed := suits(name, w.candidates(name), newest)
+	l := openLibrary(name, files)
+	l.tried = append(passed, l.tried...)
+	return l
+}
+
+// newestCUDA is the newest major version of CUDA whose libraries run here: the driver's, and 12 with a
+// device of a capability below 7.5, which later ones dropped. 0 is any: nothing is known.
+func newestCUDA(driver *library) int {
+	var version, n int32
+	if !driver.loaded() || driver.status("cuDriverGetVersion", uintptr(unsafe.Pointer(&version))) != nil {
+		return 0
+	}
+	newest := int(version) / 1000
+	if driver.status("cuDeviceGetCount", uintptr(unsafe.Pointer(&n))) != nil {
+		return newest
+	}
+	for i := range n {
+		var id, major, minor int32
+		err := errors.Join(driver.status("cuDeviceGet", uintptr(unsafe.Pointer(&id)), uintptr(i)),
+			driver.status("cuDeviceGetAttribute", uintptr(unsafe.Pointer(&major)), attrMajor, uintptr(id)),
+			driver.status("cuDeviceGetAttribute", uintptr(unsafe.Pointer(&minor)), attrMinor, uintptr(id)))
+		if err == nil && 10*major+minor < 75 {
+			newest = min(newest, 12)
+		}
+	}
+	return newest
 }
 
 // devices lists what the driver shows, and warns of what will not work.
@@ -52,15 +88,20 @@ func (r *Report) devices(lib *library) {
 func (r *Report) libraryAdvice(d Info) string {
 	for _, l := range r.Libraries {
 		switch {
+		case l.Library == libBlas && l.Path == "" && l.newer() && d.Major*10+d.Minor < 75 && d.Driver >= 12000:
+			return "this GPU needs the CUDA 12 libraries: install them or set AMPC_CUDA_LIBDIR to them"
+		case l.Library == libBlas && l.Path == "" && l.newer():
+			return fmt.Sprintf("the CUDA libraries here are newer than the driver: update it (CUDA 13 needs r580), or install those of CUDA %d", d.Driver/1000)
 		case l.Library == libBlas && l.Path == "":
 			return "install cuBLASLt (CUDA toolkit or the nvidia-cublas wheel) or set AMPC_LIBCUBLASLT"
-		case l.Library == libBlas && strings.HasPrefix(l.Version, "13.") && d.Major*10+d.Minor < 75:
-			return "this GPU needs the CUDA 12 libraries; set AMPC_CUDA_LIBDIR to them"
-		case l.Library == libBlas && strings.HasPrefix(l.Version, "13.") && d.Driver < 13000:
-			return "the CUDA 13 libraries need driver r580 or newer"
 		case l.Library == libDNN && l.Path == "":
 			return "without cuDNN convolution and attention use slower kernels; install cuDNN or set AMPC_LIBCUDNN"
 		}
 	}
 	return ""
+}
+
+// newer reports whether a file that is there was passed over for being too new.
+func (l *LibraryReport) newer() bool {
+	return slices.ContainsFunc(l.Tried, func(a Attempt) bool { return a.newer() && !a.absent() })
 }

@@ -104,6 +104,8 @@ var symbols = []symbol{
 	{lib: libDNN, name: "cudnnBackendFinalize", args: "p"},
 	{lib: libDNN, name: "cudnnBackendExecute", args: "ppp"},
 
+	{lib: libRTC, name: "nvrtcVersion", args: "pp"},
+
 	{lib: libNCCL, name: "ncclGetVersion", args: "p"},
 	{lib: libNCCL, name: "ncclGetErrorString", args: "i", ret: 's'},
 	{lib: libNCCL, name: "ncclCommInitAll", args: "pip"},

@@ -77,6 +77,7 @@ status cudnnBackendSetAttribute(handle d, int name, int type, int64_t count, con
 status cudnnBackendGetAttribute(handle d, int name, int type, int64_t want, int64_t *got, void *array)
 status cudnnBackendFinalize(handle d)
 status cudnnBackendExecute(handle h, handle plan, handle pack)
+status nvrtcVersion(int *major, int *minor)
 status ncclGetVersion(int *v)
 string ncclGetErrorString(status s)
 status ncclCommInitAll(handle *comms, int n, const int *devices)

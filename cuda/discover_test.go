@@ -1,0 +1,134 @@
+//go:build linux && amd64 && !nocuda
+
+package cuda
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the reports under testdata")
+
+// world is a machine that has the files listed and nothing else.
+func world(env map[string]string, files map[string][]string) places {
+	return places{
+		env: func(k string) string { return env[k] }, glob: func(p string) []string { return files[p] }, home: "/home/u",
+		path: func(string) string { return "" }, real: func(string) string { return "" }, read: func(string) string { return "" },
+	}
+}
+
+func TestSearchOrder(t *testing.T) {
+	files := map[string][]string{
+		"/d/libcublasLt.so.12":                                                {"/d/libcublasLt.so.12"},
+		"/v/lib/python3*/site-packages/nvidia/cublas/lib":                     {"/v/lib/python3.12/site-packages/nvidia/cublas/lib"},
+		"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12": {"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12"},
+		"/usr/local/cuda/lib64/libcublasLt.so.12":                             {"/usr/local/cuda/lib64/libcublasLt.so.12"},
+		"/usr/local/cuda/targets/x86_64-linux/lib/stubs/libcublasLt.so.12":    {"/usr/local/cuda/targets/x86_64-linux/lib/stubs/libcublasLt.so.12"},
+	}
+	w := world(map[string]string{"AMPC_LIBCUBLASLT": "/x/libcublasLt.so.12", "AMPC_CUDA_LIBDIR": "/d", "VIRTUAL_ENV": "/v"}, files)
+	got := strings.Join(w.candidates(libBlas), " ")
+	want := "/x/libcublasLt.so.12 /d/libcublasLt.so.12 libcublasLt.so.13 libcublasLt.so.12 libcublasLt.so.11 " +
+		"/v/lib/python3.12/site-packages/nvidia/cublas/lib/libcublasLt.so.12 /usr/local/cuda/lib64/libcublasLt.so.12"
+	if got != want {
+		t.Errorf("candidates\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The python3 in PATH may be a virtual environment's, without VIRTUAL_ENV: its own packages come first,
+// then those of its home and of where its link leads.
+func TestSearchFindsTheEnvironmentOfPython(t *testing.T) {
+	files := map[string][]string{}
+	for _, root := range []string{"/opt/env", "/opt/base", "/usr"} {
+		folder := root + "/lib/python3.12/site-packages/nvidia/cudnn/lib"
+		files[root+"/lib/python3*/site-packages/nvidia/cudnn/lib"] = []string{folder}
+		files[folder+"/libcudnn.so.9"] = []string{folder + "/libcudnn.so.9"}
+	}
+	w := world(nil, files)
+	w.path = func(string) string { return "/opt/env/bin/python3" }
+	w.real = func(string) string { return "/usr/bin/python3.12" }
+	w.read = func(p string) string {
+		if p == "/opt/env/pyvenv.cfg" {
+			return "home = /opt/base/bin\ninclude-system-site-packages = false\n"
+		}
+		return ""
+	}
+	got := strings.Join(w.candidates(libDNN), " ")
+	want := "libcudnn.so.9 libcudnn.so.8"
+	for _, root := range []string{"/opt/env", "/opt/base", "/usr"} {
+		want += " " + root + "/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9"
+	}
+	if got != want {
+		t.Errorf("candidates\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestLibrariesTooNewArePassedOver(t *testing.T) {
+	use, passed := suits(libBlas, []string{"/a/libcublasLt.so.13", "libcublasLt.so.13", "/a/libcublasLt.so.12", "/a/libcublasLt.so.11.2"}, 12)
+	if fmt.Sprint(use) != "[/a/libcublasLt.so.12 /a/libcublasLt.so.11.2]" || len(passed) != 2 || passed[0].absent() || !passed[1].absent() {
+		t.Errorf("uses %v, passes over %+v", use, passed)
+	}
+	for lib, file := range map[string]string{libDNN: "libcudnn.so.9", libNCCL: "libnccl.so.2", libDriver: "libcuda.so.1"} {
+		if use, _ := suits(lib, []string{file}, 1); len(use) != 1 {
+			t.Errorf("%s is passed over, its number is not CUDA's", file)
+		}
+	}
+	if use, _ := suits(libBlas, []string{"libcublasLt.so.13"}, 0); len(use) != 1 {
+		t.Error("something is passed over where the driver is not known")
+	}
+}
+
+// Reports of machines, as ampc devices prints them: each fits a screen and ends in what to do, where
+// something is to be done. The fake library stands for all five.
+func TestReports(t *testing.T) {
+	for lib, names := range sonames {
+		if l := openLibrary(lib, names); l.loaded() {
+			t.Skipf("this machine has %s of its own, %s, which the reports would show", lib, l.path)
+		}
+	}
+	source, err := os.ReadFile("testdata/fake.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := compileC(t, "fake", string(source))
+	old := compileC(t, "old", strings.Replace(string(source), "*v = 12040", "*v = 11080", 1))
+	volta := compileC(t, "volta", strings.Replace(string(source), "*v = a == 75 ? 9 :", "*v = a == 75 ? 7 :", 1))
+	silent := compileC(t, "silent", strings.Replace(string(source), "int cuInit(unsigned f) { ", "int cuInit(unsigned f) { if (f == 0) return 802; ", 1))
+	without := compileC(t, "without", strings.ReplaceAll(string(source), "cuMemAlloc_v2", "cuMemAlloc"))
+	all := func(driver string) map[string]string {
+		return map[string]string{"AMPC_LIBCUDA": driver, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBCUDNN": fake, "AMPC_LIBNVRTC": fake}
+	}
+	newer := map[string][]string{"/usr/local/cuda/lib64/libcublasLt.so.13": {"/usr/local/cuda/lib64/libcublasLt.so.13"}}
+	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so")
+	for _, c := range []struct {
+		name  string
+		env   map[string]string
+		files map[string][]string
+	}{
+		{"nothing", nil, nil}, {"found", all(fake), nil},
+		{"no-cudnn", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake}, nil},
+		{"newer-than-driver", map[string]string{"AMPC_LIBCUDA": old}, newer}, {"newer-than-device", map[string]string{"AMPC_LIBCUDA": volta}, newer},
+		{"does-not-start", all(silent), nil}, {"lacks-functions", all(without), nil},
+	} {
+		got := paths.Replace(discover(world(c.env, c.files)).String())
+		file := filepath.Join("testdata", "report-"+c.name+".txt")
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, got, want)
+		}
+		if n := strings.Count(got, "\n"); n > 20 {
+			t.Errorf("%s: %d lines are more than a screen has", c.name, n)
+		}
+	}
+}
