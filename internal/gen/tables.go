@@ -36,7 +36,7 @@ func (v *vm) table(b *strings.Builder) {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		fmt.Fprintf(b, "far%dx%d%s, ", rows, 2*v.w, s)
 	}
-	fmt.Fprintln(b, "}")
+	fmt.Fprintf(b, "}\np.farFetch = farFetch%s\n", s)
 	for _, t := range types {
 		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "scaleCheck", "put"} {
 			if t != "F32" || k != "widen" && k != "narrow" {

@@ -19,6 +19,7 @@ func (v *vm) tiles() {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		v.farTile(rows)
 	}
+	v.farFetch()
 }
 
 // tileRows is the largest number of rows whose sums fit the registers beside two vectors of B and two of A.
@@ -72,6 +73,20 @@ func (v *vm) farTile(mr int) {
 			VMOVUPS(Mem{Base: b[j], Index: o, Scale: 1}, c)
 		}
 	}, func(n int) { ADDQ(imm(8*n), offs) })
+}
+
+// farFetch emits the fetching of rows that a farFunc will read.
+func (v *vm) farFetch() {
+	v.text("farFetch", "n int, b0, b1 *byte, offs *int", "fetches n > 0 rows of B, in two halves, into the second cache.")
+	n, b0, b1, offs, o := ptrParam("n"), ptrParam("b0"), ptrParam("b1"), ptrParam("offs"), GP64()
+	loop("rows", n, func() {
+		MOVQ(Mem{Base: offs}, o)
+		for _, b := range []reg.GPVirtual{b0, b1} {
+			PREFETCHT1(Mem{Base: b, Index: o, Scale: 1, Disp: v.size() - 4})
+		}
+		ADDQ(imm(8), offs)
+	})
+	RET()
 }
 
 // tileLoop emits the body of a tile kernel: fetch loads B's vectors of the u-th k, done, if any, follows n of them.

@@ -307,7 +307,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 			cols = colRun{px, dst.Stride[0]}
 		}
 	}
-	gt.a, gt.b, gt.far = &t.sources[0], &t.sources[1], t.sources[1].far()
+	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), true
 	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
 	m.multiply(gt)
 }

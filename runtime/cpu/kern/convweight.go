@@ -67,7 +67,7 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 	t.sources = [2]tableSource{m.gradSource(c), {m.Path, g.buf, [2]int{0, g.item[1]}, c.Groups, t.patch.s, t.pixel.s, true, false}}
 	turned := t.turned.get(c.K * in * taps)
 	gt.rows, gt.cols, gt.depth, gt.items = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups
-	gt.a, gt.b, gt.far = &t.sources[0], &t.sources[1], t.sources[1].far()
+	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
 	m.multiply(gt)
 	for k := range c.K {

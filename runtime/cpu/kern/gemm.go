@@ -134,6 +134,7 @@ type gemmTask struct {
 	direct                   bool         // tiles go straight to C
 	into                     bool         // and add to what is there
 	far                      *tableSource // b, if tiles may read it where it lies
+	ahead                    bool         // and it pays to fetch the next columns of it
 }
 
 func (m *Machine) multiply(t *gemmTask) {
@@ -313,8 +314,18 @@ func (x *block) run() {
 			if deep > 0 {
 				x.tiny = x.w.tinyA[i]
 			}
+			x.fetch(j+t.p.nr, i*x.kc/panels, (i+1)*x.kc/panels)
 			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
 		}
+	}
+}
+
+// fetch brings depths [k0,k1) of the columns from j on closer, if tiles will read them where they lie.
+func (x *block) fetch(j, k0, k1 int) {
+	p, f := x.t.p, x.t.far
+	if n := min(p.nr, x.j1-j); f != nil && x.t.ahead && n > 0 && k0 < k1 && f.lies(j, n) {
+		at := f.base(x.item)
+		p.farFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.k0+k0])
 	}
 }
 

@@ -214,6 +214,11 @@ func far13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float3
 //go:noescape
 func far14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// farFetchAVX512 fetches n > 0 rows of B, in two halves, into the second cache.
+//
+//go:noescape
+func farFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
+
 // pair1x16AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
@@ -1798,6 +1803,11 @@ func far5x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, 
 //
 //go:noescape
 func far6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farFetchAVX2 fetches n > 0 rows of B, in two halves, into the second cache.
+//
+//go:noescape
+func farFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
 
 // rowsF32AVX2 is a rowsFunc for n up to two vectors.
 //

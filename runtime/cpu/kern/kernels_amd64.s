@@ -12188,6 +12188,23 @@ edge:
 	VZEROUPPER
 	RET
 
+// func farFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
+// Requires: MMX+
+TEXT ·farFetchAVX512(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ b0+8(FP), CX
+	MOVQ b1+16(FP), DX
+	MOVQ offs+24(FP), BX
+
+rows:
+	MOVQ       (BX), SI
+	PREFETCHT1 60(CX)(SI*1)
+	PREFETCHT1 60(DX)(SI*1)
+	ADDQ       $+8, BX
+	DECQ       AX
+	JNZ        rows
+	RET
+
 // func pair1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
 TEXT ·pair1x16AVX512(SB), NOSPLIT, $0-64
@@ -44575,6 +44592,23 @@ edge:
 	VMASKMOVPS Y11, Y13, 32(R8)
 	ADDQ       R9, R8
 	VZEROUPPER
+	RET
+
+// func farFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
+// Requires: MMX+
+TEXT ·farFetchAVX2(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ b0+8(FP), CX
+	MOVQ b1+16(FP), DX
+	MOVQ offs+24(FP), BX
+
+rows:
+	MOVQ       (BX), SI
+	PREFETCHT1 28(CX)(SI*1)
+	PREFETCHT1 28(DX)(SI*1)
+	ADDQ       $+8, BX
+	DECQ       AX
+	JNZ        rows
 	RET
 
 // func rowsF32AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)

@@ -16,12 +16,14 @@ type Path struct {
 	kc     int // depth of a packed block
 	mc     int // elements of a packed block of A
 
-	tile  [2][]tileFunc // by tile width (vw, nr), then rows-1
-	far   []farFunc     // by rows-1; nil where there are none
-	pair  *pairKernels  // nil where bf16 is only multiplied as f32
-	rows  [numTypes]rowsFunc
-	pick  [numTypes]pickFunc
-	trans [numTypes]transFunc
+	tile [2][]tileFunc // by tile width (vw, nr), then rows-1
+	far  []farFunc     // by rows-1; nil where there are none
+	// farFetch fetches n rows that a farFunc will read.
+	farFetch func(n int, b0, b1 *byte, offs *int)
+	pair     *pairKernels // nil where bf16 is only multiplied as f32
+	rows     [numTypes]rowsFunc
+	pick     [numTypes]pickFunc
+	trans    [numTypes]transFunc
 
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc

@@ -7,6 +7,7 @@ func kernelsAVX512(p *Path) {
 	p.tile[0] = []tileFunc{tile1x16AVX512, tile2x16AVX512, tile3x16AVX512, tile4x16AVX512, tile5x16AVX512, tile6x16AVX512, tile7x16AVX512, tile8x16AVX512, tile9x16AVX512, tile10x16AVX512, tile11x16AVX512, tile12x16AVX512, tile13x16AVX512, tile14x16AVX512}
 	p.tile[1] = []tileFunc{tile1x32AVX512, tile2x32AVX512, tile3x32AVX512, tile4x32AVX512, tile5x32AVX512, tile6x32AVX512, tile7x32AVX512, tile8x32AVX512, tile9x32AVX512, tile10x32AVX512, tile11x32AVX512, tile12x32AVX512, tile13x32AVX512, tile14x32AVX512}
 	p.far = []farFunc{far1x32AVX512, far2x32AVX512, far3x32AVX512, far4x32AVX512, far5x32AVX512, far6x32AVX512, far7x32AVX512, far8x32AVX512, far9x32AVX512, far10x32AVX512, far11x32AVX512, far12x32AVX512, far13x32AVX512, far14x32AVX512}
+	p.farFetch = farFetchAVX512
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
 	p.trans[F32] = transF32AVX512
@@ -230,6 +231,7 @@ func kernelsAVX2(p *Path) {
 	p.tile[0] = []tileFunc{tile1x8AVX2, tile2x8AVX2, tile3x8AVX2, tile4x8AVX2, tile5x8AVX2, tile6x8AVX2}
 	p.tile[1] = []tileFunc{tile1x16AVX2, tile2x16AVX2, tile3x16AVX2, tile4x16AVX2, tile5x16AVX2, tile6x16AVX2}
 	p.far = []farFunc{far1x16AVX2, far2x16AVX2, far3x16AVX2, far4x16AVX2, far5x16AVX2, far6x16AVX2}
+	p.farFetch = farFetchAVX2
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
 	p.trans[F32] = transF32AVX2
