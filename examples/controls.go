@@ -42,7 +42,7 @@ func scalerOff(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%-17s loss %.4f\n", c.name, loss.At(0))
+		fmt.Fprintf(w, "%-17s loss %.3f\n", c.name, loss.At(0))
 		m.Close()
 	}
 	return nil
