@@ -99,7 +99,11 @@ func (c *cudaLowerer) step() error {
 	case KindConv:
 		return c.conv()
 	case KindKernel:
-		return cudaKernels[s.Kernel.Name].emit(&cudaCall{c, s, s.Kernel.Node})
+		k, call := cudaKernels[s.Kernel.Name], &cudaCall{c, s, s.Kernel.Node}
+		if err := call.widenIDs(k.ids); err != nil {
+			return err
+		}
+		return k.emit(call)
 	}
 	return fmt.Errorf("no launch for it on %s", c.l.p.Target)
 }

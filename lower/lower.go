@@ -68,7 +68,7 @@ func Check(g *ir.Graph, t Target) error {
 	}
 	for _, n := range g.Nodes {
 		if ruleOf(n, t) == nil {
-			return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: no rule lowers it for %s", n.Def().Name, t)}
+			return &ir.Error{Pos: n.Pos, Msg: refusal(n, t)}
 		}
 		for _, v := range n.Out {
 			if !v.Type.Shape.Static() {
@@ -77,6 +77,14 @@ func Check(g *ir.Graph, t Target) error {
 		}
 	}
 	return nil
+}
+
+// refusal says that t does not run n.
+func refusal(n *ir.Node, t Target) string {
+	if t != CPU && slices.ContainsFunc(append(n.In[:len(n.In):len(n.In)], n.Out...), func(v *ir.Value) bool { return v != nil && v.Type.DType == ir.F64 }) {
+		return fmt.Sprintf("%s: %s does not compute it in f64: cast to f32", n.Def().Name, t)
+	}
+	return fmt.Sprintf("%s: no rule lowers it for %s", n.Def().Name, t)
 }
 
 // lowerer is the state of one Lower call.

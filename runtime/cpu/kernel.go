@@ -32,8 +32,8 @@ func (v view) dims() []int {
 	return d
 }
 
-// index views an i32 or i64 operand for kern.
-func (v view) index() kern.Index { return kern.Index{Data: v.mem, Wide: v.t.DType == ir.I64} }
+// index views an integer operand for kern.
+func (v view) index() kern.Index { return kern.Index{Data: v.mem, Width: int(v.t.DType.Size())} }
 
 // float is element i of a float operand.
 func (v view) float(i int) float32 { return loadOne(v.buf(), i) }

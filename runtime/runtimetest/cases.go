@@ -72,6 +72,8 @@ var cases = []string{
 	"max_pool_grad x[2,3,3,2] k6[2,3,3,2] {size=[5,4]}", "avg_pool x[2,3,7,6] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1]}", "avg_pool x[2,7,6,3] {kernel=[3,3] strides=[2,2] pads=[1,1,1,1] layout=NHWC count_include_pad ceil}",
 	"avg_pool_grad x[2,3,4,4] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1] size=[7,7]}", "adaptive_avg_pool x[2,3,7,5] {size=[3,2]}", "adaptive_avg_pool x[2,7,5,3] {size=[1,1] layout=NHWC}", "adaptive_avg_pool_grad x[2,3,3,2] {size=[7,5]}",
 	// loss
+	"embedding x[11,6] U11[3,4]", "embedding_grad x[3,4,6] U11[3,4] {rows=11}", "gather x[5,4] U5[2,3]", "gather_elements x[5,4] U5[3,4]", "scatter x[5,4] U5[2,4] x[2,4]", "scatter_add x[5,4] U5[7,4] x[7,4]",
+	"cross_entropy x[9,7] U7[9]", "cross_entropy_grad x[9,7] U7[9] f[]", "max_pool_grad x[2,3,3,2] U6[2,3,3,2] {size=[5,4]}",
 	"cross_entropy x[9,7] k7[9]", "cross_entropy x[9,7] K7[9] {smoothing=0.1 ignore=3}", "cross_entropy x[2,7,3] k7[2,3] {axis=1}", "cross_entropy_grad x[9,7] k7[9] f[]", "cross_entropy_grad x[2,7,3] k7[2,3] f[] {axis=1 smoothing=0.1 ignore=2}",
 	"nll n[9,7] k7[9]", "nll n[2,7,3] K7[2,3] {axis=1 ignore=1}", "soft_cross_entropy x[9,7] q[9,7]", "soft_cross_entropy x[2,7,3] q[2,7,3] {axis=1}", "bce_with_logits x[9,7] q[9,7]", "bce q[9,7] q[9,7]", "mse x[9,7] x[9,7]", "l1_loss x[9,7] x[9,7]", "huber x[9,7] x[9,7] {delta=0.5}", "kl_div n[9,7] q[9,7]", "kl_div n[9,7] n[9,7] {log_target}", "mse x[20001] x[20001]",
 	// precision

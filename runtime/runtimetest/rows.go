@@ -95,7 +95,7 @@ func splitCase(c string) (op string, operands []operandSpec, attrs string, err e
 			if open < 0 {
 				return "", nil, "", fmt.Errorf("operand %s", w)
 			}
-			if o.kind == 'k' || o.kind == 'K' {
+			if strings.IndexByte("kKU", o.kind) >= 0 {
 				if o.top, err = strconv.ParseInt(w[1:open], 10, 64); err != nil {
 					return "", nil, "", err
 				}
@@ -188,7 +188,7 @@ func specialsOf(op ir.Op) []float64 {
 
 // fill draws the operand's elements.
 func (o *operandSpec) fill(r *rand.Rand, d ir.DType, special bool, specials []float64) *eval.Tensor {
-	t := map[byte]ir.DType{'x': d, 'n': d, 'p': d, 'q': d, 'f': ir.F32, 's': ir.F32, 'k': ir.I32, 'K': ir.I64, 'u': ir.U8, 'b': ir.Bool}[o.kind]
+	t := map[byte]ir.DType{'x': d, 'n': d, 'p': d, 'q': d, 'f': ir.F32, 's': ir.F32, 'k': ir.I32, 'K': ir.I64, 'U': ir.U8, 'u': ir.U8, 'b': ir.Bool}[o.kind]
 	x := eval.New(ir.T(t, o.dims...))
 	for i := range x.I {
 		switch o.kind {

@@ -87,37 +87,35 @@ func halvesAt(p *byte, n int) []uint16  { return unsafe.Slice((*uint16)(unsafe.P
 // f32 is the view of an F32 buffer as floats.
 func (b Buf) f32() []float32 { return floatsAt(unsafe.SliceData(b.Data), len(b.Data)/4) }
 
-// Index is a run of integers, 4 or 8 bytes each: class labels, token numbers.
+// Index is a run of integers: class labels, token numbers.
 type Index struct {
-	Data []byte
-	Wide bool // int64 rather than int32
+	Data  []byte
+	Width int // bytes of each: 1 (unsigned), 4 or 8
 }
 
 // Ints32 and Ints64 are views of integers as an Index.
 func Ints32(x []int32) Index {
-	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), false}
+	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), 4}
 }
 
 // Ints64 is a view of 64-bit integers as an Index.
 func Ints64(x []int64) Index {
-	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 8*len(x)), true}
+	return Index{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 8*len(x)), 8}
 }
 
 // Len is the number of integers.
-func (x Index) Len() int {
-	if x.Wide {
-		return len(x.Data) / 8
-	}
-	return len(x.Data) / 4
-}
+func (x Index) Len() int { return len(x.Data) / x.Width }
 
 // At is integer i.
 func (x Index) At(i int) int {
 	p := unsafe.Pointer(unsafe.SliceData(x.Data))
-	if x.Wide {
+	switch x.Width {
+	case 8:
 		return int(*(*int64)(unsafe.Add(p, 8*i)))
+	case 4:
+		return int(*(*int32)(unsafe.Add(p, 4*i)))
 	}
-	return int(*(*int32)(unsafe.Add(p, 4*i)))
+	return int(*(*uint8)(unsafe.Add(p, i)))
 }
 
 func ptr(p *byte) unsafe.Pointer { return unsafe.Pointer(p) }
