@@ -25,8 +25,12 @@ func TestIllnessesAreWhatTheySay(t *testing.T) {
 	for _, i := range illnesses() {
 		t.Run(i.name, func(t *testing.T) {
 			for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
-				if r := i.open(t, p, -1).run(); r.Skipped() {
+				w := i.open(t, p, -1)
+				if r := w.run(); r.Skipped() {
 					t.Errorf("%s: the healthy step is skipped, loss %g", p.Name, r.Loss())
+				}
+				if d := w.diagnose(); d.Cause != ampc.NoFault {
+					t.Errorf("%s: the healthy step is blamed:\n%s", p.Name, d)
 				}
 			}
 			for _, k := range depths {
