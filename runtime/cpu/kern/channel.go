@@ -41,6 +41,9 @@ func (n *ChannelNorm) lies() bool {
 	return n.ChannelsLast && n.Channels > 1 && n.Images*n.Space > 0
 }
 
+// gradientWork is the work of a gradient for each element, see Machine.run.
+const gradientWork = 16
+
 // channelBlock is how many elements go through the vector kernels at a time: they stay in the first-level cache.
 const channelBlock = 1024
 
@@ -49,7 +52,10 @@ type channelTask struct {
 	m      *Machine
 	n      ChannelNorm
 	do     func(t *channelTask, w *worker, stat int)
-	pieces []piece   // of one channel of the images that share statistics
+	pieces []piece // of one channel of the images that share statistics
+	whole  *Fused  // what apply or gradient does last in one kernel, nil where there is none
+	bufs   []Buf   // its operands and results
+	fused  map[normFormula]*Fused
 	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
 }
 
@@ -93,7 +99,7 @@ func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
 	}
 	t.sums = t.sums[:2*parts*n.Channels]
 	clear(t.sums)
-	m.channels(n, (*channelTask).gradient, 16)
+	m.channels(n, (*channelTask).gradient, gradientWork)
 	for i, d := range [2]Buf{n.DGamma, n.DBeta} {
 		for c := 0; c < n.Channels && !d.absent(); c++ {
 			sum := 0.0
@@ -109,6 +115,7 @@ func (m *Machine) channels(n *ChannelNorm, do func(*channelTask, *worker, int), 
 	t := &m.channel
 	t.m, t.n, t.do = m, *n, do
 	t.cut()
+	t.choose(work == gradientWork)
 	m.run(work*n.Images*n.Channels*n.Space, n.Stats(), t)
 }
 
@@ -250,6 +257,10 @@ func (t *channelTask) apply(w *worker, stat int) {
 	for c := c0; c < c1; c++ {
 		at := t.start(image, c)
 		factor, shift := n.Rstd[stat]*orElse(n.Gamma, c, 1), orElse(n.Beta, c, 0)
+		if t.whole != nil {
+			t.planes(w, at, n.Mean[stat], factor, shift, 0)
+			continue
+		}
 		for _, b := range t.pieces {
 			x, y := t.load(w, 0, n.X, at, b), t.place(w, 1, n.Y, at, b)
 			var residual []float32
@@ -314,6 +325,13 @@ func (t *channelTask) gradient(w *worker, stat int) {
 	byDev, shift := -rstd*rstd*float32(sumGX/float64(count)), -rstd*float32(sumG/float64(count))
 	for c := c0; c < c1; c++ {
 		at, factor := t.start(image, c), rstd*orElse(n.Gamma, c, 1)
+		if t.whole != nil && n.Sign.absent() {
+			t.planes(w, at, mean, byDev, shift, factor)
+			continue
+		} else if t.whole != nil {
+			t.planes(w, at, mean, byDev, shift, 0, 0, factor)
+			continue
+		}
 		for _, b := range t.pieces {
 			x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
 			dev := w.row[2].get(len(x))

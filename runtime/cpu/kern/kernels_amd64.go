@@ -1484,6 +1484,146 @@ func fused_keepAVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_keep_pastAVX512(n int, args **byte, u *float32)
 
+// fused_norm_f32AVX512 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+//
+//go:noescape
+func fused_norm_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+//
+//go:noescape
+func fused_norm_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+//
+//go:noescape
+func fused_norm_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+//
+//go:noescape
+func fused_norm_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_wide_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_wide_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_wide_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_relu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2
+//
+//go:noescape
+func fused_norm_relu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_relu_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f16=r2
+//
+//go:noescape
+func fused_norm_relu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_relu_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_relu_both_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:f16=r2
+//
+//go:noescape
+func fused_norm_relu_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_relu_both_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:bf16=r2
+//
+//go:noescape
+func fused_norm_relu_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_sumAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3
+//
+//go:noescape
+func fused_norm_sumAVX512(n int, args **byte, u *float32)
+
+// fused_norm_sum_low_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f16=r3
+//
+//go:noescape
+func fused_norm_sum_low_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_sum_low_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:bf16=r3
+//
+//go:noescape
+func fused_norm_sum_low_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_sum_both_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:f16=r3
+//
+//go:noescape
+func fused_norm_sum_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_sum_both_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:bf16=r3
+//
+//go:noescape
+func fused_norm_sum_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f32=r2
+//
+//go:noescape
+func fused_norm_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+//
+//go:noescape
+func fused_norm_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+//
+//go:noescape
+func fused_norm_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_relu_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_grad_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:bf16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_sgdAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -2893,6 +3033,146 @@ func fused_keepAVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_keep_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_f32AVX2 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+//
+//go:noescape
+func fused_norm_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+//
+//go:noescape
+func fused_norm_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+//
+//go:noescape
+func fused_norm_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+//
+//go:noescape
+func fused_norm_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_wide_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_wide_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_wide_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+//
+//go:noescape
+func fused_norm_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_relu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2
+//
+//go:noescape
+func fused_norm_relu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_relu_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f16=r2
+//
+//go:noescape
+func fused_norm_relu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_relu_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_relu_both_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:f16=r2
+//
+//go:noescape
+func fused_norm_relu_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_relu_both_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:bf16=r2
+//
+//go:noescape
+func fused_norm_relu_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_sumAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3
+//
+//go:noescape
+func fused_norm_sumAVX2(n int, args **byte, u *float32)
+
+// fused_norm_sum_low_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f16=r3
+//
+//go:noescape
+func fused_norm_sum_low_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_sum_low_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:bf16=r3
+//
+//go:noescape
+func fused_norm_sum_low_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_sum_both_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:f16=r3
+//
+//go:noescape
+func fused_norm_sum_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_sum_both_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:bf16=r3
+//
+//go:noescape
+func fused_norm_sum_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f32=r2
+//
+//go:noescape
+func fused_norm_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+//
+//go:noescape
+func fused_norm_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+//
+//go:noescape
+func fused_norm_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_relu_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_grad_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:bf16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_sgdAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2
 //

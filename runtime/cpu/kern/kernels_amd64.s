@@ -38147,6 +38147,1574 @@ line:
 	VZEROUPPER
 	RET
 
+// func fused_norm_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS     (BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, (CX)(DX*4)
+	VMOVUPS     64(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 64(CX)(DX*4)
+	VMOVUPS     128(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 128(CX)(DX*4)
+	VMOVUPS     192(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 192(CX)(DX*4)
+	ADDQ        $+64, DX
+	SUBQ        $+64, AX
+	JGE         many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS     (BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VMOVUPS     (BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, (CX)(DX*4)
+	VMOVUPS     64(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 64(CX)(DX*4)
+	VMOVUPS     131072(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 131072(CX)(DX*4)
+	VMOVUPS     131136(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 131136(CX)(DX*4)
+	VMOVUPS     262144(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 262144(CX)(DX*4)
+	VMOVUPS     262208(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 262208(CX)(DX*4)
+	VMOVUPS     393216(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 393216(CX)(DX*4)
+	VMOVUPS     393280(BX)(DX*4), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 393280(CX)(DX*4)
+	ADDQ        $+32, DX
+	SUBQ        $+32, SI
+	JNZ         line
+	ADDQ        $0x00018000, DX
+	SUBQ        $0x00020000, AX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func fused_norm_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_norm_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS   (BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VCVTPS2PH   $0x00, Z3, Y3
+	VMOVDQU64   Y3, (CX)(DX*2)
+	VCVTPH2PS   32(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VCVTPS2PH   $0x00, Z3, Y3
+	VMOVDQU64   Y3, 32(CX)(DX*2)
+	VCVTPH2PS   64(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VCVTPS2PH   $0x00, Z3, Y3
+	VMOVDQU64   Y3, 64(CX)(DX*2)
+	VCVTPH2PS   96(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VCVTPS2PH   $0x00, Z3, Y3
+	VMOVDQU64   Y3, 96(CX)(DX*2)
+	ADDQ        $+64, DX
+	SUBQ        $+64, AX
+	JGE         many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VCVTPS2PH   $0x00, Z3, Y3
+	VMOVDQU64   Y3, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VCVTPH2PS    (BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y4
+	VCVTPH2PS    32(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, (CX)(DX*2)
+	VCVTPH2PS    65536(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y4
+	VCVTPH2PS    65568(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, 65536(CX)(DX*2)
+	VCVTPH2PS    131072(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y4
+	VCVTPH2PS    131104(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, 131072(CX)(DX*2)
+	VCVTPH2PS    196608(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y4
+	VCVTPH2PS    196640(BX)(DX*2), Z3
+	VSUBPS       Z0, Z3, Z3
+	VMOVAPS      Z3, Z3
+	VFMADD213PS  Z2, Z1, Z3
+	VCVTPS2PH    $0x00, Z3, Y3
+	VINSERTI64X4 $0x01, Y3, Z4, Z3
+	VMOVNTDQ     Z3, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VSUBPS      Z3, Z6, Z6
+	VMOVAPS     Z6, Z6
+	VFMADD213PS Z5, Z4, Z6
+	VPSRLD      $0x10, Z6, Z12
+	VANDPS      Z0, Z12, Z12
+	VPADDD      Z1, Z6, Z13
+	VPADDD      Z12, Z13, Z12
+	VORPS       Z2, Z6, Z13
+	VCMPPS      $0x03, Z6, Z6, K1
+	VBLENDMPS   Z13, Z12, K1, Z7
+	VPSRLD      $0x10, Z7, Z6
+	VPMOVDW     Z6, Y6
+	VMOVDQU64   Y6, (CX)(DX*2)
+	VPMOVZXWD   32(BX)(DX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VSUBPS      Z3, Z6, Z6
+	VMOVAPS     Z6, Z6
+	VFMADD213PS Z5, Z4, Z6
+	VPSRLD      $0x10, Z6, Z12
+	VANDPS      Z0, Z12, Z12
+	VPADDD      Z1, Z6, Z13
+	VPADDD      Z12, Z13, Z12
+	VORPS       Z2, Z6, Z13
+	VCMPPS      $0x03, Z6, Z6, K1
+	VBLENDMPS   Z13, Z12, K1, Z8
+	VPSRLD      $0x10, Z8, Z6
+	VPMOVDW     Z6, Y6
+	VMOVDQU64   Y6, 32(CX)(DX*2)
+	VPMOVZXWD   64(BX)(DX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VSUBPS      Z3, Z6, Z6
+	VMOVAPS     Z6, Z6
+	VFMADD213PS Z5, Z4, Z6
+	VPSRLD      $0x10, Z6, Z12
+	VANDPS      Z0, Z12, Z12
+	VPADDD      Z1, Z6, Z13
+	VPADDD      Z12, Z13, Z12
+	VORPS       Z2, Z6, Z13
+	VCMPPS      $0x03, Z6, Z6, K1
+	VBLENDMPS   Z13, Z12, K1, Z9
+	VPSRLD      $0x10, Z9, Z6
+	VPMOVDW     Z6, Y6
+	VMOVDQU64   Y6, 64(CX)(DX*2)
+	VPMOVZXWD   96(BX)(DX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VSUBPS      Z3, Z6, Z6
+	VMOVAPS     Z6, Z6
+	VFMADD213PS Z5, Z4, Z6
+	VPSRLD      $0x10, Z6, Z12
+	VANDPS      Z0, Z12, Z12
+	VPADDD      Z1, Z6, Z13
+	VPADDD      Z12, Z13, Z12
+	VORPS       Z2, Z6, Z13
+	VCMPPS      $0x03, Z6, Z6, K1
+	VBLENDMPS   Z13, Z12, K1, Z10
+	VPSRLD      $0x10, Z10, Z6
+	VPMOVDW     Z6, Y6
+	VMOVDQU64   Y6, 96(CX)(DX*2)
+	ADDQ        $+64, DX
+	SUBQ        $+64, AX
+	JGE         many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VSUBPS      Z3, Z6, Z6
+	VMOVAPS     Z6, Z6
+	VFMADD213PS Z5, Z4, Z6
+	VPSRLD      $0x10, Z6, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z6, Z8
+	VPADDD      Z7, Z8, Z7
+	VORPS       Z2, Z6, Z8
+	VCMPPS      $0x03, Z6, Z6, K1
+	VBLENDMPS   Z8, Z7, K1, Z11
+	VPSRLD      $0x10, Z11, Z6
+	VPMOVDW     Z6, Y6
+	VMOVDQU64   Y6, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VPMOVZXWD    (BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z8
+	VPSRLD       $0x10, Z8, Z6
+	VPMOVDW      Z6, Y7
+	VPMOVZXWD    32(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z9
+	VPSRLD       $0x10, Z9, Z6
+	VPMOVDW      Z6, Y6
+	VINSERTI64X4 $0x01, Y6, Z7, Z6
+	VMOVNTDQ     Z6, (CX)(DX*2)
+	VPMOVZXWD    65536(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z10
+	VPSRLD       $0x10, Z10, Z6
+	VPMOVDW      Z6, Y7
+	VPMOVZXWD    65568(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z11
+	VPSRLD       $0x10, Z11, Z6
+	VPMOVDW      Z6, Y6
+	VINSERTI64X4 $0x01, Y6, Z7, Z6
+	VMOVNTDQ     Z6, 65536(CX)(DX*2)
+	VPMOVZXWD    131072(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z12
+	VPSRLD       $0x10, Z12, Z6
+	VPMOVDW      Z6, Y7
+	VPMOVZXWD    131104(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z13
+	VPSRLD       $0x10, Z13, Z6
+	VPMOVDW      Z6, Y6
+	VINSERTI64X4 $0x01, Y6, Z7, Z6
+	VMOVNTDQ     Z6, 131072(CX)(DX*2)
+	VPMOVZXWD    196608(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z14
+	VPSRLD       $0x10, Z14, Z6
+	VPMOVDW      Z6, Y7
+	VPMOVZXWD    196640(BX)(DX*2), Z6
+	VPSLLD       $0x10, Z6, Z6
+	VSUBPS       Z3, Z6, Z6
+	VMOVAPS      Z6, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VPSRLD       $0x10, Z6, Z16
+	VANDPS       Z0, Z16, Z16
+	VPADDD       Z1, Z6, Z17
+	VPADDD       Z16, Z17, Z16
+	VORPS        Z2, Z6, Z17
+	VCMPPS       $0x03, Z6, Z6, K1
+	VBLENDMPS    Z17, Z16, K1, Z15
+	VPSRLD       $0x10, Z15, Z6
+	VPMOVDW      Z6, Y6
+	VINSERTI64X4 $0x01, Y6, Z7, Z6
+	VMOVNTDQ     Z6, 196608(CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, SI
+	JNZ          line
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS   (BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, (CX)(DX*4)
+	VCVTPH2PS   32(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 64(CX)(DX*4)
+	VCVTPH2PS   64(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 128(CX)(DX*4)
+	VCVTPH2PS   96(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 192(CX)(DX*4)
+	ADDQ        $+64, DX
+	SUBQ        $+64, AX
+	JGE         many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_wide_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VCVTPH2PS   (BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, (CX)(DX*4)
+	VCVTPH2PS   32(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 64(CX)(DX*4)
+	VCVTPH2PS   65536(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 131072(CX)(DX*4)
+	VCVTPH2PS   65568(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 131136(CX)(DX*4)
+	VCVTPH2PS   131072(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 262144(CX)(DX*4)
+	VCVTPH2PS   131104(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 262208(CX)(DX*4)
+	VCVTPH2PS   196608(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 393216(CX)(DX*4)
+	VCVTPH2PS   196640(BX)(DX*2), Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 393280(CX)(DX*4)
+	ADDQ        $+32, DX
+	SUBQ        $+32, SI
+	JNZ         line
+	ADDQ        $0x00018000, DX
+	SUBQ        $0x00020000, AX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, (CX)(DX*4)
+	VPMOVZXWD   32(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 64(CX)(DX*4)
+	VPMOVZXWD   64(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 128(CX)(DX*4)
+	VPMOVZXWD   96(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, 192(CX)(DX*4)
+	ADDQ        $+64, DX
+	SUBQ        $+64, AX
+	JGE         many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVUPS     Z3, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_wide_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, SI
+
+line:
+	VPMOVZXWD   (BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, (CX)(DX*4)
+	VPMOVZXWD   32(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 64(CX)(DX*4)
+	VPMOVZXWD   65536(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 131072(CX)(DX*4)
+	VPMOVZXWD   65568(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 131136(CX)(DX*4)
+	VPMOVZXWD   131072(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 262144(CX)(DX*4)
+	VPMOVZXWD   131104(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 262208(CX)(DX*4)
+	VPMOVZXWD   196608(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 393216(CX)(DX*4)
+	VPMOVZXWD   196640(BX)(DX*2), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VSUBPS      Z0, Z3, Z3
+	VMOVAPS     Z3, Z3
+	VFMADD213PS Z2, Z1, Z3
+	VMOVNTPS    Z3, 393280(CX)(DX*4)
+	ADDQ        $+32, DX
+	SUBQ        $+32, SI
+	JNZ         line
+	ADDQ        $0x00018000, DX
+	SUBQ        $0x00020000, AX
+	JNZ         block
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_relu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS     (BX)(DX*4), Z4
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VMAXPS      Z3, Z4, Z6
+	VMAXPS      Z4, Z3, Z7
+	VANDPS      Z7, Z6, Z6
+	VCMPPS      $0x03, Z3, Z4, K1
+	VADDPS      Z3, Z4, Z4
+	VBLENDMPS   Z4, Z6, K1, Z5
+	VMOVUPS     Z5, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_relu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z4
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VMAXPS      Z3, Z4, Z6
+	VMAXPS      Z4, Z3, Z7
+	VANDPS      Z7, Z6, Z6
+	VCMPPS      $0x03, Z3, Z4, K1
+	VADDPS      Z3, Z4, Z4
+	VBLENDMPS   Z4, Z6, K1, Z5
+	VCVTPS2PH   $0x00, Z5, Y4
+	VMOVDQU64   Y4, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_relu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VSUBPS      Z3, Z7, Z7
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z5, Z4, Z7
+	VMAXPS      Z6, Z7, Z10
+	VMAXPS      Z7, Z6, Z11
+	VANDPS      Z11, Z10, Z10
+	VCMPPS      $0x03, Z6, Z7, K1
+	VADDPS      Z6, Z7, Z7
+	VBLENDMPS   Z7, Z10, K1, Z8
+	VPSRLD      $0x10, Z8, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z8, Z10
+	VPADDD      Z7, Z10, Z7
+	VORPS       Z2, Z8, Z10
+	VCMPPS      $0x03, Z8, Z8, K1
+	VBLENDMPS   Z10, Z7, K1, Z9
+	VPSRLD      $0x10, Z9, Z7
+	VPMOVDW     Z7, Y7
+	VMOVDQU64   Y7, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_relu_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z4
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VMAXPS      Z3, Z4, Z6
+	VMAXPS      Z4, Z3, Z7
+	VANDPS      Z7, Z6, Z6
+	VCMPPS      $0x03, Z3, Z4, K1
+	VADDPS      Z3, Z4, Z4
+	VBLENDMPS   Z4, Z6, K1, Z5
+	VMOVUPS     Z5, (SI)(DX*4)
+	VCVTPS2PH   $0x00, Z5, Y4
+	VMOVDQU64   Y4, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VSUBPS      Z3, Z7, Z7
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z5, Z4, Z7
+	VMAXPS      Z6, Z7, Z10
+	VMAXPS      Z7, Z6, Z11
+	VANDPS      Z11, Z10, Z10
+	VCMPPS      $0x03, Z6, Z7, K1
+	VADDPS      Z6, Z7, Z7
+	VBLENDMPS   Z7, Z10, K1, Z8
+	VMOVUPS     Z8, (SI)(DX*4)
+	VPSRLD      $0x10, Z8, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z8, Z10
+	VPADDD      Z7, Z10, Z7
+	VORPS       Z2, Z8, Z10
+	VCMPPS      $0x03, Z8, Z8, K1
+	VBLENDMPS   Z10, Z7, K1, Z9
+	VPSRLD      $0x10, Z9, Z7
+	VPMOVDW     Z7, Y7
+	VMOVDQU64   Y7, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sumAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_sumAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS     (BX)(DX*4), Z4
+	VMOVUPS     (SI)(DX*4), Z5
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VADDPS      Z5, Z4, Z4
+	VMAXPS      Z3, Z4, Z5
+	VMAXPS      Z4, Z3, Z7
+	VANDPS      Z7, Z5, Z5
+	VCMPPS      $0x03, Z3, Z4, K1
+	VADDPS      Z3, Z4, Z4
+	VBLENDMPS   Z4, Z5, K1, Z6
+	VMOVUPS     Z6, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_low_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_sum_low_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z4
+	VMOVUPS     (SI)(DX*4), Z5
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VADDPS      Z5, Z4, Z4
+	VMAXPS      Z3, Z4, Z5
+	VMAXPS      Z4, Z3, Z7
+	VANDPS      Z7, Z5, Z5
+	VCMPPS      $0x03, Z3, Z4, K1
+	VADDPS      Z3, Z4, Z4
+	VBLENDMPS   Z4, Z5, K1, Z6
+	VCVTPS2PH   $0x00, Z6, Y4
+	VMOVDQU64   Y4, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_low_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_sum_low_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VMOVUPS     (SI)(DX*4), Z8
+	VSUBPS      Z3, Z7, Z7
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z5, Z4, Z7
+	VADDPS      Z8, Z7, Z7
+	VMAXPS      Z6, Z7, Z8
+	VMAXPS      Z7, Z6, Z11
+	VANDPS      Z11, Z8, Z8
+	VCMPPS      $0x03, Z6, Z7, K1
+	VADDPS      Z6, Z7, Z7
+	VBLENDMPS   Z7, Z8, K1, Z9
+	VPSRLD      $0x10, Z9, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z9, Z8
+	VPADDD      Z7, Z8, Z7
+	VORPS       Z2, Z9, Z8
+	VCMPPS      $0x03, Z9, Z9, K1
+	VBLENDMPS   Z8, Z7, K1, Z10
+	VPSRLD      $0x10, Z10, Z7
+	VPMOVDW     Z7, Y7
+	VMOVDQU64   Y7, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_sum_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z4
+	VMOVUPS     (SI)(DX*4), Z5
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VADDPS      Z5, Z4, Z4
+	VMAXPS      Z3, Z4, Z5
+	VMAXPS      Z4, Z3, Z7
+	VANDPS      Z7, Z5, Z5
+	VCMPPS      $0x03, Z3, Z4, K1
+	VADDPS      Z3, Z4, Z4
+	VBLENDMPS   Z4, Z5, K1, Z6
+	VMOVUPS     Z6, (DI)(DX*4)
+	VCVTPS2PH   $0x00, Z6, Y4
+	VMOVDQU64   Y4, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_sum_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VMOVUPS     (SI)(DX*4), Z8
+	VSUBPS      Z3, Z7, Z7
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z5, Z4, Z7
+	VADDPS      Z8, Z7, Z7
+	VMAXPS      Z6, Z7, Z8
+	VMAXPS      Z7, Z6, Z11
+	VANDPS      Z11, Z8, Z8
+	VCMPPS      $0x03, Z6, Z7, K1
+	VADDPS      Z6, Z7, Z7
+	VBLENDMPS   Z7, Z8, K1, Z9
+	VMOVUPS     Z9, (DI)(DX*4)
+	VPSRLD      $0x10, Z9, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z9, Z8
+	VPADDD      Z7, Z8, Z7
+	VORPS       Z2, Z9, Z8
+	VCMPPS      $0x03, Z9, Z9, K1
+	VBLENDMPS   Z8, Z7, K1, Z10
+	VPSRLD      $0x10, Z10, Z7
+	VPMOVDW     Z7, Y7
+	VMOVDQU64   Y7, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS     (BX)(DX*4), Z4
+	VMOVUPS     (SI)(DX*4), Z5
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z3, Z5
+	VMOVUPS     Z5, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_norm_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z4
+	VCVTPH2PS   (SI)(DX*2), Z5
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z3, Z5
+	VCVTPS2PH   $0x00, Z5, Y4
+	VMOVDQU64   Y4, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VPMOVZXWD   (SI)(DX*2), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VSUBPS      Z3, Z7, Z7
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z5, Z4, Z7
+	VMOVAPS     Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VPSRLD      $0x10, Z8, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z8, Z10
+	VPADDD      Z7, Z10, Z7
+	VORPS       Z2, Z8, Z10
+	VCMPPS      $0x03, Z8, Z8, K1
+	VBLENDMPS   Z10, Z7, K1, Z9
+	VPSRLD      $0x10, Z9, Z7
+	VPMOVDW     Z7, Y7
+	VMOVDQU64   Y7, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_norm_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS 4(DX), Z1
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 12(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z4
+	VMOVUPS     (SI)(DX*4), Z5
+	VSUBPS      Z0, Z4, Z4
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z1, Z4
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z3, Z5
+	VCVTPS2PH   $0x00, Z5, Y4
+	VMOVDQU64   Y4, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS (DX), Z3
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 8(DX), Z5
+	VBROADCASTSS 12(DX), Z6
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VMOVUPS     (SI)(DX*4), Z8
+	VSUBPS      Z3, Z7, Z7
+	VMOVAPS     Z7, Z7
+	VFMADD213PS Z5, Z4, Z7
+	VMOVAPS     Z8, Z8
+	VFMADD213PS Z7, Z6, Z8
+	VPSRLD      $0x10, Z8, Z7
+	VANDPS      Z0, Z7, Z7
+	VPADDD      Z1, Z8, Z10
+	VPADDD      Z7, Z10, Z7
+	VORPS       Z2, Z8, Z10
+	VCMPPS      $0x03, Z8, Z8, K1
+	VBLENDMPS   Z10, Z7, K1, Z9
+	VPSRLD      $0x10, Z9, Z7
+	VPMOVDW     Z7, Y7
+	VMOVDQU64   Y7, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_relu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_grad_relu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	VBROADCASTSS 12(DX), Z5
+	VBROADCASTSS 16(DX), Z6
+	VBROADCASTSS 20(DX), Z7
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS     (BX)(DX*4), Z8
+	VMOVUPS     (SI)(DX*4), Z9
+	VMOVUPS     (DI)(DX*4), Z10
+	VSUBPS      Z2, Z8, Z8
+	VMOVAPS     Z8, Z8
+	VFMADD213PS Z4, Z3, Z8
+	VCMPPS      $0x11, Z10, Z5, K1
+	VMOVAPS.Z   Z0, K1, Z10
+	VCMPPS      $0x04, Z1, Z10, K1
+	VBLENDMPS   Z9, Z6, K1, Z11
+	VMOVAPS     Z11, Z9
+	VFMADD213PS Z8, Z7, Z9
+	VMOVUPS     Z9, (CX)(DX*4)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_relu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_norm_grad_relu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	VBROADCASTSS 12(DX), Z5
+	VBROADCASTSS 16(DX), Z6
+	VBROADCASTSS 20(DX), Z7
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS   (BX)(DX*2), Z8
+	VCVTPH2PS   (SI)(DX*2), Z9
+	VCVTPH2PS   (DI)(DX*2), Z10
+	VSUBPS      Z2, Z8, Z8
+	VMOVAPS     Z8, Z8
+	VFMADD213PS Z4, Z3, Z8
+	VCMPPS      $0x11, Z10, Z5, K1
+	VMOVAPS.Z   Z0, K1, Z10
+	VCMPPS      $0x04, Z1, Z10, K1
+	VBLENDMPS   Z9, Z6, K1, Z11
+	VMOVAPS     Z11, Z9
+	VFMADD213PS Z8, Z7, Z9
+	VCVTPS2PH   $0x00, Z9, Y8
+	VMOVDQU64   Y8, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_relu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_norm_grad_relu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS kernConst<>+96(SB), Z2
+	VBROADCASTSS kernConst<>+128(SB), Z3
+	VBROADCASTSS kernConst<>+160(SB), Z4
+	VBROADCASTSS (DX), Z5
+	VBROADCASTSS 4(DX), Z6
+	VBROADCASTSS 8(DX), Z7
+	VBROADCASTSS 12(DX), Z8
+	VBROADCASTSS 16(DX), Z9
+	VBROADCASTSS 20(DX), Z10
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z11
+	VPSLLD      $0x10, Z11, Z11
+	VPMOVZXWD   (SI)(DX*2), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VPMOVZXWD   (DI)(DX*2), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VSUBPS      Z5, Z11, Z11
+	VMOVAPS     Z11, Z11
+	VFMADD213PS Z7, Z6, Z11
+	VCMPPS      $0x11, Z13, Z8, K1
+	VMOVAPS.Z   Z0, K1, Z13
+	VCMPPS      $0x04, Z1, Z13, K1
+	VBLENDMPS   Z12, Z9, K1, Z14
+	VMOVAPS     Z14, Z12
+	VFMADD213PS Z11, Z10, Z12
+	VPSRLD      $0x10, Z12, Z11
+	VANDPS      Z2, Z11, Z11
+	VPADDD      Z3, Z12, Z13
+	VPADDD      Z11, Z13, Z11
+	VORPS       Z4, Z12, Z13
+	VCMPPS      $0x03, Z12, Z12, K1
+	VBLENDMPS   Z13, Z11, K1, Z15
+	VPSRLD      $0x10, Z15, Z11
+	VPMOVDW     Z11, Y11
+	VMOVDQU64   Y11, (CX)(DX*2)
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JGE         single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_sgdAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_sgdAVX512(SB), NOSPLIT, $0-24
@@ -65187,6 +66755,2150 @@ line:
 	ADDQ         $0x00018000, CX
 	SUBQ         $0x00020000, AX
 	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, FMA3
+TEXT ·fused_norm_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, FMA3
+TEXT ·fused_norm_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 16(SI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 32(SI)(CX*2)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, 48(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_norm_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (SI)(CX*2)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(SI)(CX*2)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(SI)(CX*2)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(SI)(CX*2)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(SI)(CX*2)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(SI)(CX*2)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(SI)(CX*2)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X2
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 16(SI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 32(SI)(CX*2)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, 48(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, (SI)(CX*2)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 32(SI)(CX*2)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65536(SI)(CX*2)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 65568(SI)(CX*2)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131072(SI)(CX*2)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 131104(SI)(CX*2)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196608(SI)(CX*2)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X2
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y3
+	VPADDD       Y1, Y3, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y3
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y3, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVNTDQ     Y0, 196640(SI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_wide_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 32(SI)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 64(SI)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, 96(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_wide_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, DI
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, (SI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 32(SI)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 64(SI)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 96(SI)(CX*4)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131072(SI)(CX*4)
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131104(SI)(CX*4)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131136(SI)(CX*4)
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 131168(SI)(CX*4)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262144(SI)(CX*4)
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262176(SI)(CX*4)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262208(SI)(CX*4)
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 262240(SI)(CX*4)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393216(SI)(CX*4)
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393248(SI)(CX*4)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393280(SI)(CX*4)
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VMOVNTPS     Y0, 393312(SI)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, DI
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, FMA3
+TEXT ·fused_norm_relu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_relu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_relu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_relu_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_relu_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_relu_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sumAVX2(n int, args **byte, u *float32)
+// Requires: AVX, FMA3
+TEXT ·fused_norm_sumAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_low_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_sum_low_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_low_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_sum_low_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_sum_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_sum_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_sum_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPSRLD       $0x10, Y0, Y1
+	VANDPS       kernConst<>+96(SB), Y1, Y1
+	VPADDD       kernConst<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y2, Y1
+	VORPS        kernConst<>+160(SB), Y0, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y2, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, FMA3
+TEXT ·fused_norm_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VMOVUPS      Y1, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VCVTPS2PH    $0x00, Y1, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VPSRLD       $0x10, Y1, Y0
+	VANDPS       kernConst<>+96(SB), Y0, Y0
+	VPADDD       kernConst<>+128(SB), Y1, Y2
+	VPADDD       Y0, Y2, Y0
+	VORPS        kernConst<>+160(SB), Y1, Y2
+	VCMPPS       $0x03, Y1, Y1, Y1
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VCVTPS2PH    $0x00, Y1, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VPSRLD       $0x10, Y1, Y0
+	VANDPS       kernConst<>+96(SB), Y0, Y0
+	VPADDD       kernConst<>+128(SB), Y1, Y2
+	VPADDD       Y0, Y2, Y0
+	VORPS        kernConst<>+160(SB), Y1, Y2
+	VCMPPS       $0x03, Y1, Y1, Y1
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_relu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, FMA3
+TEXT ·fused_norm_grad_relu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+256(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBROADCASTSS 20(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VMOVUPS      Y1, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_relu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C, FMA3
+TEXT ·fused_norm_grad_relu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+256(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBROADCASTSS 20(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VCVTPS2PH    $0x00, Y1, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_grad_relu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_grad_relu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+256(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBROADCASTSS 20(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VPSRLD       $0x10, Y1, Y0
+	VANDPS       kernConst<>+96(SB), Y0, Y0
+	VPADDD       kernConst<>+128(SB), Y1, Y2
+	VPADDD       Y0, Y2, Y0
+	VORPS        kernConst<>+160(SB), Y1, Y2
+	VCMPPS       $0x03, Y1, Y1, Y1
+	VBLENDVPS    Y1, Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (R8)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
 	VZEROUPPER
 	RET
 

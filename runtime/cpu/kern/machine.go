@@ -37,6 +37,8 @@ type worker struct {
 	exact        floats    // their product
 	row          [6]floats
 	offs         []int
+	call         Call
+	scalars      [8]float32
 	local        gemmTask // a product inside a task
 	_            [64]byte // keep workers off each other's cache lines
 }

@@ -1,0 +1,85 @@
+package kern
+
+import "fmt"
+
+// normFormula says which formula a norm or its gradient ends in: operands and results with their types.
+type normFormula struct {
+	gradient, sum, relu, copy bool
+	in, other, out, low       Type
+}
+
+// leastPlane is how many neighbours a plane must have for a kernel of its own to pay.
+const leastPlane = 32
+
+// choose looks for the kernel that reads and writes whole planes as they are stored.
+func (t *channelTask) choose(gradient bool) {
+	n := &t.n
+	t.whole = nil
+	if n.ChannelsLast || n.Space < leastPlane {
+		return
+	}
+	t.bufs = append(t.bufs[:0], n.X)
+	f := normFormula{gradient: gradient, in: n.X.Type, out: n.Y.Type}
+	if gradient {
+		f.other, f.out, f.relu = n.DY.Type, n.DX.Type, !n.Sign.absent()
+		if t.bufs = append(t.bufs, n.DY); f.relu {
+			t.bufs, f.low = append(t.bufs, n.Sign), n.Sign.Type
+		}
+		t.bufs = append(t.bufs, n.DX)
+	} else {
+		if f.sum, f.relu = !n.Residual.absent(), n.Relu; f.sum {
+			t.bufs, f.other = append(t.bufs, n.Residual), n.Residual.Type
+		}
+		if t.bufs = append(t.bufs, n.Y); !n.Copy.absent() {
+			t.bufs, f.copy, f.low = append(t.bufs, n.Copy), true, n.Copy.Type
+		}
+	}
+	k, known := t.fused[f]
+	if !known {
+		if t.fused == nil {
+			t.fused = map[normFormula]*Fused{}
+		}
+		k = t.m.Fused(f.text())
+		t.fused[f] = k
+	}
+	t.whole = k
+}
+
+// text is the formula as internal/gen writes it.
+func (f normFormula) text() string {
+	loads, last := fmt.Sprintf("l0:%v", f.in), "r1"
+	if f.sum || f.gradient {
+		loads += fmt.Sprintf(" l1:%v", f.other)
+	}
+	body := "r0=sub(l0,u0) r1=fma(r0,u1,u2)"
+	switch {
+	case f.gradient && f.relu:
+		loads += fmt.Sprintf(" l2:%v", f.low)
+		body, last = body+" r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1)", "r4"
+	case f.gradient:
+		body, last = body+" r2=fma(l1,u3,r1)", "r2"
+	case f.sum && f.relu:
+		body, last = body+" r2=add(r1,l1) r3=max(r2,u3)", "r3"
+	case f.sum:
+		body, last = body+" r2=add(r1,l1)", "r2"
+	case f.relu:
+		body, last = body+" r2=max(r1,u3)", "r2"
+	}
+	stores := fmt.Sprintf("s0:%v=%s", f.out, last)
+	if f.copy {
+		stores += fmt.Sprintf(" s1:%v=%s", f.low, last)
+	}
+	return loads + " " + body + " " + stores
+}
+
+// planes runs the kernel over a channel, at at, of the images that share its statistics.
+func (t *channelTask) planes(w *worker, at int, scalars ...float32) {
+	n, images := &t.n, t.n.Images
+	if n.Groups > 0 {
+		images = 1
+	}
+	k := copy(w.scalars[:], scalars)
+	for i := range images {
+		t.whole.Run(&w.call, t.bufs, w.scalars[:k], at+i*n.Channels*n.Space, n.Space, false)
+	}
+}
