@@ -259,6 +259,8 @@ func (p *parser) instruction() {
 
 func (p *parser) operand(branch bool) Operand {
 	switch t := p.next(); {
+	case t == "": // the text ends; next has said so
+		return Operand{}
 	case branch:
 		return Operand{Kind: KindLabel, Sym: t}
 	case t == "[":

@@ -6,7 +6,7 @@ import (
 )
 
 // sampleModule has every syntactic shape: guards, vectors, shared memory, labels, immediates.
-func sampleModule(t *testing.T) *Module {
+func sampleModule(t testing.TB) *Module {
 	t.Helper()
 	b := NewBuilder(SM80, "sample", 64)
 	p := b.Param("in")

@@ -8,6 +8,10 @@ import (
 // maxShared is the static shared memory a kernel may declare on every target.
 const maxShared = 48 << 10
 
+// maxRegs bounds the registers a kernel may declare of one class: virtual ones, but each takes memory
+// where a kernel is interpreted.
+const maxRegs = 1 << 16
+
 // maxParamBytes is the parameter space of PTX before 8.1.
 const maxParamBytes = 4352
 
@@ -90,8 +94,17 @@ func (v *verifier) declarations() {
 	if params > maxParamBytes {
 		v.fail("%d bytes of parameters, the limit is %d", params, maxParamBytes)
 	}
+	for c, n := range v.k.Regs {
+		if n < 0 || n > maxRegs {
+			v.fail("%d registers of class .%s, the limit is %d", n, Class(c), maxRegs)
+		}
+	}
 	for _, s := range v.k.Shared {
 		v.declare(s.Name, "shared")
+		if s.Bytes < 0 || s.Bytes > maxShared || s.Align > maxShared {
+			v.fail("shared variable %s: %d bytes aligned to %d, the limit is %d", s.Name, s.Bytes, s.Align, maxShared)
+			return
+		}
 		if s.Align <= 0 || s.Align&(s.Align-1) != 0 {
 			v.fail("shared variable %s: alignment %d is not a power of two", s.Name, s.Align)
 			return

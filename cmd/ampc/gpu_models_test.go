@@ -13,6 +13,7 @@ import (
 	"ampc/internal/golden"
 	"ampc/models"
 	"ampc/ptx"
+	"ampc/ptx/ptxtest"
 )
 
 // Cases of testdata/gpu dump a model as a GPU's Program, and a line for each
@@ -82,6 +83,46 @@ func TestGPUKernelTexts(t *testing.T) {
 		m.Kernels = append(m.Kernels, kinds[kind])
 	}
 	golden.File(t, "../../testdata/gpu/kernels.ptx", m.Text())
+}
+
+// TestGPUPtxas assembles the kernels of the same models for every GPU that each flavour serves.
+func TestGPUPtxas(t *testing.T) {
+	bin := ptxtest.Ptxas()
+	if bin == "" || testing.Short() {
+		t.Skip("with -short, or no ptxas in PATH and AMPC_PTXAS is not set")
+	}
+	cases, err := filepath.Glob("../../testdata/gpu/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels := 0
+	for _, file := range cases {
+		c, err := golden.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for oldest, gpus := range ptxtest.Flavours() {
+			text := gpuDump(t, retarget(c.Run, fmt.Sprintf("sm_%d", oldest)), "ptx")
+			for _, sm := range gpus {
+				n, spills, err := ptxtest.Assemble(bin, t.TempDir(), text, sm)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, line := range spills {
+					t.Errorf("%s: %s", filepath.Base(file), line)
+				}
+				kernels += n
+			}
+		}
+	}
+	t.Logf("%d kernels assembled, none spills", kernels)
+}
+
+// retarget is a command line with another value of --target.
+func retarget(run []string, target string) []string {
+	run = slices.Clone(run)
+	run[slices.Index(run, "--target")+1] = target
+	return run
 }
 
 func gpuDump(t *testing.T, run []string, stage string) string {

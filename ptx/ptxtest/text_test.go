@@ -4,9 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -69,37 +67,32 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-var spills = regexp.MustCompile(`Function properties for (\S+)\s+(\d+) bytes stack frame, (\d+) bytes spill stores`)
+// flavours are those that are emitted, by their oldest GPU.
+var flavours = map[int]ptx.Flavour{70: ptx.SM70, 80: ptx.SM80, 90: ptx.SM90}
 
 // TestPtxas assembles every kernel for every GPU its flavour serves, and wants no spills.
 func TestPtxas(t *testing.T) {
-	bin := os.Getenv("AMPC_PTXAS")
-	if bin == "" {
-		bin, _ = exec.LookPath("ptxas")
-	}
+	bin := Ptxas()
 	if bin == "" {
 		t.Skip("no ptxas in PATH and AMPC_PTXAS is not set")
 	}
-	for sm, fl := range map[int]ptx.Flavour{70: ptx.SM70, 75: ptx.SM70, 80: ptx.SM80, 86: ptx.SM80, 90: ptx.SM90} {
-		if testing.Short() && sm != 90 {
-			continue
-		}
-		file := filepath.Join(t.TempDir(), "k.ptx")
-		if err := os.WriteFile(file, []byte(module(t, fl, func(string) bool { return true }).Text()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		out, err := exec.Command(bin, "-v", fmt.Sprintf("-arch=sm_%d", sm), "-o", file+".cubin", file).CombinedOutput()
-		if err != nil {
-			t.Fatalf("sm_%d: %v\n%s", sm, err, out)
-		}
-		found := spills.FindAllStringSubmatch(string(out), -1)
-		if len(found) < 50 {
-			t.Fatalf("sm_%d: only %d kernels in the report", sm, len(found))
-		}
-		for _, m := range found {
-			if m[2] != "0" || m[3] != "0" {
-				t.Errorf("sm_%d: %s uses %s bytes of stack, spills %s", sm, m[1], m[2], m[3])
+	for oldest, fl := range flavours {
+		text := module(t, fl, func(string) bool { return true }).Text()
+		for _, sm := range Flavours()[oldest] {
+			if testing.Short() && sm != 90 {
+				continue
 			}
+			n, spills, err := Assemble(bin, t.TempDir(), text, sm)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n != len(Cases()) {
+				t.Errorf("sm_%d: %d kernels in the report of %d", sm, n, len(Cases()))
+			}
+			for _, line := range spills {
+				t.Error(line)
+			}
+			t.Logf("sm_%d: %d kernels, %d with spills", sm, n, len(spills))
 		}
 	}
 }
