@@ -295,7 +295,10 @@ type block struct {
 	b              []float32
 	part           []float32 // partial sums between slices of the depth, nil if there is one slice
 	ldp            int
-	tiny           uint64 // subnormal rows of the panel of A
+
+	// Of pairs: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
+	panel, row, wideAt int
+	tinyRows           uint64
 }
 
 func (x *block) run() {
@@ -303,7 +306,8 @@ func (x *block) run() {
 	panels := ceilDiv(m, t.p.mr)
 	deep := t.words(x.kc)
 	a := x.w.a.get(m * deep)
-	x.w.tinyA = slices.Grow(x.w.tinyA[:0], panels)
+	x.w.tinyA, x.w.split = slices.Grow(x.w.tinyA[:0], panels), slices.Grow(x.w.split[:0], panels)[:panels]
+	clear(x.w.split)
 	for i := 0; i < panels && deep > 0; i++ {
 		r0, r1 := i*m/panels, (i+1)*m/panels
 		x.w.tinyA = append(x.w.tinyA, t.pack(t.a, x.w, a[r0*deep:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc))
@@ -312,7 +316,7 @@ func (x *block) run() {
 		for i := range panels {
 			r0, r1 := i*m/panels, (i+1)*m/panels
 			if deep > 0 {
-				x.tiny = x.w.tinyA[i]
+				x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
 			}
 			x.fetch(j+t.p.nr, i*x.kc/panels, (i+1)*x.kc/panels)
 			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))

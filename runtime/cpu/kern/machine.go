@@ -33,7 +33,8 @@ type worker struct {
 	pair    floats // depths to be joined to pairs
 
 	tinyA, tinyB []uint64  // what is subnormal in the panels of a and b, see pairKernels
-	wide         [2]floats // panels with subnormal elements in f32
+	wide         [2]floats // panels of a and b in f32
+	split        []bool    // panels of a that wide has
 	exact        floats    // their product
 	row          [6]floats
 	offs         []int

@@ -1,6 +1,9 @@
 package kern
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+)
 
 // pairKernels are those of processors that multiply bf16 as it is: two neighbouring depths at a time, twice as many
 // products an instruction as in f32. A word of a packed operand holds the elements of depths 2d (its low half) and
@@ -85,26 +88,53 @@ func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, k
 func (x *block) multiplyPairs(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.words(x.kc), x.t.p.width(n)
 	b := x.b[(j-x.j0)*deep:]
-	rows, cols := x.tiny, x.w.tinyB[(j-x.j0)/p.nr]
-	if rows|cols == 0 {
-		p.pair.tile[width/p.nr][h-1](deep, &a[0], &b[0], width, c, ldc, n, acc)
-		return
-	}
-	exact := x.w.exact.get(h * p.nr)
-	if acc != 0 {
-		p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
-	}
-	p.pair.tile[width/p.nr][h-1](deep, &a[0], &b[0], width, c, ldc, n, acc)
-	wideA, wideB := x.w.wide[0].get(2*deep*h), x.w.wide[1].get(2*deep*width)
-	p.pair.split(deep, h, &wideA[0], h, &a[0], h)
-	p.pair.split(deep, width, &wideB[0], width, &b[0], width)
-	p.tile[width/p.nr][h-1](2*deep, &wideA[0], &wideB[0], width, &exact[0], p.nr, n, acc)
-	for r := range h {
-		to := unsafe.Slice(after(c, r*ldc), n)
-		for i := range to {
-			if rows>>(2*r)&3|cols>>(2*i)&3 != 0 {
-				to[i] = exact[r*p.nr+i]
+	rows, cols := x.tinyRows, x.w.tinyB[(j-x.j0)/p.nr]
+	pairs, wide := p.pair.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
+	switch {
+	case rows|cols == 0:
+		pairs(deep, &a[0], &b[0], width, c, ldc, n, acc)
+	case tinyLanes(rows) == h || tinyLanes(cols) == n:
+		wide(2*deep, x.wideA(a, h), x.wideB(b, j, width), width, c, ldc, n, acc)
+	default:
+		exact := x.w.exact.get(h * p.nr)
+		if acc != 0 {
+			p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
+		}
+		pairs(deep, &a[0], &b[0], width, c, ldc, n, acc)
+		wide(2*deep, x.wideA(a, h), x.wideB(b, j, width), width, &exact[0], p.nr, n, acc)
+		for r := range h {
+			to := unsafe.Slice(after(c, r*ldc), n)
+			for i := range to {
+				if rows>>(2*r)&3|cols>>(2*i)&3 != 0 {
+					to[i] = exact[r*p.nr+i]
+				}
 			}
 		}
 	}
+}
+
+// tinyLanes counts the lanes that tiny names.
+func tinyLanes(tiny uint64) int { return bits.OnesCount64((tiny | tiny>>1) & 0x5555555555555555) }
+
+// wideA is the panel a of h rows in f32. Panels stay for the next columns, with a vector between them.
+func (x *block) wideA(a []float32, h int) *float32 {
+	deep, w := x.t.words(x.kc), x.w
+	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.tinyA))
+	panel := &all[x.row*2*deep+16*x.panel]
+	if !w.split[x.panel] {
+		w.split[x.panel] = true
+		x.t.p.pair.split(deep, h, panel, h, &a[0], h)
+	}
+	return panel
+}
+
+// wideB is the panel b of the columns from j on in f32; it stays for the next rows.
+func (x *block) wideB(b []float32, j, width int) *float32 {
+	deep := x.t.words(x.kc)
+	wide := x.w.wide[1].get(2 * deep * width)
+	if x.wideAt != j+1 {
+		x.wideAt = j + 1
+		x.t.p.pair.split(deep, width, &wide[0], width, &b[0], width)
+	}
+	return &wide[0]
 }
