@@ -8,7 +8,8 @@
 # each training) and OUT/table.md, as it goes: what was done stays when time runs out, and more parts may
 # be added to the same OUT later. Exits 1 if anything failed. Parts, and what they answer:
 #
-#	checks      probe ptxas flavours kernels suite zoo libraries   does all of it run, and compute what it should
+#	checks      probe ptxas flavours kernels suite zoo libraries learn
+#	                                                           does all of it run, and compute what it should
 #	sanitizer   memcheck racecheck initcheck synccheck             compute-sanitizer on the kernels
 #	speed       bandwidth gemm attention replay torchkernels tune  single kernels and products
 #	training    mlp gpt2 resnet50, each MODEL:PRECISION or MODEL   beside PyTorch, eager and compiled
@@ -73,6 +74,7 @@ sanitizer() {
 	elif ! command -v compute-sanitizer >/dev/null; then skip "$1" "no compute-sanitizer here"
 	else
 		step "$1" 240 compute-sanitizer --tool "$1" --error-exitcode 9 "$here/gputest" -test.run 'TestKernels/sm(80|90)|TestGraph|TestTrainingStep'
+		[ "$1" != memcheck ] || step "memcheck of programs" 240 compute-sanitizer --tool memcheck --error-exitcode 9 "$here/suite" -test.run 'TestZooSome/sm_90|TestLibraries'
 	fi
 }
 
@@ -114,7 +116,7 @@ train() {
 	[ -z "$simulated" ] || steps='--check 3 --rounds 1 --steps 2'
 	# shellcheck disable=SC2086
 	lines=2 step "$model:$precision ampc" 240 "$here/bench" train "$start" --device "$device" --precision "$precision" $steps --into "$out/results.jsonl"
-	if ! have_torch; then skip "$model:$precision torch" "$python has no torch"; return; fi
+	have_torch || { skip "$model:$precision torch" "$python has no torch"; set --; }
 	for mode; do
 		profile=
 		[ "$mode:$precision" != eager:bf16 ] || profile=--profile
@@ -131,7 +133,7 @@ table() {
 
 part() {
 	case $1 in
-	checks) for p in probe ptxas flavours kernels suite zoo libraries; do part $p; done ;;
+	checks) for p in probe ptxas flavours kernels suite zoo libraries learn; do part $p; done ;;
 	sanitizer) for p in memcheck racecheck initcheck synccheck; do part $p; done ;;
 	speed) for p in bandwidth gemm attention replay torchkernels tune; do part $p; done ;;
 	training) for m in mlp gpt2 resnet50; do part $m; done; part gpt2:autotune; part gpt2:50257 ;;
@@ -146,6 +148,11 @@ part() {
 	suite) tests suite 400 suite 'TestSuite' ;;
 	zoo) lines=60 tests zoo 400 suite 'TestZoo$' ;;
 	libraries) tests libraries 200 suite 'TestLibraries$|TestZooSome$|TestAlgorithmsAreKept$' ;;
+	learn)
+		options='layers=4&dim=128&seq=128' steps=500
+		[ -z "$simulated" ] || options='layers=1&heads=2&dim=8&batch=2&seq=8' steps=3
+		lines=12 step learn 200 "$here/ampc" train "zoo:gpt?$options" --device "$device" --text "$here/torch/models.py" --text "$here/run.sh" --steps "$steps" --out "$starts/learn" --quiet
+		;;
 	memcheck | racecheck | initcheck | synccheck) sanitizer "$1" ;;
 	bandwidth) lines=20 tests bandwidth 200 gputest 'TestBandwidth$' ;;
 	gemm) lines=60 tests gemm 200 gputest 'TestGemmSpeed$' ;;
