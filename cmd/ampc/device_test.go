@@ -24,6 +24,23 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// TestDevicesFitAScreen wants the CPU and every library named, in a screen, and
+// a way out where no GPU can be used.
+func TestDevicesFitAScreen(t *testing.T) {
+	code, out, stderr := ampcRun("", "devices")
+	if code != 0 || strings.Count(out, "\n") > 24 {
+		t.Errorf("code %d, %s\n%s", code, stderr, out)
+	}
+	for _, want := range []string{"cpu: ", "cuda ", "nvrtc ", "cublasLt ", "cudnn ", "nccl "} {
+		if !strings.Contains(out, "\n"+want) && !strings.HasPrefix(out, want) {
+			t.Errorf("no line begins with %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "no device: ") != strings.Contains(out, "to do: ") && !strings.Contains(out, "\ndevice 0") {
+		t.Errorf("a problem without advice:\n%s", out)
+	}
+}
+
 // TestDeviceFaults wants one line that says what is wrong with a --device.
 func TestDeviceFaults(t *testing.T) {
 	for device, want := range map[string]string{
