@@ -207,7 +207,7 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 		if a.p.Eager && a.ofProduct(n) {
 			return a.low // an eager system hands a product's backward the 16-bit gradient, the bias's sum too
 		}
-		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) {
+		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) && !a.movesSource(n) {
 			return ir.F32
 		}
 	default:
@@ -216,6 +216,13 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 		}
 	}
 	return ir.Invalid
+}
+
+// movesSource reports whether n only moves elements that the source has in 16
+// bits already: a pin to f32 widens nothing there.
+func (a *assigner) movesSource(n *ir.Node) bool {
+	d := n.Def()
+	return d.Is(ir.Moves) && d.Elem == nil && len(n.Out) > 0 && a.src[n.Out[0].ID].Low()
 }
 
 // copiedLow reports whether a product reads v in 16 bits.

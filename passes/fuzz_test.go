@@ -38,8 +38,8 @@ var fuzzAttrs = map[string][]ir.Attrs{
 
 // randomGraph grows a graph from the op table: any row whose inference accepts
 // the operands drawn for it. Values are small matrices, vectors and scalars.
-// Where rows are left out there are no pins either: a graph as models are.
-func randomGraph(r *rand.Rand, size int, without ...ir.Op) *ir.Graph {
+// pins says whether some nodes are pinned; rows of without are left out.
+func randomGraph(r *rand.Rand, size int, pins bool, without ...ir.Op) *ir.Graph {
 	b := ir.NewBuilder("fuzz")
 	pool := []*ir.Value{
 		b.Declare(ir.Input, "x", ir.T(ir.F32, 8, 8), nil, nil),
@@ -64,7 +64,7 @@ func randomGraph(r *rand.Rand, size int, without ...ir.Op) *ir.Graph {
 		if r.IntN(3) == 0 {
 			section = ir.Backward
 		}
-		pool = append(pool, tryNode(g, r, op, section, pool, len(without) == 0)...)
+		pool = append(pool, tryNode(g, r, op, section, pool, pins)...)
 	}
 	b = ir.Edit(g)
 	for range 3 {
@@ -124,7 +124,7 @@ func tryNode(g *ir.Graph, r *rand.Rand, op ir.Op, s ir.Section, pool []*ir.Value
 // error, the same bits as amp alone, the same text from shuffled nodes.
 func checkPipeline(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 7))
-	g := randomGraph(r, 4+r.IntN(30))
+	g := randomGraph(r, 4+r.IntN(30), true)
 	names := PolicyNames()
 	p, err := PolicyNamed(names[r.IntN(len(names))])
 	if err != nil {

@@ -137,11 +137,13 @@ func (m *cutModel) variables() {
 func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32) {
 	t, v := &m.node[n.ID], n.Out[i]
 	wish := m.wish[v.ID]
-	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
+	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.class == ir.Fixed {
 		d := terminal(m.src[v.ID])
 		return d, d
 	}
 	switch {
+	case t.kept32():
+		return m.pinnedVariable(n, i)
 	case m.low == ir.F32:
 		return srcNode, srcNode
 	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
@@ -173,6 +175,30 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		}
 	}
 	return seen, seen
+}
+
+// pinnedVariable stores what the source says, f32 where the row cannot store 16
+// bits of the f32 it reads; and 16 bits where nobody reads but through a cast,
+// which the kernel does.
+func (m *cutModel) pinnedVariable(n *ir.Node, i int) (stored, seen int32) {
+	v := n.Out[i]
+	switch low := i == 0 && m.c.Caps.StoresLow(n); {
+	case m.src[v.ID].Low() && !low && !m.movesSource(n):
+		return srcNode, srcNode
+	case m.crossed(n):
+		return sinkNode, srcNode
+	case low && m.low != ir.F32 && m.src[v.ID] == ir.F32 && m.copied(v) == readByLow:
+		return sinkNode, srcNode
+	}
+	d := terminal(m.src[v.ID])
+	return d, d
+}
+
+// crossed reports whether n is pinned to f32, only moves elements and has low
+// readers alone: the cast for them goes before it (castelim).
+func (m *cutModel) crossed(n *ir.Node) bool {
+	d := n.Def()
+	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.copied(n.Out[0]) == readByLow
 }
 
 // freeVariable is the node of a free row: its forward value's, or its own.

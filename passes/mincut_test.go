@@ -99,7 +99,7 @@ func TestMincutPipeline(t *testing.T) {
 func TestMincutOnRandomGraphs(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		g := randomGraph(r, 4+r.IntN(30))
+		g := randomGraph(r, 4+r.IntN(30), true)
 		c := g.Clone()
 		cfg := Config{Policy: withMincut(MixedF16()), Only: precisionPasses}
 		if seed%3 == 0 {
@@ -154,7 +154,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	}
 	for seed := range uint64(600) {
 		r := rand.New(rand.NewPCG(seed, 11))
-		g := randomGraph(r, 4+r.IntN(30), ir.OpCast) // a cast by hand is the user's to price
+		g := randomGraph(r, 4+r.IntN(30), seed%2 == 1, ir.OpCast) // a cast by hand is the user's to price
 		source := g.String()
 		cut, program, err := counted(t, g, Config{Policy: MixedF16(), Only: precisionPasses, Micro: int(seed % 4)})
 		if err != nil {
@@ -245,7 +245,7 @@ func TestCutAgainstAllPrograms(t *testing.T) {
 	graphs, programs, again, missed, withShared, withTied := 0, 0, 0, 0, 0, 0
 	for seed := uint64(0); graphs < want && seed < 20000; seed++ {
 		r := rand.New(rand.NewPCG(seed, 13))
-		g := randomGraph(r, 10+r.IntN(20), ir.OpCast)
+		g := randomGraph(r, 10+r.IntN(20), seed%2 == 1, ir.OpCast)
 		dropUnreached(g)
 		free, chosen, shared, tied := freeOf(t, g, p)
 		if len(free) < 2 || len(free) > 10 {

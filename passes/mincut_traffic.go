@@ -137,6 +137,10 @@ func (m *cutModel) readers() [][]reader {
 func (m *cutModel) reads(n *ir.Node, i int, v *ir.Value) int32 {
 	d := m.demand(n, i)
 	switch {
+	case m.crossed(n):
+		return sinkNode
+	case d.Low() && m.loaded(n, v):
+		return -1
 	case d != ir.Invalid:
 		return terminal(d)
 	case m.castVar(v) && m.class(n, i) != ir.Fixed:
@@ -145,6 +149,23 @@ func (m *cutModel) reads(n *ir.Node, i int, v *ir.Value) int32 {
 		return -1
 	}
 	return m.v[n.Out[0].ID]
+}
+
+// loaded reports whether the cast that n, pinned to 16 bits, reads v through
+// becomes a load of n's group, because nobody else reads it (fuse).
+func (m *cutModel) loaded(n *ir.Node, v *ir.Value) bool {
+	if n.Why.Group == 0 || n.Def().Elem == nil || m.endsProduct(n) || n.Out[0].Type.Shape != v.Type.Shape {
+		return false
+	}
+	if v.Def == nil && v.Kind != ir.Input || v.Def != nil && (m.storesTwice(v.Def) || isView(v.Def) || m.sec[v.Def.ID] != m.sec[n.ID]) {
+		return false
+	}
+	for _, u := range m.uses.Of(v) {
+		if u.Node.Why.Group != n.Why.Group && (isView(u.Node) || m.demand(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
+			return false
+		}
+	}
+	return true
 }
 
 // tensor adds reads, casts and what is held of v, whose dtype node x decides.
