@@ -207,7 +207,7 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 		if a.p.Eager && a.ofProduct(n) {
 			return a.low // an eager system hands a product's backward the 16-bit gradient, the bias's sum too
 		}
-		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) && !a.movesSource(n) {
+		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) && !(a.node[n.ID].kept32() && a.movesSource(n)) {
 			return ir.F32
 		}
 	default:
