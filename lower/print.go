@@ -186,7 +186,16 @@ func (p *Program) gemmString(s *Step) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "gemm %s*%s->%s acc=f32 m=%d n=%d k=%d", p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0]), g.M, g.N, g.K)
 	if len(g.Batch) > 0 {
-		fmt.Fprintf(&b, " batch=%v", g.Batch)
+		fmt.Fprintf(&b, " batch=%v strides=%v,%v,%v", g.Batch, g.A.Strides, g.B.Strides, g.C.Strides)
+	}
+	for _, l := range []struct {
+		name     string
+		m        *Matrix
+		row, col int64
+	}{{"lda", &g.A, g.M, g.K}, {"ldb", &g.B, g.K, g.N}, {"ldc", &g.C, g.M, g.N}} {
+		if dense := map[bool]int64{true: l.row, false: l.col}[l.m.T]; l.m.LD != dense {
+			fmt.Fprintf(&b, " %s=%d", l.name, l.m.LD)
+		}
 	}
 	for _, f := range []struct {
 		on   bool
