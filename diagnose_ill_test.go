@@ -64,7 +64,7 @@ func TestDiagnoseIllnesses(t *testing.T) {
 					case !skipped && d.Cause != ampc.NoFault:
 						t.Errorf("%s, layer %d is blamed:\n%s", p.Name, k, d)
 					}
-					if d.Replays > 2 {
+					if d.Replays > 3 {
 						t.Errorf("%s, layer %d: the step was run %d times", p.Name, k, d.Replays)
 					}
 					if again := w.diagnose(); again.String() != d.String() {

@@ -76,6 +76,7 @@ type Diagnosis struct {
 	Inputs    []Range    `json:"inputs,omitempty"`
 	Output    *Range     `json:"output,omitempty"`
 	Wide      *Range     `json:"f32,omitempty"`   // the same value in f32, with loss scales of 1
+	BF16      *Range     `json:"bf16,omitempty"`  // the same value with bf16 in place of f16, where that could help
 	Exact     float64    `json:"exact,omitempty"` // largest magnitude that the node computed before it was stored, where that is finite
 	From      string     `json:"from,omitempty"`  // where the zero that makes it singular comes from
 	Scale     float64    `json:"scale,omitempty"` // loss scale that the value carries, 1 where it carries none
@@ -122,8 +123,8 @@ func (c *Case) memory() int64 {
 	return c.Memory
 }
 
-// Diagnose replays the step and says why it was not finite. It runs the step at
-// most twice, and single nodes again. The answer does not depend on the number
+// Diagnose replays the step and says why it was not finite. It runs the step
+// once, what the flaw is computed from at most twice more, and single nodes again. The answer does not depend on the number
 // of threads.
 func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	b, err := cpu.Open(0)
@@ -267,28 +268,75 @@ func (x *exam) examine() (*Diagnosis, error) {
 		x.blameVar(d, found)
 	} else if err := x.judge(d, found); err != nil {
 		return nil, err
+	} else if err := x.bfloat(d, found); err != nil {
+		return nil, err
 	}
 	d.Replays = x.replays
 	return d, nil
 }
 
-// healthy replays in f32 what v was computed from, up to the part that is being
-// looked at.
+// healthy replays in f32 what v is computed from.
 func (x *exam) healthy(v *ir.Value) error {
 	if x.well != nil {
 		return nil
 	}
-	t, err := newTwin(x.sick.g, x.sick.state, x.sick.feeds)
+	var err error
+	x.well, x.twins, err = x.otherwise(ir.F32, v)
+	return err
+}
+
+// otherwise replays what v is computed from, up to the part that is being looked
+// at, with d in place of every 16-bit dtype. It returns where each value went.
+func (x *exam) otherwise(d ir.DType, v *ir.Value) (*replay, map[*ir.Value]*ir.Value, error) {
+	t, err := newTwin(d, x.sick.g, x.sick.state, x.sick.feeds)
+	if err != nil {
+		return nil, nil, err
+	}
+	ancestry(t.g, t.to[v])
+	r, err := prepare(x.b, t.g, t.state, t.feeds, x.c.memory())
+	if err != nil {
+		return nil, nil, err
+	}
+	x.replays++
+	return r, t.to, r.run(x.ctx, func() bool { return r.part != x.sick.part || r.micro != x.sick.micro })
+}
+
+// bfloat looks whether bf16 helps where f16 fails and a smaller loss scale does
+// not: it replays what v is computed from in it.
+func (x *exam) bfloat(d *Diagnosis, v *ir.Value) error {
+	switch d.Cause {
+	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:
+	default:
+		return nil
+	}
+	if !x.stores(ir.F16) {
+		return nil
+	}
+	r, to, err := x.otherwise(ir.BF16, v)
 	if err != nil {
 		return err
 	}
-	ancestry(t.g, t.to[v])
-	if x.well, err = prepare(x.b, t.g, t.state, t.feeds, x.c.memory()); err != nil {
-		return err
+	defer r.close()
+	s := r.rangeOf(to[v])
+	d.BF16 = &s
+	if s.Finite() {
+		d.Advice += "; or use bf16"
+	} else {
+		d.Advice += "; bf16 does not help"
 	}
-	x.twins = t.to
-	x.replays++
-	return x.well.run(x.ctx, func() bool { return x.well.part != x.sick.part || x.well.micro != x.sick.micro })
+	return nil
+}
+
+// stores reports whether some value is stored in d.
+func (x *exam) stores(d ir.DType) bool {
+	for _, n := range x.sick.g.Nodes {
+		for _, v := range n.Out {
+			if v.Type.DType == d {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // wide is what v holds in f32 with loss scales of 1.

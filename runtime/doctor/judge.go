@@ -142,7 +142,7 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 	switch {
 	case d.Direction == Forward || d.Direction == Update && d.Scale == 1:
 		d.Cause, d.Why = ForwardOverflow, reaches
-		d.Advice = x.remedy(d, v) + ", or use bf16"
+		d.Advice = x.remedy(d, v)
 		if d.Output.masked() {
 			d.Advice = fmt.Sprintf("a mask needs no more than %g; or %s", -top/2, d.Advice)
 		}
@@ -158,7 +158,7 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 		if d.Scale != 1 {
 			d.Why = fmt.Sprintf("%s; without the loss scale of %g it is still %.6g", reaches, d.Scale, plain)
 		}
-		d.Advice = x.remedy(d, v) + ", use bf16, or clip what it is computed from"
+		d.Advice = x.remedy(d, v) + ", or clip what it is computed from"
 	}
 }
 
@@ -269,7 +269,7 @@ func (x *exam) singular(d *Diagnosis, v *ir.Value) error {
 		}
 	}
 	if !x.lost(d, v) {
-		d.Cause, d.Why = Singular, explain(v.Def)
+		d.Cause, d.Why, d.Advice = Singular, explain(v.Def), x.remedy(d, v)+"; no loss scale helps"
 	}
 	return nil
 }

@@ -219,3 +219,20 @@ func widened(d ir.DType, data []byte) []byte {
 	}
 	return out
 }
+
+// converted is float data of one dtype as another; data that has it already, or
+// is not of floats, is returned as it is.
+func converted(from, to ir.DType, data []byte) []byte {
+	if from == to || !from.Float() {
+		return data
+	}
+	wide := widened(from, data)
+	if to != ir.BF16 {
+		return wide
+	}
+	out := make([]byte, 0, len(wide)/2)
+	for i := 0; i+3 < len(wide); i += 4 {
+		out = binary.LittleEndian.AppendUint16(out, fp.BF16(math.Float32frombits(binary.LittleEndian.Uint32(wide[i:]))))
+	}
+	return out
+}

@@ -210,7 +210,7 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 		k.Out[i] = &ir.Value{Name: fmt.Sprintf("out%d", i), Def: &k, Idx: i}
 		g.Return = append(g.Return, k.Out[i])
 	}
-	k.Attrs = wideAttrs(k.Attrs)
+	k.Attrs = restored(k.Attrs, ir.F32)
 	if err := k.Retype(); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ func (d *Diagnosis) String() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
+// maxReads is how many operands a report prints: an update's check reads hundreds.
+const maxReads = 4
+
 func (d *Diagnosis) report(b *strings.Builder) {
 	title := d.Cause.String()
 	if d.Cause == None {
@@ -43,7 +46,11 @@ func (d *Diagnosis) report(b *strings.Builder) {
 	}
 	b.WriteString(")\n")
 	fmt.Fprintf(b, "  why: %s\n", d.Why)
-	for _, r := range d.Inputs {
+	for i, r := range d.Inputs {
+		if i == maxReads {
+			fmt.Fprintf(b, "  reads: %d more\n", len(d.Inputs)-i)
+			break
+		}
 		fmt.Fprintf(b, "  reads: %s\n", r)
 	}
 	if d.Output != nil {
@@ -51,6 +58,9 @@ func (d *Diagnosis) report(b *strings.Builder) {
 	}
 	if d.Wide != nil {
 		fmt.Fprintf(b, "  in f32: %s\n", d.Wide)
+	}
+	if d.BF16 != nil {
+		fmt.Fprintf(b, "  in bf16: %s\n", d.BF16)
 	}
 	if d.Scale != 1 && d.Scale != 0 {
 		fmt.Fprintf(b, "  loss scale: %g\n", d.Scale)

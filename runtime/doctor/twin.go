@@ -8,17 +8,18 @@ import (
 	"ampc/runtime"
 )
 
-// twin is the same step in f32: node for node, with every 16-bit dtype widened,
-// tf32 off and every loss scale at 1.
+// twin is the same step in another precision: node for node, with that dtype in
+// place of every 16-bit one, tf32 off and every loss scale at 1.
 type twin struct {
+	dtype ir.DType // f32 or bf16
 	g     *ir.Graph
 	state map[string][]byte
 	feeds []runtime.Feed
 	to    map[*ir.Value]*ir.Value // where each value of the step went
 }
 
-func newTwin(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*twin, error) {
-	t := &twin{state: make(map[string][]byte, len(state))}
+func newTwin(d ir.DType, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*twin, error) {
+	t := &twin{dtype: d, state: make(map[string][]byte, len(state))}
 	t.g, t.to = g.CloneMap()
 	low := map[string]ir.DType{}
 	for _, v := range t.g.Vars {
@@ -28,7 +29,7 @@ func newTwin(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*twin,
 		t.declare(v, state)
 	}
 	for _, n := range t.g.Nodes {
-		n.Attrs = wideAttrs(n.Attrs).Without("math")
+		n.Attrs = restored(n.Attrs, d).Without("math")
 		if err := n.Retype(); err != nil {
 			return nil, err
 		}
@@ -36,8 +37,8 @@ func newTwin(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*twin,
 	for _, f := range feeds {
 		fed := make(runtime.Feed, len(f))
 		for name, x := range f {
-			if d, ok := low[name]; ok {
-				x = runtime.Tensor{Type: x.Type.With(ir.F32), Data: widened(d, x.Data)}
+			if was, ok := low[name]; ok {
+				x = runtime.Tensor{Type: x.Type.With(d), Data: converted(was, d, x.Data)}
 			}
 			fed[name] = x
 		}
@@ -46,25 +47,26 @@ func newTwin(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*twin,
 	return t, nil
 }
 
-// declare widens a variable. A 16-bit copy of another holds what that one does.
+// declare stores a variable anew. A 16-bit copy of another holds what that one does.
 func (t *twin) declare(v *ir.Value, state map[string][]byte) {
-	t.state[v.Name] = widened(v.Type.DType, state[v.Name])
+	was := v.Type.DType
+	if was.Low() {
+		v.Type = v.Type.With(t.dtype)
+	}
+	t.state[v.Name] = converted(was, v.Type.DType, state[v.Name])
 	switch of, _ := v.Attr.Get("of").(string); v.Attr.Get("role") {
 	case ir.RoleCopy:
-		t.state[v.Name], v.Attr = state[of], nil
+		t.state[v.Name], v.Attr = converted(ir.F32, t.dtype, state[of]), nil
 	case ir.RoleScale:
 		t.state[v.Name], v.Init = scalar(1), &ir.Init{Args: []float64{1}}
 	}
-	if v.Type.DType.Low() {
-		v.Type = v.Type.With(ir.F32)
-	}
 }
 
-// wideAttrs has f32 for every 16-bit dtype.
-func wideAttrs(a ir.Attrs) ir.Attrs {
+// restored has d for every 16-bit dtype.
+func restored(a ir.Attrs, d ir.DType) ir.Attrs {
 	for _, x := range a {
-		if d, ok := x.Value.(ir.DType); ok && d.Low() {
-			a = a.With(x.Name, ir.F32)
+		if low, ok := x.Value.(ir.DType); ok && low.Low() {
+			a = a.With(x.Name, d)
 		}
 	}
 	return a
