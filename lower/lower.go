@@ -11,7 +11,14 @@ import (
 // t. Errors name the node and carry its position. The graph is not changed
 // (but renumbered). A variable returned under its old name has the value it
 // has after the step.
-func Lower(g *ir.Graph, t Target) (*Program, error) {
+func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, true) }
+
+// LowerNodes is Lower for the CPU with every node a step of its own: no value
+// stays in registers. Joining steps changes no bits, so what they store is what
+// the joined ones compute.
+func LowerNodes(g *ir.Graph) (*Program, error) { return lower(g, CPU, false) }
+
+func lower(g *ir.Graph, t Target, joins bool) (*Program, error) {
 	g, err := expand(g, t)
 	if err != nil {
 		return nil, err
@@ -20,6 +27,7 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 		return nil, err
 	}
 	l := newLowerer(g, t)
+	l.joins = joins
 	if err := l.declare(); err != nil {
 		return nil, err
 	}
@@ -34,7 +42,7 @@ func Lower(g *ir.Graph, t Target) (*Program, error) {
 			return nil, err
 		}
 	}
-	if t == CPU {
+	if t == CPU && joins {
 		l.joinNorms()
 		l.batch(Update) // not prepare: a store skips its casts one by one
 	}
@@ -101,6 +109,7 @@ type lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
+	joins    bool       // groups, norms and updates into common steps
 	unit     *unit      // being lowered
 	now      []*ir.Node // that become the step being built
 }

@@ -19,7 +19,7 @@ type unit struct {
 // a group waits for the operands of all its members. Groups that would wait for
 // each other fall apart into single nodes.
 func (l *lowerer) units(part Part) ([]unit, error) {
-	units, grouped := l.cut(part, true)
+	units, grouped := l.cut(part, l.joins)
 	if !grouped {
 		return units, nil
 	}

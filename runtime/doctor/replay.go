@@ -41,10 +41,7 @@ type replay struct {
 // prepare lowers g node by node (fusion changes no bit, and hides values) over
 // variables that hold state. Work that takes more than memory is not kept.
 func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, memory int64) (*replay, error) {
-	for _, n := range g.Nodes {
-		n.Why.Group = 0
-	}
-	p, err := lower.Lower(g, b.Target())
+	p, err := lower.LowerNodes(g)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,57 @@
+package lower_test
+
+import (
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// Node by node, a step makes every value that is not another's view.
+func TestLowerNodesHidesNothing(t *testing.T) {
+	for _, spec := range []string{"resnet8?batch=2", "gpt?layers=1&dim=32&seq=8", "lstm?seq=4", "unet?levels=1&batch=1", "gan"} {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := z.Steps[0].Config
+		c.Policy, c.Clip = ampc.MixedF16(), ampc.ClipNorm(1)
+		g := z.Model.Graph().Clone()
+		if err := passes.Run(g, c.Passes(z.Steps[0].Losses...)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := lower.LowerNodes(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lower.Verify(p); err != nil {
+			t.Error(err)
+		}
+		made := map[string]bool{}
+		for part := range lower.NumParts {
+			for _, s := range p.Parts[part] {
+				for _, id := range s.Out {
+					made[p.Buffers[id].Name] = true
+				}
+			}
+		}
+		for _, n := range g.Nodes {
+			for _, v := range n.Out {
+				if !made[v.Name] && !made[v.Name+"'"] && !n.Def().Is(ir.View) && (v.Next == nil || !made[v.Next.Name]) {
+					t.Errorf("%s: no step makes %s = %s", spec, v, n.Def().Name)
+				}
+			}
+		}
+		p.Apart()
+		if err := lower.Verify(p); err != nil {
+			t.Errorf("%s, no result over an operand: %v", spec, err)
+		}
+		p.Spread()
+		if err := lower.Verify(p); err != nil {
+			t.Errorf("%s, spread out: %v", spec, err)
+		}
+	}
+}
