@@ -54,7 +54,8 @@ type channelTask struct {
 	do     func(t *channelTask, w *worker, stat int)
 	pieces []piece // of one channel of the images that share statistics
 	whole  *Fused  // what apply or gradient does last in one kernel, nil where there is none
-	bufs   []Buf   // its operands and results
+	terms  *Fused  // what gradient does first in one kernel, likewise
+	bufs   []Buf   // operands and results of whole
 	fused  map[normFormula]*Fused
 	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
 }
@@ -297,6 +298,18 @@ func (t *channelTask) slope(w *worker, at int, p piece) []float32 {
 	return masked
 }
 
+// products are a block's dy, and its dy*(x-mean).
+func (t *channelTask) products(w *worker, at int, b piece, mean float32) (dy, product []float32) {
+	if t.terms != nil {
+		return t.termsOf(w, at, b, mean)
+	}
+	x := t.load(w, 0, t.n.X, at, b)
+	dy, product = t.slope(w, at, b), w.row[2].get(len(x))
+	t.m.Axpb(product, x, 1, -mean)
+	t.m.Binary(Mul, product, product, dy)
+	return dy, product
+}
+
 // gradient computes, with g = dy*gamma,
 //
 //	dx = rstd * (g - mean(g) - xhat*mean(g*xhat))
@@ -311,12 +324,10 @@ func (t *channelTask) gradient(w *worker, stat int) {
 		at, gamma := t.start(image, c), float64(orElse(n.Gamma, c, 1))
 		var sum, dot float64
 		for _, b := range t.pieces {
-			x, dy := t.load(w, 0, n.X, at, b), t.slope(w, at, b)
-			dev := w.row[2].get(len(x))
-			p.Axpb(dev, x, 1, -mean)
+			dy, product := t.products(w, at, b, mean)
 			sum += float64(p.Sum(dy))
-			dot += float64(p.Dot(dy, dev)) * float64(rstd)
-			count += len(x)
+			dot += float64(p.Sum(product)) * float64(rstd)
+			count += len(dy)
 		}
 		t.sums[image*n.Channels+c], t.sums[half+image*n.Channels+c] = dot, sum
 		sumG += gamma * sum

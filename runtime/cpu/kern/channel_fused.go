@@ -4,8 +4,8 @@ import "fmt"
 
 // normFormula says which formula a norm or its gradient ends in: operands and results with their types.
 type normFormula struct {
-	gradient, sum, relu, copy bool
-	in, other, out, low       Type
+	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
+	in, other, out, low              Type
 }
 
 // leastPlane is how many neighbours a plane must have for a kernel of its own to pay.
@@ -14,7 +14,7 @@ const leastPlane = 32
 // choose looks for the kernel that reads and writes whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
-	t.whole = nil
+	t.whole, t.terms = nil, nil
 	if n.ChannelsLast || n.Space < leastPlane {
 		return
 	}
@@ -34,6 +34,15 @@ func (t *channelTask) choose(gradient bool) {
 			t.bufs, f.copy, f.low = append(t.bufs, n.Copy), true, n.Copy.Type
 		}
 	}
+	t.whole = t.kernel(f)
+	if gradient {
+		f.terms, f.out = true, F32
+		t.terms = t.kernel(f)
+	}
+}
+
+// kernel finds the kernel of a formula, and keeps it: to write a formula down allocates.
+func (t *channelTask) kernel(f normFormula) *Fused {
 	k, known := t.fused[f]
 	if !known {
 		if t.fused == nil {
@@ -42,7 +51,7 @@ func (t *channelTask) choose(gradient bool) {
 		k = t.m.Fused(f.text())
 		t.fused[f] = k
 	}
-	t.whole = k
+	return k
 }
 
 // text is the formula as internal/gen writes it.
@@ -53,6 +62,10 @@ func (f normFormula) text() string {
 	}
 	body := "r0=sub(l0,u0) r1=fma(r0,u1,u2)"
 	switch {
+	case f.terms && f.relu:
+		return loads + fmt.Sprintf(" l2:%v r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3", f.low)
+	case f.terms:
+		return loads + " r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1"
 	case f.gradient && f.relu:
 		loads += fmt.Sprintf(" l2:%v", f.low)
 		body, last = body+" r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1)", "r4"
@@ -82,4 +95,21 @@ func (t *channelTask) planes(w *worker, at int, scalars ...float32) {
 	for i := range images {
 		t.whole.Run(&w.call, t.bufs, w.scalars[:k], at+i*n.Channels*n.Space, n.Space, false)
 	}
+}
+
+// termsOf computes products row by row of a block.
+func (t *channelTask) termsOf(w *worker, at int, b piece, mean float32) (dy, product []float32) {
+	n := &t.n
+	dy, product = w.row[1].get(b.rows*b.cols), w.row[2].get(b.rows*b.cols)
+	w.scalars = [8]float32{mean}
+	for r := range b.rows {
+		from, to := at+b.at+r*n.Channels*n.Space, r*b.cols
+		bufs := append(w.bufs[:0], n.X.From(from), n.DY.From(from))
+		if !n.Sign.absent() {
+			bufs = append(bufs, n.Sign.From(from))
+		}
+		bufs = append(bufs, Floats(dy[to:]), Floats(product[to:]))
+		t.terms.Run(&w.call, bufs, w.scalars[:3], 0, b.cols, false)
+	}
+	return dy, product
 }

@@ -1609,6 +1609,71 @@ func fused_norm_grad_wide_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_norm_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_norm_terms_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f32_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
+//
+//go:noescape
+func fused_norm_terms_relu_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_relu_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
+//
+//go:noescape
+func fused_norm_terms_relu_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_terms_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
+//
+//go:noescape
+func fused_norm_terms_relu_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_norm_grad_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
 //
 //go:noescape
@@ -3158,6 +3223,71 @@ func fused_norm_grad_wide_f16AVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_norm_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f32_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_wide_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+//
+//go:noescape
+func fused_norm_terms_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
+//
+//go:noescape
+func fused_norm_terms_relu_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_relu_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
+//
+//go:noescape
+func fused_norm_terms_relu_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_terms_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
+//
+//go:noescape
+func fused_norm_terms_relu_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_norm_grad_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
 //

@@ -39567,6 +39567,853 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_norm_terms_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS (BX)(DX*4), Z1
+	VMOVUPS (SI)(DX*4), Z2
+	VSUBPS  Z0, Z1, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z2, (DI)(DX*4)
+	VMOVUPS Z1, (CX)(DX*4)
+	VMOVUPS 64(BX)(DX*4), Z1
+	VMOVUPS 64(SI)(DX*4), Z2
+	VSUBPS  Z0, Z1, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z2, 64(DI)(DX*4)
+	VMOVUPS Z1, 64(CX)(DX*4)
+	VMOVUPS 128(BX)(DX*4), Z1
+	VMOVUPS 128(SI)(DX*4), Z2
+	VSUBPS  Z0, Z1, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z2, 128(DI)(DX*4)
+	VMOVUPS Z1, 128(CX)(DX*4)
+	VMOVUPS 192(BX)(DX*4), Z1
+	VMOVUPS 192(SI)(DX*4), Z2
+	VSUBPS  Z0, Z1, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z2, 192(DI)(DX*4)
+	VMOVUPS Z1, 192(CX)(DX*4)
+	ADDQ    $+64, DX
+	SUBQ    $+64, AX
+	JGE     many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS (BX)(DX*4), Z1
+	VMOVUPS (SI)(DX*4), Z2
+	VSUBPS  Z0, Z1, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z2, (DI)(DX*4)
+	VMOVUPS Z1, (CX)(DX*4)
+	ADDQ    $+16, DX
+	SUBQ    $+16, AX
+	JGE     single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f32_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_f32_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VMOVUPS  (BX)(DX*4), Z1
+	VMOVUPS  (SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, (DI)(DX*4)
+	VMOVNTPS Z1, (CX)(DX*4)
+	VMOVUPS  64(BX)(DX*4), Z1
+	VMOVUPS  64(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 64(DI)(DX*4)
+	VMOVNTPS Z1, 64(CX)(DX*4)
+	VMOVUPS  131072(BX)(DX*4), Z1
+	VMOVUPS  131072(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 131072(DI)(DX*4)
+	VMOVNTPS Z1, 131072(CX)(DX*4)
+	VMOVUPS  131136(BX)(DX*4), Z1
+	VMOVUPS  131136(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 131136(DI)(DX*4)
+	VMOVNTPS Z1, 131136(CX)(DX*4)
+	VMOVUPS  262144(BX)(DX*4), Z1
+	VMOVUPS  262144(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 262144(DI)(DX*4)
+	VMOVNTPS Z1, 262144(CX)(DX*4)
+	VMOVUPS  262208(BX)(DX*4), Z1
+	VMOVUPS  262208(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 262208(DI)(DX*4)
+	VMOVNTPS Z1, 262208(CX)(DX*4)
+	VMOVUPS  393216(BX)(DX*4), Z1
+	VMOVUPS  393216(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 393216(DI)(DX*4)
+	VMOVNTPS Z1, 393216(CX)(DX*4)
+	VMOVUPS  393280(BX)(DX*4), Z1
+	VMOVUPS  393280(SI)(DX*4), Z2
+	VSUBPS   Z0, Z1, Z1
+	VMULPS   Z1, Z2, Z1
+	VMOVNTPS Z2, 393280(DI)(DX*4)
+	VMOVNTPS Z1, 393280(CX)(DX*4)
+	ADDQ     $+32, DX
+	SUBQ     $+32, R8
+	JNZ      line
+	ADDQ     $0x00018000, DX
+	SUBQ     $0x00020000, AX
+	JNZ      block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VCVTPH2PS 32(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 64(DI)(DX*4)
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VCVTPH2PS 64(BX)(DX*2), Z1
+	VCVTPH2PS 64(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 128(DI)(DX*4)
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VCVTPH2PS 96(BX)(DX*2), Z1
+	VCVTPH2PS 96(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 192(DI)(DX*4)
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, (DI)(DX*4)
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VCVTPH2PS 32(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 64(DI)(DX*4)
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VCVTPH2PS 65536(BX)(DX*2), Z1
+	VCVTPH2PS 65536(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131072(DI)(DX*4)
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VCVTPH2PS 65568(BX)(DX*2), Z1
+	VCVTPH2PS 65568(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131136(DI)(DX*4)
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VCVTPH2PS 131072(BX)(DX*2), Z1
+	VCVTPH2PS 131072(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262144(DI)(DX*4)
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VCVTPH2PS 131104(BX)(DX*2), Z1
+	VCVTPH2PS 131104(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262208(DI)(DX*4)
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VCVTPH2PS 196608(BX)(DX*2), Z1
+	VCVTPH2PS 196608(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393216(DI)(DX*4)
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VCVTPH2PS 196640(BX)(DX*2), Z1
+	VCVTPH2PS 196640(SI)(DX*2), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393280(DI)(DX*4)
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, R8
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD (SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 32(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 64(DI)(DX*4)
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VPMOVZXWD 64(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 64(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 128(DI)(DX*4)
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VPMOVZXWD 96(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 96(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 192(DI)(DX*4)
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD (SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD (SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, (DI)(DX*4)
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 32(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 64(DI)(DX*4)
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VPMOVZXWD 65536(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 65536(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131072(DI)(DX*4)
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VPMOVZXWD 65568(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 65568(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131136(DI)(DX*4)
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VPMOVZXWD 131072(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 131072(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262144(DI)(DX*4)
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VPMOVZXWD 131104(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 131104(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262208(DI)(DX*4)
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VPMOVZXWD 196608(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 196608(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393216(DI)(DX*4)
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VPMOVZXWD 196640(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VPMOVZXWD 196640(SI)(DX*2), Z2
+	VPSLLD    $0x10, Z2, Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393280(DI)(DX*4)
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, R8
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 64(DI)(DX*4)
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VCVTPH2PS 64(BX)(DX*2), Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 128(DI)(DX*4)
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VCVTPH2PS 96(BX)(DX*2), Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 192(DI)(DX*4)
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_wide_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VCVTPH2PS (BX)(DX*2), Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, (DI)(DX*4)
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VCVTPH2PS 32(BX)(DX*2), Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 64(DI)(DX*4)
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VCVTPH2PS 65536(BX)(DX*2), Z1
+	VMOVUPS   131072(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131072(DI)(DX*4)
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VCVTPH2PS 65568(BX)(DX*2), Z1
+	VMOVUPS   131136(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131136(DI)(DX*4)
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VCVTPH2PS 131072(BX)(DX*2), Z1
+	VMOVUPS   262144(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262144(DI)(DX*4)
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VCVTPH2PS 131104(BX)(DX*2), Z1
+	VMOVUPS   262208(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262208(DI)(DX*4)
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VCVTPH2PS 196608(BX)(DX*2), Z1
+	VMOVUPS   393216(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393216(DI)(DX*4)
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VCVTPH2PS 196640(BX)(DX*2), Z1
+	VMOVUPS   393280(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393280(DI)(DX*4)
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, R8
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 64(DI)(DX*4)
+	VMOVUPS   Z1, 64(CX)(DX*4)
+	VPMOVZXWD 64(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   128(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 128(DI)(DX*4)
+	VMOVUPS   Z1, 128(CX)(DX*4)
+	VPMOVZXWD 96(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   192(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, 192(DI)(DX*4)
+	VMOVUPS   Z1, 192(CX)(DX*4)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z2, (DI)(DX*4)
+	VMOVUPS   Z1, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_wide_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00008000, R8
+
+line:
+	VPMOVZXWD (BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   (SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, (DI)(DX*4)
+	VMOVNTPS  Z1, (CX)(DX*4)
+	VPMOVZXWD 32(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   64(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 64(DI)(DX*4)
+	VMOVNTPS  Z1, 64(CX)(DX*4)
+	VPMOVZXWD 65536(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   131072(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131072(DI)(DX*4)
+	VMOVNTPS  Z1, 131072(CX)(DX*4)
+	VPMOVZXWD 65568(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   131136(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 131136(DI)(DX*4)
+	VMOVNTPS  Z1, 131136(CX)(DX*4)
+	VPMOVZXWD 131072(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   262144(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262144(DI)(DX*4)
+	VMOVNTPS  Z1, 262144(CX)(DX*4)
+	VPMOVZXWD 131104(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   262208(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 262208(DI)(DX*4)
+	VMOVNTPS  Z1, 262208(CX)(DX*4)
+	VPMOVZXWD 196608(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   393216(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393216(DI)(DX*4)
+	VMOVNTPS  Z1, 393216(CX)(DX*4)
+	VPMOVZXWD 196640(BX)(DX*2), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVUPS   393280(SI)(DX*4), Z2
+	VSUBPS    Z0, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVNTPS  Z2, 393280(DI)(DX*4)
+	VMOVNTPS  Z1, 393280(CX)(DX*4)
+	ADDQ      $+32, DX
+	SUBQ      $+32, R8
+	JNZ       line
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_relu_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_relu_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z5
+	VMOVUPS   (SI)(DX*4), Z6
+	VMOVUPS   (DI)(DX*4), Z7
+	VSUBPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z7, Z3, K1
+	VMOVAPS.Z Z0, K1, Z7
+	VCMPPS    $0x04, Z1, Z7, K1
+	VBLENDMPS Z6, Z4, K1, Z8
+	VMULPS    Z5, Z8, Z5
+	VMOVUPS   Z8, (R8)(DX*4)
+	VMOVUPS   Z5, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_relu_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_relu_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS (BX)(DX*2), Z5
+	VCVTPH2PS (SI)(DX*2), Z6
+	VCVTPH2PS (DI)(DX*2), Z7
+	VSUBPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z7, Z3, K1
+	VMOVAPS.Z Z0, K1, Z7
+	VCMPPS    $0x04, Z1, Z7, K1
+	VBLENDMPS Z6, Z4, K1, Z8
+	VMULPS    Z5, Z8, Z5
+	VMOVUPS   Z8, (R8)(DX*4)
+	VMOVUPS   Z5, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_relu_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_norm_terms_relu_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), R8
+	MOVQ         32(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+256(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	VBROADCASTSS 8(DX), Z4
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VPMOVZXWD (SI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VPMOVZXWD (DI)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VSUBPS    Z2, Z5, Z5
+	VCMPPS    $0x11, Z7, Z3, K1
+	VMOVAPS.Z Z0, K1, Z7
+	VCMPPS    $0x04, Z1, Z7, K1
+	VBLENDMPS Z6, Z4, K1, Z8
+	VMULPS    Z5, Z8, Z5
+	VMOVUPS   Z8, (R8)(DX*4)
+	VMOVUPS   Z5, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_norm_grad_relu_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_norm_grad_relu_f32AVX512(SB), NOSPLIT, $0-24
@@ -68754,6 +69601,1206 @@ single:
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_norm_terms_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VMOVUPS      Y0, 32(R8)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 64(DI)(CX*4)
+	VMOVUPS      Y0, 64(R8)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 96(DI)(CX*4)
+	VMOVUPS      Y0, 96(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f32_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_norm_terms_f32_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, (DI)(CX*4)
+	VMOVNTPS     Y0, (R8)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 32(DI)(CX*4)
+	VMOVNTPS     Y0, 32(R8)(CX*4)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 64(DI)(CX*4)
+	VMOVNTPS     Y0, 64(R8)(CX*4)
+	VMOVUPS      96(BX)(CX*4), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 96(DI)(CX*4)
+	VMOVNTPS     Y0, 96(R8)(CX*4)
+	VMOVUPS      131072(BX)(CX*4), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131072(DI)(CX*4)
+	VMOVNTPS     Y0, 131072(R8)(CX*4)
+	VMOVUPS      131104(BX)(CX*4), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131104(DI)(CX*4)
+	VMOVNTPS     Y0, 131104(R8)(CX*4)
+	VMOVUPS      131136(BX)(CX*4), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131136(DI)(CX*4)
+	VMOVNTPS     Y0, 131136(R8)(CX*4)
+	VMOVUPS      131168(BX)(CX*4), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131168(DI)(CX*4)
+	VMOVNTPS     Y0, 131168(R8)(CX*4)
+	VMOVUPS      262144(BX)(CX*4), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262144(DI)(CX*4)
+	VMOVNTPS     Y0, 262144(R8)(CX*4)
+	VMOVUPS      262176(BX)(CX*4), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262176(DI)(CX*4)
+	VMOVNTPS     Y0, 262176(R8)(CX*4)
+	VMOVUPS      262208(BX)(CX*4), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262208(DI)(CX*4)
+	VMOVNTPS     Y0, 262208(R8)(CX*4)
+	VMOVUPS      262240(BX)(CX*4), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262240(DI)(CX*4)
+	VMOVNTPS     Y0, 262240(R8)(CX*4)
+	VMOVUPS      393216(BX)(CX*4), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393216(DI)(CX*4)
+	VMOVNTPS     Y0, 393216(R8)(CX*4)
+	VMOVUPS      393248(BX)(CX*4), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393248(DI)(CX*4)
+	VMOVNTPS     Y0, 393248(R8)(CX*4)
+	VMOVUPS      393280(BX)(CX*4), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393280(DI)(CX*4)
+	VMOVNTPS     Y0, 393280(R8)(CX*4)
+	VMOVUPS      393312(BX)(CX*4), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393312(DI)(CX*4)
+	VMOVNTPS     Y0, 393312(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_norm_terms_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VMOVUPS      Y0, 32(R8)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 64(DI)(CX*4)
+	VMOVUPS      Y0, 64(R8)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VCVTPH2PS    48(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 96(DI)(CX*4)
+	VMOVUPS      Y0, 96(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_norm_terms_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, (DI)(CX*4)
+	VMOVNTPS     Y0, (R8)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 32(DI)(CX*4)
+	VMOVNTPS     Y0, 32(R8)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 64(DI)(CX*4)
+	VMOVNTPS     Y0, 64(R8)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VCVTPH2PS    48(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 96(DI)(CX*4)
+	VMOVNTPS     Y0, 96(R8)(CX*4)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VCVTPH2PS    65536(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131072(DI)(CX*4)
+	VMOVNTPS     Y0, 131072(R8)(CX*4)
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VCVTPH2PS    65552(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131104(DI)(CX*4)
+	VMOVNTPS     Y0, 131104(R8)(CX*4)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VCVTPH2PS    65568(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131136(DI)(CX*4)
+	VMOVNTPS     Y0, 131136(R8)(CX*4)
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VCVTPH2PS    65584(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131168(DI)(CX*4)
+	VMOVNTPS     Y0, 131168(R8)(CX*4)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VCVTPH2PS    131072(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262144(DI)(CX*4)
+	VMOVNTPS     Y0, 262144(R8)(CX*4)
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VCVTPH2PS    131088(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262176(DI)(CX*4)
+	VMOVNTPS     Y0, 262176(R8)(CX*4)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VCVTPH2PS    131104(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262208(DI)(CX*4)
+	VMOVNTPS     Y0, 262208(R8)(CX*4)
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VCVTPH2PS    131120(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262240(DI)(CX*4)
+	VMOVNTPS     Y0, 262240(R8)(CX*4)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VCVTPH2PS    196608(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393216(DI)(CX*4)
+	VMOVNTPS     Y0, 393216(R8)(CX*4)
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VCVTPH2PS    196624(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393248(DI)(CX*4)
+	VMOVNTPS     Y0, 393248(R8)(CX*4)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VCVTPH2PS    196640(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393280(DI)(CX*4)
+	VMOVNTPS     Y0, 393280(R8)(CX*4)
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VCVTPH2PS    196656(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393312(DI)(CX*4)
+	VMOVNTPS     Y0, 393312(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_norm_terms_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VMOVUPS      Y0, 32(R8)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 64(DI)(CX*4)
+	VMOVUPS      Y0, 64(R8)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 96(DI)(CX*4)
+	VMOVUPS      Y0, 96(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_norm_terms_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, (DI)(CX*4)
+	VMOVNTPS     Y0, (R8)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 32(DI)(CX*4)
+	VMOVNTPS     Y0, 32(R8)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 64(DI)(CX*4)
+	VMOVNTPS     Y0, 64(R8)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    48(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 96(DI)(CX*4)
+	VMOVNTPS     Y0, 96(R8)(CX*4)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65536(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131072(DI)(CX*4)
+	VMOVNTPS     Y0, 131072(R8)(CX*4)
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65552(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131104(DI)(CX*4)
+	VMOVNTPS     Y0, 131104(R8)(CX*4)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65568(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131136(DI)(CX*4)
+	VMOVNTPS     Y0, 131136(R8)(CX*4)
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    65584(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131168(DI)(CX*4)
+	VMOVNTPS     Y0, 131168(R8)(CX*4)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131072(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262144(DI)(CX*4)
+	VMOVNTPS     Y0, 262144(R8)(CX*4)
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131088(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262176(DI)(CX*4)
+	VMOVNTPS     Y0, 262176(R8)(CX*4)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131104(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262208(DI)(CX*4)
+	VMOVNTPS     Y0, 262208(R8)(CX*4)
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    131120(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262240(DI)(CX*4)
+	VMOVNTPS     Y0, 262240(R8)(CX*4)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196608(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393216(DI)(CX*4)
+	VMOVNTPS     Y0, 393216(R8)(CX*4)
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196624(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393248(DI)(CX*4)
+	VMOVNTPS     Y0, 393248(R8)(CX*4)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196640(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393280(DI)(CX*4)
+	VMOVNTPS     Y0, 393280(R8)(CX*4)
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    196656(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393312(DI)(CX*4)
+	VMOVNTPS     Y0, 393312(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_norm_terms_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VMOVUPS      Y0, 32(R8)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 64(DI)(CX*4)
+	VMOVUPS      Y0, 64(R8)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 96(DI)(CX*4)
+	VMOVUPS      Y0, 96(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_norm_terms_wide_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, (DI)(CX*4)
+	VMOVNTPS     Y0, (R8)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 32(DI)(CX*4)
+	VMOVNTPS     Y0, 32(R8)(CX*4)
+	VCVTPH2PS    32(BX)(CX*2), Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 64(DI)(CX*4)
+	VMOVNTPS     Y0, 64(R8)(CX*4)
+	VCVTPH2PS    48(BX)(CX*2), Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 96(DI)(CX*4)
+	VMOVNTPS     Y0, 96(R8)(CX*4)
+	VCVTPH2PS    65536(BX)(CX*2), Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131072(DI)(CX*4)
+	VMOVNTPS     Y0, 131072(R8)(CX*4)
+	VCVTPH2PS    65552(BX)(CX*2), Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131104(DI)(CX*4)
+	VMOVNTPS     Y0, 131104(R8)(CX*4)
+	VCVTPH2PS    65568(BX)(CX*2), Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131136(DI)(CX*4)
+	VMOVNTPS     Y0, 131136(R8)(CX*4)
+	VCVTPH2PS    65584(BX)(CX*2), Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131168(DI)(CX*4)
+	VMOVNTPS     Y0, 131168(R8)(CX*4)
+	VCVTPH2PS    131072(BX)(CX*2), Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262144(DI)(CX*4)
+	VMOVNTPS     Y0, 262144(R8)(CX*4)
+	VCVTPH2PS    131088(BX)(CX*2), Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262176(DI)(CX*4)
+	VMOVNTPS     Y0, 262176(R8)(CX*4)
+	VCVTPH2PS    131104(BX)(CX*2), Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262208(DI)(CX*4)
+	VMOVNTPS     Y0, 262208(R8)(CX*4)
+	VCVTPH2PS    131120(BX)(CX*2), Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262240(DI)(CX*4)
+	VMOVNTPS     Y0, 262240(R8)(CX*4)
+	VCVTPH2PS    196608(BX)(CX*2), Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393216(DI)(CX*4)
+	VMOVNTPS     Y0, 393216(R8)(CX*4)
+	VCVTPH2PS    196624(BX)(CX*2), Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393248(DI)(CX*4)
+	VMOVNTPS     Y0, 393248(R8)(CX*4)
+	VCVTPH2PS    196640(BX)(CX*2), Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393280(DI)(CX*4)
+	VMOVNTPS     Y0, 393280(R8)(CX*4)
+	VCVTPH2PS    196656(BX)(CX*2), Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393312(DI)(CX*4)
+	VMOVNTPS     Y0, 393312(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_norm_terms_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VMOVUPS      Y0, 32(R8)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 64(DI)(CX*4)
+	VMOVUPS      Y0, 64(R8)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, 96(DI)(CX*4)
+	VMOVUPS      Y0, 96(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (DI)(CX*4)
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_norm_terms_wide_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00008000, R9
+
+line:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, (DI)(CX*4)
+	VMOVNTPS     Y0, (R8)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      32(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 32(DI)(CX*4)
+	VMOVNTPS     Y0, 32(R8)(CX*4)
+	VPMOVZXWD    32(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      64(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 64(DI)(CX*4)
+	VMOVNTPS     Y0, 64(R8)(CX*4)
+	VPMOVZXWD    48(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      96(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 96(DI)(CX*4)
+	VMOVNTPS     Y0, 96(R8)(CX*4)
+	VPMOVZXWD    65536(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131072(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131072(DI)(CX*4)
+	VMOVNTPS     Y0, 131072(R8)(CX*4)
+	VPMOVZXWD    65552(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131104(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131104(DI)(CX*4)
+	VMOVNTPS     Y0, 131104(R8)(CX*4)
+	VPMOVZXWD    65568(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131136(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131136(DI)(CX*4)
+	VMOVNTPS     Y0, 131136(R8)(CX*4)
+	VPMOVZXWD    65584(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      131168(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 131168(DI)(CX*4)
+	VMOVNTPS     Y0, 131168(R8)(CX*4)
+	VPMOVZXWD    131072(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262144(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262144(DI)(CX*4)
+	VMOVNTPS     Y0, 262144(R8)(CX*4)
+	VPMOVZXWD    131088(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262176(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262176(DI)(CX*4)
+	VMOVNTPS     Y0, 262176(R8)(CX*4)
+	VPMOVZXWD    131104(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262208(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262208(DI)(CX*4)
+	VMOVNTPS     Y0, 262208(R8)(CX*4)
+	VPMOVZXWD    131120(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      262240(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 262240(DI)(CX*4)
+	VMOVNTPS     Y0, 262240(R8)(CX*4)
+	VPMOVZXWD    196608(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393216(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393216(DI)(CX*4)
+	VMOVNTPS     Y0, 393216(R8)(CX*4)
+	VPMOVZXWD    196624(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393248(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393248(DI)(CX*4)
+	VMOVNTPS     Y0, 393248(R8)(CX*4)
+	VPMOVZXWD    196640(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393280(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393280(DI)(CX*4)
+	VMOVNTPS     Y0, 393280(R8)(CX*4)
+	VPMOVZXWD    196656(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      393312(SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVNTPS     Y1, 393312(DI)(CX*4)
+	VMOVNTPS     Y0, 393312(R8)(CX*4)
+	ADDQ         $+32, CX
+	SUBQ         $+32, R9
+	JNZ          line
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_relu_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX
+TEXT ·fused_norm_terms_relu_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VCMPPS       $0x04, kernConst<>+256(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (R8)(CX*4)
+	VMOVUPS      Y0, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_relu_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_norm_terms_relu_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VCMPPS       $0x04, kernConst<>+256(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (R8)(CX*4)
+	VMOVUPS      Y0, (R9)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_terms_relu_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_norm_terms_relu_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	MOVQ 32(CX), R9
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VCMPPS       $0x04, kernConst<>+256(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y1, (R8)(CX*4)
+	VMOVUPS      Y0, (R9)(CX*4)
 	ADDQ         $+8, CX
 	SUBQ         $+8, AX
 	JGE          single

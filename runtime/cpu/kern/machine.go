@@ -40,6 +40,7 @@ type worker struct {
 	offs         []int
 	call         Call
 	scalars      [8]float32
+	bufs         [5]Buf
 	local        gemmTask // a product inside a task
 	_            [64]byte // keep workers off each other's cache lines
 }
