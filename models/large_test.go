@@ -7,6 +7,7 @@ import (
 	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
+	"ampc/ptx"
 )
 
 // The two models that speed is compared on have the parameters of their
@@ -53,6 +54,11 @@ func TestLargeModels(t *testing.T) {
 			p, err := lower.Lower(g, "sm_90")
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, m := range p.Modules {
+				if err := ptx.Verify(m); err != nil {
+					t.Errorf("%s under %s: %v", c.spec, policy.Name, err)
+				}
 			}
 			want := c.mixed
 			if !policy.Mixed() {

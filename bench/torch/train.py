@@ -117,7 +117,7 @@ class Run:
 
     def wait(self):
         if self.cuda:
-            self.torch.cuda.synchronize()
+            self.torch.cuda.synchronize(self.device)
 
     def syncs(self, steps=3):
         """How often a step makes the host wait, as PyTorch itself warns of it."""
@@ -141,7 +141,7 @@ class Run:
                 ready = time.perf_counter() - begun
         rounds = []
         if self.cuda:
-            self.torch.cuda.reset_peak_memory_stats()
+            self.torch.cuda.reset_peak_memory_stats(self.device)
         for _ in range(self.args.rounds):
             self.wait()
             begun = time.perf_counter()
@@ -151,9 +151,9 @@ class Run:
             rounds.append((time.perf_counter() - begun) * 1e3 / self.args.steps)
         held = in_use = 0
         if self.cuda:
-            free, total = self.torch.cuda.mem_get_info()
-            held, in_use = self.torch.cuda.max_memory_allocated(), total - free
-        name = self.torch.cuda.get_device_name() if self.cuda else "cpu"
+            free, total = self.torch.cuda.mem_get_info(self.device)
+            held, in_use = self.torch.cuda.max_memory_allocated(self.device), total - free
+        name = self.torch.cuda.get_device_name(self.device) if self.cuda else "cpu"
         return line(self.recipe, self.args, name, losses, rounds, ready, held, in_use, self.syncs(), skipped, f"torch {self.torch.__version__}")
 
     def profile(self):
