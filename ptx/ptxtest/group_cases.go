@@ -47,7 +47,7 @@ func code(loads ...ptx.DType) []ptx.Instr {
 }
 
 func groupCases() []Case {
-	cases := []Case{biasGelu(64, 96), biasGelu(33, 31), strided(), offsets(), indexed(), broadcastRows(), doubles(), integers(), logic()}
+	cases := []Case{biasGelu(64, 96), biasGelu(33, 31), strided(), offsets(), indexed(), broadcastRows(), merged(), doubles(), integers(), logic()}
 	for _, n := range sizes {
 		cases = append(cases, castCase(ptx.Float32, ptx.Float16, n), castCase(ptx.Float32, ptx.BFloat16, n), dropoutCase(ptx.Float16, n))
 	}
@@ -285,6 +285,31 @@ func broadcastRows() Case {
 				}
 			}
 			return same("y", out[2], want)
+		},
+	}
+}
+
+// merged is y = x + 1 over three dimensions of which two are one, x being every second plane of a larger
+// tensor of bytes.
+func merged() Case {
+	const a, b, c = 3, 5, 6
+	g := ptx.Group{
+		Name: "planes", Shape: []int64{a, b, c},
+		Loads:  []ptx.Access{load("x", ptx.Uint8, 2*b*c, c, 1)},
+		Code:   append(code(ptx.Uint8), ptx.Instr{Op: "const", Type: ptx.Int32, Int: 1}, ptx.Instr{Op: "add", Type: ptx.Int32, A: 0, B: 1}),
+		Stores: []ptx.Output{output("y", ptx.Uint8, 2)},
+	}
+	return Case{
+		Name: g.Name, Kernel: "Group.Build", Size: elements(g), Build: g.Build, Exact: true,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{ids(r, ptx.Uint8, (2*a-1)*b*c, 256), New(ptx.Uint8, a*b*c)}
+		},
+		Check: func(in, out []Tensor) error {
+			want := New(ptx.Uint8, a*b*c)
+			for i := range want.Len() {
+				want.SetBits(i, in[0].Bits(i/(b*c)*2*b*c+i%(b*c))+1)
+			}
+			return same("y", out[1], want)
 		},
 	}
 }

@@ -18,7 +18,7 @@ func reduceCases() []Case {
 	return append(cases,
 		rowReduce("sum", 1, 1<<15, 16, ptx.Float16), rowReduce("sum", 5, 8192, 1, ptx.BFloat16), rowReduce("sum", 2, 1<<14, 9, ptx.Float32),
 		rowReduce("prod", 6, 40, 1, ptx.Float32), rowReduce("min", 9, 1000, 3, ptx.BFloat16),
-		rowReduce("l1", 2, 513, 1, ptx.Float32), rowReduce("sumsq", 2, 513, 2, ptx.Float16), root(rowReduce("sumsq", 2, 512, 1, ptx.Float32)),
+		rowReduce("l1", 2, 513, 1, ptx.Float32), rowReduce("max", 9, 60, 4, ptx.Float32), rowReduce("sumsq", 2, 513, 2, ptx.Float16), root(rowReduce("sumsq", 2, 512, 1, ptx.Float32)),
 		colReduce("sum", 3, 129, 65, 4), colReduce("max", 2, 17, 5, 1), colReduce("sum", 1, 1000, 1, 7), colReduce("sum", 2, 64, 64, 8))
 }
 
@@ -96,17 +96,17 @@ func rowReduce(op string, rows, cols, split int, d ptx.DType) Case {
 	}
 }
 
-// root takes the square root of what the case reduces to.
+// root takes half the square root of what the case reduces to.
 func root(c Case) Case {
 	plain := c.Check
 	c.Name += "_root"
 	c.Build = func(fl ptx.Flavour) (*ptx.Launch, error) {
-		return ptx.RowReduce{Name: c.Name, Op: "sumsq", Rows: 2, Cols: c.Size, In: ptx.Float32, Out: ptx.Float32, Root: true}.Build(fl)
+		return ptx.RowReduce{Name: c.Name, Op: "sumsq", Rows: 2, Cols: c.Size, In: ptx.Float32, Out: ptx.Float32, Root: true, Scale: 0.5}.Build(fl)
 	}
 	c.Check = func(in, out []Tensor) error {
 		squares := copyOf(out)
 		for i := range squares[1].Len() {
-			squares[1].Set(i, out[1].At(i)*out[1].At(i))
+			squares[1].Set(i, 4*out[1].At(i)*out[1].At(i))
 		}
 		return plain(in, squares)
 	}
