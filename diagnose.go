@@ -67,6 +67,7 @@ func (l *launched) skips() int {
 // report mentions.
 //
 // A Host that was fed is kept by reference: its bytes must be what they were.
+// So must the variables: diagnose before SetVariable, LoadFile or another step.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	c, err := s.replayable()
 	if err != nil {

@@ -3,7 +3,9 @@ package ampc_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -188,6 +190,40 @@ func TestDiagnoseChangedFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d.Cause != ampc.NoFault || len(d.Notes) != 1 {
+		t.Errorf("%s", d)
+	}
+}
+
+// length is |x| by way of x², in the dtype of x: what it stores fits, what it
+// computes on the way does not.
+func length() ampc.CustomOp {
+	op := boost()
+	op.Name, op.Doc = "length", "The magnitude of x by its square."
+	op.Kernel = func(n *ir.Node, in, out []any) error {
+		x, y := in[0].([]float32), out[0].([]float32)
+		for i, v := range x {
+			y[i] = v
+			if n.In[0].Type.DType == ir.F16 && v*v > 65504 {
+				y[i] = float32(math.Inf(1))
+			}
+		}
+		return nil
+	}
+	return op
+}
+
+// An op that overflows inside is not said to have a result that does.
+func TestDiagnoseInside(t *testing.T) {
+	op := length()
+	m, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+		if i == 1 {
+			x = b.Named("length").Precision(ampc.PinLow).Apply(op, b.Precision(ampc.PinLow).Affine(x, 1, 0))
+		}
+		return x
+	})
+	set(t, m, "l1.fc.b", all(8, 1000))
+	d := diagnose(t, step, ampc.Feed{"x": all(32, 1)})
+	if d.Cause != ampc.ForwardOverflow || d.Node != "l1.length" || d.SafeScale != 0 || !strings.Contains(d.Why, "on the way overflows") {
 		t.Errorf("%s", d)
 	}
 }

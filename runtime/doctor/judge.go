@@ -140,6 +140,8 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 	top, plain := largest(v.Type.DType), d.Exact/d.Scale
 	reaches := fmt.Sprintf("its result reaches %.6g, the largest %s is %.5g", d.Exact, v.Type.DType, top)
 	switch {
+	case d.Exact < top/2: // what is stored does not overflow
+		x.within(d, v)
 	case d.Direction == Forward || d.Direction == Update && d.Scale == 1:
 		d.Cause, d.Why = ForwardOverflow, reaches
 		d.Advice = x.remedy(d, v)
@@ -160,6 +162,17 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 		}
 		d.Advice = x.remedy(d, v) + ", or clip what it is computed from"
 	}
+}
+
+// within judges a node whose result in f32, on the same operands, its dtype holds:
+// something that it computes inside is narrower.
+func (x *exam) within(d *Diagnosis, v *ir.Value) {
+	d.Cause = GradientOverflow
+	if d.Direction == Forward {
+		d.Cause = ForwardOverflow
+	}
+	d.Why = fmt.Sprintf("on the same operands in f32 its result reaches no more than %.6g: what %s computes on the way overflows", d.Exact, v.Def.Def().Name)
+	d.Advice = x.remedy(d, v)
 }
 
 // remedy says how v is kept in f32. That takes its whole layer: what reads v, or
