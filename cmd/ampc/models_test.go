@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -97,6 +98,13 @@ func TestModelBytes(t *testing.T) {
 		t.Fatal(errs)
 	}
 	golden.File(t, "../../testdata/models/bytes.txt", out)
+	page, err := os.ReadFile("../../docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table := strings.TrimSpace(out); !strings.Contains(string(page), table) {
+		t.Errorf("docs/policies.md has other bytes than testdata/models/bytes.txt: run ampc compare and put its output there")
+	}
 }
 
 // A model without a task of its own fails to learn one: the loss falls for each.
