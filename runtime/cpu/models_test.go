@@ -113,8 +113,8 @@ func state(t *testing.T, p *lower.Program, threads int) map[string]string {
 
 // Every variable of a trained model has the same bits whatever the number of threads.
 func TestModelsDoNotDependOnThreads(t *testing.T) {
-	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=4&seq=40&dim=64&dropout=0.1", "lenet?batch=8", "resnet8?batch=4", "lstm?batch=4&seq=9&dim=32", "unet?batch=1&width=8", "vit?batch=2&layers=1"} {
-		for _, policy := range []string{"f32", "mixed-f16"} {
+	for _, spec := range []string{"mlp?batch=16", "gpt?layers=1&batch=4&seq=40&dim=64&dropout=0.1", "lenet?batch=8", "resnet8?batch=4", "lstm?batch=4&seq=9&dim=32", "unet?batch=1&width=8", "unet?batch=1&width=32&size=16&levels=1", "vit?batch=2&layers=1"} {
+		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			t.Run(spec+"/"+policy, func(t *testing.T) {
 				p := compiled(t, spec, policy)
 				want := state(t, p, 1)
