@@ -70,7 +70,7 @@ func TestModelMemory(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintln(&b, "# model policy: work arena, live at most, saved for backward (bytes), saved against f32")
 	for _, model := range []string{
-		"mlp", "lenet", "resnet", "resnet8", "gpt", "lstm", "bert", "unet", "vit", "gan",
+		"mlp", "lenet", "resnet", "resnet8", "gpt", "lstm", "bert", "unet", "vit", "gan", "resnet50?batch=2", "gpt2?batch=1",
 		"mlp?batch=128&hidden=512&layers=2", "lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0", "resnet?batch=32",
 		"gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256",
 	} {
