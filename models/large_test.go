@@ -48,7 +48,9 @@ func TestLargeModels(t *testing.T) {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 			g, cfg := z.Model.Graph().Clone(), z.Steps[0].Config
 			cfg.Policy = policy
-			if err := passes.Run(g, cfg.Passes(z.Steps[0].Losses...)); err != nil {
+			pc := cfg.Passes(z.Steps[0].Losses...)
+			pc.Caps = lower.Target("sm_90").Caps()
+			if err := passes.Run(g, pc); err != nil {
 				t.Fatal(err)
 			}
 			p, err := lower.Lower(g, "sm_90")
@@ -67,7 +69,8 @@ func TestLargeModels(t *testing.T) {
 			if n := p.Flops(); n != want {
 				t.Errorf("%s under %s: %d operations in products, want %d", c.spec, policy.Name, n, want)
 			}
-			t.Logf("%s under %s: work %.2f GiB, state %.2f GiB", c.spec, policy.Name, float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30))
+			t.Logf("%s under %s: work %.2f GiB, state %.2f GiB, a step moves %.1f GB", c.spec, policy.Name,
+				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(moved(p, 1))/1e9)
 		}
 	}
 }
