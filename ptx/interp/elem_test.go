@@ -28,10 +28,8 @@ var elemAttrs = map[string][]ir.Attrs{
 	"update_scale": {nil, ir.A("every", 1, "cap", 4.0, "hysteresis", 2)},
 }
 
-// TestElementCode: every elementwise row of the compiler, printed as PTX and run here, agrees with the
-// evaluator: bit for bit where all its primitives are exact, within a few units elsewhere.
-func TestElementCode(t *testing.T) {
-	ran, exact := map[string]bool{}, 0
+// elemCases are nodes of every elementwise row of the compiler, with operands of each dtype it takes.
+func elemCases() (nodes []*ir.Node) {
 	for _, op := range ir.Ops() {
 		d := op.Def()
 		if d.Elem == nil {
@@ -47,27 +45,57 @@ func TestElementCode(t *testing.T) {
 				if n == nil { // rows of counters and scales take scalars
 					n = elemNode(op, dt, a, ir.MakeShape())
 				}
-				if n == nil {
-					continue // the row does not take this dtype
-				}
-				same, err := checkElem(n)
-				if err != nil {
-					t.Errorf("%s %s: %v", d.Name, dt, err)
-				}
-				ran[d.Name] = true
-				if same {
-					exact++
+				if n != nil {
+					nodes = append(nodes, n)
 				}
 			}
 		}
-		if !ran[d.Name] {
-			t.Logf("%s: no operands found for it", d.Name)
+	}
+	return nodes
+}
+
+// TestElementCode: every elementwise row of the compiler, printed as PTX and run here, agrees with the
+// evaluator: bit for bit where all its primitives are exact, within a few units elsewhere.
+func TestElementCode(t *testing.T) {
+	ran, exact := map[string]bool{}, 0
+	for _, n := range elemCases() {
+		l, same, run, err := elemRun(n)
+		if err == nil {
+			err = run(l.Kernel, 0)
+		}
+		if err != nil {
+			t.Errorf("%s %s: %v", n.Def().Name, n.Out[0].Type, err)
+		}
+		ran[n.Def().Name] = true
+		if same {
+			exact++
 		}
 	}
 	t.Logf("%d rows, %d cases bit for bit", len(ran), exact)
 	if len(ran) < 80 {
 		t.Errorf("only %d elementwise rows ran", len(ran))
 	}
+}
+
+// TestDeletedElementCode removes each instruction and each guard of the rows' kernels in turn.
+func TestDeletedElementCode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("15 s of processor time")
+	}
+	total := 0
+	for _, n := range elemCases() {
+		l, _, run, err := elemRun(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes(l.Kernel, func(k *ptx.Kernel, what string) {
+			total++
+			if ptx.Verify(&ptx.Module{Flavour: ptx.SM80, Kernels: []*ptx.Kernel{k}}) == nil && run(k, 1<<20) == nil {
+				t.Errorf("%s %s: nothing notices the loss of `%s`", n.Def().Name, n.Out[0].Type, what)
+			}
+		})
+	}
+	t.Logf("%d changes", total)
 }
 
 // elemNode builds a node of op on operands of dtype d, or nil.
@@ -130,16 +158,11 @@ func elemInput(r *rand.Rand, v *ir.Value) *eval.Tensor {
 	return x
 }
 
-// checkElem runs a node here and in the evaluator.
-func checkElem(n *ir.Node) (exact bool, err error) {
+// elemRun makes a node's kernel, and what runs it or a changed one and compares with the evaluator.
+func elemRun(n *ir.Node) (l *ptx.Launch, exact bool, run func(k *ptx.Kernel, steps int64) error, err error) {
 	g, exact, worst := elemGroup(n)
-	l, err := g.Build(ptx.SM80)
-	if err != nil {
-		return false, err
-	}
-	p, err := Compile(l.Kernel)
-	if err != nil {
-		return false, err
+	if l, err = g.Build(ptx.SM80); err != nil {
+		return nil, false, nil, err
 	}
 	h := fnv.New64a()
 	fmt.Fprint(h, n.Def().Name, n.Out[0].Type)
@@ -156,19 +179,27 @@ func checkElem(n *ir.Node) (exact bool, err error) {
 		raw = append(raw, x.Bytes())
 	}
 	want, err := eval.Node(n, in, eval.Options{})
-	if err != nil {
-		return false, err
-	}
 	for _, w := range want {
 		raw = append(raw, make([]byte, len(w.Bytes())))
 	}
-	if _, err := execute(p, l, false, 0, raw); err != nil {
-		return false, err
-	}
-	for k, w := range want {
-		got, err := eval.FromBytes(w.Type, raw[len(n.In)+k])
+	return l, exact, func(k *ptx.Kernel, steps int64) error {
+		p, err := Compile(k)
+		if err == nil {
+			_, err = execute(p, l, false, steps, raw)
+		}
 		if err != nil {
-			return false, err
+			return err
+		}
+		return sameAsEval(n, in, raw[len(n.In):], want, exact, worst)
+	}, err
+}
+
+// sameAsEval compares a node's results as stored.
+func sameAsEval(n *ir.Node, in []*eval.Tensor, raw [][]byte, want []*eval.Tensor, exact bool, worst float64) error {
+	for k, w := range want {
+		got, err := eval.FromBytes(w.Type, raw[k])
+		if err != nil {
+			return err
 		}
 		for i := range w.Len() {
 			first := 0.0
@@ -176,11 +207,11 @@ func checkElem(n *ir.Node) (exact bool, err error) {
 				first = in[0].At(min(i, in[0].Len()-1))
 			}
 			if x, y := got.At(i), w.At(i); !agree(x, y, first, exact, worst, w.Type.DType) {
-				return false, fmt.Errorf("%s[%d] = %g, the evaluator says %g (first operand %g)", n.Out[k].Name, i, x, y, first)
+				return fmt.Errorf("%s[%d] = %g, the evaluator says %g (first operand %g)", n.Out[k].Name, i, x, y, first)
 			}
 		}
 	}
-	return exact, nil
+	return nil
 }
 
 // agree compares results: the same bits, or near in units of the stored type. Where terms of the size

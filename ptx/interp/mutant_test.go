@@ -3,7 +3,6 @@ package interp
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -60,26 +59,33 @@ var equivalent = map[string]struct {
 func mutants(t *testing.T, c ptxtest.Case, fl ptx.Flavour) (n int, alive []string) {
 	t.Helper()
 	l, whole, _ := runCase(t, c, fl, 0)
-	body := l.Kernel.Body
-	try := func(i int, changed ...ptx.Inst) {
+	changes(l.Kernel, func(k *ptx.Kernel, what string) {
 		n++
-		k := *l.Kernel
-		k.Body = slices.Concat(body[:i], changed, body[i+1:])
-		if survives(c, l, &k, fl, whole) {
-			alive = append(alive, strings.Repeat("guard of ", len(changed))+trimSpace(&body[i]))
+		if survives(c, l, k, fl, whole) {
+			alive = append(alive, what)
 		}
+	})
+	return n, alive
+}
+
+// changes calls f with copies of a kernel that lack one instruction or one guard.
+func changes(whole *ptx.Kernel, f func(k *ptx.Kernel, what string)) {
+	body := whole.Body
+	try := func(i int, what string, changed ...ptx.Inst) {
+		k := *whole
+		k.Body = slices.Concat(body[:i], changed, body[i+1:])
+		f(&k, what+trimSpace(&body[i]))
 	}
 	for i, in := range body {
 		if in.Op == nil {
 			continue
 		}
-		try(i)
+		try(i, "")
 		if in.Guard.Class != ptx.NoClass {
 			in.Guard = ptx.Reg{}
-			try(i, in)
+			try(i, "guard of ", in)
 		}
 	}
-	return n, alive
 }
 
 // survives reports whether a changed kernel passes everything, in at most twice the whole one's steps.
