@@ -302,14 +302,20 @@ func (x *exam) otherwise(d ir.DType, v *ir.Value) (*replay, map[*ir.Value]*ir.Va
 }
 
 // bfloat looks whether bf16 helps where f16 fails and a smaller loss scale does
-// not: it replays what v is computed from in it.
+// not: it replays what v is computed from in it. What overflows late in a step
+// would take another whole step, and bf16 has the range of f32: there f32 says it.
 func (x *exam) bfloat(d *Diagnosis, v *ir.Value) error {
 	switch d.Cause {
 	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:
 	default:
 		return nil
 	}
-	if !x.stores(ir.F16) {
+	late := d.Direction == Backward || d.Direction == Update
+	switch overflows := d.Cause == ForwardOverflow || d.Cause == GradientOverflow; {
+	case !x.stores(ir.F16):
+		return nil
+	case late && overflows && d.Wide.AbsMax <= largest(ir.BF16):
+		d.Advice += "; or use bf16"
 		return nil
 	}
 	r, to, err := x.otherwise(ir.BF16, v)
