@@ -26,3 +26,37 @@ func TestStepNotes(t *testing.T) {
 		t.Error("notes are not copied")
 	}
 }
+
+// A padded step learns what the plain one learns, keeps the shapes of its
+// variables, and its evaluation has its loss, to the bit.
+func TestPaddedStep(t *testing.T) {
+	build := func(pad bool) (*ampc.Model, *ampc.Step, *ampc.Step) {
+		m, loss := small(8)
+		c := adam()
+		c.Pad = pad
+		s := train(t, m, loss, c)
+		e, err := s.Eval([]ampc.Tensor{loss}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, s, e
+	}
+	padded, s, e := build(true)
+	plain, p, _ := build(false)
+	if len(s.Program().Misaligned()) >= len(p.Program().Misaligned()) {
+		t.Errorf("%v is left of %v", s.Program().Misaligned(), p.Program().Misaligned())
+	}
+	for i := range 5 {
+		f := points(uint64(i), 8)
+		before := run(t, e, f)
+		h, err := before.Value(s.Graph().Return[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := run(t, s, f); r.Loss() != h.At(0) || r.Skipped() {
+			t.Errorf("step %d: loss %g, evaluated %g, skipped %t", i, r.Loss(), h.At(0), r.Skipped())
+		}
+		run(t, p, f)
+	}
+	followsF32(t, padded, plain, 5, "fc1.w", "fc2.w", "fc2.b")
+}
