@@ -40,12 +40,14 @@ func runCase(t *testing.T, c ptxtest.Case, fl ptx.Flavour, trial int) (*ptx.Laun
 	return l, st, least
 }
 
-// TestCases runs every fill of every case.
+// TestCases runs every fill of every case, with -short the first of each.
 func TestCases(t *testing.T) {
 	for _, c := range ptxtest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			for trial := range max(c.Trials, 1) {
-				runCase(t, c, ptx.SM80, trial)
+				if trial == 0 || !testing.Short() {
+					runCase(t, c, ptx.SM80, trial)
+				}
 			}
 		})
 	}
