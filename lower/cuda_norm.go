@@ -15,11 +15,11 @@ import (
 // gradients in the dtype of what was normalised. Others are computed in parts.
 func rowNorm(n *ir.Node) bool {
 	x := n.In[0].Type
-	scale := operand(n, "scale")
+	scale := n.Operand("scale")
 	if scale == nil || scale.Type.DType != ir.F32 || !x.Shape.Static() || x.Shape.Elements() == 0 || !floatsOnly(n) {
 		return false
 	}
-	if bias := operand(n, "bias"); bias != nil && bias.Type.DType != ir.F32 {
+	if bias := n.Operand("bias"); bias != nil && bias.Type.DType != ir.F32 {
 		return false
 	}
 	if slices.ContainsFunc(n.Out[1:], func(v *ir.Value) bool { return v.Type.DType != ir.F32 }) {
@@ -30,16 +30,6 @@ func rowNorm(n *ir.Node) bool {
 }
 
 func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == ir.OpRMSNormGrad }
-
-// operand is the operand with this name, nil where it is absent.
-func operand(n *ir.Node, name string) *ir.Value {
-	for i, v := range n.In {
-		if n.OperandDef(i).Name == name {
-			return v
-		}
-	}
-	return nil
-}
 
 // normRows are the rows that a norm works on, and their length.
 func normRows(n *ir.Node) (rows, cols int) {
