@@ -144,3 +144,32 @@ func TestWrittenCopies(t *testing.T) {
 	}
 	equal(t, "with copies that the update writes", vars[true], vars[false])
 }
+
+// TestUpdateOfAnyDepth lowers a GPT of one layer and of three: casts and update
+// are as many launches, and every tensor of the group is in the one that updates it.
+func TestUpdateOfAnyDepth(t *testing.T) {
+	var launches [2]string
+	for i, layers := range []string{"1", "3"} {
+		g := ready(t, "gpt?batch=1&seq=8&dim=16&heads=2&vocab=12&layers="+layers, "mixed-f16")[0]
+		p, err := lower.Lower(g, "sm_90")
+		if err != nil {
+			t.Fatal(err)
+		}
+		params, largest := 0, 0
+		for _, v := range p.Vars {
+			if v.Kind == ir.Param {
+				params++
+			}
+		}
+		for k := range p.Parts[lower.Update] {
+			largest = max(largest, len(p.Parts[lower.Update][k].Groups()))
+		}
+		if largest != params {
+			t.Errorf("%s layers: %d of %d parameters in one launch", layers, largest, params)
+		}
+		launches[i] = fmt.Sprint(len(p.Parts[lower.Prepare]), len(p.Parts[lower.Update]))
+	}
+	if launches[0] != launches[1] {
+		t.Errorf("launches of prepare and update: %s with one layer, %s with three", launches[0], launches[1])
+	}
+}

@@ -304,3 +304,32 @@ func formula(g *lower.Group, r ir.Reg, a, b int) string {
 	}
 	return fmt.Sprint(i.Op, i.Type, i.To, i.Imm, i.Int, args)
 }
+
+// oneTap is why a dilation changes nothing: along that dimension the filter has one element.
+func oneTap(at place, d int) func(s *subject, _ *lower.Program, _ trace) string {
+	return func(s *subject, _ *lower.Program, _ trace) string {
+		if at.of(s.p).Conv.Window.Kernel[d] == 1 {
+			return "a filter of one element reaches no further"
+		}
+		return ""
+	}
+}
+
+// sameTerms is why tensors may trade rows in the table of a sum: it adds up the
+// same tensors in another order, to the same bits as it happens.
+func sameTerms(at place) func(s *subject, p *lower.Program, _ trace) string {
+	return func(s *subject, p *lower.Program, _ trace) string {
+		terms := func(p *lower.Program) (list []string) {
+			l := at.of(p).Launch
+			for row := l.Table[l.Grid[0]:]; len(row) > 0; row = row[1+len(l.Row):] {
+				list = append(list, fmt.Sprint(row[:1+len(l.Row)]))
+			}
+			slices.Sort(list)
+			return list
+		}
+		if k := at.of(s.p).Kernel; k != nil && k.Name == "sums" && slices.Equal(terms(s.p), terms(p)) {
+			return "the sum has the same terms"
+		}
+		return ""
+	}
+}

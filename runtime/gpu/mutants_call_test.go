@@ -130,6 +130,7 @@ func wrongConvolutions(p *lower.Program) (list []mutant) {
 			add("padding moved from the end to the beginning", func(c *lower.Conv) { c.Window.Begin[d]++; c.Window.End[d]-- })
 			add("less padding", func(c *lower.Conv) { c.Window.Begin[d]-- })
 			add("dilated", func(c *lower.Conv) { c.Window.Dilation[d]++ })
+			list[len(list)-1].harmless = oneTap(at, d)
 			add("larger filter", func(c *lower.Conv) { c.Window.Kernel[d]++ })
 			add("larger input", func(c *lower.Conv) { c.Window.In[d]++ })
 			add("smaller output", func(c *lower.Conv) { c.Window.Out[d]-- })
@@ -290,6 +291,7 @@ func wrongRows(p *lower.Program) (list []mutant) {
 					t := s.Launch.Table
 					t[i], t[k] = t[k], t[i]
 				}))
+				list[len(list)-1].harmless = sameTerms(at)
 			}
 		}
 	})
