@@ -46,6 +46,9 @@ func (s Norm) Forward(fl Flavour) (*Launch, error) {
 	rstd := p.out("rstd", Float32, s.Rows)
 	r.begin()
 	workers := s.workers(r.perBlock, 16*132)
+	if r.team > 128 { // scale and bias of many columns beside the row would not fit into registers
+		workers = s.Rows
+	}
 	affine := func() (g, sh [][]Reg) { return s.affine(r, scale, bias) }
 	if s.Rows > workers { // loaded once for all rows
 		g, sh := affine()

@@ -44,6 +44,8 @@ var exceptions = map[string]struct {
 	"norm_fwd_6x4097_f16":      {2.3, "six teams each read scale and bias for one row"},
 	"norm_fwd_res_6x768_bf16":  {1.75, "six teams each read scale and bias for one row"},
 	"norm_rms_fwd_5x512_f32":   {1.5, "five teams each read the scale for one row"},
+	"norm_fwd_5x4096_f32":      {1.7, "each long row reads scale and bias"},
+	"norm_fwd_3x32768_bf16":    {1.85, "each long row reads scale and bias"},
 	"norm_bwd_7x1023_f32":      {1.11, "four teams each read the scale"},
 	"norm_bwd_7x4097_f32":      {1.11, "four teams each read the scale"},
 	"norm_rms_bwd_9x2048_bf16": {1.07, "two teams each read the scale"},

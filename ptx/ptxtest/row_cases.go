@@ -154,6 +154,8 @@ func normCases() []Case {
 		norm(ptx.Norm{Rows: 5, Cols: 512, In: ptx.Float32, Out: ptx.Float16, RMS: true}),
 		norm(ptx.Norm{Rows: 321, Cols: 256, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Workers: 4}),
 		norm(ptx.Norm{Rows: 162, Cols: 640, In: ptx.Float16, Out: ptx.Float16, RMS: true, Residual: true, Workers: 2}),
+		norm(ptx.Norm{Rows: 5, Cols: 4096, In: ptx.Float32, Out: ptx.Float32, Bias: true, Workers: 2}),
+		norm(ptx.Norm{Rows: 3, Cols: 32768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Workers: 2}),
 		normBack(ptx.Norm{Rows: 257, Cols: 256, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Residual: true, Workers: 4}),
 		normBack(ptx.Norm{Rows: 130, Cols: 640, In: ptx.Float32, Out: ptx.Float32, RMS: true, Workers: 2}),
 		normBack(ptx.Norm{Rows: 11, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Residual: true, Workers: 2}),
