@@ -84,13 +84,7 @@ func (v *vm) pairPick() {
 		ADDQ(imm(16), offs)
 		ADDQ(ldd, dst)
 	}
-	CMPQ(n, imm(v.w))
-	JGT(LabelRef("two"))
-	loop("one", k, func() { row(1) })
-	VZEROUPPER()
-	RET()
-	Label("two")
-	loop("both", k, func() { row(2) })
+	v.oneOrTwo(k, n, row)
 	VZEROUPPER()
 	RET()
 }
@@ -103,6 +97,17 @@ func (v *vm) word(mask reg.Register, low, high Mem) vec {
 	VPSLLD(Imm(16), y, y)
 	VPORD(y, x, x)
 	return x
+}
+
+// oneOrTwo emits k rows of one vector where n lanes fit in it, of two elsewhere.
+func (v *vm) oneOrTwo(k, n reg.GPVirtual, row func(vectors int)) {
+	CMPQ(n, imm(v.w))
+	JGT(LabelRef("two"))
+	loop("one", k, func() { row(1) })
+	JMP(LabelRef("done"))
+	Label("two")
+	loop("both", k, func() { row(2) })
+	Label("done")
 }
 
 // pairFloats emits the packing of pairs of rows that have been widened: k rows, even, of up to two vectors.
@@ -126,13 +131,7 @@ func (v *vm) pairFloats() {
 		LEAQ(Mem{Base: src, Index: lds, Scale: 2}, src)
 		ADDQ(ldd, dst)
 	}
-	CMPQ(n, imm(v.w))
-	JGT(LabelRef("two"))
-	loop("one", k, func() { row(1) })
-	VZEROUPPER()
-	RET()
-	Label("two")
-	loop("both", k, func() { row(2) })
+	v.oneOrTwo(k, n, row)
 	VZEROUPPER()
 	RET()
 }
@@ -159,13 +158,7 @@ func (v *vm) pairSplit() {
 		}
 		ADDQ(lds, src)
 	}
-	CMPQ(n, imm(v.w))
-	JGT(LabelRef("two"))
-	loop("one", k, func() { row(1) })
-	VZEROUPPER()
-	RET()
-	Label("two")
-	loop("both", k, func() { row(2) })
+	v.oneOrTwo(k, n, row)
 	VZEROUPPER()
 	RET()
 }
@@ -190,13 +183,7 @@ func (v *vm) pairTiny() {
 		}
 		ADDQ(lds, src)
 	}
-	CMPQ(n, imm(v.w))
-	JGT(LabelRef("two"))
-	loop("one", k, func() { row(1) })
-	JMP(LabelRef("done"))
-	Label("two")
-	loop("both", k, func() { row(2) })
-	Label("done")
+	v.oneOrTwo(k, n, row)
 	KUNPCKDQ(found[0], found[1], tiny)
 	lanes := GP64()
 	KMOVQ(tiny, lanes)

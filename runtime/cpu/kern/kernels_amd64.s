@@ -20043,8 +20043,7 @@ one:
 	ADDQ        SI, DX
 	DECQ        AX
 	JNZ         one
-	VZEROUPPER
-	RET
+	JMP         done
 
 two:
 both:
@@ -20064,6 +20063,8 @@ both:
 	ADDQ        SI, DX
 	DECQ        AX
 	JNZ         both
+
+done:
 	VZEROUPPER
 	RET
 
@@ -20092,8 +20093,7 @@ one:
 	ADDQ      SI, DX
 	DECQ      AX
 	JNZ       one
-	VZEROUPPER
-	RET
+	JMP       done
 
 two:
 both:
@@ -20107,6 +20107,8 @@ both:
 	ADDQ      SI, DX
 	DECQ      AX
 	JNZ       both
+
+done:
 	VZEROUPPER
 	RET
 
@@ -20135,8 +20137,7 @@ one:
 	ADDQ    DI, BX
 	DECQ    AX
 	JNZ     one
-	VZEROUPPER
-	RET
+	JMP     done
 
 two:
 both:
@@ -20153,6 +20154,8 @@ both:
 	ADDQ    DI, BX
 	DECQ    AX
 	JNZ     both
+
+done:
 	VZEROUPPER
 	RET
 

@@ -1,0 +1,133 @@
+package ampc_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+)
+
+// Mistakes stick with the line of the call that made them, and nothing panics after.
+func TestMistakesCarryTheCallersLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		build func(m *ampc.Model, x ampc.Tensor) ampc.Tensor
+		want  []string
+	}{
+		"duplicate layer": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Linear("fc", m.Linear("fc", x, 4), 4)
+		}, []string{`linear "fc"`, "taken by the layer at mistakes_test.go:", "Shared"}},
+		"unknown option": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Linear("fc", x, 4, ampc.Stride(2))
+		}, []string{`linear "fc"`, "takes no option Stride"}},
+		"shapes": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Add(x, m.Param("p", ampc.Fill(0), 3))
+		}, []string{"add", "do not broadcast"}},
+		"heads": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 3)
+		}, []string{`attention "attn"`, "width 4"}},
+		"rank": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Conv2d("conv", x, 4, 3) }, []string{"conv"}},
+		"huge": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Linear("fc", x, 1<<44)
+		}, []string{`"fc.w"`, "more than"}},
+		"a dimension that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Input("z", ampc.F32, "four")
+		}, []string{`input "z"`, "want an int or an ampc.Dim"}},
+		"shared with two types": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			f := m.Shared("s", func(m *ampc.Model, x ...ampc.Tensor) ampc.Tensor { return m.Linear("fc", x[0], 2) })
+			return f(f(x))
+		}, []string{"shared layer", "f32[4,2]", "f32[2,2]"}},
+		"nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Linear("fc", m.Lookup("none"), 2)
+		}, []string{`linear "fc"`, "is nil"}},
+		"gradient of nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2), false), x)[0]
+		}, []string{"does not depend on %x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := ampc.New("wrong")
+			v := c.build(m, m.Input("x", ampc.F32, 8, 4))
+			v = m.Relu(m.LayerNorm("after", v)) // later calls are no-ops
+			if v != nil {
+				t.Errorf("a value after a mistake: %v", v)
+			}
+			_, err := ampc.Train(m, v, adam())
+			wantError(t, err, append(c.want, "mistakes_test.go:")...)
+			if err := m.WriteIR(new(bytes.Buffer)); err == nil {
+				t.Error("a model with a mistake is written")
+			}
+		})
+	}
+}
+
+func TestBadConfigs(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*ampc.Config)
+		want string
+	}{
+		"no optimizer":          {func(c *ampc.Config) { c.Optimizer = ampc.Optimizer{} }, "trains"},
+		"group matches nothing": {func(c *ampc.Config) { c.Groups = []ampc.Group{{Pattern: "head", Optimizer: ampc.Adam()}} }, `pattern "head" matches no parameter`},
+		"pattern of a policy":   {func(c *ampc.Config) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
+		"scale":                 {func(c *ampc.Config) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
+		"momentum":              {func(c *ampc.Config) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
+		"unbound dimension":     {func(c *ampc.Config) { c.Bind = map[string]int64{"batch": 3} }, `no dimension "batch"`},
+		"unknown pass":          {func(c *ampc.Config) { c.Disable = []string{"nothing"} }, `no pass "nothing"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, loss := small(8)
+			defer m.Close()
+			conf := adam()
+			c.edit(&conf)
+			_, err := ampc.Train(m, loss, conf)
+			wantError(t, err, c.want)
+		})
+	}
+	m, _ := small(8)
+	_, err := m.Train(adam())
+	wantError(t, err, "no loss")
+	_, err = m.Infer(ampc.Config{})
+	wantError(t, err, "nothing to compute")
+}
+
+func TestBadFeeds(t *testing.T) {
+	m, loss := small(8)
+	s := train(t, m, loss, adam())
+	good := points(1, 8)
+	with := func(name string, v any) ampc.Feed {
+		f := ampc.Feed{"x": good["x"], "y": good["y"], name: v}
+		if v == nil {
+			delete(f, name)
+		}
+		return f
+	}
+	before, err := m.Variable("fc1.w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, f := range map[string]ampc.Feed{
+		`no feed for input "y"`:                         with("y", nil),
+		`feed "x" is a []float32 of 12`:                 with("x", []float32{1, 2, 3}),
+		`feed "y" is a []float32`:                       with("y", make([]float32, 8)),
+		`feed "z": the model has no`:                    with("z", 1.0),
+		`is a string`:                                   with("x", "text"),
+		`is f32[8], want f32[8,4]`:                      with("x", ampc.Host{Type: ir.T(ir.F32, 8), Bytes: make([]byte, 32)}),
+		`holds 4294967296 at 0, which does not fit i32`: with("y", []int{1 << 32, 0, 0, 0, 0, 0, 0, 0}),
+	} {
+		_, err := s.Run(context.Background(), f)
+		wantError(t, err, want)
+	}
+	_, err = s.Run(context.Background())
+	wantError(t, err, "no feeds")
+	_, err = s.Run(context.Background(), good, good)
+	wantError(t, err, "2 micro-batches", "compiled for 1")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := s.Run(ctx, good); err != context.Canceled {
+		t.Errorf("a cancelled context: %v", err)
+	}
+	after, _ := m.Variable("fc1.w")
+	if !bytes.Equal(before.Bytes, after.Bytes) {
+		t.Error("a refused step changed a weight")
+	}
+}
