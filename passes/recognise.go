@@ -63,7 +63,7 @@ func (r *rewriter) visit(n *ir.Node) {
 	}
 	for _, p := range patterns {
 		parts, build := p.match(r, n)
-		if build == nil || !samePin(n, parts) {
+		if build == nil {
 			continue
 		}
 		body := &r.g.Body[ir.Forward]
@@ -75,6 +75,9 @@ func (r *rewriter) visit(n *ir.Node) {
 		}
 		made := append([]*ir.Node(nil), (*body)[from:]...)
 		*body = (*body)[:from]
+		if !samePin(n, made) {
+			continue
+		}
 		for _, m := range made {
 			m.Of = nil
 		}
@@ -104,13 +107,27 @@ func (r *rewriter) replace(n *ir.Node, v *ir.Value, made []*ir.Node) {
 	}
 }
 
-func samePin(n *ir.Node, parts []*ir.Node) bool {
-	for _, p := range parts {
-		if p.Pin != n.Pin {
-			return false
+// samePin reports whether all that computes between n and what the nodes made for it read is pinned as n is.
+func samePin(n *ir.Node, made []*ir.Node) bool {
+	seen := map[*ir.Value]bool{}
+	for _, m := range made {
+		for _, v := range m.In {
+			seen[v] = true
 		}
 	}
-	return true
+	same := true
+	var walk func(*ir.Node)
+	walk = func(p *ir.Node) {
+		same = same && (p.Pin == n.Pin || len(p.In) == 0)
+		for _, v := range p.In {
+			if v != nil && v.Def != nil && !seen[v] {
+				seen[v] = true
+				walk(v.Def)
+			}
+		}
+	}
+	walk(n)
+	return same
 }
 
 // finish puts the new nodes in the places of the old.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"ampc/internal/golden"
@@ -165,38 +166,45 @@ func TestBoundedScoresStay(t *testing.T) {
 	}
 }
 
-// A norm of which any part is pinned differently from the rest stays spelled out:
-// the fused norm would compute in f32 what the pin says to compute in 16 bits.
+// A formula of which any part is pinned differently from the rest stays spelled
+// out: the fused row would compute in f32 what the pin says to compute in 16 bits.
 func TestPinnedPartsStay(t *testing.T) {
-	const parts = 5
-	for k := -1; k < parts; k++ {
-		pin := func(i int) string {
-			if i == k {
-				return " pin=low"
+	for op, lines := range map[ir.Op][]string{
+		ir.OpRMSNorm: {
+			"%q = square %x {PIN} : f32[4,16]",
+			"%v = reduce_mean %q {axes=[-1] keepPIN} : f32[4,1]",
+			"%s = affine %v {shift=1e-3PIN} : f32[4,1]",
+			"%d = sqrt %s {PIN} : f32[4,1]",
+			"%y = div %x, %d {PIN} : f32[4,16]",
+		},
+		ir.OpGelu: {
+			"%a = affine %x {scale=0.7071067811865476PIN} : f32[4,16]",
+			"%e = erf %a {PIN} : f32[4,16]",
+			"%h = affine %e {scale=0.5 shift=0.5PIN} : f32[4,16]",
+			"%y = mul %x, %h {PIN} : f32[4,16]",
+		},
+	} {
+		for pinned := -1; pinned < len(lines); pinned++ {
+			text := "graph @n {\n  input %x : f32[4,16]\nforward:\n"
+			for i, line := range lines {
+				pin := ""
+				if i == pinned {
+					pin = " pin=low"
+				}
+				text += "  " + strings.ReplaceAll(line, "PIN", pin) + "\n"
 			}
-			return ""
-		}
-		text := `graph @n {
-  input %c : f32[4,16]
-forward:
-  %q = square %c {` + pin(0) + `} : f32[4,16]
-  %v = reduce_mean %q {axes=[-1] keep` + pin(1) + `} : f32[4,1]
-  %s = affine %v {shift=1e-3` + pin(2) + `} : f32[4,1]
-  %d = sqrt %s {` + pin(3) + `} : f32[4,1]
-  %y = div %c, %d {` + pin(4) + `} : f32[4,16]
-  return %y
-}`
-		g, err := ir.Parse("norm.ir", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		g = mustRun(t, g, Config{Policy: MixedF16()})
-		fused := false
-		for _, n := range g.Nodes {
-			fused = fused || n.Op == ir.OpRMSNorm
-		}
-		if fused != (k < 0) {
-			t.Errorf("part %d pinned: fused %t", k, fused)
+			g, err := ir.Parse("pinned.ir", []byte(text+"  return %y\n}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g = mustRun(t, g, Config{Policy: MixedF16()})
+			fused := false
+			for _, n := range g.Nodes {
+				fused = fused || n.Op == op
+			}
+			if fused != (pinned < 0) {
+				t.Errorf("%v with part %d pinned: fused %t", op, pinned, fused)
+			}
 		}
 	}
 }
