@@ -46,7 +46,7 @@ func (r *replay) begins(v *ir.Value) bool {
 	case s.Finite():
 		return false
 	case s.NaN > 0:
-		return !slices.ContainsFunc(v.Def.In, func(op *ir.Value) bool { return r.bad(op) && r.rangeOf(op).NaN > 0 })
+		return !slices.ContainsFunc(v.Def.In, func(op *ir.Value) bool { return r.flaw(op) == hasNaN })
 	}
 	return !slices.ContainsFunc(v.Def.In, r.bad)
 }

@@ -36,7 +36,7 @@ func (x *exam) origin() *ir.Value {
 func (x *exam) first(all []*ir.Value) *ir.Value {
 	rank := func(v *ir.Value) int {
 		n := x.order[v]
-		if x.sick.rangeOf(v).masked() {
+		if x.sick.flaw(v) == onlyNegInf {
 			n += 2 * len(x.order)
 			if constant(v) {
 				n += len(x.order)
@@ -82,7 +82,7 @@ func (x *exam) sinks(part lower.Part) [][]*ir.Value {
 		}
 	}
 	for _, v := range x.sick.g.Return {
-		if len(forward)+len(backward) == 0 || !x.sick.rangeOf(v).masked() {
+		if len(forward)+len(backward) == 0 || x.sick.flaw(v) != onlyNegInf {
 			at(v)
 		}
 	}
@@ -127,7 +127,7 @@ func (t *tracer) through(v *ir.Value) []*ir.Value {
 	for _, op := range flawed {
 		deeper = append(deeper, t.from(op)...)
 	}
-	if len(deeper) == 0 && (len(flawed) == 0 || t.sick.rangeOf(v).NaN > 0) {
+	if len(deeper) == 0 && (len(flawed) == 0 || t.sick.flaw(v) == hasNaN) {
 		return []*ir.Value{v}
 	}
 	return deeper
@@ -142,11 +142,11 @@ func (t *tracer) flawed(v *ir.Value) []*ir.Value {
 			continue
 		}
 		all = append(all, op)
-		if t.sick.rangeOf(op).NaN > 0 {
+		if t.sick.flaw(op) == hasNaN {
 			nan = append(nan, op)
 		}
 	}
-	if t.sick.rangeOf(v).NaN > 0 && len(nan) > 0 {
+	if len(nan) > 0 && t.sick.flaw(v) == hasNaN {
 		return nan
 	}
 	return all
@@ -155,12 +155,11 @@ func (t *tracer) flawed(v *ir.Value) []*ir.Value {
 // meant reports whether v holds an Inf that somebody wrote: in a constant, or
 // in a mask that is fed or kept.
 func (t *tracer) meant(v *ir.Value) bool {
-	r := t.sick.rangeOf(v)
-	switch {
+	switch f := t.sick.flaw(v); {
 	case v.Kind == ir.Const:
-		return r.NaN == 0
+		return f != hasNaN
 	case v.Kind == ir.Input || v.Kind == ir.State && v.Attr.Get("role") == nil:
-		return r.masked()
+		return f == onlyNegInf
 	}
 	return v.Def != nil && v.Def.Op == ir.OpFull && math.IsInf(v.Def.Float("value"), 0)
 }

@@ -50,11 +50,11 @@ func (r Range) String() string {
 
 // scan looks at every element once, in parallel where there are many.
 func scan(name string, d ir.DType, data []byte) Range {
-	const piece = 1 << 17
-	parts := make([]Range, 1+len(data)/piece)
+	const chunk = 1 << 17
+	parts := make([]Range, 1+len(data)/chunk)
 	var wait sync.WaitGroup
 	for i := range parts {
-		look := func() { parts[i].scan(d, data[i*piece:min((i+1)*piece, len(data))]) }
+		look := func() { parts[i].scan(d, data[i*chunk:min((i+1)*chunk, len(data))]) }
 		if len(parts) == 1 {
 			look()
 			continue
@@ -70,30 +70,6 @@ func scan(name string, d ir.DType, data []byte) Range {
 	return r
 }
 
-// finite reports whether every element is, eight bytes at a time: an exponent of
-// ones, and no other, carries into the place of the sign.
-func finite(d ir.DType, data []byte) bool {
-	var exponents, one, signs uint64
-	switch d {
-	case ir.F16:
-		exponents, one, signs = 0x7c00_7c00_7c00_7c00, 0x0400_0400_0400_0400, 0x8000_8000_8000_8000
-	case ir.BF16:
-		exponents, one, signs = 0x7f80_7f80_7f80_7f80, 0x0080_0080_0080_0080, 0x8000_8000_8000_8000
-	case ir.F32:
-		exponents, one, signs = 0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000
-	default:
-		return true
-	}
-	seen := uint64(0)
-	for ; len(data) >= 8; data = data[8:] {
-		seen |= binary.LittleEndian.Uint64(data)&exponents + one
-	}
-	var last [8]byte
-	copy(last[:], data)
-	seen |= binary.LittleEndian.Uint64(last[:])&exponents + one
-	return seen&signs == 0
-}
-
 // join adds what was seen of another part of the tensor.
 func (r *Range) join(p Range) {
 	switch seen, more := r.Elements-r.NaN-r.Inf, p.Elements-p.NaN-p.Inf; {
@@ -106,90 +82,106 @@ func (r *Range) join(p Range) {
 	r.Zeros, r.Elements = r.Zeros+p.Zeros, r.Elements+p.Elements
 }
 
+// scan compares bits, those of 16-bit floats moved up: those of finite floats of
+// one sign are in their order.
 func (r *Range) scan(d ir.DType, data []byte) {
+	width, inf := layout(d)
+	if width == 0 {
+		return
+	}
+	r.Elements = len(data) / width
+	var space [piece / 2]int32
+	lo, hi := int32(math.MaxInt32), int32(math.MinInt32)
+	for ; len(data) > 0; data = data[min(piece, len(data)):] {
+		head := data[:min(piece, len(data))]
+		bits := unpack(&space, width, head)
+		if !finite(d, head) {
+			bits = r.sift(bits, inf)
+		}
+		l, h := r.order(bits)
+		lo, hi = min(lo, l), max(hi, h)
+	}
+	if lo <= hi {
+		r.Min, r.Max = number(d, lo), number(d, hi)
+	}
+}
+
+// piece is how many bytes are looked at together.
+const piece = 1 << 12
+
+// unpack is the bits of the elements of a piece, their signs at the top; it
+// writes them into space.
+func unpack(space *[piece / 2]int32, width int, data []byte) []int32 {
+	bits := space[:len(data)/width]
+	if width == 2 {
+		for i := range bits {
+			bits[i] = int32(binary.LittleEndian.Uint16(data[2*i:])) << 16
+		}
+		return bits
+	}
+	for i := range bits {
+		bits[i] = int32(binary.LittleEndian.Uint32(data[4*i:]))
+	}
+	return bits
+}
+
+// order counts zeros among finite elements and returns the least and the largest
+// of them, as integers in the order of the floats.
+func (r *Range) order(elements []int32) (lo, hi int32) {
+	lo, hi = math.MaxInt32, math.MinInt32
+	zeros := int32(0)
+	for _, bits := range elements {
+		m, sign := bits&math.MaxInt32, bits>>31
+		x := m ^ sign - sign
+		lo, hi = min(lo, x), max(hi, x)
+		zeros -= (m - 1) >> 31
+	}
+	r.Zeros += int(zeros)
+	return lo, hi
+}
+
+// sift counts the elements that are not finite and returns the others, which it
+// moves down. No branch depends on what an element is: there is no foreseeing it.
+func (r *Range) sift(elements []int32, inf int32) []int32 {
+	var nans, infs, negInfs, kept int32
+	for _, bits := range elements {
+		m, sign := bits&math.MaxInt32, bits>>31
+		beyond, nan := (inf-1-m)>>31, (inf-m)>>31 // −1 where it is Inf or NaN, where it is NaN
+		elements[kept] = bits
+		kept += 1 + beyond
+		nans -= nan
+		infs -= beyond &^ nan
+		negInfs -= beyond &^ nan & sign
+	}
+	r.NaN, r.Inf, r.NegInf = r.NaN+int(nans), r.Inf+int(infs), r.NegInf+int(negInfs)
+	return elements[:kept]
+}
+
+// layout is the bytes of an element of d, 0 where it is no float that is scanned,
+// and the bits of an infinity as unpack has them.
+func layout(d ir.DType) (width int, inf int32) {
 	switch d {
 	case ir.F16:
-		r.scan16(data, 0x7c00, fp.F16ToF32)
+		return 2, 0x7c00 << 16
 	case ir.BF16:
-		r.scan16(data, 0x7f80, fp.BF16ToF32)
+		return 2, 0x7f80 << 16
 	case ir.F32:
-		r.scan32(data)
+		return 4, 0x7f80 << 16
 	}
+	return 0, 0
 }
 
-// ordered maps the bits of a float, sign apart, to integers in its order.
-func ordered(magnitude uint32, negative bool) int32 {
-	if negative {
-		return -int32(magnitude)
+// number is the float of dtype d whose magnitude has the bits of x's.
+func number(d ir.DType, x int32) float64 {
+	m := uint32(max(x, -x))
+	f := math.Float32frombits(m) // bf16 is the upper half of f32
+	if d == ir.F16 {
+		f = fp.F16ToF32(uint16(m >> 16))
 	}
-	return int32(magnitude)
-}
-
-// scan16 compares bits: those of finite floats of one sign are in their order.
-func (r *Range) scan16(data []byte, inf uint16, widen func(uint16) float32) {
-	lo, hi := int32(math.MaxInt32), int32(math.MinInt32)
-	r.Elements = len(data) / 2
-	for i := 0; i+1 < len(data); i += 2 {
-		bits := binary.LittleEndian.Uint16(data[i:])
-		m, negative := bits&0x7fff, bits>>15 == 1
-		if m >= inf {
-			r.count(m > inf, negative)
-			continue
-		}
-		if m == 0 {
-			r.Zeros++
-		}
-		x := ordered(uint32(m), negative)
-		lo, hi = min(lo, x), max(hi, x)
+	if x < 0 {
+		return -float64(f)
 	}
-	value := func(x int32) float64 {
-		if x < 0 {
-			return -float64(widen(uint16(-x)))
-		}
-		return float64(widen(uint16(x)))
-	}
-	if lo <= hi {
-		r.Min, r.Max = value(lo), value(hi)
-	}
-}
-
-func (r *Range) scan32(data []byte) {
-	lo, hi := int32(math.MaxInt32), int32(math.MinInt32)
-	r.Elements = len(data) / 4
-	for i := 0; i+3 < len(data); i += 4 {
-		bits := binary.LittleEndian.Uint32(data[i:])
-		m, negative := bits&0x7fffffff, bits>>31 == 1
-		if m >= 0x7f800000 {
-			r.count(m > 0x7f800000, negative)
-			continue
-		}
-		if m == 0 {
-			r.Zeros++
-		}
-		x := ordered(m, negative)
-		lo, hi = min(lo, x), max(hi, x)
-	}
-	value := func(x int32) float64 {
-		if x < 0 {
-			return -float64(math.Float32frombits(uint32(-x)))
-		}
-		return float64(math.Float32frombits(uint32(x)))
-	}
-	if lo <= hi {
-		r.Min, r.Max = value(lo), value(hi)
-	}
-}
-
-func (r *Range) count(nan, negative bool) {
-	switch {
-	case nan:
-		r.NaN++
-	case negative:
-		r.NegInf++
-		fallthrough
-	default:
-		r.Inf++
-	}
+	return float64(f)
 }
 
 // largest is the largest finite number of a dtype.

@@ -42,6 +42,33 @@ func TestScan(t *testing.T) {
 			if got := scan("v", d, data); got != want {
 				t.Errorf("%d of %s: %+v, want %+v", n, d, got, want)
 			}
+			if got := flawOf(d, data); got != want.flaw() {
+				t.Errorf("%d of %s: flaw %d, want %d", n, d, got, want.flaw())
+			}
+		}
+	}
+}
+
+// The worst element decides, wherever it stands.
+func TestFlaw(t *testing.T) {
+	inf := float32(math.Inf(1))
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		holds []float32
+		want  flaw
+	}{
+		{nil, fine}, {[]float32{-math.MaxFloat32, 0}, fine}, {[]float32{-inf, 1}, onlyNegInf}, {[]float32{inf}, hasInf},
+		{[]float32{inf, -inf}, hasInf}, {[]float32{-inf, nan}, hasNaN}, {[]float32{-nan, inf}, hasNaN},
+	} {
+		for _, gap := range []int{0, 1 << 10, 3 << 10} {
+			var data []byte
+			for _, x := range c.holds {
+				data = append(data, make([]byte, 4*gap)...)
+				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+			}
+			if got := flawOf(ir.F32, data); got != c.want || got != scan("v", ir.F32, data).flaw() {
+				t.Errorf("%v, %d zeros between: flaw %d, want %d", c.holds, gap, got, c.want)
+			}
 		}
 	}
 }

@@ -30,7 +30,7 @@ type replay struct {
 	part   lower.Part          // that ran last
 	micro  int                 // its micro-batch
 	ranges map[*ir.Value]Range // of what was looked at, since the part ran
-	fine   map[*ir.Value]bool  // seen to be finite, since the part ran
+	flaws  map[*ir.Value]flaw  // of what was looked at, since the part ran
 
 	lean  bool
 	made  map[lower.BufferID]*ir.Value // lean: whose value a step stores in a buffer
@@ -87,7 +87,7 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 	w := runtime.Watch{Part: func(part lower.Part, micro int) bool {
 		r.part, r.micro = part, micro
 		if !r.lean {
-			r.ranges, r.fine = map[*ir.Value]Range{}, map[*ir.Value]bool{}
+			r.ranges, r.flaws = map[*ir.Value]Range{}, map[*ir.Value]flaw{}
 		}
 		if ctx.Err() != nil || !look() {
 			return false
@@ -160,18 +160,28 @@ func (r *replay) rangeOf(v *ir.Value) Range {
 	return s
 }
 
-// bad reports whether v is a float value that is not finite. Most are, which is
-// seen without their range.
-func (r *replay) bad(v *ir.Value) bool {
-	if v == nil || !v.Type.DType.Float() || r.fine[v] {
-		return false
+// flaw says what keeps v from being finite. Most values are, and many hold a NaN
+// early: both are seen without their range.
+func (r *replay) flaw(v *ir.Value) flaw {
+	if v == nil || !v.Type.DType.Float() {
+		return fine
 	}
-	if _, scanned := r.ranges[v]; !scanned && !r.lean && finite(v.Type.DType, r.data(v)) {
-		r.fine[v] = true
-		return false
+	if s, scanned := r.ranges[v]; scanned {
+		return s.flaw()
 	}
-	return !r.rangeOf(v).Finite()
+	if r.lean {
+		return r.rangeOf(v).flaw()
+	}
+	f, known := r.flaws[v]
+	if !known {
+		f = flawOf(v.Type.DType, r.data(v))
+		r.flaws[v] = f
+	}
+	return f
 }
+
+// bad reports whether v is a float value that is not finite.
+func (r *replay) bad(v *ir.Value) bool { return r.flaw(v) != fine }
 
 // again computes node n alone, in f32, on what its operands hold, each times
 // its factor where one is given: what the op makes of them before it is stored.

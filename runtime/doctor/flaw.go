@@ -1,0 +1,87 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"math"
+
+	"ampc/ir"
+)
+
+// flaw is what keeps a tensor from being finite, the worse the higher.
+type flaw uint8
+
+const (
+	fine       flaw = iota
+	onlyNegInf      // as masks have it
+	hasInf          // +Inf among others, no NaN
+	hasNaN
+)
+
+func (r Range) flaw() flaw {
+	switch {
+	case r.NaN > 0:
+		return hasNaN
+	case r.masked():
+		return onlyNegInf
+	case r.Inf > 0:
+		return hasInf
+	}
+	return fine
+}
+
+// flawOf is scan for who does not ask for the range: it skips what is finite and
+// ends at the first NaN.
+func flawOf(d ir.DType, data []byte) flaw {
+	worst := fine
+	for ; len(data) > 0 && worst < hasNaN; data = data[min(piece, len(data)):] {
+		if head := data[:min(piece, len(data))]; !finite(d, head) {
+			worst = max(worst, worstOf(d, head))
+		}
+	}
+	return worst
+}
+
+// worstOf looks at the elements that are largest as signed integers, the positive
+// one furthest out, and as unsigned ones, the negative one.
+func worstOf(d ir.DType, data []byte) flaw {
+	width, inf := layout(d)
+	negInf := uint32(inf) | 1<<31
+	up, down := int32(math.MinInt32), uint32(0)
+	var space [piece / 2]int32
+	for _, bits := range unpack(&space, width, data) {
+		up, down = max(up, bits), max(down, uint32(bits))
+	}
+	switch {
+	case up > inf || down > negInf:
+		return hasNaN
+	case up == inf:
+		return hasInf
+	case down == negInf:
+		return onlyNegInf
+	}
+	return fine
+}
+
+// finite reports whether every element is, eight bytes at a time: an exponent of
+// ones, and no other, carries into the place of the sign.
+func finite(d ir.DType, data []byte) bool {
+	var exponents, one, signs uint64
+	switch d {
+	case ir.F16:
+		exponents, one, signs = 0x7c00_7c00_7c00_7c00, 0x0400_0400_0400_0400, 0x8000_8000_8000_8000
+	case ir.BF16:
+		exponents, one, signs = 0x7f80_7f80_7f80_7f80, 0x0080_0080_0080_0080, 0x8000_8000_8000_8000
+	case ir.F32:
+		exponents, one, signs = 0x7f80_0000_7f80_0000, 0x0080_0000_0080_0000, 0x8000_0000_8000_0000
+	default:
+		return true
+	}
+	seen := uint64(0)
+	for ; len(data) >= 8; data = data[8:] {
+		seen |= binary.LittleEndian.Uint64(data)&exponents + one
+	}
+	var last [8]byte
+	copy(last[:], data)
+	seen |= binary.LittleEndian.Uint64(last[:])&exponents + one
+	return seen&signs == 0
+}
