@@ -2,31 +2,36 @@ package lower
 
 import (
 	"math"
+	"slices"
 
 	"ampc/ir"
 	"ampc/ptx"
 )
 
-// The gradient of a batch norm: a pass over x and dy for the sums of every
-// channel, in parts that a launch for each adds up, and one elementwise pass.
-// The norm itself is computed in parts: the kernel of its moments takes
-// differences to the first element, which are NaN where that is infinite.
+// A batch norm is a pass over x for the moments of every channel, in parts, a
+// launch that joins those and moves the running statistics, and one elementwise
+// pass. Its gradient is a pass over x and dy for the sums of every channel, in
+// parts that a launch for each adds up, and one elementwise pass.
+
+// channelNorm takes norms of what is f32 or lower, the rest f32.
+func channelNorm(n *ir.Node) bool {
+	return channelSizes(n) && allF32(n.In[1:]) && allF32(n.Out[1:])
+}
 
 // channelGrad takes gradients with a scale, x and dy of one dtype and the rest f32.
 func channelGrad(n *ir.Node) bool {
+	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) &&
+		n.In[1].Type.DType == n.In[0].Type.DType && allF32(n.In[2:]) && allF32(n.Out[1:])
+}
+
+func channelSizes(n *ir.Node) bool {
 	x := n.In[0].Type
-	if !x.Shape.Static() || x.Shape.Elements() == 0 || x.Shape.Elements() > math.MaxInt32 || !floatsOnly(n) {
-		return false
-	}
-	if len(n.In) != 5 || len(n.Out) != len(n.Def().Out) || n.In[1].Type.DType != x.DType {
-		return false
-	}
-	for _, v := range append(n.In[2:5:5], n.Out[1:]...) {
-		if v == nil || v.Type.DType != ir.F32 {
-			return false
-		}
-	}
-	return true
+	return x.Shape.Static() && x.Shape.Elements() > 0 && x.Shape.Elements() <= math.MaxInt32 && floatsOnly(n)
+}
+
+// allF32 reports whether all values that are there are f32.
+func allF32(list []*ir.Value) bool {
+	return !slices.ContainsFunc(list, func(v *ir.Value) bool { return v != nil && v.Type.DType != ir.F32 })
 }
 
 // Blocks that a pass over channels wants, and the elements that are worth one.
@@ -56,8 +61,39 @@ func (c *cudaCall) channels() ptx.Channels {
 	return k
 }
 
-// batchNormGrad launches the two sums of every channel, what joins their parts,
-// and dx = rstd·scale·(dy − dbias/n − x̂·dscale/n).
+// batchNorm launches the moments of every channel and what they are for.
+func (c *cudaCall) batchNorm() error {
+	k, in, out := c.channels(), c.s.In, c.s.Out
+	mean := c.temp("means", ir.F32, int64(k.Split), int64(k.C))
+	squares := c.temp("squares", ir.F32, int64(k.Split), int64(k.C))
+	if err := c.launch("channel_moments", k.Moments, in[0], mean, squares); err != nil {
+		return err
+	}
+	merge := ptx.Merge{Channels: k, Eps: float32(c.n.Float("eps")), Momentum: float32(c.n.Float("momentum")), Running: len(out) > 3}
+	args := []BufferID{mean, squares}
+	if merge.Running {
+		args = append(args, in[3:5]...)
+	}
+	if err := c.launch("channel_stats", merge.Build, append(args, out[1:]...)...); err != nil {
+		return err
+	}
+	return c.group(c.normalised(k))
+}
+
+// normalised is y = (x − mean)·rstd·scale + bias.
+func (c *cudaCall) normalised(k ptx.Channels) *Group {
+	p, in, out := c.channelPass(k), c.s.In, c.s.Out
+	y := p.Mul(p.Sub(p.each(in[0]), p.channel(out[1])), p.channel(out[2]))
+	if len(in) > 1 && in[1] != None {
+		y = p.Mul(y, p.channel(in[1]))
+	}
+	if len(in) > 2 && in[2] != None {
+		y = p.Add(y, p.channel(in[2]))
+	}
+	return p.stored(out[0], y)
+}
+
+// batchNormGrad launches the two sums of every channel, what joins their parts, and dx.
 func (c *cudaCall) batchNormGrad() error {
 	k, in, out := c.channels(), c.s.In, c.s.Out
 	x, dy, mean, rstd := in[0], in[1], in[2], in[3]
@@ -72,27 +108,44 @@ func (c *cudaCall) batchNormGrad() error {
 			return err
 		}
 	}
-	return c.channelStep(k, 1/float64(k.Outer*k.Inner))
+	return c.group(c.gradient(k))
 }
 
-// channelStep is the elementwise pass; share is what an element has of its channel.
-func (c *cudaCall) channelStep(k ptx.Channels, share float64) error {
-	shape := []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}
-	code := ir.NewCode(nil)
-	g := &Group{Shape: shape}
-	read := func(id BufferID, strides ...int64) ir.Reg {
-		g.Loads = append(g.Loads, c.walk(id, 0, strides...))
-		return load(code, len(g.Loads)-1, c.typeOf(id).DType)
-	}
-	each := func(id BufferID) ir.Reg { return read(id, 0, 1, 0) }
-	in, out := c.s.In, c.s.Out
-	x, dy := read(in[0], rowMajor(shape)...), read(in[1], rowMajor(shape)...)
-	mean, rstd, scale, dscale, dbias := each(in[2]), each(in[3]), each(in[4]), each(out[1]), each(out[2])
-	hat := code.Mul(code.Sub(x, mean), rstd)
-	inner := code.Sub(dy, code.Mul(dbias, code.F(share)))
-	inner = code.Sub(inner, code.Mul(hat, code.Mul(dscale, code.F(share))))
-	store := c.walk(out[0], 0, rowMajor(shape)...)
-	store.Reg = code.Mul(code.Mul(rstd, scale), inner)
-	g.Code, g.Stores = code.Ins, []Access{store}
-	return c.group(g)
+// gradient is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n).
+func (c *cudaCall) gradient(k ptx.Channels) *Group {
+	p, in, out := c.channelPass(k), c.s.In, c.s.Out
+	share := p.F(1 / float64(k.Outer*k.Inner)) // of an element in its channel
+	x, dy := p.each(in[0]), p.each(in[1])
+	mean, rstd, scale, dscale, dbias := p.channel(in[2]), p.channel(in[3]), p.channel(in[4]), p.channel(out[1]), p.channel(out[2])
+	hat := p.Mul(p.Sub(x, mean), rstd)
+	inner := p.Sub(dy, p.Mul(dbias, share))
+	inner = p.Sub(inner, p.Mul(hat, p.Mul(dscale, share)))
+	return p.stored(out[0], p.Mul(p.Mul(rstd, scale), inner))
+}
+
+// channelPass is the code of an elementwise pass over images that reads what channels have.
+type channelPass struct {
+	*ir.Code
+	*Group
+	c *cudaCall
+}
+
+func (c *cudaCall) channelPass(k ptx.Channels) *channelPass {
+	return &channelPass{ir.NewCode(nil), &Group{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
+}
+
+func (p *channelPass) read(id BufferID, strides ...int64) ir.Reg {
+	p.Loads = append(p.Loads, p.c.walk(id, 0, strides...))
+	return load(p.Code, len(p.Loads)-1, p.c.typeOf(id).DType)
+}
+
+// each reads images, channel what is one number for each.
+func (p *channelPass) each(id BufferID) ir.Reg    { return p.read(id, rowMajor(p.Shape)...) }
+func (p *channelPass) channel(id BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
+
+func (p *channelPass) stored(id BufferID, r ir.Reg) *Group {
+	store := p.c.walk(id, 0, rowMajor(p.Shape)...)
+	store.Reg = r
+	p.Group.Code, p.Stores = p.Ins, []Access{store}
+	return p.Group
 }

@@ -54,6 +54,7 @@ var cudaKernels = map[string]cudaKernel{
 	"layer_norm_grad":        {(*cudaCall).normGrad, rowNorm, 0},
 	"rms_norm":               {(*cudaCall).norm, rowNorm, 0},
 	"rms_norm_grad":          {(*cudaCall).normGrad, rowNorm, 0},
+	"batch_norm":             {(*cudaCall).batchNorm, channelNorm, 0},
 	"batch_norm_grad":        {(*cudaCall).batchNormGrad, channelGrad, 0},
 	"embedding":              {(*cudaCall).embedding, nil, 1},
 	"embedding_grad":         {(*cudaCall).embeddingGrad, floatData, 1},

@@ -121,7 +121,8 @@ func (p *channelPass) write(body func(slot Reg)) {
 }
 
 // Moments generates the mean and the sum of squared deviations of each part of each channel, from
-// differences to the part's first element. Arguments: x, mean f32[Split×C], m2 f32[Split×C].
+// differences to the part's first element, to 0 where that is infinite or NaN, so that a mean is infinite
+// where it has to be. Arguments: x, mean f32[Split×C], m2 f32[Split×C].
 func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -139,7 +140,10 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 			b.To(origin, "mov.f32", Fl(0))
 			some = b.Do("setp.lt.u32", p.first, p.last)
 		}
-		b.where(some, func() { b.To(origin, "mov.f32", p.load(x, p.element(p.first))) })
+		b.where(some, func() {
+			v := p.load(x, p.element(p.first))
+			b.To(origin, "selp.f32", v, Fl(0), b.Do("testp.finite.f32", v))
+		})
 		p.each(func(e Reg) {
 			d := b.sub(p.load(x, e), origin)
 			b.To(s1, "add.rn.f32", s1, d)
@@ -188,11 +192,12 @@ func (s Channels) Sums(fl Flavour) (*Launch, error) {
 
 // Merge joins the partial moments of Parts parts (Chan, Golub, LeVeque 1979) into what batch
 // normalisation keeps, one thread for each channel.
-// Arguments: mean, m2 (of Moments), running_mean, running_var, then mean f32[C], rstd f32[C],
-// new_mean f32[C] and new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
+// Arguments: mean, m2 (of Moments), with Running running_mean, running_var, then mean f32[C], rstd f32[C],
+// with Running new_mean f32[C] and new_var f32[C] = old + momentum·(batch − old), the variance unbiased.
 type Merge struct {
 	Channels
 	Eps, Momentum float32
+	Running       bool
 }
 
 // Build generates the kernel.
@@ -204,9 +209,14 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 	q := params{b: b}
 	parts := s.split()
 	pm, p2 := q.in("part_mean", Float32, parts*s.C), q.in("part_m2", Float32, parts*s.C)
-	oldM, oldV := q.in("running_mean", Float32, s.C), q.in("running_var", Float32, s.C)
+	var oldM, oldV, newM, newV Reg
+	if s.Running {
+		oldM, oldV = q.in("running_mean", Float32, s.C), q.in("running_var", Float32, s.C)
+	}
 	mean, rstd := q.out("mean", Float32, s.C), q.out("rstd", Float32, s.C)
-	newM, newV := q.out("new_mean", Float32, s.C), q.out("new_var", Float32, s.C)
+	if s.Running {
+		newM, newV = q.out("new_mean", Float32, s.C), q.out("new_var", Float32, s.C)
+	}
 	c := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(channelThreads), b.special("%tid.x"))
 	b.guarded(c, int64(s.C), func() {
 		m, m2, n := b.konst(0), b.konst(0), b.konst(0)
@@ -217,21 +227,25 @@ func (s Merge) Build(fl Flavour) (*Launch, error) {
 		drift := func(old, batch Reg) Reg { return b.add(old, b.mul(b.sub(batch, old), Fl(s.Momentum))) }
 		put(mean, m)
 		put(rstd, b.Do("rcp.rn.f32", b.Do("sqrt.rn.f32", b.add(variance, Fl(s.Eps)))))
+		if !s.Running {
+			return
+		}
 		put(newM, drift(get(oldM), m))
 		put(newV, drift(get(oldV), b.div(m2, Fl(float32(max(s.count()-1, 1))))))
 	})
 	return finish(b, [3]int{ceilDiv(s.C, channelThreads), 1, 1}, q.list)
 }
 
-// merge adds part i to the running mean, squares and count.
+// merge adds part i to the running mean, squares and count. The mean is a sum of both by weight: behind an
+// infinite one, a difference would make NaN of the next.
 func (s Merge) merge(b *Builder, pm, p2, c, i, m, m2, n Reg) {
 	slot := b.Do("mad.lo.u32", i, I(s.C), c)
 	size := b.Do("min.u32", b.Do("sub.u32", I(s.count()), b.imul(i, I(s.part()))), I(s.part()))
 	k := b.Do("cvt.rn.f32.u32", size)
 	total := b.add(n, k)
-	delta := b.sub(b.Do("ld.global.f32", Addr{Base: b.at(pm, slot, 4)}), m)
-	share := b.div(k, total)
+	part := b.Do("ld.global.f32", Addr{Base: b.at(pm, slot, 4)})
+	delta, share := b.sub(part, m), b.div(k, total)
 	b.To(m2, "add.rn.f32", m2, b.fma(b.mul(delta, delta), b.mul(n, share), b.Do("ld.global.f32", Addr{Base: b.at(p2, slot, 4)})))
-	b.To(m, "fma.rn.f32", delta, share, m)
+	b.To(m, "fma.rn.f32", part, share, b.mul(m, b.div(n, total)))
 	b.To(n, "mov.f32", total)
 }

@@ -31,10 +31,11 @@ func imageCases() []Case {
 		cases = append(cases, maxPool(s), avgPool(s), maxPoolBack(s), avgPoolBack(s))
 	}
 	for _, s := range channels {
-		cases = append(cases, moments(s), channelSums(s), merge(s))
+		cases = append(cases, moments(s), channelSums(s), merge(s, true))
 	}
 	for _, n := range sizes {
-		cases = append(cases, merge(ptx.Channels{Outer: 2, C: n, Inner: 3, Split: 3, In: ptx.Float32}))
+		parts := ptx.Channels{Outer: 2, C: n, Inner: 3, Split: 3, In: ptx.Float32}
+		cases = append(cases, merge(parts, true), merge(parts, false))
 	}
 	return cases
 }
@@ -241,12 +242,16 @@ func shifted(r *rand.Rand, s ptx.Channels) Tensor {
 	return x
 }
 
-// oddChannels puts an infinity of either sign, a NaN and a subnormal into a channel of x each, behind the
-// first element of each part: differences to an infinite one are NaN, where the mean would be infinite.
+// oddChannels puts an infinity of either sign, a NaN and a subnormal into a channel of x each, in turn as the
+// first element, to which the others may be compared, and behind it.
 func oddChannels(r *rand.Rand, s ptx.Channels, x Tensor) Tensor {
 	for c, v := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), subnormal(s.In)} {
-		if lo, hi := partOf(s, 0); c < s.C-1 && hi-lo > 1 {
-			x.Set(channelAt(s, c, lo+1+r.IntN(hi-lo-1)), v)
+		lo, hi := partOf(s, 0)
+		if c%2 == 1 {
+			lo++
+		}
+		if c < s.C-1 && lo < hi {
+			x.Set(channelAt(s, c, lo+c%2*r.IntN(hi-lo)), v)
 		}
 	}
 	return x
@@ -307,9 +312,13 @@ func channelSums(s ptx.Channels) Case {
 	}
 }
 
-// merge joins random moments of parts: the mean of all, and all squares around it.
-func merge(s ptx.Channels) Case {
+// merge joins random moments of parts: the mean of all, and all squares around it. Means of first parts are
+// infinite or NaN in some channels.
+func merge(s ptx.Channels, running bool) Case {
 	s.Name = channelName("bnmerge", s)
+	if !running {
+		s.Name = channelName("bnstats", s)
+	}
 	const eps, momentum = 1e-5, 0.1
 	parts, n := max(s.Split, 1), s.Outer*s.Inner
 	joined := func(in []Tensor, c int) (mean, m2 float64) {
@@ -326,14 +335,24 @@ func merge(s ptx.Channels) Case {
 		return mean, m2
 	}
 	return Case{
-		Name: s.Name, Kernel: "Merge.Build", Size: s.C, Build: ptx.Merge{Channels: s, Eps: eps, Momentum: momentum}.Build,
+		Name: s.Name, Kernel: "Merge.Build", Size: s.C, Build: ptx.Merge{Channels: s, Eps: eps, Momentum: momentum, Running: running}.Build,
 		Fill: func(r *rand.Rand) []Tensor {
 			mean, m2 := fill(r, ptx.Float32, parts*s.C, 1), fill(r, ptx.Float32, parts*s.C, 1)
 			for i := range m2.Len() {
 				m2.Set(i, math.Abs(m2.At(i))*float64(n))
 			}
-			out := []Tensor{mean, m2, strew(r, fill(r, ptx.Float32, s.C, 1), 3), strew(r, fill(r, ptx.Float32, s.C, 1), 4)}
-			for range 4 {
+			for c, v := range []float64{math.Inf(1), math.Inf(-1), math.NaN()} {
+				if 2*c+1 < s.C {
+					mean.Set(2*c+1, v)
+				}
+			}
+			out := []Tensor{mean, m2}
+			results := 2
+			if running {
+				out = append(out, strew(r, fill(r, ptx.Float32, s.C, 1), 3), strew(r, fill(r, ptx.Float32, s.C, 1), 4))
+				results = 4
+			}
+			for range results {
 				out = append(out, New(ptx.Float32, s.C))
 			}
 			return out
@@ -351,8 +370,15 @@ func merge(s ptx.Channels) Case {
 					})
 				}
 			}
-			check("mean", out[4], func(_ int, m, _ float64) float64 { return m })
-			check("rstd", out[5], func(_ int, _, v float64) float64 { return 1 / math.Sqrt(v/float64(n)+eps) })
+			stats := 2
+			if running {
+				stats = 4
+			}
+			check("mean", out[stats], func(_ int, m, _ float64) float64 { return m })
+			check("rstd", out[stats+1], func(_ int, _, v float64) float64 { return 1 / math.Sqrt(v/float64(n)+eps) })
+			if !running {
+				return err
+			}
 			check("new_mean", out[6], func(c int, m, _ float64) float64 { return in[2].At(c) + momentum*(m-in[2].At(c)) })
 			check("new_var", out[7], func(c int, _, v float64) float64 {
 				return in[3].At(c) + momentum*(v/float64(max(n-1, 1))-in[3].At(c))
