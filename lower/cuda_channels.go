@@ -69,18 +69,22 @@ func (c *cudaCall) batchNorm() error {
 	if err := c.launch("channel_moments", k.Moments, in[0], mean, squares); err != nil {
 		return err
 	}
-	merge := ptx.Merge{Channels: k, Eps: float32(c.n.Float("eps")), Momentum: float32(c.n.Float("momentum")), Running: len(out) > 3}
+	stats := out[1:]
+	if end := c.s.Kernel.End; end.Copy > 0 {
+		stats = out[1:end.Copy]
+	}
+	merge := ptx.Merge{Channels: k, Eps: float32(c.n.Float("eps")), Momentum: float32(c.n.Float("momentum")), Running: len(stats) > 2}
 	args := []BufferID{mean, squares}
 	if merge.Running {
 		args = append(args, in[3:5]...)
 	}
-	if err := c.launch("channel_stats", merge.Build, append(args, out[1:]...)...); err != nil {
+	if err := c.launch("channel_stats", merge.Build, append(args, stats...)...); err != nil {
 		return err
 	}
 	return c.group(c.normalised(k))
 }
 
-// normalised is y = (x − mean)·rstd·scale + bias.
+// normalised is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
 func (c *cudaCall) normalised(k ptx.Channels) *Group {
 	p, in, out := c.channelPass(k), c.s.In, c.s.Out
 	y := p.Mul(p.Sub(p.each(in[0]), p.channel(out[1])), p.channel(out[2]))
@@ -90,7 +94,17 @@ func (c *cudaCall) normalised(k ptx.Channels) *Group {
 	if len(in) > 2 && in[2] != None {
 		y = p.Add(y, p.channel(in[2]))
 	}
-	return p.stored(out[0], y)
+	end := c.s.Kernel.End
+	if end.Residual > 0 {
+		y = p.Add(y, p.each(in[end.Residual]))
+	}
+	if end.Relu {
+		y = p.Max(y, p.F(0))
+	}
+	if end.Copy > 0 {
+		return p.stored(y, out[0], out[end.Copy])
+	}
+	return p.stored(y, out[0])
 }
 
 // batchNormGrad launches the two sums of every channel, what joins their parts, and dx.
@@ -120,7 +134,7 @@ func (c *cudaCall) gradient(k ptx.Channels) *Group {
 	hat := p.Mul(p.Sub(x, mean), rstd)
 	inner := p.Sub(dy, p.Mul(dbias, share))
 	inner = p.Sub(inner, p.Mul(hat, p.Mul(dscale, share)))
-	return p.stored(out[0], p.Mul(p.Mul(rstd, scale), inner))
+	return p.stored(p.Mul(p.Mul(rstd, scale), inner), out[0])
 }
 
 // channelPass is the code of an elementwise pass over images that reads what channels have.
@@ -143,9 +157,13 @@ func (p *channelPass) read(id BufferID, strides ...int64) ir.Reg {
 func (p *channelPass) each(id BufferID) ir.Reg    { return p.read(id, rowMajor(p.Shape)...) }
 func (p *channelPass) channel(id BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
 
-func (p *channelPass) stored(id BufferID, r ir.Reg) *Group {
-	store := p.c.walk(id, 0, rowMajor(p.Shape)...)
-	store.Reg = r
-	p.Group.Code, p.Stores = p.Ins, []Access{store}
+// stored is the group with the pass's code, which stores r in each of ids.
+func (p *channelPass) stored(r ir.Reg, ids ...BufferID) *Group {
+	for _, id := range ids {
+		store := p.c.walk(id, 0, rowMajor(p.Shape)...)
+		store.Reg = r
+		p.Stores = append(p.Stores, store)
+	}
+	p.Group.Code = p.Ins
 	return p.Group
 }

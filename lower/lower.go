@@ -37,13 +37,15 @@ func lower(g *ir.Graph, t Target, joins bool) (*Program, error) {
 		}
 	}
 	l.finish()
+	if joins {
+		l.joinNorms()
+	}
 	if fl, ok := t.CUDA(); ok {
 		if err := l.cuda(fl); err != nil {
 			return nil, err
 		}
 	}
 	if t == CPU && joins {
-		l.joinNorms()
 		l.batch(Update) // not prepare: a store skips its casts one by one
 	}
 	l.plan()

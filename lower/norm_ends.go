@@ -6,8 +6,8 @@ import (
 	"ampc/ir"
 )
 
-// NormEnd is what a norm over channels does on the CPU beside its row: its
-// result goes through a sum and a ReLU before it is stored, its gradient takes
+// NormEnd is what a norm over channels does beside its row: its result goes
+// through a sum and a ReLU before it is stored, on the CPU its gradient takes
 // dy through the gradient of that ReLU. Numbers are those of operands and
 // results of the step that are not the row's, 0 where there is none.
 type NormEnd struct {
@@ -46,7 +46,7 @@ func (l *lowerer) joinNorms() {
 		case s.Kind != KindKernel || s.Out[0] == None:
 		case slices.Contains([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm}, s.Kernel.Node.Op):
 			e.result(i)
-		case s.Kernel.Node.Op == ir.OpBatchNormGrad || s.Kernel.Node.Op == ir.OpGroupNormGrad:
+		case l.p.Target == CPU && (s.Kernel.Node.Op == ir.OpBatchNormGrad || s.Kernel.Node.Op == ir.OpGroupNormGrad):
 			e.gradient(i)
 		}
 	}

@@ -90,8 +90,8 @@ type Program struct {
 	// MaxLive is the largest number of bytes of work buffers that live at one
 	// step: no plan can be smaller. Separate is their sum.
 	MaxLive, Separate int64
-	// Joined is how many bytes fewer one micro-batch moves because the CPU joins
-	// norms with the elementwise steps beside them, which the passes priced apart.
+	// Joined is how many bytes fewer one micro-batch moves because norms are
+	// joined with the elementwise steps beside them, which the passes priced apart.
 	Joined int64
 }
 
@@ -311,7 +311,7 @@ type Kernel struct {
 	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window. On the CPU operand 1
 	// may then be the image that was pooled instead of the index.
 	Pool *ir.Window
-	// End is of a norm over channels on the CPU: what elementwise steps beside it did before they were joined.
+	// End is of a norm over channels: what elementwise steps beside it did before they were joined.
 	End NormEnd
 	// Seen are operands of any_nonfinite that an earlier global_norm of the part
 	// reads: on the CPU it looks for what is not finite on its way. Bytes counts

@@ -70,7 +70,7 @@ func TestLargeModels(t *testing.T) {
 				t.Errorf("%s under %s: %d operations in products, want %d", c.spec, policy.Name, n, want)
 			}
 			t.Logf("%s under %s: work %.2f GiB, state %.2f GiB, a step moves %.1f GB", c.spec, policy.Name,
-				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(moved(p, 1))/1e9)
+				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(moved(p, 1)-p.Joined)/1e9)
 		}
 	}
 }
