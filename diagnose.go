@@ -7,6 +7,7 @@ import (
 
 	"ampc/ir"
 	"ampc/runtime"
+	"ampc/runtime/cpu"
 	"ampc/runtime/doctor"
 )
 
@@ -59,12 +60,12 @@ func (l *launched) skips() int {
 	return n
 }
 
-// Diagnose replays the last step that was run, on the CPU, under the step's
-// policy and in f32, and says why it was not finite. It is meant for after a
-// skipped step, which leaves the variables as they were: the replay is that
-// step, with its loss scale, its random draws and its micro-batches. After a
-// step that was taken it is one on the variables as they are now, which the
-// report mentions.
+// Diagnose replays the last step that was run, on the CPU (the step's own backend
+// where it is one), under the step's policy and in f32, and says why it was not
+// finite. It is meant for after a skipped step, which leaves the variables as they
+// were: the replay is that step, with its loss scale, its random draws and its
+// micro-batches. After a step that was taken it is one on the variables as they
+// are now, which the report mentions.
 //
 // A Host that was fed is kept by reference: its bytes must be what they were.
 // So must the variables: diagnose before SetVariable, LoadFile or another step.
@@ -103,6 +104,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}
 	c := &doctor.Case{Graph: s.graph, State: map[string][]byte{}, Feeds: s.last.feeds, Policy: policyName(s.config.Policy), Seed: s.model.session.seed}
+	c.Backend, _ = s.model.session.backend.(*cpu.Backend)
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue

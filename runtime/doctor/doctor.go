@@ -114,6 +114,9 @@ type Case struct {
 	// are more, values are scanned as they are made and their memory is used
 	// again: the answer is the same, after about as long.
 	Memory int64
+	// Backend is what the replays run on; nil: one that is opened for them, with a
+	// thread per processor.
+	Backend *cpu.Backend
 }
 
 func (c *Case) memory() int64 {
@@ -127,11 +130,14 @@ func (c *Case) memory() int64 {
 // once, what the flaw is computed from at most twice more, and single nodes again. The answer does not depend on the number
 // of threads.
 func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
-	b, err := cpu.Open(0)
-	if err != nil {
-		return nil, err
+	b := c.Backend
+	if b == nil {
+		var err error
+		if b, err = cpu.Open(0); err != nil {
+			return nil, err
+		}
+		defer b.Close()
 	}
-	defer b.Close()
 	d, err := diagnose(ctx, b, c)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)

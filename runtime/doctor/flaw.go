@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 
 	"ampc/ir"
 )
@@ -32,6 +33,13 @@ func (r Range) flaw() flaw {
 // flawOf is scan for who does not ask for the range: it skips what is finite and
 // ends at the first NaN.
 func flawOf(d ir.DType, data []byte) flaw {
+	parts := make([]flaw, chunks(data))
+	inChunks(data, func(i int, chunk []byte) { parts[i] = flawIn(d, chunk) })
+	return slices.Max(parts)
+}
+
+// flawIn is flawOf of a chunk.
+func flawIn(d ir.DType, data []byte) flaw {
 	worst := fine
 	for ; len(data) > 0 && worst < hasNaN; data = data[min(piece, len(data)):] {
 		if head := data[:min(piece, len(data))]; !finite(d, head) {
@@ -77,6 +85,12 @@ func finite(d ir.DType, data []byte) bool {
 		return true
 	}
 	seen := uint64(0)
+	for ; len(data) >= 32; data = data[32:] {
+		seen |= binary.LittleEndian.Uint64(data)&exponents + one
+		seen |= binary.LittleEndian.Uint64(data[8:])&exponents + one
+		seen |= binary.LittleEndian.Uint64(data[16:])&exponents + one
+		seen |= binary.LittleEndian.Uint64(data[24:])&exponents + one
+	}
 	for ; len(data) >= 8; data = data[8:] {
 		seen |= binary.LittleEndian.Uint64(data)&exponents + one
 	}

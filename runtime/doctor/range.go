@@ -50,24 +50,33 @@ func (r Range) String() string {
 
 // scan looks at every element once, in parallel where there are many.
 func scan(name string, d ir.DType, data []byte) Range {
-	const chunk = 1 << 17
-	parts := make([]Range, 1+len(data)/chunk)
-	var wait sync.WaitGroup
-	for i := range parts {
-		look := func() { parts[i].scan(d, data[i*chunk:min((i+1)*chunk, len(data))]) }
-		if len(parts) == 1 {
-			look()
-			continue
-		}
-		wait.Go(look)
-	}
-	wait.Wait()
+	parts := make([]Range, chunks(data))
+	inChunks(data, func(i int, chunk []byte) { parts[i].scan(d, chunk) })
 	r := Range{Name: name, DType: d, Stored: d.String()}
 	for _, p := range parts {
 		r.join(p)
 	}
 	r.AbsMax = max(-r.Min, r.Max)
 	return r
+}
+
+// chunk is how many bytes one goroutine looks at.
+const chunk = 1 << 17
+
+func chunks(data []byte) int { return 1 + len(data)/chunk }
+
+// inChunks calls look for every chunk of data, at the same time.
+func inChunks(data []byte, look func(i int, chunk []byte)) {
+	n := chunks(data)
+	if n == 1 {
+		look(0, data)
+		return
+	}
+	var wait sync.WaitGroup
+	for i := range n {
+		wait.Go(func() { look(i, data[i*chunk:min((i+1)*chunk, len(data))]) })
+	}
+	wait.Wait()
 }
 
 // join adds what was seen of another part of the tensor.
