@@ -12,7 +12,7 @@ import (
 
 // BenchmarkDoctor has steps diagnosed whose gradients overflow from the loss on
 // (first), and ones that overflow f16 in the update of the first layer, for which
-// the replays in f16, f32 and bf16 have to run to their end (last). "steps" is how
+// the replays in f16 and f32 have to run to their end (last). "steps" is how
 // many times the step's own time a diagnosis takes.
 func BenchmarkDoctor(b *testing.B) {
 	first := func(c *ampc.Config, loss *ampc.Loss) { c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24 }
