@@ -93,8 +93,8 @@ const trainedSteps = 20
 // taken in another order, products round elsewhere. What differs by one rounding
 // travels through twenty steps; where batch norm over a few elements makes that
 // grow without bound (CPU and evaluator part as fast from each other), both start
-// every step from the device's variables. There bf16 has the bound of f16 or eight times it: it is
-// one number near a tie that rounds elsewhere, by a step that is eight times as large.
+// every step from the device's variables. There it is one number near a tie that
+// rounds elsewhere, in bf16 by a step eight times that of f16.
 var zoo = []struct {
 	spec           string
 	together       bool
@@ -103,7 +103,7 @@ var zoo = []struct {
 	{"mlp?batch=2&in=16&hidden=16", false, 1e-6, 1e-5, 5e-3},
 	{"lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", false, 1e-6, 1e-5, 1e-5},
 	{"resnet8?batch=2&size=8&width=4", true, 5e-6, 5e-3, 1e-5},
-	{"resnet?batch=3&size=16&width=4&blocks1=1&blocks2=1&blocks3=1&blocks4=1", true, 5e-6, 1e-1, 1e-1},
+	{"resnet?batch=3&size=16&width=4&blocks1=1&blocks2=1&blocks3=1&blocks4=1", true, 5e-6, 1e-1, 3e-2},
 	{"resnet50?batch=2&size=16&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0", true, 5e-6, 5e-3, 4e-2},
 	{"gpt?layers=1&batch=1&seq=6&dim=8&heads=2&vocab=12&dropout=0.1", false, 1e-5, 5e-4, 3e-2},
 	{"gpt2?layers=1&batch=1&seq=6&dim=8&heads=2&vocab=12", false, 1e-5, 5e-4, 3e-2},
