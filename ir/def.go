@@ -121,6 +121,7 @@ type Def struct {
 	Flags  Flags
 	Class  Class
 	Why    string // the class's reason, shown in dumps
+	Poles  string // what it does where its result is not finite and its operands are, for the doctor
 
 	// Infer checks operands and attributes and returns the result types, or one
 	// sentence that names the operands and their types.

@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // DType is the type of one element as stored.
 type DType uint8
@@ -26,18 +29,20 @@ var dtypes = [numDTypes]struct {
 	name  string
 	size  int64
 	float bool
+	max   float64 // of a float: the largest finite number
+	tiny  float64 // of a float: the smallest above zero
 }{
-	Invalid: {"invalid", 0, false},
-	F32:     {"f32", 4, true},
-	F16:     {"f16", 2, true},
-	BF16:    {"bf16", 2, true},
-	F64:     {"f64", 8, true},
-	I32:     {"i32", 4, false},
-	I64:     {"i64", 8, false},
-	U8:      {"u8", 1, false},
-	Bool:    {"bool", 1, false},
-	E4M3:    {"e4m3", 1, true},
-	E5M2:    {"e5m2", 1, true},
+	Invalid: {name: "invalid"},
+	F32:     {"f32", 4, true, math.MaxFloat32, math.SmallestNonzeroFloat32},
+	F16:     {"f16", 2, true, 65504, 0x1p-24},
+	BF16:    {"bf16", 2, true, 0x1.FEp127, 0x1p-133},
+	F64:     {"f64", 8, true, math.MaxFloat64, math.SmallestNonzeroFloat64},
+	I32:     {name: "i32", size: 4},
+	I64:     {name: "i64", size: 8},
+	U8:      {name: "u8", size: 1},
+	Bool:    {name: "bool", size: 1},
+	E4M3:    {"e4m3", 1, true, 448, 0x1p-9},
+	E5M2:    {"e5m2", 1, true, 57344, 0x1p-16},
 }
 
 func (d DType) String() string {
@@ -52,6 +57,12 @@ func (d DType) Size() int64 { return dtypes[d].size }
 
 // Float reports whether d is a floating-point format.
 func (d DType) Float() bool { return dtypes[d].float }
+
+// Max returns the largest finite number of a floating-point format, 0 for others.
+func (d DType) Max() float64 { return dtypes[d].max }
+
+// Tiny returns the smallest number above zero of a floating-point format, 0 for others.
+func (d DType) Tiny() float64 { return dtypes[d].tiny }
 
 // Low reports whether d is one of the 16-bit formats a policy lowers to.
 func (d DType) Low() bool { return d == F16 || d == BF16 }

@@ -10,7 +10,7 @@ var attentionRows = map[Op]Def{
 		Name: "attention", Doc: "softmax(q·kᵀ·scale + mask)·v with q[B,H,S,D], k[B,G,T,D], v[B,G,T,E], each of the G heads of k and v serving H/G heads of q; saves the logarithm lse[B,H,S] of the softmax's divisor.",
 		In:  in(x("q"), x("k"), x("v"), Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true}),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "lse", Class: Fixed}), Attrs: attentionAttrs,
-		Class: Low, Why: "tensor cores", Infer: inferAttention, Grad: gradAttention, Expand: expandAttention,
+		Class: Low, Why: "tensor cores", Poles: poleMasked, Infer: inferAttention, Grad: gradAttention, Expand: expandAttention,
 		Bound: boundAttention, Cost: func(n *Node) Cost { return Cost{Flops: 2 * n.pairs()} },
 		Range: func(n *Node, in []Interval) []Interval {
 			inf := math.Inf(1)

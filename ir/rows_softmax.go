@@ -2,11 +2,14 @@ package ir
 
 import "math"
 
+// poleMasked is what a row of scores that are all -Inf makes.
+const poleMasked = "has a row that is masked whole"
+
 var softmaxRows = map[Op]Def{
 	OpSoftmax: {
 		Name: "softmax", Doc: "Normalises exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
-		Class: Keep, Why: "exp needs range", Infer: inferAxis, Bound: boundSoftmax, Cost: flops(0, 5),
+		Class: Keep, Why: "exp needs range", Poles: poleMasked, Infer: inferAxis, Bound: boundSoftmax, Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.SoftmaxGrad(n.Out[0], d[0], n.Int("axis"))}
 		},
@@ -29,7 +32,7 @@ var softmaxRows = map[Op]Def{
 	OpLogSoftmax: {
 		Name: "log_softmax", Doc: "x − log Σ exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
-		Class: Keep, Why: "exp and log need range", Infer: inferAxis, Bound: boundAxis(1), Cost: flops(0, 5),
+		Class: Keep, Why: "exp and log need range", Poles: poleMasked, Infer: inferAxis, Bound: boundAxis(1), Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.LogSoftmaxGrad(n.Out[0], d[0], n.Int("axis"))}
 		},

@@ -25,13 +25,13 @@ var unaryRows = map[Op]Def{
 		zero := c.Like(x, 0)
 		return c.Select(c.Lt(zero, x), c.Like(x, 1), c.Select(c.Lt(x, zero), c.Like(x, -1), x))
 	}),
-	OpSqrt: pointwise(Def{Name: "sqrt", Doc: "Square root, correctly rounded.", Class: PromoteC, Why: whySimple,
+	OpSqrt: pointwise(Def{Name: "sqrt", Doc: "Square root, correctly rounded.", Class: PromoteC, Why: whySimple, Poles: "takes the root of a number below 0",
 		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Div(b.Affine(d, 0.5, 0), y) }),
 		Range: func(_ *Node, in []Interval) []Interval {
 			return []Interval{{math.Sqrt(max(in[0].Lo, 0)), math.Sqrt(max(in[0].Hi, 0)), in[0].NaN || in[0].Lo < 0}}
 		}},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Sqrt(x) }),
-	OpRsqrt: pointwise(Def{Name: "rsqrt", Doc: "1/sqrt(x), both correctly rounded.", Class: Keep, Why: whyPoles,
+	OpRsqrt: pointwise(Def{Name: "rsqrt", Doc: "1/sqrt(x), both correctly rounded.", Class: Keep, Why: whyPoles, Poles: "divides by the root of 0",
 		Grad: along(func(b *Builder, _, y, d *Value) *Value {
 			return b.Affine(b.Mul(d, b.Mul(y, b.Square(y))), -0.5, 0)
 		})}, func(c *Code, _ *Node, x Reg) Reg { return c.Div(c.Like(x, 1), c.Sqrt(x)) }),
@@ -46,7 +46,7 @@ var unaryRows = map[Op]Def{
 			return []Interval{{lo, m * m, in[0].NaN}}
 		}},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, x) }),
-	OpReciprocal: pointwise(Def{Name: "reciprocal", Doc: "1/x.", Class: Keep, Why: whyPoles, Unit: unitPower(-1),
+	OpReciprocal: pointwise(Def{Name: "reciprocal", Doc: "1/x.", Class: Keep, Why: whyPoles, Poles: "divides by 0", Unit: unitPower(-1),
 		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Neg(b.Mul(d, b.Square(y))) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Div(c.Like(x, 1), x) }),
 	OpAffine: pointwise(Def{Name: "affine", Doc: "x·scale + shift with constant numbers, each rounded once to f32; takes no side in a choice of dtype as a constant tensor would.",
@@ -64,10 +64,10 @@ var unaryRows = map[Op]Def{
 	OpExpm1: pointwise(Def{Name: "expm1", Doc: "eˣ-1, accurate near zero.", Class: Keep, Why: whyRange, Range: monotone(math.Expm1),
 		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Mul(d, b.Affine(y, 1, 1)) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Expm1(x) }),
-	OpLog: pointwise(Def{Name: "log", Doc: "Natural logarithm; NaN below zero, -Inf at zero.", Class: Keep, Why: whyRange,
+	OpLog: pointwise(Def{Name: "log", Doc: "Natural logarithm; NaN below zero, -Inf at zero.", Class: Keep, Why: whyRange, Poles: "takes the logarithm of 0 or less",
 		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Div(d, x) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Log(x) }),
-	OpLog1p: pointwise(Def{Name: "log1p", Doc: "log(1+x), accurate near zero.", Class: Keep, Why: whyRange,
+	OpLog1p: pointwise(Def{Name: "log1p", Doc: "log(1+x), accurate near zero.", Class: Keep, Why: whyRange, Poles: "takes the logarithm of 0 or less",
 		Grad: along(func(b *Builder, x, _, d *Value) *Value { return b.Div(d, b.Affine(x, 1, 1)) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Log1p(x) }),
 	OpSin: pointwise(Def{Name: "sin", Doc: "Sine of radians.", Class: Keep, Why: "large arguments need their last bits", Range: bounded(-1, 1),

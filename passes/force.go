@@ -38,15 +38,7 @@ func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 		if v := island[n]; v != nil {
 			*f = force{ir.PinF32, ir.ByIsland, "around " + v.String()}
 		}
-		for i, r := range p.Rules {
-			if len(n.Out) > 0 && n.Out[0].Next == nil && matchScope(r.Pattern, n.Out[0].Name) {
-				used[i] = true
-				*f = force{r.Pin, ir.ByPattern, r.Pattern}
-			}
-		}
-		if n.Pin != ir.Unpinned {
-			*f = force{n.Pin, ir.ByPin, ""}
-		}
+		p.force(n, f, used)
 	}
 	for i, r := range p.Rules {
 		if !used[i] {
@@ -54,6 +46,20 @@ func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 		}
 	}
 	return forced, nil
+}
+
+// force overwrites f with what n's own pin or else the last matching rule says,
+// and marks the rules that match.
+func (p Policy) force(n *ir.Node, f *force, used []bool) {
+	for i, r := range p.Rules {
+		if len(n.Out) > 0 && n.Out[0].Next == nil && matchScope(r.Pattern, n.Out[0].Name) {
+			used[i] = true
+			*f = force{r.Pin, ir.ByPattern, r.Pattern}
+		}
+	}
+	if n.Pin != ir.Unpinned {
+		*f = force{n.Pin, ir.ByPin, ""}
+	}
 }
 
 // islands are the nodes that stay f32 together, their gradients with them: a

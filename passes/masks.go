@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/ir/eval"
 )
 
 // masks clamps finite constants that the dtype they are stored in turns into an
@@ -183,13 +184,8 @@ func (m *masker) note(name string, from, to float64, d ir.DType) {
 // clampMask returns x, or half the largest finite number of d with x's sign
 // where x is finite and d would store an infinity.
 func clampMask(x float64, d ir.DType) float64 {
-	largest := 65504.0
-	overflow := 65520.0 // rounds to Inf from here on
-	if d == ir.BF16 {
-		largest, overflow = math.Ldexp(255, 120), math.Ldexp(511, 119)
-	}
-	if math.IsInf(x, 0) || math.IsNaN(x) || math.Abs(x) < overflow {
+	if math.IsInf(x, 0) || !math.IsInf(eval.Round(x, d), 0) {
 		return x
 	}
-	return math.Copysign(largest/2, x)
+	return math.Copysign(d.Max()/2, x)
 }

@@ -172,19 +172,15 @@ func (p *padder) more(n *ir.Node) [][]int64 {
 
 // want is the multiple for the dtype that n will read.
 func (p *padder) want(n *ir.Node) int64 {
-	pin := n.Pin
+	var f force
 	if class, ok := p.c.Policy.Class[n.Op]; ok && class != ir.Low {
-		pin = ir.PinF32
+		f.pin = ir.PinF32
 	}
-	for _, r := range p.c.Policy.Rules {
-		if len(n.Out) > 0 && n.Pin == ir.Unpinned && matchScope(r.Pattern, n.Out[0].Name) {
-			pin = r.Pin
-		}
-	}
+	p.c.Policy.force(n, &f, make([]bool, len(p.c.Policy.Rules)))
 	switch {
-	case pin == ir.PinTF32, p.c.Policy.TF32 && pin == ir.Unpinned:
+	case f.pin == ir.PinTF32, p.c.Policy.TF32 && f.pin == ir.Unpinned:
 		return ir.F32.Multiple(true)
-	case pin == ir.PinF32 || !p.c.Policy.Mixed():
+	case f.pin == ir.PinF32 || !p.c.Policy.Mixed():
 		return ir.F32.Multiple(false)
 	}
 	return p.c.Policy.Low.Multiple(false)

@@ -191,7 +191,7 @@ func (r *rewriter) scoreScale(n *ir.Node) ([]*ir.Node, func(*ir.Builder) *ir.Val
 		return nil, nil
 	}
 	m := x.Def
-	if m.Pin == ir.PinF32 || m.Pin == ir.PinTF32 || r.bounded(x, 65504) {
+	if m.Pin == ir.PinF32 || m.Pin == ir.PinTF32 || r.bounded(x, ir.F16.Max()) {
 		return nil, nil
 	}
 	return []*ir.Node{m}, func(b *ir.Builder) *ir.Value {

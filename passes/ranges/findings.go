@@ -126,7 +126,7 @@ func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
 	if !d.Low() || math.IsInf(iv.Lo, -1) && math.IsInf(iv.Hi, 1) {
 		return
 	}
-	largest, smallest := limits(d)
+	largest, smallest := d.Max(), d.Tiny()
 	fix := fmt.Sprintf("keep %s in f32, or use bf16", v)
 	switch {
 	case iv.Lo > largest || iv.Hi < -largest:
@@ -178,7 +178,7 @@ func (f *finder) constantIn(v *ir.Value, c float64, u ir.Use) {
 	if !d.Low() || c == 0 {
 		return
 	}
-	largest, _ := limits(d)
+	largest := d.Max()
 	switch masks := u.Node.Op == ir.OpWhere || u.Node.Op == ir.OpAdd; {
 	case masks && math.Abs(c) > largest && !math.IsInf(c, 0):
 		f.report(u.Node, v, Finding{Kind: MaskBeyond, Certain: true, Text: fmt.Sprintf("%g is beyond %s", c, d), Fix: fmt.Sprintf("clamp it to %g", math.Copysign(largest/2, c))})
@@ -292,7 +292,7 @@ func (f *finder) step(n *ir.Node, lr *ir.Value) ir.Interval {
 // the largest value of low, or it was not finite when it was recorded. "" where
 // nothing speaks against low: unbounded intervals say nothing.
 func (r *Result) Veto(v *ir.Value, low ir.DType, factor float64) string {
-	largest, _ := limits(low)
+	largest := low.Max()
 	iv := r.in[v.ID]
 	seen, recorded := r.recorded(v)
 	switch {

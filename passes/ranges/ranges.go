@@ -171,16 +171,5 @@ func stored(v ir.Interval, d ir.DType) ir.Interval {
 	return v
 }
 
-// limits are the largest finite value and the smallest above zero of a dtype.
-func limits(d ir.DType) (largest, smallest float64) {
-	switch d {
-	case ir.F16:
-		return 65504, 0x1p-24
-	case ir.BF16:
-		return 0x1.FEp127, 0x1p-133
-	}
-	return math.MaxFloat32, math.SmallestNonzeroFloat32
-}
-
 // recorded is what v was seen to hold.
 func (r *Result) recorded(v *ir.Value) (Recorded, bool) { return recorded(r.o.Recorded, v) }

@@ -320,7 +320,7 @@ func (x *exam) bfloat(d *Diagnosis, v *ir.Value) error {
 	switch overflows := d.Cause == ForwardOverflow || d.Cause == GradientOverflow; {
 	case !x.stores(ir.F16):
 		return nil
-	case late && overflows && d.Wide.AbsMax <= largest(ir.BF16):
+	case late && overflows && d.Wide.AbsMax <= ir.BF16.Max():
 		d.Advice += "; or use bf16"
 		return nil
 	}

@@ -137,7 +137,7 @@ func (x *exam) judge(d *Diagnosis, v *ir.Value) error {
 
 // overflow judges a result that was finite until it was stored.
 func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
-	top, plain := largest(v.Type.DType), d.Exact/d.Scale
+	top, plain := v.Type.DType.Max(), d.Exact/d.Scale
 	reaches := fmt.Sprintf("its result reaches %.6g, the largest %s is %.5g", d.Exact, v.Type.DType, top)
 	switch {
 	case d.Exact < top/2: // what is stored does not overflow
@@ -291,7 +291,7 @@ func (x *exam) singular(d *Diagnosis, v *ir.Value) error {
 // overflow by its nature.
 func (x *exam) strays(v *ir.Value, exact Range) bool {
 	f := x.factor(v)
-	return x.wide(v).AbsMax*f <= largest(v.Type.DType)/2 && exact.AbsMax > largest(v.Type.DType)
+	return x.wide(v).AbsMax*f <= v.Type.DType.Max()/2 && exact.AbsMax > v.Type.DType.Max()
 }
 
 // lost looks upstream of v for values that are 0 and are not in f32: where a
@@ -370,7 +370,7 @@ func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
 	switch {
 	case c == 0 || math.IsInf(c, 0):
 		return false
-	case how == divides && y.Type.DType.Low() && math.Abs(1/eval.Round(c, y.Type.DType)) > largest(y.Type.DType):
+	case how == divides && y.Type.DType.Low() && math.Abs(1/eval.Round(c, y.Type.DType)) > y.Type.DType.Max():
 		d.Why = fmt.Sprintf("1/%g overflows %s", c, y.Type.DType)
 	case how == adds && y.Type.DType.Low() && eval.Round(c, y.Type.DType) == 0 && x.zeroed(y) > 0:
 		d.Why = fmt.Sprintf("the constant %g that %s adds is 0 in %s", c, n.Def().Name, y.Type.DType)
@@ -428,16 +428,10 @@ func (x *exam) number(v *ir.Value) float64 {
 	return r.Min
 }
 
-// explanations say what a node does where it is not finite on finite operands.
-var explanations = map[ir.Op]string{
-	ir.OpDiv: "divides by 0", ir.OpReciprocal: "divides by 0", ir.OpLog: "takes the logarithm of 0 or less", ir.OpLog1p: "takes the logarithm of 0 or less",
-	ir.OpSqrt: "takes the root of a number below 0", ir.OpRsqrt: "divides by the root of 0",
-	ir.OpSoftmax: "has a row that is masked whole", ir.OpLogSoftmax: "has a row that is masked whole", ir.OpAttention: "has a row that is masked whole",
-}
-
+// explain says what a node does where it is not finite on finite operands.
 func explain(n *ir.Node) string {
-	s, ok := explanations[n.Op]
-	if !ok {
+	s := n.Def().Poles
+	if s == "" {
 		s = "is not finite on operands that are"
 	}
 	return n.Def().Name + " " + s

@@ -193,17 +193,6 @@ func number(d ir.DType, x int32) float64 {
 	return float64(f)
 }
 
-// largest is the largest finite number of a dtype.
-func largest(d ir.DType) float64 {
-	switch d {
-	case ir.F16:
-		return 65504
-	case ir.BF16:
-		return 0x1.FEp127
-	}
-	return math.MaxFloat32
-}
-
 // widened is data of a 16-bit dtype as f32; other data is returned as it is.
 func widened(d ir.DType, data []byte) []byte {
 	widen := fp.F16ToF32
