@@ -12,7 +12,7 @@ var normRows = map[Op]Def{
 	OpLayerNorm: {
 		Name: "layer_norm", Doc: "(x − mean)/√(var + eps)·scale + bias over the last dims dimensions; saves mean and 1/√(var+eps).",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
-		Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpLayerNormGrad, n, d, A("dims", n.Int("dims")))
 			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
@@ -27,7 +27,7 @@ var normRows = map[Op]Def{
 	OpRMSNorm: {
 		Name: "rms_norm", Doc: "x/√(mean x² + eps)·scale over the last dims dimensions; saves 1/√(mean x² + eps).",
 		In: normIn("scale"), Out: normOut("rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
-		Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 5), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 5), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpRMSNormGrad, n, d, A("dims", n.Int("dims")))
 			return []*Value{b.addStatGrads(n, g[0], d), g[1]}
@@ -42,7 +42,7 @@ var normRows = map[Op]Def{
 	OpGroupNorm: {
 		Name: "group_norm", Doc: "Normalises each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, groupsAttr, layoutAttr},
-		Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpGroupNormGrad, n, d, n.sameWindow())
 			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
@@ -57,7 +57,7 @@ var normRows = map[Op]Def{
 	OpInstanceNorm: {
 		Name: "instance_norm", Doc: "Normalises each channel of each image over its positions; saves mean and rstd [N,C].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, layoutAttr},
-		Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpGroupNormGrad, n, d, windowOf(n, "groups", int64(max(n.channels(), 1))))
 			return []*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}
@@ -69,7 +69,7 @@ var normRows = map[Op]Def{
 		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
 		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
 		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
-		Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
+		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpBatchNormGrad, n, d, n.sameWindow())
 			return append([]*Value{b.addStatGrads(n, g[0], d), g[1], g[2]}, nil, nil)[:len(n.In)]

@@ -59,12 +59,12 @@ type recomputer struct {
 
 // look notes a forward node that is worth computing again.
 func (r *recomputer) look(n *ir.Node) {
-	switch n.Op {
-	case ir.OpLayerNorm, ir.OpRMSNorm, ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm:
+	switch {
+	case n.Def().Is(ir.Norm):
 		if r.normAgain(n) {
 			r.norms[n] = nil
 		}
-	case ir.OpMaxPool:
+	case n.Op == ir.OpMaxPool:
 		if !r.returned[n.Out[1]] && r.kept(n.Out[1]) && r.kept(n.In[0]) {
 			r.pools[n] = nil
 		}

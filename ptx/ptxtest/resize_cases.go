@@ -114,15 +114,28 @@ func samples(s ptx.Resize, f func(y, x int, w float64)) {
 	}
 }
 
-// spreadOut is the check of sums of weighted elements: pairs lists them.
-func spreadOut(name string, n int, pairs func(f func(to, from int, w float64))) func(in, out []Tensor) error {
-	return func(in, out []Tensor) error {
-		want, mass := make([]float64, n), make([]float64, n)
-		pairs(func(to, from int, w float64) {
-			want[to] += w * in[0].At(from)
-			mass[to] += math.Abs(w * in[0].At(from))
-		})
-		return near(name, out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return mass[i] * eps32 * 8 })
+// pairs takes pairs of an element that is summed up and one that goes into it, with its weight.
+type pairs func(to, from int, w float64)
+
+func (f pairs) turned() pairs { return func(to, from int, w float64) { f(from, to, w) } }
+
+// weighted is a case of sums of weighted elements, which list lists, over batch
+// volumes from of x to volumes to of y; one in every specials of x is special.
+func weighted(kernel, result string, x, y ptx.DType, batch int, from, to [3]int, specials int, list func(pairs)) Case {
+	n := batch * volume(to)
+	return Case{
+		Kernel: kernel,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{strew(r, fill(r, x, batch*volume(from), 1), specials), New(y, n)}
+		},
+		Check: func(in, out []Tensor) error {
+			want, mass := make([]float64, n), make([]float64, n)
+			list(func(to, from int, w float64) {
+				want[to] += w * in[0].At(from)
+				mass[to] += math.Abs(w * in[0].At(from))
+			})
+			return near(result, out[1], func(i int) float64 { return want[i] }, func(i int) float64 { return mass[i] * eps32 * 8 })
+		},
 	}
 }
 
@@ -135,28 +148,16 @@ func resizeName(kind string, s ptx.Resize) string {
 
 func resize(s ptx.Resize) Case {
 	s.Name = resizeName("resize", s)
-	n := s.Outer * volume(s.Out) * s.Inner
-	return Case{
-		Name: s.Name, Kernel: "Resize.Forward", Size: s.In[2], Build: s.Forward, Trials: 6,
-		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{strew(r, fill(r, s.X, s.Outer*volume(s.In)*s.Inner, 1), 7), New(s.Y, n)}
-		},
-		Check: spreadOut("y", n, func(f func(to, from int, w float64)) { samples(s, f) }),
-	}
+	c := weighted("Resize.Forward", "y", s.X, s.Y, s.Outer*s.Inner, s.In, s.Out, 7, func(f pairs) { samples(s, f) })
+	c.Name, c.Size, c.Build, c.Trials = s.Name, s.In[2], s.Forward, 6
+	return c
 }
 
 func resizeBack(s ptx.Resize) Case {
 	s.Name = resizeName("resize_bwd", s)
-	n := s.Outer * volume(s.In) * s.Inner
-	return Case{
-		Name: s.Name, Kernel: "Resize.Backward", Size: s.In[2], Build: s.Backward,
-		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{strew(r, fill(r, s.Y, s.Outer*volume(s.Out)*s.Inner, 1), 23), New(s.X, n)}
-		},
-		Check: spreadOut("dx", n, func(f func(to, from int, w float64)) {
-			samples(s, func(y, x int, w float64) { f(x, y, w) })
-		}),
-	}
+	c := weighted("Resize.Backward", "dx", s.Y, s.X, s.Outer*s.Inner, s.Out, s.In, 23, func(f pairs) { samples(s, f.turned()) })
+	c.Name, c.Size, c.Build = s.Name, s.In[2], s.Backward
+	return c
 }
 
 // covered calls f for each pair of a part and an element of it, with one over the part's size.
@@ -186,26 +187,14 @@ func adaptiveName(kind string, s ptx.AdaptivePool) string {
 
 func adaptive(s ptx.AdaptivePool) Case {
 	s.Name = adaptiveName("adaptive", s)
-	n := s.Outer * volume(s.Out) * s.Inner
-	return Case{
-		Name: s.Name, Kernel: "AdaptivePool.Forward", Size: s.In[2], Build: s.Forward,
-		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{strew(r, fill(r, s.X, s.Outer*volume(s.In)*s.Inner, 1), 23), New(s.Y, n)}
-		},
-		Check: spreadOut("y", n, func(f func(to, from int, w float64)) { covered(s, f) }),
-	}
+	c := weighted("AdaptivePool.Forward", "y", s.X, s.Y, s.Outer*s.Inner, s.In, s.Out, 23, func(f pairs) { covered(s, f) })
+	c.Name, c.Size, c.Build = s.Name, s.In[2], s.Forward
+	return c
 }
 
 func adaptiveBack(s ptx.AdaptivePool) Case {
 	s.Name = adaptiveName("adaptive_bwd", s)
-	n := s.Outer * volume(s.In) * s.Inner
-	return Case{
-		Name: s.Name, Kernel: "AdaptivePool.Backward", Size: s.In[2], Build: s.Backward,
-		Fill: func(r *rand.Rand) []Tensor {
-			return []Tensor{strew(r, fill(r, s.Y, s.Outer*volume(s.Out)*s.Inner, 1), 23), New(s.X, n)}
-		},
-		Check: spreadOut("dx", n, func(f func(to, from int, w float64)) {
-			covered(s, func(y, x int, w float64) { f(x, y, w) })
-		}),
-	}
+	c := weighted("AdaptivePool.Backward", "dx", s.Y, s.X, s.Outer*s.Inner, s.Out, s.In, 23, func(f pairs) { covered(s, f.turned()) })
+	c.Name, c.Size, c.Build = s.Name, s.In[2], s.Backward
+	return c
 }

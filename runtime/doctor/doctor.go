@@ -127,8 +127,8 @@ func (c *Case) memory() int64 {
 }
 
 // Diagnose replays the step and says why it was not finite. It runs the step
-// once, what the flaw is computed from at most twice more, and single nodes again. The answer does not depend on the number
-// of threads.
+// once, what the flaw is computed from at most twice more, and single nodes
+// again. The answer does not depend on the number of threads.
 func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	b := c.Backend
 	if b == nil {
