@@ -11,8 +11,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"ampc"
@@ -78,9 +76,9 @@ func (t *training) run(path string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := openDevice(t.device)
+	b, err := gpu.OpenNamed(t.device)
 	if err != nil {
-		return err
+		return fmt.Errorf("--device %s: %w", t.device, err)
 	}
 	defer func() { err = errors.Join(err, z.Model.Close(), b.Close()) }()
 	begun := time.Now()
@@ -104,19 +102,6 @@ func (t *training) run(path string, out io.Writer) (err error) {
 		return fmt.Errorf("zoo:%s in %s: %w", s.Spec, t.precision, err)
 	}
 	return t.report(out, r)
-}
-
-// openDevice opens cuda:N or sim:TARGET.
-func openDevice(name string) (*gpu.Backend, error) {
-	kind, which, _ := strings.Cut(name, ":")
-	n, err := strconv.Atoi(which)
-	switch {
-	case kind == "sim":
-		return gpu.OpenSim(lower.Target(which))
-	case kind == "cuda" && err == nil:
-		return gpu.Open(n)
-	}
-	return nil, fmt.Errorf("--device %s: want cuda:0 or another number, or sim:sm_90", name)
 }
 
 // held is what the Program's arenas take. Variables that other Programs have

@@ -46,8 +46,8 @@ func TestDeviceFaults(t *testing.T) {
 	for device, want := range map[string]string{
 		"sim:sm_42":  "no such GPU",
 		"sim:sm_90/": "sim:",
-		"gpu":        "there are cpu, cuda:0",
-		"cuda:x":     "there are cpu, cuda:0",
+		"gpu":        "want cuda:0",
+		"cuda:x":     "want cuda:0",
 		"cuda:99":    "cuda: ",
 	} {
 		code, _, stderr := ampcRun("", "bench", smallMLP, "--device", device, "--steps", "1")

@@ -76,6 +76,32 @@ func OpenSim(t lower.Target) (*Backend, error) {
 	return b, err
 }
 
+// ErrName is the error of a name that no GPU can have.
+var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also with /nodnn (without cuDNN) or /noaux")
+
+// OpenNamed opens cuda:N, or the simulated GPU sim:TARGET, also without what
+// stands behind the name, as in cuda:0/nodnn. It fails with ErrName, or as Open
+// and OpenSim do.
+func OpenNamed(name string) (*Backend, error) {
+	kind, which, _ := strings.Cut(name, ":")
+	number, without, lacking := strings.Cut(which, "/")
+	n, err := strconv.Atoi(number)
+	_, known := lower.Target("sm_90/" + without).CUDA()
+	switch {
+	case kind == "sim":
+		return OpenSim(lower.Target(which))
+	case kind != "cuda" || err != nil || lacking && !known:
+		return nil, ErrName
+	}
+	b, err := Open(n)
+	for _, feature := range strings.Split(without, "/") {
+		if err == nil && feature != "" {
+			b.Without(feature)
+		}
+	}
+	return b, err
+}
+
 // OpenSimulator makes a simulated GPU with options of its own: less memory, faults.
 func OpenSimulator(opt sim.Options) (*Backend, error) {
 	d, err := sim.Open(opt)
