@@ -49,8 +49,8 @@ func (v *vm) tile(name string, mr, nv int, mul func(...Op)) {
 			VMOVUPS(Mem{Base: t.b, Disp: j * v.size()}, c)
 		}
 		if mr > 3 {
-			for j := range nv {
-				PREFETCHT0(Mem{Base: t.b, Disp: j*v.size() + 16*nv*v.size()})
+			for at := 0; at < nv*v.size(); at += 64 {
+				PREFETCHT0(Mem{Base: t.b, Disp: at + 16*nv*v.size()})
 			}
 		}
 		ADDQ(t.ldb, t.b)
@@ -120,13 +120,36 @@ func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetc
 	MOVQ(kc, k4)
 	SHRQ(Imm(2), k4)
 	JZ(LabelRef("rest"))
-	loop("four", k4, func() { steps(4) })
+	fetchNext := v.belowFetch(t, mr, nv)
+	loop("four", k4, func() {
+		fetchNext()
+		steps(4)
+	})
 	Label("rest")
 	ANDQ(Imm(3), kc)
 	JZ(LabelRef("store"))
 	loop("one", kc, func() { steps(1) })
 	Label("store")
 	v.tileStore(t, cols)
+}
+
+// belowFetch prepares what a loop does once a turn to fetch the rows of C below the tile, which the next tile starts from:
+// a row each in the first mr turns, then the same again.
+func (v *vm) belowFetch(t *tileRegs, mr, nv int) func() {
+	row, step, left, zero := GP64(), GP64(), GP64(), GP64()
+	IMUL3Q(Imm(uint64(mr)), t.ldc, row)
+	ADDQ(t.c, row)
+	MOVQ(t.ldc, step)
+	MOVQ(U32(uint32(mr)), left)
+	XORQ(zero, zero)
+	return func() {
+		for at := 0; at < nv*v.size(); at += 64 {
+			PREFETCHT0(Mem{Base: row, Disp: at})
+		}
+		ADDQ(step, row)
+		DECQ(left)
+		CMOVQEQ(zero, step)
+	}
 }
 
 // tileInit clears the sums, or loads them from C if acc is set.

@@ -184,13 +184,15 @@ func TestGemmPathsAgree(t *testing.T) {
 				continue // plain Go does not fuse
 			}
 			for _, workers := range []int{1, 2, 5} {
-				m := New(p, workers)
-				g := checkGemm(t, m, newDice(5), gc, nil)
-				m.Close()
-				if first == nil {
-					first, from = g.C.Data, p.Name()
-				} else if string(first) != string(g.C.Data) {
-					t.Errorf("%v: %s with %d workers differs from %s", gc, p.Name(), workers, from)
+				for _, p := range []*Path{p, smallBlocks(p)} {
+					m := New(p, workers)
+					g := checkGemm(t, m, newDice(5), gc, nil)
+					m.Close()
+					if first == nil {
+						first, from = g.C.Data, p.Name()
+					} else if string(first) != string(g.C.Data) {
+						t.Errorf("%v: %s with %d workers and blocks of %d differs from %s", gc, p.Name(), workers, p.kc, from)
+					}
 				}
 			}
 		}

@@ -8,17 +8,27 @@ import (
 	"ampc/internal/fp"
 )
 
-// each runs f on every path of this processor, with one worker and with three.
+// onPaths runs f on every path of this processor, with one worker and with three whose packed blocks are small.
 func onPaths(t *testing.T, f func(t *testing.T, m *Machine)) {
 	for _, p := range Paths() {
 		for _, n := range []int{1, 3} {
 			t.Run(p.Name()+map[int]string{1: "/serial", 3: "/pool"}[n], func(t *testing.T) {
+				if n > 1 {
+					p = smallBlocks(p)
+				}
 				m := New(p, n)
 				defer m.Close()
 				f(t, m)
 			})
 		}
 	}
+}
+
+// smallBlocks is p with packed blocks of 48 depths and three panels, so that small products take several.
+func smallBlocks(p *Path) *Path {
+	q := *p
+	q.kc, q.mc = 48, 3*48*p.mr
+	return &q
 }
 
 // rounds is n, or a third of it in a short run.

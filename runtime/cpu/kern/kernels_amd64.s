@@ -40,11 +40,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x01, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000001, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z1
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Z2
@@ -144,11 +153,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x02, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000002, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z2
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Z3
@@ -267,11 +285,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x03, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000003, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z3
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Z4
@@ -409,11 +436,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x04, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000004, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z4
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -575,11 +611,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x05, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000005, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z5
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -760,11 +805,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x06, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000006, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z6
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -964,11 +1018,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x07, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000007, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z7
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -1187,11 +1250,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x08, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000008, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z8
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -1429,11 +1501,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x09, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000009, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z9
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -1690,11 +1771,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0a, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000a, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z10
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -1970,11 +2060,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0b, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000b, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z11
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -2269,11 +2368,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0c, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000c, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z12
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -2587,11 +2695,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0d, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000d, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z13
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -2924,11 +3041,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0e, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000e, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z14
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -3223,11 +3349,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x01, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000001, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z2
 	VMOVUPS      64(SI), Z3
 	ADDQ         R8, SI
@@ -3365,11 +3501,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x02, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000002, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z4
 	VMOVUPS      64(SI), Z5
 	ADDQ         R8, SI
@@ -3535,11 +3681,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x03, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000003, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z6
 	VMOVUPS      64(SI), Z7
 	ADDQ         R8, SI
@@ -3733,11 +3889,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x04, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000004, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
 	PREFETCHT0   2048(SI)
@@ -3969,11 +4135,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x05, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000005, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z10
 	VMOVUPS      64(SI), Z11
 	PREFETCHT0   2048(SI)
@@ -4233,11 +4409,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x06, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000006, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z12
 	VMOVUPS      64(SI), Z13
 	PREFETCHT0   2048(SI)
@@ -4525,11 +4711,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x07, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000007, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z14
 	VMOVUPS      64(SI), Z15
 	PREFETCHT0   2048(SI)
@@ -4845,11 +5041,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x08, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000008, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z16
 	VMOVUPS      64(SI), Z17
 	PREFETCHT0   2048(SI)
@@ -5193,11 +5399,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x09, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000009, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z18
 	VMOVUPS      64(SI), Z19
 	PREFETCHT0   2048(SI)
@@ -5569,11 +5785,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0a, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000a, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z20
 	VMOVUPS      64(SI), Z21
 	PREFETCHT0   2048(SI)
@@ -5973,11 +6199,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0b, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000b, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z22
 	VMOVUPS      64(SI), Z23
 	PREFETCHT0   2048(SI)
@@ -6405,11 +6641,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0c, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000c, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z24
 	VMOVUPS      64(SI), Z25
 	PREFETCHT0   2048(SI)
@@ -6865,11 +7111,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0d, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000d, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z26
 	VMOVUPS      64(SI), Z27
 	PREFETCHT0   2048(SI)
@@ -7353,11 +7609,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0e, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000e, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	PREFETCHT0   2048(SI)
@@ -7771,11 +8037,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x01, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000001, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z2
 	VMOVUPS      (BX)(CX*1), Z3
@@ -7915,11 +8191,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x02, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000002, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z4
 	VMOVUPS      (BX)(CX*1), Z5
@@ -8087,11 +8373,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x03, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000003, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z6
 	VMOVUPS      (BX)(CX*1), Z7
@@ -8287,11 +8583,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x04, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000004, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z8
 	VMOVUPS      (BX)(CX*1), Z9
@@ -8515,11 +8821,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x05, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000005, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z10
 	VMOVUPS      (BX)(CX*1), Z11
@@ -8771,11 +9087,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x06, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000006, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z12
 	VMOVUPS      (BX)(CX*1), Z13
@@ -9055,11 +9381,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x07, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000007, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z14
 	VMOVUPS      (BX)(CX*1), Z15
@@ -9367,11 +9703,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x08, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000008, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z16
 	VMOVUPS      (BX)(CX*1), Z17
@@ -9707,11 +10053,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x09, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000009, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z18
 	VMOVUPS      (BX)(CX*1), Z19
@@ -10075,11 +10431,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x0a, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x0000000a, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z20
 	VMOVUPS      (BX)(CX*1), Z21
@@ -10471,11 +10837,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x0b, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x0000000b, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z22
 	VMOVUPS      (BX)(CX*1), Z23
@@ -10895,11 +11271,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x0c, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x0000000c, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z24
 	VMOVUPS      (BX)(CX*1), Z25
@@ -11347,11 +11733,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x0d, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x0000000d, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z26
 	VMOVUPS      (BX)(CX*1), Z27
@@ -11827,11 +12223,21 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x0e, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x0000000e, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	PREFETCHT0   64(R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Z28
 	VMOVUPS      (BX)(CX*1), Z29
@@ -12241,11 +12647,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x01, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000001, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z1
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Z2
@@ -12345,11 +12760,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x02, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000002, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z2
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Z3
@@ -12468,11 +12892,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x03, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000003, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z3
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Z4
@@ -12610,11 +13043,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x04, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000004, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z4
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -12776,11 +13218,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x05, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000005, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z5
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -12961,11 +13412,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x06, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000006, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z6
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -13165,11 +13625,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x07, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000007, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z7
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -13388,11 +13857,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x08, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000008, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z8
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -13630,11 +14108,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x09, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000009, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z9
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -13891,11 +14378,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0a, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000a, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z10
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -14171,11 +14667,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0b, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000b, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z11
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -14470,11 +14975,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0c, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000c, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z12
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -14788,11 +15302,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0d, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000d, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z13
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -15125,11 +15648,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0e, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000e, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z14
 	PREFETCHT0   1024(SI)
 	ADDQ         R8, SI
@@ -15424,11 +15956,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x01, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000001, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z2
 	VMOVUPS      64(SI), Z3
 	ADDQ         R8, SI
@@ -15566,11 +16108,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x02, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000002, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z4
 	VMOVUPS      64(SI), Z5
 	ADDQ         R8, SI
@@ -15736,11 +16288,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x03, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000003, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z6
 	VMOVUPS      64(SI), Z7
 	ADDQ         R8, SI
@@ -15934,11 +16496,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x04, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000004, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
 	PREFETCHT0   2048(SI)
@@ -16170,11 +16742,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x05, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000005, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z10
 	VMOVUPS      64(SI), Z11
 	PREFETCHT0   2048(SI)
@@ -16434,11 +17016,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x06, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000006, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z12
 	VMOVUPS      64(SI), Z13
 	PREFETCHT0   2048(SI)
@@ -16726,11 +17318,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x07, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000007, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z14
 	VMOVUPS      64(SI), Z15
 	PREFETCHT0   2048(SI)
@@ -17046,11 +17648,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x08, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000008, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z16
 	VMOVUPS      64(SI), Z17
 	PREFETCHT0   2048(SI)
@@ -17394,11 +18006,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x09, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000009, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z18
 	VMOVUPS      64(SI), Z19
 	PREFETCHT0   2048(SI)
@@ -17770,11 +18392,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0a, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000a, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z20
 	VMOVUPS      64(SI), Z21
 	PREFETCHT0   2048(SI)
@@ -18174,11 +18806,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0b, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000b, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z22
 	VMOVUPS      64(SI), Z23
 	PREFETCHT0   2048(SI)
@@ -18606,11 +19248,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0c, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000c, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z24
 	VMOVUPS      64(SI), Z25
 	PREFETCHT0   2048(SI)
@@ -19066,11 +19718,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0d, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000d, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z26
 	VMOVUPS      64(SI), Z27
 	PREFETCHT0   2048(SI)
@@ -19554,11 +20216,21 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x0e, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x0000000e, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
 	PREFETCHT0   2048(SI)
@@ -43652,11 +44324,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x01, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000001, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y1
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y2
@@ -43756,11 +44437,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x02, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000002, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y2
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y3
@@ -43879,11 +44569,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x03, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000003, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y3
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y4
@@ -44021,11 +44720,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x04, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000004, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y4
 	PREFETCHT0   512(SI)
 	ADDQ         R8, SI
@@ -44187,11 +44895,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x05, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000005, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y5
 	PREFETCHT0   512(SI)
 	ADDQ         R8, SI
@@ -44372,11 +45089,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x06, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000006, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y6
 	PREFETCHT0   512(SI)
 	ADDQ         R8, SI
@@ -44559,11 +45285,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x01, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000001, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y2
 	VMOVUPS      32(SI), Y3
 	ADDQ         R8, SI
@@ -44701,11 +45436,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x02, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000002, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y4
 	VMOVUPS      32(SI), Y5
 	ADDQ         R8, SI
@@ -44871,11 +45615,20 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x03, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000003, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y6
 	VMOVUPS      32(SI), Y7
 	ADDQ         R8, SI
@@ -45069,15 +45822,23 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x04, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000004, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y10
 	VFMADD231PS  Y8, Y10, Y0
@@ -45094,7 +45855,6 @@ four:
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 16(BX), Y10
 	VFMADD231PS  Y8, Y10, Y0
@@ -45111,7 +45871,6 @@ four:
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 32(BX), Y10
 	VFMADD231PS  Y8, Y10, Y0
@@ -45128,7 +45887,6 @@ four:
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 48(BX), Y10
 	VFMADD231PS  Y8, Y10, Y0
@@ -45154,7 +45912,6 @@ one:
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y10
 	VFMADD231PS  Y8, Y10, Y0
@@ -45305,15 +46062,23 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x05, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000005, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y12
 	VFMADD231PS  Y10, Y12, Y0
@@ -45333,7 +46098,6 @@ four:
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 20(BX), Y12
 	VFMADD231PS  Y10, Y12, Y0
@@ -45353,7 +46117,6 @@ four:
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 40(BX), Y12
 	VFMADD231PS  Y10, Y12, Y0
@@ -45373,7 +46136,6 @@ four:
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 60(BX), Y12
 	VFMADD231PS  Y10, Y12, Y0
@@ -45402,7 +46164,6 @@ one:
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y12
 	VFMADD231PS  Y10, Y12, Y0
@@ -45569,15 +46330,23 @@ fetch:
 	ADDQ       R9, R10
 
 begin:
-	MOVQ AX, DX
-	SHRQ $0x02, DX
-	JZ   rest
+	MOVQ   AX, DX
+	SHRQ   $0x02, DX
+	JZ     rest
+	IMUL3Q $0x06, R9, R10
+	ADDQ   DI, R10
+	MOVQ   R9, R11
+	MOVQ   $0x00000006, R12
+	XORQ   R13, R13
 
 four:
+	PREFETCHT0   (R10)
+	ADDQ         R11, R10
+	DECQ         R12
+	CMOVQEQ      R13, R11
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
@@ -45600,7 +46369,6 @@ four:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 24(BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
@@ -45623,7 +46391,6 @@ four:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 48(BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
@@ -45646,7 +46413,6 @@ four:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS 72(BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
@@ -45678,7 +46444,6 @@ one:
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	PREFETCHT0   1024(SI)
-	PREFETCHT0   1056(SI)
 	ADDQ         R8, SI
 	VBROADCASTSS (BX), Y14
 	VFMADD231PS  Y12, Y14, Y0
@@ -45819,11 +46584,20 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x01, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000001, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Y2
 	VMOVUPS      (BX)(CX*1), Y3
@@ -45963,11 +46737,20 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x02, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000002, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Y4
 	VMOVUPS      (BX)(CX*1), Y5
@@ -46135,11 +46918,20 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x03, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000003, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Y6
 	VMOVUPS      (BX)(CX*1), Y7
@@ -46335,11 +47127,20 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x04, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000004, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Y8
 	VMOVUPS      (BX)(CX*1), Y9
@@ -46563,11 +47364,20 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x05, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000005, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Y10
 	VMOVUPS      (BX)(CX*1), Y11
@@ -46819,11 +47629,20 @@ fetch:
 	ADDQ       R9, R11
 
 begin:
-	MOVQ AX, R11
-	SHRQ $0x02, R11
-	JZ   rest
+	MOVQ   AX, R11
+	SHRQ   $0x02, R11
+	JZ     rest
+	IMUL3Q $0x06, R9, R12
+	ADDQ   R8, R12
+	MOVQ   R9, R13
+	MOVQ   $0x00000006, R14
+	XORQ   R15, R15
 
 four:
+	PREFETCHT0   (R12)
+	ADDQ         R13, R12
+	DECQ         R14
+	CMOVQEQ      R15, R13
 	MOVQ         (SI), CX
 	VMOVUPS      (DX)(CX*1), Y12
 	VMOVUPS      (BX)(CX*1), Y13

@@ -51,7 +51,7 @@ func pairPath() *Path {
 
 func avx512Path() *Path {
 	p := goPath()
-	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx512", 16, 14, 32, 16, 16, 512, 16*14*512
+	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx512", 16, 14, 32, 16, 16, 1024, 8*14*1024
 	kernelsAVX512(p)
 	p.probe, p.probeFlop = probeAVX512, 4*24*16*2
 	return p.common()
@@ -59,7 +59,7 @@ func avx512Path() *Path {
 
 func avx2Path() *Path {
 	p := goPath()
-	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx2", 8, 6, 16, 8, 8, 256, 24*6*256
+	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx2", 8, 6, 16, 8, 8, 1024, 6*6*1024
 	kernelsAVX2(p)
 	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
 	for t := range numTypes {
