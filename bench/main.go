@@ -1,6 +1,6 @@
 // Command bench trains models of the zoo beside PyTorch: from one file with the
 // same start and the same batches, with the same optimiser, and with the same
-// things measured. It runs where there is no Go.
+// things measured, on a GPU or on the CPU. It runs where there is no Go.
 //
 //	bench start SPEC FILE          writes the start of a model of the zoo and batches for it
 //	bench train FILE [flags]       trains from it and adds a line to the results

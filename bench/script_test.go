@@ -27,7 +27,7 @@ func script(t *testing.T, args ...string) (out string, code int) {
 }
 
 func TestScriptsParse(t *testing.T) {
-	for _, name := range []string{"gpu/build.sh", "gpu/run.sh"} {
+	for _, name := range []string{"gpu/build.sh", "gpu/run.sh", "cpu/run.sh"} {
 		if out, code := script(t, "-n", name); code != 0 {
 			t.Errorf("%s: %s", name, out)
 		}

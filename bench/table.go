@@ -13,7 +13,7 @@ import (
 )
 
 // printTable writes one Markdown table over the lines of all files: a row per
-// model, precision and system. Of runs repeated, the last counts.
+// model, precision and system. Of runs repeated, the fastest counts.
 func printTable(out io.Writer, files []string) error {
 	var rows []result
 	for _, path := range files {
@@ -23,7 +23,7 @@ func printTable(out io.Writer, files []string) error {
 		}
 		rows = append(rows, more...)
 	}
-	rows = lastOfEach(rows)
+	rows = fastestOfEach(rows)
 	if len(rows) == 0 {
 		return fmt.Errorf("%s: no results", strings.Join(files, ", "))
 	}
@@ -31,12 +31,12 @@ func printTable(out io.Writer, files []string) error {
 	for _, d := range devices(rows) {
 		fmt.Fprintf(&b, "On %s.\n\n", d)
 	}
-	b.WriteString("| model | precision | by | step ms | per second | to compile | to own f32 | GiB of tensors | GiB in use | host waits | skipped | first loss | last loss | losses differ |\n")
-	b.WriteString("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| model | precision | by | step ms | per second | to eager | to compile | to own f32 | GiB of tensors | GiB in use | host waits | skipped | first loss | last loss | losses differ |\n")
+	b.WriteString("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, r := range rows {
 		b.WriteString(r.row(rows))
 	}
-	b.WriteString("\nto compile: throughput against `torch compile` in the same precision. to own f32: against the same system in f32. losses differ: the largest relative difference to\n`torch eager` in the same precision over the first steps, from the same weights and batches.\n")
+	b.WriteString("\nto eager, to compile: throughput against `torch eager`, `torch compile` in the same precision. to own f32: against the same system in f32. losses differ: the largest relative difference to\n`torch eager` in the same precision over the first steps, from the same weights and batches.\n")
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -65,19 +65,14 @@ func readResults(path string) ([]result, error) {
 
 func (r *result) same(o *result) bool { return r.Spec == o.Spec && r.Precision == o.Precision }
 
-// lastOfEach leaves out runs that were done again, and sorts.
-func lastOfEach(rows []result) (out []result) {
-	for i := range rows {
-		again := func(o result) bool { return o.By == rows[i].By && o.same(&rows[i]) }
-		if !slices.ContainsFunc(rows[i+1:], again) {
-			out = append(out, rows[i])
-		}
-	}
+// fastestOfEach leaves out all but the fastest of the runs that did the same, and sorts.
+func fastestOfEach(rows []result) []result {
 	precisions := []string{"f32", "tf32", "f16", "bf16"}
-	slices.SortStableFunc(out, func(a, b result) int {
+	work := func(a, b result) int {
 		return cmp.Or(strings.Compare(a.Spec, b.Spec), slices.Index(precisions, a.Precision)-slices.Index(precisions, b.Precision), strings.Compare(a.By, b.By))
-	})
-	return out
+	}
+	slices.SortFunc(rows, func(a, b result) int { return cmp.Or(work(a, b), cmp.Compare(a.StepMS, b.StepMS)) })
+	return slices.CompactFunc(rows, func(a, b result) bool { return work(a, b) == 0 })
 }
 
 func devices(rows []result) (names []string) {
@@ -100,7 +95,7 @@ func (r *result) by(system string, rows []result) *result {
 }
 
 func (r *result) row(rows []result) string {
-	f32, compiled, own, differ := *r, "", "", ""
+	f32, eager, compiled, own, differ := *r, "", "", "", ""
 	f32.Precision = "f32"
 	if o := r.by("torch compile", rows); o != nil {
 		compiled = fmt.Sprintf("%.2f", r.PerSecond/o.PerSecond)
@@ -109,11 +104,12 @@ func (r *result) row(rows []result) string {
 		own = fmt.Sprintf("%.2f", r.PerSecond/o.PerSecond)
 	}
 	if o := r.by("torch eager", rows); o != nil {
+		eager = fmt.Sprintf("%.2f", r.PerSecond/o.PerSecond)
 		differ = fmt.Sprintf("%.1e", apart(r.Losses, o.Losses))
 	}
 	gib := func(n int64) string { return fmt.Sprintf("%.2f", float64(n)/(1<<30)) }
-	return fmt.Sprintf("| %s | %s | %s | %.2f | %.0f %s | %s | %s | %s | %s | %.3g | %d of %d | %.4f | %.4f | %s |\n", r.Spec, r.Precision, r.By, r.StepMS,
-		r.PerSecond, r.Unit, compiled, own, gib(r.Held), gib(r.InUse), r.Syncs, r.Skipped, len(r.Losses), r.Losses[0], r.Losses[len(r.Losses)-1], differ)
+	return fmt.Sprintf("| %s | %s | %s | %.2f | %.0f %s | %s | %s | %s | %s | %s | %.3g | %d of %d | %.4f | %.4f | %s |\n", r.Spec, r.Precision, r.By, r.StepMS,
+		r.PerSecond, r.Unit, eager, compiled, own, gib(r.Held), gib(r.InUse), r.Syncs, r.Skipped, len(r.Losses), r.Losses[0], r.Losses[len(r.Losses)-1], differ)
 }
 
 // apart is the largest relative difference of two runs' losses, as far as both go.

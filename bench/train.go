@@ -18,18 +18,18 @@ import (
 	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
-	"ampc/runtime/gpu"
 )
 
 // training is one run of bench train.
 type training struct {
-	precision, device, into string
-	check, rounds, steps    int
+	precision, device, into       string
+	threads, check, rounds, steps int
 }
 
 func (t *training) flags(f *flag.FlagSet) {
 	f.StringVar(&t.precision, "precision", "bf16", "f32, tf32, f16 or bf16")
-	f.StringVar(&t.device, "device", "cuda:0", "cuda:0, or sim:sm_90 to try the program itself")
+	f.StringVar(&t.device, "device", "cuda:0", "cuda:0, cpu, or sim:sm_90 to try the program itself")
+	f.IntVar(&t.threads, "threads", 1, "threads of --device cpu; 0: one per processor")
 	f.StringVar(&t.into, "into", "", "file that the result line is added to")
 	f.IntVar(&t.check, "check", 20, "steps whose losses are kept, before anything is timed")
 	f.IntVar(&t.rounds, "rounds", 5, "rounds timed; their median counts")
@@ -76,14 +76,14 @@ func (t *training) run(path string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := gpu.OpenNamed(t.device)
+	b, err := openDevice(t.device, t.threads)
 	if err != nil {
 		return fmt.Errorf("--device %s: %w", t.device, err)
 	}
 	defer func() { err = errors.Join(err, z.Model.Close(), b.Close()) }()
 	begun := time.Now()
 	c := z.Steps[0].Config
-	c.Policy, c.Backend, c.Shadow = policy, b, policy.Mixed()
+	c.Policy, c.Backend, c.Shadow = policy, b.Backend, policy.Mixed()
 	step, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (t *training) run(path string, out io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.Info().Name, Unit: s.Unit, Held: held(step.Program())}
+	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.name, Unit: s.Unit, Held: held(step.Program())}
 	if err := t.measure(&r, b, s, step, begun); err != nil {
 		return fmt.Errorf("zoo:%s in %s: %w", s.Spec, t.precision, err)
 	}
@@ -115,7 +115,7 @@ func held(p *lower.Program) (n int64) {
 
 // measure takes the first steps one by one, then rounds of steps that the host
 // only waits for at their end.
-func (t *training) measure(r *result, b *gpu.Backend, s *start, step *ampc.Step, begun time.Time) error {
+func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun time.Time) error {
 	ctx := context.Background()
 	feeds := feedsOf(s, step.Program())
 	next := 0
@@ -139,14 +139,14 @@ func (t *training) measure(r *result, b *gpu.Backend, s *start, step *ampc.Step,
 	var rounds []float64
 	for range t.rounds {
 		var last ampc.Result
-		before, from := b.Syncs(), time.Now()
+		before, from := b.syncs(), time.Now()
 		for range t.steps {
 			var err error
 			if last, err = take(); err != nil {
 				return err
 			}
 		}
-		r.Syncs += float64(b.Syncs()-before) / float64(t.steps*t.rounds)
+		r.Syncs += float64(b.syncs()-before) / float64(t.steps*t.rounds)
 		if err := last.Err(); err != nil { // waits
 			return err
 		}
@@ -155,8 +155,8 @@ func (t *training) measure(r *result, b *gpu.Backend, s *start, step *ampc.Step,
 	slices.Sort(rounds)
 	r.StepMS, r.BestMS = rounds[len(rounds)/2], rounds[0]
 	r.PerSecond = float64(s.PerStep) / r.StepMS * 1e3
-	free, total, err := b.MemInfo()
-	r.InUse = total - free
+	var err error
+	r.InUse, err = b.inUse()
 	return err
 }
 

@@ -24,6 +24,32 @@ class MLP(nn.Module):
         return F.cross_entropy(getattr(self, f"fc{self.depth}")(x), y)
 
 
+class LeNet(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        self.pads = o["pad"], 2 if o["size"] < 20 else 0
+        self.conv1 = nn.Conv2d(o["channels"], o["conv1"], 5, padding=self.pads[0])
+        self.conv2 = nn.Conv2d(o["conv1"], o["conv2"], 5, padding=self.pads[1])
+        side = o["size"]
+        for pad in self.pads:
+            side = (side + 2 * pad - 4) // 2
+        width = o["conv2"] * side * side
+        self.hidden = []
+        for i in 1, 2:
+            if o[f"fc{i}"]:
+                self.add_module(f"fc{i}", nn.Linear(width, o[f"fc{i}"]))
+                self.hidden.append(f"fc{i}")
+                width = o[f"fc{i}"]
+        self.fc3 = nn.Linear(width, o["classes"])
+
+    def forward(self, x, y):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
+        for name in self.hidden:
+            x = F.relu(getattr(self, name)(x))
+        return F.cross_entropy(self.fc3(x), y)
+
+
 class Attention(nn.Module):
     def __init__(self, dim, heads):
         super().__init__()
@@ -39,26 +65,27 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, dim, heads):
+    def __init__(self, dim, heads, gelu):
         super().__init__()
+        self.gelu = gelu
         self.ln1, self.attn = nn.LayerNorm(dim), Attention(dim, heads)
         self.ln2, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
 
     def forward(self, x):
         x = x + self.attn(self.ln1(x))
-        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
+        return x + self.down(F.gelu(self.up(self.ln2(x)), approximate=self.gelu))
 
 
 class GPT2(nn.Module):
     def __init__(self, o):
         super().__init__()
-        if o["dropout"] or not o["tanh"]:
-            raise ValueError("the comparison has no dropout, and the tanh form of GELU")
+        if o["dropout"]:
+            raise ValueError("the comparison has no dropout")
         self.layers = o["layers"]
         self.wte = nn.Embedding(o["vocab"], o["dim"])
         self.wpe = nn.Parameter(torch.empty(o["seq"], o["dim"]))
         for i in range(self.layers):
-            self.add_module(f"h{i}", Block(o["dim"], o["heads"]))
+            self.add_module(f"h{i}", Block(o["dim"], o["heads"], "tanh" if o["tanh"] else "none"))
         self.lnf = nn.LayerNorm(o["dim"])
 
     def forward(self, ids, next):
@@ -96,26 +123,57 @@ class Bottleneck(nn.Module):
         return F.relu((norm_of(self, "skip", x) if self.projects else x) + y)
 
 
-class ResNet50(nn.Module):
-    def __init__(self, o):
+class Residual(nn.Module):
+    def __init__(self, channels, width, stride):
+        super().__init__()
+        conv_norm(self, "1", channels, width, 3, stride)
+        conv_norm(self, "2", width, width, 3, 1)
+        self.projects = stride != 1 or channels != width
+        if self.projects:
+            conv_norm(self, "skip", channels, width, 1, stride)
+
+    def forward(self, x):
+        y = norm_of(self, "2", F.relu(norm_of(self, "1", x)))
+        return F.relu((norm_of(self, "skip", x) if self.projects else x) + y)
+
+
+class ResNet(nn.Module):
+    """Four stages of blocks whose results are `wider` times as wide as the stage's name says."""
+
+    def __init__(self, o, block, wider, kernel, stride):
         super().__init__()
         channels = o["width"]
-        conv_norm(self, "", o["channels"], channels, 7, 2)
+        conv_norm(self, "", o["channels"], channels, kernel, stride)
         for stage in range(4):
             width, blocks = o["width"] << stage, OrderedDict()
             for i in range(o[f"blocks{stage + 1}"]):
-                blocks[f"b{i + 1}"] = Bottleneck(channels, width, 2 if stage > 0 and i == 0 else 1)
-                channels = 4 * width
+                blocks[f"b{i + 1}"] = block(channels, width, 2 if stage > 0 and i == 0 else 1)
+                channels = wider * width
             self.add_module(f"s{stage + 1}", nn.Sequential(blocks))
         self.fc = nn.Linear(channels, o["classes"])
 
+    def stem(self, x):
+        return F.relu(norm_of(self, "", x))
+
     def forward(self, x, y):
-        x = F.max_pool2d(F.relu(norm_of(self, "", x)), 3, 2, 1)
-        x = self.s4(self.s3(self.s2(self.s1(x))))
+        x = self.s4(self.s3(self.s2(self.s1(self.stem(x)))))
         return F.cross_entropy(self.fc(x.mean((2, 3))), y)
 
 
-MODELS = {"mlp": MLP, "gpt2": GPT2, "resnet50": ResNet50}
+class ResNet18(ResNet):
+    def __init__(self, o):
+        super().__init__(o, Residual, 1, 3, 1)
+
+
+class ResNet50(ResNet):
+    def __init__(self, o):
+        super().__init__(o, Bottleneck, 4, 7, 2)
+
+    def stem(self, x):
+        return F.max_pool2d(super().stem(x), 3, 2, 1)
+
+
+MODELS = {"mlp": MLP, "lenet": LeNet, "gpt": GPT2, "gpt2": GPT2, "resnet": ResNet18, "resnet50": ResNet50}
 
 
 def variables(model):

@@ -3,7 +3,7 @@
     python3 train.py FILE --precision bf16 --mode eager|compile|max-autotune --into results.jsonl
 
 Mixed precision is torch.autocast, in f16 with a GradScaler; the optimiser is the fused one; images
-have channels last. Batches come from page-locked memory in every step, as ours do.
+have channels last unless --planes. Batches come from page-locked memory in every step, as ours do.
 """
 import argparse
 import json
@@ -21,6 +21,8 @@ def arguments(argv=None):
     p.add_argument("--precision", choices=["f32", "tf32", "f16", "bf16"], default="bf16")
     p.add_argument("--mode", choices=list(BY), default="eager")
     p.add_argument("--device", default="cuda")
+    p.add_argument("--threads", type=int, default=1, help="threads of --device cpu; 0: as many as PyTorch takes by itself")
+    p.add_argument("--planes", action="store_true", help="images have channels first")
     p.add_argument("--check", type=int, default=20, help="steps whose losses are kept, before anything is timed")
     p.add_argument("--rounds", type=int, default=5, help="rounds timed; their median counts")
     p.add_argument("--steps", type=int, default=10, help="steps in a round; the host waits at its end")
@@ -52,15 +54,17 @@ class Run:
         values, batches = start.split(self.recipe, tensors)
         self.device = torch.device(args.device)
         self.cuda = self.device.type == "cuda"
+        if not self.cuda and args.threads:
+            torch.set_num_threads(args.threads)
         torch.backends.cuda.matmul.allow_tf32 = args.precision != "f32"
         torch.backends.cudnn.allow_tf32 = args.precision != "f32"
         torch.backends.cudnn.benchmark = True
         options = {k: v if k == "dropout" else int(v) for k, v in self.recipe["options"].items()}
         self.model = models.MODELS[self.recipe["model"]](options)
         self.load(models.variables(self.model), values)
-        self.images = self.recipe["model"] == "resnet50"
+        self.channels_last = self.recipe["model"] in ("lenet", "resnet", "resnet50") and not args.planes
         self.model = self.model.to(self.device)
-        if self.images:
+        if self.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.batches = [{name: self.host(t) for name, t in b.items()} for b in batches]
         self.optimizer = self.make_optimizer()
@@ -87,7 +91,7 @@ class Run:
         x = self.tensor(t)
         if x.dtype == self.torch.int32:
             x = x.long()
-        elif self.images:
+        elif self.channels_last:
             x = x.contiguous(memory_format=self.torch.channels_last)
         return x.pin_memory() if self.cuda else x
 
@@ -153,7 +157,7 @@ class Run:
         if self.cuda:
             free, total = self.torch.cuda.mem_get_info(self.device)
             held, in_use = self.torch.cuda.max_memory_allocated(self.device), total - free
-        name = self.torch.cuda.get_device_name(self.device) if self.cuda else "cpu"
+        name = self.torch.cuda.get_device_name(self.device) if self.cuda else f"cpu, {self.torch.get_num_threads()} threads"
         return line(self.recipe, self.args, name, losses, rounds, ready, held, in_use, self.syncs(), skipped, f"torch {self.torch.__version__}")
 
     def profile(self):

@@ -1,0 +1,59 @@
+#!/bin/sh
+# Trains the models of docs/performance.md beside PyTorch on this machine's CPU, one thread each, from
+# the same start and batches, and prints one table. Go and a python3 with torch ($AMPC_PYTHON names
+# another) must be here.
+#
+#	bench/cpu/run.sh OUT [MODEL:PRECISION...]     OUT: a folder; every model in f32, f16 and bf16 where none is named
+#
+# PyTorch runs with channels first and last; the faster counts.
+set -eu
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+python=${AMPC_PYTHON:-python3}
+mkdir -p "${1:?want a folder for the results}"
+out=$(cd "$1" && pwd)
+shift
+cd "$(dirname "$0")/../.."
+"$python" -c 'import torch.nn' || { echo "run.sh: $python has no torch; AMPC_PYTHON names another" >&2; exit 1; }
+go build -o "$out/bench" ./bench
+cp bench/torch/*.py "$out/"
+
+spec() {
+	case $1 in
+	mlp) echo 'mlp?batch=128&hidden=512&layers=2' ;;
+	lenet) echo 'lenet?batch=32&conv1=20&conv2=50&pad=0&fc1=500&fc2=0' ;;
+	gpt) echo 'gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256' ;;
+	resnet18) echo 'resnet?batch=32' ;;
+	*) echo "run.sh: no model $1: want mlp, lenet, gpt or resnet18" >&2; exit 2 ;;
+	esac
+}
+
+rounds() {
+	case $1 in
+	gpt) echo '--rounds 5 --steps 4' ;;
+	resnet18) echo '--rounds 3 --steps 1' ;;
+	*) echo '--rounds 9 --steps 30' ;;
+	esac
+}
+
+# train MODEL PRECISION: ours, then PyTorch's, each in a process of its own.
+train() {
+	start=$out/$1.safetensors
+	[ -e "$start" ] || "$out/bench" start "$(spec "$1")" "$start"
+	# shellcheck disable=SC2046
+	set -- "$1" "$2" --device cpu --threads 1 --check 3 --precision "$2" $(rounds "$1") --into
+	model=$1 precision=$2
+	shift 2
+	"$out/bench" train "$start" "$@" "$out/results.jsonl"
+	for layout in '' --planes; do
+		case $model:$layout in mlp:--planes | gpt:--planes) continue ;; esac
+		# shellcheck disable=SC2086
+		"$python" "$out/train.py" "$start" "$@" "$out/results.jsonl" --mode eager $layout
+	done
+}
+
+[ $# -gt 0 ] || set -- mlp:f32 lenet:f32 gpt:f32 resnet18:f32 mlp:f16 lenet:f16 gpt:f16 resnet18:f16 mlp:bf16 lenet:bf16 gpt:bf16 resnet18:bf16
+for which; do
+	spec "${which%%:*}" >/dev/null
+	train "${which%%:*}" "${which#*:}"
+done
+"$out/bench" table "$out/results.jsonl" | tee "$out/table.md"
