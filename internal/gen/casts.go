@@ -7,7 +7,6 @@ import (
 )
 
 // casts emits the conversions between storage types and float32 and the pass that scales and looks for Inf and NaN.
-// AVX-512 takes any length; AVX2 whole vectors only where halves are involved, the rest is Go's.
 func (v *vm) casts() {
 	for _, t := range types[1:] {
 		v.widen(t)
@@ -18,9 +17,9 @@ func (v *vm) casts() {
 	}
 }
 
-// stream repeats body for vectors of n elements: four at a time, one at a time, then the rest by mask if the width
-// and type allow it. body gets the vector's number and its mask, nil for a whole one.
-func (v *vm) stream(n reg.GPVirtual, partial bool, ptrs map[reg.GPVirtual]int, order []reg.GPVirtual, body func(i int, mask reg.Register)) {
+// stream repeats body for vectors of n elements, of type t on one side: four at a time, one at a time, then the rest. body gets
+// the vector's number and its edge, nil for a whole one.
+func (v *vm) stream(t string, n reg.GPVirtual, ptrs map[reg.GPVirtual]int, order []reg.GPVirtual, body func(i int, e *edge)) {
 	advance := func(vecs int) {
 		for _, p := range order {
 			ADDQ(imm(vecs*v.w*ptrs[p]), p)
@@ -44,23 +43,21 @@ func (v *vm) stream(n reg.GPVirtual, partial bool, ptrs map[reg.GPVirtual]int, o
 	SUBQ(imm(v.w), n)
 	JGE(LabelRef("single"))
 	Label("last")
-	if partial {
-		ADDQ(imm(v.w), n)
-		JZ(LabelRef("end"))
-		body(0, v.lanes(n))
-	}
+	ADDQ(imm(v.w), n)
+	JZ(LabelRef("end"))
+	body(0, v.edge(t, n))
 	Label("end")
 }
 
 func (v *vm) widen(t string) {
-	v.text("widen"+t, "n int, dst *float32, src *byte", "widens n elements; AVX2 leaves out the last n%8.")
+	v.text("widen"+t, "n int, dst *float32, src *byte", "widens n elements.")
 	n, dst, src := ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	size := typeSize(t)
-	v.stream(n, v.wide(), map[reg.GPVirtual]int{dst: 4, src: size}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
+	v.stream(t, n, map[reg.GPVirtual]int{dst: 4, src: size}, []reg.GPVirtual{dst, src}, func(i int, e *edge) {
 		x, to := v.new(), Mem{Base: dst, Disp: i * v.size()}
-		if mask != nil {
-			v.loadMasked(t, Mem{Base: src}, mask, x)
-			v.storePart(x, mask, to)
+		if e != nil {
+			v.loadEdge(t, Mem{Base: src}, e, x)
+			v.storePart(x, e.lanes, to)
 			return
 		}
 		v.load(t, Mem{Base: src, Disp: i * v.w * size}, x)
@@ -72,15 +69,15 @@ func (v *vm) widen(t string) {
 
 // narrow emits the rounding store.
 func (v *vm) narrow(t string) {
-	v.text("narrow"+t, "n int, dst *byte, src *float32", "rounds n elements to nearest even; AVX2 leaves out the last n%8.")
+	v.text("narrow"+t, "n int, dst *byte, src *float32", "rounds n elements to nearest even.")
 	n, dst, src := ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	v.hold(func() { v.bfloat(v.new()) })
 	size := typeSize(t)
-	v.stream(n, v.wide(), map[reg.GPVirtual]int{dst: size, src: 4}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
+	v.stream(t, n, map[reg.GPVirtual]int{dst: size, src: 4}, []reg.GPVirtual{dst, src}, func(i int, e *edge) {
 		x, to := v.new(), Mem{Base: dst, Disp: i * size * v.w}
-		if mask != nil {
-			v.loadPart(Mem{Base: src}, mask, x)
-			v.narrowPart(t, x, mask, to)
+		if e != nil {
+			v.loadPart(Mem{Base: src}, e.lanes, x)
+			v.storeEdge(t, x, e, to)
 			return
 		}
 		VMOVUPS(Mem{Base: src, Disp: i * v.size()}, x)
@@ -88,15 +85,6 @@ func (v *vm) narrow(t string) {
 	})
 	VZEROUPPER()
 	RET()
-}
-
-// narrowPart stores the lanes of mask (AVX-512).
-func (v *vm) narrowPart(t string, x vec, mask reg.Register, to Mem) {
-	if t == "F16" {
-		VCVTPS2PH(Imm(0), x, mask, to)
-	} else {
-		VPMOVDW(v.bfloat(x), mask, to)
-	}
 }
 
 // narrowWhole stores a whole vector as halves.
@@ -141,7 +129,7 @@ func (v *vm) bfloat(x vec) vec {
 
 func (v *vm) scaleCheck(t string) {
 	v.text("scaleCheck"+t, "n int, dst, src *byte, scale float32) (bad uint64",
-		"computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.")
+		"computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.")
 	n, dst, src := ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	scale, zero := v.new(), v.new()
 	v.splat(paramMem("scale"), scale)
@@ -152,15 +140,15 @@ func (v *vm) scaleCheck(t string) {
 		v.zero(sum[i])
 	}
 	size := typeSize(t)
-	v.stream(n, v.wide() || t == "F32", map[reg.GPVirtual]int{dst: 4, src: size}, []reg.GPVirtual{dst, src}, func(i int, mask reg.Register) {
+	v.stream(t, n, map[reg.GPVirtual]int{dst: 4, src: size}, []reg.GPVirtual{dst, src}, func(i int, e *edge) {
 		x, to := v.new(), Mem{Base: dst, Disp: i * v.size()}
-		if mask != nil {
-			v.loadMasked(t, Mem{Base: src}, mask, x)
+		if e != nil {
+			v.loadEdge(t, Mem{Base: src}, e, x)
 			VMULPS(x, scale, x)
-			v.storePart(x, mask, to)
+			v.storePart(x, e.lanes, to)
 			// The scale may be Inf: lanes past the end, 0*Inf, must not count.
 			kept := v.new()
-			v.loadPart(to, mask, kept)
+			v.loadPart(to, e.lanes, kept)
 			x = kept
 		} else {
 			v.load(t, Mem{Base: src, Disp: i * v.w * size}, x)

@@ -48,7 +48,7 @@ func (v *vm) tileShift() {
 	RET()
 }
 
-// put emits the rounding store of a tile. AVX2 takes halves by whole vectors only.
+// put emits the rounding store of a tile.
 func (v *vm) put(t string) {
 	v.text("put"+t, "h, n int, dst *byte, ldd int, tile *float32", "stores n elements of h rows of two vectors; dst rows are ldd elements apart.")
 	h, n, dst, ldd, tile := ptrParam("h"), ptrParam("n"), ptrParam("dst"), ptrParam("ldd"), ptrParam("tile")
@@ -56,23 +56,17 @@ func (v *vm) put(t string) {
 	if t == "BF16" {
 		v.hold(func() { v.bfloat(v.new()) })
 	}
-	masks := v.colMasks(2, n)
-	second := Mem{Base: dst, Disp: v.w * typeSize(t)}
-	row := func(label string, whole int, part bool) {
+	row := func(label string, whole int, part *edge) {
 		loop(label, h, func() {
-			for i, to := range []Mem{{Base: dst}, second} {
-				x := v.new()
+			for i := range 2 {
+				x, to := v.new(), Mem{Base: dst, Disp: i * v.w * typeSize(t)}
 				switch {
 				case i < whole:
 					VMOVUPS(Mem{Base: tile, Disp: i * v.size()}, x)
 					v.putWhole(t, x, to)
-				case i == whole && part:
+				case i == whole && part != nil:
 					VMOVUPS(Mem{Base: tile, Disp: i * v.size()}, x)
-					if t == "F32" {
-						v.storePart(x, masks[i], to)
-					} else {
-						v.narrowPart(t, x, masks[i], to)
-					}
+					v.storeEdge(t, x, part, to)
 				}
 			}
 			ADDQ(imm(2*v.size()), tile)
@@ -84,15 +78,16 @@ func (v *vm) put(t string) {
 	CMPQ(n, imm(v.w))
 	JEQ(LabelRef("one"))
 	JG(LabelRef("more"))
-	row("partloop", 0, v.wide() || t == "F32")
+	row("partloop", 0, v.edge(t, n))
 	Label("one")
-	row("oneloop", 1, false)
+	row("oneloop", 1, nil)
 	Label("more")
-	CMPQ(n, imm(2*v.w))
+	SUBQ(imm(v.w), n)
+	CMPQ(n, imm(v.w))
 	JEQ(LabelRef("two"))
-	row("moreloop", 1, v.wide() || t == "F32")
+	row("moreloop", 1, v.edge(t, n))
 	Label("two")
-	row("twoloop", 2, false)
+	row("twoloop", 2, nil)
 	v.held = nil
 }
 

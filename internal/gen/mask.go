@@ -61,16 +61,89 @@ func (v *vm) load(t string, m Op, d vec) {
 	}
 }
 
-// loadMasked is load for the lanes of mask; AVX-512 for every type, AVX2 for F32.
-func (v *vm) loadMasked(t string, m Mem, mask reg.Register, d vec) {
+// edge tells the first n lanes of a vector, 1 <= n <= w. AVX2 masks words, not halves: those are moved by pairs, and the last of
+// n on its own.
+type edge struct {
+	lanes reg.Register
+
+	pairs, last reg.VecVirtual // masks of the n/2 pairs and of half n-1
+	at          reg.GPVirtual  // bytes before half n-1
+	lift        reg.VecVirtual // shuffles half n-1 down to 0
+}
+
+// edge is the edge of n elements of type t.
+func (v *vm) edge(t string, n reg.GPVirtual) *edge {
+	e := &edge{lanes: v.lanes(n)}
+	if v.wide() || t == "F32" {
+		return e
+	}
+	ones := func(count reg.GPVirtual, scale uint8) reg.VecVirtual {
+		at, base, x := GP64(), GP64(), XMM()
+		LEAQ(v.consts.tail(32), base)
+		MOVQ(count, at)
+		NEGQ(at)
+		VMOVDQU(Mem{Base: base, Index: at, Scale: scale}, x)
+		return x
+	}
+	half, before, place := GP64(), GP64(), GP64()
+	MOVQ(n, half)
+	SHRQ(Imm(1), half)
+	e.pairs = ones(half, 4)
+	LEAQ(Mem{Base: n, Disp: -1}, before)
+	e.last, e.lift, e.at = XMM(), XMM(), GP64()
+	VPXOR(ones(before, 2), ones(n, 2), e.last)
+	LEAQ(Mem{Base: before, Index: before, Scale: 1}, e.at)
+	MOVQ(e.at, place)
+	SHLQ(Imm(8), place)
+	LEAQ(Mem{Base: place, Index: e.at, Scale: 1, Disp: 0x100}, place)
+	VMOVQ(place, e.lift)
+	return e
+}
+
+// half is where half n-1 of the vector at m is.
+func (e *edge) half(m Mem) Mem {
+	if m.Index != nil {
+		p := GP64()
+		LEAQ(m, p)
+		m = Mem{Base: p}
+	}
+	m.Index, m.Scale = e.at, 1
+	return m
+}
+
+// loadEdge is load for the lanes of e; the others are zero. It reads nothing else.
+func (v *vm) loadEdge(t string, m Mem, e *edge, d vec) {
 	switch {
 	case t == "F32":
-		v.loadPart(m, mask, d)
+		v.loadPart(m, e.lanes, d)
+	case !v.wide():
+		x, y := XMM(), XMM()
+		VPMASKMOVD(m, e.pairs, x)
+		VPBROADCASTW(e.half(m), y)
+		VPBLENDVB(e.last, y, x, x)
+		v.load(t, x, d)
 	case t == "F16":
-		VCVTPH2PS_Z(m, mask, d)
+		VCVTPH2PS_Z(m, e.lanes, d)
 	default:
-		VPMOVZXWD_Z(m, mask, d)
+		VPMOVZXWD_Z(m, e.lanes, d)
 		VPSLLD(Imm(16), d, d)
+	}
+}
+
+// storeEdge rounds the lanes of e to type t and stores them, and nothing else.
+func (v *vm) storeEdge(t string, x vec, e *edge, m Mem) {
+	switch {
+	case t == "F32":
+		v.storePart(x, e.lanes, m)
+	case !v.wide():
+		h, last := v.halves(t, x).AsX(), XMM()
+		VPMASKMOVD(h, e.pairs, m)
+		VPSHUFB(e.lift, h, last)
+		VPEXTRW(Imm(0), last, e.half(m))
+	case t == "F16":
+		VCVTPS2PH(Imm(0), x, e.lanes, m)
+	default:
+		VPMOVDW(v.bfloat(x), e.lanes, m)
 	}
 }
 

@@ -18,7 +18,7 @@ func (v *vm) packing() {
 	}
 }
 
-// rows emits a rowsFunc for up to two vectors. AVX2 takes halves by whole vectors only.
+// rows emits a rowsFunc for up to two vectors.
 func (v *vm) rows(t string) {
 	v.text("rows"+t, "k, n int, dst *float32, ldd int, src *byte, lds int", "is a rowsFunc for n up to two vectors.")
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
@@ -27,11 +27,11 @@ func (v *vm) rows(t string) {
 	scaleBy(lds, typeSize(t))
 	x, y := v.new(), v.new()
 	second := Mem{Base: src, Disp: v.w * typeSize(t)}
-	masks := v.colMasks(2, n)
 	CMPQ(n, imm(v.w))
 	JGT(LabelRef("two"))
+	part := v.edge(t, n)
 	loop("one", k, func() {
-		v.loadEdge(t, Mem{Base: src}, masks[0], x)
+		v.loadEdge(t, Mem{Base: src}, part, x)
 		VMOVUPS(x, Mem{Base: dst})
 		ADDQ(lds, src)
 		ADDQ(ldd, dst)
@@ -39,13 +39,15 @@ func (v *vm) rows(t string) {
 	VZEROUPPER()
 	RET()
 	Label("two")
+	SUBQ(imm(v.w), n)
+	part = v.edge(t, n)
 	ahead := GP64()
 	LEAQ(Mem{Base: src, Index: lds, Scale: 8}, ahead)
 	loop("both", k, func() {
 		PREFETCHT0(Mem{Base: ahead})
 		ADDQ(lds, ahead)
 		v.load(t, Mem{Base: src}, x)
-		v.loadEdge(t, second, masks[1], y)
+		v.loadEdge(t, second, part, y)
 		VMOVUPS(x, Mem{Base: dst})
 		VMOVUPS(y, Mem{Base: dst, Disp: v.size()})
 		ADDQ(lds, src)
@@ -53,15 +55,6 @@ func (v *vm) rows(t string) {
 	})
 	VZEROUPPER()
 	RET()
-}
-
-// loadEdge loads the lanes of mask where the width can do that, else the whole vector.
-func (v *vm) loadEdge(t string, m Mem, mask reg.Register, d vec) {
-	if v.wide() || t == "F32" {
-		v.loadMasked(t, m, mask, d)
-	} else {
-		v.load(t, m, d)
-	}
 }
 
 // loop repeats body n > 0 times, counting n down.
@@ -72,14 +65,13 @@ func loop(label string, n reg.GPVirtual, body func()) {
 	JNZ(LabelRef(label))
 }
 
-// pick2 emits a pickFunc for up to two vectors. AVX2 takes halves by whole vectors only.
+// pick2 emits a pickFunc for up to two vectors.
 func (v *vm) pick2(t string) {
 	v.text("pick"+t, "k, n int, dst *float32, ldd int, src *byte, offs *int", "is a pickFunc for n up to two vectors.")
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, offs := ptrParam("ldd"), ptrParam("offs")
 	scaleBy(ldd, 4)
 	x, y, o := v.new(), v.new(), GP64()
-	masks := v.colMasks(2, n)
 	whole := func(d vec, disp int) {
 		MOVQ(Mem{Base: offs}, o)
 		v.load(t, Mem{Base: src, Index: o, Scale: 1, Disp: disp * typeSize(t)}, d)
@@ -87,10 +79,11 @@ func (v *vm) pick2(t string) {
 	CMPQ(n, imm(v.w))
 	JGT(LabelRef("two"))
 	JEQ(LabelRef("full"))
+	part := v.edge(t, n)
 	loop("one", k, func() {
 		MOVQ(Mem{Base: offs}, o)
-		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1}, masks[0], x)
-		v.storePart(x, masks[0], Mem{Base: dst})
+		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1}, part, x)
+		v.storePart(x, part.lanes, Mem{Base: dst})
 		ADDQ(imm(8), offs)
 		ADDQ(ldd, dst)
 	})
@@ -106,11 +99,13 @@ func (v *vm) pick2(t string) {
 	VZEROUPPER()
 	RET()
 	Label("two")
+	SUBQ(imm(v.w), n)
+	part = v.edge(t, n)
 	loop("both", k, func() {
 		whole(x, 0)
-		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1, Disp: v.w * typeSize(t)}, masks[1], y)
+		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1, Disp: v.w * typeSize(t)}, part, y)
 		VMOVUPS(x, Mem{Base: dst})
-		v.storePart(y, masks[1], Mem{Base: dst, Disp: v.size()})
+		v.storePart(y, part.lanes, Mem{Base: dst, Disp: v.size()})
 		ADDQ(imm(8), offs)
 		ADDQ(ldd, dst)
 	})
@@ -119,67 +114,72 @@ func (v *vm) pick2(t string) {
 }
 
 // trans emits a transFunc for up to w lanes: blocks of w x w are loaded by rows, transposed in registers and stored.
-// AVX2 takes whole blocks of depths only.
 func (v *vm) trans(t string) {
 	v.text("trans"+t, "k, n int, dst *float32, ldd int, src *byte, offs *int", fmt.Sprintf("is a transFunc for n up to %d.", v.w))
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, offs := ptrParam("ldd"), ptrParam("offs")
 	scaleBy(ldd, 4)
-	Label("block")
-	var mask reg.Register
-	if v.wide() {
-		cols, full := GP64(), GP64()
-		MOVQ(k, cols)
-		MOVQ(U32(16), full)
-		CMPQ(cols, full)
-		CMOVQGT(full, cols)
-		mask = v.lanes(cols)
-	}
-	// Lanes past n repeat the last row; they land where the caller expects anything.
-	p, o := GP64(), GP64()
-	MOVQ(offs, p)
 	halves := v.wide() && t != "F32" // are transposed before they are widened, as half as many vectors do
-	in := make([]vec, v.w)
-	for r := range in {
-		in[r] = v.new()
-		MOVQ(Mem{Base: p}, o)
-		m := Mem{Base: src, Index: o, Scale: 1}
-		switch {
-		case halves:
-			in[r] = YMM()
-			VMOVDQU16_Z(m, mask, in[r])
-		case v.wide():
-			v.loadMasked(t, m, mask, in[r])
-		default:
-			v.load(t, m, in[r])
+	block := func(load func(m Mem, d vec), part bool) {
+		// Lanes past n repeat the last row; they land where the caller expects anything.
+		p, o := GP64(), GP64()
+		MOVQ(offs, p)
+		in := make([]vec, v.w)
+		for r := range in {
+			in[r] = v.new()
+			if halves {
+				in[r] = YMM()
+			}
+			MOVQ(Mem{Base: p}, o)
+			load(Mem{Base: src, Index: o, Scale: 1}, in[r])
+			if r < v.w-1 {
+				next := GP64()
+				LEAQ(Mem{Base: p, Disp: 8}, next)
+				CMPQ(n, imm(r+1))
+				CMOVQGT(next, p)
+			}
 		}
-		if r < v.w-1 {
-			next := GP64()
-			LEAQ(Mem{Base: p, Disp: 8}, next)
-			CMPQ(n, imm(r+1))
-			CMOVQGT(next, p)
-		}
-	}
-	transpose := v.transpose
-	if halves {
-		transpose = transposeHalves
-	}
-	for i, x := range transpose(in) {
+		transpose := v.transpose
 		if halves {
-			wide := v.new()
-			v.load(t, x, wide)
-			x = wide
+			transpose = transposeHalves
 		}
-		VMOVUPS(x, Mem{Base: dst})
-		ADDQ(ldd, dst)
-		if v.wide() && i < v.w-1 {
-			CMPQ(k, imm(i+1))
-			JLE(LabelRef("done"))
+		for i, x := range transpose(in) {
+			if halves {
+				wide := v.new()
+				v.load(t, x, wide)
+				x = wide
+			}
+			VMOVUPS(x, Mem{Base: dst})
+			ADDQ(ldd, dst)
+			if part && i < v.w-1 {
+				CMPQ(k, imm(i+1))
+				JLE(LabelRef("done"))
+			}
 		}
 	}
+	Label("block")
+	CMPQ(k, imm(v.w))
+	JL(LabelRef("part"))
+	block(func(m Mem, d vec) {
+		if halves {
+			VMOVDQU(m, d)
+		} else {
+			v.load(t, m, d)
+		}
+	}, false)
 	ADDQ(imm(v.w*typeSize(t)), src)
 	SUBQ(imm(v.w), k)
 	JG(LabelRef("block"))
+	JMP(LabelRef("done"))
+	Label("part")
+	e := v.edge(t, k)
+	block(func(m Mem, d vec) {
+		if halves {
+			VMOVDQU16_Z(m, e.lanes, d)
+		} else {
+			v.loadEdge(t, m, e, d)
+		}
+	}, true)
 	Label("done")
 	VZEROUPPER()
 	RET()

@@ -549,37 +549,37 @@ func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
 //go:noescape
 func touchAVX512(h int, p *byte, row int, n int)
 
-// widenF16AVX512 widens n elements; AVX2 leaves out the last n%8.
+// widenF16AVX512 widens n elements.
 //
 //go:noescape
 func widenF16AVX512(n int, dst *float32, src *byte)
 
-// narrowF16AVX512 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+// narrowF16AVX512 rounds n elements to nearest even.
 //
 //go:noescape
 func narrowF16AVX512(n int, dst *byte, src *float32)
 
-// widenBF16AVX512 widens n elements; AVX2 leaves out the last n%8.
+// widenBF16AVX512 widens n elements.
 //
 //go:noescape
 func widenBF16AVX512(n int, dst *float32, src *byte)
 
-// narrowBF16AVX512 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+// narrowBF16AVX512 rounds n elements to nearest even.
 //
 //go:noescape
 func narrowBF16AVX512(n int, dst *byte, src *float32)
 
-// scaleCheckF32AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+// scaleCheckF32AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
 //
 //go:noescape
 func scaleCheckF32AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
-// scaleCheckF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+// scaleCheckF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
 //
 //go:noescape
 func scaleCheckF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
-// scaleCheckBF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+// scaleCheckBF16AVX512 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
 //
 //go:noescape
 func scaleCheckBF16AVX512(n int, dst *byte, src *byte, scale float32) (bad uint64)
@@ -2164,37 +2164,37 @@ func putBF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
 //go:noescape
 func touchAVX2(h int, p *byte, row int, n int)
 
-// widenF16AVX2 widens n elements; AVX2 leaves out the last n%8.
+// widenF16AVX2 widens n elements.
 //
 //go:noescape
 func widenF16AVX2(n int, dst *float32, src *byte)
 
-// narrowF16AVX2 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+// narrowF16AVX2 rounds n elements to nearest even.
 //
 //go:noescape
 func narrowF16AVX2(n int, dst *byte, src *float32)
 
-// widenBF16AVX2 widens n elements; AVX2 leaves out the last n%8.
+// widenBF16AVX2 widens n elements.
 //
 //go:noescape
 func widenBF16AVX2(n int, dst *float32, src *byte)
 
-// narrowBF16AVX2 rounds n elements to nearest even; AVX2 leaves out the last n%8.
+// narrowBF16AVX2 rounds n elements to nearest even.
 //
 //go:noescape
 func narrowBF16AVX2(n int, dst *byte, src *float32)
 
-// scaleCheckF32AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+// scaleCheckF32AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
 //
 //go:noescape
 func scaleCheckF32AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
-// scaleCheckF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+// scaleCheckF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
 //
 //go:noescape
 func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
 
-// scaleCheckBF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN. AVX2 leaves out the last n%8 halves.
+// scaleCheckBF16AVX2 computes float32 dst = src*scale; bad is not zero if a result is Inf or NaN.
 //
 //go:noescape
 func scaleCheckBF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)

@@ -20880,39 +20880,21 @@ done:
 	RET
 
 // func rowsF32AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·rowsF32AVX512(SB), NOSPLIT, $0-48
-	MOVQ    k+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    src+32(FP), BX
-	MOVQ    ldd+24(FP), SI
-	MOVQ    lds+40(FP), DI
-	SHLQ    $0x02, SI
-	SHLQ    $0x02, DI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K1
-	SUBQ    $+16, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K2
-	CMPQ    CX, $+16
-	JGT     two
+	MOVQ  k+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+32(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  lds+40(FP), DI
+	SHLQ  $0x02, SI
+	SHLQ  $0x02, DI
+	CMPQ  CX, $+16
+	JGT   two
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
 
 one:
 	VMOVUPS.Z (BX), K1, Z0
@@ -20925,13 +20907,17 @@ one:
 	RET
 
 two:
-	LEAQ (BX)(DI*8), CX
+	SUBQ  $+16, CX
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
+	LEAQ  (BX)(DI*8), CX
 
 both:
 	PREFETCHT0 (CX)
 	ADDQ       DI, CX
 	VMOVUPS    (BX), Z0
-	VMOVUPS.Z  64(BX), K2, Z1
+	VMOVUPS.Z  64(BX), K1, Z1
 	VMOVUPS    Z0, (DX)
 	VMOVUPS    Z1, 64(DX)
 	ADDQ       DI, BX
@@ -20942,39 +20928,21 @@ both:
 	RET
 
 // func pickF32AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2
 TEXT ·pickF32AVX512(SB), NOSPLIT, $0-48
-	MOVQ    k+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    src+32(FP), BX
-	MOVQ    ldd+24(FP), SI
-	MOVQ    offs+40(FP), DI
-	SHLQ    $0x02, SI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K1
-	SUBQ    $+16, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K2
-	CMPQ    CX, $+16
-	JGT     two
-	JEQ     full
+	MOVQ  k+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+32(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  offs+40(FP), DI
+	SHLQ  $0x02, SI
+	CMPQ  CX, $+16
+	JGT   two
+	JEQ   full
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
 
 one:
 	MOVQ      (DI), CX
@@ -21000,12 +20968,17 @@ fulls:
 	RET
 
 two:
+	SUBQ  $+16, CX
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
+
 both:
 	MOVQ      (DI), CX
 	VMOVUPS   (BX)(CX*1), Z0
-	VMOVUPS.Z 64(BX)(CX*1), K2, Z1
+	VMOVUPS.Z 64(BX)(CX*1), K1, Z1
 	VMOVUPS   Z0, (DX)
-	VMOVUPS   Z1, K2, 64(DX)
+	VMOVUPS   Z1, K1, 64(DX)
 	ADDQ      $+8, DI
 	ADDQ      SI, DX
 	DECQ      AX
@@ -21025,91 +20998,268 @@ TEXT ·transF32AVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 
 block:
-	MOVQ       AX, R8
-	MOVQ       $0x00000010, R9
-	CMPQ       R8, R9
-	CMOVQGT    R9, R8
-	MOVL       $0xffffffff, R9
-	BZHIL      R8, R9, R9
-	KMOVW      R9, K1
+	CMPQ       AX, $+16
+	JL         part
 	MOVQ       DI, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z0
+	VMOVUPS    (BX)(R9*1), Z0
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+1
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z1
+	VMOVUPS    (BX)(R9*1), Z1
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+2
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z2
+	VMOVUPS    (BX)(R9*1), Z2
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+3
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z3
+	VMOVUPS    (BX)(R9*1), Z3
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+4
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z4
+	VMOVUPS    (BX)(R9*1), Z4
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+5
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z5
+	VMOVUPS    (BX)(R9*1), Z5
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+6
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z6
+	VMOVUPS    (BX)(R9*1), Z6
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+7
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z7
+	VMOVUPS    (BX)(R9*1), Z7
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+8
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z8
+	VMOVUPS    (BX)(R9*1), Z8
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+9
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z9
+	VMOVUPS    (BX)(R9*1), Z9
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+10
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z10
+	VMOVUPS    (BX)(R9*1), Z10
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+11
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z11
+	VMOVUPS    (BX)(R9*1), Z11
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+12
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z12
+	VMOVUPS    (BX)(R9*1), Z12
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+13
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z13
+	VMOVUPS    (BX)(R9*1), Z13
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+14
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z14
+	VMOVUPS    (BX)(R9*1), Z14
 	LEAQ       8(R8), R9
 	CMPQ       CX, $+15
 	CMOVQGT    R9, R8
 	MOVQ       (R8), R9
-	VMOVUPS.Z  (BX)(R9*1), K1, Z15
+	VMOVUPS    (BX)(R9*1), Z15
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z1
+	VUNPCKHPS  Z3, Z2, Z2
+	VUNPCKLPS  Z5, Z4, Z3
+	VUNPCKHPS  Z5, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z5
+	VUNPCKHPS  Z7, Z6, Z6
+	VUNPCKLPS  Z9, Z8, Z7
+	VUNPCKHPS  Z9, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z9
+	VUNPCKHPS  Z11, Z10, Z10
+	VUNPCKLPS  Z13, Z12, Z11
+	VUNPCKHPS  Z13, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z13
+	VUNPCKHPS  Z15, Z14, Z14
+	VUNPCKLPD  Z1, Z16, Z15
+	VUNPCKHPD  Z1, Z16, Z1
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VUNPCKLPD  Z5, Z3, Z2
+	VUNPCKHPD  Z5, Z3, Z3
+	VUNPCKLPD  Z6, Z4, Z5
+	VUNPCKHPD  Z6, Z4, Z4
+	VUNPCKLPD  Z9, Z7, Z6
+	VUNPCKHPD  Z9, Z7, Z7
+	VUNPCKLPD  Z10, Z8, Z9
+	VUNPCKHPD  Z10, Z8, Z8
+	VUNPCKLPD  Z13, Z11, Z10
+	VUNPCKHPD  Z13, Z11, Z11
+	VUNPCKLPD  Z14, Z12, Z13
+	VUNPCKHPD  Z14, Z12, Z12
+	VSHUFF32X4 $0x88, Z2, Z15, Z14
+	VSHUFF32X4 $0xdd, Z2, Z15, Z2
+	VSHUFF32X4 $0x88, Z10, Z6, Z15
+	VSHUFF32X4 $0xdd, Z10, Z6, Z6
+	VSHUFF32X4 $0x88, Z15, Z14, Z10
+	VSHUFF32X4 $0xdd, Z15, Z14, Z14
+	VSHUFF32X4 $0x88, Z6, Z2, Z15
+	VSHUFF32X4 $0xdd, Z6, Z2, Z2
+	VSHUFF32X4 $0x88, Z3, Z1, Z6
+	VSHUFF32X4 $0xdd, Z3, Z1, Z1
+	VSHUFF32X4 $0x88, Z11, Z7, Z3
+	VSHUFF32X4 $0xdd, Z11, Z7, Z7
+	VSHUFF32X4 $0x88, Z3, Z6, Z11
+	VSHUFF32X4 $0xdd, Z3, Z6, Z3
+	VSHUFF32X4 $0x88, Z7, Z1, Z6
+	VSHUFF32X4 $0xdd, Z7, Z1, Z1
+	VSHUFF32X4 $0x88, Z5, Z16, Z7
+	VSHUFF32X4 $0xdd, Z5, Z16, Z5
+	VSHUFF32X4 $0x88, Z13, Z9, Z16
+	VSHUFF32X4 $0xdd, Z13, Z9, Z9
+	VSHUFF32X4 $0x88, Z16, Z7, Z13
+	VSHUFF32X4 $0xdd, Z16, Z7, Z7
+	VSHUFF32X4 $0x88, Z9, Z5, Z16
+	VSHUFF32X4 $0xdd, Z9, Z5, Z5
+	VSHUFF32X4 $0x88, Z4, Z0, Z9
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VSHUFF32X4 $0x88, Z12, Z8, Z4
+	VSHUFF32X4 $0xdd, Z12, Z8, Z8
+	VSHUFF32X4 $0x88, Z4, Z9, Z12
+	VSHUFF32X4 $0xdd, Z4, Z9, Z4
+	VSHUFF32X4 $0x88, Z8, Z0, Z9
+	VSHUFF32X4 $0xdd, Z8, Z0, Z0
+	VMOVUPS    Z10, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z11, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z13, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z12, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z15, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z6, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z16, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z9, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z14, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z3, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z7, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z4, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z2, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z1, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z5, (DX)
+	ADDQ       SI, DX
+	VMOVUPS    Z0, (DX)
+	ADDQ       SI, DX
+	ADDQ       $+64, BX
+	SUBQ       $+16, AX
+	JG         block
+	JMP        done
+
+part:
+	MOVL       $0xffffffff, R8
+	BZHIL      AX, R8, R8
+	KMOVW      R8, K1
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z0
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+1
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z1
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+2
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z2
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+3
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z3
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+4
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z4
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+5
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z5
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+6
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z6
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+7
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z7
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+8
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z8
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+9
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z9
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+10
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z10
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+11
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z11
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+12
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z12
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+13
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z13
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+14
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z14
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+15
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMOVUPS.Z  (BX)(R8*1), K1, Z15
 	VUNPCKLPS  Z1, Z0, Z16
 	VUNPCKHPS  Z1, Z0, Z0
 	VUNPCKLPS  Z3, Z2, Z1
@@ -21236,48 +21386,27 @@ block:
 	JLE        done
 	VMOVUPS    Z0, (DX)
 	ADDQ       SI, DX
-	ADDQ       $+64, BX
-	SUBQ       $+16, AX
-	JG         block
 
 done:
 	VZEROUPPER
 	RET
 
 // func rowsF16AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·rowsF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ    k+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    src+32(FP), BX
-	MOVQ    ldd+24(FP), SI
-	MOVQ    lds+40(FP), DI
-	SHLQ    $0x02, SI
-	SHLQ    $0x01, DI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K1
-	SUBQ    $+16, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K2
-	CMPQ    CX, $+16
-	JGT     two
+	MOVQ  k+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+32(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  lds+40(FP), DI
+	SHLQ  $0x02, SI
+	SHLQ  $0x01, DI
+	CMPQ  CX, $+16
+	JGT   two
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
 
 one:
 	VCVTPH2PS.Z (BX), K1, Z0
@@ -21290,13 +21419,17 @@ one:
 	RET
 
 two:
-	LEAQ (BX)(DI*8), CX
+	SUBQ  $+16, CX
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
+	LEAQ  (BX)(DI*8), CX
 
 both:
 	PREFETCHT0  (CX)
 	ADDQ        DI, CX
 	VCVTPH2PS   (BX), Z0
-	VCVTPH2PS.Z 32(BX), K2, Z1
+	VCVTPH2PS.Z 32(BX), K1, Z1
 	VMOVUPS     Z0, (DX)
 	VMOVUPS     Z1, 64(DX)
 	ADDQ        DI, BX
@@ -21307,39 +21440,21 @@ both:
 	RET
 
 // func pickF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2
 TEXT ·pickF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ    k+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    src+32(FP), BX
-	MOVQ    ldd+24(FP), SI
-	MOVQ    offs+40(FP), DI
-	SHLQ    $0x02, SI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K1
-	SUBQ    $+16, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K2
-	CMPQ    CX, $+16
-	JGT     two
-	JEQ     full
+	MOVQ  k+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+32(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  offs+40(FP), DI
+	SHLQ  $0x02, SI
+	CMPQ  CX, $+16
+	JGT   two
+	JEQ   full
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
 
 one:
 	MOVQ        (DI), CX
@@ -21365,12 +21480,17 @@ fulls:
 	RET
 
 two:
+	SUBQ  $+16, CX
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
+
 both:
 	MOVQ        (DI), CX
 	VCVTPH2PS   (BX)(CX*1), Z0
-	VCVTPH2PS.Z 32(BX)(CX*1), K2, Z1
+	VCVTPH2PS.Z 32(BX)(CX*1), K1, Z1
 	VMOVUPS     Z0, (DX)
-	VMOVUPS     Z1, K2, 64(DX)
+	VMOVUPS     Z1, K1, 64(DX)
 	ADDQ        $+8, DI
 	ADDQ        SI, DX
 	DECQ        AX
@@ -21390,91 +21510,284 @@ TEXT ·transF16AVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 
 block:
-	MOVQ        AX, R8
-	MOVQ        $0x00000010, R9
-	CMPQ        R8, R9
-	CMOVQGT     R9, R8
-	MOVL        $0xffffffff, R9
-	BZHIL       R8, R9, R9
-	KMOVW       R9, K1
+	CMPQ        AX, $+16
+	JL          part
 	MOVQ        DI, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y0
+	VMOVDQU     (BX)(R9*1), Y0
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+1
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y1
+	VMOVDQU     (BX)(R9*1), Y1
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+2
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y2
+	VMOVDQU     (BX)(R9*1), Y2
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+3
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y3
+	VMOVDQU     (BX)(R9*1), Y3
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+4
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y4
+	VMOVDQU     (BX)(R9*1), Y4
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+5
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y5
+	VMOVDQU     (BX)(R9*1), Y5
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+6
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y6
+	VMOVDQU     (BX)(R9*1), Y6
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+7
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y7
+	VMOVDQU     (BX)(R9*1), Y7
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+8
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y8
+	VMOVDQU     (BX)(R9*1), Y8
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+9
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y9
+	VMOVDQU     (BX)(R9*1), Y9
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+10
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y10
+	VMOVDQU     (BX)(R9*1), Y10
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+11
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y11
+	VMOVDQU     (BX)(R9*1), Y11
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+12
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y12
+	VMOVDQU     (BX)(R9*1), Y12
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+13
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y13
+	VMOVDQU     (BX)(R9*1), Y13
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+14
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y14
+	VMOVDQU     (BX)(R9*1), Y14
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+15
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y15
+	VMOVDQU     (BX)(R9*1), Y15
+	VPUNPCKLWD  Y1, Y0, Y16
+	VPUNPCKHWD  Y1, Y0, Y0
+	VPUNPCKLWD  Y3, Y2, Y1
+	VPUNPCKHWD  Y3, Y2, Y2
+	VPUNPCKLWD  Y5, Y4, Y3
+	VPUNPCKHWD  Y5, Y4, Y4
+	VPUNPCKLWD  Y7, Y6, Y5
+	VPUNPCKHWD  Y7, Y6, Y6
+	VPUNPCKLWD  Y9, Y8, Y7
+	VPUNPCKHWD  Y9, Y8, Y8
+	VPUNPCKLWD  Y11, Y10, Y9
+	VPUNPCKHWD  Y11, Y10, Y10
+	VPUNPCKLWD  Y13, Y12, Y11
+	VPUNPCKHWD  Y13, Y12, Y12
+	VPUNPCKLWD  Y15, Y14, Y13
+	VPUNPCKHWD  Y15, Y14, Y14
+	VPUNPCKLDQ  Y1, Y16, Y15
+	VPUNPCKHDQ  Y1, Y16, Y1
+	VPUNPCKLDQ  Y2, Y0, Y16
+	VPUNPCKHDQ  Y2, Y0, Y0
+	VPUNPCKLDQ  Y5, Y3, Y2
+	VPUNPCKHDQ  Y5, Y3, Y3
+	VPUNPCKLDQ  Y6, Y4, Y5
+	VPUNPCKHDQ  Y6, Y4, Y4
+	VPUNPCKLDQ  Y9, Y7, Y6
+	VPUNPCKHDQ  Y9, Y7, Y7
+	VPUNPCKLDQ  Y10, Y8, Y9
+	VPUNPCKHDQ  Y10, Y8, Y8
+	VPUNPCKLDQ  Y13, Y11, Y10
+	VPUNPCKHDQ  Y13, Y11, Y11
+	VPUNPCKLDQ  Y14, Y12, Y13
+	VPUNPCKHDQ  Y14, Y12, Y12
+	VPUNPCKLQDQ Y2, Y15, Y14
+	VPUNPCKHQDQ Y2, Y15, Y2
+	VPUNPCKLQDQ Y5, Y16, Y15
+	VPUNPCKHQDQ Y5, Y16, Y5
+	VPUNPCKLQDQ Y3, Y1, Y16
+	VPUNPCKHQDQ Y3, Y1, Y1
+	VPUNPCKLQDQ Y4, Y0, Y3
+	VPUNPCKHQDQ Y4, Y0, Y0
+	VPUNPCKLQDQ Y10, Y6, Y4
+	VPUNPCKHQDQ Y10, Y6, Y6
+	VPUNPCKLQDQ Y13, Y9, Y10
+	VPUNPCKHQDQ Y13, Y9, Y9
+	VPUNPCKLQDQ Y11, Y7, Y13
+	VPUNPCKHQDQ Y11, Y7, Y7
+	VPUNPCKLQDQ Y12, Y8, Y11
+	VPUNPCKHQDQ Y12, Y8, Y8
+	VSHUFI64X2  $0x00, Y4, Y14, Y12
+	VSHUFI64X2  $0x03, Y4, Y14, Y4
+	VSHUFI64X2  $0x00, Y10, Y15, Y14
+	VSHUFI64X2  $0x03, Y10, Y15, Y10
+	VSHUFI64X2  $0x00, Y13, Y16, Y15
+	VSHUFI64X2  $0x03, Y13, Y16, Y13
+	VSHUFI64X2  $0x00, Y11, Y3, Y16
+	VSHUFI64X2  $0x03, Y11, Y3, Y3
+	VSHUFI64X2  $0x00, Y6, Y2, Y11
+	VSHUFI64X2  $0x03, Y6, Y2, Y2
+	VSHUFI64X2  $0x00, Y9, Y5, Y6
+	VSHUFI64X2  $0x03, Y9, Y5, Y5
+	VSHUFI64X2  $0x00, Y7, Y1, Y9
+	VSHUFI64X2  $0x03, Y7, Y1, Y1
+	VSHUFI64X2  $0x00, Y8, Y0, Y7
+	VSHUFI64X2  $0x03, Y8, Y0, Y0
+	VCVTPH2PS   Y12, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y11, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y15, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y9, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y14, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y6, Z6
+	VMOVUPS     Z6, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y16, Z6
+	VMOVUPS     Z6, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y7, Z6
+	VMOVUPS     Z6, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y4, Z4
+	VMOVUPS     Z4, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y2, Z2
+	VMOVUPS     Z2, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y13, Z2
+	VMOVUPS     Z2, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y1, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y10, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y5, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y3, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VCVTPH2PS   Y0, Z0
+	VMOVUPS     Z0, (DX)
+	ADDQ        SI, DX
+	ADDQ        $+32, BX
+	SUBQ        $+16, AX
+	JG          block
+	JMP         done
+
+part:
+	MOVL        $0xffffffff, R8
+	BZHIL       AX, R8, R8
+	KMOVW       R8, K1
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y0
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+1
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y1
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+2
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y2
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+3
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y3
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+4
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y4
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+5
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y5
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+6
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y6
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+7
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y7
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+8
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y8
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+9
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y9
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+10
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y10
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+11
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y11
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+12
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y12
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+13
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y13
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+14
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y14
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+15
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y15
 	VPUNPCKLWD  Y1, Y0, Y16
 	VPUNPCKHWD  Y1, Y0, Y0
 	VPUNPCKLWD  Y3, Y2, Y1
@@ -21617,48 +21930,27 @@ block:
 	VCVTPH2PS   Y0, Z0
 	VMOVUPS     Z0, (DX)
 	ADDQ        SI, DX
-	ADDQ        $+32, BX
-	SUBQ        $+16, AX
-	JG          block
 
 done:
 	VZEROUPPER
 	RET
 
 // func rowsBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·rowsBF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ    k+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    src+32(FP), BX
-	MOVQ    ldd+24(FP), SI
-	MOVQ    lds+40(FP), DI
-	SHLQ    $0x02, SI
-	SHLQ    $0x01, DI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K1
-	SUBQ    $+16, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K2
-	CMPQ    CX, $+16
-	JGT     two
+	MOVQ  k+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+32(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  lds+40(FP), DI
+	SHLQ  $0x02, SI
+	SHLQ  $0x01, DI
+	CMPQ  CX, $+16
+	JGT   two
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
 
 one:
 	VPMOVZXWD.Z (BX), K1, Z0
@@ -21672,14 +21964,18 @@ one:
 	RET
 
 two:
-	LEAQ (BX)(DI*8), CX
+	SUBQ  $+16, CX
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
+	LEAQ  (BX)(DI*8), CX
 
 both:
 	PREFETCHT0  (CX)
 	ADDQ        DI, CX
 	VPMOVZXWD   (BX), Z0
 	VPSLLD      $0x10, Z0, Z0
-	VPMOVZXWD.Z 32(BX), K2, Z1
+	VPMOVZXWD.Z 32(BX), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VMOVUPS     Z0, (DX)
 	VMOVUPS     Z1, 64(DX)
@@ -21691,39 +21987,21 @@ both:
 	RET
 
 // func pickBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2
 TEXT ·pickBF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ    k+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    src+32(FP), BX
-	MOVQ    ldd+24(FP), SI
-	MOVQ    offs+40(FP), DI
-	SHLQ    $0x02, SI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000010, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	MOVL    $0xffffffff, R10
-	BZHIL   R9, R10, R10
-	KMOVW   R10, K1
-	SUBQ    $+16, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K2
-	CMPQ    CX, $+16
-	JGT     two
-	JEQ     full
+	MOVQ  k+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+32(FP), BX
+	MOVQ  ldd+24(FP), SI
+	MOVQ  offs+40(FP), DI
+	SHLQ  $0x02, SI
+	CMPQ  CX, $+16
+	JGT   two
+	JEQ   full
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
 
 one:
 	MOVQ        (DI), CX
@@ -21751,14 +22029,19 @@ fulls:
 	RET
 
 two:
+	SUBQ  $+16, CX
+	MOVL  $0xffffffff, R8
+	BZHIL CX, R8, R8
+	KMOVW R8, K1
+
 both:
 	MOVQ        (DI), CX
 	VPMOVZXWD   (BX)(CX*1), Z0
 	VPSLLD      $0x10, Z0, Z0
-	VPMOVZXWD.Z 32(BX)(CX*1), K2, Z1
+	VPMOVZXWD.Z 32(BX)(CX*1), K1, Z1
 	VPSLLD      $0x10, Z1, Z1
 	VMOVUPS     Z0, (DX)
-	VMOVUPS     Z1, K2, 64(DX)
+	VMOVUPS     Z1, K1, 64(DX)
 	ADDQ        $+8, DI
 	ADDQ        SI, DX
 	DECQ        AX
@@ -21778,91 +22061,300 @@ TEXT ·transBF16AVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 
 block:
-	MOVQ        AX, R8
-	MOVQ        $0x00000010, R9
-	CMPQ        R8, R9
-	CMOVQGT     R9, R8
-	MOVL        $0xffffffff, R9
-	BZHIL       R8, R9, R9
-	KMOVW       R9, K1
+	CMPQ        AX, $+16
+	JL          part
 	MOVQ        DI, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y0
+	VMOVDQU     (BX)(R9*1), Y0
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+1
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y1
+	VMOVDQU     (BX)(R9*1), Y1
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+2
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y2
+	VMOVDQU     (BX)(R9*1), Y2
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+3
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y3
+	VMOVDQU     (BX)(R9*1), Y3
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+4
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y4
+	VMOVDQU     (BX)(R9*1), Y4
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+5
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y5
+	VMOVDQU     (BX)(R9*1), Y5
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+6
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y6
+	VMOVDQU     (BX)(R9*1), Y6
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+7
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y7
+	VMOVDQU     (BX)(R9*1), Y7
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+8
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y8
+	VMOVDQU     (BX)(R9*1), Y8
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+9
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y9
+	VMOVDQU     (BX)(R9*1), Y9
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+10
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y10
+	VMOVDQU     (BX)(R9*1), Y10
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+11
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y11
+	VMOVDQU     (BX)(R9*1), Y11
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+12
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y12
+	VMOVDQU     (BX)(R9*1), Y12
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+13
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y13
+	VMOVDQU     (BX)(R9*1), Y13
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+14
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y14
+	VMOVDQU     (BX)(R9*1), Y14
 	LEAQ        8(R8), R9
 	CMPQ        CX, $+15
 	CMOVQGT     R9, R8
 	MOVQ        (R8), R9
-	VMOVDQU16.Z (BX)(R9*1), K1, Y15
+	VMOVDQU     (BX)(R9*1), Y15
+	VPUNPCKLWD  Y1, Y0, Y16
+	VPUNPCKHWD  Y1, Y0, Y0
+	VPUNPCKLWD  Y3, Y2, Y1
+	VPUNPCKHWD  Y3, Y2, Y2
+	VPUNPCKLWD  Y5, Y4, Y3
+	VPUNPCKHWD  Y5, Y4, Y4
+	VPUNPCKLWD  Y7, Y6, Y5
+	VPUNPCKHWD  Y7, Y6, Y6
+	VPUNPCKLWD  Y9, Y8, Y7
+	VPUNPCKHWD  Y9, Y8, Y8
+	VPUNPCKLWD  Y11, Y10, Y9
+	VPUNPCKHWD  Y11, Y10, Y10
+	VPUNPCKLWD  Y13, Y12, Y11
+	VPUNPCKHWD  Y13, Y12, Y12
+	VPUNPCKLWD  Y15, Y14, Y13
+	VPUNPCKHWD  Y15, Y14, Y14
+	VPUNPCKLDQ  Y1, Y16, Y15
+	VPUNPCKHDQ  Y1, Y16, Y1
+	VPUNPCKLDQ  Y2, Y0, Y16
+	VPUNPCKHDQ  Y2, Y0, Y0
+	VPUNPCKLDQ  Y5, Y3, Y2
+	VPUNPCKHDQ  Y5, Y3, Y3
+	VPUNPCKLDQ  Y6, Y4, Y5
+	VPUNPCKHDQ  Y6, Y4, Y4
+	VPUNPCKLDQ  Y9, Y7, Y6
+	VPUNPCKHDQ  Y9, Y7, Y7
+	VPUNPCKLDQ  Y10, Y8, Y9
+	VPUNPCKHDQ  Y10, Y8, Y8
+	VPUNPCKLDQ  Y13, Y11, Y10
+	VPUNPCKHDQ  Y13, Y11, Y11
+	VPUNPCKLDQ  Y14, Y12, Y13
+	VPUNPCKHDQ  Y14, Y12, Y12
+	VPUNPCKLQDQ Y2, Y15, Y14
+	VPUNPCKHQDQ Y2, Y15, Y2
+	VPUNPCKLQDQ Y5, Y16, Y15
+	VPUNPCKHQDQ Y5, Y16, Y5
+	VPUNPCKLQDQ Y3, Y1, Y16
+	VPUNPCKHQDQ Y3, Y1, Y1
+	VPUNPCKLQDQ Y4, Y0, Y3
+	VPUNPCKHQDQ Y4, Y0, Y0
+	VPUNPCKLQDQ Y10, Y6, Y4
+	VPUNPCKHQDQ Y10, Y6, Y6
+	VPUNPCKLQDQ Y13, Y9, Y10
+	VPUNPCKHQDQ Y13, Y9, Y9
+	VPUNPCKLQDQ Y11, Y7, Y13
+	VPUNPCKHQDQ Y11, Y7, Y7
+	VPUNPCKLQDQ Y12, Y8, Y11
+	VPUNPCKHQDQ Y12, Y8, Y8
+	VSHUFI64X2  $0x00, Y4, Y14, Y12
+	VSHUFI64X2  $0x03, Y4, Y14, Y4
+	VSHUFI64X2  $0x00, Y10, Y15, Y14
+	VSHUFI64X2  $0x03, Y10, Y15, Y10
+	VSHUFI64X2  $0x00, Y13, Y16, Y15
+	VSHUFI64X2  $0x03, Y13, Y16, Y13
+	VSHUFI64X2  $0x00, Y11, Y3, Y16
+	VSHUFI64X2  $0x03, Y11, Y3, Y3
+	VSHUFI64X2  $0x00, Y6, Y2, Y11
+	VSHUFI64X2  $0x03, Y6, Y2, Y2
+	VSHUFI64X2  $0x00, Y9, Y5, Y6
+	VSHUFI64X2  $0x03, Y9, Y5, Y5
+	VSHUFI64X2  $0x00, Y7, Y1, Y9
+	VSHUFI64X2  $0x03, Y7, Y1, Y1
+	VSHUFI64X2  $0x00, Y8, Y0, Y7
+	VSHUFI64X2  $0x03, Y8, Y0, Y0
+	VPMOVZXWD   Y12, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y11, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y15, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y9, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y14, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y6, Z6
+	VPSLLD      $0x10, Z6, Z6
+	VMOVUPS     Z6, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y16, Z6
+	VPSLLD      $0x10, Z6, Z6
+	VMOVUPS     Z6, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y7, Z6
+	VPSLLD      $0x10, Z6, Z6
+	VMOVUPS     Z6, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y4, Z4
+	VPSLLD      $0x10, Z4, Z4
+	VMOVUPS     Z4, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y2, Z2
+	VPSLLD      $0x10, Z2, Z2
+	VMOVUPS     Z2, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y13, Z2
+	VPSLLD      $0x10, Z2, Z2
+	VMOVUPS     Z2, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y1, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y10, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y5, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y3, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMOVUPS     Z1, (DX)
+	ADDQ        SI, DX
+	VPMOVZXWD   Y0, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVUPS     Z0, (DX)
+	ADDQ        SI, DX
+	ADDQ        $+32, BX
+	SUBQ        $+16, AX
+	JG          block
+	JMP         done
+
+part:
+	MOVL        $0xffffffff, R8
+	BZHIL       AX, R8, R8
+	KMOVW       R8, K1
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y0
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+1
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y1
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+2
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y2
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+3
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y3
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+4
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y4
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+5
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y5
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+6
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y6
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+7
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y7
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+8
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y8
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+9
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y9
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+10
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y10
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+11
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y11
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+12
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y12
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+13
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y13
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+14
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y14
+	LEAQ        8(DI), R8
+	CMPQ        CX, $+15
+	CMOVQGT     R8, DI
+	MOVQ        (DI), R8
+	VMOVDQU16.Z (BX)(R8*1), K1, Y15
 	VPUNPCKLWD  Y1, Y0, Y16
 	VPUNPCKHWD  Y1, Y0, Y0
 	VPUNPCKLWD  Y3, Y2, Y1
@@ -22021,9 +22513,6 @@ block:
 	VPSLLD      $0x10, Z0, Z0
 	VMOVUPS     Z0, (DX)
 	ADDQ        SI, DX
-	ADDQ        $+32, BX
-	SUBQ        $+16, AX
-	JG          block
 
 done:
 	VZEROUPPER
@@ -23700,38 +24189,20 @@ loop:
 	RET
 
 // func putF32AVX512(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, AVX512F, BMI2, CMOV
+// Requires: AVX, AVX512F, BMI2
 TEXT ·putF32AVX512(SB), NOSPLIT, $0-40
-	MOVQ    h+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    ldd+24(FP), BX
-	MOVQ    tile+32(FP), SI
-	SHLQ    $0x02, BX
-	MOVQ    CX, DI
-	MOVQ    DI, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K1
-	SUBQ    $+16, DI
-	MOVQ    $0x00000010, R8
-	CMPQ    DI, R8
-	CMOVQGT R8, DI
-	XORL    R8, R8
-	TESTQ   DI, DI
-	CMOVQLT R8, DI
-	MOVL    $0xffffffff, R8
-	BZHIL   DI, R8, R8
-	KMOVW   R8, K2
-	CMPQ    CX, $+16
-	JEQ     one
-	JG      more
+	MOVQ  h+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  ldd+24(FP), BX
+	MOVQ  tile+32(FP), SI
+	SHLQ  $0x02, BX
+	CMPQ  CX, $+16
+	JEQ   one
+	JG    more
+	MOVL  $0xffffffff, DI
+	BZHIL CX, DI, DI
+	KMOVW DI, K1
 
 partloop:
 	VMOVUPS (SI), Z0
@@ -23755,14 +24226,18 @@ oneloop:
 	RET
 
 more:
-	CMPQ CX, $+32
-	JEQ  two
+	SUBQ  $+16, CX
+	CMPQ  CX, $+16
+	JEQ   two
+	MOVL  $0xffffffff, DI
+	BZHIL CX, DI, DI
+	KMOVW DI, K1
 
 moreloop:
 	VMOVUPS (SI), Z0
 	VMOVUPS Z0, (DX)
 	VMOVUPS 64(SI), Z0
-	VMOVUPS Z0, K2, 64(DX)
+	VMOVUPS Z0, K1, 64(DX)
 	ADDQ    $0x00000080, SI
 	ADDQ    BX, DX
 	DECQ    AX
@@ -23784,38 +24259,20 @@ twoloop:
 	RET
 
 // func putF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX512F, AVX512VL, BMI2
 TEXT ·putF16AVX512(SB), NOSPLIT, $0-40
-	MOVQ    h+0(FP), AX
-	MOVQ    n+8(FP), CX
-	MOVQ    dst+16(FP), DX
-	MOVQ    ldd+24(FP), BX
-	MOVQ    tile+32(FP), SI
-	SHLQ    $0x01, BX
-	MOVQ    CX, DI
-	MOVQ    DI, R8
-	MOVQ    $0x00000010, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	MOVL    $0xffffffff, R9
-	BZHIL   R8, R9, R9
-	KMOVW   R9, K1
-	SUBQ    $+16, DI
-	MOVQ    $0x00000010, R8
-	CMPQ    DI, R8
-	CMOVQGT R8, DI
-	XORL    R8, R8
-	TESTQ   DI, DI
-	CMOVQLT R8, DI
-	MOVL    $0xffffffff, R8
-	BZHIL   DI, R8, R8
-	KMOVW   R8, K2
-	CMPQ    CX, $+16
-	JEQ     one
-	JG      more
+	MOVQ  h+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  ldd+24(FP), BX
+	MOVQ  tile+32(FP), SI
+	SHLQ  $0x01, BX
+	CMPQ  CX, $+16
+	JEQ   one
+	JG    more
+	MOVL  $0xffffffff, DI
+	BZHIL CX, DI, DI
+	KMOVW DI, K1
 
 partloop:
 	VMOVUPS   (SI), Z0
@@ -23840,15 +24297,19 @@ oneloop:
 	RET
 
 more:
-	CMPQ CX, $+32
-	JEQ  two
+	SUBQ  $+16, CX
+	CMPQ  CX, $+16
+	JEQ   two
+	MOVL  $0xffffffff, DI
+	BZHIL CX, DI, DI
+	KMOVW DI, K1
 
 moreloop:
 	VMOVUPS   (SI), Z0
 	VCVTPS2PH $0x00, Z0, Y0
 	VMOVDQU64 Y0, (DX)
 	VMOVUPS   64(SI), Z0
-	VCVTPS2PH $0x00, Z0, K2, 32(DX)
+	VCVTPS2PH $0x00, Z0, K1, 32(DX)
 	ADDQ      $0x00000080, SI
 	ADDQ      BX, DX
 	DECQ      AX
@@ -23872,7 +24333,7 @@ twoloop:
 	RET
 
 // func putBF16AVX512(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
 TEXT ·putBF16AVX512(SB), NOSPLIT, $0-40
 	MOVQ         h+0(FP), AX
 	MOVQ         n+8(FP), CX
@@ -23883,30 +24344,12 @@ TEXT ·putBF16AVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS kernConst<>+96(SB), Z0
 	VBROADCASTSS kernConst<>+128(SB), Z1
 	VBROADCASTSS kernConst<>+160(SB), Z2
-	MOVQ         CX, DI
-	MOVQ         DI, R8
-	MOVQ         $0x00000010, R9
-	CMPQ         R8, R9
-	CMOVQGT      R9, R8
-	XORL         R9, R9
-	TESTQ        R8, R8
-	CMOVQLT      R9, R8
-	MOVL         $0xffffffff, R9
-	BZHIL        R8, R9, R9
-	KMOVW        R9, K1
-	SUBQ         $+16, DI
-	MOVQ         $0x00000010, R8
-	CMPQ         DI, R8
-	CMOVQGT      R8, DI
-	XORL         R8, R8
-	TESTQ        DI, DI
-	CMOVQLT      R8, DI
-	MOVL         $0xffffffff, R8
-	BZHIL        DI, R8, R8
-	KMOVW        R8, K2
 	CMPQ         CX, $+16
 	JEQ          one
 	JG           more
+	MOVL         $0xffffffff, DI
+	BZHIL        CX, DI, DI
+	KMOVW        DI, K1
 
 partloop:
 	VMOVUPS   (SI), Z3
@@ -23947,8 +24390,12 @@ oneloop:
 	RET
 
 more:
-	CMPQ CX, $+32
-	JEQ  two
+	SUBQ  $+16, CX
+	CMPQ  CX, $+16
+	JEQ   two
+	MOVL  $0xffffffff, DI
+	BZHIL CX, DI, DI
+	KMOVW DI, K1
 
 moreloop:
 	VMOVUPS   (SI), Z3
@@ -23957,8 +24404,8 @@ moreloop:
 	VPADDD    Z1, Z3, Z7
 	VPADDD    Z4, Z7, Z4
 	VORPS     Z2, Z3, Z7
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z7, Z4, K1, Z5
+	VCMPPS    $0x03, Z3, Z3, K2
+	VBLENDMPS Z7, Z4, K2, Z5
 	VPSRLD    $0x10, Z5, Z3
 	VPMOVDW   Z3, Y3
 	VMOVDQU64 Y3, (DX)
@@ -23968,10 +24415,10 @@ moreloop:
 	VPADDD    Z1, Z3, Z7
 	VPADDD    Z4, Z7, Z4
 	VORPS     Z2, Z3, Z7
-	VCMPPS    $0x03, Z3, Z3, K1
-	VBLENDMPS Z7, Z4, K1, Z6
+	VCMPPS    $0x03, Z3, Z3, K2
+	VBLENDMPS Z7, Z4, K2, Z6
 	VPSRLD    $0x10, Z6, Z3
-	VPMOVDW   Z3, K2, 32(DX)
+	VPMOVDW   Z3, K1, 32(DX)
 	ADDQ      $0x00000080, SI
 	ADDQ      BX, DX
 	DECQ      AX
@@ -47849,7 +48296,7 @@ rows:
 	RET
 
 // func rowsF32AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)
-// Requires: AVX, CMOV, MMX+
+// Requires: AVX, MMX+
 TEXT ·rowsF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -47859,29 +48306,11 @@ TEXT ·rowsF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    lds+40(FP), DI
 	SHLQ    $0x02, SI
 	SHLQ    $0x02, DI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000008, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	LEAQ    kernTail<>+32(SB), R10
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y1
-	SUBQ    $+8, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y2
 	CMPQ    CX, $+8
 	JGT     two
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVUPS (R8)(CX*4), Y1
 
 one:
 	VMASKMOVPS (BX), Y1, Y0
@@ -47894,7 +48323,11 @@ one:
 	RET
 
 two:
-	LEAQ (BX)(DI*8), CX
+	SUBQ    $+8, CX
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVUPS (R8)(CX*4), Y2
+	LEAQ    (BX)(DI*8), CX
 
 both:
 	PREFETCHT0 (CX)
@@ -47911,7 +48344,7 @@ both:
 	RET
 
 // func pickF32AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, CMOV
+// Requires: AVX
 TEXT ·pickF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -47920,30 +48353,12 @@ TEXT ·pickF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    ldd+24(FP), SI
 	MOVQ    offs+40(FP), DI
 	SHLQ    $0x02, SI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000008, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	LEAQ    kernTail<>+32(SB), R10
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y1
-	SUBQ    $+8, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y2
 	CMPQ    CX, $+8
 	JGT     two
 	JEQ     full
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVUPS (R8)(CX*4), Y1
 
 one:
 	MOVQ       (DI), CX
@@ -47969,6 +48384,11 @@ fulls:
 	RET
 
 two:
+	SUBQ    $+8, CX
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVUPS (R8)(CX*4), Y2
+
 both:
 	MOVQ       (DI), CX
 	VMOVUPS    (BX)(CX*1), Y0
@@ -47994,6 +48414,8 @@ TEXT ·transF32AVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 
 block:
+	CMPQ       AX, $+8
+	JL         part
 	MOVQ       DI, R8
 	MOVQ       (R8), R9
 	VMOVUPS    (BX)(R9*1), Y0
@@ -48075,11 +48497,111 @@ block:
 	ADDQ       $+32, BX
 	SUBQ       $+8, AX
 	JG         block
+	JMP        done
+
+part:
+	LEAQ       kernTail<>+32(SB), R9
+	MOVQ       AX, R8
+	NEGQ       R8
+	VMOVUPS    (R9)(R8*4), Y0
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y1
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+1
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y2
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+2
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y3
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+3
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y4
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+4
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y5
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+5
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y6
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+6
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y7
+	LEAQ       8(DI), R8
+	CMPQ       CX, $+7
+	CMOVQGT    R8, DI
+	MOVQ       (DI), R8
+	VMASKMOVPS (BX)(R8*1), Y0, Y0
+	VUNPCKLPS  Y2, Y1, Y8
+	VUNPCKHPS  Y2, Y1, Y1
+	VUNPCKLPS  Y4, Y3, Y2
+	VUNPCKHPS  Y4, Y3, Y3
+	VUNPCKLPS  Y6, Y5, Y4
+	VUNPCKHPS  Y6, Y5, Y5
+	VUNPCKLPS  Y0, Y7, Y6
+	VUNPCKHPS  Y0, Y7, Y0
+	VUNPCKLPD  Y2, Y8, Y7
+	VUNPCKHPD  Y2, Y8, Y2
+	VUNPCKLPD  Y3, Y1, Y8
+	VUNPCKHPD  Y3, Y1, Y1
+	VUNPCKLPD  Y6, Y4, Y3
+	VUNPCKHPD  Y6, Y4, Y4
+	VUNPCKLPD  Y0, Y5, Y6
+	VUNPCKHPD  Y0, Y5, Y0
+	VPERM2F128 $0x20, Y3, Y7, Y5
+	VPERM2F128 $0x31, Y3, Y7, Y3
+	VPERM2F128 $0x20, Y4, Y2, Y7
+	VPERM2F128 $0x31, Y4, Y2, Y2
+	VPERM2F128 $0x20, Y6, Y8, Y4
+	VPERM2F128 $0x31, Y6, Y8, Y6
+	VPERM2F128 $0x20, Y0, Y1, Y8
+	VPERM2F128 $0x31, Y0, Y1, Y0
+	VMOVUPS    Y5, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+1
+	JLE        done
+	VMOVUPS    Y7, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+2
+	JLE        done
+	VMOVUPS    Y4, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+3
+	JLE        done
+	VMOVUPS    Y8, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+4
+	JLE        done
+	VMOVUPS    Y3, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+5
+	JLE        done
+	VMOVUPS    Y2, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+6
+	JLE        done
+	VMOVUPS    Y6, (DX)
+	ADDQ       SI, DX
+	CMPQ       AX, $+7
+	JLE        done
+	VMOVUPS    Y0, (DX)
+	ADDQ       SI, DX
+
+done:
 	VZEROUPPER
 	RET
 
 // func rowsF16AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)
-// Requires: AVX, CMOV, F16C, MMX+
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·rowsF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -48089,59 +48611,91 @@ TEXT ·rowsF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    lds+40(FP), DI
 	SHLQ    $0x02, SI
 	SHLQ    $0x01, DI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000008, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	LEAQ    kernTail<>+32(SB), R10
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y0
-	SUBQ    $+8, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y0
 	CMPQ    CX, $+8
 	JGT     two
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X1
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X2
+	VPXOR   X0, X2, X2
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
 
 one:
-	VCVTPH2PS (BX), Y0
-	VMOVUPS   Y0, (DX)
-	ADDQ      DI, BX
-	ADDQ      SI, DX
-	DECQ      AX
-	JNZ       one
+	VPMASKMOVD   (BX), X1, X0
+	VPBROADCASTW (BX)(R8*1), X3
+	VPBLENDVB    X2, X3, X0, X0
+	VCVTPH2PS    X0, Y0
+	VMOVUPS      Y0, (DX)
+	ADDQ         DI, BX
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          one
 	VZEROUPPER
 	RET
 
 two:
-	LEAQ (BX)(DI*8), CX
+	SUBQ    $+8, CX
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X2
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X1
+	VPXOR   X0, X1, X3
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
+	LEAQ    (BX)(DI*8), CX
 
 both:
-	PREFETCHT0 (CX)
-	ADDQ       DI, CX
-	VCVTPH2PS  (BX), Y0
-	VCVTPH2PS  16(BX), Y1
-	VMOVUPS    Y0, (DX)
-	VMOVUPS    Y1, 32(DX)
-	ADDQ       DI, BX
-	ADDQ       SI, DX
-	DECQ       AX
-	JNZ        both
+	PREFETCHT0   (CX)
+	ADDQ         DI, CX
+	VCVTPH2PS    (BX), Y0
+	VPMASKMOVD   16(BX), X2, X1
+	VPBROADCASTW 16(BX)(R8*1), X4
+	VPBLENDVB    X3, X4, X1, X1
+	VCVTPH2PS    X1, Y1
+	VMOVUPS      Y0, (DX)
+	VMOVUPS      Y1, 32(DX)
+	ADDQ         DI, BX
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          both
 	VZEROUPPER
 	RET
 
 // func pickF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, CMOV, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·pickF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -48150,39 +48704,45 @@ TEXT ·pickF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    ldd+24(FP), SI
 	MOVQ    offs+40(FP), DI
 	SHLQ    $0x02, SI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000008, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	LEAQ    kernTail<>+32(SB), R10
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y1
-	SUBQ    $+8, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y2
 	CMPQ    CX, $+8
 	JGT     two
 	JEQ     full
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y1
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X2
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X3
+	VPXOR   X0, X3, X3
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
 
 one:
-	MOVQ       (DI), CX
-	VCVTPH2PS  (BX)(CX*1), Y0
-	VMASKMOVPS Y0, Y1, (DX)
-	ADDQ       $+8, DI
-	ADDQ       SI, DX
-	DECQ       AX
-	JNZ        one
+	MOVQ         (DI), CX
+	VPMASKMOVD   (BX)(CX*1), X2, X0
+	LEAQ         (BX)(CX*1), CX
+	VPBROADCASTW (CX)(R8*1), X4
+	VPBLENDVB    X3, X4, X0, X0
+	VCVTPH2PS    X0, Y0
+	VMASKMOVPS   Y0, Y1, (DX)
+	ADDQ         $+8, DI
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          one
 	VZEROUPPER
 	RET
 
@@ -48199,21 +48759,50 @@ fulls:
 	RET
 
 two:
+	SUBQ    $+8, CX
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y2
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X3
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X1
+	VPXOR   X0, X1, X4
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
+
 both:
-	MOVQ       (DI), CX
-	VCVTPH2PS  (BX)(CX*1), Y0
-	VCVTPH2PS  16(BX)(CX*1), Y1
-	VMOVUPS    Y0, (DX)
-	VMASKMOVPS Y1, Y2, 32(DX)
-	ADDQ       $+8, DI
-	ADDQ       SI, DX
-	DECQ       AX
-	JNZ        both
+	MOVQ         (DI), CX
+	VCVTPH2PS    (BX)(CX*1), Y0
+	VPMASKMOVD   16(BX)(CX*1), X3, X1
+	LEAQ         16(BX)(CX*1), CX
+	VPBROADCASTW (CX)(R8*1), X5
+	VPBLENDVB    X4, X5, X1, X1
+	VCVTPH2PS    X1, Y1
+	VMOVUPS      Y0, (DX)
+	VMASKMOVPS   Y1, Y2, 32(DX)
+	ADDQ         $+8, DI
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          both
 	VZEROUPPER
 	RET
 
 // func transF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, CMOV, F16C
+// Requires: AVX, AVX2, CMOV, F16C
 TEXT ·transF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ k+0(FP), AX
 	MOVQ n+8(FP), CX
@@ -48224,6 +48813,8 @@ TEXT ·transF16AVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 
 block:
+	CMPQ       AX, $+8
+	JL         part
 	MOVQ       DI, R8
 	MOVQ       (R8), R9
 	VCVTPH2PS  (BX)(R9*1), Y0
@@ -48305,11 +48896,163 @@ block:
 	ADDQ       $+16, BX
 	SUBQ       $+8, AX
 	JG         block
+	JMP        done
+
+part:
+	LEAQ         kernTail<>+32(SB), R9
+	MOVQ         AX, R8
+	NEGQ         R8
+	VMOVUPS      (R9)(R8*4), Y0
+	MOVQ         AX, R8
+	SHRQ         $0x01, R8
+	LEAQ         kernTail<>+32(SB), R9
+	NEGQ         R8
+	VMOVDQU      (R9)(R8*4), X0
+	LEAQ         -1(AX), R8
+	LEAQ         kernTail<>+32(SB), R10
+	MOVQ         R8, R9
+	NEGQ         R9
+	VMOVDQU      (R10)(R9*2), X1
+	LEAQ         kernTail<>+32(SB), R10
+	MOVQ         AX, R9
+	NEGQ         R9
+	VMOVDQU      (R10)(R9*2), X2
+	VPXOR        X1, X2, X1
+	LEAQ         (R8)(R8*1), R9
+	MOVQ         R9, R8
+	SHLQ         $0x08, R8
+	LEAQ         256(R8)(R9*1), R8
+	VMOVQ        R8, X2
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X2
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X3
+	VPBLENDVB    X1, X3, X2, X2
+	VCVTPH2PS    X2, Y2
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+1
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X3
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X4
+	VPBLENDVB    X1, X4, X3, X3
+	VCVTPH2PS    X3, Y3
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+2
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X4
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X5
+	VPBLENDVB    X1, X5, X4, X4
+	VCVTPH2PS    X4, Y4
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+3
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X5
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X6
+	VPBLENDVB    X1, X6, X5, X5
+	VCVTPH2PS    X5, Y5
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+4
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X6
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X7
+	VPBLENDVB    X1, X7, X6, X6
+	VCVTPH2PS    X6, Y6
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+5
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X7
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X8
+	VPBLENDVB    X1, X8, X7, X7
+	VCVTPH2PS    X7, Y7
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+6
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X8
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X9
+	VPBLENDVB    X1, X9, X8, X8
+	VCVTPH2PS    X8, Y8
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+7
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X0
+	LEAQ         (BX)(R8*1), CX
+	VPBROADCASTW (CX)(R9*1), X9
+	VPBLENDVB    X1, X9, X0, X0
+	VCVTPH2PS    X0, Y0
+	VUNPCKLPS    Y3, Y2, Y1
+	VUNPCKHPS    Y3, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y3
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y0, Y8, Y7
+	VUNPCKHPS    Y0, Y8, Y0
+	VUNPCKLPD    Y3, Y1, Y8
+	VUNPCKHPD    Y3, Y1, Y1
+	VUNPCKLPD    Y4, Y2, Y3
+	VUNPCKHPD    Y4, Y2, Y2
+	VUNPCKLPD    Y7, Y5, Y4
+	VUNPCKHPD    Y7, Y5, Y5
+	VUNPCKLPD    Y0, Y6, Y7
+	VUNPCKHPD    Y0, Y6, Y0
+	VPERM2F128   $0x20, Y4, Y8, Y6
+	VPERM2F128   $0x31, Y4, Y8, Y4
+	VPERM2F128   $0x20, Y5, Y1, Y8
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y5
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VPERM2F128   $0x20, Y0, Y2, Y7
+	VPERM2F128   $0x31, Y0, Y2, Y0
+	VMOVUPS      Y6, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+1
+	JLE          done
+	VMOVUPS      Y8, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+2
+	JLE          done
+	VMOVUPS      Y5, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+3
+	JLE          done
+	VMOVUPS      Y7, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+4
+	JLE          done
+	VMOVUPS      Y4, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+5
+	JLE          done
+	VMOVUPS      Y1, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+6
+	JLE          done
+	VMOVUPS      Y3, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+7
+	JLE          done
+	VMOVUPS      Y0, (DX)
+	ADDQ         SI, DX
+
+done:
 	VZEROUPPER
 	RET
 
 // func rowsBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, lds int)
-// Requires: AVX, AVX2, CMOV, MMX+
+// Requires: AVX, AVX2, MMX+
 TEXT ·rowsBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -48319,62 +49062,94 @@ TEXT ·rowsBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    lds+40(FP), DI
 	SHLQ    $0x02, SI
 	SHLQ    $0x01, DI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000008, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	LEAQ    kernTail<>+32(SB), R10
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y0
-	SUBQ    $+8, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y0
 	CMPQ    CX, $+8
 	JGT     two
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X1
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X2
+	VPXOR   X0, X2, X2
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
 
 one:
-	VPMOVZXWD (BX), Y0
-	VPSLLD    $0x10, Y0, Y0
-	VMOVUPS   Y0, (DX)
-	ADDQ      DI, BX
-	ADDQ      SI, DX
-	DECQ      AX
-	JNZ       one
+	VPMASKMOVD   (BX), X1, X0
+	VPBROADCASTW (BX)(R8*1), X3
+	VPBLENDVB    X2, X3, X0, X0
+	VPMOVZXWD    X0, Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      Y0, (DX)
+	ADDQ         DI, BX
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          one
 	VZEROUPPER
 	RET
 
 two:
-	LEAQ (BX)(DI*8), CX
+	SUBQ    $+8, CX
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X2
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X1
+	VPXOR   X0, X1, X3
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
+	LEAQ    (BX)(DI*8), CX
 
 both:
-	PREFETCHT0 (CX)
-	ADDQ       DI, CX
-	VPMOVZXWD  (BX), Y0
-	VPSLLD     $0x10, Y0, Y0
-	VPMOVZXWD  16(BX), Y1
-	VPSLLD     $0x10, Y1, Y1
-	VMOVUPS    Y0, (DX)
-	VMOVUPS    Y1, 32(DX)
-	ADDQ       DI, BX
-	ADDQ       SI, DX
-	DECQ       AX
-	JNZ        both
+	PREFETCHT0   (CX)
+	ADDQ         DI, CX
+	VPMOVZXWD    (BX), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMASKMOVD   16(BX), X2, X1
+	VPBROADCASTW 16(BX)(R8*1), X4
+	VPBLENDVB    X3, X4, X1, X1
+	VPMOVZXWD    X1, Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMOVUPS      Y0, (DX)
+	VMOVUPS      Y1, 32(DX)
+	ADDQ         DI, BX
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          both
 	VZEROUPPER
 	RET
 
 // func pickBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2
 TEXT ·pickBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -48383,40 +49158,46 @@ TEXT ·pickBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ    ldd+24(FP), SI
 	MOVQ    offs+40(FP), DI
 	SHLQ    $0x02, SI
-	MOVQ    CX, R8
-	MOVQ    R8, R9
-	MOVQ    $0x00000008, R10
-	CMPQ    R9, R10
-	CMOVQGT R10, R9
-	XORL    R10, R10
-	TESTQ   R9, R9
-	CMOVQLT R10, R9
-	LEAQ    kernTail<>+32(SB), R10
-	NEGQ    R9
-	VMOVUPS (R10)(R9*4), Y1
-	SUBQ    $+8, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y2
 	CMPQ    CX, $+8
 	JGT     two
 	JEQ     full
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y1
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X2
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X3
+	VPXOR   X0, X3, X3
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
 
 one:
-	MOVQ       (DI), CX
-	VPMOVZXWD  (BX)(CX*1), Y0
-	VPSLLD     $0x10, Y0, Y0
-	VMASKMOVPS Y0, Y1, (DX)
-	ADDQ       $+8, DI
-	ADDQ       SI, DX
-	DECQ       AX
-	JNZ        one
+	MOVQ         (DI), CX
+	VPMASKMOVD   (BX)(CX*1), X2, X0
+	LEAQ         (BX)(CX*1), CX
+	VPBROADCASTW (CX)(R8*1), X4
+	VPBLENDVB    X3, X4, X0, X0
+	VPMOVZXWD    X0, Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMASKMOVPS   Y0, Y1, (DX)
+	ADDQ         $+8, DI
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          one
 	VZEROUPPER
 	RET
 
@@ -48434,18 +49215,47 @@ fulls:
 	RET
 
 two:
+	SUBQ    $+8, CX
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    CX, R8
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y2
+	MOVQ    CX, R8
+	SHRQ    $0x01, R8
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    R8
+	VMOVDQU (R9)(R8*4), X3
+	LEAQ    -1(CX), R8
+	LEAQ    kernTail<>+32(SB), R10
+	MOVQ    R8, R9
+	NEGQ    R9
+	VMOVDQU (R10)(R9*2), X0
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    CX
+	VMOVDQU (R9)(CX*2), X1
+	VPXOR   X0, X1, X4
+	LEAQ    (R8)(R8*1), R8
+	MOVQ    R8, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(R8*1), CX
+	VMOVQ   CX, X0
+
 both:
-	MOVQ       (DI), CX
-	VPMOVZXWD  (BX)(CX*1), Y0
-	VPSLLD     $0x10, Y0, Y0
-	VPMOVZXWD  16(BX)(CX*1), Y1
-	VPSLLD     $0x10, Y1, Y1
-	VMOVUPS    Y0, (DX)
-	VMASKMOVPS Y1, Y2, 32(DX)
-	ADDQ       $+8, DI
-	ADDQ       SI, DX
-	DECQ       AX
-	JNZ        both
+	MOVQ         (DI), CX
+	VPMOVZXWD    (BX)(CX*1), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMASKMOVD   16(BX)(CX*1), X3, X1
+	LEAQ         16(BX)(CX*1), CX
+	VPBROADCASTW (CX)(R8*1), X5
+	VPBLENDVB    X4, X5, X1, X1
+	VPMOVZXWD    X1, Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMOVUPS      Y0, (DX)
+	VMASKMOVPS   Y1, Y2, 32(DX)
+	ADDQ         $+8, DI
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          both
 	VZEROUPPER
 	RET
 
@@ -48461,6 +49271,8 @@ TEXT ·transBF16AVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 
 block:
+	CMPQ       AX, $+8
+	JL         part
 	MOVQ       DI, R8
 	MOVQ       (R8), R9
 	VPMOVZXWD  (BX)(R9*1), Y0
@@ -48550,6 +49362,166 @@ block:
 	ADDQ       $+16, BX
 	SUBQ       $+8, AX
 	JG         block
+	JMP        done
+
+part:
+	LEAQ         kernTail<>+32(SB), R9
+	MOVQ         AX, R8
+	NEGQ         R8
+	VMOVUPS      (R9)(R8*4), Y0
+	MOVQ         AX, R8
+	SHRQ         $0x01, R8
+	LEAQ         kernTail<>+32(SB), R9
+	NEGQ         R8
+	VMOVDQU      (R9)(R8*4), X0
+	LEAQ         -1(AX), R8
+	LEAQ         kernTail<>+32(SB), R10
+	MOVQ         R8, R9
+	NEGQ         R9
+	VMOVDQU      (R10)(R9*2), X1
+	LEAQ         kernTail<>+32(SB), R10
+	MOVQ         AX, R9
+	NEGQ         R9
+	VMOVDQU      (R10)(R9*2), X2
+	VPXOR        X1, X2, X1
+	LEAQ         (R8)(R8*1), R9
+	MOVQ         R9, R8
+	SHLQ         $0x08, R8
+	LEAQ         256(R8)(R9*1), R8
+	VMOVQ        R8, X2
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X2
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X3
+	VPBLENDVB    X1, X3, X2, X2
+	VPMOVZXWD    X2, Y2
+	VPSLLD       $0x10, Y2, Y2
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+1
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X3
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X4
+	VPBLENDVB    X1, X4, X3, X3
+	VPMOVZXWD    X3, Y3
+	VPSLLD       $0x10, Y3, Y3
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+2
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X4
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X5
+	VPBLENDVB    X1, X5, X4, X4
+	VPMOVZXWD    X4, Y4
+	VPSLLD       $0x10, Y4, Y4
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+3
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X5
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X6
+	VPBLENDVB    X1, X6, X5, X5
+	VPMOVZXWD    X5, Y5
+	VPSLLD       $0x10, Y5, Y5
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+4
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X6
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X7
+	VPBLENDVB    X1, X7, X6, X6
+	VPMOVZXWD    X6, Y6
+	VPSLLD       $0x10, Y6, Y6
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+5
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X7
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X8
+	VPBLENDVB    X1, X8, X7, X7
+	VPMOVZXWD    X7, Y7
+	VPSLLD       $0x10, Y7, Y7
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+6
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X8
+	LEAQ         (BX)(R8*1), R8
+	VPBROADCASTW (R8)(R9*1), X9
+	VPBLENDVB    X1, X9, X8, X8
+	VPMOVZXWD    X8, Y8
+	VPSLLD       $0x10, Y8, Y8
+	LEAQ         8(DI), R8
+	CMPQ         CX, $+7
+	CMOVQGT      R8, DI
+	MOVQ         (DI), R8
+	VPMASKMOVD   (BX)(R8*1), X0, X0
+	LEAQ         (BX)(R8*1), CX
+	VPBROADCASTW (CX)(R9*1), X9
+	VPBLENDVB    X1, X9, X0, X0
+	VPMOVZXWD    X0, Y0
+	VPSLLD       $0x10, Y0, Y0
+	VUNPCKLPS    Y3, Y2, Y1
+	VUNPCKHPS    Y3, Y2, Y2
+	VUNPCKLPS    Y5, Y4, Y3
+	VUNPCKHPS    Y5, Y4, Y4
+	VUNPCKLPS    Y7, Y6, Y5
+	VUNPCKHPS    Y7, Y6, Y6
+	VUNPCKLPS    Y0, Y8, Y7
+	VUNPCKHPS    Y0, Y8, Y0
+	VUNPCKLPD    Y3, Y1, Y8
+	VUNPCKHPD    Y3, Y1, Y1
+	VUNPCKLPD    Y4, Y2, Y3
+	VUNPCKHPD    Y4, Y2, Y2
+	VUNPCKLPD    Y7, Y5, Y4
+	VUNPCKHPD    Y7, Y5, Y5
+	VUNPCKLPD    Y0, Y6, Y7
+	VUNPCKHPD    Y0, Y6, Y0
+	VPERM2F128   $0x20, Y4, Y8, Y6
+	VPERM2F128   $0x31, Y4, Y8, Y4
+	VPERM2F128   $0x20, Y5, Y1, Y8
+	VPERM2F128   $0x31, Y5, Y1, Y1
+	VPERM2F128   $0x20, Y7, Y3, Y5
+	VPERM2F128   $0x31, Y7, Y3, Y3
+	VPERM2F128   $0x20, Y0, Y2, Y7
+	VPERM2F128   $0x31, Y0, Y2, Y0
+	VMOVUPS      Y6, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+1
+	JLE          done
+	VMOVUPS      Y8, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+2
+	JLE          done
+	VMOVUPS      Y5, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+3
+	JLE          done
+	VMOVUPS      Y7, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+4
+	JLE          done
+	VMOVUPS      Y4, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+5
+	JLE          done
+	VMOVUPS      Y1, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+6
+	JLE          done
+	VMOVUPS      Y3, (DX)
+	ADDQ         SI, DX
+	CMPQ         AX, $+7
+	JLE          done
+	VMOVUPS      Y0, (DX)
+	ADDQ         SI, DX
+
+done:
 	VZEROUPPER
 	RET
 
@@ -50179,7 +51151,7 @@ loop:
 	RET
 
 // func putF32AVX2(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, CMOV
+// Requires: AVX
 TEXT ·putF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ    h+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -50187,30 +51159,12 @@ TEXT ·putF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ    ldd+24(FP), BX
 	MOVQ    tile+32(FP), SI
 	SHLQ    $0x02, BX
-	MOVQ    CX, DI
-	MOVQ    DI, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y0
-	SUBQ    $+8, DI
-	MOVQ    $0x00000008, R8
-	CMPQ    DI, R8
-	CMOVQGT R8, DI
-	XORL    R8, R8
-	TESTQ   DI, DI
-	CMOVQLT R8, DI
-	LEAQ    kernTail<>+32(SB), R8
-	NEGQ    DI
-	VMOVUPS (R8)(DI*4), Y1
 	CMPQ    CX, $+8
 	JEQ     one
 	JG      more
+	LEAQ    kernTail<>+32(SB), DI
+	NEGQ    CX
+	VMOVUPS (DI)(CX*4), Y0
 
 partloop:
 	VMOVUPS    (SI), Y1
@@ -50234,14 +51188,18 @@ oneloop:
 	RET
 
 more:
-	CMPQ CX, $+16
-	JEQ  two
+	SUBQ    $+8, CX
+	CMPQ    CX, $+8
+	JEQ     two
+	LEAQ    kernTail<>+32(SB), DI
+	NEGQ    CX
+	VMOVUPS (DI)(CX*4), Y0
 
 moreloop:
-	VMOVUPS    (SI), Y0
-	VMOVUPS    Y0, (DX)
-	VMOVUPS    32(SI), Y0
-	VMASKMOVPS Y0, Y1, 32(DX)
+	VMOVUPS    (SI), Y1
+	VMOVUPS    Y1, (DX)
+	VMOVUPS    32(SI), Y1
+	VMASKMOVPS Y1, Y0, 32(DX)
 	ADDQ       $+64, SI
 	ADDQ       BX, DX
 	DECQ       AX
@@ -50263,7 +51221,7 @@ twoloop:
 	RET
 
 // func putF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, CMOV, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·putF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ    h+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -50271,36 +51229,43 @@ TEXT ·putF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ    ldd+24(FP), BX
 	MOVQ    tile+32(FP), SI
 	SHLQ    $0x01, BX
-	MOVQ    CX, DI
-	MOVQ    DI, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y0
-	SUBQ    $+8, DI
-	MOVQ    $0x00000008, R8
-	CMPQ    DI, R8
-	CMOVQGT R8, DI
-	XORL    R8, R8
-	TESTQ   DI, DI
-	CMOVQLT R8, DI
-	LEAQ    kernTail<>+32(SB), R8
-	NEGQ    DI
-	VMOVUPS (R8)(DI*4), Y0
 	CMPQ    CX, $+8
 	JEQ     one
 	JG      more
+	LEAQ    kernTail<>+32(SB), R8
+	MOVQ    CX, DI
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y0
+	MOVQ    CX, DI
+	SHRQ    $0x01, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVDQU (R8)(DI*4), X0
+	LEAQ    -1(CX), DI
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    DI, R8
+	NEGQ    R8
+	VMOVDQU (R9)(R8*2), X1
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVDQU (R8)(CX*2), X2
+	VPXOR   X1, X2, X1
+	LEAQ    (DI)(DI*1), DI
+	MOVQ    DI, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(DI*1), CX
+	VMOVQ   CX, X1
 
 partloop:
-	ADDQ $+64, SI
-	ADDQ BX, DX
-	DECQ AX
-	JNZ  partloop
+	VMOVUPS    (SI), Y2
+	VCVTPS2PH  $0x00, Y2, X2
+	VPMASKMOVD X2, X0, (DX)
+	VPSHUFB    X1, X2, X2
+	VPEXTRW    $0x00, X2, (DX)(DI*1)
+	ADDQ       $+64, SI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        partloop
 	VZEROUPPER
 	RET
 
@@ -50317,17 +51282,46 @@ oneloop:
 	RET
 
 more:
-	CMPQ CX, $+16
-	JEQ  two
+	SUBQ    $+8, CX
+	CMPQ    CX, $+8
+	JEQ     two
+	LEAQ    kernTail<>+32(SB), R8
+	MOVQ    CX, DI
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y0
+	MOVQ    CX, DI
+	SHRQ    $0x01, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVDQU (R8)(DI*4), X0
+	LEAQ    -1(CX), DI
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    DI, R8
+	NEGQ    R8
+	VMOVDQU (R9)(R8*2), X1
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVDQU (R8)(CX*2), X2
+	VPXOR   X1, X2, X1
+	LEAQ    (DI)(DI*1), DI
+	MOVQ    DI, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(DI*1), CX
+	VMOVQ   CX, X1
 
 moreloop:
-	VMOVUPS   (SI), Y0
-	VCVTPS2PH $0x00, Y0, X0
-	VMOVDQU   X0, (DX)
-	ADDQ      $+64, SI
-	ADDQ      BX, DX
-	DECQ      AX
-	JNZ       moreloop
+	VMOVUPS    (SI), Y2
+	VCVTPS2PH  $0x00, Y2, X2
+	VMOVDQU    X2, (DX)
+	VMOVUPS    32(SI), Y2
+	VCVTPS2PH  $0x00, Y2, X2
+	VPMASKMOVD X2, X0, 16(DX)
+	VPSHUFB    X1, X2, X2
+	VPEXTRW    $0x00, X2, 16(DX)(DI*1)
+	ADDQ       $+64, SI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        moreloop
 	VZEROUPPER
 	RET
 
@@ -50347,7 +51341,7 @@ twoloop:
 	RET
 
 // func putBF16AVX2(h int, n int, dst *byte, ldd int, tile *float32)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2
 TEXT ·putBF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ    h+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -50355,36 +51349,52 @@ TEXT ·putBF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ    ldd+24(FP), BX
 	MOVQ    tile+32(FP), SI
 	SHLQ    $0x01, BX
-	MOVQ    CX, DI
-	MOVQ    DI, R8
-	MOVQ    $0x00000008, R9
-	CMPQ    R8, R9
-	CMOVQGT R9, R8
-	XORL    R9, R9
-	TESTQ   R8, R8
-	CMOVQLT R9, R8
-	LEAQ    kernTail<>+32(SB), R9
-	NEGQ    R8
-	VMOVUPS (R9)(R8*4), Y0
-	SUBQ    $+8, DI
-	MOVQ    $0x00000008, R8
-	CMPQ    DI, R8
-	CMOVQGT R8, DI
-	XORL    R8, R8
-	TESTQ   DI, DI
-	CMOVQLT R8, DI
-	LEAQ    kernTail<>+32(SB), R8
-	NEGQ    DI
-	VMOVUPS (R8)(DI*4), Y0
 	CMPQ    CX, $+8
 	JEQ     one
 	JG      more
+	LEAQ    kernTail<>+32(SB), R8
+	MOVQ    CX, DI
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y0
+	MOVQ    CX, DI
+	SHRQ    $0x01, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVDQU (R8)(DI*4), X0
+	LEAQ    -1(CX), DI
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    DI, R8
+	NEGQ    R8
+	VMOVDQU (R9)(R8*2), X1
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVDQU (R8)(CX*2), X2
+	VPXOR   X1, X2, X1
+	LEAQ    (DI)(DI*1), DI
+	MOVQ    DI, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(DI*1), CX
+	VMOVQ   CX, X1
 
 partloop:
-	ADDQ $+64, SI
-	ADDQ BX, DX
-	DECQ AX
-	JNZ  partloop
+	VMOVUPS      (SI), Y2
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+96(SB), Y3, Y3
+	VPADDD       kernConst<>+128(SB), Y2, Y4
+	VPADDD       Y3, Y4, Y3
+	VORPS        kernConst<>+160(SB), Y2, Y4
+	VCMPPS       $0x03, Y2, Y2, Y2
+	VBLENDVPS    Y2, Y4, Y3, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VPMASKMOVD   X2, X0, (DX)
+	VPSHUFB      X1, X2, X2
+	VPEXTRW      $0x00, X2, (DX)(DI*1)
+	ADDQ         $+64, SI
+	ADDQ         BX, DX
+	DECQ         AX
+	JNZ          partloop
 	VZEROUPPER
 	RET
 
@@ -50410,22 +51420,60 @@ oneloop:
 	RET
 
 more:
-	CMPQ CX, $+16
-	JEQ  two
+	SUBQ    $+8, CX
+	CMPQ    CX, $+8
+	JEQ     two
+	LEAQ    kernTail<>+32(SB), R8
+	MOVQ    CX, DI
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y0
+	MOVQ    CX, DI
+	SHRQ    $0x01, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVDQU (R8)(DI*4), X0
+	LEAQ    -1(CX), DI
+	LEAQ    kernTail<>+32(SB), R9
+	MOVQ    DI, R8
+	NEGQ    R8
+	VMOVDQU (R9)(R8*2), X1
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    CX
+	VMOVDQU (R8)(CX*2), X2
+	VPXOR   X1, X2, X1
+	LEAQ    (DI)(DI*1), DI
+	MOVQ    DI, CX
+	SHLQ    $0x08, CX
+	LEAQ    256(CX)(DI*1), CX
+	VMOVQ   CX, X1
 
 moreloop:
-	VMOVUPS      (SI), Y0
-	VPSRLD       $0x10, Y0, Y1
-	VANDPS       kernConst<>+96(SB), Y1, Y1
-	VPADDD       kernConst<>+128(SB), Y0, Y2
-	VPADDD       Y1, Y2, Y1
-	VORPS        kernConst<>+160(SB), Y0, Y2
-	VCMPPS       $0x03, Y0, Y0, Y0
-	VBLENDVPS    Y0, Y2, Y1, Y0
-	VPSRLD       $0x10, Y0, Y0
-	VEXTRACTI128 $0x01, Y0, X1
-	VPACKUSDW    X1, X0, X0
-	VMOVDQU      X0, (DX)
+	VMOVUPS      (SI), Y2
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+96(SB), Y3, Y3
+	VPADDD       kernConst<>+128(SB), Y2, Y4
+	VPADDD       Y3, Y4, Y3
+	VORPS        kernConst<>+160(SB), Y2, Y4
+	VCMPPS       $0x03, Y2, Y2, Y2
+	VBLENDVPS    Y2, Y4, Y3, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VMOVDQU      X2, (DX)
+	VMOVUPS      32(SI), Y2
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+96(SB), Y3, Y3
+	VPADDD       kernConst<>+128(SB), Y2, Y4
+	VPADDD       Y3, Y4, Y3
+	VORPS        kernConst<>+160(SB), Y2, Y4
+	VCMPPS       $0x03, Y2, Y2, Y2
+	VBLENDVPS    Y2, Y4, Y3, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VPMASKMOVD   X2, X0, 16(DX)
+	VPSHUFB      X1, X2, X2
+	VPEXTRW      $0x00, X2, 16(DX)(DI*1)
 	ADDQ         $+64, SI
 	ADDQ         BX, DX
 	DECQ         AX
@@ -50488,7 +51536,7 @@ line:
 	RET
 
 // func widenF16AVX2(n int, dst *float32, src *byte)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ dst+8(FP), CX
@@ -50523,11 +51571,43 @@ single:
 	JGE       single
 
 last:
+	ADDQ         $+8, AX
+	JZ           end
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         AX, BX
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y0
+	MOVQ         AX, BX
+	SHRQ         $0x01, BX
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         BX
+	VMOVDQU      (SI)(BX*4), X1
+	LEAQ         -1(AX), BX
+	LEAQ         kernTail<>+32(SB), DI
+	MOVQ         BX, SI
+	NEGQ         SI
+	VMOVDQU      (DI)(SI*2), X2
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         AX
+	VMOVDQU      (SI)(AX*2), X3
+	VPXOR        X2, X3, X2
+	LEAQ         (BX)(BX*1), BX
+	MOVQ         BX, AX
+	SHLQ         $0x08, AX
+	LEAQ         256(AX)(BX*1), AX
+	VMOVQ        AX, X3
+	VPMASKMOVD   (DX), X1, X1
+	VPBROADCASTW (DX)(BX*1), X3
+	VPBLENDVB    X2, X3, X1, X1
+	VCVTPH2PS    X1, Y1
+	VMASKMOVPS   Y1, Y0, (CX)
+
+end:
 	VZEROUPPER
 	RET
 
 // func narrowF16AVX2(n int, dst *byte, src *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·narrowF16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ dst+8(FP), CX
@@ -50567,6 +51647,38 @@ single:
 	JGE       single
 
 last:
+	ADDQ       $+8, AX
+	JZ         end
+	LEAQ       kernTail<>+32(SB), SI
+	MOVQ       AX, BX
+	NEGQ       BX
+	VMOVUPS    (SI)(BX*4), Y0
+	MOVQ       AX, BX
+	SHRQ       $0x01, BX
+	LEAQ       kernTail<>+32(SB), SI
+	NEGQ       BX
+	VMOVDQU    (SI)(BX*4), X1
+	LEAQ       -1(AX), BX
+	LEAQ       kernTail<>+32(SB), DI
+	MOVQ       BX, SI
+	NEGQ       SI
+	VMOVDQU    (DI)(SI*2), X2
+	LEAQ       kernTail<>+32(SB), SI
+	NEGQ       AX
+	VMOVDQU    (SI)(AX*2), X3
+	VPXOR      X2, X3, X2
+	LEAQ       (BX)(BX*1), BX
+	MOVQ       BX, AX
+	SHLQ       $0x08, AX
+	LEAQ       256(AX)(BX*1), AX
+	VMOVQ      AX, X2
+	VMASKMOVPS (DX), Y0, Y0
+	VCVTPS2PH  $0x00, Y0, X0
+	VPMASKMOVD X0, X1, (CX)
+	VPSHUFB    X2, X0, X0
+	VPEXTRW    $0x00, X0, (CX)(BX*1)
+
+end:
 	VZEROUPPER
 	RET
 
@@ -50611,6 +51723,39 @@ single:
 	JGE       single
 
 last:
+	ADDQ         $+8, AX
+	JZ           end
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         AX, BX
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y0
+	MOVQ         AX, BX
+	SHRQ         $0x01, BX
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         BX
+	VMOVDQU      (SI)(BX*4), X1
+	LEAQ         -1(AX), BX
+	LEAQ         kernTail<>+32(SB), DI
+	MOVQ         BX, SI
+	NEGQ         SI
+	VMOVDQU      (DI)(SI*2), X2
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         AX
+	VMOVDQU      (SI)(AX*2), X3
+	VPXOR        X2, X3, X2
+	LEAQ         (BX)(BX*1), BX
+	MOVQ         BX, AX
+	SHLQ         $0x08, AX
+	LEAQ         256(AX)(BX*1), AX
+	VMOVQ        AX, X3
+	VPMASKMOVD   (DX), X1, X1
+	VPBROADCASTW (DX)(BX*1), X3
+	VPBLENDVB    X2, X3, X1, X1
+	VPMOVZXWD    X1, Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMASKMOVPS   Y1, Y0, (CX)
+
+end:
 	VZEROUPPER
 	RET
 
@@ -50700,6 +51845,47 @@ single:
 	JGE          single
 
 last:
+	ADDQ         $+8, AX
+	JZ           end
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         AX, BX
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y0
+	MOVQ         AX, BX
+	SHRQ         $0x01, BX
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         BX
+	VMOVDQU      (SI)(BX*4), X1
+	LEAQ         -1(AX), BX
+	LEAQ         kernTail<>+32(SB), DI
+	MOVQ         BX, SI
+	NEGQ         SI
+	VMOVDQU      (DI)(SI*2), X2
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         AX
+	VMOVDQU      (SI)(AX*2), X3
+	VPXOR        X2, X3, X2
+	LEAQ         (BX)(BX*1), BX
+	MOVQ         BX, AX
+	SHLQ         $0x08, AX
+	LEAQ         256(AX)(BX*1), AX
+	VMOVQ        AX, X2
+	VMASKMOVPS   (DX), Y0, Y0
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+96(SB), Y3, Y3
+	VPADDD       kernConst<>+128(SB), Y0, Y4
+	VPADDD       Y3, Y4, Y3
+	VORPS        kernConst<>+160(SB), Y0, Y4
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VBLENDVPS    Y0, Y4, Y3, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X3
+	VPACKUSDW    X3, X0, X0
+	VPMASKMOVD   X0, X1, (CX)
+	VPSHUFB      X2, X0, X0
+	VPEXTRW      $0x00, X0, (CX)(BX*1)
+
+end:
 	VZEROUPPER
 	RET
 
@@ -50777,7 +51963,7 @@ end:
 	RET
 
 // func scaleCheckF16AVX2(n int, dst *byte, src *byte, scale float32) (bad uint64)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·scaleCheckF16AVX2(SB), NOSPLIT, $0-40
 	MOVQ         n+0(FP), AX
 	MOVQ         dst+8(FP), CX
@@ -50828,6 +52014,41 @@ single:
 	JGE         single
 
 last:
+	ADDQ         $+8, AX
+	JZ           end
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         AX, BX
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y6
+	MOVQ         AX, BX
+	SHRQ         $0x01, BX
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         BX
+	VMOVDQU      (SI)(BX*4), X7
+	LEAQ         -1(AX), BX
+	LEAQ         kernTail<>+32(SB), DI
+	MOVQ         BX, SI
+	NEGQ         SI
+	VMOVDQU      (DI)(SI*2), X8
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         AX
+	VMOVDQU      (SI)(AX*2), X9
+	VPXOR        X8, X9, X8
+	LEAQ         (BX)(BX*1), BX
+	MOVQ         BX, AX
+	SHLQ         $0x08, AX
+	LEAQ         256(AX)(BX*1), AX
+	VMOVQ        AX, X9
+	VPMASKMOVD   (DX), X7, X7
+	VPBROADCASTW (DX)(BX*1), X9
+	VPBLENDVB    X8, X9, X7, X7
+	VCVTPH2PS    X7, Y7
+	VMULPS       Y7, Y0, Y7
+	VMASKMOVPS   Y7, Y6, (CX)
+	VMASKMOVPS   (CX), Y6, Y0
+	VFMADD231PS  Y0, Y1, Y2
+
+end:
 	VADDPS    Y3, Y2, Y0
 	VADDPS    Y5, Y4, Y1
 	VADDPS    Y1, Y0, Y0
@@ -50894,6 +52115,42 @@ single:
 	JGE         single
 
 last:
+	ADDQ         $+8, AX
+	JZ           end
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         AX, BX
+	NEGQ         BX
+	VMOVUPS      (SI)(BX*4), Y6
+	MOVQ         AX, BX
+	SHRQ         $0x01, BX
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         BX
+	VMOVDQU      (SI)(BX*4), X7
+	LEAQ         -1(AX), BX
+	LEAQ         kernTail<>+32(SB), DI
+	MOVQ         BX, SI
+	NEGQ         SI
+	VMOVDQU      (DI)(SI*2), X8
+	LEAQ         kernTail<>+32(SB), SI
+	NEGQ         AX
+	VMOVDQU      (SI)(AX*2), X9
+	VPXOR        X8, X9, X8
+	LEAQ         (BX)(BX*1), BX
+	MOVQ         BX, AX
+	SHLQ         $0x08, AX
+	LEAQ         256(AX)(BX*1), AX
+	VMOVQ        AX, X9
+	VPMASKMOVD   (DX), X7, X7
+	VPBROADCASTW (DX)(BX*1), X9
+	VPBLENDVB    X8, X9, X7, X7
+	VPMOVZXWD    X7, Y7
+	VPSLLD       $0x10, Y7, Y7
+	VMULPS       Y7, Y0, Y7
+	VMASKMOVPS   Y7, Y6, (CX)
+	VMASKMOVPS   (CX), Y6, Y0
+	VFMADD231PS  Y0, Y1, Y2
+
+end:
 	VADDPS    Y3, Y2, Y0
 	VADDPS    Y5, Y4, Y1
 	VADDPS    Y1, Y0, Y0

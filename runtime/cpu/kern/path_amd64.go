@@ -62,15 +62,6 @@ func avx2Path() *Path {
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx2", 8, 6, 16, 8, 8, 1024, 6*6*1024
 	kernelsAVX2(p)
 	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
-	for t := range numTypes {
-		p.trans[t] = wholeDepths(t, p.trans[t])
-	}
-	for _, t := range []Type{F16, BF16} {
-		p.rows[t], p.pick[t] = wholeRows(t, p.rows[t]), wholePicks(t, p.pick[t])
-		p.widen[t], p.narrow[t] = wholeWiden(t, p.widen[t]), wholeNarrow(t, p.narrow[t])
-		p.scaleCheck[t] = wholeCheck(t, p.scaleCheck[t])
-		p.put[t] = wholePut(t, p.put[t], p.nr)
-	}
 	return p.common()
 }
 
@@ -94,65 +85,4 @@ func philoxWords(p *Path, n int, dst *int64, state *uint32) bool {
 		return false
 	}
 	return true
-}
-
-func wholeDepths(t Type, f transFunc) transFunc {
-	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
-		whole := k &^ 7
-		if whole > 0 {
-			f(whole, n, dst, ldd, src, offs)
-		}
-		if whole < k {
-			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, past(src, whole*t.Size()), offs)
-		}
-	}
-}
-
-func wholeRows(t Type, f rowsFunc) rowsFunc {
-	return func(k, n int, dst *float32, ldd int, src *byte, lds int) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(k, whole, dst, ldd, src, lds)
-		}
-		if whole < n {
-			rowsGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), lds)
-		}
-	}
-}
-
-func wholePicks(t Type, f pickFunc) pickFunc {
-	return func(k, n int, dst *float32, ldd int, src *byte, offs *int) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(k, whole, dst, ldd, src, offs)
-		}
-		if whole < n {
-			pickGo(t, k, n-whole, after(dst, whole), ldd, past(src, whole*t.Size()), offs)
-		}
-	}
-}
-
-func wholeCheck(t Type, f func(n int, dst, src *byte, scale float32) uint64) func(n int, dst, src *byte, scale float32) uint64 {
-	return func(n int, dst, src *byte, scale float32) uint64 {
-		whole := n &^ 7
-		bad := f(whole, dst, src, scale)
-		if whole < n {
-			bad |= scaleCheckGo(t, n-whole, past(dst, 4*whole), past(src, whole*t.Size()), scale)
-		}
-		return bad
-	}
-}
-
-func wholePut(t Type, f putFunc, nr int) putFunc {
-	return func(h, n int, dst *byte, ldd int, tile *float32) {
-		whole := n &^ 7
-		if whole > 0 {
-			f(h, whole, dst, ldd, tile)
-		}
-		if whole < n {
-			for r := range h {
-				narrowGo(t, n-whole, past(dst, (r*ldd+whole)*t.Size()), after(tile, r*nr+whole))
-			}
-		}
-	}
 }

@@ -52,3 +52,31 @@ func rowsOf(t Type, widen func(n int, dst *float32, src *byte)) rowsFunc {
 }
 
 func philoxWords(*Path, int, *int64, *uint32) bool { return false }
+
+// Of halves the NEON kernels take a multiple of 8 elements: Go does the rest.
+
+func wholeWiden(t Type, f func(n int, dst *float32, src *byte)) func(n int, dst *float32, src *byte) {
+	return func(n int, dst *float32, src *byte) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(whole, dst, src)
+		}
+		if whole < n {
+			rowsGo(t, 1, n-whole, after(dst, whole), n, past(src, whole*t.Size()), n)
+		}
+	}
+}
+
+func wholeNarrow(t Type, f func(n int, dst *byte, src *float32)) func(n int, dst *byte, src *float32) {
+	return func(n int, dst *byte, src *float32) {
+		whole := n &^ 7
+		if whole > 0 {
+			f(whole, dst, src)
+		}
+		if whole < n {
+			narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
+		}
+	}
+}
+
+func past(p *byte, n int) *byte { return (*byte)(unsafe.Add(unsafe.Pointer(p), n)) }

@@ -118,6 +118,8 @@ func (x Index) At(i int) int {
 	return int(*(*uint8)(unsafe.Add(p, i)))
 }
 
+func after(p *float32, n int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), 4*n)) }
+
 func ptr(p *byte) unsafe.Pointer { return unsafe.Pointer(p) }
 func bytes(p *float32) *byte     { return (*byte)(unsafe.Pointer(p)) }
 
