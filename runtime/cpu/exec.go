@@ -102,7 +102,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for _, c := range e.p.Copies {
 		v := s.vars[c.Var]
 		if v == nil { // a constant: cast at every step
-			e.mem[c.Buffer] = aligned(e.p.Buffers[c.Buffer].Size)
+			e.mem[c.Buffer] = kern.Alloc(e.p.Buffers[c.Buffer].Size)
 			continue
 		}
 		low := v.copyOf(c.DType)
@@ -134,7 +134,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 func (e *exec) bindVar(s *store, v *lower.Var) error {
 	switch v.Kind {
 	case ir.Input:
-		mem := aligned(v.Type.Bytes())
+		mem := kern.Alloc(v.Type.Bytes())
 		e.mem[v.Buffer] = mem
 		if v.Role() != runtime.RoleMicro {
 			e.inputs = append(e.inputs, input{v.Name, mem})
@@ -149,7 +149,7 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 		if err != nil {
 			return err
 		}
-		e.mem[v.Buffer] = aligned(int64(len(b)))
+		e.mem[v.Buffer] = kern.Alloc(int64(len(b)))
 		copy(e.mem[v.Buffer], b)
 	default:
 		x := s.vars[v.Name]

@@ -123,7 +123,7 @@ func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
 	if inner == 1 {
 		return v.buf(), outer, n, func() {}
 	}
-	x = kern.Floats(slice[float32](aligned(int64(4 * outer * n * inner))))
+	x = kern.Floats(slice[float32](kern.Alloc(int64(4 * outer * n * inner))))
 	return x, outer * inner, n, c.transposeIn(x, v, outer, n, inner)
 }
 
@@ -184,7 +184,7 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	outer, n, inner := c.axis(c.in[0])
 	dx, back := c.out[0].buf(), func() {}
 	if inner != 1 {
-		dx = kern.Floats(slice[float32](aligned(int64(4 * rows * cols))))
+		dx = kern.Floats(slice[float32](kern.Alloc(int64(4 * rows * cols))))
 		back = c.transposeOut(c.out[0], dx, outer, n, inner)
 	}
 	labels, ignore, smoothing := c.in[1], c.Int("ignore"), float32(c.Float("smoothing"))

@@ -121,7 +121,7 @@ func (r reduction) axisByAxis(c *call, shape []int, goes []bool) func() {
 		}
 		to := c.out[0].buf()
 		if slices.Contains(goes, true) {
-			to = kern.Floats(slice[float32](aligned(int64(4 * outer * inner))))
+			to = kern.Floats(slice[float32](kern.Alloc(int64(4 * outer * inner))))
 		}
 		src := from
 		run = append(run, func() { c.m.Reduce(r.fast, to, src, outer, n, inner) })

@@ -3,6 +3,8 @@ package cpu
 import (
 	"math"
 	"unsafe"
+
+	"ampc/runtime/cpu/kern"
 )
 
 // scratch is the memory that steps work in and leave nothing behind in: one
@@ -40,7 +42,7 @@ func (s *scratch) take(n int, give func(worker int, mem []float32)) {
 func (s *scratch) allot(workers int) {
 	arenas := make([][]float32, workers)
 	for w := range arenas {
-		arenas[w] = slice[float32](aligned(int64(4 * s.most)))
+		arenas[w] = slice[float32](kern.Alloc(int64(4 * s.most)))
 	}
 	for _, f := range s.later {
 		f(arenas)

@@ -3,10 +3,10 @@ package cpu
 import (
 	"fmt"
 	"sync"
-	"unsafe"
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/runtime/cpu/kern"
 )
 
 // store holds variables and the low copies that programs keep of them.
@@ -20,7 +20,7 @@ type store struct {
 // never run at once and keep nothing in it from step to step, so they share it.
 func (s *store) workArena(n int64) []byte {
 	if int64(len(s.work)) < n {
-		s.work = aligned(n)
+		s.work = kern.Alloc(n)
 	}
 	return s.work[:n]
 }
@@ -39,13 +39,6 @@ type lowCopy struct {
 	version int64
 }
 
-// aligned returns n zero bytes, aligned to 64, in memory without pointers.
-func aligned(n int64) []byte {
-	b := make([]byte, n+64)
-	off := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & 63
-	return b[off : int64(off)+n : int64(off)+n]
-}
-
 // Declare implements runtime.Store.
 func (s *store) Declare(vars []lower.Var) error {
 	s.mu.Lock()
@@ -61,7 +54,7 @@ func (s *store) Declare(vars []lower.Var) error {
 			}
 			continue
 		}
-		s.vars[v.Name] = &variable{t: v.Type, mem: aligned(v.Type.Bytes()), version: 1, low: map[ir.DType]*lowCopy{}}
+		s.vars[v.Name] = &variable{t: v.Type, mem: kern.Alloc(v.Type.Bytes()), version: 1, low: map[ir.DType]*lowCopy{}}
 	}
 	return nil
 }
@@ -112,7 +105,7 @@ func (s *store) Close() error {
 func (v *variable) copyOf(d ir.DType) *lowCopy {
 	c := v.low[d]
 	if c == nil {
-		c = &lowCopy{mem: aligned(v.t.With(d).Bytes())}
+		c = &lowCopy{mem: kern.Alloc(v.t.With(d).Bytes())}
 		v.low[d] = c
 	}
 	return c

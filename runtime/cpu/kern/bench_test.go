@@ -2,7 +2,7 @@ package kern
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -10,24 +10,40 @@ import (
 // Every benchmark prints what it reaches against a probe measured beside it: the multiply-add loop of its path, or
 // a copy of as many bytes. Samples alternate with probes, since neighbours share the machine.
 
-// ratio runs work and probe in turn until the benchmark has run b.N times, and reports the rate of work (units a
-// second, in 1e9) and its share of the probe's, each from its fastest sample: neighbours only ever slow one down.
+// ratio runs probe and work in turn until the benchmark has run b.N times, and reports the median rate of work (units a
+// second, in 1e9) and the median of its share of the rate of the probe that ran just before.
 func ratio(b *testing.B, unit string, units float64, work func(), probeUnits float64, probe func()) {
 	work()
-	const long = time.Duration(math.MaxInt64)
-	tw, tp := long, long
+	rates, shares := make(samples, 0, 1<<12), make(samples, 0, 1<<12)
 	b.ReportAllocs()
 	for b.Loop() {
-		s := time.Now()
+		start := time.Now()
 		probe()
 		mid := time.Now()
 		work()
-		tp, tw = min(tp, mid.Sub(s)), min(tw, time.Since(mid))
+		end := time.Now()
+		rate := units / float64(end.Sub(mid))
+		rates = rates.add(rate)
+		shares = shares.add(rate / (probeUnits / float64(mid.Sub(start))))
 	}
-	rate := units / float64(tw.Nanoseconds())
-	b.ReportMetric(rate, unit)
-	b.ReportMetric(rate/(probeUnits/float64(tp.Nanoseconds())), "of-probe")
+	b.ReportMetric(rates.median(), unit)
+	b.ReportMetric(shares.median(), "of-probe")
 	b.ReportMetric(0, "ns/op")
+}
+
+// samples keeps what it has room for, so that it allocates nothing while a benchmark runs.
+type samples []float64
+
+func (s samples) add(x float64) samples {
+	if len(s) < cap(s) {
+		return append(s, x)
+	}
+	return s
+}
+
+func (s samples) median() float64 {
+	slices.Sort(s)
+	return s[len(s)/2]
 }
 
 func onVectorPaths(b *testing.B, f func(b *testing.B, m *Machine)) {
@@ -48,8 +64,10 @@ func flops(b *testing.B, m *Machine, flop float64, work func()) {
 	ratio(b, "GFLOP/s", flop, work, m.probeFlop*probeIters, func() { m.Probe(probeIters) })
 }
 
+// bytesPerSec counts n bytes read and written. The probe is Go's copy, which stores past the caches what is as large as
+// these, moving as many bytes between two blocks of memory of its own, gotten as the kernels' operands are.
 func bytesPerSec(b *testing.B, n int, work func()) {
-	dst, src := make([]byte, n/2), make([]byte, n/2)
+	dst, src := Alloc(int64(n/2)), Alloc(int64(n/2))
 	for i := range src { // pages never written share one page of zeros
 		src[i], dst[i] = 1, 1
 	}

@@ -54,7 +54,7 @@ func (d dice) buf(t Type, n int) Buf {
 
 func (d dice) typ() Type { return Type(d.IntN(int(numTypes))) }
 
-func zeros(t Type, n int) Buf { return Buf{t, make([]byte, n*t.Size())} }
+func zeros(t Type, n int) Buf { return Buf{t, Alloc(int64(n * t.Size()))} }
 
 // halfUlp is the largest rounding error of x in format t.
 func halfUlp(t Type, x float64) float64 {

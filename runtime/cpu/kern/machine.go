@@ -1,7 +1,5 @@
 package kern
 
-import "unsafe"
-
 // serialWork is the work, in units of about one flop or half a byte of memory traffic, below which waking workers
 // costs more than they save.
 const serialWork = 1 << 19
@@ -75,9 +73,7 @@ type floats struct{ s []float32 }
 // get returns n floats, aligned to 64 bytes, with undefined contents and a vector of slack behind.
 func (f *floats) get(n int) []float32 {
 	if len(f.s) < n+16 {
-		s := make([]float32, n+n/4+32)
-		off := int(-uintptr(unsafe.Pointer(&s[0]))&63) / 4
-		f.s = s[off:]
+		f.s = Buf{F32, Alloc(int64(4 * (n + n/4 + 16)))}.f32()
 	}
 	return f.s[:n]
 }

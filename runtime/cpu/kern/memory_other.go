@@ -1,0 +1,6 @@
+//go:build !linux
+
+package kern
+
+// adviseHuge does nothing: the system offers no request for huge pages.
+func adviseHuge([]byte) {}

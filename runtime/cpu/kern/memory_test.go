@@ -1,0 +1,24 @@
+package kern
+
+import (
+	"testing"
+	"unsafe"
+)
+
+func TestAlloc(t *testing.T) {
+	for _, n := range []int64{0, 1, 63, 4096, hugePage, 2*hugePage + 1, 5*hugePage - 64} {
+		b := Alloc(n)
+		if int64(len(b)) != n || int64(cap(b)) != n {
+			t.Errorf("%d bytes: len %d, cap %d", n, len(b), cap(b))
+		}
+		if uintptr(unsafe.Pointer(unsafe.SliceData(b)))%64 != 0 {
+			t.Errorf("%d bytes start at %p", n, b)
+		}
+		for i, x := range b {
+			if x != 0 {
+				t.Fatalf("%d bytes: byte %d is %d", n, i, x)
+			}
+			b[i] = 1 // may be written
+		}
+	}
+}
