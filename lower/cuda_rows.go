@@ -20,6 +20,7 @@ func (c *cudaCall) embedding() error {
 	return c.launch("embedding", k.Forward, table, ids, y)
 }
 
+// embeddingGrad sorts the ids, then sums what lies at each.
 func (c *cudaCall) embeddingGrad() error {
 	dy, ids, table := c.s.In[0], c.s.In[1], c.s.Out[0]
 	if err := c.floats(dy, table); err != nil {
@@ -28,9 +29,14 @@ func (c *cudaCall) embeddingGrad() error {
 	if c.elements(ids) == 0 {
 		return c.fillZero(table)
 	}
-	d := c.dims(table)
-	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(c.elements(ids)), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(table)}
-	return c.launch("embedding_grad", k.Backward, dy, ids, table)
+	d, n := c.dims(table), c.elements(ids)
+	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(n), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(table)}
+	order := c.temp("order", ir.I64, n)
+	lists := []BufferID{ids, order}
+	if k.Passes() > 1 {
+		lists = append(lists, c.temp("spare", ir.I64, n))
+	}
+	return errors.Join(c.launch("embedding_order", k.Order, lists...), c.launch("embedding_grad", k.Backward, dy, order, table))
 }
 
 // gather picks slices along an axis.

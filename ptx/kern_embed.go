@@ -1,12 +1,18 @@
 package ptx
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+)
 
 // Embedding gathers rows of a Vocab×Cols table by Tokens ids.
 //
 // Forward arguments: table, ids, y of Tokens×Cols; an id outside the table gives NaN.
-// Backward arguments: dy, ids, dtable of Vocab×Cols (type Out, sums in f32). Each table row is owned
-// by one warp that scans the ids and adds its rows in order: deterministic, no atomics.
+//
+// The gradient is two launches. Order sorts the positions by id: arguments ids, order and, where Passes is
+// more than 1, spare, each of Tokens i64 with the id in the high word and the position in the low one; an
+// id outside the table sorts behind all. Backward: dy, order, dtable of Vocab×Cols (type Out); each row of
+// the table adds its rows of dy in order of their positions, in f32.
 type Embedding struct {
 	Name                string
 	Vocab, Cols, Tokens int
@@ -79,65 +85,142 @@ func (b *Builder) fillNaN(r Reg, d DType) {
 	}
 }
 
-// Backward generates the scatter-add.
+// together is how many rows of dy a warp reads before it adds them.
+const together = 8
+
+// rowsPerWarp is how many rows of the table a warp sums: several where most have nothing to sum.
+func (s Embedding) rowsPerWarp() int {
+	n := 1
+	for n < 16 && s.Tokens < s.Vocab && 512*2*n <= s.Vocab {
+		n *= 2
+	}
+	return n
+}
+
+// embedSum is the gradient's second kernel being written.
+type embedSum struct {
+	Embedding
+	*rows
+	dy, order Reg
+	warpLane  Reg // in the warp; rows.lane counts columns
+}
+
+// Backward generates the sums. A warp finds where its rows begin in the order, then reads what lies there,
+// several rows of dy at a time, and adds it row by row.
 func (s Embedding) Backward(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
 	vec := vecFor(s.Cols, s.In)
-	chunks := min(2, ceilDiv(s.Cols, 32*vec))
-	r := startRows(fl, s.Name, s.Cols, 32, vec, chunks)
-	b := r.b
+	k := &embedSum{Embedding: s, rows: startRows(fl, s.Name, s.Cols, 32, vec, 1)}
+	b := k.b
 	p := params{b: b}
-	dy, ids := p.in("dy", s.In, s.Tokens*s.Cols), p.in("ids", s.IDs, s.Tokens)
+	k.dy, k.order = p.in("dy", s.In, s.Tokens*s.Cols), p.in("order", Int64, s.Tokens)
 	dtable := p.out("dtable", s.Out, s.Vocab*s.Cols)
-	lane := b.Do("and.b32", b.special("%tid.x"), I(31))
-	r.begin()
-	slices := ceilDiv(s.Cols, 32*vec*chunks)
+	k.begin()
+	k.warpLane = k.lane
+	slices := ceilDiv(s.Cols, 32*vec)
 	if slices > 1 { // this block's share of the columns
-		r.lane = b.Do("mad.lo.u32", b.special("%ctaid.y"), I(32*chunks), lane)
-		for c := range r.chunkValid {
-			r.chunkValid[c] = Reg{}
-			if ((slices-1)*chunks+c+1)*32 > s.Cols/vec {
-				r.chunkValid[c] = b.Do("setp.lt.u32", b.iadd(r.lane, I(c*32)), I(s.Cols/vec))
-			}
-		}
+		k.lane = b.Do("mad.lo.u32", b.special("%ctaid.y"), I(32), k.lane)
+		k.chunkValid[0] = b.below(k.lane, s.Cols/vec, slices*32*vec == s.Cols)
 	}
-	r.alone(s.Vocab, func(row Reg) {
-		acc := r.tile(0)
-		b.Loop(I(0), I(ceilDiv(s.Tokens, 32)*32), I(32), B32, func(first Reg) {
-			i := b.iadd(first, lane)
-			id := b.Do("mov.u32", I(0xffffffff))
-			b.If(b.Do("setp.lt.u32", i, I(s.Tokens)), func() { b.To(id, "mov.u32", b.readID(ids, i, s.IDs, s.Vocab)) })
-			hits := b.Do("vote.sync.ballot.b32", b.Do("setp.eq.u32", id, row), I(0xffffffff))
-			b.eachBit(hits, s.Tokens, func(bit Reg) {
-				from := r.rowAddr(dy, b.iadd(first, bit), s.In)
-				r.each(func(c int) {
-					for k, x := range b.loadF(from, r.chunkOff(c, s.In), s.In, vec) {
-						b.To(acc[c][k], "add.rn.f32", acc[c][k], x)
-					}
-				})
-			})
+	each := s.rowsPerWarp()
+	k.alone(ceilDiv(s.Vocab, each), func(team Reg) {
+		first := b.imul(team, I(each))
+		begins := k.search(b.iadd(first, b.Do("min.u32", k.warpLane, I(each))))
+		left := Arg(I(each))
+		if s.Vocab%each != 0 {
+			left = b.Do("min.u32", b.Do("sub.u32", I(s.Vocab), first), I(each))
+		}
+		b.Loop(I(0), left, I(1), B32, func(i Reg) {
+			begin, end := b.lane(begins, i), b.lane(begins, b.iadd(i, I(1)))
+			acc := k.tile(0)
+			k.add(acc[0], begin, end)
+			k.store(k.rowAddr(dtable, b.iadd(first, i), s.Out), s.Out, acc)
 		})
-		r.store(r.rowAddr(dtable, row, s.Out), s.Out, acc)
 	})
-	g := r.grid(s.Vocab)
+	g := k.grid(ceilDiv(s.Vocab, each))
 	g[1] = slices
 	return finish(b, g, p.list)
 }
 
-// eachBit runs body for every set bit of the n lowest of m, lowest first; m is used up.
-func (b *Builder) eachBit(m Reg, n int, body func(bit Reg)) {
-	if n == 1 {
-		b.If(b.Do("setp.ne.u32", m, I(0)), func() { body(b.Do("mov.u32", I(0))) })
+// lane is the value that x has in a lane of the warp.
+func (b *Builder) lane(x, which Reg) Reg {
+	y := b.Reg(x.Class)
+	b.To(y, "shfl.sync.idx.b32", x, which, I(31), I(0xffffffff))
+	return y
+}
+
+// search finds how many ids in the order are below id: the order's length in binary, from the top.
+func (k *embedSum) search(id Reg) Reg {
+	b := k.b
+	top := 1 << (bits.Len(uint(k.Tokens)) - 1)
+	n, step := b.Do("mov.u32", I(0)), b.Do("mov.u32", I(top))
+	head := b.NewLabel()
+	b.Place(head)
+	more := b.iadd(n, step)
+	b.where(b.below(more, k.Tokens+1, k.Tokens == 2*top-1), func() {
+		last := b.Do("ld.global.b32", Addr{Base: b.at(k.order, more, 8), Off: 4 - 8})
+		b.To(n, "selp.b32", more, n, b.Do("setp.lt.u32", last, id))
+	})
+	if top > 1 {
+		b.To(step, "shr.u32", step, I(1))
+		b.When(b.Do("setp.ne.u32", step, I(0)), true, func() { b.Do("bra", head) })
+	}
+	return n
+}
+
+// add adds the rows of dy that the order names from begin to end, 32 of its entries at a time.
+func (k *embedSum) add(acc []Reg, begin, end Reg) {
+	b := k.b
+	if k.Tokens == 1 {
+		b.If(b.Do("setp.lt.u32", begin, end), func() { k.addRows(acc, b.Do("mov.u32", I(0))) })
 		return
 	}
-	head, end := b.NewLabel(), b.NewLabel()
-	b.Place(head)
-	none := b.Do("setp.eq.u32", m, I(0))
-	b.When(none, true, func() { b.Do("bra", end) })
-	body(b.Do("clz.b32", b.Do("brev.b32", m)))
-	b.To(m, "and.b32", m, b.Do("sub.u32", m, I(1)))
-	b.Do("bra", head)
-	b.Place(end)
+	entries := func(first Reg) {
+		at := b.iadd(first, k.warpLane)
+		position := b.Do("mov.u32", I(0))
+		b.If(b.Do("setp.lt.u32", at, end), func() { b.To(position, "ld.global.b32", Addr{Base: b.at(k.order, at, 8)}) })
+		n := b.Do("sub.u32", end, first)
+		if k.Tokens > 32 {
+			n = b.Do("min.u32", n, I(32))
+		}
+		k.addEntries(acc, position, n)
+	}
+	if k.Tokens <= 32 {
+		entries(begin)
+		return
+	}
+	b.Loop(begin, end, I(32), B32, entries)
+}
+
+// addEntries adds the rows whose positions the first n lanes hold.
+func (k *embedSum) addEntries(acc []Reg, position, n Reg) {
+	b, whole := k.b, Arg(I(0))
+	if k.Tokens >= together {
+		whole = b.Do("and.b32", n, I(-together))
+		b.Loop(I(0), whole, I(together), B32, func(i Reg) {
+			rows := []Reg{b.lane(position, i)}
+			for u := 1; u < together; u++ {
+				rows = append(rows, b.lane(position, b.iadd(i, I(u))))
+			}
+			k.addRows(acc, rows...)
+		})
+	}
+	b.Loop(whole, n, I(1), B32, func(i Reg) { k.addRows(acc, b.lane(position, i)) })
+}
+
+// addRows reads rows of dy, then adds one after the other.
+func (k *embedSum) addRows(acc []Reg, rows ...Reg) {
+	k.each(func(int) {
+		v := make([][]Reg, len(rows))
+		for i, row := range rows {
+			v[i] = k.b.load(k.rowAddr(k.dy, row, k.In), 0, k.In, k.vec)
+		}
+		for _, x := range v {
+			for c := range acc {
+				k.b.To(acc[c], "add.rn.f32", acc[c], k.b.widen(x[c], k.In))
+			}
+		}
+	})
 }

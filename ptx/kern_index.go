@@ -5,15 +5,12 @@ import "fmt"
 // Gather picks along the middle dimension of Outer×N×Inner. Plain: y[o,m,i] = x[o, ids[m], i] with
 // M ids. Elementwise: y[o,m,i] = x[o, ids[o,m,i], i]. A negative id counts from the end; one outside
 // gives NaN, or 0 for integers. Arguments: x, ids, y.
-//
-// Scatter adds the other way round: dx[o,n,i] = Σ dy[o,m,i] over the m whose id is n, in order of m,
-// one thread for each element of dx. Arguments: dy, ids, dx.
 type Gather struct {
 	Name               string
 	Outer, N, M, Inner int
 	Elementwise        bool
 	IDs                DType // i32 or i64
-	In, Out            DType // types of x and y, which agree; for Scatter of dy and dx
+	In, Out            DType // types of x and y, which agree
 }
 
 func (s Gather) check() error {
@@ -82,32 +79,6 @@ func (s Gather) Forward(fl Flavour) (*Launch, error) {
 			b.To(v, "mov."+v.Class.String(), b.load(b.at(x, from, s.In.Size()), 0, s.In, 1)[0])
 		})
 		b.store(b.at(y, e, s.In.Size()), 0, s.In, []Reg{v})
-	})
-	return finish(b, grid, p.list)
-}
-
-// Scatter generates the deterministic sum.
-func (s Gather) Scatter(fl Flavour) (*Launch, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	b := NewBuilder(fl, s.Name, groupThreads)
-	p := params{b: b}
-	dy, ids := p.in("dy", s.In, s.Outer*s.M*s.Inner), p.in("ids", s.IDs, s.ids())
-	dx := p.out("dx", s.Out, s.Outer*s.N*s.Inner)
-	grid := s.perElement(b, s.N, func(e, o, n, in Reg) {
-		acc := b.konst(0)
-		b.Loop(I(0), I(s.M), I(1), B32, func(m Reg) {
-			from := b.Do("mad.lo.u32", b.Do("mad.lo.u32", o, I(s.M), m), I(s.Inner), in)
-			at := m
-			if s.Elementwise {
-				at = from
-			}
-			b.If(b.Do("setp.eq.u32", s.id(b, ids, at), n), func() {
-				b.To(acc, "add.rn.f32", acc, b.loadF(b.at(dy, from, s.In.Size()), 0, s.In, 1)[0])
-			})
-		})
-		b.storeF(b.at(dx, e, s.Out.Size()), 0, s.Out, []Reg{acc})
 	})
 	return finish(b, grid, p.list)
 }

@@ -54,12 +54,16 @@ func (s Scan) Build(fl Flavour) (*Launch, error) {
 	return finish(b, r.grid(s.Outer*s.Inner), p.list)
 }
 
-// prefix adds each lane's predecessors to it.
+// prefix adds each lane's predecessors to it, floats or integers.
 func (b *Builder) prefix(v, lane Reg) Reg {
+	add, class := "add.rn.f32", v.Class
+	if class == B32 {
+		add = "add.u32"
+	}
 	for d := 1; d < 32; d *= 2 {
-		other := b.Reg(F32)
+		other := b.Reg(class)
 		b.To(other, "shfl.sync.up.b32", v, I(d), I(0), I(0xffffffff))
-		v = b.Do("selp.f32", b.add(v, other), v, b.Do("setp.ge.u32", lane, I(d)))
+		v = b.Do("selp."+class.String(), b.Do(add, v, other), v, b.Do("setp.ge.u32", lane, I(d)))
 	}
 	return v
 }

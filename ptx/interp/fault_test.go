@@ -13,6 +13,12 @@ const head = ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k(.
 	"ld.param.u64 %d0, [a]; cvta.to.global.u64 %d0, %d0; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d1, %d0, %d1;\n" +
 	"mov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r2, %r1, %r2; mov.u32 %r3, %ctaid.x;\n"
 
+// ownWord points %r4 to a word of each warp; firstLane writes there in one lane.
+const (
+	ownWord   = "st.shared.u32 [%r2], %r0; bar.sync 0; shr.u32 %r4, %r0, 5; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4; "
+	firstLane = "and.b32 %r6, %r0, 31; setp.eq.u32 %p0, %r6, 0; @%p0 st.shared.u32 [%r4], %r5; "
+)
+
 // runBody executes a body over two blocks of 64 threads and a buffer of 64 words, all written.
 func runBody(t *testing.T, body string, opt Options) (Stats, error) {
 	t.Helper()
@@ -54,6 +60,8 @@ func TestFaults(t *testing.T) {
 		{"read of a neighbour's word", Race, "setp.eq.u32 %p0, %r3, 0; @%p0 bra L; ret; L: st.global.u32 [%d1], %r0; xor.b32 %r4, %r0, 1; mul.wide.u32 %d2, %r4, 4; add.u64 %d2, %d0, %d2; ld.global.u32 %r5, [%d2]; ret;"},
 		{"shared without a barrier", Race, "st.shared.u32 [%r2], %r0; bar.sync 0; st.shared.u32 [%r2], %r3; xor.b32 %r4, %r2, 128; ld.shared.u32 %r5, [%r4]; ret;"},
 		{"write after others read", Race, "st.shared.u32 [%r2], %r0; bar.sync 0; ld.shared.u32 %r5, [s]; st.shared.u32 [s], %r0; ret;"},
+		{"write after the warp's lanes read", Race, ownWord + "ld.shared.u32 %r5, [%r4]; " + firstLane + "ret;"},
+		{"write after lanes of two warps read", Race, ownWord + "ld.shared.u32 %r5, [s]; bar.warp.sync 0xffffffff; setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.u32 [s], %r5; ret;"},
 		{"some lanes shuffle", Divergence, "setp.lt.u32 %p0, %r0, 7; @!%p0 bra L; shfl.sync.bfly.b32 %r4, %r0, 1, 31, 0xffffffff; L: ret;"},
 		{"mask names too few", Divergence, "shfl.sync.bfly.b32 %r4, %r0, 1, 31, 1; ret;"},
 		{"half a warp at the barrier", Divergence, "setp.lt.u32 %p0, %r0, 16; @%p0 bra L; bar.sync 0; L: ret;"},
@@ -76,6 +84,7 @@ func TestOrderIsSeen(t *testing.T) {
 	for name, body := range map[string]string{
 		"barrier":        "st.shared.u32 [%r2], %r0; bar.sync 0; xor.b32 %r4, %r2, 128; ld.shared.u32 %r5, [%r4]; ret;",
 		"warp barrier":   "st.shared.u32 [%r2], %r0; bar.warp.sync 0xffffffff; xor.b32 %r4, %r2, 4; ld.shared.u32 %r5, [%r4]; ret;",
+		"lanes read":     ownWord + "ld.shared.u32 %r5, [%r4]; bar.warp.sync 0xffffffff; " + firstLane + "ret;",
 		"two barriers":   "st.shared.u32 [%r2], %r0; bar.sync 0; ld.shared.u32 %r5, [s]; bar.sync 0; st.shared.u32 [%r2], %r5; ret;",
 		"atomics":        "red.global.add.u32 [%d0], 1; atom.global.max.u32 %r4, [%d0+4], %r0; ret;",
 		"own words":      "setp.eq.u32 %p0, %r3, 1; @%p0 ret; st.global.u32 [%d1], %r0; ld.global.u32 %r4, [%d1]; ret;",

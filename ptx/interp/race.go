@@ -12,7 +12,8 @@ type stamp struct {
 	epoch         uint32 // barriers the block has passed
 	warpEpoch     uint32 // warp barriers the warp has passed
 	atomic        bool
-	shared        bool // several readers in the block since the last barrier
+	lanes         bool // several readers in the warp since its last barrier
+	shared        bool // readers of several warps since the block's last barrier
 	everywhere    bool // readers of several blocks
 }
 
@@ -28,7 +29,7 @@ func (s *stamp) ordered(now *stamp) bool {
 		return true
 	case s.shared:
 		return false
-	case s.thread == now.thread:
+	case s.thread == now.thread && !s.lanes:
 		return true
 	}
 	return s.warp == now.warp && s.warpEpoch != now.warpEpoch
@@ -45,8 +46,10 @@ func (m *mark) read(now *stamp) (race bool) {
 	case old.ordered(now): // whoever comes after this reader comes after that one
 	case old.everywhere || old.block != now.block:
 		m.reader.everywhere = true
-	default:
+	case old.shared || old.warp != now.warp:
 		m.reader.shared = true
+	default:
+		m.reader.lanes = true
 	}
 	return false
 }
