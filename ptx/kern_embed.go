@@ -85,8 +85,8 @@ func (b *Builder) fillNaN(r Reg, d DType) {
 	}
 }
 
-// together is how many rows of dy a warp reads before it adds them.
-const together = 8
+// together is how many rows of dy a warp reads before it adds them: as many as its registers hold.
+func (s Embedding) together() int { return 16 / s.In.Size() }
 
 // rowsPerWarp is how many rows of the table a warp sums: several where most have nothing to sum.
 func (s Embedding) rowsPerWarp() int {
@@ -196,7 +196,7 @@ func (k *embedSum) add(acc []Reg, begin, end Reg) {
 
 // addEntries adds the rows whose positions the first n lanes hold.
 func (k *embedSum) addEntries(acc []Reg, position, n Reg) {
-	b, whole := k.b, Arg(I(0))
+	b, whole, together := k.b, Arg(I(0)), k.together()
 	if k.Tokens >= together {
 		whole = b.Do("and.b32", n, I(-together))
 		b.Loop(I(0), whole, I(together), B32, func(i Reg) {
