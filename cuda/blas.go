@@ -15,7 +15,7 @@ const (
 	descBias, descAux, descAuxLd             = 8, 11, 12
 	descAuxStride, descAuxType, descBiasType = 13, 22, 26
 	layoutBatch, layoutStride                = 5, 6
-	prefWorkspace, prefReduction             = 1, 3
+	prefWorkspace, prefReduction, prefAlign  = 1, 3, 5 // the alignments of A, B, C and D follow each other
 	opTranspose                              = 1
 	reduceInCompute                          = 2 // no partial sums rounded to the output type, as those in place are
 	heuristicBytes                           = 96
@@ -91,7 +91,12 @@ func (b *BlasLt) Plan(m Matmul) (BlasPlan, error) {
 	return p, nil
 }
 
-// describe sets the attributes that do not change from run to run.
+// unset stands for a bias and an auxiliary before Run gives them: the heuristics read the alignment off
+// these addresses, and refuse an epilogue that has none.
+const unset = 256
+
+// describe sets the attributes that do not change from run to run. Types are named where they are not
+// the result's: for the others the library wants them left alone.
 func (p *blasPlan) describe() error {
 	op := func(t bool) int32 {
 		if t {
@@ -101,11 +106,14 @@ func (p *blasPlan) describe() error {
 	}
 	err := errors.Join(p.set32(descTransA, op(p.m.TransA)), p.set32(descTransB, op(p.m.TransB)), p.set32(descEpilogue, int32(p.m.Epilogue)))
 	if p.m.Epilogue.HasBias() {
-		err = errors.Join(err, p.set32(descBiasType, int32(p.m.BiasType)))
+		err = errors.Join(err, p.set64(descBias, unset))
+		if p.m.BiasType != p.m.D.Type {
+			err = errors.Join(err, p.set32(descBiasType, int32(p.m.BiasType)))
+		}
 	}
 	if p.m.Epilogue.HasAux() {
-		err = errors.Join(err, p.set64(descAuxLd, p.m.AuxLd))
-		if p.m.Epilogue&0x20 != 0 || p.m.Epilogue&0xc0 == 0xc0 { // GELU keeps values, ReLU a bit mask
+		err = errors.Join(err, p.set64(descAux, unset), p.set64(descAuxLd, p.m.AuxLd))
+		if !p.m.Epilogue.MasksAux() && p.m.AuxType != p.m.D.Type {
 			err = errors.Join(err, p.set32(descAuxType, int32(p.m.AuxType)))
 		}
 		if p.m.Batch > 1 {
@@ -174,6 +182,13 @@ func (p *blasPlan) Algos(workspace int64, n int) ([]Algo, error) {
 		mask := uint32(reduceInCompute)
 		if err := lib.status("cublasLtMatmulPreferenceSetAttribute", pref, prefReduction, uintptr(unsafe.Pointer(&mask)), 4); err != nil {
 			return nil, err
+		}
+	}
+	if align := uint32(p.m.Align); align != 0 {
+		for i := range 4 {
+			if err := lib.status("cublasLtMatmulPreferenceSetAttribute", pref, uintptr(prefAlign+i), uintptr(unsafe.Pointer(&align)), 4); err != nil {
+				return nil, err
+			}
 		}
 	}
 	results := make([]heuristic, n)

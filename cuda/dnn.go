@@ -58,7 +58,8 @@ var _ Dnn = (*DnnBackend)(nil)
 func OpenDnn() (Dnn, error) {
 	w := realPlaces()
 	newest := newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))
-	w.open(libRTC, newest) // engines compiled at run time find it by name
+	w.open(libRTC, newest) // engines find these two by name
+	w.open(libBlas, newest)
 	n, err := openDnn(w.open(libDNN, newest))
 	if err != nil {
 		return nil, err

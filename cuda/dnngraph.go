@@ -282,7 +282,9 @@ func (a Attention) Backward() *DnnGraph {
 	b.g.Feeds[1], b.g.Feeds[2] = kt, vt
 	scale, hidden, one := b.konst(a.Scale, 4), b.konst(a.masked(), 4), b.konst(1, 4)
 
-	dots := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceAdd, X: b.pointwise(PwMul, do, o)}, DnnFloat, row)
+	products := b.pointwise(PwMul, do, o)
+	products.Strides = []int64{a.H * a.Sq * a.D, a.Sq * a.D, a.H * a.D, 1} // as NVIDIA's frontend has them; no memory is behind
+	dots := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceAdd, X: products}, DnnFloat, row)
 	b.node(DnnNode{Kind: DnnPointwise, Mode: PwMul, X: dots, B: one, Y: total}, 0, nil)
 	s := b.pointwise(PwSub, b.pointwise(PwMul, b.matmul(q, kt), scale), stats)
 	p := b.pointwise(PwExp, a.mask(b, s, hidden), nil)
@@ -290,7 +292,7 @@ func (a Attention) Backward() *DnnGraph {
 	dp := b.pointwise(PwSub, b.matmul(do, vt), total)
 	ds := b.pointwise(PwMul, b.pointwise(PwMul, dp, p), scale)
 	b.node(DnnNode{Kind: DnnMatmul, X: a.turn(b, ds), B: q, Y: dk}, 0, nil)
-	plainK := b.node(DnnNode{Kind: DnnReshape, X: kt}, a.Type, tk)
+	plainK := b.node(DnnNode{Kind: DnnReshape, X: kt}, DnnFloat, tk)
 	plainK.Strides = k.Strides
 	b.node(DnnNode{Kind: DnnMatmul, X: ds, B: plainK, Y: acc}, 0, nil)
 	b.node(DnnNode{Kind: DnnPointwise, Mode: PwIdentity, X: acc, Y: dq}, 0, nil)

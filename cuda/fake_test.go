@@ -157,12 +157,12 @@ func TestBlasCalls(t *testing.T) {
 	}
 	log()
 	m := RowMajor(64, 256, 784, false, true, Matrix{R16F, 784, 0}, Matrix{R16F, 784, 0}, Matrix{R16F, 256, 0}, Compute32F)
-	m.Epilogue, m.BiasType, m.AuxLd, m.AuxType = EpilogueGeluAuxBias, R16F, 256, R16F
+	m.Epilogue, m.BiasType, m.AuxLd, m.AuxType, m.Align = EpilogueGeluAuxBias, R32F, 256, R16F, 16
 	p, err := b.Plan(m)
 	must(t, err)
 	// y[64,256] = x[64,784]·W[256,784]^T: cuBLAS sees 256×64 from W transposed and x.
 	expectLog(t, "plan", log(), "desc 68 0", "descattr 3 size 4 = 1", "descattr 4 size 4 = 0", "descattr 7 size 4 = a4",
-		"descattr 26 size 4 = 2", "descattr 12 size 8 = 100", "descattr 22 size 4 = 2",
+		"descattr 8 size 8 = 100", "descattr 26 size 4 = 0", "descattr 11 size 8 = 100", "descattr 12 size 8 = 100",
 		"layout 2 784 256 784", "layout 2 784 64 784", "layout 2 256 64 256", "layout 2 256 64 256")
 	algos, err := p.Algos(1<<20, 4)
 	must(t, err)
@@ -170,6 +170,7 @@ func TestBlasCalls(t *testing.T) {
 		t.Errorf("algorithms %+v", algos)
 	}
 	expectLog(t, "heuristics", log(), "prefattr 1 size 8 = 100000", "prefattr 3 size 4 = 2",
+		"prefattr 5 size 4 = 10", "prefattr 6 size 4 = 10", "prefattr 7 size 4 = 10", "prefattr 8 size 4 = 10",
 		"heuristic 0xb0 0xd5 0xa1 0xa2 0xa3 0xa4 0x9e 4 size 96", "preffree 0x9e")
 	must(t, p.Run(algos[0], 1, 0.5, Operands{A: 1, B: 2, C: 3, D: 4, Bias: 5, Aux: 6, Workspace: 7, WorkspaceBytes: 64}, 8))
 	expectLog(t, "run", log(), "descattr 8 size 8 = 5", "descattr 11 size 8 = 6",

@@ -91,6 +91,9 @@ func (m Matmul) Problem(workspace int64) string {
 	if m.Epilogue.HasAux() {
 		s += fmt.Sprintf(" aux=%s,%d,%d", typeNames[m.AuxType], m.AuxLd, m.AuxStride)
 	}
+	if m.Align != 0 {
+		s += fmt.Sprintf(" align=%d", m.Align)
+	}
 	return s + fmt.Sprintf(" workspace=%d", workspace)
 }
 

@@ -152,6 +152,12 @@ func (e Epilogue) HasBias() bool {
 // HasAux reports whether the epilogue writes or reads the auxiliary matrix.
 func (e Epilogue) HasAux() bool { return e&128 != 0 }
 
+// MasksAux reports whether the auxiliary matrix is a ReLU's: a bit for each element, set where it is not
+// negative. A GELU's holds the elements.
+func (e Epilogue) MasksAux() bool {
+	return e == EpilogueReluAux || e == EpilogueReluAuxBias || e == EpilogueDRelu || e == EpilogueDReluBgrad
+}
+
 // Matrix is the layout of one operand: column-major with leading dimension Ld, and for batches the
 // distance of one to the next in elements.
 type Matrix struct {
@@ -170,9 +176,10 @@ type Matmul struct {
 	Compute        Compute
 	Epilogue       Epilogue
 	BiasType       DataType
-	AuxLd          int64
+	AuxLd          int64 // in elements, of a mask in bits
 	AuxStride      int64
 	AuxType        DataType
+	Align          int64 // what the addresses of A, B, C and D are multiples of, in bytes; 0: 256
 }
 
 // RowMajor describes row-major D[m,n] = op(A)·op(B): the operands change places. The caller passes
