@@ -14,6 +14,9 @@ type Caps struct {
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
 	// become products and kernels.
 	NoGraphs bool
+	// WideFilters: the gradient of a convolution's filter of 16-bit operands can stay in f32 where
+	// channels, in and out, are multiples of this, in one group. 0: always; negative: never.
+	WideFilters int64
 	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
 	// bias gradients.
 	NoAux bool
@@ -41,6 +44,11 @@ func (c Caps) StoresLow(n *Node) bool {
 func (c Caps) StoresF32(n *Node) bool {
 	for i := 1; i < len(n.Out); i++ {
 		if n.ResultClass(i) != Fixed && n.Out[i].Type.DType.Float() {
+			return false
+		}
+	}
+	if n.Op == OpConvGradW && c.WideFilters != 0 {
+		if w := n.Window(); !w.Tiled(c.WideFilters) {
 			return false
 		}
 	}

@@ -14,6 +14,11 @@ type Window struct {
 	Last                                          bool // channels come last: NHWC
 }
 
+// Tiled reports whether channels in and out, in one group, are multiples of step.
+func (w *Window) Tiled(step int64) bool {
+	return step > 0 && w.Groups == 1 && w.C%step == 0 && w.O%step == 0
+}
+
 // windowAttrs are the attributes of every row with a sliding window.
 func windowAttrs(more ...AttrDef) []AttrDef {
 	return append([]AttrDef{

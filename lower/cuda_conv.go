@@ -25,7 +25,7 @@ func (c *cudaLowerer) conv() error {
 		return c.fillZero(s.Out[0])
 	}
 	if c.inGraph(s) {
-		return c.dnn()
+		return c.convolve()
 	}
 	u := &unfolding{cudaLowerer: c, w: w, planes: count(w.Out), low: c.typeOf(s.In[0]).DType}
 	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*count(w.Kernel)

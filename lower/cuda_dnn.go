@@ -1,6 +1,8 @@
 package lower
 
 import (
+	"slices"
+
 	"ampc/ir"
 	"ampc/ptx"
 )
@@ -14,9 +16,9 @@ func (t Target) graphs(n *ir.Node) bool {
 	}
 	switch n.Op {
 	case ir.OpConv, ir.OpConvGradX, ir.OpConvGradW:
-		return len(n.Window().Kernel) <= 3
+		return !t.Lacks(NoConv) && len(n.Window().Kernel) <= 3
 	case ir.OpAttention, ir.OpAttentionGrad:
-		return dnnDType(n.In[0].Type.DType, fl) && attentionOf(n).inGraph(n, fl)
+		return !t.Lacks(NoAttn) && dnnDType(n.In[0].Type.DType, fl) && attentionOf(n).inGraph(n, fl)
 	}
 	return false
 }
@@ -27,11 +29,57 @@ func dnnDType(d ir.DType, fl ptx.Flavour) bool {
 }
 
 // inGraph reports whether cuDNN has the convolution of a step: operands of one
-// dtype, the result in it too; the gradient of a filter, a sum over all
-// positions, may stay in f32.
+// dtype, the result in it too, paddings the same at both ends; the gradient of
+// a filter, a sum over all positions, may stay in f32.
 func (c *cudaLowerer) inGraph(s *Step) bool {
+	t := c.l.p.Target
 	a, b, out := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
-	return !c.l.p.Target.Caps().NoGraphs && dnnDType(a, c.fl) && a == b && (out == a || out == ir.F32 && s.Conv.Dir == ConvGradW)
+	w := &s.Conv.Window
+	if t.Caps().NoGraphs || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End) {
+		return false
+	}
+	return out == a || out == ir.F32 && s.Conv.Dir == ConvGradW && !t.Lacks(NoWide) && c.fuses(s)
+}
+
+// channelStep is what channels are multiples of in engines that cuDNN compiles
+// for a graph: 16 bytes of 16-bit elements.
+const channelStep = 8
+
+// fuses reports whether cuDNN compiles an engine for a convolution that does
+// more than convolve: 16-bit operands with channels last, on sm_80 or later.
+// What engines made beforehand do is less.
+func (c *cudaLowerer) fuses(s *Step) bool {
+	w := &s.Conv.Window
+	return c.fl.SM >= 80 && w.Last && w.Tiled(channelStep) && c.typeOf(s.In[0]).DType.Low()
+}
+
+// convolve leaves a convolution to cuDNN; its bias is added afterwards where
+// no engine does it.
+func (c *cudaLowerer) convolve() error {
+	s := *c.from
+	bias := s.Conv.Epilogue.Bias
+	if bias == 0 || c.fuses(&s) && !c.l.p.Target.Lacks(NoBias) {
+		return c.dnn()
+	}
+	conv, y := *s.Conv, s.Out[0]
+	conv.Epilogue = Epilogue{}
+	w, d := &conv.Window, c.typeOf(y).DType
+	planes := count(w.Out)
+	shape, channel := []int64{w.N, w.O, planes}, []int64{0, 1, 0}
+	if w.Last {
+		shape, channel = []int64{w.N, planes, w.O}, []int64{0, 0, 1}
+	}
+	at := rowMajor(shape)
+	sum := c.temp("sum", d, shape...)
+	plain := Step{Kind: KindConv, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Conv: &conv}
+	plain.Bytes = c.l.p.traffic(&plain)
+	c.out = append(c.out, plain)
+	code := ir.NewCode(nil)
+	added := code.Add(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}), code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
+	return c.group(&Group{Shape: shape, Code: code.Ins,
+		Loads: []Access{{Buffer: sum, DType: d, Strides: at},
+			{Buffer: s.In[bias], DType: c.typeOf(s.In[bias]).DType, Strides: channel}},
+		Stores: []Access{{Buffer: y, DType: d, Strides: at, Reg: added}}})
 }
 
 // Limits of the flash-attention engines.

@@ -40,14 +40,12 @@ func (c *cudaLowerer) joinEnds() {
 	for _, o := range c.l.p.Outputs {
 		e.reads(elsewhere, o.Buffer)
 	}
-	made := map[BufferID]int{} // by root: the product that stores it
 	for i := range steps {
 		if s := &steps[i]; s.Kind == KindGemm && e.open(s) {
 			e.activation(i)
-			e.gradient(i, made)
+			e.gradient(i)
 			e.biasGrad(i)
 			s.Bytes = c.l.p.traffic(s)
-			made[e.root(s.Out[0])] = i
 		}
 	}
 	c.l.p.Parts[Micro] = nil
@@ -81,11 +79,12 @@ func (e *ends) root(id BufferID) BufferID { return e.l.p.Buffers[id].Root }
 const endRow = 8
 
 // open reports whether a product can end in more than it does: 16-bit
-// operands, one item, a result that lies dense, of a dtype that cuBLASLt has.
+// operands, one item, a result that lies dense, of a dtype that cuBLASLt has,
+// and an inner dimension above 1, which its gradients want.
 func (e *ends) open(s *Step) bool {
 	g := s.Gemm
 	a, b, d := e.typeOf(s.In[0]).DType, e.typeOf(s.In[1]).DType, e.typeOf(s.Out[0]).DType
-	return a == b && a.Low() && (d == a || d == ir.F32) && g.K > 0 && len(g.Batch) == 0 && g.N%endRow == 0 && g.C.LD == g.N && g.Epilogue.Residual == 0 &&
+	return a == b && a.Low() && (d == a || d == ir.F32) && g.K > 1 && len(g.Batch) == 0 && g.N%endRow == 0 && g.C.LD == g.N && g.Epilogue.Residual == 0 &&
 		g.Epilogue.Act != Tanh && (g.Epilogue.Bias == 0 || e.typeOf(s.In[g.Epilogue.Bias]).DType == d)
 }
 
@@ -151,10 +150,11 @@ func (e *ends) activation(i int) {
 	}
 }
 
-// gradient joins a product with the gradient of an activation that alone reads
-// its result: the result times the derivative at what the activation's product
-// kept.
-func (e *ends) gradient(i int, made map[BufferID]int) {
+// gradient joins a product with the gradient of a gelu that alone reads its
+// result: the result times the derivative at what the gelu's product kept. That
+// of a relu stays a kernel: the library keeps a bit of each element for it, set
+// where it is exactly zero too, and nothing passes there.
+func (e *ends) gradient(i int) {
 	s := &e.steps[i]
 	t := e.root(s.Out[0])
 	readers := e.readers(t)
@@ -162,41 +162,18 @@ func (e *ends) gradient(i int, made map[BufferID]int) {
 		return
 	}
 	j := readers[0]
-	act, aux := NoAct, None
-	switch {
-	case e.runs(j, s, ownCode(ir.OpReluGrad, nil, 2)):
-		act, aux = ReluGrad, e.bits(e.steps[j].Group.Loads[1].Buffer, s, made)
-	case e.fl.SM >= 90 && e.runs(j, s, ownCode(ir.OpGeluGrad, tanh, 2)):
-		act, aux = GeluGrad, e.steps[j].Group.Loads[1].Buffer
-	}
-	if aux == None || e.root(e.steps[j].Group.Loads[0].Buffer) != t || e.root(aux) == t {
+	if e.fl.SM < 90 || !e.runs(j, s, ownCode(ir.OpGeluGrad, tanh, 2)) {
 		return
 	}
-	s.Gemm.Epilogue.Act, s.Gemm.Epilogue.Aux = act, len(s.In)
+	loads := e.steps[j].Group.Loads
+	aux := loads[1].Buffer
+	if e.root(loads[0].Buffer) != t || e.root(aux) == t {
+		return
+	}
+	s.Gemm.Epilogue.Act, s.Gemm.Epilogue.Aux = GeluGrad, len(s.In)
 	s.In = append(slices.Clone(s.In), aux)
 	s.Out, s.Node, e.gone[j] = []BufferID{e.steps[j].Out[0]}, e.steps[j].Node, true
 	e.reads(i, aux)
-}
-
-// bits is the mask of a relu that an earlier product ends in: it stores one
-// from now on. None where y is no such product's result.
-func (e *ends) bits(y BufferID, s *Step, made map[BufferID]int) BufferID {
-	i, ok := made[e.root(y)]
-	if !ok {
-		return None
-	}
-	p := &e.steps[i]
-	end := &p.Gemm.Epilogue
-	if end.Act != Relu || p.Gemm.M != s.Gemm.M || p.Gemm.N != s.Gemm.N {
-		return None
-	}
-	if end.Aux == 0 {
-		e.from = p
-		end.Aux = len(p.Out)
-		p.Out = append(slices.Clone(p.Out), e.temp("bits", ir.U8, p.Gemm.M, maskRow(p.Gemm.N)))
-		p.Bytes = e.l.p.traffic(p)
-	}
-	return p.Out[end.Aux]
 }
 
 // biasGrad joins the gradient of a filter with that of its bias: the column

@@ -244,23 +244,22 @@ type Epilogue struct {
 // passes through one.
 type Act uint8
 
-// The activations. Gelu is the tanh form; it and the gradients are for GPU targets.
+// The activations. Gelu is the tanh form; it and its gradient are for GPU targets.
 const (
 	NoAct Act = iota
 	Relu
 	Tanh
 	Gelu
-	ReluGrad
 	GeluGrad
 	numActs
 )
 
-var actNames = [numActs]string{"none", "relu", "tanh", "gelu", "relu_grad", "gelu_grad"}
+var actNames = [numActs]string{"none", "relu", "tanh", "gelu", "gelu_grad"}
 
 func (a Act) String() string { return actNames[a] }
 
 // Gradient reports whether a is the factor of a gradient, which needs Aux.
-func (a Act) Gradient() bool { return a == ReluGrad || a == GeluGrad }
+func (a Act) Gradient() bool { return a == GeluGrad }
 
 // ConvDir says which of a convolution's three tensors is computed.
 type ConvDir uint8

@@ -18,9 +18,16 @@ const CPU Target = "cpu"
 
 // What a target may lack.
 const (
-	NoDnn = "nodnn" // no cuDNN: convolutions and attention are products and kernels
-	NoAux = "noaux" // products that are saved for or end a gradient (see joinEnds) are followed by kernels
+	NoDnn  = "nodnn"  // no cuDNN: convolutions and attention are products and kernels
+	NoAttn = "noattn" // no attention in cuDNN
+	NoConv = "noconv" // no convolutions in cuDNN
+	NoWide = "nowide" // no f32 gradients of 16-bit filters in cuDNN: they are cast afterwards
+	NoBias = "nobias" // no convolutions with a bias in cuDNN: it is added afterwards
+	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
 )
+
+// Features are the names of what a target may lack.
+var Features = []string{NoDnn, NoAttn, NoConv, NoWide, NoBias, NoAux}
 
 // split cuts off what the target lacks.
 func (t Target) split() (device string, without []string) {
@@ -34,7 +41,7 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 	device, without := t.split()
 	number, ok := strings.CutPrefix(device, "sm_")
 	cc, err := strconv.Atoi(number)
-	if !ok || err != nil || slices.ContainsFunc(without, func(f string) bool { return f != NoDnn && f != NoAux }) {
+	if !ok || err != nil || slices.ContainsFunc(without, func(f string) bool { return !slices.Contains(Features, f) }) {
 		return ptx.Flavour{}, false
 	}
 	fl, err = ptx.FlavourFor(cc/10, cc%10)
@@ -43,18 +50,27 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 
 // Caps is what the target's kernels and libraries can do.
 func (t Target) Caps() ir.Caps {
-	_, gpu := t.CUDA()
-	_, without := t.split()
-	c := ir.Caps{NoGraphs: !gpu || slices.Contains(without, NoDnn), NoAux: !gpu || slices.Contains(without, NoAux)}
+	fl, gpu := t.CUDA()
+	c := ir.Caps{NoGraphs: !gpu || t.Lacks(NoDnn), NoAux: !gpu || t.Lacks(NoAux)}
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around
+		c.WideFilters = -1
+		if fl.SM >= 80 && !t.Lacks(NoWide) {
+			c.WideFilters = channelStep
+		}
 	}
 	return c
 }
 
-// Without is t that lacks a feature, NoDnn or NoAux.
+// Lacks reports whether t does without a feature.
+func (t Target) Lacks(feature string) bool {
+	_, without := t.split()
+	return slices.Contains(without, feature)
+}
+
+// Without is t that lacks one of Features.
 func (t Target) Without(feature string) Target {
-	if _, without := t.split(); slices.Contains(without, feature) {
+	if t.Lacks(feature) {
 		return t
 	}
 	return t + "/" + Target(feature)

@@ -85,36 +85,30 @@ func (s *Step) verifyProductTypes(p *Program) error {
 	return err
 }
 
-// auxBits is what rows of a relu's bits are padded to.
-const auxBits = 128
-
-// maskRow is the bytes of a row of bits.
-func maskRow(n int64) int64 { return (n + auxBits - 1) / auxBits * auxBits / 8 }
-
 // verifyAux checks what an epilogue keeps for a gradient, reads for one, and sums.
 func (s *Step) verifyAux(p *Program) error {
 	g, e := s.Gemm, &s.Gemm.Epilogue
 	results := 1
 	var err error
 	if e.Aux != 0 {
-		list, size := s.Out, g.M*g.N
+		list := s.Out
 		if e.Act.Gradient() {
 			list = s.In
 		} else {
 			results++
 		}
-		if e.Act == Relu || e.Act == ReluGrad {
-			size = g.M * maskRow(g.N)
-		}
-		err = p.holds(list, e.Aux, size, "the auxiliary")
+		err = p.holds(list, e.Aux, g.M*g.N, "the auxiliary")
 	}
-	if e.Act.Gradient() && e.Aux == 0 {
-		return fmt.Errorf("the epilogue %s reads nothing", e.Act)
+	if e.Act.Gradient() && e.Aux == 0 || e.Act != Gelu && !e.Act.Gradient() && e.Aux != 0 {
+		return fmt.Errorf("the epilogue %s with the auxiliary %d", e.Act, e.Aux)
 	}
 	if e.BiasGrad != 0 {
 		results++
 		if e.Summed < 0 || e.Summed > 1 {
 			return fmt.Errorf("the epilogue sums operand %d", e.Summed)
+		}
+		if e.Summed == 0 && !g.A.T || e.Summed == 1 && g.B.T {
+			return fmt.Errorf("the epilogue sums operand %d along its rows", e.Summed)
 		}
 		err = cmp.Or(err, p.holds(s.Out, e.BiasGrad, [2]int64{g.M, g.N}[e.Summed], "the bias gradient"))
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -80,22 +81,16 @@ func (p *plan) tag() uint64 {
 	return h.Sum64()
 }
 
-// Algos answers the combinations the library has: inputs of one type, output of that type or f32,
-// epilogues that need alignment aligned.
+// Algos answers the combinations that no rule refuses.
 func (p *plan) Algos(workspace int64, n int) ([]cuda.Algo, error) {
 	const call = "cublasLtMatmulAlgoGetHeuristic"
-	m := p.m
-	switch {
-	case p.b.d.opt.NoAlgorithm:
+	if p.b.d.opt.NoAlgorithm {
 		return nil, blasError(call, statusNotSupported, "injected fault")
-	case m.A.Type != m.B.Type || m.C.Type != m.D.Type || m.D.Type != m.A.Type && m.D.Type != cuda.R32F:
-		return nil, blasError(call, statusNotSupported, "types %d·%d to %d", m.A.Type, m.B.Type, m.D.Type)
-	case m.Epilogue.HasAux() && isRelu(m.Epilogue) && m.AuxLd%128 != 0:
-		return nil, blasError(call, statusNotSupported, "ReLU mask with leading dimension %d bits, want a multiple of 128", m.AuxLd)
-	case m.Epilogue.HasAux() && !isRelu(m.Epilogue) && (m.AuxLd%8 != 0 || m.AuxLd < m.M):
-		return nil, blasError(call, statusNotSupported, "GELU auxiliary with leading dimension %d, want a multiple of 8 and at least %d", m.AuxLd, m.M)
-	case m.Epilogue.HasAux() && m.Batch > 1 && m.AuxStride == 0:
-		return nil, blasError(call, statusInvalid, "batches without a stride of the auxiliary")
+	}
+	for _, r := range blasRules {
+		if wrong := r.broken(p.m, p.b.d.opt); wrong != "" {
+			return nil, blasError(call, r.status, "%s: %s", r.name, wrong)
+		}
 	}
 	var out []cuda.Algo
 	for i := range n {
@@ -107,14 +102,6 @@ func (p *plan) Algos(workspace int64, n int) ([]cuda.Algo, error) {
 	return out, nil
 }
 
-func isRelu(e cuda.Epilogue) bool {
-	switch e {
-	case cuda.EpilogueRelu, cuda.EpilogueReluBias, cuda.EpilogueReluAux, cuda.EpilogueReluAuxBias, cuda.EpilogueDRelu, cuda.EpilogueDReluBgrad:
-		return true
-	}
-	return false
-}
-
 // Run issues the product.
 func (p *plan) Run(algo cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.Stream) error {
 	const call = "cublasLtMatmul"
@@ -124,13 +111,16 @@ func (p *plan) Run(algo cuda.Algo, alpha, beta float32, o cuda.Operands, s cuda.
 	case algo.Workspace > o.WorkspaceBytes:
 		return blasError(call, statusInvalid, "the algorithm needs %d bytes of workspace, %d given", algo.Workspace, o.WorkspaceBytes)
 	}
+	align := cmp.Or(p.m.Align, 256) // what the heuristics were told
 	for _, ptr := range []struct {
-		name string
-		at   cuda.Ptr
-		used bool
-	}{{"A", o.A, true}, {"B", o.B, true}, {"C", o.C, beta != 0}, {"D", o.D, true}, {"bias", o.Bias, p.m.Epilogue.HasBias()}, {"aux", o.Aux, p.m.Epilogue.HasAux()}} {
-		if ptr.used && (ptr.at == 0 || ptr.at%16 != 0) {
-			return blasError(call, statusInvalid, "%s is at %#x, want an address that is a multiple of 16", ptr.name, uint64(ptr.at))
+		name  string
+		at    cuda.Ptr
+		used  bool
+		align int64
+	}{{"A", o.A, true, align}, {"B", o.B, true, align}, {"C", o.C, beta != 0, align}, {"D", o.D, true, align},
+		{"bias", o.Bias, p.m.Epilogue.HasBias(), 16}, {"aux", o.Aux, p.m.Epilogue.HasAux(), 16}, {"the workspace", o.Workspace, algo.Workspace > 0, 256}} {
+		if ptr.used && (ptr.at == 0 || int64(ptr.at)%ptr.align != 0) {
+			return blasError(call, statusInvalid, "%s is at %#x, want an address that is a multiple of %d", ptr.name, uint64(ptr.at), ptr.align)
 		}
 	}
 	if p.b.d.products++; p.b.d.products == p.b.d.opt.FailProduct {

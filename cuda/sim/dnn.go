@@ -35,67 +35,36 @@ func (n *Dnn) Version() int { return 91501 }
 // Close does nothing.
 func (n *Dnn) Close() error { return nil }
 
-func dnnError(format string, args ...any) error {
-	e := blasError("cudnnBackendFinalize", 3000, format, args...).(*cuda.Error)
-	e.Lib, e.Name = "cudnn", "CUDNN_STATUS_NOT_SUPPORTED"
+func dnnError(status int, format string, args ...any) error {
+	e := blasError("cudnnBackendFinalize", status, format, args...).(*cuda.Error)
+	e.Lib, e.Name = "cudnn", dnnStatus[status]
 	return e
 }
+
+var dnnStatus = map[int]string{3000: "CUDNN_STATUS_NOT_SUPPORTED", 3001: "CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN", 3002: "CUDNN_STATUS_NOT_SUPPORTED_SHAPE",
+	3003: "CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE", 3004: "CUDNN_STATUS_NOT_SUPPORTED_LAYOUT", 3007: "CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH"}
 
 // graphSpace is the workspace that every simulated engine asks for and writes over.
 const graphSpace = 1 << 10
 
-// Plan refuses what the library refuses: attention before sm_80, in f32, with head sizes that are no
-// multiple of 8 or too long, gradients of it over keys that are no multiple of 128, and convolutions
-// whose operands differ in type.
+// Plan makes what no rule refuses.
 func (n *Dnn) Plan(g *cuda.DnnGraph, o cuda.DnnOptions) (cuda.DnnPlan, error) {
 	switch {
 	case n.d.opt.NoAlgorithm:
-		return nil, dnnError("injected fault")
+		return nil, dnnError(3000, "injected fault")
 	case o.Workspace < graphSpace:
-		return nil, dnnError("no engine within %d bytes of workspace", o.Workspace)
+		return nil, dnnError(3000, "no engine within %d bytes of workspace", o.Workspace)
 	}
-	check := n.attention
+	rules := attentionRules
 	if g.Nodes[0].Conv != nil {
-		check = n.convolution
+		rules = convRules
 	}
-	if err := check(g); err != nil {
-		return nil, err
+	for _, r := range rules {
+		if wrong := r.broken(g, n.d.opt); wrong != "" {
+			return nil, dnnError(r.status, "%s: %s", r.name, wrong)
+		}
 	}
 	return &dnnPlan{n.d, g}, nil
-}
-
-func (n *Dnn) convolution(g *cuda.DnnGraph) error {
-	node := &g.Nodes[0]
-	in := [...]*cuda.DnnTensor{node.X, node.B, node.Y}
-	a, b := in[map[cuda.DnnKind]int{cuda.DnnConv: 0, cuda.DnnConvData: 2, cuda.DnnConvFilter: 0}[node.Kind]], in[map[cuda.DnnKind]int{cuda.DnnConv: 1, cuda.DnnConvData: 1, cuda.DnnConvFilter: 2}[node.Kind]]
-	switch {
-	case a.Type != b.Type:
-		return dnnError("convolution of types %d and %d", a.Type, b.Type)
-	case len(node.X.Dims) < 4 || len(node.X.Dims) > 5:
-		return dnnError("convolution of tensors with %d dimensions", len(node.X.Dims))
-	case a.Type == cuda.DnnBFloat16 && n.d.opt.Major < 8:
-		return dnnError("bf16 needs sm_80")
-	}
-	return nil
-}
-
-func (n *Dnn) attention(g *cuda.DnnGraph) error {
-	q, k := g.Feeds[0], g.Feeds[1] // k is described transposed
-	longest := int64(128)
-	if n.d.opt.Major >= 9 {
-		longest = 256
-	}
-	switch size := q.Dims[3]; {
-	case n.d.opt.Major < 8:
-		return dnnError("attention needs sm_80")
-	case q.Type != cuda.DnnHalf && q.Type != cuda.DnnBFloat16:
-		return dnnError("attention in type %d", q.Type)
-	case size%8 != 0 || size > longest:
-		return dnnError("head size %d, want a multiple of 8 up to %d", size, longest)
-	case len(g.Feeds) > 5 && k.Dims[3]%128 != 0:
-		return dnnError("gradients of attention over %d keys, want a multiple of 128", k.Dims[3])
-	}
-	return nil
 }
 
 type dnnPlan struct {

@@ -49,7 +49,7 @@ func (p *plan) forward(out *matrix, o cuda.Operands, batch int64) ([]span, error
 		return uses, nil
 	}
 	for k, v := range out.v {
-		if isRelu(m.Epilogue) {
+		if rectifies(m.Epilogue) {
 			out.v[k] = relu(v)
 		} else {
 			out.v[k] = gelu(v)
@@ -57,6 +57,9 @@ func (p *plan) forward(out *matrix, o cuda.Operands, batch int64) ([]span, error
 	}
 	return uses, nil
 }
+
+// rectifies reports whether a forward epilogue ends in a ReLU.
+func rectifies(e cuda.Epilogue) bool { return e&cuda.EpilogueRelu != 0 }
 
 func relu(v float32) float32 {
 	if v > 0 || v != v {
@@ -80,11 +83,11 @@ func geluGrad(v float32) float32 {
 	return float32(0.5*(1+t) + 0.5*x*(1-t*t)*geluSlope*(1+3*0.044715*x*x))
 }
 
-// keep stores what the backward epilogue needs: the values before GELU, or a bit for each positive
-// value before ReLU.
+// keep stores what the backward epilogue needs: the values before GELU, or a bit for each value before
+// ReLU that is not negative. A gradient passes where it was exactly zero.
 func (p *plan) keep(out *matrix, o cuda.Operands, batch int64) (span, error) {
 	m, d := p.m, p.b.d
-	if !isRelu(m.Epilogue) {
+	if !m.Epilogue.MasksAux() {
 		aux := p.aux(o, batch)
 		aux.v = out.v
 		return aux.span(true), d.write(aux)
@@ -93,7 +96,7 @@ func (p *plan) keep(out *matrix, o cuda.Operands, batch int64) (span, error) {
 	buf := make([]byte, bytes)
 	for k, v := range out.v {
 		bit := int64(k)/m.M*m.AuxLd + int64(k)%m.M
-		if v > 0 {
+		if v >= 0 {
 			buf[bit/8] |= 1 << (bit % 8)
 		}
 	}
@@ -114,7 +117,7 @@ func (p *plan) mask(o cuda.Operands, batch int64) (cuda.Ptr, int64) {
 func (p *plan) backward(out *matrix, o cuda.Operands, batch int64) ([]span, error) {
 	m, d := p.m, p.b.d
 	var uses []span
-	if isRelu(m.Epilogue) {
+	if m.Epilogue.MasksAux() {
 		at, bytes := p.mask(o, batch)
 		buf := make([]byte, bytes)
 		if err := d.mem.Read(buf, uint64(at)); err != nil {

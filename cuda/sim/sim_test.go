@@ -288,7 +288,7 @@ func TestOverlaps(t *testing.T) {
 	b.code(b.Copy(x, x+16, 32, b.s), cuda.CodeInvalidValue, "overlap")
 	b.ok(b.Copy(x, x+32, 32, b.s))
 	m := cuda.Matrix{Type: cuda.R32F, Ld: 4}
-	p, err := b.Blas().Plan(cuda.Matmul{M: 4, N: 4, K: 4, A: m, B: m, C: m, D: m, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone})
+	p, err := b.Blas().Plan(cuda.Matmul{M: 4, N: 4, K: 4, A: m, B: m, C: m, D: m, Align: 16, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone})
 	b.ok(err)
 	algos, err := p.Algos(0, 1)
 	b.ok(err)
@@ -424,7 +424,7 @@ func TestInjectedFaults(t *testing.T) {
 	b = newBench(t, Options{FailProduct: 1, NoDnn: true})
 	x = b.buffer()
 	m := cuda.Matrix{Type: cuda.R32F, Ld: 1}
-	p, err := b.Blas().Plan(cuda.Matmul{M: 1, N: 1, K: 1, A: m, B: m, C: m, D: m, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone})
+	p, err := b.Blas().Plan(cuda.Matmul{M: 1, N: 1, K: 1, A: m, B: m, C: m, D: m, Align: 16, Compute: cuda.Compute32F, Epilogue: cuda.EpilogueNone})
 	b.ok(err)
 	algos, err := p.Algos(0, 1)
 	b.ok(err)

@@ -20,7 +20,8 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	if err := e.b.startBlas(); err != nil {
 		return nil, err
 	}
-	m := e.matmul(s)
+	m, items := e.matmul(s), e.items(s)
+	m.Align = alignment(items)
 	plan, err := e.b.blas.Plan(m)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,6 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	if err != nil {
 		return nil, err
 	}
-	items := e.items(s)
 	return func(on lane) error {
 		for _, o := range items {
 			o.Workspace = on.space
@@ -46,6 +46,19 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 		}
 		return nil
 	}, nil
+}
+
+// alignment is what all addresses of a product's matrices are multiples of, 0
+// where that is the library's own assumption.
+func alignment(items []cuda.Operands) int64 {
+	const assumed = 256
+	align := int64(assumed)
+	for _, o := range items {
+		for (int64(o.A)|int64(o.B)|int64(o.D))%align != 0 {
+			align /= 2
+		}
+	}
+	return align % assumed
 }
 
 func (b *Backend) startBlas() (err error) {
@@ -89,7 +102,7 @@ func (e *Exec) matmul(s *lower.Step) cuda.Matmul {
 
 // blasActs are activations by their cublasLt numbers.
 var blasActs = map[lower.Act]cuda.Epilogue{lower.Relu: cuda.EpilogueRelu, lower.Gelu: cuda.EpilogueGelu,
-	lower.ReluGrad: cuda.EpilogueDRelu, lower.GeluGrad: cuda.EpilogueDGelu}
+	lower.GeluGrad: cuda.EpilogueDGelu}
 
 // ends translates the epilogue. Row-major operands change places, so that the
 // library's A is operand 1.
@@ -105,19 +118,13 @@ func (e *Exec) ends(m *cuda.Matmul, s *lower.Step) {
 		code, m.BiasType = [2]cuda.Epilogue{cuda.EpilogueBgradB, cuda.EpilogueBgradA}[end.Summed], typed(s.Out[end.BiasGrad])
 	}
 	if end.Aux != 0 {
-		code |= cuda.EpilogueReluAux &^ cuda.EpilogueRelu
+		code |= cuda.EpilogueGeluAux &^ cuda.EpilogueGelu
 		m.AuxLd, m.AuxType = s.Gemm.N, typed(s.Out[0])
-		if end.Act == lower.Relu || end.Act == lower.ReluGrad {
-			m.AuxLd = (s.Gemm.N + auxBits - 1) / auxBits * auxBits
-		}
 	}
 	if code != 0 {
 		m.Epilogue = code
 	}
 }
-
-// auxBits is what the rows of a relu's mask are padded to.
-const auxBits = 128
 
 // items are the operands of every item of the outer batch levels.
 func (e *Exec) items(s *lower.Step) []cuda.Operands {
