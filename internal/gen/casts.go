@@ -119,12 +119,52 @@ func (v *vm) pack16(b vec, to reg.Register) {
 	VPACKUSDW(h, b.AsX(), to)
 }
 
+// twoHalves is x and y rounded to type t, in one register.
+func (v *vm) twoHalves(t string, x, y vec) vec {
+	both := v.new()
+	switch {
+	case t == "BF16" && v.wide():
+		both = v.bfloatHigh(x)
+		VPERMT2W(v.bfloatHigh(y), v.odds, both)
+	case t == "BF16": // 128-bit parts are packed apart
+		VPACKUSDW(v.bfloat(y), v.bfloat(x), both)
+		VPERMQ(Imm(0xd8), both, both)
+	case v.wide():
+		VINSERTI64X4(Imm(1), v.halves(t, y), v.halves(t, x).AsZ(), both)
+	default:
+		VINSERTI128(Imm(1), v.halves(t, y).AsX(), v.halves(t, x), both)
+	}
+	return both
+}
+
+// loadOdds readies the numbers of the odd words of two vectors, which AVX-512 collects bf16 by.
+func (v *vm) loadOdds() {
+	if v.wide() {
+		v.odds = v.new()
+		VMOVDQU64(NewDataAddr(NewStaticSymbol("kernOdds"), 0), v.odds)
+	}
+}
+
+func emitOdds() {
+	GLOBL("kernOdds", RODATA|NOPTR)
+	for i := range 32 {
+		DATA(2*i, U16(2*i+1))
+	}
+}
+
 // bfloat is x as bfloat16 patterns in 32-bit lanes: to nearest even, NaN quieted and its top bits kept.
-func (v *vm) bfloat(x vec) vec {
-	odd := v.and(v.shr(x, 16), bits(1))
-	up := v.addInt(v.addInt(x, bits(0x7fff)), odd)
-	nan := v.or(x, bits(0x400000))
-	return v.shr(v.pick(v.cmp(unordered, x, x), nan, up), 16)
+func (v *vm) bfloat(x vec) vec { return v.shr(v.bfloatHigh(x), 16) }
+
+// bfloatHigh is bfloat in the upper halves of the lanes, with anything in the lower ones.
+func (v *vm) bfloatHigh(x vec) vec {
+	up := v.addInt(x, bits(0x7fff))
+	if v.wide() {
+		v.where(inst{plain: VPADDD, bcst: VPADDD_BCST}, v.test(x, bits(0x10000)), bits(1), up, up)
+		v.where(inst{plain: VPORD, bcst: VPORD_BCST}, v.cmp(unordered, x, x), bits(0x400000), x, up)
+		return up
+	}
+	up = v.addInt(up, v.and(v.shr(x, 16), bits(1)))
+	return v.pick(v.cmp(unordered, x, x), v.or(x, bits(0x400000)), up)
 }
 
 func (v *vm) scaleCheck(t string) {

@@ -128,12 +128,13 @@ func (v *vm) fused() {
 	RET()
 }
 
-// A streaming kernel takes passBlock elements at a time and reads each operand from several places in turn, a line at each:
-// the processor fetches ahead at each place, so that one core reads up to half as much again. Fetching ahead by
+// A streaming kernel takes passBlock elements at a time and reads each operand from several places in turn, visit elements
+// at each: the processor fetches ahead at each place, so that one core reads up to half as much again. Fetching ahead by
 // instructions was slower, and so were eight places.
 const (
 	passBlock = 1 << 17
 	places    = 4
+	visit     = 128
 )
 
 func (v *vm) formula(f *formula, past bool) {
@@ -149,8 +150,11 @@ func (v *vm) formula(f *formula, past bool) {
 		MOVQ(Mem{Base: args, Disp: 8 * i}, p)
 		base = append(base, p)
 	}
-	k := formulaRun{v: v, f: f, past: past, u: u, base: base, at: at}
+	k := formulaRun{v: v, f: f, past: past, u: u, base: base, at: at, first: map[int]vec{}}
 	k.scalars()
+	if slices.Contains(f.stores, "BF16") {
+		v.loadOdds()
+	}
 	XORQ(at, at)
 	if past {
 		k.pass(n)
@@ -169,9 +173,7 @@ func (k *formulaRun) plain(n reg.GPVirtual) {
 		unroll = 4
 	}
 	vectors := func(count int) {
-		for i := range count {
-			k.vector(i * v.w)
-		}
+		k.vectors(count)
 		ADDQ(imm(count*v.w), k.at)
 	}
 	SUBQ(imm(unroll*v.w), n)
@@ -194,26 +196,22 @@ func (k *formulaRun) plain(n reg.GPVirtual) {
 
 // pass walks blocks, several places of each in turn.
 func (k *formulaRun) pass(n reg.GPVirtual) {
-	per, left := passBlock/places, GP64()
+	per, left, turns := passBlock/places, GP64(), GP64()
 	Label("block")
-	MOVQ(imm(per), left)
-	Label("line")
-	for p := range places {
-		k.half = map[int]reg.VecVirtual{}
-		for i := 0; i < line; i += k.v.w {
-			k.vector(p*per + i)
-		}
-	}
-	ADDQ(imm(line), k.at)
-	SUBQ(imm(line), left)
-	JNZ(LabelRef("line"))
+	MOVQ(U32(per/visit), left)
+	Label("round")
+	MOVQ(U32(places), turns)
+	loop("place", turns, func() {
+		k.vectors(visit / k.v.w)
+		ADDQ(imm(per), k.at)
+	})
+	SUBQ(imm(passBlock-visit), k.at)
+	DECQ(left)
+	JNZ(LabelRef("round"))
 	ADDQ(imm(passBlock-per), k.at)
 	SUBQ(imm(passBlock), n)
 	JNZ(LabelRef("block"))
 }
-
-// line is how many halves a line of memory holds.
-const line = 32
 
 // formulaRun is the emission of one kernel.
 type formulaRun struct {
@@ -225,7 +223,7 @@ type formulaRun struct {
 	at   reg.GPVirtual   // element
 	held []vec           // scalars in registers
 
-	half map[int]reg.VecVirtual // by result: the first half of a vector of halves that goes past the caches
+	first map[int]vec // by result: the first of two vectors that are stored as one of halves
 }
 
 // scalars loads scalars and constants where there are registers for them.
@@ -246,8 +244,15 @@ func (k *formulaRun) scalars() {
 	}
 }
 
+// vectors emits the code of count vectors; halves of two, if there are two, are stored together.
+func (k *formulaRun) vectors(count int) {
+	for i := range count {
+		k.vector(i*k.v.w, count > 1)
+	}
+}
+
 // vector emits the code of one vector, off elements on.
-func (k *formulaRun) vector(off int) {
+func (k *formulaRun) vector(off int, paired bool) {
 	v, f := k.v, k.f
 	place := func(i int, t string) Mem {
 		return Mem{Base: k.base[i], Index: k.at, Scale: uint8(typeSize(t)), Disp: off * typeSize(t)}
@@ -261,8 +266,8 @@ func (k *formulaRun) vector(off int) {
 	for j, t := range f.stores {
 		to := place(len(f.loads)+j, t)
 		switch x := regs[f.from[j]]; {
-		case k.past && t != "F32":
-			k.pair(j, v.halves(t, x), to)
+		case paired && t != "F32":
+			k.pair(j, t, x, to)
 		case k.past:
 			VMOVNTPS(x, to)
 		default:
@@ -272,21 +277,23 @@ func (k *formulaRun) vector(off int) {
 }
 
 // pair stores the halves of two vectors as one vector once it gets the second.
-func (k *formulaRun) pair(store int, h reg.VecVirtual, to Mem) {
-	first, ok := k.half[store]
+func (k *formulaRun) pair(store int, t string, x vec, to Mem) {
+	first, ok := k.first[store]
 	if !ok {
-		k.half[store] = h
+		k.first[store] = x
 		return
 	}
-	delete(k.half, store)
-	both := k.v.new()
-	if k.v.wide() {
-		VINSERTI64X4(Imm(1), h, first.AsZ(), both)
-	} else {
-		VINSERTI128(Imm(1), h.AsX(), first, both)
-	}
+	delete(k.first, store)
+	both := k.v.twoHalves(t, first, x)
 	to.Disp -= k.v.size() / 2
-	VMOVNTDQ(both, to)
+	switch {
+	case k.past:
+		VMOVNTDQ(both, to)
+	case k.v.wide():
+		VMOVDQU64(both, to)
+	default:
+		VMOVDQU(both, to)
+	}
 }
 
 // compute emits the instructions for one vector of each operand.

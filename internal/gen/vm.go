@@ -17,6 +17,8 @@ type vm struct {
 	dry    *[]uint32 // while set nothing is emitted; constants are only listed
 	held   map[uint32]vec
 
+	odds vec // of loadOdds
+
 	arm *arm // while set, bodies are recorded for arm64
 
 	second reg.GPVirtual // pointer of a reduction's second operand
@@ -402,6 +404,16 @@ func (v *vm) pick(c cond, yes, no any) vec {
 	}
 	return d
 }
+
+// test is where x and b have a bit in common (AVX-512).
+func (v *vm) test(x vec, b bits) cond {
+	k := K()
+	v.do(inst{plain: VPTESTMD, bcst: VPTESTMD_BCST}, b, x, k)
+	return k
+}
+
+// where sets d to i of a and b where c holds (AVX-512).
+func (v *vm) where(i inst, c cond, b any, a, d vec) { v.do(i, b, a, c, d) }
 
 // only is x where c holds, else +0.
 func (v *vm) only(c cond, x any) vec {

@@ -3671,20 +3671,20 @@ TEXT ·roundbf16NEON(SB), NOSPLIT, $32-24
 	BLT last
 single:
 	VLD1.P 16(R2), [V0.S4]
-	WORD $0x6f30041c // USHR V28, V0
-	WORD $0x4e3f1f9c // AND V28, V28, V31
-	WORD $0x4ebe841b // ADD V27, V0, V30
-	WORD $0x4ebc877c // ADD V28, V27, V28
-	WORD $0x4ebd1c1b // ORR V27, V0, V29
+	WORD $0x4ebf841c // ADD V28, V0, V31
+	WORD $0x6f30041b // USHR V27, V0
+	WORD $0x4e3e1f7b // AND V27, V27, V30
+	WORD $0x4ebb879b // ADD V27, V28, V27
+	WORD $0x4e20e41c // FCMEQ V28, V0, V0
 	WORD $0x4e20e41a // FCMEQ V26, V0, V0
-	WORD $0x4e20e419 // FCMEQ V25, V0, V0
-	WORD $0x4e391f59 // AND V25, V26, V25
-	WORD $0x6e205b39 // NOT V25, V25
-	WORD $0x4eb91f39 // MOV V25, V25, V25
-	WORD $0x6e7c1f79 // BSL V25, V27, V28
-	WORD $0x6f300739 // USHR V25, V25
-	WORD $0x4f305739 // SHL V25, V25
-	VST1.P [V25.S4], 16(R1)
+	WORD $0x4e3a1f9a // AND V26, V28, V26
+	WORD $0x6e205b5a // NOT V26, V26
+	WORD $0x4ebd1c1c // ORR V28, V0, V29
+	WORD $0x4eba1f5a // MOV V26, V26, V26
+	WORD $0x6e7b1f9a // BSL V26, V28, V27
+	WORD $0x6f30075a // USHR V26, V26
+	WORD $0x4f30575a // SHL V26, V26
+	VST1.P [V26.S4], 16(R1)
 	SUBS $4, R0, R0
 	BGE single
 last:
@@ -3724,7 +3724,7 @@ TEXT ·roundtf32NEON(SB), NOSPLIT, $32-24
 	MOVD src+16(FP), R2
 	MOVD $kernConst<>+28(SB), R13
 	VLD1R (R13), [V31.S4]
-	MOVD $kernConst<>+16(SB), R13
+	MOVD $kernConst<>+20(SB), R13
 	VLD1R (R13), [V30.S4]
 	MOVD $kernConst<>+32(SB), R13
 	VLD1R (R13), [V29.S4]
@@ -4802,7 +4802,7 @@ TEXT ·cosNEON(SB), NOSPLIT, $32-24
 	VLD1R (R13), [V21.S4]
 	MOVD $kernConst<>+4(SB), R13
 	VLD1R (R13), [V20.S4]
-	MOVD $kernConst<>+16(SB), R13
+	MOVD $kernConst<>+20(SB), R13
 	VLD1R (R13), [V19.S4]
 	MOVD $0, R7
 	SUBS $4, R0, R0
@@ -10107,8 +10107,8 @@ DATA kernConst<>+0(SB)/4, $0x80000000
 DATA kernConst<>+4(SB)/4, $0x3f800000
 DATA kernConst<>+8(SB)/4, $0x00000000
 DATA kernConst<>+12(SB)/4, $0x7f800000
-DATA kernConst<>+16(SB)/4, $0x00000001
-DATA kernConst<>+20(SB)/4, $0x00007fff
+DATA kernConst<>+16(SB)/4, $0x00007fff
+DATA kernConst<>+20(SB)/4, $0x00000001
 DATA kernConst<>+24(SB)/4, $0x00400000
 DATA kernConst<>+28(SB)/4, $0x00000fff
 DATA kernConst<>+32(SB)/4, $0xffffe000
