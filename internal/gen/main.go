@@ -35,6 +35,7 @@ func main() {
 		v.philox()
 		v.maxTaps()
 		v.addRuns()
+		v.zips()
 		v.probe()
 	}
 	tab.emit()

@@ -20,6 +20,9 @@ func (v *vm) pairs() {
 			v.tile("pair", rows, nv, VPDPWSSD) // see pairCode
 		}
 	}
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		v.farTile("farPair", rows, VPDPWSSD)
+	}
 	v.pairRows()
 	v.pairPick()
 	v.pairFloats()
@@ -205,6 +208,10 @@ func (v *vm) pairTable(w func(format string, args ...any)) {
 			w("pair%dx%d%s, ", rows, nv*v.w, v.suffix())
 		}
 		w("},\n")
+	}
+	w("},\nfar: []farFunc{")
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		w("farPair%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
 	w("}}\n}\n")
 }

@@ -62,5 +62,5 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
 	v.fusedTable(b)
-	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns = tileBias%s, tileShift%s, touch%s, maxTaps%s, addRuns%s\n}\n\n", s, s, s, s, s)
+	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, addRuns%s, unzip%s, zip%s\n}\n\n", s, s, s, s, s, s, s)
 }

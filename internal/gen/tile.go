@@ -17,7 +17,7 @@ func (v *vm) tiles() {
 		}
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.farTile(rows)
+		v.farTile("far", rows, VFMADD231PS)
 	}
 	v.farFetch()
 }
@@ -58,13 +58,13 @@ func (v *vm) tile(name string, mr, nv int, mul func(...Op)) {
 }
 
 // farTile emits a tile that finds row k of B, two vectors, at b0 and b1 plus offs[k].
-func (v *vm) farTile(mr int) {
-	v.text(fmt.Sprintf("far%dx%d", mr, 2*v.w), "kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int",
+func (v *vm) farTile(name string, mr int, mul func(...Op)) {
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int",
 		fmt.Sprintf("is a farFunc of %d rows.", mr))
 	kc, acc := ptrParam("kc"), ptrParam("acc")
 	b := []reg.GPVirtual{ptrParam("b0"), ptrParam("b1")}
 	offs, o := ptrParam("offs"), GP64()
-	t := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc"), mul: VFMADD231PS}
+	t := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc"), mul: mul}
 	cols := GP64()
 	MOVQ(U32(uint32(2*v.w)), cols)
 	v.tileLoop(t, mr, 2, kc, cols, acc, func(u int) {

@@ -58,7 +58,7 @@ func (t *convTask) Run(worker, n int) {
 	case thinMode:
 		t.thinImage(n)
 	case phaseMode:
-		t.phaseImage(n)
+		t.phaseImage(&t.m.worker[worker], n)
 	case scatterMode:
 		t.scatterImage(worker, n)
 	case depthMode:
@@ -67,6 +67,8 @@ func (t *convTask) Run(worker, n int) {
 		t.depthWeightImage(&t.m.worker[worker], n)
 	case turnMode:
 		t.turnImage(&t.m.worker[worker], n)
+	case wordMode:
+		t.joinImage(&t.m.worker[worker], n)
 	}
 }
 
@@ -150,11 +152,17 @@ func (t *convTask) copyRow(to, from, n int) {
 // spreadPlane copies the pixels of a plane to places that are not neighbours.
 func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
+	split := run == 1 && t.step[2] == 1
 	for z := range t.size[0] {
+		if split && dst.Type == F32 && src.Type == F32 && t.dst.phases == 2 {
+			from, to := s+z*t.src.axis[0], d+t.dst.at(t.lo[0]+z*t.step[0], t.lo[1], 0)
+			t.unzipPlane(dst.From(to).f32(), t.step[1]*t.dst.axis[1], src.From(from).f32(), t.src.axis[1])
+			continue
+		}
 		for y := range t.size[1] {
 			from := s + t.src.at(z, y, 0)
 			to := d + t.dst.at(t.lo[0]+z*t.step[0], t.lo[1]+y*t.step[1], 0)
-			if run == 1 && t.step[2] == 1 {
+			if split {
 				t.splitRow(worker, from, to)
 				continue
 			}
@@ -164,6 +172,12 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 			}
 		}
 	}
+}
+
+// unzipPlane copies the rows of a plane, lds apart, to a canvas of two phases.
+func (t *convTask) unzipPlane(dst []float32, ldd int, src []float32, lds int) {
+	even, odd := t.dst.at(0, 0, t.lo[2]), t.dst.at(0, 0, t.lo[2]+1)
+	t.m.unzipRows(t.size[1], t.size[2], dst[even:], dst[odd:], ldd, src, lds)
 }
 
 // splitRow copies a row phase by phase.

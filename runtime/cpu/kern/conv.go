@@ -35,6 +35,8 @@ type grid struct {
 	item    [2]int // elements between images, between groups
 	channel int    // elements between channels
 	axis    [3]int // elements between pixels along each axis
+	words   bool   // the elements are words of two channels in bf16; see layWords
+	clean   bool   // none of them is subnormal
 	phases  int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
 	phase   int
 }
@@ -69,6 +71,7 @@ const (
 	depthMode
 	depthWeightMode
 	turnMode
+	wordMode
 )
 
 // convTask holds the tables of a running convolution and copies images onto their canvas.
@@ -88,6 +91,8 @@ type convTask struct {
 	phases   []phase
 	phaseMem floats
 	turned   floats // the gradient of weights, taps before channels
+	rough    []bool // images with subnormal elements
+	pairs    []int  // offsets of rows that become one of words
 
 	table        [4]offsets
 	sources      [2]tableSource
@@ -144,6 +149,16 @@ func (o *offsets) strided(n, a, m, b int) {
 	}
 }
 
+// zipped is strided for pairs of i, which runs slowest: the two of a pair follow each other.
+func (o *offsets) zipped(n, a, m, b int) {
+	o.reset()
+	for i := 0; i < n; i += 2 {
+		for j := range m {
+			o.s = append(o.s, i*a+j*b, (i+1)*a+j*b)
+		}
+	}
+}
+
 // tableSource is an operand whose element (lane, depth) is at base + lane[l] + depth[k], all in bytes. Neighbours
 // are contiguous in runs along the lanes (byLane) or along the depths.
 type tableSource struct {
@@ -154,12 +169,19 @@ type tableSource struct {
 	lane, depth []int
 	byLane      bool
 	tf32        bool
+
+	words bool // the elements are words of two depths in bf16, see pairKernels; depth has one place a word
+	clean bool // none of them is subnormal
+	zip   bool // runs along the depths take every second depth: they are the halves of words
 }
 
 // run is the length of the run of consecutive elements of size es at the start of o, at most n.
-func run(o []int, n, es int) int {
+func run(o []int, n, es int) int { return runBy(o, 1, n, es) }
+
+// runBy is run over every step-th entry; n counts entries.
+func runBy(o []int, step, n, es int) int {
 	r := 1
-	for r < n && o[r] == o[r-1]+es {
+	for r*step < n && o[r*step] == o[(r-1)*step]+es {
 		r++
 	}
 	return r
@@ -177,7 +199,12 @@ func (s *tableSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int
 	}
 }
 
-func (s *tableSource) typ() Type { return s.buf.Type }
+func (s *tableSource) typ() Type {
+	if s.words {
+		return BF16
+	}
+	return s.buf.Type
+}
 
 func (s *tableSource) base(item int) int {
 	return (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
@@ -186,7 +213,7 @@ func (s *tableSource) base(item int) int {
 // far is s if tiles can read its lanes where they lie, else nil.
 func (s *tableSource) far() *tableSource {
 	p := s.p
-	if p.far == nil || !s.byLane || s.tf32 || s.buf.Type != F32 {
+	if p.far == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.words && !s.clean {
 		return nil
 	}
 	for l := 0; l+p.nr <= len(s.lane); l += p.nr {
@@ -213,14 +240,19 @@ func (s *tableSource) packLanes(dst []float32, ld, base, l0, n, k0, kc int) {
 }
 
 func (s *tableSource) packDepths(dst []float32, ld, base, l0, n, k0, kc int) {
-	t, es := s.buf.Type, s.buf.Type.Size()
-	for k := 0; k < kc; {
-		r := run(s.depth[k0+k:], kc-k, es)
-		for g := 0; g < n; g += s.p.tw {
-			h := min(s.p.tw, n-g)
-			s.p.trans[t](r, h, &dst[k*ld+g], ld, s.buf.byteAt(base+s.depth[k0+k]), &s.lane[l0+g])
+	t, es, step := s.buf.Type, s.buf.Type.Size(), 1
+	if s.zip {
+		step = 2 // rows are wider than lanes, see gemmTask.pack: what is written past the lanes of one spoils no other
+	}
+	for first := range min(step, kc) {
+		for k := first; k < kc; {
+			r := runBy(s.depth[k0+k:], step, kc-k, es)
+			for g := 0; g < n; g += s.p.tw {
+				h := min(s.p.tw, n-g)
+				s.p.trans[t](r, h, &dst[k*ld+g], step*ld, s.buf.byteAt(base+s.depth[k0+k]), &s.lane[l0+g])
+			}
+			k += r * step
 		}
-		k += r
 	}
 }
 
@@ -232,14 +264,21 @@ func (m *Machine) Conv(c *Conv) {
 	t := &m.conv
 	c = m.thin(c)
 	t.c = c
-	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], m.canvasType(c.X.Type, c.Out))
+	x, size := c.dense(c.X, c.C, c.In), c.extent()
 	t.patch, t.pixel = &t.table[0], &t.table[1]
+	if m.joins(c.X.Type, c.C) {
+		g := m.layWords(x, c.C, c.In, c.Pad, size, c.Stride[2])
+		t.patch.taps(&g, c.C/c.Groups/2, c.Kernel, [3]int{}, c.Dilation, false)
+		m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, m.weights(c.K/c.Groups, c.C/c.Groups, false, true))
+		return
+	}
+	g := m.lay(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.canvasType(c.X.Type, c.Out))
 	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.Y, c.K, c.Out), c.Out, c.Stride)
 		return
 	}
-	weights := m.weights(c.K/c.Groups, c.C/c.Groups, false)
+	weights := m.weights(c.K/c.Groups, c.C/c.Groups, false, false)
 	m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, weights)
 }
 
@@ -266,14 +305,20 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		from[a], by[a] = lo[a]+c.Pad[a], -c.Dilation[a]
 		size[a] = max(lo[a]+(c.Out[a]-1)*c.Stride[a]+1, from[a]+c.In[a])
 	}
-	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.canvasType(c.Y.Type, c.In))
 	t.patch, t.pixel = &t.table[0], &t.table[1]
+	if m.joins(c.Y.Type, c.K) && c.Stride == [3]int{1, 1, 1} {
+		g := m.layWords(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, size, 1)
+		t.patch.taps(&g, c.K/c.Groups/2, c.Kernel, from, by, false)
+		m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, m.weights(c.C/c.Groups, c.K/c.Groups, true, true))
+		return
+	}
+	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.canvasType(c.Y.Type, c.In))
 	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.X, c.C, c.In), c.In, [3]int{1, 1, 1})
 		return
 	}
-	weights := m.weights(c.C/c.Groups, c.K/c.Groups, true)
+	weights := m.weights(c.C/c.Groups, c.K/c.Groups, true, false)
 	m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, weights)
 }
 
@@ -291,9 +336,13 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 		images = 1
 	}
 	t.pixel.pixels(g, images, size, step)
-	patches := tableSource{m.Path, g.buf, item, c.Groups, t.pixel.s, t.patch.s, !c.ChannelsLast, c.TF32}
+	patches := tableSource{p: m.Path, buf: g.buf, item: item, inner: c.Groups, lane: t.pixel.s, depth: t.patch.s, byLane: !c.ChannelsLast, tf32: c.TF32,
+		words: g.words, clean: g.clean}
 	dst := Mat{Buf: out, LD: px, Stride: [2]int{channels * px, per * px}}
 	gt.depth = len(t.patch.s)
+	if g.words {
+		gt.depth *= 2
+	}
 	epi, cols := c.Epilogue, colRun{}
 	if c.ChannelsLast {
 		dst.LD, dst.Stride = channels, [2]int{0, per}
@@ -313,8 +362,8 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 }
 
 // weights is the table of the weights as an operand: lanes are output channels of the product, depths its patch.
-// swapped says that the product runs from K to C.
-func (m *Machine) weights(lanes, depths int, swapped bool) tableSource {
+// swapped says that the product runs from K to C, zip that the depths meet words.
+func (m *Machine) weights(lanes, depths int, swapped, zip bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	es, taps := c.W.Type.Size(), volume(c.Kernel)
 	so, si, sx := c.weightStrides()
@@ -325,12 +374,15 @@ func (m *Machine) weights(lanes, depths int, swapped bool) tableSource {
 	}
 	lane, depth := &t.table[2], &t.table[3]
 	lane.strided(1, 0, lanes, ls*es)
-	if c.ChannelsLast {
+	switch {
+	case c.ChannelsLast:
 		depth.strided(taps, sx*es, depths, ds*es)
-	} else {
+	case zip:
+		depth.zipped(depths, ds*es, taps, sx*es)
+	default:
 		depth.strided(depths, ds*es, taps, sx*es)
 	}
-	return tableSource{m.Path, c.W, [2]int{0, group}, c.Groups, lane.s, depth.s, ls == 1, c.TF32}
+	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, group}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: ls == 1, tf32: c.TF32, zip: zip}
 }
 
 // weightStrides are the distances, in elements, between output channels, input channels and taps.

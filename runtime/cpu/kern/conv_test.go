@@ -86,6 +86,18 @@ func wideConv(d dice, typ Type, out, stride, pad int) *Conv {
 	return c
 }
 
+// wordConv has bf16 operands with even numbers of channels in each group.
+func wordConv(d dice, stride, dilation, groups int) *Conv {
+	size := func() int { return 2*dilation + 1 + d.IntN(40) }
+	c := &Conv{N: 2, C: 2 * groups * (1 + d.IntN(3)), K: 2 * groups * (1 + d.IntN(9)), Groups: groups, In: [3]int{1 + d.IntN(2), size(), size()},
+		Out: [3]int{1, 1, 1}, Kernel: [3]int{1, 3, 1 + d.IntN(3)}, Stride: [3]int{1, stride, stride}, Dilation: [3]int{1, dilation, dilation}, Pad: [3]int{0, d.IntN(3), d.IntN(3)}}
+	for a := range 3 {
+		c.Out[a] = (c.In[a]+2*c.Pad[a]-(c.Kernel[a]-1)*c.Dilation[a]-1)/c.Stride[a] + 1
+	}
+	c.X, c.W, c.Y = d.buf(BF16, c.N*c.C*volume(c.In)), d.buf(BF16, c.K*c.C/c.Groups*volume(c.Kernel)), d.buf(BF16, c.N*c.K*volume(c.Out))
+	return c
+}
+
 // turnedConv has as many channels as the gradient of weights turns images for.
 func turnedConv(d dice, x, y Type, groups int) *Conv {
 	c := &Conv{N: 2, C: groups * (32 + 16*d.IntN(2)), K: groups * (1 + d.IntN(20)), Groups: groups, In: [3]int{1, 5 + d.IntN(3), 4 + d.IntN(6)},
@@ -105,6 +117,9 @@ func manyConvs(d dice) (list []*Conv) {
 	list = append(list, turnedConv(d, F16, F32, 2), turnedConv(d, F32, BF16, 1))
 	for range rounds(120) {
 		list = append(list, randomConv(d))
+	}
+	for i := range 16 {
+		list = append(list, wordConv(d, 1+i%2, 1+i/2%2, 1+i/8))
 	}
 	for _, typ := range []Type{F32, F16, BF16} {
 		for _, out := range []int{8, 16, 32} {
@@ -153,6 +168,60 @@ func TestConv(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestConvEnds: one subnormal element, of the image or of the weights, counts as what it is, and one infinity stays with
+// the pixels that read it.
+func TestConvEnds(t *testing.T) {
+	const huge, tiny = 0x1p120, 0x1p-130
+	onPaths(t, func(t *testing.T, m *Machine) {
+		for _, atX := range []bool{true, false} {
+			c := &Conv{N: 2, C: 4, K: 18, Groups: 1, In: [3]int{1, 6, 32}, Out: [3]int{1, 6, 32}, Kernel: [3]int{1, 3, 3},
+				Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}}
+			c.X, c.W, c.Y = zeros(BF16, c.N*c.C*volume(c.In)), zeros(BF16, c.K*c.C*9), zeros(F32, c.N*c.K*volume(c.Out))
+			x, w := float32(tiny), float32(huge)
+			if !atX {
+				x, w = w, x
+			}
+			c.X.set(c.image(1, 3, 2*32+9, c.C, volume(c.In)), x)
+			for k := range c.K {
+				c.W.set(k*36+3*9+4, w) // the middle tap of the last channel
+			}
+			c.X.set(c.image(0, 2, 31, c.C, volume(c.In)), float32(math.Inf(1)))
+			c.W.set(5*36+2*9+4, 1)
+			m.Conv(c)
+			for n := range c.N {
+				for k := range c.K {
+					for p := range volume(c.Out) {
+						want := float32(0)
+						switch {
+						case n == 1 && p == 2*32+9:
+							want = tiny * huge
+						case n == 0 && reads(c, p, 31):
+							want = c.Y.get(c.image(n, k, p, c.K, volume(c.Out))) // infinity times weights that are zero
+							if k == 5 && p == 31 && !(want > math.MaxFloat32 || want != want) {
+								t.Fatalf("the infinity got lost: %g", want)
+							}
+							continue
+						}
+						if got := c.Y.get(c.image(n, k, p, c.K, volume(c.Out))); got != want {
+							t.Fatalf("tiny in x %t: image %d channel %d pixel %d is %g, want %g", atX, n, k, p, got, want)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// reads says whether an output pixel reads an input pixel at any tap.
+func reads(c *Conv, o, pixel int) bool {
+	for tap := range volume(c.Kernel) {
+		if at, ok := c.reads(o, tap); ok && at == pixel {
+			return true
+		}
+	}
+	return false
 }
 
 func TestConvBias(t *testing.T) {

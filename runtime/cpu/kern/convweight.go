@@ -18,7 +18,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 		return
 	}
 	t.pixel.pixels(&g, c.N, c.Out, c.Stride)
-	patches := tableSource{m.Path, g.buf, [2]int{0, g.item[1]}, c.Groups, t.patch.s, t.pixel.s, c.ChannelsLast, c.TF32}
+	patches := m.spread(&g, c.ChannelsLast)
 
 	grads := m.gradSource(c)
 	so, _, _ := c.weightStrides()
@@ -42,7 +42,13 @@ func (m *Machine) gradSource(c *Conv) tableSource {
 	lane, depth := &m.conv.table[2], &m.conv.table[3]
 	lane.strided(1, 0, c.K/c.Groups, dy.channel*es)
 	depth.strided(c.N, dy.item[0]*es, volume(c.Out), dy.axis[2]*es)
-	return tableSource{m.Path, c.Y, [2]int{0, dy.item[1]}, c.Groups, lane.s, depth.s, c.ChannelsLast, c.TF32}
+	return tableSource{p: m.Path, buf: c.Y, item: [2]int{0, dy.item[1]}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: c.ChannelsLast, tf32: c.TF32}
+}
+
+// spread is the patches of g as the operand of a weights' gradient: lanes are positions in a patch, depths pixels.
+func (m *Machine) spread(g *grid, byLane bool) tableSource {
+	t, c := &m.conv, m.conv.c
+	return tableSource{p: m.Path, buf: g.buf, item: [2]int{0, g.item[1]}, inner: c.Groups, lane: t.patch.s, depth: t.pixel.s, byLane: byLane, tf32: c.TF32}
 }
 
 // turns says whether the weights' gradient is computed from images turned to channels last. Then the channels of a
@@ -64,7 +70,7 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, true)
 	t.pixel.pixels(&g, c.N, c.Out, c.Stride)
-	t.sources = [2]tableSource{m.gradSource(c), {m.Path, g.buf, [2]int{0, g.item[1]}, c.Groups, t.patch.s, t.pixel.s, true, false}}
+	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
 	turned := t.turned.get(c.K * in * taps)
 	gt.rows, gt.cols, gt.depth, gt.items = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups
 	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), false

@@ -155,7 +155,8 @@ func (t *gemmTask) plan(m *Machine) {
 
 func (t *gemmTask) use(m *Machine) {
 	t.p, t.m = m.Path, m
-	if t.paired = m.pairing(t.a.typ(), t.b.typ()); t.paired {
+	t.paired = m.pairing(t.a.typ(), t.b.typ())
+	if t.far != nil && t.far.words != t.paired {
 		t.far = nil
 	}
 }
@@ -178,20 +179,23 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.Run(worker, 0)
 }
 
-// farDepth is the depth of a block whose B stays where it lies: only A is packed.
+// lies says whether tiles read columns [j,j+n) of B where they lie.
+func (t *gemmTask) lies(j, n int) bool { return t.far != nil && t.far.lies(j, n) }
+
+// farDepth is the depth, in words, of a block whose B stays where it lies: only A is packed.
 const farDepth = 1152
 
 func (t *gemmTask) blocks() {
 	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
-	if t.paired {
-		kc *= 2
-	}
 	switch {
 	case t.far != nil:
 		kc = farDepth
 	case !t.direct:
 		kc *= 2 // a deeper block spares the round trips of partial sums
+	}
+	if t.paired {
+		kc *= 2
 	}
 	if t.depth > kc { // equal slices
 		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), 16)
@@ -268,11 +272,11 @@ func (t *gemmTask) packB(w *worker, item, j0, j1, k0, kc int) []float32 {
 	b := w.b.get(roundUp(j1-j0, t.p.nr) * deep)
 	w.tinyB = slices.Grow(w.tinyB[:0], ceilDiv(j1-j0, t.p.nr))
 	for j := j0; j < j1 && kc > 0; j += t.p.nr {
-		n := min(t.p.nr, j1-j)
-		if t.far != nil && t.far.lies(j, n) {
-			continue
+		n, tiny := min(t.p.nr, j1-j), uint64(0)
+		if !t.lies(j, n) {
+			tiny = t.pack(t.b, w, b[(j-j0)*deep:], t.p.width(n), item, j, n, k0, kc)
 		}
-		w.tinyB = append(w.tinyB, t.pack(t.b, w, b[(j-j0)*deep:], t.p.width(n), item, j, n, k0, kc))
+		w.tinyB = append(w.tinyB, tiny)
 	}
 	return b
 }
@@ -318,27 +322,30 @@ func (x *block) run() {
 			if deep > 0 {
 				x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
 			}
-			x.fetch(j+t.p.nr, i*x.kc/panels, (i+1)*x.kc/panels)
+			x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
 			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
 		}
 	}
 }
 
-// fetch brings depths [k0,k1) of the columns from j on closer, if tiles will read them where they lie.
+// fetch brings words [k0,k1) of the columns from j on closer, if tiles will read them where they lie.
 func (x *block) fetch(j, k0, k1 int) {
 	p, f := x.t.p, x.t.far
-	if n := min(p.nr, x.j1-j); f != nil && x.t.ahead && n > 0 && k0 < k1 && f.lies(j, n) {
+	if n := min(p.nr, x.j1-j); x.t.ahead && n > 0 && k0 < k1 && x.t.lies(j, n) {
 		at := f.base(x.item)
-		p.farFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.k0+k0])
+		p.farFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0)+k0])
 	}
 }
 
 // multiply computes h x n elements of a tile, from column j on, into c.
 func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	p, f := x.t.p, x.t.far
-	if f != nil && f.lies(j, n) {
-		at := f.base(x.item)
-		p.far[h-1](x.kc, &a[0], f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.k0], c, ldc, acc)
+	if x.tinyRows == 0 && x.t.lies(j, n) {
+		far, at := p.far, f.base(x.item)
+		if x.t.paired {
+			far = p.pair.far
+		}
+		far[h-1](x.t.words(x.kc), &a[0], f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0)], c, ldc, acc)
 		return
 	}
 	if x.t.paired {

@@ -359,6 +359,76 @@ func pair13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
+// farPair1x32AVX512 is a farFunc of 1 rows.
+//
+//go:noescape
+func farPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair2x32AVX512 is a farFunc of 2 rows.
+//
+//go:noescape
+func farPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair3x32AVX512 is a farFunc of 3 rows.
+//
+//go:noescape
+func farPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair4x32AVX512 is a farFunc of 4 rows.
+//
+//go:noescape
+func farPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair5x32AVX512 is a farFunc of 5 rows.
+//
+//go:noescape
+func farPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair6x32AVX512 is a farFunc of 6 rows.
+//
+//go:noescape
+func farPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair7x32AVX512 is a farFunc of 7 rows.
+//
+//go:noescape
+func farPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair8x32AVX512 is a farFunc of 8 rows.
+//
+//go:noescape
+func farPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair9x32AVX512 is a farFunc of 9 rows.
+//
+//go:noescape
+func farPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair10x32AVX512 is a farFunc of 10 rows.
+//
+//go:noescape
+func farPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair11x32AVX512 is a farFunc of 11 rows.
+//
+//go:noescape
+func farPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair12x32AVX512 is a farFunc of 12 rows.
+//
+//go:noescape
+func farPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair13x32AVX512 is a farFunc of 13 rows.
+//
+//go:noescape
+func farPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// farPair14x32AVX512 is a farFunc of 14 rows.
+//
+//go:noescape
+func farPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
 // pairRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
 //
 //go:noescape
@@ -1913,6 +1983,16 @@ func maxTapsAVX512(n int, taps int, best *float32, index *int32, x *float32, cel
 //
 //go:noescape
 func addRunsAVX512(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
+
+// unzipAVX512 splits rows of 2n elements, n up to a vector: even[i] = src[2i], odd[i] = src[2i+1].
+//
+//go:noescape
+func unzipAVX512(rows int, n int, even *float32, odd *float32, ldd int, src *float32, lds int)
+
+// zipAVX512 is the inverse of unzip; rows of even and odd are lds apart.
+//
+//go:noescape
+func zipAVX512(rows int, n int, dst *float32, ldd int, even *float32, odd *float32, lds int)
 
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
 //
@@ -3528,6 +3608,16 @@ func maxTapsAVX2(n int, taps int, best *float32, index *int32, x *float32, cells
 //
 //go:noescape
 func addRunsAVX2(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
+
+// unzipAVX2 splits rows of 2n elements, n up to a vector: even[i] = src[2i], odd[i] = src[2i+1].
+//
+//go:noescape
+func unzipAVX2(rows int, n int, even *float32, odd *float32, ldd int, src *float32, lds int)
+
+// zipAVX2 is the inverse of unzip; rows of even and odd are lds apart.
+//
+//go:noescape
+func zipAVX2(rows int, n int, dst *float32, ldd int, even *float32, odd *float32, lds int)
 
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
 //

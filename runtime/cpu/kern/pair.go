@@ -12,6 +12,7 @@ import (
 // in f32.
 type pairKernels struct {
 	tile   [2][]tileFunc // kc counts words
+	far    []farFunc     // the same
 	rows   rowsFunc      // packs words; k is even
 	pick   pickFunc      // the same
 	floats joinFunc      // joins pairs of widened rows; k is even
@@ -51,6 +52,9 @@ func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0,
 		t.p.pair.floats(h+h%2, n, &dst[done/2*ld], ld, &wide[0], t.p.nr)
 		done += h
 	}
+	if f, ok := s.(*tableSource); ok && f.words && f.clean {
+		return 0
+	}
 	return t.p.pair.tiny(t.words(kc), n, &dst[0], ld)
 }
 
@@ -72,10 +76,16 @@ func (s *matSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc 
 }
 
 func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
-	if !s.byLane || kc == 0 {
-		return 0
-	}
 	base := s.base(item)
+	switch {
+	case kc == 0 || s.zip && !s.byLane:
+		return 0
+	case s.words:
+		s.packLanes(dst, ld, base, l0, n, k0/2, kc/2)
+		return kc
+	case !s.byLane:
+		return s.packRuns(dst, ld, base, l0, n, k0, kc)
+	}
 	for l := 0; l < n; {
 		r := run(s.lane[l0+l:], n-l, s.buf.Type.Size())
 		s.p.pair.pick(kc, r, &dst[l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0])
@@ -84,10 +94,28 @@ func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, k
 	return kc
 }
 
+// packRuns packs runs of depths word by word, up to one of odd length, and says how many depths those are.
+func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
+	for k := 0; k < kc; {
+		r := run(s.depth[k0+k:], kc-k, 2)
+		if r%2 > 0 {
+			return k
+		}
+		for g := 0; g < n; g += s.p.tw {
+			s.p.trans[F32](r/2, min(s.p.tw, n-g), &dst[k/2*ld+g], ld, s.buf.byteAt(base+s.depth[k0+k]), &s.lane[l0+g])
+		}
+		k += r
+	}
+	return kc
+}
+
 // multiplyPairs is multiply for words: rows and columns with subnormal elements are multiplied in f32.
 func (x *block) multiplyPairs(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.words(x.kc), x.t.p.width(n)
 	b := x.b[(j-x.j0)*deep:]
+	if x.t.lies(j, n) { // far, but rows are subnormal
+		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
+	}
 	rows, cols := x.tinyRows, x.w.tinyB[(j-x.j0)/p.nr]
 	pairs, wide := p.pair.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
 	switch {

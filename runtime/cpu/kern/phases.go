@@ -26,7 +26,12 @@ func (m *Machine) phasedGrad(c *Conv) {
 		size[a] = lo[a] + max(c.Out[a], (c.In[a]-1+c.Pad[a])/s+1)
 	}
 	ones := [3]int{1, 1, 1}
-	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
+	var g grid
+	if dy := c.dense(c.Y, c.K, c.Out); m.joins(c.Y.Type, c.K) {
+		g = m.layWords(dy, c.K, c.Out, lo, size, 1)
+	} else {
+		g = m.lay(dy, c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
+	}
 	t.phases = t.phases[:0]
 	mem := t.phaseMem.bytes(c.X.Type, c.N*c.C*volume(c.In))
 	at := 0
@@ -58,19 +63,25 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
 	lane.strided(1, 0, c.C/c.Groups, si*ws)
 	t.patch.reset()
 	depth.reset()
-	per, taps := c.K/c.Groups, volume(c.Kernel)
-	for i := range per * taps {
+	per, taps, each := c.K/c.Groups, volume(c.Kernel), 1
+	if g.words {
+		each = 2
+	}
+	for i := range per / each * taps {
 		k, tap := i/taps, i%taps
 		if c.ChannelsLast {
 			k, tap = i%per, i/per
 		}
 		from, meets := c.meets(ph, tap, lo)
-		if meets {
-			t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
-			depth.s = append(depth.s, (k*so+tap*sx)*ws)
+		if !meets {
+			continue
+		}
+		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
+		for e := range each {
+			depth.s = append(depth.s, ((k*each+e)*so+tap*sx)*ws)
 		}
 	}
-	return tableSource{m.Path, c.W, [2]int{0, per * so}, c.Groups, lane.s, depth.s, si == 1, c.TF32}
+	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.words}
 }
 
 // meets says whether the pixels of a phase meet a tap, and where on the canvas of dy the first of them does.
@@ -86,15 +97,32 @@ func (c *Conv) meets(ph *phase, tap int, lo [3]int) (from [3]int, ok bool) {
 	return from, true
 }
 
+// zipPhases puts a plane of two phases that take turns along the rows in its place.
+func (t *convTask) zipPhases(w *worker, plane, to int, even, odd *phase) {
+	s, rows, n := t.c.Stride, even.size[1], even.size[2]
+	for z := range even.size[0] {
+		from := (plane*even.size[0] + z) * rows * n
+		at := to + t.dst.at(even.rest[0]+z*s[0], even.rest[1], 0)
+		t.m.zipRows(w, rows, n, t.dst.buf.From(at), s[1]*t.dst.axis[1], even.buf.From(from), odd.buf.From(from))
+	}
+}
+
 // phaseImage puts the phases of image n in their places.
-func (t *convTask) phaseImage(n int) {
+func (t *convTask) phaseImage(worker *worker, n int) {
 	c, es := t.c, t.dst.buf.Type.Size()
 	planes, run := t.planes(c.C)
 	step := c.Stride[2]
+	zip := run == 1 && step == 2 && c.In[2]%2 == 0 && t.m.zips(t.dst.buf.Type)
 	for p := range planes {
 		for i := range t.phases {
 			ph := &t.phases[i]
 			w := ph.size[2]
+			if zip {
+				if ph.rest[2] == 0 {
+					t.zipPhases(worker, n*planes+p, n*t.dst.item[0]+p*t.dst.channel, ph, &t.phases[i+1])
+				}
+				continue
+			}
 			for j := range ph.size[0] * ph.size[1] {
 				z, y := j/ph.size[1], j%ph.size[1]
 				from := ((n*planes+p)*ph.size[0]*ph.size[1] + j) * w * run

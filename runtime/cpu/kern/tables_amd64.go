@@ -254,7 +254,7 @@ func kernelsAVX512(p *Path) {
 		"l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:bf16=r17": {"adamw_unscale_bf16", 4, []Type{F32, F32, F32, F32, F32, F32, F32, BF16}, 16, fused_adamw_unscale_bf16AVX512, nil},
 	}
 	p.fence = fenceAVX512
-	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns = tileBiasAVX512, tileShiftAVX512, touchAVX512, maxTapsAVX512, addRunsAVX512
+	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, touchAVX512, maxTapsAVX512, addRunsAVX512, unzipAVX512, zipAVX512
 }
 
 // kernelsAVX2 enters the 8-lane kernels.
@@ -506,7 +506,7 @@ func kernelsAVX2(p *Path) {
 		"l0:f32 l1:f32 l2:f32 l3:f32 r0=mul(l1,u0) r1=mul(u1,l0) r2=sub(l0,r1) r3=mul(u2,l2) r4=mul(u3,r0) r5=add(r3,r4) r6=mul(r0,r0) r7=mul(u4,l3) r8=mul(u5,r6) r9=add(r7,r8) r10=div(r5,u6) r11=div(r9,u7) r12=sqrt(r11) r13=add(r12,u8) r14=div(r10,r13) r15=mul(u9,r14) r16=sub(r2,r15) r17=select(u10,l0,r16) r18=select(u11,l2,r5) r19=select(u12,l3,r9) s0:f32=r17 s1:f32=r18 s2:f32=r19 s3:bf16=r17": {"adamw_unscale_bf16", 4, []Type{F32, F32, F32, F32, F32, F32, F32, BF16}, 8, fused_adamw_unscale_bf16AVX2, nil},
 	}
 	p.fence = fenceAVX2
-	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns = tileBiasAVX2, tileShiftAVX2, touchAVX2, maxTapsAVX2, addRunsAVX2
+	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBiasAVX2, tileShiftAVX2, touchAVX2, maxTapsAVX2, addRunsAVX2, unzipAVX2, zipAVX2
 }
 
 // pairsAVX512 are the kernels of products of two bf16 operands.
@@ -515,5 +515,6 @@ func pairsAVX512() *pairKernels {
 		tile: [2][]tileFunc{
 			{pair1x16AVX512, pair2x16AVX512, pair3x16AVX512, pair4x16AVX512, pair5x16AVX512, pair6x16AVX512, pair7x16AVX512, pair8x16AVX512, pair9x16AVX512, pair10x16AVX512, pair11x16AVX512, pair12x16AVX512, pair13x16AVX512, pair14x16AVX512},
 			{pair1x32AVX512, pair2x32AVX512, pair3x32AVX512, pair4x32AVX512, pair5x32AVX512, pair6x32AVX512, pair7x32AVX512, pair8x32AVX512, pair9x32AVX512, pair10x32AVX512, pair11x32AVX512, pair12x32AVX512, pair13x32AVX512, pair14x32AVX512},
-		}}
+		},
+		far: []farFunc{farPair1x32AVX512, farPair2x32AVX512, farPair3x32AVX512, farPair4x32AVX512, farPair5x32AVX512, farPair6x32AVX512, farPair7x32AVX512, farPair8x32AVX512, farPair9x32AVX512, farPair10x32AVX512, farPair11x32AVX512, farPair12x32AVX512, farPair13x32AVX512, farPair14x32AVX512}}
 }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// evens and odds are masks of the lanes of a 512-bit vector.
+const evens, odds = 0x5555, 0xaaaa
+
+func laneMask(bits uint32) reg.Register {
+	r, k := GP32(), K()
+	MOVL(U32(bits), r)
+	KMOVW(r, k)
+	return k
+}
+
+// zips emits the splitting of rows into their elements at even and odd places, and the inverse.
+func (v *vm) zips() {
+	v.unzip()
+	v.zip()
+}
+
+func (v *vm) unzip() {
+	v.text("unzip", "rows, n int, even, odd *float32, ldd int, src *float32, lds int",
+		"splits rows of 2n elements, n up to a vector: even[i] = src[2i], odd[i] = src[2i+1].")
+	rows, n, even, odd, src := ptrParam("rows"), ptrParam("n"), ptrParam("even"), ptrParam("odd"), ptrParam("src")
+	ldd, lds := ptrParam("ldd"), ptrParam("lds")
+	scaleBy(ldd, 4)
+	scaleBy(lds, 4)
+	both := GP64()
+	LEAQ(Mem{Base: n, Index: n, Scale: 1}, both)
+	in, out := v.colMasks(2, both), v.lanes(n)
+	pick := v.halver()
+	x, y := v.new(), v.new()
+	loop("rows", rows, func() {
+		v.loadPart(Mem{Base: src}, in[0], x)
+		v.loadPart(Mem{Base: src, Disp: v.size()}, in[1], y)
+		for i, to := range []reg.GPVirtual{even, odd} {
+			v.storePart(pick(i, x, y), out, Mem{Base: to})
+			ADDQ(ldd, to)
+		}
+		ADDQ(lds, src)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// halver gives the function that takes the elements at even (0) or odd (1) places of two vectors.
+func (v *vm) halver() func(odd int, x, y vec) vec {
+	if !v.wide() {
+		return func(odd int, x, y vec) vec {
+			d := v.new()
+			VSHUFPS(Imm([]uint64{0x88, 0xdd}[odd]), y, x, d)
+			VPERMPD(Imm(0xd8), d, d)
+			return d
+		}
+	}
+	masks := []reg.Register{laneMask(evens), laneMask(odds)}
+	return func(odd int, x, y vec) vec {
+		low, high := v.new(), v.new()
+		VCOMPRESSPS_Z(x, masks[odd], low)
+		VCOMPRESSPS_Z(y, masks[odd], high)
+		VINSERTF32X8(Imm(1), high.AsY(), low, low)
+		return low
+	}
+}
+
+func (v *vm) zip() {
+	v.text("zip", "rows, n int, dst *float32, ldd int, even, odd *float32, lds int",
+		"is the inverse of unzip; rows of even and odd are lds apart.")
+	rows, n, dst, even, odd := ptrParam("rows"), ptrParam("n"), ptrParam("dst"), ptrParam("even"), ptrParam("odd")
+	ldd, lds := ptrParam("ldd"), ptrParam("lds")
+	scaleBy(ldd, 4)
+	scaleBy(lds, 4)
+	both := GP64()
+	LEAQ(Mem{Base: n, Index: n, Scale: 1}, both)
+	out, in := v.colMasks(2, both), v.lanes(n)
+	join := v.joiner()
+	x, y := v.new(), v.new()
+	loop("rows", rows, func() {
+		v.loadPart(Mem{Base: even}, in, x)
+		v.loadPart(Mem{Base: odd}, in, y)
+		low, high := join(x, y)
+		v.storePart(low, out[0], Mem{Base: dst})
+		v.storePart(high, out[1], Mem{Base: dst, Disp: v.size()})
+		ADDQ(lds, even)
+		ADDQ(lds, odd)
+		ADDQ(ldd, dst)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// joiner gives the function whose results have the elements of x and y in turn.
+func (v *vm) joiner() func(x, y vec) (low, high vec) {
+	if !v.wide() {
+		return func(x, y vec) (vec, vec) {
+			a, b := op3(VUNPCKLPS, y, x, v.new()), op3(VUNPCKHPS, y, x, v.new())
+			low, high := v.new(), v.new()
+			VPERM2F128(Imm(0x20), b, a, low)
+			VPERM2F128(Imm(0x31), b, a, high)
+			return low, high
+		}
+	}
+	even, odd := laneMask(evens), laneMask(odds)
+	return func(x, y vec) (vec, vec) {
+		spread := func(x, y vec) vec {
+			d := v.new()
+			VEXPANDPS_Z(x, even, d)
+			VEXPANDPS(y, odd, d)
+			return d
+		}
+		low, tx, ty := spread(x, y), v.new(), v.new()
+		VEXTRACTF32X8(Imm(1), x, tx.AsY())
+		VEXTRACTF32X8(Imm(1), y, ty.AsY())
+		return low, spread(tx, ty)
+	}
+}

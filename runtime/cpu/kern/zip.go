@@ -1,0 +1,56 @@
+package kern
+
+import "unsafe"
+
+// Rows whose elements at even and odd places lie apart: canvases that taps two pixels apart read, and the gradients that
+// products of such taps left.
+
+// unzipRows splits rows of n elements, lds apart in src: even and odd hold those at even and odd places, ldd apart.
+func (p *Path) unzipRows(rows, n int, even, odd []float32, ldd int, src []float32, lds int) {
+	for at := 0; at < n/2; at += p.vw {
+		p.unzip(rows, min(p.vw, n/2-at), &even[at], &odd[at], ldd, &src[2*at], lds)
+	}
+	if n%2 > 0 {
+		for r := range rows {
+			even[r*ldd+n/2] = src[r*lds+n-1]
+		}
+	}
+}
+
+// zips says whether a kernel joins rows of two phases of type t.
+func (p *Path) zips(t Type) bool { return t == F32 || p.pair != nil }
+
+// zipRows makes rows of 2n elements, ldd apart, of rows of n elements that are n apart: elements of even and odd take turns.
+func (p *Path) zipRows(w *worker, rows, n int, dst Buf, ldd int, even, odd Buf) {
+	if dst.Type != F32 { // an element of each makes a word
+		w.offs = getInts(&w.offs, 2*rows)
+		apart := int(uintptr(ptr(odd.at(0))) - uintptr(ptr(even.at(0))))
+		for r := range rows {
+			w.offs[2*r], w.offs[2*r+1] = 2*r*n, apart+2*r*n
+		}
+	}
+	for at := 0; at < n; at += p.vw {
+		k, to := min(p.vw, n-at), (*float32)(ptr(dst.at(2*at)))
+		if dst.Type == F32 {
+			p.zip(rows, k, to, ldd, (*float32)(ptr(even.at(at))), (*float32)(ptr(odd.at(at))), n)
+		} else {
+			p.pair.pick(2*rows, k, to, ldd/2, even.at(at), &w.offs[0])
+		}
+	}
+}
+
+func unzipGo(rows, n int, even, odd *float32, ldd int, src *float32, lds int) {
+	evens, odds, from := unsafe.Slice(even, (rows-1)*ldd+n), unsafe.Slice(odd, (rows-1)*ldd+n), unsafe.Slice(src, (rows-1)*lds+2*n)
+	for r := range rows {
+		gather(evens[r*ldd:][:n], from[r*lds:], 2)
+		gather(odds[r*ldd:][:n], from[r*lds+1:], 2)
+	}
+}
+
+func zipGo(rows, n int, dst *float32, ldd int, even, odd *float32, lds int) {
+	evens, odds, to := unsafe.Slice(even, (rows-1)*lds+n), unsafe.Slice(odd, (rows-1)*lds+n), unsafe.Slice(dst, (rows-1)*ldd+2*n)
+	for r := range rows {
+		scatter(to[r*ldd:], evens[r*lds:][:n], 2)
+		scatter(to[r*ldd+1:], odds[r*lds:][:n], 2)
+	}
+}
