@@ -35,16 +35,17 @@ type Word struct {
 
 // cudaLowerer turns the steps that any target has into launches.
 type cudaLowerer struct {
-	l      *lowerer
-	fl     ptx.Flavour
-	module *ptx.Module
-	names  map[string]string // of a kernel by its text under no name
-	counts map[string]int    // kernels of one kind, buffers of one name so far
-	out    []Step            // of the part being lowered
-	at     Part
-	from   *Step                 // being lowered
-	stats  map[BufferID]rowStats // of logits whose loss this part has computed
-	bad    []counted             // tensors whose elements that are not finite this part has counted
+	l        *lowerer
+	fl       ptx.Flavour
+	module   *ptx.Module
+	names    map[string]string // of a kernel by its text under no name
+	counts   map[string]int    // kernels of one kind, buffers of one name so far
+	out      []Step            // of the part being lowered
+	at       Part
+	from     *Step                 // being lowered
+	stats    map[BufferID]rowStats // of logits whose loss this part has computed
+	bad      []counted             // tensors whose elements that are not finite this part has counted
+	channels *channelJoins         // of micro
 }
 
 // cuda replaces every group, copy, fill and kernel by launches of generated
@@ -52,6 +53,7 @@ type cudaLowerer struct {
 func (l *lowerer) cuda(fl ptx.Flavour) error {
 	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
 	c.joinEnds()
+	c.channels = l.p.joinChannels()
 	l.batch(Prepare)
 	l.batch(Update)
 	for part := range NumParts {
@@ -59,6 +61,9 @@ func (l *lowerer) cuda(fl ptx.Flavour) error {
 		last := make([]int, len(l.p.Parts[part])) // launch that ends each step
 		for i := range l.p.Parts[part] {
 			c.from = &l.p.Parts[part][i]
+			if c.channels.done[c.from] {
+				continue
+			}
 			if err := c.step(); err != nil {
 				return &ir.Error{Pos: c.from.Node.Pos, Msg: fmt.Sprintf("%s %s: %v", c.from.Kind, c.from.Node.Name, err)}
 			}

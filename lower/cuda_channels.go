@@ -10,18 +10,11 @@ import (
 
 // A batch norm is a pass over x for the moments of every channel, in parts, a
 // launch that joins those and moves the running statistics, and one elementwise
-// pass. Its gradient is a pass over x and dy for the sums of every channel, in
-// parts that a launch for each adds up, and one elementwise pass.
+// pass.
 
 // channelNorm takes norms of what is f32 or lower, the rest f32.
 func channelNorm(n *ir.Node) bool {
 	return channelSizes(n) && allF32(n.In[1:]) && allF32(n.Out[1:])
-}
-
-// channelGrad takes gradients with a scale, x and dy of one dtype and the rest f32.
-func channelGrad(n *ir.Node) bool {
-	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) &&
-		n.In[1].Type.DType == n.In[0].Type.DType && allF32(n.In[2:]) && allF32(n.Out[1:])
 }
 
 func channelSizes(n *ir.Node) bool {
@@ -41,9 +34,9 @@ const (
 	channelGroup  = 32 // channels of a block where they lie last
 )
 
-// channels views the images of a batch norm, divided into as many parts as
+// images views the images of a batch norm, divided into as many parts as
 // there is work for.
-func (c *cudaCall) channels() ptx.Channels {
+func (c *cudaCall) images() ptx.Channels {
 	d := c.dims(c.s.In[0])
 	k := ptx.Channels{Name: "k", Outer: int(d[0]), C: int(d[1]), Inner: int(count(d[2:])), In: c.elem(c.s.In[0])}
 	if c.n.Str("layout") == "NHWC" {
@@ -63,7 +56,7 @@ func (c *cudaCall) channels() ptx.Channels {
 
 // batchNorm launches the moments of every channel and what they are for.
 func (c *cudaCall) batchNorm() error {
-	k, in, out := c.channels(), c.s.In, c.s.Out
+	k, in, out := c.images(), c.s.In, c.s.Out
 	mean := c.temp("means", ir.F32, int64(k.Split), int64(k.C))
 	squares := c.temp("squares", ir.F32, int64(k.Split), int64(k.C))
 	if err := c.launch("channel_moments", k.Moments, in[0], mean, squares); err != nil {
@@ -81,60 +74,32 @@ func (c *cudaCall) batchNorm() error {
 	if err := c.launch("channel_stats", merge.Build, append(args, stats...)...); err != nil {
 		return err
 	}
+	if c.channels.inline[out[0]] != nil { // another norm's pass computes it
+		return nil
+	}
 	return c.group(c.normalised(k))
 }
 
 // normalised is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
 func (c *cudaCall) normalised(k ptx.Channels) *Group {
 	p, in, out := c.channelPass(k), c.s.In, c.s.Out
-	y := p.Mul(p.Sub(p.each(in[0]), p.channel(out[1])), p.channel(out[2]))
-	if len(in) > 1 && in[1] != None {
-		y = p.Mul(y, p.channel(in[1]))
-	}
-	if len(in) > 2 && in[2] != None {
-		y = p.Add(y, p.channel(in[2]))
-	}
+	y := p.norm(c.s)
 	end := c.s.Kernel.End
 	if end.Residual > 0 {
-		y = p.Add(y, p.each(in[end.Residual]))
+		if s := c.channels.inline[in[end.Residual]]; s != nil {
+			y = p.Add(y, p.rounded(p.norm(s), c.typeOf(s.Out[0]).DType))
+		} else {
+			y = p.Add(y, p.each(in[end.Residual]))
+		}
 	}
 	if end.Relu {
 		y = p.Max(y, p.F(0))
 	}
+	p.store(y, out[0])
 	if end.Copy > 0 {
-		return p.stored(y, out[0], out[end.Copy])
+		p.store(y, out[end.Copy])
 	}
-	return p.stored(y, out[0])
-}
-
-// batchNormGrad launches the two sums of every channel, what joins their parts, and dx.
-func (c *cudaCall) batchNormGrad() error {
-	k, in, out := c.channels(), c.s.In, c.s.Out
-	x, dy, mean, rstd := in[0], in[1], in[2], in[3]
-	dbias := c.temp("dbias", ir.F32, int64(k.Split), int64(k.C))
-	dscale := c.temp("dscale", ir.F32, int64(k.Split), int64(k.C))
-	if err := c.launch("channel_sums", k.Sums, dy, x, mean, rstd, dbias, dscale); err != nil {
-		return err
-	}
-	for i, parts := range []BufferID{dscale, dbias} {
-		sum := ptx.ColReduce{Name: "k", Op: "sum", Outer: 1, N: k.Split, Inner: k.C, In: ptx.Float32, Out: ptx.Float32, Scale: 1}
-		if err := c.launch("col_sum", sum.Build, parts, out[1+i]); err != nil {
-			return err
-		}
-	}
-	return c.group(c.gradient(k))
-}
-
-// gradient is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n).
-func (c *cudaCall) gradient(k ptx.Channels) *Group {
-	p, in, out := c.channelPass(k), c.s.In, c.s.Out
-	share := p.F(1 / float64(k.Outer*k.Inner)) // of an element in its channel
-	x, dy := p.each(in[0]), p.each(in[1])
-	mean, rstd, scale, dscale, dbias := p.channel(in[2]), p.channel(in[3]), p.channel(in[4]), p.channel(out[1]), p.channel(out[2])
-	hat := p.Mul(p.Sub(x, mean), rstd)
-	inner := p.Sub(dy, p.Mul(dbias, share))
-	inner = p.Sub(inner, p.Mul(hat, p.Mul(dscale, share)))
-	return p.stored(p.Mul(p.Mul(rstd, scale), inner), out[0])
+	return p.group()
 }
 
 // channelPass is the code of an elementwise pass over images that reads what channels have.
@@ -148,22 +113,67 @@ func (c *cudaCall) channelPass(k ptx.Channels) *channelPass {
 	return &channelPass{ir.NewCode(nil), &Group{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
 }
 
+// read loads a buffer, once for all who ask.
 func (p *channelPass) read(id BufferID, strides ...int64) ir.Reg {
-	p.Loads = append(p.Loads, p.c.walk(id, 0, strides...))
-	return load(p.Code, len(p.Loads)-1, p.c.typeOf(id).DType)
+	at := slices.IndexFunc(p.Loads, func(a Access) bool { return a.Buffer == id })
+	if at < 0 {
+		at = len(p.Loads)
+		p.Loads = append(p.Loads, p.c.walk(id, 0, strides...))
+	}
+	return load(p.Code, at, p.c.typeOf(id).DType)
 }
 
 // each reads images, channel what is one number for each.
 func (p *channelPass) each(id BufferID) ir.Reg    { return p.read(id, rowMajor(p.Shape)...) }
 func (p *channelPass) channel(id BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
 
-// stored is the group with the pass's code, which stores r in each of ids.
-func (p *channelPass) stored(r ir.Reg, ids ...BufferID) *Group {
-	for _, id := range ids {
-		store := p.c.walk(id, 0, rowMajor(p.Shape)...)
-		store.Reg = r
-		p.Stores = append(p.Stores, store)
+// hat is (x − mean)·rstd.
+func (p *channelPass) hat(x, mean, rstd BufferID) ir.Reg {
+	return p.Mul(p.Sub(p.each(x), p.channel(mean)), p.channel(rstd))
+}
+
+// norm is what a step of batch_norm makes of its images.
+func (p *channelPass) norm(s *Step) ir.Reg {
+	y := p.hat(s.In[0], s.Out[1], s.Out[2])
+	if len(s.In) > 1 && s.In[1] != None {
+		y = p.Mul(y, p.channel(s.In[1]))
 	}
+	if len(s.In) > 2 && s.In[2] != None {
+		y = p.Add(y, p.channel(s.In[2]))
+	}
+	return y
+}
+
+// rounded is r as it would be read from a buffer of d.
+func (p *channelPass) rounded(r ir.Reg, d ir.DType) ir.Reg {
+	if d == ir.F32 || p.holds(r, d) {
+		return r
+	}
+	return p.Round(r, d)
+}
+
+// holds reports whether a register can only have values of d: elements of d, and choices among them.
+func (p *channelPass) holds(r ir.Reg, d ir.DType) bool {
+	switch i := &p.Code.Ins[r]; i.Op {
+	case ir.PIn:
+		return p.Loads[i.Int].DType == d
+	case ir.PConst:
+		return i.Imm == 0
+	case ir.PSelect:
+		return p.holds(i.B, d) && p.holds(i.C, d)
+	}
+	return false
+}
+
+// store adds the store of r in a buffer of images.
+func (p *channelPass) store(r ir.Reg, id BufferID) {
+	store := p.c.walk(id, 0, rowMajor(p.Shape)...)
+	store.Reg = r
+	p.Stores = append(p.Stores, store)
+}
+
+// group is the pass as a group.
+func (p *channelPass) group() *Group {
 	p.Group.Code = p.Ins
 	return p.Group
 }

@@ -28,19 +28,7 @@ type normEnds struct {
 }
 
 func (l *lowerer) joinNorms() {
-	e := &normEnds{p: l.p, steps: l.p.Parts[Micro], read: map[BufferID][]int{}, gone: make([]bool, len(l.p.Parts[Micro]))}
-	for part := range NumParts {
-		for i := range l.p.Parts[part] {
-			at := i
-			if part != Micro {
-				at = elsewhere
-			}
-			e.reads(at, l.p.Parts[part][i].In...)
-		}
-	}
-	for _, o := range l.p.Outputs {
-		e.reads(elsewhere, o.Buffer)
-	}
+	e := l.p.normEnds()
 	for i := range e.steps {
 		switch s := &e.steps[i]; {
 		case s.Kind != KindKernel || s.Out[0] == None:
@@ -56,6 +44,24 @@ func (l *lowerer) joinNorms() {
 			l.p.Parts[Micro] = append(l.p.Parts[Micro], e.steps[i])
 		}
 	}
+}
+
+// normEnds notes who reads what micro makes.
+func (p *Program) normEnds() *normEnds {
+	e := &normEnds{p: p, steps: p.Parts[Micro], read: map[BufferID][]int{}, gone: make([]bool, len(p.Parts[Micro]))}
+	for part := range NumParts {
+		for i := range p.Parts[part] {
+			at := i
+			if part != Micro {
+				at = elsewhere
+			}
+			e.reads(at, p.Parts[part][i].In...)
+		}
+	}
+	for _, o := range p.Outputs {
+		e.reads(elsewhere, o.Buffer)
+	}
+	return e
 }
 
 func (e *normEnds) root(id BufferID) BufferID { return e.p.Buffers[id].Root }
@@ -177,7 +183,10 @@ func extend(s *Step) Step {
 
 // untouched reports whether no step between i and j reads or writes what step i
 // writes, or writes what it reads.
-func (e *normEnds) untouched(i, j int) bool {
+func (e *normEnds) untouched(i, j int) bool { return e.movable(i, i+1, j) }
+
+// movable reports whether step i may run before or after the steps from…to-1.
+func (e *normEnds) movable(i, from, to int) bool {
 	reads, writes := map[BufferID]bool{}, map[BufferID]bool{}
 	for _, id := range e.steps[i].In {
 		if id != None {
@@ -189,7 +198,7 @@ func (e *normEnds) untouched(i, j int) bool {
 			writes[e.root(id)] = true
 		}
 	}
-	for k := i + 1; k < j; k++ {
+	for k := from; k < to; k++ {
 		if slices.ContainsFunc(e.steps[k].In, func(id BufferID) bool { return id != None && writes[e.root(id)] }) ||
 			slices.ContainsFunc(e.steps[k].Out, func(id BufferID) bool {
 				return id != None && (reads[e.root(id)] || writes[e.root(id)])

@@ -359,10 +359,17 @@ func (c *groupGen) extent(a Access) int64 {
 // values emits the code for n consecutive elements from the linear index e (u64), and gives their
 // coordinates.
 func (c *groupGen) values(e Reg, n int) (coords []Reg) {
-	c.lanes, c.index = n, e
+	c.index = e
+	coords = c.coordinates(e)
+	c.compute(coords, n)
+	return coords
+}
+
+// compute emits the code for n elements from the one at coords.
+func (c *groupGen) compute(coords []Reg, n int) {
+	c.lanes = n
 	c.vals = make([][]Reg, len(c.Code))
 	c.words = map[string][4]Reg{}
-	coords = c.coordinates(e)
 	for i, in := range c.Code {
 		if c.fixed != nil && c.fixed[i] != nil {
 			c.vals[i] = c.fixed[i]
@@ -370,12 +377,15 @@ func (c *groupGen) values(e Reg, n int) (coords []Reg) {
 		}
 		c.vals[i] = c.value(i, in, coords)
 	}
-	return coords
 }
 
 // body emits values and stores.
 func (c *groupGen) body(e Reg, n int) {
-	coords := c.values(e, n)
+	c.put(c.values(e, n), n)
+}
+
+// put emits the stores of n elements from the one at coords.
+func (c *groupGen) put(coords []Reg, n int) {
 	for i, s := range c.Stores {
 		out := make([]Reg, n)
 		for l := range out {

@@ -159,37 +159,6 @@ func (s Channels) Moments(fl Flavour) (*Launch, error) {
 	return finish(b, s.grid(), q.list)
 }
 
-// Sums generates the two sums batch normalisation's backward pass needs: Σ dy and Σ dy·x̂ with
-// x̂ = (x-mean)·rstd. Arguments: dy, x, mean f32[C], rstd f32[C], dbias f32[Split×C], dscale f32[Split×C].
-func (s Channels) Sums(fl Flavour) (*Launch, error) {
-	if err := s.check(); err != nil {
-		return nil, err
-	}
-	b := NewBuilder(fl, s.Name, channelThreads)
-	q := params{b: b}
-	n := s.Outer * s.C * s.Inner
-	dy, x := q.in("dy", s.In, n), q.in("x", s.In, n)
-	mean, rstd := q.in("mean", Float32, s.C), q.in("rstd", Float32, s.C)
-	dbias, dscale := q.out("dbias", Float32, s.split()*s.C), q.out("dscale", Float32, s.split()*s.C)
-	p := s.pass(b)
-	s1, s2 := b.konst(0), b.konst(0)
-	b.where(p.inside, func() {
-		m := b.Do("ld.global.f32", Addr{Base: b.at(mean, p.channel, 4)})
-		inv := b.Do("ld.global.f32", Addr{Base: b.at(rstd, p.channel, 4)})
-		p.each(func(e Reg) {
-			g := p.load(dy, e)
-			b.To(s1, "add.rn.f32", s1, g)
-			b.To(s2, "fma.rn.f32", g, b.mul(b.sub(p.load(x, e), m), inv), s2)
-		})
-	})
-	t1, t2 := p.sum(s1), p.sum(s2)
-	p.write(func(slot Reg) {
-		b.Do("st.global.f32", Addr{Base: b.at(dbias, slot, 4)}, t1)
-		b.Do("st.global.f32", Addr{Base: b.at(dscale, slot, 4)}, t2)
-	})
-	return finish(b, s.grid(), q.list)
-}
-
 // Merge joins the partial moments of Parts parts (Chan, Golub, LeVeque 1979) into what batch
 // normalisation keeps, one thread for each channel.
 // Arguments: mean, m2 (of Moments), with Running running_mean, running_var, then mean f32[C], rstd f32[C],

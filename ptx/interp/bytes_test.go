@@ -54,8 +54,9 @@ var exceptions = map[string]struct {
 	"embed_bwd_3x4097_41_f16":  {1.08, "every 32 columns look for their rows"},
 	"embed_bwd_1030x4_33_f32":  {1.55, "every two rows of 16 bytes are looked for"},
 	"xent_bwd_5x1023_f16":      {1.08, "four numbers of a row for every warp"},
-	"bnsums_31x64x1":           {1.22, "mean and deviation for every 4 elements of a thread"},
-	"bnsums_1023x33x1":         {1.07, "mean and deviation for every 32 elements of a thread"},
+	"bnsums_f16_3_100x256x1":   {1.21, "means and deviations for every 4 elements of a thread"},
+	"bnsums_f32_2_3x1023x1":    {2.45, "mean and deviation for every element of a thread"},
+	"bnsums_f32_2_3x4097x1":    {2.45, "mean and deviation for every element of a thread"},
 }
 
 // TestBytesMoved counts what the loads and stores of every case of more than 16 KiB move: inputs and

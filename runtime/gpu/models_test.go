@@ -93,8 +93,10 @@ const trainedSteps = 20
 // taken in another order, products round elsewhere. What differs by one rounding
 // travels through twenty steps; where batch norm over a few elements makes that
 // grow without bound (CPU and evaluator part as fast from each other), both start
-// every step from the device's variables. There it is one number near a tie that
-// rounds elsewhere, in bf16 by a step eight times that of f16.
+// every step from the device's variables. There most steps agree far better, and
+// in a few one number near a tie rounds elsewhere and a ReLU lets it through or
+// not: CPU and evaluator part by up to 9e-2 in such a step. So two steps in
+// twenty may differ by more than the share, and the median step by a fifth of it.
 var zoo = []struct {
 	spec           string
 	together       bool
@@ -198,6 +200,10 @@ func trainBeside(t *testing.T, g *ir.Graph, target lower.Target, steps int, shar
 	defer got.Close(t)
 	r := rand.New(rand.NewPCG(1, 9))
 	used, apart := 0.0, 0.0
+	loose, each := share, []float64(nil)
+	if together {
+		loose = max(share, flipped)
+	}
 	for step := range steps {
 		f := feed(g, r)
 		before := got.Variables(t)
@@ -210,9 +216,10 @@ func trainBeside(t *testing.T, g *ir.Graph, target lower.Target, steps int, shar
 		used = max(used, near(t, fmt.Sprintf("step %d, evaluator", step), results, onCPU.Want(t, f), max(share, lastPlace(g))))
 		if together || step == steps-1 {
 			after := got.Variables(t)
-			used = max(used, near(t, fmt.Sprintf("after step %d, CPU", step), after, onCPU.Variables(t), share))
-			used = max(used, near(t, fmt.Sprintf("after step %d, evaluator", step), after, onCPU.WantVariables(), share))
-			apart = max(apart, near(t, fmt.Sprintf("after step %d, CPU and evaluator", step), onCPU.Variables(t), onCPU.WantVariables(), share))
+			d := near(t, fmt.Sprintf("after step %d, CPU", step), after, onCPU.Variables(t), loose)
+			d = max(d, near(t, fmt.Sprintf("after step %d, evaluator", step), after, onCPU.WantVariables(), loose))
+			each, used = append(each, d), max(used, d)
+			apart = max(apart, near(t, fmt.Sprintf("after step %d, CPU and evaluator", step), onCPU.Variables(t), onCPU.WantVariables(), loose))
 			onCPU.Assume(t, after)
 		}
 		if t.Failed() {
@@ -220,11 +227,20 @@ func trainBeside(t *testing.T, g *ir.Graph, target lower.Target, steps int, shar
 		}
 	}
 	taken := got.Variables(t)["%step"].I[0]
-	t.Logf("off by %.1e at most (CPU and evaluator %.1e), %.0e allowed; %d of %d steps not skipped", used, apart, share, taken, steps)
+	slices.Sort(each)
+	median, rare := each[len(each)/2], each[len(each)-1-len(each)/10]
+	t.Logf("off by %.1e at most, %.1e in the median (CPU and evaluator %.1e at most), %.0e allowed; %d of %d steps not skipped", used, median, apart, share, taken, steps)
+	if together && (median > share/5 || rare > share) {
+		t.Errorf("off by %.1e in the median step and %.1e but for one step in ten, %.0e and %.0e allowed", median, rare, share/5, share)
+	}
 	if taken < int64(steps)/2 {
 		t.Errorf("only %d of %d steps reached the weights", taken, steps)
 	}
 }
+
+// flipped is by how much variables may differ in a step in which a ReLU lets
+// another element through.
+const flipped = 0.25
 
 // lastPlace is a unit in the last place of the narrowest float that a forward
 // pass computes: one logit that rounds elsewhere moves a loss by as much.

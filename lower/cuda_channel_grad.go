@@ -1,0 +1,255 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// The gradient of a batch norm is a pass over x and dy for the sums of every
+// channel, in parts that a launch for each adds up, and one elementwise pass.
+// Each operand and result has a dtype of its own. The elementwise step that
+// makes dy is done on the way, and a second norm of the same dy in the same passes.
+
+// channelGrad takes gradients with a scale, whose statistics are f32.
+func channelGrad(n *ir.Node) bool {
+	return channelSizes(n) && len(n.In) == 5 && n.In[4] != nil && len(n.Out) == len(n.Def().Out) && allF32(n.In[2:]) && allF32(n.Out[1:])
+}
+
+// channelJoin is what is done together with the gradient of a batch norm.
+type channelJoin struct {
+	twin   *Step  // another norm's gradient of the same dy
+	before *Group // makes dy
+	kept   []int  // its stores that others read, or the second pass does
+}
+
+// channelJoins are the joins of micro.
+type channelJoins struct {
+	*normEnds
+	joins  map[*Step]*channelJoin
+	done   map[*Step]bool     // steps that others do
+	inline map[BufferID]*Step // by result: batch norms that the norm they are added to computes
+	relu   map[BufferID]*Step // by result: batch norms that end in a ReLU and no sum
+}
+
+// joinChannels finds what the passes of batch norms do for others.
+func (p *Program) joinChannels() *channelJoins {
+	e := &channelJoins{p.normEnds(), map[*Step]*channelJoin{}, map[*Step]bool{}, map[BufferID]*Step{}, map[BufferID]*Step{}}
+	for i := range e.steps {
+		s := &e.steps[i]
+		if s.Kind != KindKernel || s.Out[0] == None || e.done[s] {
+			continue
+		}
+		switch s.Kernel.Node.Op {
+		case ir.OpBatchNorm:
+			e.forward(i)
+		case ir.OpBatchNormGrad:
+			j := &channelJoin{twin: e.twin(i)}
+			e.joins[s] = j
+			e.before(i, j)
+		}
+	}
+	return e
+}
+
+// forward notes a norm whose result can be had from its operand.
+func (e *channelJoins) forward(i int) {
+	s := &e.steps[i]
+	end := s.Kernel.End
+	switch {
+	case end.Residual > 0:
+	case end.Relu:
+		e.relu[e.root(s.Out[0])] = s
+		if end.Copy > 0 {
+			e.relu[e.root(s.Out[end.Copy])] = s
+		}
+	case end == NormEnd{}:
+		j := e.reader(s.Out[0])
+		if j == elsewhere || !e.untouched(i, j) || e.steps[j].Kind != KindKernel || e.steps[j].Kernel.Node.Op != ir.OpBatchNorm {
+			return
+		}
+		if r := e.steps[j].Kernel.End.Residual; r > 0 && e.steps[j].In[r] == s.Out[0] && e.steps[j].In[0] != s.In[0] {
+			e.inline[s.Out[0]] = s
+		}
+	}
+}
+
+// twin is the gradient of another norm of the dy of step i, which can run as early.
+func (e *channelJoins) twin(i int) *Step {
+	dy := e.steps[i].In[1]
+	for _, j := range e.read[e.root(dy)] {
+		if j <= i {
+			continue
+		}
+		s := &e.steps[j]
+		if s.Kind == KindKernel && s.Kernel.Node.Op == ir.OpBatchNormGrad && s.In[1] == dy && s.In[0] != e.steps[i].In[0] && !slices.Contains(s.In, e.steps[i].Out[0]) &&
+			s.Kernel.Node.Str("layout") == e.steps[i].Kernel.Node.Str("layout") && e.movable(j, i+1, j) {
+			e.done[s] = true
+			return s
+		}
+	}
+	return nil
+}
+
+// before finds the elementwise step that makes the dy of step j, to be done in
+// its first pass, and in the second too where that reads no more than dy.
+func (e *channelJoins) before(j int, join *channelJoin) {
+	s := &e.steps[j]
+	dy := s.In[1]
+	i := slices.IndexFunc(e.steps[:j], func(t Step) bool { return slices.Contains(t.Out, dy) })
+	if i < 0 || e.done[&e.steps[i]] || e.steps[i].Kind != KindGroup || len(e.steps[i].More) > 0 || !e.dense(e.steps[i].Group, s) || !e.untouched(i, j) {
+		return
+	}
+	g := e.steps[i].Group
+	cost := -2 * e.p.Buffers[dy].Type.DType.Size()
+	for _, a := range g.Loads {
+		if slices.Contains(e.steps[i].Out, a.Buffer) {
+			return // in place
+		}
+		if !e.known(a.Buffer, s) {
+			cost += a.DType.Size()
+		}
+	}
+	for k, a := range g.Stores {
+		if others := e.others(a.Buffer, s, join.twin); others || a.Buffer == dy && cost > 0 {
+			join.kept = append(join.kept, k)
+		}
+	}
+	join.before = g
+	e.done[&e.steps[i]] = true
+}
+
+// known reports whether the images in a buffer follow from what the gradient s reads anyway.
+func (e *channelJoins) known(id BufferID, s *Step) bool {
+	f := e.relu[e.root(id)]
+	return id == s.In[0] || f != nil && f.In[0] == s.In[0] && f.Out[1] == s.In[2] && f.Out[2] == s.In[3]
+}
+
+// others reports whether anything but the gradients a and b reads a buffer.
+func (e *channelJoins) others(id BufferID, a, b *Step) bool {
+	return slices.ContainsFunc(e.read[e.root(id)], func(i int) bool { return i == elsewhere || &e.steps[i] != a && &e.steps[i] != b })
+}
+
+// channelGrads is one emission: the gradients of one dy.
+type channelGrads struct {
+	*cudaCall
+	join  *channelJoin
+	norms []*Step
+	k     ptx.Channels
+}
+
+// batchNormGrad launches the sums of every channel, what joins their parts, and dx.
+func (c *cudaCall) batchNormGrad() error {
+	g := &channelGrads{c, c.channels.joins[c.s], []*Step{c.s}, c.images()}
+	if g.join == nil { // not of micro
+		g.join = &channelJoin{}
+	}
+	if g.join.twin != nil {
+		g.norms = append(g.norms, g.join.twin)
+	}
+	if err := g.sums(); err != nil {
+		return err
+	}
+	return c.group(g.results())
+}
+
+// dy is the gradient that all norms read.
+func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
+	id, b := g.s.In[1], g.join.before
+	if b == nil {
+		return p.each(id)
+	}
+	own := slices.IndexFunc(b.Stores, func(a Access) bool { return a.Buffer == id })
+	if !first && slices.Contains(g.join.kept, own) {
+		return p.each(id)
+	}
+	regs := make([]ir.Reg, len(b.Code))
+	for i, in := range b.Code {
+		if in.Op == ir.PIn {
+			regs[i] = g.operand(p, b.Loads[in.Int].Buffer)
+			continue
+		}
+		in.A, in.B, in.C = regs[in.A], regs[in.B], regs[in.C]
+		regs[i] = p.Emit(in)
+	}
+	if first {
+		for _, k := range g.join.kept {
+			p.store(regs[b.Stores[k].Reg], b.Stores[k].Buffer)
+		}
+	}
+	return p.rounded(regs[b.Stores[own].Reg], g.typeOf(id).DType)
+}
+
+// operand is what makes dy reads: images, or what a norm and its ReLU made of the x that is read anyway.
+func (g *channelGrads) operand(p *channelPass, id BufferID) ir.Reg {
+	e := g.channels
+	if f := e.relu[e.root(id)]; f != nil && e.known(id, g.s) {
+		return p.rounded(p.Max(p.norm(f), p.F(0)), g.typeOf(id).DType)
+	}
+	return p.each(id)
+}
+
+// sums launches the first pass and what adds up its parts: Σ dy, and Σ dy·x̂ of every norm.
+func (g *channelGrads) sums() error {
+	p := g.channelPass(g.k)
+	dy := g.dy(p, true)
+	values := []int{int(dy)}
+	for _, s := range g.norms {
+		values = append(values, int(p.Mul(dy, p.hat(s.In[0], s.In[2], s.In[3]))))
+	}
+	pg, err := g.ptxGroup(p.group())
+	if err != nil {
+		return err
+	}
+	kernel := ptx.ChannelSum{Group: pg, Sums: values, Split: 1}
+	if kernel.Split, err = g.split(kernel); err != nil {
+		return err
+	}
+	var args, parts []BufferID
+	for _, list := range [2][]Access{p.Loads, p.Stores} {
+		for i := range list {
+			args = append(args, list[i].Buffer)
+		}
+	}
+	for range values {
+		parts = append(parts, g.temp("parts", ir.F32, int64(kernel.Split), int64(g.k.C)))
+	}
+	if err := g.launch("channel_sums", kernel.Build, append(args, parts...)...); err != nil {
+		return err
+	}
+	total := ptx.ColReduce{Name: "k", Op: "sum", Outer: 1, N: kernel.Split, Inner: g.k.C, In: ptx.Float32, Out: ptx.Float32, Scale: 1}
+	for i, s := range g.norms {
+		for k, from := range []BufferID{parts[1+i], parts[0]} {
+			if err := g.launch("col_sum", total.Build, from, s.Out[1+k]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// split is how many parts the first pass has: as many as fill the device, none of little work.
+func (g *channelGrads) split(k ptx.ChannelSum) (int, error) {
+	across, err := k.Across(g.fl)
+	if err != nil {
+		return 0, err
+	}
+	each := g.k.Outer * g.k.Inner
+	parts := max(1, min(channelBlocks/across, each/channelWork))
+	return (each + (each+parts-1)/parts - 1) / ((each + parts - 1) / parts), nil // none is empty
+}
+
+// results is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n) of every norm.
+func (g *channelGrads) results() *Group {
+	p := g.channelPass(g.k)
+	share := p.F(1 / float64(g.k.Outer*g.k.Inner)) // of an element in its channel
+	dy := g.dy(p, false)
+	for _, s := range g.norms {
+		hat := p.hat(s.In[0], s.In[2], s.In[3])
+		inner := p.Sub(dy, p.Mul(p.channel(s.Out[2]), share))
+		inner = p.Sub(inner, p.Mul(hat, p.Mul(p.channel(s.Out[1]), share)))
+		p.store(p.Mul(p.Mul(p.channel(s.In[3]), p.channel(s.In[4])), inner), s.Out[0])
+	}
+	return p.group()
+}

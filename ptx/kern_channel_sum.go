@@ -1,0 +1,275 @@
+package ptx
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// ChannelSum is a group over images that adds up values of its code over every channel, in f32,
+// while it goes through them: the gradient of batch normalisation needs Σ dy and Σ dy·x̂, and what
+// makes dy may be computed, and stored, on the way.
+//
+// Shape is {Outer, C, Inner} as in Channels. Code must not ask for the index, and an access with
+// strides {0, 1, 0} is read once by a thread. Parameters: loads, stores, then for each value of Sums
+// its partial sums f32[Split×C]; those of a part without elements are 0.
+type ChannelSum struct {
+	Group
+	Split int
+	Sums  []int
+}
+
+const (
+	channelShared = 32 << 10 // bytes of shared memory that a block may use for its sums
+	channelSide   = 8        // threads that stand beside each other at least
+)
+
+// Build generates the kernel.
+func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
+	w, err := s.generate(fl)
+	if err != nil {
+		return nil, fmt.Errorf("ptx: channel sum %s: %w", s.Name, err)
+	}
+	for _, a := range w.Loads {
+		w.loads = append(w.loads, w.param(a, false))
+	}
+	for _, o := range w.Stores {
+		w.stores = append(w.stores, w.param(o.Access, true))
+	}
+	var outs []Reg
+	for i := range s.Sums {
+		out := Access{Name: fmt.Sprintf("sums%d", i), DType: Float32, Offset: int64(w.split*w.channels) - 1}
+		outs = append(outs, w.param(out, true))
+	}
+	w.tid = w.b.special("%tid.x")
+	if w.planes {
+		w.alongPlanes(s.Sums, outs)
+	} else {
+		w.alongRows(s.Sums, outs)
+	}
+	return finish(w.b, [3]int{w.across(), w.split, 1}, w.args)
+}
+
+// Across is how many blocks one part has beside each other.
+func (s ChannelSum) Across(fl Flavour) (int, error) {
+	w, err := s.generate(fl)
+	if err != nil {
+		return 0, err
+	}
+	return w.across(), nil
+}
+
+func (w *channelWalk) across() int {
+	if w.planes {
+		return w.channels
+	}
+	return ceilDiv(w.channels, w.side()*w.vec)
+}
+
+// channelWalk is the state of one generation.
+type channelWalk struct {
+	*groupGen
+	channels, split int
+	planes          bool // channels do not lie innermost: a block walks one of them
+	tid             Reg
+}
+
+func (s ChannelSum) generate(fl Flavour) (*channelWalk, error) {
+	if len(s.Shape) != 3 || product(s.Shape) < 1 || product(s.Shape)/s.Shape[1] >= 1<<31 || s.Shape[1] >= 1<<31 || s.Split > 65535 || s.Split < 1 {
+		return nil, fmt.Errorf("cannot divide %v into %d parts", s.Shape, s.Split)
+	}
+	w := &channelWalk{channels: int(s.Shape[1]), split: s.Split, planes: s.Shape[2] > 1}
+	g := s.Group
+	if !w.planes { // without the dimension of size 1, the innermost is that of channels
+		g.Shape = s.Shape[:2]
+	}
+	g.Loads, g.Stores = append([]Access(nil), s.Loads...), append([]Output(nil), s.Stores...)
+	for i := range g.Loads {
+		g.Loads[i].Stride = strideOf(&g.Loads[i], s.Shape)[:len(g.Shape)]
+	}
+	for i := range g.Stores {
+		g.Stores[i].Stride = strideOf(&g.Stores[i].Access, s.Shape)[:len(g.Shape)]
+	}
+	for _, in := range g.Code {
+		if in.Op == "index" || in.Op == "philox" {
+			return nil, fmt.Errorf("%s depends on the place in the images", in.Op)
+		}
+	}
+	w.groupGen = &groupGen{Group: g, n: product(g.Shape), b: NewBuilder(fl, g.Name, groupThreads)}
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	for _, v := range s.Sums {
+		if v < 0 || v >= len(g.Code) || g.Code[v].Type != Float32 {
+			return nil, fmt.Errorf("sum of value %d of %d", v, len(g.Code))
+		}
+	}
+	for w.vec = w.width(); !w.planes && 4*groupThreads*w.vec*len(s.Sums) > channelShared; w.vec /= 2 {
+	}
+	return w, nil
+}
+
+// strideOf is how an access walks shape: nil strides are contiguous.
+func strideOf(a *Access, shape []int64) []int64 {
+	if a.Stride == nil {
+		return contiguous(shape)
+	}
+	return a.Stride
+}
+
+// steady computes the values that are the same along a channel, before the loop over its elements.
+func (w *channelWalk) steady(coords []Reg, lanes int) {
+	w.fixed, w.vals, w.lanes = make([][]Reg, len(w.Code)), make([][]Reg, len(w.Code)), lanes
+	for i, in := range w.Code {
+		ok := true
+		if in.Op == "in" {
+			a := w.Loads[in.Int].Stride
+			ok = a[0] == 0 && (!w.planes || a[2] == 0)
+		}
+		args := [3]int{in.A, in.B, in.C}
+		for _, k := range args[:prims[in.Op].args] {
+			ok = ok && w.fixed[k] != nil
+		}
+		if ok {
+			w.vals[i] = w.value(i, in, coords)
+			w.fixed[i] = w.vals[i]
+		}
+	}
+}
+
+// part emits the block's share of n elements: the first, and the one behind the last.
+func (w *channelWalk) part(n int) (first, last Reg) {
+	b, size := w.b, ceilDiv(n, w.split)
+	if w.split == 1 {
+		return b.Do("mov.u32", I(0)), b.Do("mov.u32", I(n))
+	}
+	first = b.imul(b.special("%ctaid.y"), I(size))
+	return first, b.Do("min.u32", b.iadd(first, I(size)), I(n))
+}
+
+// each runs body for every step-th of n elements from start below last.
+func (w *channelWalk) each(start, last Reg, step, n int, body func(j Reg)) {
+	b := w.b
+	switch {
+	case n == step*w.split:
+		body(start)
+	case ceilDiv(n, w.split) <= step:
+		b.If(b.Do("setp.lt.u32", start, last), func() { body(start) })
+	default:
+		b.Loop(start, last, I(step), B32, body)
+	}
+}
+
+// add adds the values of the elements at coords to the sums, lane by lane where sums has as many.
+func (w *channelWalk) add(coords []Reg, values []int, sums [][]Reg) {
+	w.compute(coords, w.vec)
+	w.put(coords, w.vec)
+	for i, v := range values {
+		for l := range w.vec {
+			to := sums[i][l%len(sums[i])]
+			w.b.To(to, "add.rn.f32", to, w.lane(v, l))
+		}
+	}
+}
+
+func (w *channelWalk) zeros(values []int, lanes int) [][]Reg {
+	sums := make([][]Reg, len(values))
+	for i := range sums {
+		for range lanes {
+			sums[i] = append(sums[i], w.b.konst(0))
+		}
+	}
+	return sums
+}
+
+// alongPlanes walks one channel with a block.
+func (w *channelWalk) alongPlanes(values []int, outs []Reg) {
+	b, wide := w.b, func(r Reg) Reg { return w.b.Do("cvt.u64.u32", r) }
+	plane := int(w.Shape[2]) / w.vec
+	n := int(w.Shape[0]) * plane
+	sums := w.zeros(values, 1)
+	channel := b.special("%ctaid.x")
+	first, last := w.part(n)
+	c := wide(channel)
+	w.steady([]Reg{{}, c, {}}, 1)
+	w.each(b.iadd(first, w.tid), last, groupThreads, n, func(j Reg) {
+		image := b.Do("div.u32", j, I(plane))
+		at := b.Do("mad.lo.u32", image, I(-plane), j)
+		w.add([]Reg{wide(image), c, b.Do("mul.wide.u32", at, I(w.vec))}, values, sums)
+	})
+	var totals []Reg
+	for i := range values {
+		totals = append(totals, b.blockFold(sums[i][0], w.tid, groupThreads, fmt.Sprintf("fold%d", i), func(x, y Reg) Reg { return b.add(x, y) }))
+	}
+	b.If(b.Do("setp.eq.u32", w.tid, I(0)), func() { w.store(outs, totals, channel) })
+}
+
+// store writes the sums of one channel.
+func (w *channelWalk) store(outs, totals []Reg, channel Reg) {
+	slot := channel
+	if w.split > 1 {
+		slot = w.b.Do("mad.lo.u32", w.b.special("%ctaid.y"), I(w.channels), channel)
+	}
+	for i, out := range outs {
+		w.b.Do("st.global.f32", Addr{Base: w.b.at(out, slot, 4)}, totals[i])
+	}
+}
+
+// side is how many threads stand beside each other in a row, a power of two.
+func (w *channelWalk) side() int {
+	return min(colLanes, max(channelSide, 1<<bits.Len(uint((w.channels-1)/w.vec))))
+}
+
+// alongRows walks rows of channels with a block: threads beside each other have neighbouring
+// channels, and those above each other the same.
+func (w *channelWalk) alongRows(values []int, outs []Reg) {
+	b, side := w.b, w.side()
+	rows := groupThreads / side
+	n := int(w.Shape[0])
+	sums := w.zeros(values, w.vec)
+	lane := b.Do("and.b32", w.tid, I(side-1))
+	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)
+	groups := w.channels / w.vec
+	b.where(b.below(group, groups, groups%side == 0), func() {
+		first, last := w.part(n)
+		c := b.Do("mul.wide.u32", group, I(w.vec))
+		w.steady([]Reg{{}, c}, w.vec)
+		row := b.Do("shr.u32", w.tid, I(bits.TrailingZeros(uint(side))))
+		w.each(b.iadd(first, row), last, rows, n, func(j Reg) {
+			w.add([]Reg{b.Do("cvt.u64.u32", j), c}, values, sums)
+		})
+	})
+	w.foldRows(side, sums, outs)
+}
+
+// foldRows adds up what the threads above each other have, a thread for each channel.
+func (w *channelWalk) foldRows(side int, sums [][]Reg, outs []Reg) {
+	b := w.b
+	sh := b.Shared("sums", 4, 4*groupThreads*w.vec*len(sums))
+	mine := b.iadd(sh, b.Do("shl.b32", w.tid, I(2)))
+	at := func(i, l int) int64 { return int64(4 * groupThreads * (i*w.vec + l)) }
+	for i, list := range sums {
+		for l, s := range list {
+			b.Do("st.shared.f32", Addr{Base: mine, Off: at(i, l)}, s)
+		}
+	}
+	b.Do("bar.sync", I(0))
+	// Thread t has lane t mod side and element t div side of its vector.
+	lane := b.Do("and.b32", w.tid, I(side-1))
+	element := b.Do("shr.u32", w.tid, I(bits.TrailingZeros(uint(side))))
+	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)
+	channel := b.Do("mad.lo.u32", group, I(w.vec), element)
+	inside := b.below(w.tid, side*w.vec, side*w.vec == groupThreads)
+	inside = b.both(inside, b.below(channel, w.channels, w.channels%(side*w.vec) == 0))
+	b.where(inside, func() {
+		from := b.iadd(sh, b.Do("shl.b32", b.Do("mad.lo.u32", element, I(groupThreads), lane), I(2)))
+		var totals []Reg
+		for i := range sums {
+			total := b.Do("ld.shared.f32", Addr{Base: from, Off: at(i, 0)})
+			for r := 1; r < groupThreads/side; r++ {
+				total = b.add(total, b.Do("ld.shared.f32", Addr{Base: from, Off: at(i, 0) + int64(4*side*r)}))
+			}
+			totals = append(totals, total)
+		}
+		w.store(outs, totals, channel)
+	})
+}
