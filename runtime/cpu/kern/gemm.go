@@ -129,7 +129,8 @@ type gemmTask struct {
 	out                      output
 	mt, nt                   int // block of C of one task
 	gm, gn                   int // blocks along rows and columns
-	kc, nc                   int
+	kc, nc, mc               int
+	once                     bool         // all rows of a task are one block: a panel of B is packed right before it is used
 	paired                   bool         // operands are packed in words of two depths
 	direct                   bool         // tiles go straight to C
 	into                     bool         // and add to what is there
@@ -201,8 +202,10 @@ func (t *gemmTask) blocks() {
 		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), 16)
 	}
 	t.kc = min(kc, max(1, t.depth))
+	t.mc = max(t.p.mr, t.p.mc/t.words(t.kc)/t.p.mr*t.p.mr)
+	t.once = t.mt <= t.mc
 	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.words(t.kc)/t.p.nr*t.p.nr))
-	if t.far != nil { // hardly anything of B is packed
+	if t.far != nil || t.once && t.depth <= t.kc { // hardly anything of B is packed, or kept
 		t.nc = t.nt
 	}
 }
@@ -251,34 +254,26 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	if !t.direct && t.depth > t.kc {
 		part = w.c.get((i1 - i0) * ldp)
 	}
-	mc := max(t.p.mr, t.p.mc/t.words(t.kc)/t.p.mr*t.p.mr)
-	mc = roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, mc)), t.p.mr)
+	mc := roundUp(ceilDiv(i1-i0, ceilDiv(i1-i0, t.mc)), t.p.mr)
+	kept := roundUp(j1-j0, t.p.nr)
+	if t.once {
+		kept = t.p.nr
+	}
+	w.tinyB = slices.Grow(w.tinyB[:0], kept/t.p.nr)[:kept/t.p.nr]
 	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
-		kc := min(t.kc, t.depth-k0)
-		b := t.packB(w, item, j0, j1, k0, kc)
+		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0}
+		x.b = w.b.get(kept * t.words(x.kc))
+		for j := j0; j < j1 && !t.once; j += t.p.nr {
+			x.packB(j)
+		}
 		for ic := i0; ic < i1; ic += mc {
-			x := block{t: t, w: w, item: item, i0: ic, i1: min(ic+mc, i1), j0: j0, j1: j1, k0: k0, kc: kc, b: b}
+			x.i0, x.i1, x.wideAt = ic, min(ic+mc, i1), 0
 			if part != nil {
 				x.part, x.ldp = part[(ic-i0)*ldp:], ldp
 			}
 			x.run()
 		}
 	}
-}
-
-// packB packs columns [j0,j1) in panels of nr, the last one vw wide if that is enough.
-func (t *gemmTask) packB(w *worker, item, j0, j1, k0, kc int) []float32 {
-	deep := t.words(kc)
-	b := w.b.get(roundUp(j1-j0, t.p.nr) * deep)
-	w.tinyB = slices.Grow(w.tinyB[:0], ceilDiv(j1-j0, t.p.nr))
-	for j := j0; j < j1 && kc > 0; j += t.p.nr {
-		n, tiny := min(t.p.nr, j1-j), uint64(0)
-		if !t.lies(j, n) {
-			tiny = t.pack(t.b, w, b[(j-j0)*deep:], t.p.width(n), item, j, n, k0, kc)
-		}
-		w.tinyB = append(w.tinyB, tiny)
-	}
-	return b
 }
 
 // width is the tile width for n columns.
@@ -296,7 +291,8 @@ type block struct {
 	item           int
 	i0, i1, j0, j1 int
 	k0, kc         int
-	b              []float32
+	b              []float32 // packed columns from b0 on
+	b0             int
 	part           []float32 // partial sums between slices of the depth, nil if there is one slice
 	ldp            int
 
@@ -317,6 +313,10 @@ func (x *block) run() {
 		x.w.tinyA = append(x.w.tinyA, t.pack(t.a, x.w, a[r0*deep:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc))
 	}
 	for j := x.j0; j < x.j1; j += t.p.nr {
+		if t.once {
+			x.b0 = j
+			x.packB(j)
+		}
 		for i := range panels {
 			r0, r1 := i*m/panels, (i+1)*m/panels
 			if deep > 0 {
@@ -326,6 +326,15 @@ func (x *block) run() {
 			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
 		}
 	}
+}
+
+// packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie.
+func (x *block) packB(j int) {
+	t, n, at, tiny := x.t, min(x.t.p.nr, x.j1-j), j-x.b0, uint64(0)
+	if x.kc > 0 && !t.lies(j, n) {
+		tiny = t.pack(t.b, x.w, x.b[at*t.words(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
+	}
+	x.w.tinyB[at/t.p.nr] = tiny
 }
 
 // fetch brings words [k0,k1) of the columns from j on closer, if tiles will read them where they lie.
@@ -353,7 +362,7 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 		return
 	}
 	width := p.width(n)
-	p.tile[width/p.nr][h-1](x.kc, &a[0], &x.b[(j-x.j0)*x.kc], width, c, ldc, n, acc)
+	p.tile[width/p.nr][h-1](x.kc, &a[0], &x.b[(j-x.b0)*x.kc], width, c, ldc, n, acc)
 }
 
 // tile computes rows r0.. of the block and columns j.., h x n of them.

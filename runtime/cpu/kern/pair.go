@@ -112,11 +112,11 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 // multiplyPairs is multiply for words: rows and columns with subnormal elements are multiplied in f32.
 func (x *block) multiplyPairs(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.words(x.kc), x.t.p.width(n)
-	b := x.b[(j-x.j0)*deep:]
+	b := x.b[(j-x.b0)*deep:]
 	if x.t.lies(j, n) { // far, but rows are subnormal
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
-	rows, cols := x.tinyRows, x.w.tinyB[(j-x.j0)/p.nr]
+	rows, cols := x.tinyRows, x.w.tinyB[(j-x.b0)/p.nr]
 	pairs, wide := p.pair.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
 	switch {
 	case rows|cols == 0:
