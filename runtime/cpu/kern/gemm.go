@@ -250,7 +250,7 @@ func (t *gemmTask) Run(worker, i int) {
 // strip computes rows [i0,i1) of columns [j0,j1), slice after slice of the depth.
 func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	var part []float32
-	ldp := roundUp(j1-j0, t.p.nr)
+	ldp := roundUp(j1-j0, t.p.nr) + 16 // rows a page apart would share a set of the cache
 	if !t.direct && t.depth > t.kc {
 		part = w.c.get((i1 - i0) * ldp)
 	}

@@ -2189,6 +2189,11 @@ func stripe8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 //go:noescape
 func dots1F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
+// dots2F16AVX2 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
+func dots2F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+
 // stripe1BF16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
@@ -2213,6 +2218,11 @@ func stripe8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int
 //
 //go:noescape
 func dots1BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+
+// dots2BF16AVX2 computes the products of 2 rows of x with 4 rows of w, k elements each, a multiple of 16.
+//
+//go:noescape
+func dots2BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
 // tileBiasAVX2 adds a row to each of h rows of two vectors.
 //

@@ -27125,18 +27125,20 @@ done:
 	RET
 
 // func stripe1F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe1F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x02, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Z0
 	VBROADCASTSS 4(DX), Z1
 	VBROADCASTSS 8(DX), Z2
@@ -27145,51 +27147,67 @@ TEXT ·stripe1F32AVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS 20(DX), Z5
 	VBROADCASTSS 24(DX), Z6
 	VBROADCASTSS 28(DX), Z7
+	SUBQ         $+1, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Z8
-	ADDQ        SI, DX
-	VMOVUPS     (BX), Z9
-	VFMADD231PS Z0, Z9, Z8
-	VMOVUPS     (BX)(DI*1), Z9
-	VFMADD231PS Z1, Z9, Z8
-	VMOVUPS     (BX)(DI*2), Z9
-	VFMADD231PS Z2, Z9, Z8
-	VMOVUPS     (BX)(R9*1), Z9
-	VFMADD231PS Z3, Z9, Z8
+	ADDQ        CX, DX
 	VMOVUPS     (R8), Z9
+	VFMADD231PS Z0, Z9, Z8
+	VMOVUPS     (R8)(BX*1), Z9
+	VFMADD231PS Z1, Z9, Z8
+	VMOVUPS     (R8)(BX*2), Z9
+	VFMADD231PS Z2, Z9, Z8
+	VMOVUPS     (R8)(SI*1), Z9
+	VFMADD231PS Z3, Z9, Z8
+	VMOVUPS     (R9), Z9
 	VFMADD231PS Z4, Z9, Z8
-	VMOVUPS     (R8)(DI*1), Z9
+	VMOVUPS     (R9)(BX*1), Z9
 	VFMADD231PS Z5, Z9, Z8
-	VMOVUPS     (R8)(DI*2), Z9
+	VMOVUPS     (R9)(BX*2), Z9
 	VFMADD231PS Z6, Z9, Z8
-	VMOVUPS     (R8)(R9*1), Z9
+	VMOVUPS     (R9)(SI*1), Z9
 	VFMADD231PS Z7, Z9, Z8
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Z8, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+64, CX
-	ADDQ        $+64, BX
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
 	ADDQ        $+64, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+1, DI
+	JGE         line
+
+few:
 	VZEROUPPER
 	RET
 
 // func stripe2F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe2F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x02, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Z0
 	VBROADCASTSS 4(DX), Z1
 	VBROADCASTSS 8(DX), Z2
@@ -27206,164 +27224,206 @@ TEXT ·stripe2F32AVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS 52(DX), Z13
 	VBROADCASTSS 56(DX), Z14
 	VBROADCASTSS 60(DX), Z15
+	SUBQ         $+1, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Z16
-	ADDQ        SI, DX
+	ADDQ        CX, DX
 	VMOVUPS     (DX), Z17
-	ADDQ        SI, DX
-	VMOVUPS     (BX), Z18
+	ADDQ        CX, DX
+	VMOVUPS     (R8), Z18
 	VFMADD231PS Z0, Z18, Z16
 	VFMADD231PS Z1, Z18, Z17
-	VMOVUPS     (BX)(DI*1), Z18
+	VMOVUPS     (R8)(BX*1), Z18
 	VFMADD231PS Z2, Z18, Z16
 	VFMADD231PS Z3, Z18, Z17
-	VMOVUPS     (BX)(DI*2), Z18
+	VMOVUPS     (R8)(BX*2), Z18
 	VFMADD231PS Z4, Z18, Z16
 	VFMADD231PS Z5, Z18, Z17
-	VMOVUPS     (BX)(R9*1), Z18
+	VMOVUPS     (R8)(SI*1), Z18
 	VFMADD231PS Z6, Z18, Z16
 	VFMADD231PS Z7, Z18, Z17
-	VMOVUPS     (R8), Z18
+	VMOVUPS     (R9), Z18
 	VFMADD231PS Z8, Z18, Z16
 	VFMADD231PS Z9, Z18, Z17
-	VMOVUPS     (R8)(DI*1), Z18
+	VMOVUPS     (R9)(BX*1), Z18
 	VFMADD231PS Z10, Z18, Z16
 	VFMADD231PS Z11, Z18, Z17
-	VMOVUPS     (R8)(DI*2), Z18
+	VMOVUPS     (R9)(BX*2), Z18
 	VFMADD231PS Z12, Z18, Z16
 	VFMADD231PS Z13, Z18, Z17
-	VMOVUPS     (R8)(R9*1), Z18
+	VMOVUPS     (R9)(SI*1), Z18
 	VFMADD231PS Z14, Z18, Z16
 	VFMADD231PS Z15, Z18, Z17
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Z16, (DX)
-	ADDQ        SI, DX
+	ADDQ        CX, DX
 	VMOVUPS     Z17, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+64, CX
-	ADDQ        $+64, BX
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
 	ADDQ        $+64, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+1, DI
+	JGE         line
+
+few:
 	VZEROUPPER
 	RET
 
 // func stripe4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe4F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x02, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+1, DI
+	JL   few
 
-loop:
-	MOVQ             CX, R10
-	VMOVUPS          (R10), Z0
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z1
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z2
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z3
-	ADDQ             SI, R10
-	VMOVUPS          (BX), Z4
+line:
+	PREFETCHT1       (R10)
+	PREFETCHT1       (R10)(BX*1)
+	PREFETCHT1       (R10)(BX*2)
+	PREFETCHT1       (R10)(SI*1)
+	PREFETCHT1       (R11)
+	PREFETCHT1       (R11)(BX*1)
+	PREFETCHT1       (R11)(BX*2)
+	PREFETCHT1       (R11)(SI*1)
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          (R8), Z4
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST 4(DX), Z4, Z1
 	VFMADD231PS.BCST 8(DX), Z4, Z2
 	VFMADD231PS.BCST 12(DX), Z4, Z3
-	VMOVUPS          (BX)(DI*1), Z4
+	VMOVUPS          (R8)(BX*1), Z4
 	VFMADD231PS.BCST 16(DX), Z4, Z0
 	VFMADD231PS.BCST 20(DX), Z4, Z1
 	VFMADD231PS.BCST 24(DX), Z4, Z2
 	VFMADD231PS.BCST 28(DX), Z4, Z3
-	VMOVUPS          (BX)(DI*2), Z4
+	VMOVUPS          (R8)(BX*2), Z4
 	VFMADD231PS.BCST 32(DX), Z4, Z0
 	VFMADD231PS.BCST 36(DX), Z4, Z1
 	VFMADD231PS.BCST 40(DX), Z4, Z2
 	VFMADD231PS.BCST 44(DX), Z4, Z3
-	VMOVUPS          (BX)(R9*1), Z4
+	VMOVUPS          (R8)(SI*1), Z4
 	VFMADD231PS.BCST 48(DX), Z4, Z0
 	VFMADD231PS.BCST 52(DX), Z4, Z1
 	VFMADD231PS.BCST 56(DX), Z4, Z2
 	VFMADD231PS.BCST 60(DX), Z4, Z3
-	VMOVUPS          (R8), Z4
+	VMOVUPS          (R9), Z4
 	VFMADD231PS.BCST 64(DX), Z4, Z0
 	VFMADD231PS.BCST 68(DX), Z4, Z1
 	VFMADD231PS.BCST 72(DX), Z4, Z2
 	VFMADD231PS.BCST 76(DX), Z4, Z3
-	VMOVUPS          (R8)(DI*1), Z4
+	VMOVUPS          (R9)(BX*1), Z4
 	VFMADD231PS.BCST 80(DX), Z4, Z0
 	VFMADD231PS.BCST 84(DX), Z4, Z1
 	VFMADD231PS.BCST 88(DX), Z4, Z2
 	VFMADD231PS.BCST 92(DX), Z4, Z3
-	VMOVUPS          (R8)(DI*2), Z4
+	VMOVUPS          (R9)(BX*2), Z4
 	VFMADD231PS.BCST 96(DX), Z4, Z0
 	VFMADD231PS.BCST 100(DX), Z4, Z1
 	VFMADD231PS.BCST 104(DX), Z4, Z2
 	VFMADD231PS.BCST 108(DX), Z4, Z3
-	VMOVUPS          (R8)(R9*1), Z4
+	VMOVUPS          (R9)(SI*1), Z4
 	VFMADD231PS.BCST 112(DX), Z4, Z0
 	VFMADD231PS.BCST 116(DX), Z4, Z1
 	VFMADD231PS.BCST 120(DX), Z4, Z2
 	VFMADD231PS.BCST 124(DX), Z4, Z3
-	MOVQ             CX, R10
-	VMOVUPS          Z0, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z1, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z2, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z3, (R10)
-	ADDQ             SI, R10
-	ADDQ             $+64, CX
-	ADDQ             $+64, BX
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	ADDQ             $+64, AX
 	ADDQ             $+64, R8
-	DECQ             AX
-	JNZ              loop
+	ADDQ             $+64, R9
+	ADDQ             $+64, R10
+	ADDQ             $+64, R11
+	SUBQ             $+1, DI
+	JGE              line
+
+few:
 	VZEROUPPER
 	RET
 
 // func stripe8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe8F32AVX512(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x02, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+1, DI
+	JL   few
 
-loop:
-	MOVQ             CX, R10
-	VMOVUPS          (R10), Z0
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z1
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z2
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z3
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z4
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z5
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z6
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z7
-	ADDQ             SI, R10
-	VMOVUPS          (BX), Z8
+line:
+	PREFETCHT1       (R10)
+	PREFETCHT1       (R10)(BX*1)
+	PREFETCHT1       (R10)(BX*2)
+	PREFETCHT1       (R10)(SI*1)
+	PREFETCHT1       (R11)
+	PREFETCHT1       (R11)(BX*1)
+	PREFETCHT1       (R11)(BX*2)
+	PREFETCHT1       (R11)(SI*1)
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z7
+	ADDQ             CX, R12
+	VMOVUPS          (R8), Z8
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST 4(DX), Z8, Z1
 	VFMADD231PS.BCST 8(DX), Z8, Z2
@@ -27372,7 +27432,7 @@ loop:
 	VFMADD231PS.BCST 20(DX), Z8, Z5
 	VFMADD231PS.BCST 24(DX), Z8, Z6
 	VFMADD231PS.BCST 28(DX), Z8, Z7
-	VMOVUPS          (BX)(DI*1), Z8
+	VMOVUPS          (R8)(BX*1), Z8
 	VFMADD231PS.BCST 32(DX), Z8, Z0
 	VFMADD231PS.BCST 36(DX), Z8, Z1
 	VFMADD231PS.BCST 40(DX), Z8, Z2
@@ -27381,7 +27441,7 @@ loop:
 	VFMADD231PS.BCST 52(DX), Z8, Z5
 	VFMADD231PS.BCST 56(DX), Z8, Z6
 	VFMADD231PS.BCST 60(DX), Z8, Z7
-	VMOVUPS          (BX)(DI*2), Z8
+	VMOVUPS          (R8)(BX*2), Z8
 	VFMADD231PS.BCST 64(DX), Z8, Z0
 	VFMADD231PS.BCST 68(DX), Z8, Z1
 	VFMADD231PS.BCST 72(DX), Z8, Z2
@@ -27390,7 +27450,7 @@ loop:
 	VFMADD231PS.BCST 84(DX), Z8, Z5
 	VFMADD231PS.BCST 88(DX), Z8, Z6
 	VFMADD231PS.BCST 92(DX), Z8, Z7
-	VMOVUPS          (BX)(R9*1), Z8
+	VMOVUPS          (R8)(SI*1), Z8
 	VFMADD231PS.BCST 96(DX), Z8, Z0
 	VFMADD231PS.BCST 100(DX), Z8, Z1
 	VFMADD231PS.BCST 104(DX), Z8, Z2
@@ -27399,7 +27459,7 @@ loop:
 	VFMADD231PS.BCST 116(DX), Z8, Z5
 	VFMADD231PS.BCST 120(DX), Z8, Z6
 	VFMADD231PS.BCST 124(DX), Z8, Z7
-	VMOVUPS          (R8), Z8
+	VMOVUPS          (R9), Z8
 	VFMADD231PS.BCST 128(DX), Z8, Z0
 	VFMADD231PS.BCST 132(DX), Z8, Z1
 	VFMADD231PS.BCST 136(DX), Z8, Z2
@@ -27408,7 +27468,7 @@ loop:
 	VFMADD231PS.BCST 148(DX), Z8, Z5
 	VFMADD231PS.BCST 152(DX), Z8, Z6
 	VFMADD231PS.BCST 156(DX), Z8, Z7
-	VMOVUPS          (R8)(DI*1), Z8
+	VMOVUPS          (R9)(BX*1), Z8
 	VFMADD231PS.BCST 160(DX), Z8, Z0
 	VFMADD231PS.BCST 164(DX), Z8, Z1
 	VFMADD231PS.BCST 168(DX), Z8, Z2
@@ -27417,7 +27477,7 @@ loop:
 	VFMADD231PS.BCST 180(DX), Z8, Z5
 	VFMADD231PS.BCST 184(DX), Z8, Z6
 	VFMADD231PS.BCST 188(DX), Z8, Z7
-	VMOVUPS          (R8)(DI*2), Z8
+	VMOVUPS          (R9)(BX*2), Z8
 	VFMADD231PS.BCST 192(DX), Z8, Z0
 	VFMADD231PS.BCST 196(DX), Z8, Z1
 	VFMADD231PS.BCST 200(DX), Z8, Z2
@@ -27426,7 +27486,7 @@ loop:
 	VFMADD231PS.BCST 212(DX), Z8, Z5
 	VFMADD231PS.BCST 216(DX), Z8, Z6
 	VFMADD231PS.BCST 220(DX), Z8, Z7
-	VMOVUPS          (R8)(R9*1), Z8
+	VMOVUPS          (R9)(SI*1), Z8
 	VFMADD231PS.BCST 224(DX), Z8, Z0
 	VFMADD231PS.BCST 228(DX), Z8, Z1
 	VFMADD231PS.BCST 232(DX), Z8, Z2
@@ -27435,33 +27495,37 @@ loop:
 	VFMADD231PS.BCST 244(DX), Z8, Z5
 	VFMADD231PS.BCST 248(DX), Z8, Z6
 	VFMADD231PS.BCST 252(DX), Z8, Z7
-	MOVQ             CX, R10
-	VMOVUPS          Z0, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z1, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z2, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z3, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z4, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z5, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z6, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z7, (R10)
-	ADDQ             SI, R10
-	ADDQ             $+64, CX
-	ADDQ             $+64, BX
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, (R12)
+	ADDQ             CX, R12
+	ADDQ             $+64, AX
 	ADDQ             $+64, R8
-	DECQ             AX
-	JNZ              loop
+	ADDQ             $+64, R9
+	ADDQ             $+64, R10
+	ADDQ             $+64, R11
+	SUBQ             $+1, DI
+	JGE              line
+
+few:
 	VZEROUPPER
 	RET
 
 // func dots1F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·dots1F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -27474,26 +27538,36 @@ TEXT ·dots1F32AVX512(SB), NOSPLIT, $0-56
 	SHLQ   $0x02, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), SI
+	SHRQ   $0x04, AX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	MOVQ   R10, DX
 
-loop:
+loop0:
+	PREFETCHT1    (R10)
+	PREFETCHT1    64(R10)
+	PREFETCHT1    128(R10)
+	PREFETCHT1    192(R10)
+	ADDQ          $0x00000100, R10
 	VMOVUPS       (CX), Z4
-	VMOVUPS       (DX), Z5
+	VMOVUPS       (R9), Z5
 	VFMADD231PS   Z4, Z5, Z0
-	VMOVUPS       (DX)(DI*1), Z5
+	VMOVUPS       (R9)(DI*1), Z5
 	VFMADD231PS   Z4, Z5, Z1
-	VMOVUPS       (DX)(DI*2), Z5
+	VMOVUPS       (R9)(DI*2), Z5
 	VFMADD231PS   Z4, Z5, Z2
-	VMOVUPS       (DX)(SI*1), Z5
+	VMOVUPS       (R9)(SI*1), Z5
 	VFMADD231PS   Z4, Z5, Z3
 	ADDQ          $+64, CX
-	ADDQ          $+64, DX
+	ADDQ          $+64, R9
 	DECQ          AX
-	JNZ           loop
+	JNZ           loop0
+	MOVQ          BX, AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF128  $0x01, Y4, X0
@@ -27502,7 +27576,7 @@ loop:
 	VADDPS        X4, X0, X0
 	VPERMILPS     $0xb1, X0, X4
 	VADDPS        X4, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27511,7 +27585,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27520,7 +27594,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27529,13 +27603,13 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VZEROUPPER
 	RET
 
 // func dots2F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·dots2F32AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -27548,6 +27622,7 @@ TEXT ·dots2F32AVX512(SB), NOSPLIT, $0-56
 	SHLQ   $0x02, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), R9
+	SHRQ   $0x04, AX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -27556,27 +27631,36 @@ TEXT ·dots2F32AVX512(SB), NOSPLIT, $0-56
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R10
+	LEAQ   (DX)(DI*4), R11
+	MOVQ   R11, DX
 
-loop:
+loop0:
+	PREFETCHT1    (R11)
+	PREFETCHT1    64(R11)
+	PREFETCHT1    128(R11)
+	PREFETCHT1    192(R11)
+	ADDQ          $0x00000100, R11
 	VMOVUPS       (CX), Z8
 	VMOVUPS       (CX)(SI*1), Z9
-	VMOVUPS       (DX), Z10
+	VMOVUPS       (R10), Z10
 	VFMADD231PS   Z8, Z10, Z0
 	VFMADD231PS   Z9, Z10, Z4
-	VMOVUPS       (DX)(DI*1), Z10
+	VMOVUPS       (R10)(DI*1), Z10
 	VFMADD231PS   Z8, Z10, Z1
 	VFMADD231PS   Z9, Z10, Z5
-	VMOVUPS       (DX)(DI*2), Z10
+	VMOVUPS       (R10)(DI*2), Z10
 	VFMADD231PS   Z8, Z10, Z2
 	VFMADD231PS   Z9, Z10, Z6
-	VMOVUPS       (DX)(R9*1), Z10
+	VMOVUPS       (R10)(R9*1), Z10
 	VFMADD231PS   Z8, Z10, Z3
 	VFMADD231PS   Z9, Z10, Z7
 	ADDQ          $+64, CX
-	ADDQ          $+64, DX
+	ADDQ          $+64, R10
 	DECQ          AX
-	JNZ           loop
+	JNZ           loop0
+	MOVQ          BX, AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y8
 	VEXTRACTF128  $0x01, Y8, X0
@@ -27585,7 +27669,7 @@ loop:
 	VADDPS        X8, X0, X0
 	VPERMILPS     $0xb1, X0, X8
 	VADDPS        X8, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27594,7 +27678,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27603,7 +27687,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27612,8 +27696,8 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPS        Y0, Y4, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27622,7 +27706,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, (BX)
+	VMOVSS        X1, (AX)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPS        Y0, Y5, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27631,7 +27715,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27640,7 +27724,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPS        Y0, Y7, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -27649,24 +27733,26 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VZEROUPPER
 	RET
 
 // func stripe1F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe1F16AVX512(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x01, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x01, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Z0
 	VBROADCASTSS 4(DX), Z1
 	VBROADCASTSS 8(DX), Z2
@@ -27675,51 +27761,124 @@ TEXT ·stripe1F16AVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS 20(DX), Z5
 	VBROADCASTSS 24(DX), Z6
 	VBROADCASTSS 28(DX), Z7
+	SUBQ         $+2, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Z8
-	ADDQ        SI, DX
-	VCVTPH2PS   (BX), Z9
-	VFMADD231PS Z0, Z9, Z8
-	VCVTPH2PS   (BX)(DI*1), Z9
-	VFMADD231PS Z1, Z9, Z8
-	VCVTPH2PS   (BX)(DI*2), Z9
-	VFMADD231PS Z2, Z9, Z8
-	VCVTPH2PS   (BX)(R9*1), Z9
-	VFMADD231PS Z3, Z9, Z8
+	ADDQ        CX, DX
 	VCVTPH2PS   (R8), Z9
+	VFMADD231PS Z0, Z9, Z8
+	VCVTPH2PS   (R8)(BX*1), Z9
+	VFMADD231PS Z1, Z9, Z8
+	VCVTPH2PS   (R8)(BX*2), Z9
+	VFMADD231PS Z2, Z9, Z8
+	VCVTPH2PS   (R8)(SI*1), Z9
+	VFMADD231PS Z3, Z9, Z8
+	VCVTPH2PS   (R9), Z9
 	VFMADD231PS Z4, Z9, Z8
-	VCVTPH2PS   (R8)(DI*1), Z9
+	VCVTPH2PS   (R9)(BX*1), Z9
 	VFMADD231PS Z5, Z9, Z8
-	VCVTPH2PS   (R8)(DI*2), Z9
+	VCVTPH2PS   (R9)(BX*2), Z9
 	VFMADD231PS Z6, Z9, Z8
-	VCVTPH2PS   (R8)(R9*1), Z9
+	VCVTPH2PS   (R9)(SI*1), Z9
 	VFMADD231PS Z7, Z9, Z8
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Z8, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+64, CX
-	ADDQ        $+32, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     64(DX), Z8
+	ADDQ        CX, DX
+	VCVTPH2PS   32(R8), Z9
+	VFMADD231PS Z0, Z9, Z8
+	VCVTPH2PS   32(R8)(BX*1), Z9
+	VFMADD231PS Z1, Z9, Z8
+	VCVTPH2PS   32(R8)(BX*2), Z9
+	VFMADD231PS Z2, Z9, Z8
+	VCVTPH2PS   32(R8)(SI*1), Z9
+	VFMADD231PS Z3, Z9, Z8
+	VCVTPH2PS   32(R9), Z9
+	VFMADD231PS Z4, Z9, Z8
+	VCVTPH2PS   32(R9)(BX*1), Z9
+	VFMADD231PS Z5, Z9, Z8
+	VCVTPH2PS   32(R9)(BX*2), Z9
+	VFMADD231PS Z6, Z9, Z8
+	VCVTPH2PS   32(R9)(SI*1), Z9
+	VFMADD231PS Z7, Z9, Z8
+	MOVQ        AX, DX
+	VMOVUPS     Z8, 64(DX)
+	ADDQ        CX, DX
+	ADDQ        $0x00000080, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+2, DI
+	JGE         line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Z8
+	ADDQ        CX, DX
+	VCVTPH2PS   (R8), Z9
+	VFMADD231PS Z0, Z9, Z8
+	VCVTPH2PS   (R8)(BX*1), Z9
+	VFMADD231PS Z1, Z9, Z8
+	VCVTPH2PS   (R8)(BX*2), Z9
+	VFMADD231PS Z2, Z9, Z8
+	VCVTPH2PS   (R8)(SI*1), Z9
+	VFMADD231PS Z3, Z9, Z8
+	VCVTPH2PS   (R9), Z9
+	VFMADD231PS Z4, Z9, Z8
+	VCVTPH2PS   (R9)(BX*1), Z9
+	VFMADD231PS Z5, Z9, Z8
+	VCVTPH2PS   (R9)(BX*2), Z9
+	VFMADD231PS Z6, Z9, Z8
+	VCVTPH2PS   (R9)(SI*1), Z9
+	VFMADD231PS Z7, Z9, Z8
+	MOVQ        AX, DX
+	VMOVUPS     Z8, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
 	ADDQ        $+32, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe2F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe2F16AVX512(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x01, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x01, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Z0
 	VBROADCASTSS 4(DX), Z1
 	VBROADCASTSS 8(DX), Z2
@@ -27736,164 +27895,416 @@ TEXT ·stripe2F16AVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS 52(DX), Z13
 	VBROADCASTSS 56(DX), Z14
 	VBROADCASTSS 60(DX), Z15
+	SUBQ         $+2, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Z16
-	ADDQ        SI, DX
+	ADDQ        CX, DX
 	VMOVUPS     (DX), Z17
-	ADDQ        SI, DX
-	VCVTPH2PS   (BX), Z18
+	ADDQ        CX, DX
+	VCVTPH2PS   (R8), Z18
 	VFMADD231PS Z0, Z18, Z16
 	VFMADD231PS Z1, Z18, Z17
-	VCVTPH2PS   (BX)(DI*1), Z18
+	VCVTPH2PS   (R8)(BX*1), Z18
 	VFMADD231PS Z2, Z18, Z16
 	VFMADD231PS Z3, Z18, Z17
-	VCVTPH2PS   (BX)(DI*2), Z18
+	VCVTPH2PS   (R8)(BX*2), Z18
 	VFMADD231PS Z4, Z18, Z16
 	VFMADD231PS Z5, Z18, Z17
-	VCVTPH2PS   (BX)(R9*1), Z18
+	VCVTPH2PS   (R8)(SI*1), Z18
 	VFMADD231PS Z6, Z18, Z16
 	VFMADD231PS Z7, Z18, Z17
-	VCVTPH2PS   (R8), Z18
+	VCVTPH2PS   (R9), Z18
 	VFMADD231PS Z8, Z18, Z16
 	VFMADD231PS Z9, Z18, Z17
-	VCVTPH2PS   (R8)(DI*1), Z18
+	VCVTPH2PS   (R9)(BX*1), Z18
 	VFMADD231PS Z10, Z18, Z16
 	VFMADD231PS Z11, Z18, Z17
-	VCVTPH2PS   (R8)(DI*2), Z18
+	VCVTPH2PS   (R9)(BX*2), Z18
 	VFMADD231PS Z12, Z18, Z16
 	VFMADD231PS Z13, Z18, Z17
-	VCVTPH2PS   (R8)(R9*1), Z18
+	VCVTPH2PS   (R9)(SI*1), Z18
 	VFMADD231PS Z14, Z18, Z16
 	VFMADD231PS Z15, Z18, Z17
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Z16, (DX)
-	ADDQ        SI, DX
+	ADDQ        CX, DX
 	VMOVUPS     Z17, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+64, CX
-	ADDQ        $+32, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     64(DX), Z16
+	ADDQ        CX, DX
+	VMOVUPS     64(DX), Z17
+	ADDQ        CX, DX
+	VCVTPH2PS   32(R8), Z18
+	VFMADD231PS Z0, Z18, Z16
+	VFMADD231PS Z1, Z18, Z17
+	VCVTPH2PS   32(R8)(BX*1), Z18
+	VFMADD231PS Z2, Z18, Z16
+	VFMADD231PS Z3, Z18, Z17
+	VCVTPH2PS   32(R8)(BX*2), Z18
+	VFMADD231PS Z4, Z18, Z16
+	VFMADD231PS Z5, Z18, Z17
+	VCVTPH2PS   32(R8)(SI*1), Z18
+	VFMADD231PS Z6, Z18, Z16
+	VFMADD231PS Z7, Z18, Z17
+	VCVTPH2PS   32(R9), Z18
+	VFMADD231PS Z8, Z18, Z16
+	VFMADD231PS Z9, Z18, Z17
+	VCVTPH2PS   32(R9)(BX*1), Z18
+	VFMADD231PS Z10, Z18, Z16
+	VFMADD231PS Z11, Z18, Z17
+	VCVTPH2PS   32(R9)(BX*2), Z18
+	VFMADD231PS Z12, Z18, Z16
+	VFMADD231PS Z13, Z18, Z17
+	VCVTPH2PS   32(R9)(SI*1), Z18
+	VFMADD231PS Z14, Z18, Z16
+	VFMADD231PS Z15, Z18, Z17
+	MOVQ        AX, DX
+	VMOVUPS     Z16, 64(DX)
+	ADDQ        CX, DX
+	VMOVUPS     Z17, 64(DX)
+	ADDQ        CX, DX
+	ADDQ        $0x00000080, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+2, DI
+	JGE         line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Z16
+	ADDQ        CX, DX
+	VMOVUPS     (DX), Z17
+	ADDQ        CX, DX
+	VCVTPH2PS   (R8), Z18
+	VFMADD231PS Z0, Z18, Z16
+	VFMADD231PS Z1, Z18, Z17
+	VCVTPH2PS   (R8)(BX*1), Z18
+	VFMADD231PS Z2, Z18, Z16
+	VFMADD231PS Z3, Z18, Z17
+	VCVTPH2PS   (R8)(BX*2), Z18
+	VFMADD231PS Z4, Z18, Z16
+	VFMADD231PS Z5, Z18, Z17
+	VCVTPH2PS   (R8)(SI*1), Z18
+	VFMADD231PS Z6, Z18, Z16
+	VFMADD231PS Z7, Z18, Z17
+	VCVTPH2PS   (R9), Z18
+	VFMADD231PS Z8, Z18, Z16
+	VFMADD231PS Z9, Z18, Z17
+	VCVTPH2PS   (R9)(BX*1), Z18
+	VFMADD231PS Z10, Z18, Z16
+	VFMADD231PS Z11, Z18, Z17
+	VCVTPH2PS   (R9)(BX*2), Z18
+	VFMADD231PS Z12, Z18, Z16
+	VFMADD231PS Z13, Z18, Z17
+	VCVTPH2PS   (R9)(SI*1), Z18
+	VFMADD231PS Z14, Z18, Z16
+	VFMADD231PS Z15, Z18, Z17
+	MOVQ        AX, DX
+	VMOVUPS     Z16, (DX)
+	ADDQ        CX, DX
+	VMOVUPS     Z17, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
 	ADDQ        $+32, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe4F16AVX512(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ             CX, R10
-	VMOVUPS          (R10), Z0
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z1
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z2
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z3
-	ADDQ             SI, R10
-	VCVTPH2PS        (BX), Z4
+line:
+	PREFETCHT1       (R10)
+	PREFETCHT1       (R10)(BX*1)
+	PREFETCHT1       (R10)(BX*2)
+	PREFETCHT1       (R10)(SI*1)
+	PREFETCHT1       (R11)
+	PREFETCHT1       (R11)(BX*1)
+	PREFETCHT1       (R11)(BX*2)
+	PREFETCHT1       (R11)(SI*1)
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VCVTPH2PS        (R8), Z4
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST 4(DX), Z4, Z1
 	VFMADD231PS.BCST 8(DX), Z4, Z2
 	VFMADD231PS.BCST 12(DX), Z4, Z3
-	VCVTPH2PS        (BX)(DI*1), Z4
+	VCVTPH2PS        (R8)(BX*1), Z4
 	VFMADD231PS.BCST 16(DX), Z4, Z0
 	VFMADD231PS.BCST 20(DX), Z4, Z1
 	VFMADD231PS.BCST 24(DX), Z4, Z2
 	VFMADD231PS.BCST 28(DX), Z4, Z3
-	VCVTPH2PS        (BX)(DI*2), Z4
+	VCVTPH2PS        (R8)(BX*2), Z4
 	VFMADD231PS.BCST 32(DX), Z4, Z0
 	VFMADD231PS.BCST 36(DX), Z4, Z1
 	VFMADD231PS.BCST 40(DX), Z4, Z2
 	VFMADD231PS.BCST 44(DX), Z4, Z3
-	VCVTPH2PS        (BX)(R9*1), Z4
+	VCVTPH2PS        (R8)(SI*1), Z4
 	VFMADD231PS.BCST 48(DX), Z4, Z0
 	VFMADD231PS.BCST 52(DX), Z4, Z1
 	VFMADD231PS.BCST 56(DX), Z4, Z2
 	VFMADD231PS.BCST 60(DX), Z4, Z3
-	VCVTPH2PS        (R8), Z4
+	VCVTPH2PS        (R9), Z4
 	VFMADD231PS.BCST 64(DX), Z4, Z0
 	VFMADD231PS.BCST 68(DX), Z4, Z1
 	VFMADD231PS.BCST 72(DX), Z4, Z2
 	VFMADD231PS.BCST 76(DX), Z4, Z3
-	VCVTPH2PS        (R8)(DI*1), Z4
+	VCVTPH2PS        (R9)(BX*1), Z4
 	VFMADD231PS.BCST 80(DX), Z4, Z0
 	VFMADD231PS.BCST 84(DX), Z4, Z1
 	VFMADD231PS.BCST 88(DX), Z4, Z2
 	VFMADD231PS.BCST 92(DX), Z4, Z3
-	VCVTPH2PS        (R8)(DI*2), Z4
+	VCVTPH2PS        (R9)(BX*2), Z4
 	VFMADD231PS.BCST 96(DX), Z4, Z0
 	VFMADD231PS.BCST 100(DX), Z4, Z1
 	VFMADD231PS.BCST 104(DX), Z4, Z2
 	VFMADD231PS.BCST 108(DX), Z4, Z3
-	VCVTPH2PS        (R8)(R9*1), Z4
+	VCVTPH2PS        (R9)(SI*1), Z4
 	VFMADD231PS.BCST 112(DX), Z4, Z0
 	VFMADD231PS.BCST 116(DX), Z4, Z1
 	VFMADD231PS.BCST 120(DX), Z4, Z2
 	VFMADD231PS.BCST 124(DX), Z4, Z3
-	MOVQ             CX, R10
-	VMOVUPS          Z0, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z1, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z2, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z3, (R10)
-	ADDQ             SI, R10
-	ADDQ             $+64, CX
-	ADDQ             $+32, BX
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	MOVQ             AX, R12
+	VMOVUPS          64(R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z3
+	ADDQ             CX, R12
+	VCVTPH2PS        32(R8), Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST 4(DX), Z4, Z1
+	VFMADD231PS.BCST 8(DX), Z4, Z2
+	VFMADD231PS.BCST 12(DX), Z4, Z3
+	VCVTPH2PS        32(R8)(BX*1), Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z0
+	VFMADD231PS.BCST 20(DX), Z4, Z1
+	VFMADD231PS.BCST 24(DX), Z4, Z2
+	VFMADD231PS.BCST 28(DX), Z4, Z3
+	VCVTPH2PS        32(R8)(BX*2), Z4
+	VFMADD231PS.BCST 32(DX), Z4, Z0
+	VFMADD231PS.BCST 36(DX), Z4, Z1
+	VFMADD231PS.BCST 40(DX), Z4, Z2
+	VFMADD231PS.BCST 44(DX), Z4, Z3
+	VCVTPH2PS        32(R8)(SI*1), Z4
+	VFMADD231PS.BCST 48(DX), Z4, Z0
+	VFMADD231PS.BCST 52(DX), Z4, Z1
+	VFMADD231PS.BCST 56(DX), Z4, Z2
+	VFMADD231PS.BCST 60(DX), Z4, Z3
+	VCVTPH2PS        32(R9), Z4
+	VFMADD231PS.BCST 64(DX), Z4, Z0
+	VFMADD231PS.BCST 68(DX), Z4, Z1
+	VFMADD231PS.BCST 72(DX), Z4, Z2
+	VFMADD231PS.BCST 76(DX), Z4, Z3
+	VCVTPH2PS        32(R9)(BX*1), Z4
+	VFMADD231PS.BCST 80(DX), Z4, Z0
+	VFMADD231PS.BCST 84(DX), Z4, Z1
+	VFMADD231PS.BCST 88(DX), Z4, Z2
+	VFMADD231PS.BCST 92(DX), Z4, Z3
+	VCVTPH2PS        32(R9)(BX*2), Z4
+	VFMADD231PS.BCST 96(DX), Z4, Z0
+	VFMADD231PS.BCST 100(DX), Z4, Z1
+	VFMADD231PS.BCST 104(DX), Z4, Z2
+	VFMADD231PS.BCST 108(DX), Z4, Z3
+	VCVTPH2PS        32(R9)(SI*1), Z4
+	VFMADD231PS.BCST 112(DX), Z4, Z0
+	VFMADD231PS.BCST 116(DX), Z4, Z1
+	VFMADD231PS.BCST 120(DX), Z4, Z2
+	VFMADD231PS.BCST 124(DX), Z4, Z3
+	MOVQ             AX, R12
+	VMOVUPS          Z0, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, 64(R12)
+	ADDQ             CX, R12
+	ADDQ             $0x00000080, AX
+	ADDQ             $+64, R8
+	ADDQ             $+64, R9
+	ADDQ             $+64, R10
+	ADDQ             $+64, R11
+	SUBQ             $+2, DI
+	JGE              line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VCVTPH2PS        (R8), Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST 4(DX), Z4, Z1
+	VFMADD231PS.BCST 8(DX), Z4, Z2
+	VFMADD231PS.BCST 12(DX), Z4, Z3
+	VCVTPH2PS        (R8)(BX*1), Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z0
+	VFMADD231PS.BCST 20(DX), Z4, Z1
+	VFMADD231PS.BCST 24(DX), Z4, Z2
+	VFMADD231PS.BCST 28(DX), Z4, Z3
+	VCVTPH2PS        (R8)(BX*2), Z4
+	VFMADD231PS.BCST 32(DX), Z4, Z0
+	VFMADD231PS.BCST 36(DX), Z4, Z1
+	VFMADD231PS.BCST 40(DX), Z4, Z2
+	VFMADD231PS.BCST 44(DX), Z4, Z3
+	VCVTPH2PS        (R8)(SI*1), Z4
+	VFMADD231PS.BCST 48(DX), Z4, Z0
+	VFMADD231PS.BCST 52(DX), Z4, Z1
+	VFMADD231PS.BCST 56(DX), Z4, Z2
+	VFMADD231PS.BCST 60(DX), Z4, Z3
+	VCVTPH2PS        (R9), Z4
+	VFMADD231PS.BCST 64(DX), Z4, Z0
+	VFMADD231PS.BCST 68(DX), Z4, Z1
+	VFMADD231PS.BCST 72(DX), Z4, Z2
+	VFMADD231PS.BCST 76(DX), Z4, Z3
+	VCVTPH2PS        (R9)(BX*1), Z4
+	VFMADD231PS.BCST 80(DX), Z4, Z0
+	VFMADD231PS.BCST 84(DX), Z4, Z1
+	VFMADD231PS.BCST 88(DX), Z4, Z2
+	VFMADD231PS.BCST 92(DX), Z4, Z3
+	VCVTPH2PS        (R9)(BX*2), Z4
+	VFMADD231PS.BCST 96(DX), Z4, Z0
+	VFMADD231PS.BCST 100(DX), Z4, Z1
+	VFMADD231PS.BCST 104(DX), Z4, Z2
+	VFMADD231PS.BCST 108(DX), Z4, Z3
+	VCVTPH2PS        (R9)(SI*1), Z4
+	VFMADD231PS.BCST 112(DX), Z4, Z0
+	VFMADD231PS.BCST 116(DX), Z4, Z1
+	VFMADD231PS.BCST 120(DX), Z4, Z2
+	VFMADD231PS.BCST 124(DX), Z4, Z3
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	ADDQ             $+64, AX
 	ADDQ             $+32, R8
-	DECQ             AX
-	JNZ              loop
+	ADDQ             $+32, R9
+	ADDQ             $+32, R10
+	ADDQ             $+32, R11
+	DECQ             DI
+	JNZ              vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe8F16AVX512(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ             CX, R10
-	VMOVUPS          (R10), Z0
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z1
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z2
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z3
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z4
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z5
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z6
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z7
-	ADDQ             SI, R10
-	VCVTPH2PS        (BX), Z8
+line:
+	PREFETCHT1       (R10)
+	PREFETCHT1       (R10)(BX*1)
+	PREFETCHT1       (R10)(BX*2)
+	PREFETCHT1       (R10)(SI*1)
+	PREFETCHT1       (R11)
+	PREFETCHT1       (R11)(BX*1)
+	PREFETCHT1       (R11)(BX*2)
+	PREFETCHT1       (R11)(SI*1)
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z7
+	ADDQ             CX, R12
+	VCVTPH2PS        (R8), Z8
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST 4(DX), Z8, Z1
 	VFMADD231PS.BCST 8(DX), Z8, Z2
@@ -27902,7 +28313,7 @@ loop:
 	VFMADD231PS.BCST 20(DX), Z8, Z5
 	VFMADD231PS.BCST 24(DX), Z8, Z6
 	VFMADD231PS.BCST 28(DX), Z8, Z7
-	VCVTPH2PS        (BX)(DI*1), Z8
+	VCVTPH2PS        (R8)(BX*1), Z8
 	VFMADD231PS.BCST 32(DX), Z8, Z0
 	VFMADD231PS.BCST 36(DX), Z8, Z1
 	VFMADD231PS.BCST 40(DX), Z8, Z2
@@ -27911,7 +28322,7 @@ loop:
 	VFMADD231PS.BCST 52(DX), Z8, Z5
 	VFMADD231PS.BCST 56(DX), Z8, Z6
 	VFMADD231PS.BCST 60(DX), Z8, Z7
-	VCVTPH2PS        (BX)(DI*2), Z8
+	VCVTPH2PS        (R8)(BX*2), Z8
 	VFMADD231PS.BCST 64(DX), Z8, Z0
 	VFMADD231PS.BCST 68(DX), Z8, Z1
 	VFMADD231PS.BCST 72(DX), Z8, Z2
@@ -27920,7 +28331,7 @@ loop:
 	VFMADD231PS.BCST 84(DX), Z8, Z5
 	VFMADD231PS.BCST 88(DX), Z8, Z6
 	VFMADD231PS.BCST 92(DX), Z8, Z7
-	VCVTPH2PS        (BX)(R9*1), Z8
+	VCVTPH2PS        (R8)(SI*1), Z8
 	VFMADD231PS.BCST 96(DX), Z8, Z0
 	VFMADD231PS.BCST 100(DX), Z8, Z1
 	VFMADD231PS.BCST 104(DX), Z8, Z2
@@ -27929,7 +28340,7 @@ loop:
 	VFMADD231PS.BCST 116(DX), Z8, Z5
 	VFMADD231PS.BCST 120(DX), Z8, Z6
 	VFMADD231PS.BCST 124(DX), Z8, Z7
-	VCVTPH2PS        (R8), Z8
+	VCVTPH2PS        (R9), Z8
 	VFMADD231PS.BCST 128(DX), Z8, Z0
 	VFMADD231PS.BCST 132(DX), Z8, Z1
 	VFMADD231PS.BCST 136(DX), Z8, Z2
@@ -27938,7 +28349,7 @@ loop:
 	VFMADD231PS.BCST 148(DX), Z8, Z5
 	VFMADD231PS.BCST 152(DX), Z8, Z6
 	VFMADD231PS.BCST 156(DX), Z8, Z7
-	VCVTPH2PS        (R8)(DI*1), Z8
+	VCVTPH2PS        (R9)(BX*1), Z8
 	VFMADD231PS.BCST 160(DX), Z8, Z0
 	VFMADD231PS.BCST 164(DX), Z8, Z1
 	VFMADD231PS.BCST 168(DX), Z8, Z2
@@ -27947,7 +28358,7 @@ loop:
 	VFMADD231PS.BCST 180(DX), Z8, Z5
 	VFMADD231PS.BCST 184(DX), Z8, Z6
 	VFMADD231PS.BCST 188(DX), Z8, Z7
-	VCVTPH2PS        (R8)(DI*2), Z8
+	VCVTPH2PS        (R9)(BX*2), Z8
 	VFMADD231PS.BCST 192(DX), Z8, Z0
 	VFMADD231PS.BCST 196(DX), Z8, Z1
 	VFMADD231PS.BCST 200(DX), Z8, Z2
@@ -27956,7 +28367,7 @@ loop:
 	VFMADD231PS.BCST 212(DX), Z8, Z5
 	VFMADD231PS.BCST 216(DX), Z8, Z6
 	VFMADD231PS.BCST 220(DX), Z8, Z7
-	VCVTPH2PS        (R8)(R9*1), Z8
+	VCVTPH2PS        (R9)(SI*1), Z8
 	VFMADD231PS.BCST 224(DX), Z8, Z0
 	VFMADD231PS.BCST 228(DX), Z8, Z1
 	VFMADD231PS.BCST 232(DX), Z8, Z2
@@ -27965,33 +28376,262 @@ loop:
 	VFMADD231PS.BCST 244(DX), Z8, Z5
 	VFMADD231PS.BCST 248(DX), Z8, Z6
 	VFMADD231PS.BCST 252(DX), Z8, Z7
-	MOVQ             CX, R10
-	VMOVUPS          Z0, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z1, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z2, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z3, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z4, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z5, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z6, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z7, (R10)
-	ADDQ             SI, R10
-	ADDQ             $+64, CX
-	ADDQ             $+32, BX
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, (R12)
+	ADDQ             CX, R12
+	MOVQ             AX, R12
+	VMOVUPS          64(R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z7
+	ADDQ             CX, R12
+	VCVTPH2PS        32(R8), Z8
+	VFMADD231PS.BCST (DX), Z8, Z0
+	VFMADD231PS.BCST 4(DX), Z8, Z1
+	VFMADD231PS.BCST 8(DX), Z8, Z2
+	VFMADD231PS.BCST 12(DX), Z8, Z3
+	VFMADD231PS.BCST 16(DX), Z8, Z4
+	VFMADD231PS.BCST 20(DX), Z8, Z5
+	VFMADD231PS.BCST 24(DX), Z8, Z6
+	VFMADD231PS.BCST 28(DX), Z8, Z7
+	VCVTPH2PS        32(R8)(BX*1), Z8
+	VFMADD231PS.BCST 32(DX), Z8, Z0
+	VFMADD231PS.BCST 36(DX), Z8, Z1
+	VFMADD231PS.BCST 40(DX), Z8, Z2
+	VFMADD231PS.BCST 44(DX), Z8, Z3
+	VFMADD231PS.BCST 48(DX), Z8, Z4
+	VFMADD231PS.BCST 52(DX), Z8, Z5
+	VFMADD231PS.BCST 56(DX), Z8, Z6
+	VFMADD231PS.BCST 60(DX), Z8, Z7
+	VCVTPH2PS        32(R8)(BX*2), Z8
+	VFMADD231PS.BCST 64(DX), Z8, Z0
+	VFMADD231PS.BCST 68(DX), Z8, Z1
+	VFMADD231PS.BCST 72(DX), Z8, Z2
+	VFMADD231PS.BCST 76(DX), Z8, Z3
+	VFMADD231PS.BCST 80(DX), Z8, Z4
+	VFMADD231PS.BCST 84(DX), Z8, Z5
+	VFMADD231PS.BCST 88(DX), Z8, Z6
+	VFMADD231PS.BCST 92(DX), Z8, Z7
+	VCVTPH2PS        32(R8)(SI*1), Z8
+	VFMADD231PS.BCST 96(DX), Z8, Z0
+	VFMADD231PS.BCST 100(DX), Z8, Z1
+	VFMADD231PS.BCST 104(DX), Z8, Z2
+	VFMADD231PS.BCST 108(DX), Z8, Z3
+	VFMADD231PS.BCST 112(DX), Z8, Z4
+	VFMADD231PS.BCST 116(DX), Z8, Z5
+	VFMADD231PS.BCST 120(DX), Z8, Z6
+	VFMADD231PS.BCST 124(DX), Z8, Z7
+	VCVTPH2PS        32(R9), Z8
+	VFMADD231PS.BCST 128(DX), Z8, Z0
+	VFMADD231PS.BCST 132(DX), Z8, Z1
+	VFMADD231PS.BCST 136(DX), Z8, Z2
+	VFMADD231PS.BCST 140(DX), Z8, Z3
+	VFMADD231PS.BCST 144(DX), Z8, Z4
+	VFMADD231PS.BCST 148(DX), Z8, Z5
+	VFMADD231PS.BCST 152(DX), Z8, Z6
+	VFMADD231PS.BCST 156(DX), Z8, Z7
+	VCVTPH2PS        32(R9)(BX*1), Z8
+	VFMADD231PS.BCST 160(DX), Z8, Z0
+	VFMADD231PS.BCST 164(DX), Z8, Z1
+	VFMADD231PS.BCST 168(DX), Z8, Z2
+	VFMADD231PS.BCST 172(DX), Z8, Z3
+	VFMADD231PS.BCST 176(DX), Z8, Z4
+	VFMADD231PS.BCST 180(DX), Z8, Z5
+	VFMADD231PS.BCST 184(DX), Z8, Z6
+	VFMADD231PS.BCST 188(DX), Z8, Z7
+	VCVTPH2PS        32(R9)(BX*2), Z8
+	VFMADD231PS.BCST 192(DX), Z8, Z0
+	VFMADD231PS.BCST 196(DX), Z8, Z1
+	VFMADD231PS.BCST 200(DX), Z8, Z2
+	VFMADD231PS.BCST 204(DX), Z8, Z3
+	VFMADD231PS.BCST 208(DX), Z8, Z4
+	VFMADD231PS.BCST 212(DX), Z8, Z5
+	VFMADD231PS.BCST 216(DX), Z8, Z6
+	VFMADD231PS.BCST 220(DX), Z8, Z7
+	VCVTPH2PS        32(R9)(SI*1), Z8
+	VFMADD231PS.BCST 224(DX), Z8, Z0
+	VFMADD231PS.BCST 228(DX), Z8, Z1
+	VFMADD231PS.BCST 232(DX), Z8, Z2
+	VFMADD231PS.BCST 236(DX), Z8, Z3
+	VFMADD231PS.BCST 240(DX), Z8, Z4
+	VFMADD231PS.BCST 244(DX), Z8, Z5
+	VFMADD231PS.BCST 248(DX), Z8, Z6
+	VFMADD231PS.BCST 252(DX), Z8, Z7
+	MOVQ             AX, R12
+	VMOVUPS          Z0, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, 64(R12)
+	ADDQ             CX, R12
+	ADDQ             $0x00000080, AX
+	ADDQ             $+64, R8
+	ADDQ             $+64, R9
+	ADDQ             $+64, R10
+	ADDQ             $+64, R11
+	SUBQ             $+2, DI
+	JGE              line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z7
+	ADDQ             CX, R12
+	VCVTPH2PS        (R8), Z8
+	VFMADD231PS.BCST (DX), Z8, Z0
+	VFMADD231PS.BCST 4(DX), Z8, Z1
+	VFMADD231PS.BCST 8(DX), Z8, Z2
+	VFMADD231PS.BCST 12(DX), Z8, Z3
+	VFMADD231PS.BCST 16(DX), Z8, Z4
+	VFMADD231PS.BCST 20(DX), Z8, Z5
+	VFMADD231PS.BCST 24(DX), Z8, Z6
+	VFMADD231PS.BCST 28(DX), Z8, Z7
+	VCVTPH2PS        (R8)(BX*1), Z8
+	VFMADD231PS.BCST 32(DX), Z8, Z0
+	VFMADD231PS.BCST 36(DX), Z8, Z1
+	VFMADD231PS.BCST 40(DX), Z8, Z2
+	VFMADD231PS.BCST 44(DX), Z8, Z3
+	VFMADD231PS.BCST 48(DX), Z8, Z4
+	VFMADD231PS.BCST 52(DX), Z8, Z5
+	VFMADD231PS.BCST 56(DX), Z8, Z6
+	VFMADD231PS.BCST 60(DX), Z8, Z7
+	VCVTPH2PS        (R8)(BX*2), Z8
+	VFMADD231PS.BCST 64(DX), Z8, Z0
+	VFMADD231PS.BCST 68(DX), Z8, Z1
+	VFMADD231PS.BCST 72(DX), Z8, Z2
+	VFMADD231PS.BCST 76(DX), Z8, Z3
+	VFMADD231PS.BCST 80(DX), Z8, Z4
+	VFMADD231PS.BCST 84(DX), Z8, Z5
+	VFMADD231PS.BCST 88(DX), Z8, Z6
+	VFMADD231PS.BCST 92(DX), Z8, Z7
+	VCVTPH2PS        (R8)(SI*1), Z8
+	VFMADD231PS.BCST 96(DX), Z8, Z0
+	VFMADD231PS.BCST 100(DX), Z8, Z1
+	VFMADD231PS.BCST 104(DX), Z8, Z2
+	VFMADD231PS.BCST 108(DX), Z8, Z3
+	VFMADD231PS.BCST 112(DX), Z8, Z4
+	VFMADD231PS.BCST 116(DX), Z8, Z5
+	VFMADD231PS.BCST 120(DX), Z8, Z6
+	VFMADD231PS.BCST 124(DX), Z8, Z7
+	VCVTPH2PS        (R9), Z8
+	VFMADD231PS.BCST 128(DX), Z8, Z0
+	VFMADD231PS.BCST 132(DX), Z8, Z1
+	VFMADD231PS.BCST 136(DX), Z8, Z2
+	VFMADD231PS.BCST 140(DX), Z8, Z3
+	VFMADD231PS.BCST 144(DX), Z8, Z4
+	VFMADD231PS.BCST 148(DX), Z8, Z5
+	VFMADD231PS.BCST 152(DX), Z8, Z6
+	VFMADD231PS.BCST 156(DX), Z8, Z7
+	VCVTPH2PS        (R9)(BX*1), Z8
+	VFMADD231PS.BCST 160(DX), Z8, Z0
+	VFMADD231PS.BCST 164(DX), Z8, Z1
+	VFMADD231PS.BCST 168(DX), Z8, Z2
+	VFMADD231PS.BCST 172(DX), Z8, Z3
+	VFMADD231PS.BCST 176(DX), Z8, Z4
+	VFMADD231PS.BCST 180(DX), Z8, Z5
+	VFMADD231PS.BCST 184(DX), Z8, Z6
+	VFMADD231PS.BCST 188(DX), Z8, Z7
+	VCVTPH2PS        (R9)(BX*2), Z8
+	VFMADD231PS.BCST 192(DX), Z8, Z0
+	VFMADD231PS.BCST 196(DX), Z8, Z1
+	VFMADD231PS.BCST 200(DX), Z8, Z2
+	VFMADD231PS.BCST 204(DX), Z8, Z3
+	VFMADD231PS.BCST 208(DX), Z8, Z4
+	VFMADD231PS.BCST 212(DX), Z8, Z5
+	VFMADD231PS.BCST 216(DX), Z8, Z6
+	VFMADD231PS.BCST 220(DX), Z8, Z7
+	VCVTPH2PS        (R9)(SI*1), Z8
+	VFMADD231PS.BCST 224(DX), Z8, Z0
+	VFMADD231PS.BCST 228(DX), Z8, Z1
+	VFMADD231PS.BCST 232(DX), Z8, Z2
+	VFMADD231PS.BCST 236(DX), Z8, Z3
+	VFMADD231PS.BCST 240(DX), Z8, Z4
+	VFMADD231PS.BCST 244(DX), Z8, Z5
+	VFMADD231PS.BCST 248(DX), Z8, Z6
+	VFMADD231PS.BCST 252(DX), Z8, Z7
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, (R12)
+	ADDQ             CX, R12
+	ADDQ             $+64, AX
 	ADDQ             $+32, R8
-	DECQ             AX
-	JNZ              loop
+	ADDQ             $+32, R9
+	ADDQ             $+32, R10
+	ADDQ             $+32, R11
+	DECQ             DI
+	JNZ              vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func dots1F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·dots1F16AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -28004,26 +28644,34 @@ TEXT ·dots1F16AVX512(SB), NOSPLIT, $0-56
 	SHLQ   $0x01, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), SI
+	SHRQ   $0x04, AX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	MOVQ   R10, DX
 
-loop:
+loop0:
+	PREFETCHT1    (R10)
+	PREFETCHT1    64(R10)
+	ADDQ          $0x00000080, R10
 	VMOVUPS       (CX), Z4
-	VCVTPH2PS     (DX), Z5
+	VCVTPH2PS     (R9), Z5
 	VFMADD231PS   Z4, Z5, Z0
-	VCVTPH2PS     (DX)(DI*1), Z5
+	VCVTPH2PS     (R9)(DI*1), Z5
 	VFMADD231PS   Z4, Z5, Z1
-	VCVTPH2PS     (DX)(DI*2), Z5
+	VCVTPH2PS     (R9)(DI*2), Z5
 	VFMADD231PS   Z4, Z5, Z2
-	VCVTPH2PS     (DX)(SI*1), Z5
+	VCVTPH2PS     (R9)(SI*1), Z5
 	VFMADD231PS   Z4, Z5, Z3
 	ADDQ          $+64, CX
-	ADDQ          $+32, DX
+	ADDQ          $+32, R9
 	DECQ          AX
-	JNZ           loop
+	JNZ           loop0
+	MOVQ          BX, AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF128  $0x01, Y4, X0
@@ -28032,7 +28680,7 @@ loop:
 	VADDPS        X4, X0, X0
 	VPERMILPS     $0xb1, X0, X4
 	VADDPS        X4, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28041,7 +28689,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28050,7 +28698,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28059,13 +28707,13 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VZEROUPPER
 	RET
 
 // func dots2F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·dots2F16AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -28078,6 +28726,7 @@ TEXT ·dots2F16AVX512(SB), NOSPLIT, $0-56
 	SHLQ   $0x01, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), R9
+	SHRQ   $0x04, AX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -28086,27 +28735,34 @@ TEXT ·dots2F16AVX512(SB), NOSPLIT, $0-56
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R10
+	LEAQ   (DX)(DI*4), R11
+	MOVQ   R11, DX
 
-loop:
+loop0:
+	PREFETCHT1    (R11)
+	PREFETCHT1    64(R11)
+	ADDQ          $0x00000080, R11
 	VMOVUPS       (CX), Z8
 	VMOVUPS       (CX)(SI*1), Z9
-	VCVTPH2PS     (DX), Z10
+	VCVTPH2PS     (R10), Z10
 	VFMADD231PS   Z8, Z10, Z0
 	VFMADD231PS   Z9, Z10, Z4
-	VCVTPH2PS     (DX)(DI*1), Z10
+	VCVTPH2PS     (R10)(DI*1), Z10
 	VFMADD231PS   Z8, Z10, Z1
 	VFMADD231PS   Z9, Z10, Z5
-	VCVTPH2PS     (DX)(DI*2), Z10
+	VCVTPH2PS     (R10)(DI*2), Z10
 	VFMADD231PS   Z8, Z10, Z2
 	VFMADD231PS   Z9, Z10, Z6
-	VCVTPH2PS     (DX)(R9*1), Z10
+	VCVTPH2PS     (R10)(R9*1), Z10
 	VFMADD231PS   Z8, Z10, Z3
 	VFMADD231PS   Z9, Z10, Z7
 	ADDQ          $+64, CX
-	ADDQ          $+32, DX
+	ADDQ          $+32, R10
 	DECQ          AX
-	JNZ           loop
+	JNZ           loop0
+	MOVQ          BX, AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y8
 	VEXTRACTF128  $0x01, Y8, X0
@@ -28115,7 +28771,7 @@ loop:
 	VADDPS        X8, X0, X0
 	VPERMILPS     $0xb1, X0, X8
 	VADDPS        X8, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28124,7 +28780,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28133,7 +28789,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28142,8 +28798,8 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPS        Y0, Y4, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28152,7 +28808,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, (BX)
+	VMOVSS        X1, (AX)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPS        Y0, Y5, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28161,7 +28817,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28170,7 +28826,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPS        Y0, Y7, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28179,24 +28835,26 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VZEROUPPER
 	RET
 
 // func stripe1BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe1BF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x01, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x01, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Z0
 	VBROADCASTSS 4(DX), Z1
 	VBROADCASTSS 8(DX), Z2
@@ -28205,59 +28863,148 @@ TEXT ·stripe1BF16AVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS 20(DX), Z5
 	VBROADCASTSS 24(DX), Z6
 	VBROADCASTSS 28(DX), Z7
+	SUBQ         $+2, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Z8
-	ADDQ        SI, DX
-	VPMOVZXWD   (BX), Z9
-	VPSLLD      $0x10, Z9, Z9
-	VFMADD231PS Z0, Z9, Z8
-	VPMOVZXWD   (BX)(DI*1), Z9
-	VPSLLD      $0x10, Z9, Z9
-	VFMADD231PS Z1, Z9, Z8
-	VPMOVZXWD   (BX)(DI*2), Z9
-	VPSLLD      $0x10, Z9, Z9
-	VFMADD231PS Z2, Z9, Z8
-	VPMOVZXWD   (BX)(R9*1), Z9
-	VPSLLD      $0x10, Z9, Z9
-	VFMADD231PS Z3, Z9, Z8
+	ADDQ        CX, DX
 	VPMOVZXWD   (R8), Z9
 	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z0, Z9, Z8
+	VPMOVZXWD   (R8)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z1, Z9, Z8
+	VPMOVZXWD   (R8)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z2, Z9, Z8
+	VPMOVZXWD   (R8)(SI*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z3, Z9, Z8
+	VPMOVZXWD   (R9), Z9
+	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z4, Z9, Z8
-	VPMOVZXWD   (R8)(DI*1), Z9
+	VPMOVZXWD   (R9)(BX*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z5, Z9, Z8
-	VPMOVZXWD   (R8)(DI*2), Z9
+	VPMOVZXWD   (R9)(BX*2), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z6, Z9, Z8
-	VPMOVZXWD   (R8)(R9*1), Z9
+	VPMOVZXWD   (R9)(SI*1), Z9
 	VPSLLD      $0x10, Z9, Z9
 	VFMADD231PS Z7, Z9, Z8
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Z8, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+64, CX
-	ADDQ        $+32, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     64(DX), Z8
+	ADDQ        CX, DX
+	VPMOVZXWD   32(R8), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z0, Z9, Z8
+	VPMOVZXWD   32(R8)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z1, Z9, Z8
+	VPMOVZXWD   32(R8)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z2, Z9, Z8
+	VPMOVZXWD   32(R8)(SI*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z3, Z9, Z8
+	VPMOVZXWD   32(R9), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z4, Z9, Z8
+	VPMOVZXWD   32(R9)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z5, Z9, Z8
+	VPMOVZXWD   32(R9)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z6, Z9, Z8
+	VPMOVZXWD   32(R9)(SI*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z7, Z9, Z8
+	MOVQ        AX, DX
+	VMOVUPS     Z8, 64(DX)
+	ADDQ        CX, DX
+	ADDQ        $0x00000080, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+2, DI
+	JGE         line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Z8
+	ADDQ        CX, DX
+	VPMOVZXWD   (R8), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z0, Z9, Z8
+	VPMOVZXWD   (R8)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z1, Z9, Z8
+	VPMOVZXWD   (R8)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z2, Z9, Z8
+	VPMOVZXWD   (R8)(SI*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z3, Z9, Z8
+	VPMOVZXWD   (R9), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z4, Z9, Z8
+	VPMOVZXWD   (R9)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z5, Z9, Z8
+	VPMOVZXWD   (R9)(BX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z6, Z9, Z8
+	VPMOVZXWD   (R9)(SI*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VFMADD231PS Z7, Z9, Z8
+	MOVQ        AX, DX
+	VMOVUPS     Z8, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
 	ADDQ        $+32, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe2BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe2BF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x01, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x01, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Z0
 	VBROADCASTSS 4(DX), Z1
 	VBROADCASTSS 8(DX), Z2
@@ -28274,180 +29021,464 @@ TEXT ·stripe2BF16AVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS 52(DX), Z13
 	VBROADCASTSS 56(DX), Z14
 	VBROADCASTSS 60(DX), Z15
+	SUBQ         $+2, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Z16
-	ADDQ        SI, DX
+	ADDQ        CX, DX
 	VMOVUPS     (DX), Z17
-	ADDQ        SI, DX
-	VPMOVZXWD   (BX), Z18
+	ADDQ        CX, DX
+	VPMOVZXWD   (R8), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z0, Z18, Z16
 	VFMADD231PS Z1, Z18, Z17
-	VPMOVZXWD   (BX)(DI*1), Z18
+	VPMOVZXWD   (R8)(BX*1), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z2, Z18, Z16
 	VFMADD231PS Z3, Z18, Z17
-	VPMOVZXWD   (BX)(DI*2), Z18
+	VPMOVZXWD   (R8)(BX*2), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z4, Z18, Z16
 	VFMADD231PS Z5, Z18, Z17
-	VPMOVZXWD   (BX)(R9*1), Z18
+	VPMOVZXWD   (R8)(SI*1), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z6, Z18, Z16
 	VFMADD231PS Z7, Z18, Z17
-	VPMOVZXWD   (R8), Z18
+	VPMOVZXWD   (R9), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z8, Z18, Z16
 	VFMADD231PS Z9, Z18, Z17
-	VPMOVZXWD   (R8)(DI*1), Z18
+	VPMOVZXWD   (R9)(BX*1), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z10, Z18, Z16
 	VFMADD231PS Z11, Z18, Z17
-	VPMOVZXWD   (R8)(DI*2), Z18
+	VPMOVZXWD   (R9)(BX*2), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z12, Z18, Z16
 	VFMADD231PS Z13, Z18, Z17
-	VPMOVZXWD   (R8)(R9*1), Z18
+	VPMOVZXWD   (R9)(SI*1), Z18
 	VPSLLD      $0x10, Z18, Z18
 	VFMADD231PS Z14, Z18, Z16
 	VFMADD231PS Z15, Z18, Z17
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Z16, (DX)
-	ADDQ        SI, DX
+	ADDQ        CX, DX
 	VMOVUPS     Z17, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+64, CX
-	ADDQ        $+32, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     64(DX), Z16
+	ADDQ        CX, DX
+	VMOVUPS     64(DX), Z17
+	ADDQ        CX, DX
+	VPMOVZXWD   32(R8), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z0, Z18, Z16
+	VFMADD231PS Z1, Z18, Z17
+	VPMOVZXWD   32(R8)(BX*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z2, Z18, Z16
+	VFMADD231PS Z3, Z18, Z17
+	VPMOVZXWD   32(R8)(BX*2), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z4, Z18, Z16
+	VFMADD231PS Z5, Z18, Z17
+	VPMOVZXWD   32(R8)(SI*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z6, Z18, Z16
+	VFMADD231PS Z7, Z18, Z17
+	VPMOVZXWD   32(R9), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z8, Z18, Z16
+	VFMADD231PS Z9, Z18, Z17
+	VPMOVZXWD   32(R9)(BX*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z10, Z18, Z16
+	VFMADD231PS Z11, Z18, Z17
+	VPMOVZXWD   32(R9)(BX*2), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z12, Z18, Z16
+	VFMADD231PS Z13, Z18, Z17
+	VPMOVZXWD   32(R9)(SI*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z14, Z18, Z16
+	VFMADD231PS Z15, Z18, Z17
+	MOVQ        AX, DX
+	VMOVUPS     Z16, 64(DX)
+	ADDQ        CX, DX
+	VMOVUPS     Z17, 64(DX)
+	ADDQ        CX, DX
+	ADDQ        $0x00000080, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+2, DI
+	JGE         line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Z16
+	ADDQ        CX, DX
+	VMOVUPS     (DX), Z17
+	ADDQ        CX, DX
+	VPMOVZXWD   (R8), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z0, Z18, Z16
+	VFMADD231PS Z1, Z18, Z17
+	VPMOVZXWD   (R8)(BX*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z2, Z18, Z16
+	VFMADD231PS Z3, Z18, Z17
+	VPMOVZXWD   (R8)(BX*2), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z4, Z18, Z16
+	VFMADD231PS Z5, Z18, Z17
+	VPMOVZXWD   (R8)(SI*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z6, Z18, Z16
+	VFMADD231PS Z7, Z18, Z17
+	VPMOVZXWD   (R9), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z8, Z18, Z16
+	VFMADD231PS Z9, Z18, Z17
+	VPMOVZXWD   (R9)(BX*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z10, Z18, Z16
+	VFMADD231PS Z11, Z18, Z17
+	VPMOVZXWD   (R9)(BX*2), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z12, Z18, Z16
+	VFMADD231PS Z13, Z18, Z17
+	VPMOVZXWD   (R9)(SI*1), Z18
+	VPSLLD      $0x10, Z18, Z18
+	VFMADD231PS Z14, Z18, Z16
+	VFMADD231PS Z15, Z18, Z17
+	MOVQ        AX, DX
+	VMOVUPS     Z16, (DX)
+	ADDQ        CX, DX
+	VMOVUPS     Z17, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
 	ADDQ        $+32, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe4BF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ             CX, R10
-	VMOVUPS          (R10), Z0
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z1
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z2
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z3
-	ADDQ             SI, R10
-	VPMOVZXWD        (BX), Z4
+line:
+	PREFETCHT1       (R10)
+	PREFETCHT1       (R10)(BX*1)
+	PREFETCHT1       (R10)(BX*2)
+	PREFETCHT1       (R10)(SI*1)
+	PREFETCHT1       (R11)
+	PREFETCHT1       (R11)(BX*1)
+	PREFETCHT1       (R11)(BX*2)
+	PREFETCHT1       (R11)(SI*1)
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VPMOVZXWD        (R8), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST 4(DX), Z4, Z1
 	VFMADD231PS.BCST 8(DX), Z4, Z2
 	VFMADD231PS.BCST 12(DX), Z4, Z3
-	VPMOVZXWD        (BX)(DI*1), Z4
+	VPMOVZXWD        (R8)(BX*1), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 16(DX), Z4, Z0
 	VFMADD231PS.BCST 20(DX), Z4, Z1
 	VFMADD231PS.BCST 24(DX), Z4, Z2
 	VFMADD231PS.BCST 28(DX), Z4, Z3
-	VPMOVZXWD        (BX)(DI*2), Z4
+	VPMOVZXWD        (R8)(BX*2), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 32(DX), Z4, Z0
 	VFMADD231PS.BCST 36(DX), Z4, Z1
 	VFMADD231PS.BCST 40(DX), Z4, Z2
 	VFMADD231PS.BCST 44(DX), Z4, Z3
-	VPMOVZXWD        (BX)(R9*1), Z4
+	VPMOVZXWD        (R8)(SI*1), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 48(DX), Z4, Z0
 	VFMADD231PS.BCST 52(DX), Z4, Z1
 	VFMADD231PS.BCST 56(DX), Z4, Z2
 	VFMADD231PS.BCST 60(DX), Z4, Z3
-	VPMOVZXWD        (R8), Z4
+	VPMOVZXWD        (R9), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 64(DX), Z4, Z0
 	VFMADD231PS.BCST 68(DX), Z4, Z1
 	VFMADD231PS.BCST 72(DX), Z4, Z2
 	VFMADD231PS.BCST 76(DX), Z4, Z3
-	VPMOVZXWD        (R8)(DI*1), Z4
+	VPMOVZXWD        (R9)(BX*1), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 80(DX), Z4, Z0
 	VFMADD231PS.BCST 84(DX), Z4, Z1
 	VFMADD231PS.BCST 88(DX), Z4, Z2
 	VFMADD231PS.BCST 92(DX), Z4, Z3
-	VPMOVZXWD        (R8)(DI*2), Z4
+	VPMOVZXWD        (R9)(BX*2), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 96(DX), Z4, Z0
 	VFMADD231PS.BCST 100(DX), Z4, Z1
 	VFMADD231PS.BCST 104(DX), Z4, Z2
 	VFMADD231PS.BCST 108(DX), Z4, Z3
-	VPMOVZXWD        (R8)(R9*1), Z4
+	VPMOVZXWD        (R9)(SI*1), Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST 112(DX), Z4, Z0
 	VFMADD231PS.BCST 116(DX), Z4, Z1
 	VFMADD231PS.BCST 120(DX), Z4, Z2
 	VFMADD231PS.BCST 124(DX), Z4, Z3
-	MOVQ             CX, R10
-	VMOVUPS          Z0, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z1, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z2, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z3, (R10)
-	ADDQ             SI, R10
-	ADDQ             $+64, CX
-	ADDQ             $+32, BX
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	MOVQ             AX, R12
+	VMOVUPS          64(R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z3
+	ADDQ             CX, R12
+	VPMOVZXWD        32(R8), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST 4(DX), Z4, Z1
+	VFMADD231PS.BCST 8(DX), Z4, Z2
+	VFMADD231PS.BCST 12(DX), Z4, Z3
+	VPMOVZXWD        32(R8)(BX*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z0
+	VFMADD231PS.BCST 20(DX), Z4, Z1
+	VFMADD231PS.BCST 24(DX), Z4, Z2
+	VFMADD231PS.BCST 28(DX), Z4, Z3
+	VPMOVZXWD        32(R8)(BX*2), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 32(DX), Z4, Z0
+	VFMADD231PS.BCST 36(DX), Z4, Z1
+	VFMADD231PS.BCST 40(DX), Z4, Z2
+	VFMADD231PS.BCST 44(DX), Z4, Z3
+	VPMOVZXWD        32(R8)(SI*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 48(DX), Z4, Z0
+	VFMADD231PS.BCST 52(DX), Z4, Z1
+	VFMADD231PS.BCST 56(DX), Z4, Z2
+	VFMADD231PS.BCST 60(DX), Z4, Z3
+	VPMOVZXWD        32(R9), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 64(DX), Z4, Z0
+	VFMADD231PS.BCST 68(DX), Z4, Z1
+	VFMADD231PS.BCST 72(DX), Z4, Z2
+	VFMADD231PS.BCST 76(DX), Z4, Z3
+	VPMOVZXWD        32(R9)(BX*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 80(DX), Z4, Z0
+	VFMADD231PS.BCST 84(DX), Z4, Z1
+	VFMADD231PS.BCST 88(DX), Z4, Z2
+	VFMADD231PS.BCST 92(DX), Z4, Z3
+	VPMOVZXWD        32(R9)(BX*2), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 96(DX), Z4, Z0
+	VFMADD231PS.BCST 100(DX), Z4, Z1
+	VFMADD231PS.BCST 104(DX), Z4, Z2
+	VFMADD231PS.BCST 108(DX), Z4, Z3
+	VPMOVZXWD        32(R9)(SI*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 112(DX), Z4, Z0
+	VFMADD231PS.BCST 116(DX), Z4, Z1
+	VFMADD231PS.BCST 120(DX), Z4, Z2
+	VFMADD231PS.BCST 124(DX), Z4, Z3
+	MOVQ             AX, R12
+	VMOVUPS          Z0, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, 64(R12)
+	ADDQ             CX, R12
+	ADDQ             $0x00000080, AX
+	ADDQ             $+64, R8
+	ADDQ             $+64, R9
+	ADDQ             $+64, R10
+	ADDQ             $+64, R11
+	SUBQ             $+2, DI
+	JGE              line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VPMOVZXWD        (R8), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST 4(DX), Z4, Z1
+	VFMADD231PS.BCST 8(DX), Z4, Z2
+	VFMADD231PS.BCST 12(DX), Z4, Z3
+	VPMOVZXWD        (R8)(BX*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 16(DX), Z4, Z0
+	VFMADD231PS.BCST 20(DX), Z4, Z1
+	VFMADD231PS.BCST 24(DX), Z4, Z2
+	VFMADD231PS.BCST 28(DX), Z4, Z3
+	VPMOVZXWD        (R8)(BX*2), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 32(DX), Z4, Z0
+	VFMADD231PS.BCST 36(DX), Z4, Z1
+	VFMADD231PS.BCST 40(DX), Z4, Z2
+	VFMADD231PS.BCST 44(DX), Z4, Z3
+	VPMOVZXWD        (R8)(SI*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 48(DX), Z4, Z0
+	VFMADD231PS.BCST 52(DX), Z4, Z1
+	VFMADD231PS.BCST 56(DX), Z4, Z2
+	VFMADD231PS.BCST 60(DX), Z4, Z3
+	VPMOVZXWD        (R9), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 64(DX), Z4, Z0
+	VFMADD231PS.BCST 68(DX), Z4, Z1
+	VFMADD231PS.BCST 72(DX), Z4, Z2
+	VFMADD231PS.BCST 76(DX), Z4, Z3
+	VPMOVZXWD        (R9)(BX*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 80(DX), Z4, Z0
+	VFMADD231PS.BCST 84(DX), Z4, Z1
+	VFMADD231PS.BCST 88(DX), Z4, Z2
+	VFMADD231PS.BCST 92(DX), Z4, Z3
+	VPMOVZXWD        (R9)(BX*2), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 96(DX), Z4, Z0
+	VFMADD231PS.BCST 100(DX), Z4, Z1
+	VFMADD231PS.BCST 104(DX), Z4, Z2
+	VFMADD231PS.BCST 108(DX), Z4, Z3
+	VPMOVZXWD        (R9)(SI*1), Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST 112(DX), Z4, Z0
+	VFMADD231PS.BCST 116(DX), Z4, Z1
+	VFMADD231PS.BCST 120(DX), Z4, Z2
+	VFMADD231PS.BCST 124(DX), Z4, Z3
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	ADDQ             $+64, AX
 	ADDQ             $+32, R8
-	DECQ             AX
-	JNZ              loop
+	ADDQ             $+32, R9
+	ADDQ             $+32, R10
+	ADDQ             $+32, R11
+	DECQ             DI
+	JNZ              vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·stripe8BF16AVX512(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ             CX, R10
-	VMOVUPS          (R10), Z0
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z1
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z2
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z3
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z4
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z5
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z6
-	ADDQ             SI, R10
-	VMOVUPS          (R10), Z7
-	ADDQ             SI, R10
-	VPMOVZXWD        (BX), Z8
+line:
+	PREFETCHT1       (R10)
+	PREFETCHT1       (R10)(BX*1)
+	PREFETCHT1       (R10)(BX*2)
+	PREFETCHT1       (R10)(SI*1)
+	PREFETCHT1       (R11)
+	PREFETCHT1       (R11)(BX*1)
+	PREFETCHT1       (R11)(BX*2)
+	PREFETCHT1       (R11)(SI*1)
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z7
+	ADDQ             CX, R12
+	VPMOVZXWD        (R8), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST (DX), Z8, Z0
 	VFMADD231PS.BCST 4(DX), Z8, Z1
@@ -28457,7 +29488,7 @@ loop:
 	VFMADD231PS.BCST 20(DX), Z8, Z5
 	VFMADD231PS.BCST 24(DX), Z8, Z6
 	VFMADD231PS.BCST 28(DX), Z8, Z7
-	VPMOVZXWD        (BX)(DI*1), Z8
+	VPMOVZXWD        (R8)(BX*1), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 32(DX), Z8, Z0
 	VFMADD231PS.BCST 36(DX), Z8, Z1
@@ -28467,7 +29498,7 @@ loop:
 	VFMADD231PS.BCST 52(DX), Z8, Z5
 	VFMADD231PS.BCST 56(DX), Z8, Z6
 	VFMADD231PS.BCST 60(DX), Z8, Z7
-	VPMOVZXWD        (BX)(DI*2), Z8
+	VPMOVZXWD        (R8)(BX*2), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 64(DX), Z8, Z0
 	VFMADD231PS.BCST 68(DX), Z8, Z1
@@ -28477,7 +29508,7 @@ loop:
 	VFMADD231PS.BCST 84(DX), Z8, Z5
 	VFMADD231PS.BCST 88(DX), Z8, Z6
 	VFMADD231PS.BCST 92(DX), Z8, Z7
-	VPMOVZXWD        (BX)(R9*1), Z8
+	VPMOVZXWD        (R8)(SI*1), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 96(DX), Z8, Z0
 	VFMADD231PS.BCST 100(DX), Z8, Z1
@@ -28487,7 +29518,7 @@ loop:
 	VFMADD231PS.BCST 116(DX), Z8, Z5
 	VFMADD231PS.BCST 120(DX), Z8, Z6
 	VFMADD231PS.BCST 124(DX), Z8, Z7
-	VPMOVZXWD        (R8), Z8
+	VPMOVZXWD        (R9), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 128(DX), Z8, Z0
 	VFMADD231PS.BCST 132(DX), Z8, Z1
@@ -28497,7 +29528,7 @@ loop:
 	VFMADD231PS.BCST 148(DX), Z8, Z5
 	VFMADD231PS.BCST 152(DX), Z8, Z6
 	VFMADD231PS.BCST 156(DX), Z8, Z7
-	VPMOVZXWD        (R8)(DI*1), Z8
+	VPMOVZXWD        (R9)(BX*1), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 160(DX), Z8, Z0
 	VFMADD231PS.BCST 164(DX), Z8, Z1
@@ -28507,7 +29538,7 @@ loop:
 	VFMADD231PS.BCST 180(DX), Z8, Z5
 	VFMADD231PS.BCST 184(DX), Z8, Z6
 	VFMADD231PS.BCST 188(DX), Z8, Z7
-	VPMOVZXWD        (R8)(DI*2), Z8
+	VPMOVZXWD        (R9)(BX*2), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 192(DX), Z8, Z0
 	VFMADD231PS.BCST 196(DX), Z8, Z1
@@ -28517,7 +29548,7 @@ loop:
 	VFMADD231PS.BCST 212(DX), Z8, Z5
 	VFMADD231PS.BCST 216(DX), Z8, Z6
 	VFMADD231PS.BCST 220(DX), Z8, Z7
-	VPMOVZXWD        (R8)(R9*1), Z8
+	VPMOVZXWD        (R9)(SI*1), Z8
 	VPSLLD           $0x10, Z8, Z8
 	VFMADD231PS.BCST 224(DX), Z8, Z0
 	VFMADD231PS.BCST 228(DX), Z8, Z1
@@ -28527,33 +29558,278 @@ loop:
 	VFMADD231PS.BCST 244(DX), Z8, Z5
 	VFMADD231PS.BCST 248(DX), Z8, Z6
 	VFMADD231PS.BCST 252(DX), Z8, Z7
-	MOVQ             CX, R10
-	VMOVUPS          Z0, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z1, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z2, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z3, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z4, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z5, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z6, (R10)
-	ADDQ             SI, R10
-	VMOVUPS          Z7, (R10)
-	ADDQ             SI, R10
-	ADDQ             $+64, CX
-	ADDQ             $+32, BX
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, (R12)
+	ADDQ             CX, R12
+	MOVQ             AX, R12
+	VMOVUPS          64(R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          64(R12), Z7
+	ADDQ             CX, R12
+	VPMOVZXWD        32(R8), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST (DX), Z8, Z0
+	VFMADD231PS.BCST 4(DX), Z8, Z1
+	VFMADD231PS.BCST 8(DX), Z8, Z2
+	VFMADD231PS.BCST 12(DX), Z8, Z3
+	VFMADD231PS.BCST 16(DX), Z8, Z4
+	VFMADD231PS.BCST 20(DX), Z8, Z5
+	VFMADD231PS.BCST 24(DX), Z8, Z6
+	VFMADD231PS.BCST 28(DX), Z8, Z7
+	VPMOVZXWD        32(R8)(BX*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 32(DX), Z8, Z0
+	VFMADD231PS.BCST 36(DX), Z8, Z1
+	VFMADD231PS.BCST 40(DX), Z8, Z2
+	VFMADD231PS.BCST 44(DX), Z8, Z3
+	VFMADD231PS.BCST 48(DX), Z8, Z4
+	VFMADD231PS.BCST 52(DX), Z8, Z5
+	VFMADD231PS.BCST 56(DX), Z8, Z6
+	VFMADD231PS.BCST 60(DX), Z8, Z7
+	VPMOVZXWD        32(R8)(BX*2), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 64(DX), Z8, Z0
+	VFMADD231PS.BCST 68(DX), Z8, Z1
+	VFMADD231PS.BCST 72(DX), Z8, Z2
+	VFMADD231PS.BCST 76(DX), Z8, Z3
+	VFMADD231PS.BCST 80(DX), Z8, Z4
+	VFMADD231PS.BCST 84(DX), Z8, Z5
+	VFMADD231PS.BCST 88(DX), Z8, Z6
+	VFMADD231PS.BCST 92(DX), Z8, Z7
+	VPMOVZXWD        32(R8)(SI*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 96(DX), Z8, Z0
+	VFMADD231PS.BCST 100(DX), Z8, Z1
+	VFMADD231PS.BCST 104(DX), Z8, Z2
+	VFMADD231PS.BCST 108(DX), Z8, Z3
+	VFMADD231PS.BCST 112(DX), Z8, Z4
+	VFMADD231PS.BCST 116(DX), Z8, Z5
+	VFMADD231PS.BCST 120(DX), Z8, Z6
+	VFMADD231PS.BCST 124(DX), Z8, Z7
+	VPMOVZXWD        32(R9), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 128(DX), Z8, Z0
+	VFMADD231PS.BCST 132(DX), Z8, Z1
+	VFMADD231PS.BCST 136(DX), Z8, Z2
+	VFMADD231PS.BCST 140(DX), Z8, Z3
+	VFMADD231PS.BCST 144(DX), Z8, Z4
+	VFMADD231PS.BCST 148(DX), Z8, Z5
+	VFMADD231PS.BCST 152(DX), Z8, Z6
+	VFMADD231PS.BCST 156(DX), Z8, Z7
+	VPMOVZXWD        32(R9)(BX*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 160(DX), Z8, Z0
+	VFMADD231PS.BCST 164(DX), Z8, Z1
+	VFMADD231PS.BCST 168(DX), Z8, Z2
+	VFMADD231PS.BCST 172(DX), Z8, Z3
+	VFMADD231PS.BCST 176(DX), Z8, Z4
+	VFMADD231PS.BCST 180(DX), Z8, Z5
+	VFMADD231PS.BCST 184(DX), Z8, Z6
+	VFMADD231PS.BCST 188(DX), Z8, Z7
+	VPMOVZXWD        32(R9)(BX*2), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 192(DX), Z8, Z0
+	VFMADD231PS.BCST 196(DX), Z8, Z1
+	VFMADD231PS.BCST 200(DX), Z8, Z2
+	VFMADD231PS.BCST 204(DX), Z8, Z3
+	VFMADD231PS.BCST 208(DX), Z8, Z4
+	VFMADD231PS.BCST 212(DX), Z8, Z5
+	VFMADD231PS.BCST 216(DX), Z8, Z6
+	VFMADD231PS.BCST 220(DX), Z8, Z7
+	VPMOVZXWD        32(R9)(SI*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 224(DX), Z8, Z0
+	VFMADD231PS.BCST 228(DX), Z8, Z1
+	VFMADD231PS.BCST 232(DX), Z8, Z2
+	VFMADD231PS.BCST 236(DX), Z8, Z3
+	VFMADD231PS.BCST 240(DX), Z8, Z4
+	VFMADD231PS.BCST 244(DX), Z8, Z5
+	VFMADD231PS.BCST 248(DX), Z8, Z6
+	VFMADD231PS.BCST 252(DX), Z8, Z7
+	MOVQ             AX, R12
+	VMOVUPS          Z0, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, 64(R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, 64(R12)
+	ADDQ             CX, R12
+	ADDQ             $0x00000080, AX
+	ADDQ             $+64, R8
+	ADDQ             $+64, R9
+	ADDQ             $+64, R10
+	ADDQ             $+64, R11
+	SUBQ             $+2, DI
+	JGE              line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ             AX, R12
+	VMOVUPS          (R12), Z0
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z1
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z2
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z3
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z4
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z5
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z6
+	ADDQ             CX, R12
+	VMOVUPS          (R12), Z7
+	ADDQ             CX, R12
+	VPMOVZXWD        (R8), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST (DX), Z8, Z0
+	VFMADD231PS.BCST 4(DX), Z8, Z1
+	VFMADD231PS.BCST 8(DX), Z8, Z2
+	VFMADD231PS.BCST 12(DX), Z8, Z3
+	VFMADD231PS.BCST 16(DX), Z8, Z4
+	VFMADD231PS.BCST 20(DX), Z8, Z5
+	VFMADD231PS.BCST 24(DX), Z8, Z6
+	VFMADD231PS.BCST 28(DX), Z8, Z7
+	VPMOVZXWD        (R8)(BX*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 32(DX), Z8, Z0
+	VFMADD231PS.BCST 36(DX), Z8, Z1
+	VFMADD231PS.BCST 40(DX), Z8, Z2
+	VFMADD231PS.BCST 44(DX), Z8, Z3
+	VFMADD231PS.BCST 48(DX), Z8, Z4
+	VFMADD231PS.BCST 52(DX), Z8, Z5
+	VFMADD231PS.BCST 56(DX), Z8, Z6
+	VFMADD231PS.BCST 60(DX), Z8, Z7
+	VPMOVZXWD        (R8)(BX*2), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 64(DX), Z8, Z0
+	VFMADD231PS.BCST 68(DX), Z8, Z1
+	VFMADD231PS.BCST 72(DX), Z8, Z2
+	VFMADD231PS.BCST 76(DX), Z8, Z3
+	VFMADD231PS.BCST 80(DX), Z8, Z4
+	VFMADD231PS.BCST 84(DX), Z8, Z5
+	VFMADD231PS.BCST 88(DX), Z8, Z6
+	VFMADD231PS.BCST 92(DX), Z8, Z7
+	VPMOVZXWD        (R8)(SI*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 96(DX), Z8, Z0
+	VFMADD231PS.BCST 100(DX), Z8, Z1
+	VFMADD231PS.BCST 104(DX), Z8, Z2
+	VFMADD231PS.BCST 108(DX), Z8, Z3
+	VFMADD231PS.BCST 112(DX), Z8, Z4
+	VFMADD231PS.BCST 116(DX), Z8, Z5
+	VFMADD231PS.BCST 120(DX), Z8, Z6
+	VFMADD231PS.BCST 124(DX), Z8, Z7
+	VPMOVZXWD        (R9), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 128(DX), Z8, Z0
+	VFMADD231PS.BCST 132(DX), Z8, Z1
+	VFMADD231PS.BCST 136(DX), Z8, Z2
+	VFMADD231PS.BCST 140(DX), Z8, Z3
+	VFMADD231PS.BCST 144(DX), Z8, Z4
+	VFMADD231PS.BCST 148(DX), Z8, Z5
+	VFMADD231PS.BCST 152(DX), Z8, Z6
+	VFMADD231PS.BCST 156(DX), Z8, Z7
+	VPMOVZXWD        (R9)(BX*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 160(DX), Z8, Z0
+	VFMADD231PS.BCST 164(DX), Z8, Z1
+	VFMADD231PS.BCST 168(DX), Z8, Z2
+	VFMADD231PS.BCST 172(DX), Z8, Z3
+	VFMADD231PS.BCST 176(DX), Z8, Z4
+	VFMADD231PS.BCST 180(DX), Z8, Z5
+	VFMADD231PS.BCST 184(DX), Z8, Z6
+	VFMADD231PS.BCST 188(DX), Z8, Z7
+	VPMOVZXWD        (R9)(BX*2), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 192(DX), Z8, Z0
+	VFMADD231PS.BCST 196(DX), Z8, Z1
+	VFMADD231PS.BCST 200(DX), Z8, Z2
+	VFMADD231PS.BCST 204(DX), Z8, Z3
+	VFMADD231PS.BCST 208(DX), Z8, Z4
+	VFMADD231PS.BCST 212(DX), Z8, Z5
+	VFMADD231PS.BCST 216(DX), Z8, Z6
+	VFMADD231PS.BCST 220(DX), Z8, Z7
+	VPMOVZXWD        (R9)(SI*1), Z8
+	VPSLLD           $0x10, Z8, Z8
+	VFMADD231PS.BCST 224(DX), Z8, Z0
+	VFMADD231PS.BCST 228(DX), Z8, Z1
+	VFMADD231PS.BCST 232(DX), Z8, Z2
+	VFMADD231PS.BCST 236(DX), Z8, Z3
+	VFMADD231PS.BCST 240(DX), Z8, Z4
+	VFMADD231PS.BCST 244(DX), Z8, Z5
+	VFMADD231PS.BCST 248(DX), Z8, Z6
+	VFMADD231PS.BCST 252(DX), Z8, Z7
+	MOVQ             AX, R12
+	VMOVUPS          Z0, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z1, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z2, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z3, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z4, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z5, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z6, (R12)
+	ADDQ             CX, R12
+	VMOVUPS          Z7, (R12)
+	ADDQ             CX, R12
+	ADDQ             $+64, AX
 	ADDQ             $+32, R8
-	DECQ             AX
-	JNZ              loop
+	ADDQ             $+32, R9
+	ADDQ             $+32, R10
+	ADDQ             $+32, R11
+	DECQ             DI
+	JNZ              vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func dots1BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·dots1BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -28566,30 +29842,38 @@ TEXT ·dots1BF16AVX512(SB), NOSPLIT, $0-56
 	SHLQ   $0x01, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), SI
+	SHRQ   $0x04, AX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	MOVQ   R10, DX
 
-loop:
+loop0:
+	PREFETCHT1    (R10)
+	PREFETCHT1    64(R10)
+	ADDQ          $0x00000080, R10
 	VMOVUPS       (CX), Z4
-	VPMOVZXWD     (DX), Z5
+	VPMOVZXWD     (R9), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z4, Z5, Z0
-	VPMOVZXWD     (DX)(DI*1), Z5
+	VPMOVZXWD     (R9)(DI*1), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z4, Z5, Z1
-	VPMOVZXWD     (DX)(DI*2), Z5
+	VPMOVZXWD     (R9)(DI*2), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z4, Z5, Z2
-	VPMOVZXWD     (DX)(SI*1), Z5
+	VPMOVZXWD     (R9)(SI*1), Z5
 	VPSLLD        $0x10, Z5, Z5
 	VFMADD231PS   Z4, Z5, Z3
 	ADDQ          $+64, CX
-	ADDQ          $+32, DX
+	ADDQ          $+32, R9
 	DECQ          AX
-	JNZ           loop
+	JNZ           loop0
+	MOVQ          BX, AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF128  $0x01, Y4, X0
@@ -28598,7 +29882,7 @@ loop:
 	VADDPS        X4, X0, X0
 	VPERMILPS     $0xb1, X0, X4
 	VADDPS        X4, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28607,7 +29891,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28616,7 +29900,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28625,13 +29909,13 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VZEROUPPER
 	RET
 
 // func dots2BF16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·dots2BF16AVX512(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -28644,6 +29928,7 @@ TEXT ·dots2BF16AVX512(SB), NOSPLIT, $0-56
 	SHLQ   $0x01, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), R9
+	SHRQ   $0x04, AX
 	VXORPS Z0, Z0, Z0
 	VXORPS Z1, Z1, Z1
 	VXORPS Z2, Z2, Z2
@@ -28652,31 +29937,38 @@ TEXT ·dots2BF16AVX512(SB), NOSPLIT, $0-56
 	VXORPS Z5, Z5, Z5
 	VXORPS Z6, Z6, Z6
 	VXORPS Z7, Z7, Z7
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R10
+	LEAQ   (DX)(DI*4), R11
+	MOVQ   R11, DX
 
-loop:
+loop0:
+	PREFETCHT1    (R11)
+	PREFETCHT1    64(R11)
+	ADDQ          $0x00000080, R11
 	VMOVUPS       (CX), Z8
 	VMOVUPS       (CX)(SI*1), Z9
-	VPMOVZXWD     (DX), Z10
+	VPMOVZXWD     (R10), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z8, Z10, Z0
 	VFMADD231PS   Z9, Z10, Z4
-	VPMOVZXWD     (DX)(DI*1), Z10
+	VPMOVZXWD     (R10)(DI*1), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z8, Z10, Z1
 	VFMADD231PS   Z9, Z10, Z5
-	VPMOVZXWD     (DX)(DI*2), Z10
+	VPMOVZXWD     (R10)(DI*2), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z8, Z10, Z2
 	VFMADD231PS   Z9, Z10, Z6
-	VPMOVZXWD     (DX)(R9*1), Z10
+	VPMOVZXWD     (R10)(R9*1), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VFMADD231PS   Z8, Z10, Z3
 	VFMADD231PS   Z9, Z10, Z7
 	ADDQ          $+64, CX
-	ADDQ          $+32, DX
+	ADDQ          $+32, R10
 	DECQ          AX
-	JNZ           loop
+	JNZ           loop0
+	MOVQ          BX, AX
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y8
 	VEXTRACTF128  $0x01, Y8, X0
@@ -28685,7 +29977,7 @@ loop:
 	VADDPS        X8, X0, X0
 	VPERMILPS     $0xb1, X0, X8
 	VADDPS        X8, X0, X0
-	VMOVSS        X0, (BX)
+	VMOVSS        X0, (AX)
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28694,7 +29986,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28703,7 +29995,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z3, Y0
 	VADDPS        Y0, Y3, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28712,8 +30004,8 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VEXTRACTF64X4 $0x01, Z4, Y0
 	VADDPS        Y0, Y4, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28722,7 +30014,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, (BX)
+	VMOVSS        X1, (AX)
 	VEXTRACTF64X4 $0x01, Z5, Y0
 	VADDPS        Y0, Y5, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28731,7 +30023,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 4(BX)
+	VMOVSS        X1, 4(AX)
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28740,7 +30032,7 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 8(BX)
+	VMOVSS        X1, 8(AX)
 	VEXTRACTF64X4 $0x01, Z7, Y0
 	VADDPS        Y0, Y7, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -28749,8 +30041,8 @@ loop:
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
-	VMOVSS        X1, 12(BX)
-	ADDQ          R8, BX
+	VMOVSS        X1, 12(AX)
+	ADDQ          R8, AX
 	VZEROUPPER
 	RET
 
@@ -53995,18 +55287,20 @@ done:
 	RET
 
 // func stripe1F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·stripe1F32AVX2(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x02, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x02, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Y0
 	VBROADCASTSS 4(DX), Y1
 	VBROADCASTSS 8(DX), Y2
@@ -54015,136 +55309,477 @@ TEXT ·stripe1F32AVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS 20(DX), Y5
 	VBROADCASTSS 24(DX), Y6
 	VBROADCASTSS 28(DX), Y7
+	SUBQ         $+2, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Y8
-	ADDQ        SI, DX
-	VMOVUPS     (BX), Y9
-	VFMADD231PS Y0, Y9, Y8
-	VMOVUPS     (BX)(DI*1), Y9
-	VFMADD231PS Y1, Y9, Y8
-	VMOVUPS     (BX)(DI*2), Y9
-	VFMADD231PS Y2, Y9, Y8
-	VMOVUPS     (BX)(R9*1), Y9
-	VFMADD231PS Y3, Y9, Y8
+	ADDQ        CX, DX
 	VMOVUPS     (R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VMOVUPS     (R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VMOVUPS     (R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VMOVUPS     (R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VMOVUPS     (R9), Y9
 	VFMADD231PS Y4, Y9, Y8
-	VMOVUPS     (R8)(DI*1), Y9
+	VMOVUPS     (R9)(BX*1), Y9
 	VFMADD231PS Y5, Y9, Y8
-	VMOVUPS     (R8)(DI*2), Y9
+	VMOVUPS     (R9)(BX*2), Y9
 	VFMADD231PS Y6, Y9, Y8
-	VMOVUPS     (R8)(R9*1), Y9
+	VMOVUPS     (R9)(SI*1), Y9
 	VFMADD231PS Y7, Y9, Y8
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Y8, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+32, CX
-	ADDQ        $+32, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     32(DX), Y8
+	ADDQ        CX, DX
+	VMOVUPS     32(R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VMOVUPS     32(R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VMOVUPS     32(R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VMOVUPS     32(R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VMOVUPS     32(R9), Y9
+	VFMADD231PS Y4, Y9, Y8
+	VMOVUPS     32(R9)(BX*1), Y9
+	VFMADD231PS Y5, Y9, Y8
+	VMOVUPS     32(R9)(BX*2), Y9
+	VFMADD231PS Y6, Y9, Y8
+	VMOVUPS     32(R9)(SI*1), Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 32(DX)
+	ADDQ        CX, DX
+	ADDQ        $+64, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+2, DI
+	JGE         line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Y8
+	ADDQ        CX, DX
+	VMOVUPS     (R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VMOVUPS     (R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VMOVUPS     (R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VMOVUPS     (R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VMOVUPS     (R9), Y9
+	VFMADD231PS Y4, Y9, Y8
+	VMOVUPS     (R9)(BX*1), Y9
+	VFMADD231PS Y5, Y9, Y8
+	VMOVUPS     (R9)(BX*2), Y9
+	VFMADD231PS Y6, Y9, Y8
+	VMOVUPS     (R9)(SI*1), Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+32, AX
 	ADDQ        $+32, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe2F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·stripe2F32AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x02, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (BX), Y2
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R8), Y4
+	VMOVUPS      32(R8), Y5
+	VBROADCASTSS (DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 4(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R8)(BX*1), Y4
+	VMOVUPS      32(R8)(BX*1), Y5
+	VBROADCASTSS 8(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 12(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R8)(BX*2), Y4
+	VMOVUPS      32(R8)(BX*2), Y5
+	VBROADCASTSS 16(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 20(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R8)(SI*1), Y4
+	VMOVUPS      32(R8)(SI*1), Y5
+	VBROADCASTSS 24(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 28(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R9), Y4
+	VMOVUPS      32(R9), Y5
+	VBROADCASTSS 32(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 36(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R9)(BX*1), Y4
+	VMOVUPS      32(R9)(BX*1), Y5
+	VBROADCASTSS 40(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 44(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R9)(BX*2), Y4
+	VMOVUPS      32(R9)(BX*2), Y5
+	VBROADCASTSS 48(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 52(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VMOVUPS      (R9)(SI*1), Y4
+	VMOVUPS      32(R9)(SI*1), Y5
+	VBROADCASTSS 56(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 60(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	ADDQ         $+64, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+2, DI
+	JGE          line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R8), Y2
 	VBROADCASTSS (DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 4(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (BX)(DI*1), Y2
+	VMOVUPS      (R8)(BX*1), Y2
 	VBROADCASTSS 8(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 12(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (BX)(DI*2), Y2
+	VMOVUPS      (R8)(BX*2), Y2
 	VBROADCASTSS 16(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 20(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (BX)(R9*1), Y2
+	VMOVUPS      (R8)(SI*1), Y2
 	VBROADCASTSS 24(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 28(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (R8), Y2
+	VMOVUPS      (R9), Y2
 	VBROADCASTSS 32(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 36(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (R8)(DI*1), Y2
+	VMOVUPS      (R9)(BX*1), Y2
 	VBROADCASTSS 40(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 44(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (R8)(DI*2), Y2
+	VMOVUPS      (R9)(BX*2), Y2
 	VBROADCASTSS 48(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 52(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VMOVUPS      (R8)(R9*1), Y2
+	VMOVUPS      (R9)(SI*1), Y2
 	VBROADCASTSS 56(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 60(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+32, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+32, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+32, R9
+	ADDQ         $+32, R10
+	ADDQ         $+32, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·stripe4F32AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x02, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y2
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y3
-	ADDQ         SI, R10
-	VMOVUPS      (BX), Y4
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	VMOVUPS      32(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	VMOVUPS      32(R12), Y7
+	ADDQ         CX, R12
+	VMOVUPS      (R8), Y8
+	VMOVUPS      32(R8), Y9
+	VBROADCASTSS (DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 8(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 12(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R8)(BX*1), Y8
+	VMOVUPS      32(R8)(BX*1), Y9
+	VBROADCASTSS 16(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 20(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 24(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 28(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R8)(BX*2), Y8
+	VMOVUPS      32(R8)(BX*2), Y9
+	VBROADCASTSS 32(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 36(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 40(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 44(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R8)(SI*1), Y8
+	VMOVUPS      32(R8)(SI*1), Y9
+	VBROADCASTSS 48(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 52(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 56(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 60(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R9), Y8
+	VMOVUPS      32(R9), Y9
+	VBROADCASTSS 64(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 68(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 72(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 76(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R9)(BX*1), Y8
+	VMOVUPS      32(R9)(BX*1), Y9
+	VBROADCASTSS 80(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 84(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 88(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 92(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R9)(BX*2), Y8
+	VMOVUPS      32(R9)(BX*2), Y9
+	VBROADCASTSS 96(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 100(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 104(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 108(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VMOVUPS      (R9)(SI*1), Y8
+	VMOVUPS      32(R9)(SI*1), Y9
+	VBROADCASTSS 112(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 116(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 120(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 124(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	VMOVUPS      Y5, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	VMOVUPS      Y7, 32(R12)
+	ADDQ         CX, R12
+	ADDQ         $+64, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+2, DI
+	JGE          line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R8), Y4
 	VBROADCASTSS (DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 4(DX), Y5
@@ -54153,7 +55788,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 12(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (BX)(DI*1), Y4
+	VMOVUPS      (R8)(BX*1), Y4
 	VBROADCASTSS 16(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 20(DX), Y5
@@ -54162,7 +55797,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 28(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (BX)(DI*2), Y4
+	VMOVUPS      (R8)(BX*2), Y4
 	VBROADCASTSS 32(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 36(DX), Y5
@@ -54171,7 +55806,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 44(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (BX)(R9*1), Y4
+	VMOVUPS      (R8)(SI*1), Y4
 	VBROADCASTSS 48(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 52(DX), Y5
@@ -54180,7 +55815,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 60(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (R8), Y4
+	VMOVUPS      (R9), Y4
 	VBROADCASTSS 64(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 68(DX), Y5
@@ -54189,7 +55824,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 76(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (R8)(DI*1), Y4
+	VMOVUPS      (R9)(BX*1), Y4
 	VBROADCASTSS 80(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 84(DX), Y5
@@ -54198,7 +55833,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 92(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (R8)(DI*2), Y4
+	VMOVUPS      (R9)(BX*2), Y4
 	VBROADCASTSS 96(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 100(DX), Y5
@@ -54207,7 +55842,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 108(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VMOVUPS      (R8)(R9*1), Y4
+	VMOVUPS      (R9)(SI*1), Y4
 	VBROADCASTSS 112(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 116(DX), Y5
@@ -54216,56 +55851,72 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 124(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y2, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y3, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+32, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+32, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+32, R9
+	ADDQ         $+32, R10
+	ADDQ         $+32, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·stripe8F32AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x02, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+2, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y2
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y3
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y4
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y5
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y6
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y7
-	ADDQ         SI, R10
-	VMOVUPS      (BX), Y8
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y7
+	ADDQ         CX, R12
+	VMOVUPS      (R8), Y8
 	VBROADCASTSS (DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 4(DX), Y9
@@ -54282,7 +55933,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 28(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (BX)(DI*1), Y8
+	VMOVUPS      (R8)(BX*1), Y8
 	VBROADCASTSS 32(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 36(DX), Y9
@@ -54299,7 +55950,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 60(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (BX)(DI*2), Y8
+	VMOVUPS      (R8)(BX*2), Y8
 	VBROADCASTSS 64(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 68(DX), Y9
@@ -54316,7 +55967,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 92(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (BX)(R9*1), Y8
+	VMOVUPS      (R8)(SI*1), Y8
 	VBROADCASTSS 96(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 100(DX), Y9
@@ -54333,7 +55984,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 124(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (R8), Y8
+	VMOVUPS      (R9), Y8
 	VBROADCASTSS 128(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 132(DX), Y9
@@ -54350,7 +56001,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 156(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (R8)(DI*1), Y8
+	VMOVUPS      (R9)(BX*1), Y8
 	VBROADCASTSS 160(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 164(DX), Y9
@@ -54367,7 +56018,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 188(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (R8)(DI*2), Y8
+	VMOVUPS      (R9)(BX*2), Y8
 	VBROADCASTSS 192(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 196(DX), Y9
@@ -54384,7 +56035,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 220(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VMOVUPS      (R8)(R9*1), Y8
+	VMOVUPS      (R9)(SI*1), Y8
 	VBROADCASTSS 224(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 228(DX), Y9
@@ -54401,33 +56052,390 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 252(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y2, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y3, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y4, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y5, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y6, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y7, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+32, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      32(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y7
+	ADDQ         CX, R12
+	VMOVUPS      32(R8), Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R8)(BX*1), Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R8)(BX*2), Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R8)(SI*1), Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R9), Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R9)(BX*1), Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R9)(BX*2), Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      32(R9)(SI*1), Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 32(R12)
+	ADDQ         CX, R12
+	ADDQ         $+64, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+2, DI
+	JGE          line
+
+few:
+	ADDQ $+2, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y7
+	ADDQ         CX, R12
+	VMOVUPS      (R8), Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R8)(BX*1), Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R8)(BX*2), Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R8)(SI*1), Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R9), Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R9)(BX*1), Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R9)(BX*2), Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VMOVUPS      (R9)(SI*1), Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+32, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+32, R9
+	ADDQ         $+32, R10
+	ADDQ         $+32, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func dots1F32AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·dots1F32AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -54440,6 +56448,7 @@ TEXT ·dots1F32AVX2(SB), NOSPLIT, $0-56
 	SHLQ   $0x02, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), SI
+	SHRQ   $0x04, AX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -54448,31 +56457,40 @@ TEXT ·dots1F32AVX2(SB), NOSPLIT, $0-56
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	MOVQ   R10, DX
 
-loop:
+loop0:
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	PREFETCHT1   128(R10)
+	PREFETCHT1   192(R10)
+	ADDQ         $0x00000100, R10
 	VMOVUPS      (CX), Y8
-	VMOVUPS      (DX), Y9
+	VMOVUPS      (R9), Y9
 	VFMADD231PS  Y8, Y9, Y0
-	VMOVUPS      (DX)(DI*1), Y9
+	VMOVUPS      (R9)(DI*1), Y9
 	VFMADD231PS  Y8, Y9, Y2
-	VMOVUPS      (DX)(DI*2), Y9
+	VMOVUPS      (R9)(DI*2), Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VMOVUPS      (DX)(SI*1), Y9
+	VMOVUPS      (R9)(SI*1), Y9
 	VFMADD231PS  Y8, Y9, Y6
 	VMOVUPS      32(CX), Y8
-	VMOVUPS      32(DX), Y9
+	VMOVUPS      32(R9), Y9
 	VFMADD231PS  Y8, Y9, Y1
-	VMOVUPS      32(DX)(DI*1), Y9
+	VMOVUPS      32(R9)(DI*1), Y9
 	VFMADD231PS  Y8, Y9, Y3
-	VMOVUPS      32(DX)(DI*2), Y9
+	VMOVUPS      32(R9)(DI*2), Y9
 	VFMADD231PS  Y8, Y9, Y5
-	VMOVUPS      32(DX)(SI*1), Y9
+	VMOVUPS      32(R9)(SI*1), Y9
 	VFMADD231PS  Y8, Y9, Y7
 	ADDQ         $+64, CX
-	ADDQ         $+64, DX
+	ADDQ         $+64, R9
 	DECQ         AX
-	JNZ          loop
+	JNZ          loop0
+	MOVQ         BX, AX
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -54480,7 +56498,7 @@ loop:
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0xb1, X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, (BX)
+	VMOVSS       X1, (AX)
 	VADDPS       Y3, Y2, Y2
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPS       X0, X2, X0
@@ -54488,7 +56506,7 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 4(BX)
+	VMOVSS       X0, 4(AX)
 	VADDPS       Y5, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPS       X0, X4, X0
@@ -54496,7 +56514,7 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 8(BX)
+	VMOVSS       X0, 8(AX)
 	VADDPS       Y7, Y6, Y6
 	VEXTRACTF128 $0x01, Y6, X0
 	VADDPS       X0, X6, X0
@@ -54504,24 +56522,26 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 12(BX)
-	ADDQ         R8, BX
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
 	VZEROUPPER
 	RET
 
 // func stripe1F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·stripe1F16AVX2(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x01, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x01, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Y0
 	VBROADCASTSS 4(DX), Y1
 	VBROADCASTSS 8(DX), Y2
@@ -54530,136 +56550,737 @@ TEXT ·stripe1F16AVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS 20(DX), Y5
 	VBROADCASTSS 24(DX), Y6
 	VBROADCASTSS 28(DX), Y7
+	SUBQ         $+4, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Y8
-	ADDQ        SI, DX
-	VCVTPH2PS   (BX), Y9
-	VFMADD231PS Y0, Y9, Y8
-	VCVTPH2PS   (BX)(DI*1), Y9
-	VFMADD231PS Y1, Y9, Y8
-	VCVTPH2PS   (BX)(DI*2), Y9
-	VFMADD231PS Y2, Y9, Y8
-	VCVTPH2PS   (BX)(R9*1), Y9
-	VFMADD231PS Y3, Y9, Y8
+	ADDQ        CX, DX
 	VCVTPH2PS   (R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VCVTPH2PS   (R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VCVTPH2PS   (R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VCVTPH2PS   (R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCVTPH2PS   (R9), Y9
 	VFMADD231PS Y4, Y9, Y8
-	VCVTPH2PS   (R8)(DI*1), Y9
+	VCVTPH2PS   (R9)(BX*1), Y9
 	VFMADD231PS Y5, Y9, Y8
-	VCVTPH2PS   (R8)(DI*2), Y9
+	VCVTPH2PS   (R9)(BX*2), Y9
 	VFMADD231PS Y6, Y9, Y8
-	VCVTPH2PS   (R8)(R9*1), Y9
+	VCVTPH2PS   (R9)(SI*1), Y9
 	VFMADD231PS Y7, Y9, Y8
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Y8, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+32, CX
-	ADDQ        $+16, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     32(DX), Y8
+	ADDQ        CX, DX
+	VCVTPH2PS   16(R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VCVTPH2PS   16(R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VCVTPH2PS   16(R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VCVTPH2PS   16(R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCVTPH2PS   16(R9), Y9
+	VFMADD231PS Y4, Y9, Y8
+	VCVTPH2PS   16(R9)(BX*1), Y9
+	VFMADD231PS Y5, Y9, Y8
+	VCVTPH2PS   16(R9)(BX*2), Y9
+	VFMADD231PS Y6, Y9, Y8
+	VCVTPH2PS   16(R9)(SI*1), Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 32(DX)
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     64(DX), Y8
+	ADDQ        CX, DX
+	VCVTPH2PS   32(R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VCVTPH2PS   32(R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VCVTPH2PS   32(R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VCVTPH2PS   32(R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCVTPH2PS   32(R9), Y9
+	VFMADD231PS Y4, Y9, Y8
+	VCVTPH2PS   32(R9)(BX*1), Y9
+	VFMADD231PS Y5, Y9, Y8
+	VCVTPH2PS   32(R9)(BX*2), Y9
+	VFMADD231PS Y6, Y9, Y8
+	VCVTPH2PS   32(R9)(SI*1), Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 64(DX)
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     96(DX), Y8
+	ADDQ        CX, DX
+	VCVTPH2PS   48(R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VCVTPH2PS   48(R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VCVTPH2PS   48(R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VCVTPH2PS   48(R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCVTPH2PS   48(R9), Y9
+	VFMADD231PS Y4, Y9, Y8
+	VCVTPH2PS   48(R9)(BX*1), Y9
+	VFMADD231PS Y5, Y9, Y8
+	VCVTPH2PS   48(R9)(BX*2), Y9
+	VFMADD231PS Y6, Y9, Y8
+	VCVTPH2PS   48(R9)(SI*1), Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 96(DX)
+	ADDQ        CX, DX
+	ADDQ        $0x00000080, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+4, DI
+	JGE         line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Y8
+	ADDQ        CX, DX
+	VCVTPH2PS   (R8), Y9
+	VFMADD231PS Y0, Y9, Y8
+	VCVTPH2PS   (R8)(BX*1), Y9
+	VFMADD231PS Y1, Y9, Y8
+	VCVTPH2PS   (R8)(BX*2), Y9
+	VFMADD231PS Y2, Y9, Y8
+	VCVTPH2PS   (R8)(SI*1), Y9
+	VFMADD231PS Y3, Y9, Y8
+	VCVTPH2PS   (R9), Y9
+	VFMADD231PS Y4, Y9, Y8
+	VCVTPH2PS   (R9)(BX*1), Y9
+	VFMADD231PS Y5, Y9, Y8
+	VCVTPH2PS   (R9)(BX*2), Y9
+	VFMADD231PS Y6, Y9, Y8
+	VCVTPH2PS   (R9)(SI*1), Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+32, AX
 	ADDQ        $+16, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+16, R9
+	ADDQ        $+16, R10
+	ADDQ        $+16, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe2F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·stripe2F16AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+4, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VCVTPH2PS    (BX), Y2
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VCVTPH2PS    (R8), Y4
+	VCVTPH2PS    16(R8), Y5
+	VBROADCASTSS (DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 4(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R8)(BX*1), Y4
+	VCVTPH2PS    16(R8)(BX*1), Y5
+	VBROADCASTSS 8(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 12(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R8)(BX*2), Y4
+	VCVTPH2PS    16(R8)(BX*2), Y5
+	VBROADCASTSS 16(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 20(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R8)(SI*1), Y4
+	VCVTPH2PS    16(R8)(SI*1), Y5
+	VBROADCASTSS 24(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 28(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R9), Y4
+	VCVTPH2PS    16(R9), Y5
+	VBROADCASTSS 32(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 36(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R9)(BX*1), Y4
+	VCVTPH2PS    16(R9)(BX*1), Y5
+	VBROADCASTSS 40(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 44(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R9)(BX*2), Y4
+	VCVTPH2PS    16(R9)(BX*2), Y5
+	VBROADCASTSS 48(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 52(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    (R9)(SI*1), Y4
+	VCVTPH2PS    16(R9)(SI*1), Y5
+	VBROADCASTSS 56(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 60(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      64(R12), Y0
+	VMOVUPS      96(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y2
+	VMOVUPS      96(R12), Y3
+	ADDQ         CX, R12
+	VCVTPH2PS    32(R8), Y4
+	VCVTPH2PS    48(R8), Y5
+	VBROADCASTSS (DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 4(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R8)(BX*1), Y4
+	VCVTPH2PS    48(R8)(BX*1), Y5
+	VBROADCASTSS 8(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 12(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R8)(BX*2), Y4
+	VCVTPH2PS    48(R8)(BX*2), Y5
+	VBROADCASTSS 16(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 20(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R8)(SI*1), Y4
+	VCVTPH2PS    48(R8)(SI*1), Y5
+	VBROADCASTSS 24(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 28(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R9), Y4
+	VCVTPH2PS    48(R9), Y5
+	VBROADCASTSS 32(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 36(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R9)(BX*1), Y4
+	VCVTPH2PS    48(R9)(BX*1), Y5
+	VBROADCASTSS 40(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 44(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R9)(BX*2), Y4
+	VCVTPH2PS    48(R9)(BX*2), Y5
+	VBROADCASTSS 48(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 52(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VCVTPH2PS    32(R9)(SI*1), Y4
+	VCVTPH2PS    48(R9)(SI*1), Y5
+	VBROADCASTSS 56(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 60(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 64(R12)
+	VMOVUPS      Y1, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 64(R12)
+	VMOVUPS      Y3, 96(R12)
+	ADDQ         CX, R12
+	ADDQ         $0x00000080, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+4, DI
+	JGE          line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VCVTPH2PS    (R8), Y2
 	VBROADCASTSS (DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 4(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (BX)(DI*1), Y2
+	VCVTPH2PS    (R8)(BX*1), Y2
 	VBROADCASTSS 8(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 12(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (BX)(DI*2), Y2
+	VCVTPH2PS    (R8)(BX*2), Y2
 	VBROADCASTSS 16(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 20(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (BX)(R9*1), Y2
+	VCVTPH2PS    (R8)(SI*1), Y2
 	VBROADCASTSS 24(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 28(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (R8), Y2
+	VCVTPH2PS    (R9), Y2
 	VBROADCASTSS 32(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 36(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (R8)(DI*1), Y2
+	VCVTPH2PS    (R9)(BX*1), Y2
 	VBROADCASTSS 40(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 44(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (R8)(DI*2), Y2
+	VCVTPH2PS    (R9)(BX*2), Y2
 	VBROADCASTSS 48(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 52(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VCVTPH2PS    (R8)(R9*1), Y2
+	VCVTPH2PS    (R9)(SI*1), Y2
 	VBROADCASTSS 56(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 60(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+16, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+16, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+16, R9
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·stripe4F16AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+4, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y2
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y3
-	ADDQ         SI, R10
-	VCVTPH2PS    (BX), Y4
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	VMOVUPS      32(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	VMOVUPS      32(R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    (R8), Y8
+	VCVTPH2PS    16(R8), Y9
+	VBROADCASTSS (DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 8(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 12(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R8)(BX*1), Y8
+	VCVTPH2PS    16(R8)(BX*1), Y9
+	VBROADCASTSS 16(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 20(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 24(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 28(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R8)(BX*2), Y8
+	VCVTPH2PS    16(R8)(BX*2), Y9
+	VBROADCASTSS 32(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 36(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 40(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 44(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R8)(SI*1), Y8
+	VCVTPH2PS    16(R8)(SI*1), Y9
+	VBROADCASTSS 48(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 52(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 56(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 60(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R9), Y8
+	VCVTPH2PS    16(R9), Y9
+	VBROADCASTSS 64(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 68(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 72(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 76(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R9)(BX*1), Y8
+	VCVTPH2PS    16(R9)(BX*1), Y9
+	VBROADCASTSS 80(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 84(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 88(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 92(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R9)(BX*2), Y8
+	VCVTPH2PS    16(R9)(BX*2), Y9
+	VBROADCASTSS 96(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 100(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 104(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 108(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    (R9)(SI*1), Y8
+	VCVTPH2PS    16(R9)(SI*1), Y9
+	VBROADCASTSS 112(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 116(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 120(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 124(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	VMOVUPS      Y5, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	VMOVUPS      Y7, 32(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      64(R12), Y0
+	VMOVUPS      96(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y2
+	VMOVUPS      96(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y4
+	VMOVUPS      96(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y6
+	VMOVUPS      96(R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    32(R8), Y8
+	VCVTPH2PS    48(R8), Y9
+	VBROADCASTSS (DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 8(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 12(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R8)(BX*1), Y8
+	VCVTPH2PS    48(R8)(BX*1), Y9
+	VBROADCASTSS 16(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 20(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 24(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 28(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R8)(BX*2), Y8
+	VCVTPH2PS    48(R8)(BX*2), Y9
+	VBROADCASTSS 32(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 36(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 40(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 44(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R8)(SI*1), Y8
+	VCVTPH2PS    48(R8)(SI*1), Y9
+	VBROADCASTSS 48(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 52(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 56(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 60(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R9), Y8
+	VCVTPH2PS    48(R9), Y9
+	VBROADCASTSS 64(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 68(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 72(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 76(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R9)(BX*1), Y8
+	VCVTPH2PS    48(R9)(BX*1), Y9
+	VBROADCASTSS 80(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 84(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 88(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 92(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R9)(BX*2), Y8
+	VCVTPH2PS    48(R9)(BX*2), Y9
+	VBROADCASTSS 96(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 100(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 104(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 108(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VCVTPH2PS    32(R9)(SI*1), Y8
+	VCVTPH2PS    48(R9)(SI*1), Y9
+	VBROADCASTSS 112(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 116(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 120(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 124(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 64(R12)
+	VMOVUPS      Y1, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 64(R12)
+	VMOVUPS      Y3, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 64(R12)
+	VMOVUPS      Y5, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 64(R12)
+	VMOVUPS      Y7, 96(R12)
+	ADDQ         CX, R12
+	ADDQ         $0x00000080, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+4, DI
+	JGE          line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VCVTPH2PS    (R8), Y4
 	VBROADCASTSS (DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 4(DX), Y5
@@ -54668,7 +57289,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 12(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (BX)(DI*1), Y4
+	VCVTPH2PS    (R8)(BX*1), Y4
 	VBROADCASTSS 16(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 20(DX), Y5
@@ -54677,7 +57298,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 28(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (BX)(DI*2), Y4
+	VCVTPH2PS    (R8)(BX*2), Y4
 	VBROADCASTSS 32(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 36(DX), Y5
@@ -54686,7 +57307,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 44(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (BX)(R9*1), Y4
+	VCVTPH2PS    (R8)(SI*1), Y4
 	VBROADCASTSS 48(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 52(DX), Y5
@@ -54695,7 +57316,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 60(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (R8), Y4
+	VCVTPH2PS    (R9), Y4
 	VBROADCASTSS 64(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 68(DX), Y5
@@ -54704,7 +57325,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 76(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (R8)(DI*1), Y4
+	VCVTPH2PS    (R9)(BX*1), Y4
 	VBROADCASTSS 80(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 84(DX), Y5
@@ -54713,7 +57334,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 92(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (R8)(DI*2), Y4
+	VCVTPH2PS    (R9)(BX*2), Y4
 	VBROADCASTSS 96(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 100(DX), Y5
@@ -54722,7 +57343,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 108(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VCVTPH2PS    (R8)(R9*1), Y4
+	VCVTPH2PS    (R9)(SI*1), Y4
 	VBROADCASTSS 112(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
 	VBROADCASTSS 116(DX), Y5
@@ -54731,56 +57352,72 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 124(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y2, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y3, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+16, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+16, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+16, R9
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·stripe8F16AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+4, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y2
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y3
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y4
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y5
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y6
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y7
-	ADDQ         SI, R10
-	VCVTPH2PS    (BX), Y8
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    (R8), Y8
 	VBROADCASTSS (DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 4(DX), Y9
@@ -54797,7 +57434,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 28(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (BX)(DI*1), Y8
+	VCVTPH2PS    (R8)(BX*1), Y8
 	VBROADCASTSS 32(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 36(DX), Y9
@@ -54814,7 +57451,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 60(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (BX)(DI*2), Y8
+	VCVTPH2PS    (R8)(BX*2), Y8
 	VBROADCASTSS 64(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 68(DX), Y9
@@ -54831,7 +57468,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 92(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (BX)(R9*1), Y8
+	VCVTPH2PS    (R8)(SI*1), Y8
 	VBROADCASTSS 96(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 100(DX), Y9
@@ -54848,7 +57485,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 124(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (R8), Y8
+	VCVTPH2PS    (R9), Y8
 	VBROADCASTSS 128(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 132(DX), Y9
@@ -54865,7 +57502,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 156(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (R8)(DI*1), Y8
+	VCVTPH2PS    (R9)(BX*1), Y8
 	VBROADCASTSS 160(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 164(DX), Y9
@@ -54882,7 +57519,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 188(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (R8)(DI*2), Y8
+	VCVTPH2PS    (R9)(BX*2), Y8
 	VBROADCASTSS 192(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 196(DX), Y9
@@ -54899,7 +57536,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 220(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VCVTPH2PS    (R8)(R9*1), Y8
+	VCVTPH2PS    (R9)(SI*1), Y8
 	VBROADCASTSS 224(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
 	VBROADCASTSS 228(DX), Y9
@@ -54916,33 +57553,730 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 252(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y2, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y3, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y4, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y5, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y6, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y7, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+16, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      32(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    16(R8), Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R8)(BX*1), Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R8)(BX*2), Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R8)(SI*1), Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R9), Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R9)(BX*1), Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R9)(BX*2), Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    16(R9)(SI*1), Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 32(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      64(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    32(R8), Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R8)(BX*1), Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R8)(BX*2), Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R8)(SI*1), Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R9), Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R9)(BX*1), Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R9)(BX*2), Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    32(R9)(SI*1), Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 64(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      96(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    48(R8), Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R8)(BX*1), Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R8)(BX*2), Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R8)(SI*1), Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R9), Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R9)(BX*1), Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R9)(BX*2), Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    48(R9)(SI*1), Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 96(R12)
+	ADDQ         CX, R12
+	ADDQ         $0x00000080, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+4, DI
+	JGE          line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y7
+	ADDQ         CX, R12
+	VCVTPH2PS    (R8), Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R8)(BX*1), Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R8)(BX*2), Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R8)(SI*1), Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R9), Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R9)(BX*1), Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R9)(BX*2), Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VCVTPH2PS    (R9)(SI*1), Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+16, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+16, R9
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func dots1F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, F16C, FMA3, MMX+
 TEXT ·dots1F16AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -54955,6 +58289,7 @@ TEXT ·dots1F16AVX2(SB), NOSPLIT, $0-56
 	SHLQ   $0x01, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), SI
+	SHRQ   $0x04, AX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -54963,31 +58298,38 @@ TEXT ·dots1F16AVX2(SB), NOSPLIT, $0-56
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	MOVQ   R10, DX
 
-loop:
+loop0:
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         $0x00000080, R10
 	VMOVUPS      (CX), Y8
-	VCVTPH2PS    (DX), Y9
+	VCVTPH2PS    (R9), Y9
 	VFMADD231PS  Y8, Y9, Y0
-	VCVTPH2PS    (DX)(DI*1), Y9
+	VCVTPH2PS    (R9)(DI*1), Y9
 	VFMADD231PS  Y8, Y9, Y2
-	VCVTPH2PS    (DX)(DI*2), Y9
+	VCVTPH2PS    (R9)(DI*2), Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VCVTPH2PS    (DX)(SI*1), Y9
+	VCVTPH2PS    (R9)(SI*1), Y9
 	VFMADD231PS  Y8, Y9, Y6
 	VMOVUPS      32(CX), Y8
-	VCVTPH2PS    16(DX), Y9
+	VCVTPH2PS    16(R9), Y9
 	VFMADD231PS  Y8, Y9, Y1
-	VCVTPH2PS    16(DX)(DI*1), Y9
+	VCVTPH2PS    16(R9)(DI*1), Y9
 	VFMADD231PS  Y8, Y9, Y3
-	VCVTPH2PS    16(DX)(DI*2), Y9
+	VCVTPH2PS    16(R9)(DI*2), Y9
 	VFMADD231PS  Y8, Y9, Y5
-	VCVTPH2PS    16(DX)(SI*1), Y9
+	VCVTPH2PS    16(R9)(SI*1), Y9
 	VFMADD231PS  Y8, Y9, Y7
 	ADDQ         $+64, CX
-	ADDQ         $+32, DX
+	ADDQ         $+32, R9
 	DECQ         AX
-	JNZ          loop
+	JNZ          loop0
+	MOVQ         BX, AX
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -54995,7 +58337,7 @@ loop:
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0xb1, X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, (BX)
+	VMOVSS       X1, (AX)
 	VADDPS       Y3, Y2, Y2
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPS       X0, X2, X0
@@ -55003,7 +58345,7 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 4(BX)
+	VMOVSS       X0, 4(AX)
 	VADDPS       Y5, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPS       X0, X4, X0
@@ -55011,7 +58353,7 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 8(BX)
+	VMOVSS       X0, 8(AX)
 	VADDPS       Y7, Y6, Y6
 	VEXTRACTF128 $0x01, Y6, X0
 	VADDPS       X0, X6, X0
@@ -55019,24 +58361,187 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 12(BX)
-	ADDQ         R8, BX
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
+	VZEROUPPER
+	RET
+
+// func dots2F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+// Requires: AVX, F16C, FMA3, MMX+
+TEXT ·dots2F16AVX2(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   x+8(FP), CX
+	MOVQ   w+24(FP), DX
+	MOVQ   out+40(FP), BX
+	MOVQ   ldx+16(FP), SI
+	MOVQ   ldw+32(FP), DI
+	MOVQ   ldo+48(FP), R8
+	SHLQ   $0x02, SI
+	SHLQ   $0x01, DI
+	SHLQ   $0x02, R8
+	LEAQ   (DI)(DI*2), R9
+	SHRQ   $0x04, AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   AX, R9
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	LEAQ   (DX)(DI*2), R12
+	MOVQ   R12, DX
+
+loop0:
+	PREFETCHT1   (R12)
+	ADDQ         $+64, R12
+	VMOVUPS      (R10), Y8
+	VMOVUPS      (R10)(SI*1), Y9
+	VCVTPH2PS    (R11), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y4
+	VCVTPH2PS    (R11)(DI*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y6
+	VMOVUPS      32(R10), Y8
+	VMOVUPS      32(R10)(SI*1), Y9
+	VCVTPH2PS    16(R11), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VFMADD231PS  Y9, Y10, Y5
+	VCVTPH2PS    16(R11)(DI*1), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          loop0
+	MOVQ         BX, R9
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, (R9)
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 4(R9)
+	ADDQ         R8, R9
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, (R9)
+	VADDPS       Y7, Y6, Y6
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPS       X0, X6, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 4(R9)
+	ADDQ         R8, R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	MOVQ         CX, CX
+	MOVQ         DX, R9
+	LEAQ         (DX)(DI*2), R10
+	MOVQ         R10, DX
+
+loop2:
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
+	VMOVUPS      (CX), Y8
+	VMOVUPS      (CX)(SI*1), Y9
+	VCVTPH2PS    (R9), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y4
+	VCVTPH2PS    (R9)(DI*1), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y6
+	VMOVUPS      32(CX), Y8
+	VMOVUPS      32(CX)(SI*1), Y9
+	VCVTPH2PS    16(R9), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VFMADD231PS  Y9, Y10, Y5
+	VCVTPH2PS    16(R9)(DI*1), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, CX
+	ADDQ         $+32, R9
+	DECQ         AX
+	JNZ          loop2
+	MOVQ         BX, AX
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 8(AX)
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 8(AX)
+	VADDPS       Y7, Y6, Y6
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPS       X0, X6, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
 	VZEROUPPER
 	RET
 
 // func stripe1BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·stripe1BF16AVX2(SB), NOSPLIT, $0-48
-	MOVQ         vecs+0(FP), AX
-	MOVQ         y+8(FP), CX
+	MOVQ         y+8(FP), AX
+	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
-	MOVQ         w+32(FP), BX
-	MOVQ         ldy+16(FP), SI
-	MOVQ         ldw+40(FP), DI
-	SHLQ         $0x02, SI
-	SHLQ         $0x01, DI
-	LEAQ         (BX)(DI*4), R8
-	LEAQ         (DI)(DI*2), R9
+	MOVQ         ldw+40(FP), BX
+	MOVQ         vecs+0(FP), DI
+	MOVQ         w+32(FP), R8
+	SHLQ         $0x02, CX
+	SHLQ         $0x01, BX
+	LEAQ         (BX)(BX*2), SI
+	LEAQ         (R8)(BX*4), R9
+	LEAQ         (R9)(BX*4), R10
+	LEAQ         (R10)(BX*4), R11
 	VBROADCASTSS (DX), Y0
 	VBROADCASTSS 4(DX), Y1
 	VBROADCASTSS 8(DX), Y2
@@ -55045,152 +58550,849 @@ TEXT ·stripe1BF16AVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS 20(DX), Y5
 	VBROADCASTSS 24(DX), Y6
 	VBROADCASTSS 28(DX), Y7
+	SUBQ         $+4, DI
+	JL           few
 
-loop:
-	MOVQ        CX, DX
+line:
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(BX*1)
+	PREFETCHT1  (R10)(BX*2)
+	PREFETCHT1  (R10)(SI*1)
+	PREFETCHT1  (R11)
+	PREFETCHT1  (R11)(BX*1)
+	PREFETCHT1  (R11)(BX*2)
+	PREFETCHT1  (R11)(SI*1)
+	MOVQ        AX, DX
 	VMOVUPS     (DX), Y8
-	ADDQ        SI, DX
-	VPMOVZXWD   (BX), Y9
-	VPSLLD      $0x10, Y9, Y9
-	VFMADD231PS Y0, Y9, Y8
-	VPMOVZXWD   (BX)(DI*1), Y9
-	VPSLLD      $0x10, Y9, Y9
-	VFMADD231PS Y1, Y9, Y8
-	VPMOVZXWD   (BX)(DI*2), Y9
-	VPSLLD      $0x10, Y9, Y9
-	VFMADD231PS Y2, Y9, Y8
-	VPMOVZXWD   (BX)(R9*1), Y9
-	VPSLLD      $0x10, Y9, Y9
-	VFMADD231PS Y3, Y9, Y8
+	ADDQ        CX, DX
 	VPMOVZXWD   (R8), Y9
 	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y0, Y9, Y8
+	VPMOVZXWD   (R8)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y1, Y9, Y8
+	VPMOVZXWD   (R8)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y2, Y9, Y8
+	VPMOVZXWD   (R8)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VPMOVZXWD   (R9), Y9
+	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y4, Y9, Y8
-	VPMOVZXWD   (R8)(DI*1), Y9
+	VPMOVZXWD   (R9)(BX*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y5, Y9, Y8
-	VPMOVZXWD   (R8)(DI*2), Y9
+	VPMOVZXWD   (R9)(BX*2), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y6, Y9, Y8
-	VPMOVZXWD   (R8)(R9*1), Y9
+	VPMOVZXWD   (R9)(SI*1), Y9
 	VPSLLD      $0x10, Y9, Y9
 	VFMADD231PS Y7, Y9, Y8
-	MOVQ        CX, DX
+	MOVQ        AX, DX
 	VMOVUPS     Y8, (DX)
-	ADDQ        SI, DX
-	ADDQ        $+32, CX
-	ADDQ        $+16, BX
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     32(DX), Y8
+	ADDQ        CX, DX
+	VPMOVZXWD   16(R8), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y0, Y9, Y8
+	VPMOVZXWD   16(R8)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y1, Y9, Y8
+	VPMOVZXWD   16(R8)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y2, Y9, Y8
+	VPMOVZXWD   16(R8)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VPMOVZXWD   16(R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y4, Y9, Y8
+	VPMOVZXWD   16(R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y5, Y9, Y8
+	VPMOVZXWD   16(R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y6, Y9, Y8
+	VPMOVZXWD   16(R9)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 32(DX)
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     64(DX), Y8
+	ADDQ        CX, DX
+	VPMOVZXWD   32(R8), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y0, Y9, Y8
+	VPMOVZXWD   32(R8)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y1, Y9, Y8
+	VPMOVZXWD   32(R8)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y2, Y9, Y8
+	VPMOVZXWD   32(R8)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VPMOVZXWD   32(R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y4, Y9, Y8
+	VPMOVZXWD   32(R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y5, Y9, Y8
+	VPMOVZXWD   32(R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y6, Y9, Y8
+	VPMOVZXWD   32(R9)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 64(DX)
+	ADDQ        CX, DX
+	MOVQ        AX, DX
+	VMOVUPS     96(DX), Y8
+	ADDQ        CX, DX
+	VPMOVZXWD   48(R8), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y0, Y9, Y8
+	VPMOVZXWD   48(R8)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y1, Y9, Y8
+	VPMOVZXWD   48(R8)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y2, Y9, Y8
+	VPMOVZXWD   48(R8)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VPMOVZXWD   48(R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y4, Y9, Y8
+	VPMOVZXWD   48(R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y5, Y9, Y8
+	VPMOVZXWD   48(R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y6, Y9, Y8
+	VPMOVZXWD   48(R9)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, 96(DX)
+	ADDQ        CX, DX
+	ADDQ        $0x00000080, AX
+	ADDQ        $+64, R8
+	ADDQ        $+64, R9
+	ADDQ        $+64, R10
+	ADDQ        $+64, R11
+	SUBQ        $+4, DI
+	JGE         line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ        AX, DX
+	VMOVUPS     (DX), Y8
+	ADDQ        CX, DX
+	VPMOVZXWD   (R8), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y0, Y9, Y8
+	VPMOVZXWD   (R8)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y1, Y9, Y8
+	VPMOVZXWD   (R8)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y2, Y9, Y8
+	VPMOVZXWD   (R8)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y3, Y9, Y8
+	VPMOVZXWD   (R9), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y4, Y9, Y8
+	VPMOVZXWD   (R9)(BX*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y5, Y9, Y8
+	VPMOVZXWD   (R9)(BX*2), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y6, Y9, Y8
+	VPMOVZXWD   (R9)(SI*1), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y7, Y9, Y8
+	MOVQ        AX, DX
+	VMOVUPS     Y8, (DX)
+	ADDQ        CX, DX
+	ADDQ        $+32, AX
 	ADDQ        $+16, R8
-	DECQ        AX
-	JNZ         loop
+	ADDQ        $+16, R9
+	ADDQ        $+16, R10
+	ADDQ        $+16, R11
+	DECQ        DI
+	JNZ         vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe2BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·stripe2BF16AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+4, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VPMOVZXWD    (BX), Y2
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VPMOVZXWD    (R8), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R8), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS (DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 4(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R8)(BX*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R8)(BX*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 12(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R8)(BX*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R8)(BX*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 16(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 20(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R8)(SI*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R8)(SI*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 24(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 28(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R9), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 32(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 36(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R9)(BX*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9)(BX*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 40(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 44(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R9)(BX*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9)(BX*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 48(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 52(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    (R9)(SI*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    16(R9)(SI*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 56(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 60(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      64(R12), Y0
+	VMOVUPS      96(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y2
+	VMOVUPS      96(R12), Y3
+	ADDQ         CX, R12
+	VPMOVZXWD    32(R8), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R8), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS (DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 4(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R8)(BX*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R8)(BX*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 12(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R8)(BX*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R8)(BX*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 16(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 20(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R8)(SI*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R8)(SI*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 24(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 28(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R9), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R9), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 32(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 36(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R9)(BX*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R9)(BX*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 40(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 44(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R9)(BX*2), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R9)(BX*2), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 48(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 52(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	VPMOVZXWD    32(R9)(SI*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    48(R9)(SI*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VBROADCASTSS 56(DX), Y6
+	VFMADD231PS  Y6, Y4, Y0
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 60(DX), Y6
+	VFMADD231PS  Y6, Y4, Y2
+	VFMADD231PS  Y6, Y5, Y3
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 64(R12)
+	VMOVUPS      Y1, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 64(R12)
+	VMOVUPS      Y3, 96(R12)
+	ADDQ         CX, R12
+	ADDQ         $0x00000080, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+4, DI
+	JGE          line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VPMOVZXWD    (R8), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS (DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 4(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (BX)(DI*1), Y2
+	VPMOVZXWD    (R8)(BX*1), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 8(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 12(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (BX)(DI*2), Y2
+	VPMOVZXWD    (R8)(BX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 16(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 20(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (BX)(R9*1), Y2
+	VPMOVZXWD    (R8)(SI*1), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 24(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 28(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (R8), Y2
+	VPMOVZXWD    (R9), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 32(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 36(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (R8)(DI*1), Y2
+	VPMOVZXWD    (R9)(BX*1), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 40(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 44(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (R8)(DI*2), Y2
+	VPMOVZXWD    (R9)(BX*2), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 48(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 52(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	VPMOVZXWD    (R8)(R9*1), Y2
+	VPMOVZXWD    (R9)(SI*1), Y2
 	VPSLLD       $0x10, Y2, Y2
 	VBROADCASTSS 56(DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 60(DX), Y3
 	VFMADD231PS  Y3, Y2, Y1
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+16, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+16, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+16, R9
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·stripe4BF16AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+4, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y2
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y3
-	ADDQ         SI, R10
-	VPMOVZXWD    (BX), Y4
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	VMOVUPS      32(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	VMOVUPS      32(R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    (R8), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R8), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS (DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 8(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 12(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R8)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R8)(BX*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 16(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 20(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 24(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 28(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R8)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R8)(BX*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 32(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 36(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 40(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 44(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R8)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R8)(SI*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 48(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 52(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 56(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 60(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R9), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R9), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 64(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 68(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 72(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 76(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R9)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R9)(BX*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 80(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 84(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 88(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 92(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R9)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R9)(BX*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 96(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 100(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 104(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 108(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    (R9)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    16(R9)(SI*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 112(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 116(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 120(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 124(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	VMOVUPS      Y5, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	VMOVUPS      Y7, 32(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      64(R12), Y0
+	VMOVUPS      96(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y2
+	VMOVUPS      96(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y4
+	VMOVUPS      96(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y6
+	VMOVUPS      96(R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    32(R8), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R8), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS (DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 4(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 8(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 12(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R8)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R8)(BX*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 16(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 20(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 24(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 28(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R8)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R8)(BX*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 32(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 36(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 40(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 44(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R8)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R8)(SI*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 48(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 52(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 56(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 60(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R9), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R9), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 64(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 68(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 72(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 76(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R9)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R9)(BX*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 80(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 84(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 88(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 92(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R9)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R9)(BX*2), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 96(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 100(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 104(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 108(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	VPMOVZXWD    32(R9)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    48(R9)(SI*1), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VBROADCASTSS 112(DX), Y10
+	VFMADD231PS  Y10, Y8, Y0
+	VFMADD231PS  Y10, Y9, Y1
+	VBROADCASTSS 116(DX), Y10
+	VFMADD231PS  Y10, Y8, Y2
+	VFMADD231PS  Y10, Y9, Y3
+	VBROADCASTSS 120(DX), Y10
+	VFMADD231PS  Y10, Y8, Y4
+	VFMADD231PS  Y10, Y9, Y5
+	VBROADCASTSS 124(DX), Y10
+	VFMADD231PS  Y10, Y8, Y6
+	VFMADD231PS  Y10, Y9, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 64(R12)
+	VMOVUPS      Y1, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 64(R12)
+	VMOVUPS      Y3, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 64(R12)
+	VMOVUPS      Y5, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 64(R12)
+	VMOVUPS      Y7, 96(R12)
+	ADDQ         CX, R12
+	ADDQ         $0x00000080, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+4, DI
+	JGE          line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VPMOVZXWD    (R8), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS (DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55200,7 +59402,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 12(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (BX)(DI*1), Y4
+	VPMOVZXWD    (R8)(BX*1), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 16(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55210,7 +59412,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 28(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (BX)(DI*2), Y4
+	VPMOVZXWD    (R8)(BX*2), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 32(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55220,7 +59422,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 44(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (BX)(R9*1), Y4
+	VPMOVZXWD    (R8)(SI*1), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 48(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55230,7 +59432,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 60(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (R8), Y4
+	VPMOVZXWD    (R9), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 64(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55240,7 +59442,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 76(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (R8)(DI*1), Y4
+	VPMOVZXWD    (R9)(BX*1), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 80(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55250,7 +59452,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 92(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (R8)(DI*2), Y4
+	VPMOVZXWD    (R9)(BX*2), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 96(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55260,7 +59462,7 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 108(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	VPMOVZXWD    (R8)(R9*1), Y4
+	VPMOVZXWD    (R9)(SI*1), Y4
 	VPSLLD       $0x10, Y4, Y4
 	VBROADCASTSS 112(DX), Y5
 	VFMADD231PS  Y5, Y4, Y0
@@ -55270,56 +59472,72 @@ loop:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 124(DX), Y5
 	VFMADD231PS  Y5, Y4, Y3
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y2, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y3, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+16, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+16, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+16, R9
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func stripe8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·stripe8BF16AVX2(SB), NOSPLIT, $0-48
-	MOVQ vecs+0(FP), AX
-	MOVQ y+8(FP), CX
+	MOVQ y+8(FP), AX
+	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
-	MOVQ w+32(FP), BX
-	MOVQ ldy+16(FP), SI
-	MOVQ ldw+40(FP), DI
-	SHLQ $0x02, SI
-	SHLQ $0x01, DI
-	LEAQ (BX)(DI*4), R8
-	LEAQ (DI)(DI*2), R9
+	MOVQ ldw+40(FP), BX
+	MOVQ vecs+0(FP), DI
+	MOVQ w+32(FP), R8
+	SHLQ $0x02, CX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	SUBQ $+4, DI
+	JL   few
 
-loop:
-	MOVQ         CX, R10
-	VMOVUPS      (R10), Y0
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y1
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y2
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y3
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y4
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y5
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y6
-	ADDQ         SI, R10
-	VMOVUPS      (R10), Y7
-	ADDQ         SI, R10
-	VPMOVZXWD    (BX), Y8
+line:
+	PREFETCHT1   (R10)
+	PREFETCHT1   (R10)(BX*1)
+	PREFETCHT1   (R10)(BX*2)
+	PREFETCHT1   (R10)(SI*1)
+	PREFETCHT1   (R11)
+	PREFETCHT1   (R11)(BX*1)
+	PREFETCHT1   (R11)(BX*2)
+	PREFETCHT1   (R11)(SI*1)
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    (R8), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS (DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55337,7 +59555,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 28(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (BX)(DI*1), Y8
+	VPMOVZXWD    (R8)(BX*1), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 32(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55355,7 +59573,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 60(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (BX)(DI*2), Y8
+	VPMOVZXWD    (R8)(BX*2), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 64(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55373,7 +59591,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 92(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (BX)(R9*1), Y8
+	VPMOVZXWD    (R8)(SI*1), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 96(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55391,7 +59609,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 124(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (R8), Y8
+	VPMOVZXWD    (R9), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 128(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55409,7 +59627,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 156(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (R8)(DI*1), Y8
+	VPMOVZXWD    (R9)(BX*1), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 160(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55427,7 +59645,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 188(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (R8)(DI*2), Y8
+	VPMOVZXWD    (R9)(BX*2), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 192(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55445,7 +59663,7 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 220(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	VPMOVZXWD    (R8)(R9*1), Y8
+	VPMOVZXWD    (R9)(SI*1), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS 224(DX), Y9
 	VFMADD231PS  Y9, Y8, Y0
@@ -55463,33 +59681,762 @@ loop:
 	VFMADD231PS  Y9, Y8, Y6
 	VBROADCASTSS 252(DX), Y9
 	VFMADD231PS  Y9, Y8, Y7
-	MOVQ         CX, R10
-	VMOVUPS      Y0, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y1, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y2, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y3, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y4, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y5, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y6, (R10)
-	ADDQ         SI, R10
-	VMOVUPS      Y7, (R10)
-	ADDQ         SI, R10
-	ADDQ         $+32, CX
-	ADDQ         $+16, BX
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      32(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      32(R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    16(R8), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R8)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R8)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R8)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R9), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R9)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R9)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    16(R9)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 32(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 32(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      64(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      64(R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    32(R8), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R8)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R8)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R8)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R9), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R9)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R9)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    32(R9)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 64(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 64(R12)
+	ADDQ         CX, R12
+	MOVQ         AX, R12
+	VMOVUPS      96(R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      96(R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    48(R8), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R8)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R8)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R8)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R9), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R9)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R9)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    48(R9)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, 96(R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, 96(R12)
+	ADDQ         CX, R12
+	ADDQ         $0x00000080, AX
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	SUBQ         $+4, DI
+	JGE          line
+
+few:
+	ADDQ $+4, DI
+	JZ   end
+
+vector:
+	MOVQ         AX, R12
+	VMOVUPS      (R12), Y0
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y1
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y2
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y3
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y4
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y5
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y6
+	ADDQ         CX, R12
+	VMOVUPS      (R12), Y7
+	ADDQ         CX, R12
+	VPMOVZXWD    (R8), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS (DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 4(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 8(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 12(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 16(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 20(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 24(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 28(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R8)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 32(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 36(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 40(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 44(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 48(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 52(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 56(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 60(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R8)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 64(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 68(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 72(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 76(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 80(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 84(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 88(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 92(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R8)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 96(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 100(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 104(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 108(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 112(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 116(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 120(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 124(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R9), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 128(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 132(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 136(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 140(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 144(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 148(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 152(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 156(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R9)(BX*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 160(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 164(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 168(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 172(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 176(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 180(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 184(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 188(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R9)(BX*2), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 192(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 196(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 200(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 204(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 208(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 212(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 216(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 220(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	VPMOVZXWD    (R9)(SI*1), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS 224(DX), Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VBROADCASTSS 228(DX), Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VBROADCASTSS 232(DX), Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VBROADCASTSS 236(DX), Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VBROADCASTSS 240(DX), Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VBROADCASTSS 244(DX), Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VBROADCASTSS 248(DX), Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VBROADCASTSS 252(DX), Y9
+	VFMADD231PS  Y9, Y8, Y7
+	MOVQ         AX, R12
+	VMOVUPS      Y0, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y1, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y2, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y3, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y4, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y5, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y6, (R12)
+	ADDQ         CX, R12
+	VMOVUPS      Y7, (R12)
+	ADDQ         CX, R12
+	ADDQ         $+32, AX
 	ADDQ         $+16, R8
-	DECQ         AX
-	JNZ          loop
+	ADDQ         $+16, R9
+	ADDQ         $+16, R10
+	ADDQ         $+16, R11
+	DECQ         DI
+	JNZ          vector
+
+end:
 	VZEROUPPER
 	RET
 
 // func dots1BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·dots1BF16AVX2(SB), NOSPLIT, $0-56
 	MOVQ   k+0(FP), AX
 	MOVQ   x+8(FP), CX
@@ -55502,6 +60449,7 @@ TEXT ·dots1BF16AVX2(SB), NOSPLIT, $0-56
 	SHLQ   $0x01, DI
 	SHLQ   $0x02, R8
 	LEAQ   (DI)(DI*2), SI
+	SHRQ   $0x04, AX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -55510,39 +60458,46 @@ TEXT ·dots1BF16AVX2(SB), NOSPLIT, $0-56
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	SHRQ   $0x04, AX
+	MOVQ   CX, CX
+	MOVQ   DX, R9
+	LEAQ   (DX)(DI*4), R10
+	MOVQ   R10, DX
 
-loop:
+loop0:
+	PREFETCHT1   (R10)
+	PREFETCHT1   64(R10)
+	ADDQ         $0x00000080, R10
 	VMOVUPS      (CX), Y8
-	VPMOVZXWD    (DX), Y9
+	VPMOVZXWD    (R9), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y0
-	VPMOVZXWD    (DX)(DI*1), Y9
+	VPMOVZXWD    (R9)(DI*1), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y2
-	VPMOVZXWD    (DX)(DI*2), Y9
+	VPMOVZXWD    (R9)(DI*2), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y4
-	VPMOVZXWD    (DX)(SI*1), Y9
+	VPMOVZXWD    (R9)(SI*1), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y6
 	VMOVUPS      32(CX), Y8
-	VPMOVZXWD    16(DX), Y9
+	VPMOVZXWD    16(R9), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y1
-	VPMOVZXWD    16(DX)(DI*1), Y9
+	VPMOVZXWD    16(R9)(DI*1), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y3
-	VPMOVZXWD    16(DX)(DI*2), Y9
+	VPMOVZXWD    16(R9)(DI*2), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y5
-	VPMOVZXWD    16(DX)(SI*1), Y9
+	VPMOVZXWD    16(R9)(SI*1), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y8, Y9, Y7
 	ADDQ         $+64, CX
-	ADDQ         $+32, DX
+	ADDQ         $+32, R9
 	DECQ         AX
-	JNZ          loop
+	JNZ          loop0
+	MOVQ         BX, AX
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -55550,7 +60505,7 @@ loop:
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0xb1, X1, X0
 	VADDPS       X0, X1, X1
-	VMOVSS       X1, (BX)
+	VMOVSS       X1, (AX)
 	VADDPS       Y3, Y2, Y2
 	VEXTRACTF128 $0x01, Y2, X0
 	VADDPS       X0, X2, X0
@@ -55558,7 +60513,7 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 4(BX)
+	VMOVSS       X0, 4(AX)
 	VADDPS       Y5, Y4, Y4
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPS       X0, X4, X0
@@ -55566,7 +60521,7 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 8(BX)
+	VMOVSS       X0, 8(AX)
 	VADDPS       Y7, Y6, Y6
 	VEXTRACTF128 $0x01, Y6, X0
 	VADDPS       X0, X6, X0
@@ -55574,8 +60529,177 @@ loop:
 	VADDPS       X1, X0, X0
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
-	VMOVSS       X0, 12(BX)
-	ADDQ         R8, BX
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
+	VZEROUPPER
+	RET
+
+// func dots2BF16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·dots2BF16AVX2(SB), NOSPLIT, $0-56
+	MOVQ   k+0(FP), AX
+	MOVQ   x+8(FP), CX
+	MOVQ   w+24(FP), DX
+	MOVQ   out+40(FP), BX
+	MOVQ   ldx+16(FP), SI
+	MOVQ   ldw+32(FP), DI
+	MOVQ   ldo+48(FP), R8
+	SHLQ   $0x02, SI
+	SHLQ   $0x01, DI
+	SHLQ   $0x02, R8
+	LEAQ   (DI)(DI*2), R9
+	SHRQ   $0x04, AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   AX, R9
+	MOVQ   CX, R10
+	MOVQ   DX, R11
+	LEAQ   (DX)(DI*2), R12
+	MOVQ   R12, DX
+
+loop0:
+	PREFETCHT1   (R12)
+	ADDQ         $+64, R12
+	VMOVUPS      (R10), Y8
+	VMOVUPS      (R10)(SI*1), Y9
+	VPMOVZXWD    (R11), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y4
+	VPMOVZXWD    (R11)(DI*1), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y6
+	VMOVUPS      32(R10), Y8
+	VMOVUPS      32(R10)(SI*1), Y9
+	VPMOVZXWD    16(R11), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VFMADD231PS  Y9, Y10, Y5
+	VPMOVZXWD    16(R11)(DI*1), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, R10
+	ADDQ         $+32, R11
+	DECQ         R9
+	JNZ          loop0
+	MOVQ         BX, R9
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, (R9)
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 4(R9)
+	ADDQ         R8, R9
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, (R9)
+	VADDPS       Y7, Y6, Y6
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPS       X0, X6, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 4(R9)
+	ADDQ         R8, R9
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	MOVQ         CX, CX
+	MOVQ         DX, R9
+	LEAQ         (DX)(DI*2), R10
+	MOVQ         R10, DX
+
+loop2:
+	PREFETCHT1   (R10)
+	ADDQ         $+64, R10
+	VMOVUPS      (CX), Y8
+	VMOVUPS      (CX)(SI*1), Y9
+	VPMOVZXWD    (R9), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y4
+	VPMOVZXWD    (R9)(DI*1), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y6
+	VMOVUPS      32(CX), Y8
+	VMOVUPS      32(CX)(SI*1), Y9
+	VPMOVZXWD    16(R9), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VFMADD231PS  Y9, Y10, Y5
+	VPMOVZXWD    16(R9)(DI*1), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         $+64, CX
+	ADDQ         $+32, R9
+	DECQ         AX
+	JNZ          loop2
+	MOVQ         BX, AX
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, 8(AX)
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X0
+	VADDPS       X0, X2, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X0
+	VADDPS       X0, X4, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 8(AX)
+	VADDPS       Y7, Y6, Y6
+	VEXTRACTF128 $0x01, Y6, X0
+	VADDPS       X0, X6, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSS       X0, 12(AX)
+	ADDQ         R8, AX
 	VZEROUPPER
 	RET
 

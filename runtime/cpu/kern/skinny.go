@@ -73,7 +73,8 @@ func (s *skinnyTask) Run(worker, i int) {
 // stripes computes n columns from j0, a whole number of vectors.
 func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 	t, b := s.g, &s.g.mats[1].m
-	y := w.c.get(t.rows * n)
+	ld := n + 16 // rows of sums a page apart would share a set of the cache
+	y := w.c.get(t.rows * ld)
 	clear(y)
 	x := w.a.get(t.rows * t.depth)
 	for r := 0; r < t.rows; {
@@ -86,7 +87,7 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 	for ; k+stripeDepth <= t.depth; k += stripeDepth {
 		for r := 0; r < t.rows; {
 			h := group(t.rows - r)
-			t.p.stripe[b.Type][log2(h)](n/t.p.lanes, &y[r*n], n, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
+			t.p.stripe[b.Type][log2(h)](n/t.p.lanes, &y[r*ld], ld, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
 			r += h
 		}
 	}
@@ -96,10 +97,10 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 		for r := range t.rows {
 			h0 := groupStart(t.rows, r)
 			h := group(t.rows - h0)
-			t.p.axpy(n, &y[r*n], &row[0], &y[r*n], x[h0*t.depth+k*h+r-h0])
+			t.p.axpy(n, &y[r*ld], &row[0], &y[r*ld], x[h0*t.depth+k*h+r-h0])
 		}
 	}
-	t.finishRows(w, y, item, j0, n)
+	t.finishRows(w, y, ld, item, j0, n)
 }
 
 // group is how many of n remaining rows one stripe takes: 8, 4, 2 or 1.
@@ -123,15 +124,15 @@ func groupStart(n, r int) int {
 // log2 is the index of 1, 2, 4 and 8.
 func log2(h int) int { return [...]int{1: 0, 2: 1, 4: 2, 8: 3}[h] }
 
-// finishRows applies the epilogue to rows of n columns from j0 and stores them.
-func (t *gemmTask) finishRows(w *worker, y []float32, item, j0, n int) {
+// finishRows applies the epilogue to rows of n columns from j0, ld apart, and stores them.
+func (t *gemmTask) finishRows(w *worker, y []float32, ld, item, j0, n int) {
 	p := t.p
 	for r := 0; r < t.rows; r += p.mr {
 		h := min(p.mr, t.rows-r)
 		for j := 0; j < n; j += p.nr {
 			wide := min(p.nr, n-j)
 			tile := w.tile.get(h * p.nr)
-			p.rows[F32](h, wide, &tile[0], p.nr, bytes(&y[r*n+j]), n)
+			p.rows[F32](h, wide, &tile[0], p.nr, bytes(&y[r*ld+j]), ld)
 			t.out.finish(w, tile, item, r, h, j0+j, wide)
 		}
 	}
@@ -163,7 +164,7 @@ func (s *skinnyTask) dots(w *worker, item, j0, n int) {
 			}
 		}
 	}
-	t.finishRows(w, y, item, j0, n)
+	t.finishRows(w, y, n, item, j0, n)
 }
 
 // dot4 computes four columns of every row, out[r*ldo+j].

@@ -279,6 +279,7 @@ func kernelsAVX2(p *Path) {
 	p.put[F16] = putF16AVX2
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
+	p.dots[F16][1] = dots2F16AVX2
 	p.rows[BF16] = rowsBF16AVX2
 	p.pick[BF16] = pickBF16AVX2
 	p.trans[BF16] = transBF16AVX2
@@ -288,6 +289,7 @@ func kernelsAVX2(p *Path) {
 	p.put[BF16] = putBF16AVX2
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX2, stripe2BF16AVX2, stripe4BF16AVX2, stripe8BF16AVX2}
 	p.dots[BF16][0] = dots1BF16AVX2
+	p.dots[BF16][1] = dots2BF16AVX2
 	p.unary[Neg] = negAVX2
 	p.unary[Abs] = absAVX2
 	p.unary[Sqrt] = sqrtAVX2
