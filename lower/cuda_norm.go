@@ -76,8 +76,8 @@ func (c *cudaCall) normGrad() error {
 		return err
 	}
 	for i, p := range partial {
-		sum := ptx.ColReduce{Name: "k", Op: "sum", Outer: 1, N: parts, Inner: k.Cols, In: ptx.Float32, Out: ptx.Float32, Scale: 1}
-		if err := c.launch("col_sum", sum.Build, p, c.s.Out[1+i]); err != nil {
+		sum := ptx.ColReduce{Op: "sum", Outer: 1, N: parts, Inner: k.Cols, Out: ptx.Float32, Scale: 1}
+		if err := c.colReduce(sum, p, c.s.Out[1+i]); err != nil {
 			return err
 		}
 	}

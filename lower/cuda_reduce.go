@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"errors"
 	"math"
 
 	"ampc/ir"
@@ -43,14 +44,49 @@ func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, 
 	}
 	scale := float32(math.Pow(1/float64(n), mean))
 	if inner == 1 {
-		k := ptx.RowReduce{Name: "k", Op: op, Rows: int(outer), Cols: int(n), In: c.elem(x), Out: c.elem(y), Scale: scale, Root: root}
-		return c.launch("row_"+op, k.Build, x, y)
+		return c.rowReduce(ptx.RowReduce{Op: op, Rows: int(outer), Cols: int(n), Out: c.elem(y), Scale: scale, Root: root}, x, y)
 	}
 	if root {
 		return c.rooted(op, x, y, outer, n, inner)
 	}
-	k := ptx.ColReduce{Name: "k", Op: op, Outer: int(outer), N: int(n), Inner: int(inner), In: c.elem(x), Out: c.elem(y), Scale: scale}
-	return c.launch("col_"+op, k.Build, x, y)
+	return c.colReduce(ptx.ColReduce{Op: op, Outer: int(outer), N: int(n), Inner: int(inner), Out: c.elem(y), Scale: scale}, x, y)
+}
+
+// joining is the reduction of what parts of a reduction leave.
+func joining(op string) string {
+	if op == "l1" || op == "sumsq" {
+		return "sum"
+	}
+	return op
+}
+
+// rowReduce emits the reduction of rows; few and long ones are split, and a second launch joins the parts.
+func (c *cudaCall) rowReduce(k ptx.RowReduce, x, y BufferID) error {
+	k.Name, k.In = "k", c.elem(x)
+	parts := k.Parts()
+	if parts == 1 {
+		return c.launch("row_"+k.Op, k.Build, x, y)
+	}
+	part := c.temp("parts", ir.F32, int64(k.Rows), int64(parts))
+	first, second := k, k
+	first.Split, first.Out, first.Scale, first.Root = parts, ptx.Float32, 1, false
+	second.Op, second.Cols, second.In = joining(k.Op), parts, ptx.Float32
+	return errors.Join(c.launch("row_"+k.Op, first.Build, x, part), c.launch("row_"+second.Op, second.Build, part, y))
+}
+
+// colReduce emits the reduction of columns, in parts where the columns alone leave most of a GPU idle: a
+// second launch joins them in a fixed order.
+func (c *cudaCall) colReduce(k ptx.ColReduce, x, y BufferID) error {
+	k.Name, k.In = "k", c.elem(x)
+	parts := k.Parts()
+	if parts == 1 {
+		return c.launch("col_"+k.Op, k.Build, x, y)
+	}
+	part := c.temp("parts", ir.F32, int64(k.Outer), int64(parts), int64(k.Inner))
+	first, second := k, k
+	first.Split, first.Out, first.Scale = parts, ptx.Float32, 1
+	second.Op, second.N, second.In = joining(k.Op), parts, ptx.Float32
+	return errors.Join(c.launch("col_"+k.Op, first.Build, x, part), c.launch("col_"+second.Op, second.Build, part, y))
 }
 
 // nothing stores what a reduction of no elements gives; integers start from the
@@ -72,8 +108,8 @@ func (c *cudaCall) nothing(y BufferID, op string, mean bool) error {
 // rooted reduces columns to f32 and takes the square root after.
 func (c *cudaCall) rooted(op string, x, y BufferID, outer, n, inner int64) error {
 	sum := c.temp("sum", ir.F32, outer, inner)
-	k := ptx.ColReduce{Name: "k", Op: op, Outer: int(outer), N: int(n), Inner: int(inner), In: c.elem(x), Out: ptx.Float32, Scale: 1}
-	if err := c.launch("col_"+op, k.Build, x, sum); err != nil {
+	k := ptx.ColReduce{Op: op, Outer: int(outer), N: int(n), Inner: int(inner), Out: ptx.Float32, Scale: 1}
+	if err := c.colReduce(k, x, sum); err != nil {
 		return err
 	}
 	code := ir.NewCode(nil)

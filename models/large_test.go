@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"slices"
 	"testing"
 
 	"ampc/ir"
@@ -15,7 +16,8 @@ import (
 // addition are two operations; forward is a third of a step, but for the input
 // of the first convolution, which needs no gradient, and for attention, whose
 // gradient computes the scores again. In 16 bits a causal attention is half the
-// work; f32 has no kernel that leaves the other half out.
+// work; f32 has no kernel that leaves the other half out. A launch that moves
+// 16 MiB has a block for each of an H100's multiprocessors.
 func TestLargeModels(t *testing.T) {
 	const (
 		tokens, dim, vocab, layers = 16 * 1024, 768, 50257, 12
@@ -68,6 +70,11 @@ func TestLargeModels(t *testing.T) {
 			}
 			if n := p.Flops(); n != want {
 				t.Errorf("%s under %s: %d operations in products, want %d", c.spec, policy.Name, n, want)
+			}
+			for _, s := range slices.Concat(p.Parts[:]...) {
+				if s.Launch != nil && s.Bytes > 16<<20 && s.Launch.Grid[0]*s.Launch.Grid[1]*s.Launch.Grid[2] < 132 {
+					t.Errorf("%s under %s: %s %s moves %d bytes in %v blocks", c.spec, policy.Name, s.Launch.Kernel, s.Node.Name, s.Bytes, s.Launch.Grid)
+				}
 			}
 			t.Logf("%s under %s: work %.2f GiB, state %.2f GiB, a step moves %.1f GB", c.spec, policy.Name,
 				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(moved(p, 1)-p.Joined)/1e9)

@@ -3,6 +3,7 @@ package ptx
 import (
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // fold describes how a reduction starts, takes an element and joins two results.
@@ -115,6 +116,12 @@ func (s RowReduce) finish(b *Builder, x Reg) Reg {
 	return x
 }
 
+// filling is how many blocks of a reduction keep a large GPU busy.
+const filling = 2 * 132
+
+// Parts is the Split that spreads a few long rows over a GPU; 1 where rows are many or not long.
+func (s RowReduce) Parts() int { return max(1, min(filling/s.Rows, s.Cols>>15)) }
+
 // ColReduce reduces Outer×N×Inner over N in f32 arithmetic. With Split > 1 the result has
 // Outer×Split×Inner elements, each over a contiguous range of N. Arguments: x, y.
 type ColReduce struct {
@@ -127,12 +134,28 @@ type ColReduce struct {
 }
 
 const (
-	colLanes = 32 // columns of a block
-	colRows  = 8  // rows of a block handled side by side
+	colThreads = 256 // of a block that reduces columns
+	colWarps   = colThreads / 32
 )
 
-// Build generates the kernel: a block takes 32 columns, its eight warps every eighth row, and their
-// sums meet in shared memory in a fixed order.
+// shape is how many neighbouring columns a thread takes, and how many neighbouring threads a row.
+func (s ColReduce) shape() (vec, lanes int) {
+	vec, lanes = vecFor(s.Inner, s.In), 1
+	for lanes < 32 && lanes*vec < s.Inner {
+		lanes *= 2
+	}
+	return vec, lanes
+}
+
+// Parts is the Split that spreads columns over a GPU: no more than leaves each thread 16 rows.
+func (s ColReduce) Parts() int {
+	vec, lanes := s.shape()
+	blocks := ceilDiv(s.Inner, lanes*vec) * s.Outer
+	return max(1, min(filling/blocks, s.N*lanes/(16*colThreads)))
+}
+
+// Build generates the kernel: a block goes through its rows side by side, several in each of its eight
+// warps where rows are short. What the lanes of a warp and then the warps have is joined in a fixed order.
 func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	f, ok := folds[s.Op]
 	if !ok {
@@ -142,40 +165,73 @@ func (s ColReduce) Build(fl Flavour) (*Launch, error) {
 	if s.Outer < 1 || s.N < 1 || s.Inner < 1 || s.Outer > 65535 || split > 65535 {
 		return nil, fmt.Errorf("ptx: %s: cannot reduce %d×%d×%d in %d parts", s.Name, s.Outer, s.N, s.Inner, split)
 	}
-	b := NewBuilder(fl, s.Name, colLanes*colRows)
+	vec, lanes := s.shape()
+	cols, size := lanes*vec, s.In.Size() // columns of a block
+	b := NewBuilder(fl, s.Name, colThreads)
 	p := params{b: b}
 	x, y := p.in("x", s.In, s.Outer*s.N*s.Inner), p.out("y", s.Out, s.Outer*split*s.Inner)
-	tid := b.special("%tid.x")
-	lane, warp := b.Do("and.b32", tid, I(31)), b.Do("shr.u32", tid, I(5))
-	col := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(colLanes), lane)
-	slice, outer := b.special("%ctaid.y"), b.special("%ctaid.z")
-	acc := b.konst(f.start)
-	inside := b.below(col, s.Inner, s.Inner%colLanes == 0)
-	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", outer), I(s.N*s.Inner*s.In.Size()), b.at(x, col, s.In.Size()))
-	b.where(inside, func() {
-		b.slice(warp, slice, colRows, s.N, split, func(i Reg) {
-			at := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", i), I(s.Inner*s.In.Size()), start)
-			b.To(acc, "mov.f32", f.take(b, acc, b.loadF(at, 0, s.In, 1)[0]))
+	tid, slice, outer := b.special("%tid.x"), b.special("%ctaid.y"), b.special("%ctaid.z")
+	lane, row := b.Do("and.b32", tid, I(lanes-1)), b.Do("shr.u32", tid, I(bits.Len(uint(lanes))-1))
+	at := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(lanes), lane)
+	acc := make([]Reg, vec)
+	for k := range acc {
+		acc[k] = b.konst(f.start)
+	}
+	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", outer), I(s.N*s.Inner*size), b.at(x, at, vec*size))
+	b.where(b.below(at, s.Inner/vec, s.Inner%cols == 0), func() {
+		b.slice(row, slice, colThreads/lanes, s.N, split, func(i Reg) {
+			from := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", i), I(s.Inner*size), start)
+			for k, v := range b.loadF(from, 0, s.In, vec) {
+				b.To(acc[k], "mov.f32", f.take(b, acc[k], v))
+			}
 		})
 	})
-	sh := b.Shared("parts", 4, 4*colLanes*colRows)
-	b.Do("st.shared.f32", Addr{Base: b.iadd(sh, b.Do("shl.b32", tid, I(2)))}, acc)
+	for k := range acc {
+		for d := lanes; d < 32; d *= 2 {
+			acc[k] = f.join(b, acc[k], b.neighbour(acc[k], d))
+		}
+	}
+	total := s.joinWarps(b, f, acc, tid, lane, lanes)
+	column := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(cols), tid)
+	b.where(b.both(b.below(tid, cols, cols == colThreads), b.below(column, s.Inner, s.Inner%cols == 0)), func() {
+		part := outer
+		if split > 1 {
+			part = b.Do("mad.lo.u32", outer, I(split), slice)
+		}
+		to := b.at(y, b.Do("mad.lo.u32", part, I(s.Inner), column), s.Out.Size())
+		b.storeF(to, 0, s.Out, []Reg{total()})
+	})
+	return finish(b, [3]int{ceilDiv(s.Inner, cols), split, s.Outer}, p.list)
+}
+
+// joinWarps leaves what every warp has of each column in shared memory; thread c of the block may then
+// ask for the total of column c.
+func (s ColReduce) joinWarps(b *Builder, f fold, acc []Reg, tid, lane Reg, lanes int) (total func() Reg) {
+	cols := lanes * len(acc)
+	sh := b.Shared("parts", 16, 4*cols*colWarps)
+	var first Reg
+	if lanes < 32 {
+		first = b.Do("setp.lt.u32", b.Do("and.b32", tid, I(31)), I(lanes))
+	}
+	b.where(first, func() {
+		mine := b.Do("mad.lo.u32", b.Do("shr.u32", tid, I(5)), I(4*cols), sh)
+		b.storeTo("shared", b.Do("mad.lo.u32", lane, I(4*len(acc)), mine), 0, Float32, acc)
+	})
 	b.Do("bar.sync", I(0))
-	b.If(b.both(inside, b.Do("setp.eq.u32", warp, I(0))), func() {
-		mine := b.iadd(sh, b.Do("shl.b32", lane, I(2)))
-		total := b.Do("ld.shared.f32", Addr{Base: mine})
-		for w := 1; w < colRows; w++ {
-			total = f.join(b, total, b.Do("ld.shared.f32", Addr{Base: mine, Off: int64(4 * colLanes * w)}))
+	return func() Reg {
+		at := b.iadd(sh, b.Do("shl.b32", tid, I(2)))
+		sum := b.Do("ld.shared.f32", Addr{Base: at})
+		for w := 1; w < colWarps; w++ {
+			sum = f.join(b, sum, b.Do("ld.shared.f32", Addr{Base: at, Off: int64(4 * cols * w)}))
 		}
 		if s.Scale != 0 && s.Scale != 1 {
-			total = b.mul(total, Fl(s.Scale))
+			sum = b.mul(sum, Fl(s.Scale))
 		}
-		at := outer
-		if split > 1 {
-			at = b.Do("mad.lo.u32", outer, I(split), slice)
-		}
-		at = b.Do("mad.lo.u32", at, I(s.Inner), col)
-		b.storeF(b.at(y, at, s.Out.Size()), 0, s.Out, []Reg{total})
-	})
-	return finish(b, [3]int{ceilDiv(s.Inner, colLanes), split, s.Outer}, p.list)
+		return sum
+	}
 }
+
+const (
+	colLanes = 32 // channels of a block
+	colRows  = 8  // positions of a block handled side by side
+)

@@ -19,7 +19,7 @@ func reduceCases() []Case {
 		rowReduce("sum", 1, 1<<15, 16, ptx.Float16), rowReduce("sum", 5, 8192, 1, ptx.BFloat16), rowReduce("sum", 2, 1<<14, 9, ptx.Float32),
 		rowReduce("prod", 6, 40, 1, ptx.Float32), rowReduce("min", 9, 1000, 3, ptx.BFloat16),
 		rowReduce("l1", 2, 513, 1, ptx.Float32), rowReduce("max", 9, 60, 4, ptx.Float32), rowReduce("sumsq", 2, 513, 2, ptx.Float16), root(rowReduce("sumsq", 2, 512, 1, ptx.Float32)),
-		colReduce("sum", 3, 129, 65, 4), colReduce("max", 2, 17, 5, 1), colReduce("sum", 1, 1000, 1, 7), colReduce("sum", 2, 64, 64, 8))
+		colReduce("sum", 3, 129, 65, 4), colReduce("max", 2, 17, 5, 1), colReduce("sum", 1, 1000, 1, 7), colReduce("sum", 2, 64, 64, 8), colReduce("min", 1, 40, 264, 2), colReduce("sum", 1, 300, 512, 3))
 }
 
 // reference folds values in float64 and bounds the f32 error of the same fold by so many lanes, whose
@@ -116,7 +116,7 @@ func root(c Case) Case {
 func colReduce(op string, outer, n, inner, split int) Case {
 	s := ptx.ColReduce{Name: caseName("col_%s_%dx%dx%d_split%d", op, outer, n, inner, split), Op: op, Outer: outer, N: n, Inner: inner, Split: split, In: ptx.BFloat16, Out: ptx.Float32, Scale: 0.5}
 	return Case{
-		Name: s.Name, Kernel: "ColReduce.Build", Size: n, Build: s.Build,
+		Name: s.Name, Kernel: "ColReduce.Build", Size: n, Build: s.Build, Streams: inner == 512,
 		Fill: func(r *rand.Rand) []Tensor {
 			x := fill(r, ptx.BFloat16, outer*n*inner, 1)
 			for c, v := range []float64{math.Inf(1), math.NaN(), math.Inf(-1), subnormal(ptx.BFloat16)} { // a column each
