@@ -2,8 +2,10 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -19,7 +21,8 @@ type exec struct {
 	scratch scratch
 	calls   []kern.Call // per worker, for formulas
 	norms   map[lower.BufferID]*flawed
-	mem     [][]byte // by buffer
+	mem     [][]byte                   // by buffer
+	groups  map[*lower.Step]*groupStep // while it is loaded
 	steps   [lower.NumParts][]step
 
 	inputs  []input
@@ -38,9 +41,13 @@ type exec struct {
 	watch   runtime.Watch
 }
 
+// input is one that is fed. Where one formula alone reads it, as a cast does, that reads what was fed in place.
 type input struct {
-	name string
-	mem  []byte
+	name   string
+	buffer lower.BufferID
+	mem    []byte
+	reader *formula
+	load   int // its operand
 }
 
 // step is what one Program step became. Steps that only refresh a low copy
@@ -56,7 +63,7 @@ type refresh struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
-	e := &exec{b: b, p: p, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
+	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
@@ -78,6 +85,10 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 		}
 	}
 	e.scratch.allot(b.Threads())
+	for i := range e.inputs {
+		e.readInPlace(&e.inputs[i])
+	}
+	e.groups = nil
 	for _, o := range p.Outputs {
 		e.outputs = append(e.outputs, e.mem[o.Buffer])
 		for k := range e.ring {
@@ -137,7 +148,7 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 		mem := kern.Alloc(v.Type.Bytes())
 		e.mem[v.Buffer] = mem
 		if v.Role() != runtime.RoleMicro {
-			e.inputs = append(e.inputs, input{v.Name, mem})
+			e.inputs = append(e.inputs, input{name: v.Name, buffer: v.Buffer, mem: mem})
 			return nil
 		}
 		if v.Type != ir.T(ir.I32) {
@@ -171,7 +182,9 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 		if len(s.More) > 0 {
 			return e.batch(s.Groups()), nil
 		}
-		return e.group(s.Group, elements(s.Group)).run, nil
+		g := e.group(s.Group, elements(s.Group))
+		e.groups[s] = g
+		return g.run, nil
 	case lower.KindGemm:
 		return e.gemm(s), nil
 	case lower.KindConv:
@@ -198,8 +211,8 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 		return nil, err
 	}
 	for i, f := range feeds {
-		for _, in := range e.inputs {
-			copy(in.mem, f[in.name].Data)
+		for k := range e.inputs {
+			e.feed(&e.inputs[k], f[e.inputs[k].name].Data)
 		}
 		if e.micro != nil {
 			slice[int32](e.micro)[0] = int32(i)
@@ -217,6 +230,39 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	e.syncShadows()
 	e.count.Steps++
 	return e.publish(), nil
+}
+
+// readInPlace finds the formula that alone reads an input.
+func (e *exec) readInPlace(in *input) {
+	shows := func(id lower.BufferID) bool { return id != lower.None && e.p.Buffers[id].Root == in.buffer }
+	var readers []*lower.Step
+	for part := range e.p.Parts {
+		for i := range e.p.Parts[part] {
+			if s := &e.p.Parts[part][i]; slices.ContainsFunc(s.In, shows) {
+				readers = append(readers, s)
+			}
+		}
+	}
+	if len(readers) != 1 || slices.ContainsFunc(e.p.Outputs, func(o lower.Binding) bool { return shows(o.Buffer) }) {
+		return
+	}
+	if g := e.groups[readers[0]]; g != nil && g.formula != nil {
+		in.reader, in.load = g.formula, g.formula.only(in.mem)
+		if in.load < 0 {
+			in.reader = nil
+		}
+	}
+}
+
+// feed hands an input to those who read it.
+func (e *exec) feed(in *input, data []byte) {
+	if in.reader == nil || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%4 != 0 {
+		copy(in.mem, data)
+		data = in.mem
+	}
+	if in.reader != nil {
+		e.mem[in.buffer], in.reader.bufs[in.load].Data = data, data
+	}
 }
 
 // run runs a part and shows it to whoever watches.

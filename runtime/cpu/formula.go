@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ampc/ir"
@@ -188,6 +189,24 @@ func (c *groupCompiler) apart(f *formula) bool {
 		}
 	}
 	return size >= pastBytes
+}
+
+// only is the operand that is all of mem, -1 if others lie in it, too, or none is.
+func (f *formula) only(mem []byte) int {
+	at := -1
+	for i := range f.bufs {
+		if !shareBytes(f.bufs[i].Data, mem) {
+			continue
+		}
+		if at >= 0 || len(f.bufs[i].Data) != len(mem) {
+			return -1
+		}
+		at = i
+	}
+	if slices.ContainsFunc(f.rows, func(s rowScalar) bool { return shareBytes(s.buf.Data, mem) }) {
+		return -1
+	}
+	return at
 }
 
 // task computes n elements from start on.

@@ -36,6 +36,7 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 	sums, flaws = make([]float64, len(places)), make([]float64, len(places))
 	zeros := make([]float32, updateBlock)
 	return c.parallel(len(places), updateChunk, func(w, k int) {
+		k = len(places) - 1 - k // an update, which goes forwards, finds in the cache what is read last
 		v, from := places[k].v, places[k].from
 		end := min(from+updateChunk, v.len())
 		sum, flaw := 0.0, 0.0

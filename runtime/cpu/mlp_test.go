@@ -1,12 +1,14 @@
 package cpu
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"testing"
 
 	"ampc/ir"
 	"ampc/ir/eval"
+	"ampc/runtime"
 	"ampc/runtime/runtimetest"
 )
 
@@ -90,5 +92,44 @@ func TestTrainingStep(t *testing.T) {
 	}
 	if last > first/4 {
 		t.Errorf("the loss went from %g to %g", first, last)
+	}
+}
+
+// TestFeedInPlace: the input that is only cast is read where it was fed, wherever that is; the others are copied.
+func TestFeedInPlace(t *testing.T) {
+	g, err := ir.Parse("mlp.ir", []byte(mlp))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	l := runtimetest.Load(t, b, g, 3)
+	defer l.Close(t)
+	e := l.Exec.(*exec)
+	if x, y := e.inputs[0], e.inputs[1]; x.name != "x" || x.reader == nil || y.reader != nil {
+		t.Fatalf("read in place: %s %t, %s %t", x.name, x.reader != nil, y.name, y.reader != nil)
+	}
+	x, labels := eval.New(ir.T(ir.F32, 16, 12)), make([]byte, 64)
+	var low []byte
+	for _, off := range []int{0, 4, 1} {
+		for i := range x.F {
+			x.F[i] = float64(i%7+off) / 8
+		}
+		data := append(make([]byte, off, 4096), x.Bytes()...)[off:]
+		if _, err := e.Step([]runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}}); err != nil {
+			t.Fatal(err)
+		}
+		if seen := e.Buffer(e.inputs[0].buffer); !bytes.Equal(seen, data) || (&seen[0] == &data[0]) != (off%4 == 0) {
+			t.Errorf("offset %d: the step read other memory than it should", off)
+		}
+		cast := e.inputs[0].reader.bufs[1]
+		if now := append([]byte(nil), cast.Data...); bytes.Equal(now, low) || loadOne(cast, 9) != float32(x.F[9]) {
+			t.Errorf("offset %d: the cast is of another feed", off)
+		} else {
+			low = now
+		}
 	}
 }
