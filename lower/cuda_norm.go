@@ -11,8 +11,8 @@ import (
 // statistics and its result. The gradient is one more, and one for each sum
 // over the rows that it leaves in parts.
 
-// rowNorm takes norms of rows that fit into registers, with an f32 scale, and
-// gradients in the dtype of what was normalised. Others are computed in parts.
+// rowNorm takes norms with an f32 scale, and gradients in the dtype of what
+// was normalised of rows whose sums fit into registers. Others are computed in parts.
 func rowNorm(n *ir.Node) bool {
 	x := n.In[0].Type
 	scale := n.Operand("scale")
@@ -25,8 +25,8 @@ func rowNorm(n *ir.Node) bool {
 	if slices.ContainsFunc(n.Out[1:], func(v *ir.Value) bool { return v.Type.DType != ir.F32 }) {
 		return false
 	}
-	_, cols := normRows(n)
-	return cols <= ptx.MaxRow && (!isNormGrad(n) || n.Out[0].Type.DType == x.DType)
+	rows, cols := normRows(n)
+	return !isNormGrad(n) || n.Out[0].Type.DType == x.DType && ptx.Norm{Rows: rows, Cols: cols}.Partials() > 0
 }
 
 func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == ir.OpRMSNormGrad }
@@ -62,10 +62,7 @@ func (c *cudaCall) normGrad() error {
 	x, dy, stats, scale := in[0], in[1], in[2:len(in)-1], in[len(in)-1]
 	k := c.normKernel(dy)
 	k.Bias = !k.RMS
-	parts, err := k.Partials()
-	if err != nil {
-		return err
-	}
+	parts := k.Partials()
 	args := append([]BufferID{dy, x, scale}, stats...)
 	args = append(args, c.s.Out[0])
 	var partial []BufferID

@@ -67,12 +67,13 @@ func softmaxGrad(log bool) func(c *cudaCall) error {
 	}
 }
 
-// shortLastRows takes rows along the last axis that fit into registers, of floats.
-func shortLastRows(n *ir.Node) bool {
+// lastRows takes rows of floats along the last axis, shortLastRows those that fit into registers.
+func lastRows(n *ir.Node) bool {
 	s := n.In[0].Type.Shape
-	last := s.Rank() - 1
-	return s.Static() && n.Axis() == last && s.Dim(last) > 0 && s.Dim(last) <= ptx.MaxRow && floatsOnly(n)
+	return s.Static() && n.Axis() == s.Rank()-1 && s.Dim(-1) > 0 && floatsOnly(n)
 }
+
+func shortLastRows(n *ir.Node) bool { return lastRows(n) && n.In[0].Type.Shape.Dim(-1) <= ptx.MaxRow }
 
 // numbers takes floats up to f32, and integers.
 func numbers(n *ir.Node) bool {
@@ -82,7 +83,7 @@ func numbers(n *ir.Node) bool {
 
 // sameFloats also wants operands and result of one dtype, as in-place kernels do.
 func sameFloats(n *ir.Node) bool {
-	return shortLastRows(n) && n.In[1].Type.DType == n.Out[0].Type.DType
+	return lastRows(n) && n.In[1].Type.DType == n.Out[0].Type.DType
 }
 
 // floatsOnly takes nodes whose operands and results are f32 or lower.

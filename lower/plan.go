@@ -258,7 +258,8 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	}
 	switch s.Kind {
 	case KindKernel:
-		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.Contains(s.In[1:], in)
+		again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
+		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.ContainsFunc(s.In[1:], again)
 	case KindGroup:
 		groups := s.Groups()
 		return slices.ContainsFunc(groups, func(g *Group) bool { return g.stores(out) >= 0 }) &&

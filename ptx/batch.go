@@ -159,11 +159,7 @@ func (c *batchGen) find(t Batch, row int) {
 		default:
 			r = c.param(a, false)
 		}
-		if i < len(t.Loads) {
-			c.loads = append(c.loads, r)
-		} else {
-			c.stores = append(c.stores, r)
-		}
+		c.bases = append(c.bases, r)
 	}
 	c.tid = b.special("%tid.x")
 	c.start = b.Do("mul.wide.u32", mine[0], I(BatchChunk))
@@ -200,10 +196,10 @@ func (c *batchGen) run(body func(e Reg, n int)) {
 // fix computes the uniform values before any element.
 func (c *groupGen) fix() {
 	c.fixed = make([][]Reg, len(c.Code))
-	c.lanes, c.vals = 1, make([][]Reg, len(c.Code))
+	c.lanes, c.vals, c.coords = 1, make([][]Reg, len(c.Code)), make([]Reg, len(c.Shape))
 	for i, in := range c.Code {
 		if c.uniform[i] {
-			c.vals[i] = c.value(i, in, make([]Reg, len(c.Shape)))
+			c.vals[i] = c.value(i, in)
 			c.fixed[i] = c.vals[i]
 		}
 	}

@@ -106,33 +106,52 @@ type groupGen struct {
 	vec           int   // elements per thread
 	vectors, tail int64
 	args          []Argument
-	loads, stores []Reg
+	bases         []Reg  // of the loads, then of the stores
 	uniform       []bool // value i is the same for all elements
 	lanes         int    // of the body being emitted: vec or 1
 	index         Reg    // u64 linear index of lane 0
 	vals          [][]Reg
 	fixed         [][]Reg           // values computed before the body, by those that are uniform; nil: none
 	words         map[string][4]Reg // Philox blocks of this body
+	coords        []Reg             // of lane 0
+	here          []located         // where lane 0 lies in each access; nil: at coords
+	known         [][]Reg           // by load: its value in every lane where that is not read here; nil: all are
+}
+
+// located is a byte address and what an access adds to it.
+type located struct {
+	base Reg
+	off  int
 }
 
 func newGroupGen(g Group, fl Flavour) (*groupGen, error) {
+	c, err := planGroup(g)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.b = NewBuilder(fl, g.Name, groupThreads)
+	c.vec = c.width()
+	c.vectors = c.n / int64(c.vec)
+	c.tail = c.n % int64(c.vec)
+	return c, nil
+}
+
+// planGroup brings a group into the form that is generated from.
+func planGroup(g Group) (*groupGen, error) {
 	g, err := normalise(g)
 	if err != nil {
 		return nil, err
 	}
-	c := &groupGen{Group: g, n: product(g.Shape), b: NewBuilder(fl, g.Name, groupThreads)}
+	c := &groupGen{Group: g, n: product(g.Shape)}
 	if c.n == 0 {
 		return nil, fmt.Errorf("no elements")
 	}
 	if c.n > 1<<40 {
 		return nil, fmt.Errorf("%d elements, the limit is 2^40", c.n)
 	}
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	c.vec = c.width()
-	c.vectors = c.n / int64(c.vec)
-	c.tail = c.n % int64(c.vec)
 	return c, nil
 }
 
@@ -258,18 +277,23 @@ func (c *groupGen) width() int {
 	if len(c.Shape) == 0 {
 		return 1
 	}
-	smallest := 4
-	for _, a := range c.accesses() {
-		if !c.repeats(a) {
-			smallest = min(smallest, a.DType.Size())
-		}
-	}
-	for v := min(8, 16/smallest); v > 1; v /= 2 {
+	for v := min(8, 16/c.smallest()); v > 1; v /= 2 {
 		if c.fits(int64(v)) {
 			return v
 		}
 	}
 	return 1
+}
+
+// smallest is the size of the narrowest element that is walked, at most 4.
+func (c *groupGen) smallest() int {
+	size := 4
+	for _, a := range c.accesses() {
+		if !c.repeats(a) {
+			size = min(size, a.DType.Size())
+		}
+	}
+	return size
 }
 
 func (c *groupGen) accesses() []Access {
@@ -305,11 +329,8 @@ func (c *groupGen) fits(v int64) bool {
 // emit writes the kernel: vector threads first, then one thread for each element of the tail.
 func (c *groupGen) emit() {
 	b := c.b
-	for _, a := range c.Loads {
-		c.loads = append(c.loads, c.param(a, false))
-	}
-	for _, s := range c.Stores {
-		c.stores = append(c.stores, c.param(s.Access, true))
+	for k, a := range c.accesses() {
+		c.bases = append(c.bases, c.param(a, k >= len(c.Loads)))
 	}
 	tid := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(groupThreads), b.special("%tid.x"))
 	if c.vec == 1 {
@@ -356,18 +377,15 @@ func (c *groupGen) extent(a Access) int64 {
 	return top + 1
 }
 
-// values emits the code for n consecutive elements from the linear index e (u64), and gives their
-// coordinates.
-func (c *groupGen) values(e Reg, n int) (coords []Reg) {
-	c.index = e
-	coords = c.coordinates(e)
-	c.compute(coords, n)
-	return coords
+// values emits the code for n consecutive elements from the linear index e (u64).
+func (c *groupGen) values(e Reg, n int) {
+	c.coords = c.coordinates(e)
+	c.compute(e, n)
 }
 
-// compute emits the code for n elements from the one at coords.
-func (c *groupGen) compute(coords []Reg, n int) {
-	c.lanes = n
+// compute emits the code for n elements of which the first, numbered e, lies at coords or here.
+func (c *groupGen) compute(e Reg, n int) {
+	c.lanes, c.index = n, e
 	c.vals = make([][]Reg, len(c.Code))
 	c.words = map[string][4]Reg{}
 	for i, in := range c.Code {
@@ -375,24 +393,45 @@ func (c *groupGen) compute(coords []Reg, n int) {
 			c.vals[i] = c.fixed[i]
 			continue
 		}
-		c.vals[i] = c.value(i, in, coords)
+		c.vals[i] = c.value(i, in)
 	}
 }
 
 // body emits values and stores.
 func (c *groupGen) body(e Reg, n int) {
-	c.put(c.values(e, n), n)
+	c.values(e, n)
+	c.putAll()
 }
 
-// put emits the stores of n elements from the one at coords.
-func (c *groupGen) put(coords []Reg, n int) {
-	for i, s := range c.Stores {
-		out := make([]Reg, n)
-		for l := range out {
-			out[l] = c.toMemory(c.lane(s.Value, l), c.Code[s.Value].Type, s.DType)
-		}
-		c.b.store(c.address(c.stores[i], s.Access, coords), 0, s.DType, out)
+// putAll emits the stores of what was computed last.
+func (c *groupGen) putAll() {
+	for i := range c.Stores {
+		c.put(i, c.stored(i))
 	}
+}
+
+// stored is what store i writes, as it lies in memory.
+func (c *groupGen) stored(i int) []Reg {
+	s, out := c.Stores[i], make([]Reg, c.lanes)
+	for l := range out {
+		out[l] = c.toMemory(c.lane(s.Value, l), c.Code[s.Value].Type, s.DType)
+	}
+	return out
+}
+
+// put writes what store i stores.
+func (c *groupGen) put(i int, out []Reg) {
+	at := c.locate(len(c.Loads) + i)
+	c.b.store(at.base, at.off, c.Stores[i].DType, out)
+}
+
+// locate says where lane 0 lies in access k.
+func (c *groupGen) locate(k int) located {
+	if c.here != nil {
+		return c.here[k]
+	}
+	a := c.accesses()[k]
+	return located{base: c.address(c.bases[k], a, c.coords)}
 }
 
 // lane is value v of lane l.
@@ -404,14 +443,18 @@ func (c *groupGen) lane(v, l int) Reg {
 }
 
 // value emits instruction i for all lanes, or once when it is uniform.
-func (c *groupGen) value(i int, in Instr, coords []Reg) []Reg {
+func (c *groupGen) value(i int, in Instr) []Reg {
 	n := c.lanes
 	if c.uniform[i] {
 		n = 1
 	}
 	if in.Op == "in" {
 		a := c.Loads[in.Int]
-		raw := c.b.load(c.address(c.loads[in.Int], a, coords), 0, a.DType, n)
+		if c.known != nil && c.known[in.Int] != nil {
+			return c.known[in.Int]
+		}
+		at := c.locate(int(in.Int))
+		raw := c.b.load(at.base, at.off, a.DType, n)
 		for l := range raw {
 			raw[l] = c.fromMemory(raw[l], a.DType, in.Type)
 		}
@@ -426,6 +469,18 @@ func (c *groupGen) value(i int, in Instr, coords []Reg) []Reg {
 			r[k] = c.lane(a, l)
 		}
 		out[l] = p.emit(c, in, r, l)
+	}
+	return out
+}
+
+// asStored is what reading d gives after x was stored there.
+func (c *groupGen) asStored(x []Reg, d DType) []Reg {
+	if !d.Low() {
+		return x
+	}
+	out := make([]Reg, len(x))
+	for l := range x {
+		out[l] = c.fromMemory(c.toMemory(x[l], Float32, d), d, Float32)
 	}
 	return out
 }

@@ -29,11 +29,8 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ptx: channel sum %s: %w", s.Name, err)
 	}
-	for _, a := range w.Loads {
-		w.loads = append(w.loads, w.param(a, false))
-	}
-	for _, o := range w.Stores {
-		w.stores = append(w.stores, w.param(o.Access, true))
+	for k, a := range w.accesses() {
+		w.bases = append(w.bases, w.param(a, k >= len(w.Loads)))
 	}
 	var outs []Reg
 	for i := range s.Sums {
@@ -118,7 +115,7 @@ func strideOf(a *Access, shape []int64) []int64 {
 
 // steady computes the values that are the same along a channel, before the loop over its elements.
 func (w *channelWalk) steady(coords []Reg, lanes int) {
-	w.fixed, w.vals, w.lanes = make([][]Reg, len(w.Code)), make([][]Reg, len(w.Code)), lanes
+	w.fixed, w.vals, w.lanes, w.coords = make([][]Reg, len(w.Code)), make([][]Reg, len(w.Code)), lanes, coords
 	for i, in := range w.Code {
 		ok := true
 		if in.Op == "in" {
@@ -130,7 +127,7 @@ func (w *channelWalk) steady(coords []Reg, lanes int) {
 			ok = ok && w.fixed[k] != nil
 		}
 		if ok {
-			w.vals[i] = w.value(i, in, coords)
+			w.vals[i] = w.value(i, in)
 			w.fixed[i] = w.vals[i]
 		}
 	}
@@ -161,8 +158,9 @@ func (w *channelWalk) each(start, last Reg, step, n int, body func(j Reg)) {
 
 // add adds the values of the elements at coords to the sums, lane by lane where sums has as many.
 func (w *channelWalk) add(coords []Reg, values []int, sums [][]Reg) {
-	w.compute(coords, w.vec)
-	w.put(coords, w.vec)
+	w.coords = coords
+	w.compute(Reg{}, w.vec)
+	w.putAll()
 	for i, v := range values {
 		for l := range w.vec {
 			to := sums[i][l%len(sums[i])]

@@ -1,160 +1,255 @@
 package ptx
 
-// Norm is layer normalisation over the last dimension of Rows×Cols, or RMS normalisation:
-// y = (x-mean)·rstd·scale + bias, with rstd = 1/sqrt(var+eps); RMS drops mean and bias.
-// Statistics are taken in f32, the variance from deviations.
+import (
+	"fmt"
+	"slices"
+)
+
+// Norm normalises rows: layer normalisation over the last dimension of Rows×Cols, group
+// normalisation where Shape says how groups lie, y = (x-mean)·rstd·scale + bias with
+// rstd = 1/sqrt(var+eps); RMS drops mean and bias. Statistics are taken in f32, the variance from
+// deviations. What surrounds a norm can be part of it:
 //
-// Forward arguments: x, [residual], scale f32, [bias f32], y, [sum], [mean f32], rstd f32. With
-// Residual the normalised row is x+residual, and sum receives it rounded to In.
+// Before makes what is normalised (value X of it, in f32; backward: dy) from other tensors, elementwise,
+// and may store it and more. After makes of the result (y; backward: dx), which is its load 0 and is no
+// buffer, what is stored. Without them the kernel reads x (dy) and stores y (dx).
 //
-// Backward arguments: dy, x, scale, [mean], rstd, [dresidual], dx, dscale, [dbias]. The last two are
-// f32 partial sums of Workers rows of Cols, to be added by a ColSum; dresidual is added to dx.
+// Forward arguments: x or Before's loads, [scale f32], [bias f32], After's other loads, Before's stores,
+// y or After's stores, [mean f32], rstd f32.
+//
+// Backward arguments: dy or Before's loads, x, [scale], [mean], rstd, After's other loads, Before's stores,
+// dx or After's stores, and with Partials: dscale, [dbias]. These are f32 partial sums of that many rows
+// of Cols, to be added by a ColReduce; without, NormSums makes them.
 type Norm struct {
-	Name       string
-	Rows, Cols int
-	In, Out    DType // x (and dx), y (and dy)
-	RMS, Bias  bool
-	Residual   bool
-	Eps        float32
-	Workers    int // teams that share the rows, backward each with sums of its own; 0 picks 16·132 or fewer, backward 4·132
+	Name           string
+	Rows, Cols     int
+	In, Out        DType // x (and dx), y (and dy)
+	RMS            bool
+	NoScale, Bias  bool
+	Eps            float32
+	Workers        int // teams that share the rows, backward each with sums of its own; 0 picks 16·132 or fewer, backward 4·132
+	Before, After  *Group
+	X              int
+	Shape          []int64 // dimensions that number rows, then those of their columns; nil: Rows×Cols
+	Stride, PerRow []int64 // of x, y, dx, dy and of scale and bias over Shape; nil: dense, and one element for each column
+}
+
+// The longest row whose column sums a team holds beside it, and the largest team that holds what all rows
+// have alike.
+const (
+	maxSummed = goodLane * 512
+	sharing   = 128
+)
+
+// normGen is the state of one generation.
+type normGen struct {
+	Norm
+	*rows
+	p             params
+	before, after *rowGroup
+	affine        *rowGroup // scale and bias
+	x             *rowGroup // backward: what was normalised
+	mean, rstd    Reg
+}
+
+// plain is the group that reads or writes one tensor as it lies.
+func (s Norm) plain(load, store string, d DType) *Group {
+	g := &Group{Shape: s.shape(), Code: []Instr{{Op: "in", Type: Float32}}, Loads: []Access{{Name: load, DType: d, Stride: s.Stride}}}
+	if store != "" {
+		g.Stores = []Output{{Access: Access{Name: store, DType: d, Stride: s.Stride}}}
+	}
+	return g
+}
+
+func (s Norm) shape() []int64 {
+	if s.Shape != nil {
+		return s.Shape
+	}
+	return []int64{int64(s.Rows), int64(s.Cols)}
+}
+
+// perColumn is the group that reads scale and bias.
+func (s Norm) perColumn(bias bool) *Group {
+	stride := s.PerRow
+	if stride == nil {
+		stride = []int64{0, 1}
+	}
+	g := &Group{Shape: s.shape()}
+	for i, name := range []string{"scale", "bias"} {
+		if i == 0 && !s.NoScale || i == 1 && bias {
+			g.Code = append(g.Code, Instr{Op: "in", Type: Float32, Int: int64(len(g.Loads))})
+			g.Loads = append(g.Loads, Access{Name: name, DType: Float32, Stride: stride})
+		}
+	}
+	return g
+}
+
+// start plans the groups of a norm that makes to of from, and begins the kernel.
+func (s Norm) start(fl Flavour, from, to string, in, out DType, backward bool) (*normGen, error) {
+	before, after := s.Before, s.After
+	if before == nil {
+		before = s.plain(from, "", in)
+		s.X = 0
+	}
+	if after == nil {
+		after = s.plain("", to, out)
+	}
+	if s.X < 0 || s.X >= len(before.Code) || before.Code[s.X].Type != Float32 {
+		return nil, fmt.Errorf("ptx: %s: value %d of the code before it is no f32", s.Name, s.X)
+	}
+	k := &normGen{Norm: s}
+	groups := []*Group{before, after, s.perColumn(s.Bias && !backward)}
+	if backward {
+		groups = append(groups, s.plain("x", "", s.In))
+	}
+	var plans []*rowGroup
+	for _, g := range groups {
+		plan, err := planRows(g, s.Rows, s.Cols)
+		if err != nil {
+			return nil, fmt.Errorf("ptx: %s: %w", s.Name, err)
+		}
+		plans = append(plans, plan)
+	}
+	k.before, k.after, k.affine = plans[0], plans[1], plans[2]
+	vec := rowVec(s.Cols, plans)
+	if backward {
+		k.x = plans[3]
+	}
+	k.rows = rowsOver(fl, s.Name, s.Cols, vec, goodLane)
+	k.p = params{b: k.b}
+	return k, nil
+}
+
+// stats declares mean and rstd, read or written.
+func (k *normGen) stats(declare func(name string, d DType, n int) Reg) {
+	if !k.RMS {
+		k.mean = declare("mean", Float32, k.Rows)
+	}
+	k.rstd = declare("rstd", Float32, k.Rows)
 }
 
 // Forward generates y and the statistics.
 func (s Norm) Forward(fl Flavour) (*Launch, error) {
-	r, err := newRows(fl, s.Name, s.Cols, s.In, s.Out)
+	k, err := s.start(fl, "x", "y", s.In, s.Out, false)
 	if err != nil {
 		return nil, err
 	}
-	b, n := r.b, s.Rows*s.Cols
-	p := params{b: b}
-	x := p.in("x", s.In, n)
-	var res, bias, sum, mean Reg
-	if s.Residual {
-		res = p.in("residual", s.In, n)
-	}
-	scale := p.in("scale", Float32, s.Cols)
-	if s.Bias {
-		bias = p.in("bias", Float32, s.Cols)
-	}
-	y := p.out("y", s.Out, n)
-	if s.Residual {
-		sum = p.out("sum", s.In, n)
-	}
-	if !s.RMS {
-		mean = p.out("mean", Float32, s.Rows)
-	}
-	rstd := p.out("rstd", Float32, s.Rows)
-	r.begin()
-	workers := s.workers(r.perBlock, 16*132)
-	if r.team > 128 { // scale and bias of many columns beside the row would not fit into registers
+	b := k.b
+	k.before.loadParams(&k.p, 0)
+	k.affine.loadParams(&k.p, 0)
+	k.after.loadParams(&k.p, 1)
+	k.before.storeParams(&k.p)
+	k.after.storeParams(&k.p)
+	k.stats(k.p.out)
+	k.begin()
+	workers := s.workers(k.perBlock, 16*132)
+	if k.team > sharing || !k.affine.everyRow() { // scale and bias of many columns beside the row would not fit into registers
 		workers = s.Rows
 	}
-	affine := func() (g, sh [][]Reg) { return s.affine(r, scale, bias) }
-	if s.Rows > workers { // loaded once for all rows
-		g, sh := affine()
-		affine = func() ([][]Reg, [][]Reg) { return g, sh }
+	if s.Rows > workers {
+		k.affine.share(k.rows)
+		k.before.share(k.rows)
+		k.after.share(k.rows)
 	}
-	r.share(s.Rows, workers, func(row Reg) {
-		v := s.input(r, x, res, sum, row)
-		m, dev := s.centre(r, v)
-		sq := r.sum(func(c, i int) Reg { return b.mul(dev[c][i], dev[c][i]) })
-		variance := b.div(sq, Fl(float32(s.Cols)))
-		inv := b.Do("rcp.rn.f32", b.Do("sqrt.rn.f32", b.add(variance, Fl(s.Eps))))
-		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
-			if !s.RMS {
-				b.Do("st.global.f32", Addr{Base: b.at(mean, row, 4)}, m)
+	k.share(s.Rows, workers, func(row Reg) {
+		x := k.source(k.before, s.X, row)
+		mean, inv := k.statistics(row, x)
+		k.enter(row)
+		k.after.through(func(at spot) []Reg {
+			g, sh := k.affineAt(at)
+			y := make([]Reg, k.vec)
+			for i, v := range x.at(at) {
+				y[i] = b.mul(k.centred(v, mean), inv)
+				if g != nil {
+					y[i] = b.mul(y[i], g[i])
+				}
+				if sh != nil {
+					y[i] = b.add(y[i], sh[i])
+				}
 			}
-			b.Do("st.global.f32", Addr{Base: b.at(rstd, row, 4)}, inv)
-		})
-		g, sh := affine()
-		s.scaled(r, row, dev, inv, g, sh, y)
-		if s.RMS && r.team > 32 && s.Rows > workers {
-			b.Do("bar.sync", I(0)) // the scratch of the sum is free again
-		}
+			return y
+		}, nil)
+		k.barrier(workers)
 	})
-	return finish(b, r.grid(workers), p.list)
+	return k.launch(workers)
 }
 
-// affine loads the scale and the bias of a thread's columns.
-func (s Norm) affine(r *rows, scale, bias Reg) (g, sh [][]Reg) {
-	g = r.load(r.colAddr(scale, Float32), Float32)
-	if s.Bias {
-		sh = r.load(r.colAddr(bias, Float32), Float32)
+// statistics are the row's mean and rstd, which one thread stores.
+func (k *normGen) statistics(row Reg, x *source) (mean, inv Reg) {
+	b, cols := k.b, Fl(float32(k.Cols))
+	if !k.RMS {
+		mean = b.div(k.total(x, func(v Reg) Reg { return v }), cols)
 	}
-	return g, sh
-}
-
-// input loads the row, adds the residual and stores the sum; what is normalised is the stored sum.
-func (s Norm) input(r *rows, x, res, sum, row Reg) [][]Reg {
-	b := r.b
-	v := r.load(r.rowAddr(x, row, s.In), s.In)
-	if !s.Residual {
-		return v
-	}
-	w := r.load(r.rowAddr(res, row, s.In), s.In)
-	v = r.mapTile(func(c, i int) Reg { return b.widen(b.narrow(b.add(v[c][i], w[c][i]), s.In), s.In) })
-	r.store(r.rowAddr(sum, row, s.In), s.In, v)
-	return v
-}
-
-// centre is the mean and the deviations from it; RMS keeps the row as it is.
-func (s Norm) centre(r *rows, v [][]Reg) (mean Reg, dev [][]Reg) {
-	if s.RMS {
-		return Reg{}, v
-	}
-	b := r.b
-	mean = b.div(r.sum(func(c, i int) Reg { return v[c][i] }), Fl(float32(s.Cols)))
-	return mean, r.mapTile(func(c, i int) Reg { return b.sub(v[c][i], mean) })
-}
-
-func (s Norm) scaled(r *rows, row Reg, dev [][]Reg, inv Reg, g, sh [][]Reg, y Reg) {
-	b := r.b
-	r.store(r.rowAddr(y, row, s.Out), s.Out, r.mapTile(func(c, i int) Reg {
-		t := b.mul(b.mul(dev[c][i], inv), g[c][i])
-		if s.Bias {
-			t = b.add(t, sh[c][i])
+	sq := k.total(x, func(v Reg) Reg {
+		d := k.centred(v, mean)
+		return b.mul(d, d)
+	})
+	inv = b.Do("rcp.rn.f32", b.Do("sqrt.rn.f32", b.add(b.div(sq, cols), Fl(k.Eps))))
+	b.If(b.Do("setp.eq.u32", k.lane, I(0)), func() {
+		if !k.RMS {
+			b.Do("st.global.f32", Addr{Base: b.at(k.mean, row, 4)}, mean)
 		}
-		return t
-	}))
+		b.Do("st.global.f32", Addr{Base: b.at(k.rstd, row, 4)}, inv)
+	})
+	return mean, inv
 }
 
-// Backward generates dx and the partial sums of dscale and dbias.
-func (s Norm) Backward(fl Flavour) (*Launch, error) {
-	r, err := newRows(fl, s.Name, s.Cols, s.In, s.Out)
-	if err != nil {
-		return nil, err
+// centred is the distance from the mean; RMS keeps x as it is.
+func (k *normGen) centred(x, mean Reg) Reg {
+	if k.RMS {
+		return x
 	}
-	b, n := r.b, s.Rows*s.Cols
-	workers := s.workers(r.perBlock, backwardWorkers)
-	p := params{b: b}
-	k := normBack{Norm: s, r: r}
-	k.dy, k.x, k.scale = p.in("dy", s.Out, n), p.in("x", s.In, n), p.in("scale", Float32, s.Cols)
-	if !s.RMS {
-		k.mean = p.in("mean", Float32, s.Rows)
-	}
-	k.rstd = p.in("rstd", Float32, s.Rows)
-	if s.Residual {
-		k.dres = p.in("dresidual", s.In, n)
-	}
-	k.dx = p.out("dx", s.In, n)
-	dscale := p.out("dscale", Float32, workers*s.Cols)
-	var dbias Reg
-	if s.Bias {
-		dbias = p.out("dbias", Float32, workers*s.Cols)
-	}
-	r.begin()
-	k.dg, k.db = r.tile(0), r.tile(0)
-	k.g = r.load(r.colAddr(k.scale, Float32), Float32)
-	r.share(s.Rows, workers, k.row)
-	r.store(r.rowAddr(dscale, r.worker, Float32), Float32, k.dg)
-	if s.Bias {
-		r.store(r.rowAddr(dbias, r.worker, Float32), Float32, k.db)
-	}
-	return finish(b, r.grid(workers), p.list)
+	return k.b.sub(x, mean)
 }
 
-// backwardWorkers bounds the partial sums kept if nobody says how many.
-const backwardWorkers = 4 * 132
+// enter finds the row in what follows the statistics.
+func (k *normGen) enter(row Reg) {
+	k.after.enter(k.rows, row)
+	k.affine.enter(k.rows, row)
+}
+
+// affineAt is scale and bias of the columns at s, nil where there is none.
+func (k *normGen) affineAt(s spot) (scale, bias []Reg) {
+	k.affine.eval(s, nil)
+	for i, a := range k.affine.Loads {
+		if a.Name == "scale" {
+			scale = k.affine.all(i)
+		} else {
+			bias = k.affine.all(i)
+		}
+	}
+	return scale, bias
+}
+
+// barrier ends a row of several: the one sum of an RMS norm leaves its scratch to the next.
+func (k *normGen) barrier(workers int) {
+	if k.RMS && k.team > 32 && k.Rows > workers {
+		k.b.Do("bar.sync", I(0))
+	}
+}
+
+// launch ends the kernel. Threads that hold their part of a row have read it before they write, so that
+// what is written first may lie where what is read first does.
+func (k *normGen) launch(workers int) (*Launch, error) {
+	l, err := finish(k.b, k.grid(workers), k.p.list)
+	if err == nil {
+		l.InPlace = !k.streamed && k.overlays()
+	}
+	return l, err
+}
+
+// overlays reports whether the first store walks as the first load does.
+func (k *normGen) overlays() bool {
+	from, into := k.before, k.after
+	if len(from.Stores) > 0 {
+		into = from
+	}
+	if len(from.Loads) == 0 || len(into.Stores) == 0 {
+		return false
+	}
+	a, b := from.Loads[0], into.Stores[0].Access
+	return a.Offset == b.Offset && slices.Equal(a.Stride, b.Stride) && slices.Equal(from.Shape, into.Shape) || from.dense(a) && into.dense(b)
+}
 
 // workers rounds the wanted number of teams to whole blocks.
 func (s Norm) workers(perBlock, most int) int {
@@ -165,73 +260,131 @@ func (s Norm) workers(perBlock, most int) int {
 	return ceilDiv(w, perBlock) * perBlock
 }
 
-// Partials is how many rows the partial sums of Backward have.
-func (s Norm) Partials() (int, error) {
-	team, _, _, err := rowShape(s.Cols, s.In, s.Out)
-	if err != nil {
-		return 0, err
+// backwardWorkers bounds the partial sums kept if nobody says how many.
+const backwardWorkers = 4 * 132
+
+// Partials is how many rows the partial sums of Backward have, 0 where it makes none: a team that holds
+// longer rows, or rows of which each has a scale of its own, has no room for them.
+func (s Norm) Partials() int {
+	switch {
+	case s.NoScale || s.PerRow != nil || s.Cols > maxSummed:
+		return 0
+	case teamFor(s.Cols, 1, goodLane) == 32:
+		return s.workers(warpTeams, backwardWorkers)
 	}
-	if team == 32 {
-		return s.workers(warpTeams, backwardWorkers), nil
-	}
-	return s.workers(1, backwardWorkers), nil
+	return s.workers(1, backwardWorkers)
 }
 
+// normBack is the state of Backward.
 type normBack struct {
-	Norm
-	r                                  *rows
-	dy, x, scale, mean, rstd, dres, dx Reg
-	g, dg, db                          [][]Reg
+	*normGen
+	summed bool
+	hat, w [][]Reg // by chunk: x̂ and dy·scale, where they stay in registers
+	dg, db [][]Reg
+}
+
+// Backward generates dx and, with Partials, the partial sums of dscale and dbias.
+func (s Norm) Backward(fl Flavour) (*Launch, error) {
+	g, err := s.start(fl, "dy", "dx", s.Out, s.In, true)
+	if err != nil {
+		return nil, err
+	}
+	k := &normBack{normGen: g, summed: s.Partials() > 0, hat: make([][]Reg, g.chunks), w: make([][]Reg, g.chunks)}
+	workers := s.Rows
+	if k.summed {
+		workers = s.Partials()
+	}
+	k.before.loadParams(&k.p, 0)
+	k.x.loadParams(&k.p, 0)
+	k.affine.loadParams(&k.p, 0)
+	k.stats(k.p.in)
+	k.after.loadParams(&k.p, 1)
+	k.before.storeParams(&k.p)
+	k.after.storeParams(&k.p)
+	var dscale, dbias Reg
+	if k.summed {
+		dscale = k.p.out("dscale", Float32, workers*s.Cols)
+		if s.Bias {
+			dbias = k.p.out("dbias", Float32, workers*s.Cols)
+		}
+	}
+	k.begin()
+	if k.summed {
+		k.dg, k.db = k.rows.tile(0), k.rows.tile(0)
+		k.affine.share(k.rows)
+	}
+	if k.summed && k.team <= sharing {
+		k.before.share(k.rows)
+		k.after.share(k.rows)
+	}
+	k.share(s.Rows, workers, func(row Reg) {
+		k.row(row)
+		k.barrier(workers)
+	})
+	if k.summed {
+		k.rows.store(k.rowAddr(dscale, k.worker, Float32), Float32, k.dg)
+		if s.Bias {
+			k.rows.store(k.rowAddr(dbias, k.worker, Float32), Float32, k.db)
+		}
+	}
+	return k.launch(workers)
 }
 
 // row adds one row to the partial sums and writes its dx:
 // dx = rstd·(dy·g - mean(dy·g) - x̂·mean(dy·g·x̂)).
 func (k *normBack) row(row Reg) {
-	r, b := k.r, k.r.b
-	dy := r.load(r.rowAddr(k.dy, row, k.Out), k.Out)
-	x := r.load(r.rowAddr(k.x, row, k.In), k.In)
-	inv := b.Do("ld.global.f32", Addr{Base: b.at(k.rstd, row, 4)})
+	b, cols := k.b, Fl(float32(k.Cols))
+	dy, x := k.source(k.before, k.X, row), k.source(k.x, 0, row)
+	k.enter(row)
 	var mean Reg
+	inv := b.Do("ld.global.f32", Addr{Base: b.at(k.rstd, row, 4)})
 	if !k.RMS {
 		mean = b.Do("ld.global.f32", Addr{Base: b.at(k.mean, row, 4)})
 	}
-	hat := r.mapTile(func(c, i int) Reg {
-		d := x[c][i]
-		if !k.RMS {
-			d = b.sub(d, mean)
-		}
-		return b.mul(d, inv)
-	})
-	w := r.mapTile(func(c, i int) Reg { return b.mul(dy[c][i], k.g[c][i]) })
-	r.each(func(c int) {
-		for i := 0; i < r.vec; i++ {
-			b.To(k.dg[c][i], "fma.rn.f32", dy[c][i], hat[c][i], k.dg[c][i])
-			if k.Bias {
-				b.To(k.db[c][i], "add.rn.f32", k.db[c][i], dy[c][i])
+	s1, s2 := b.konst(0), b.konst(0)
+	k.spots(func(s spot) {
+		k.terms(s, dy.at(s), x.at(s), mean, inv)
+		for i, w := range k.w[s.chunk] {
+			if !k.RMS {
+				b.To(s1, "add.rn.f32", s1, w)
 			}
+			b.To(s2, "fma.rn.f32", w, k.hat[s.chunk][i], s2)
 		}
 	})
-	cols := Fl(float32(k.Cols))
-	c2 := b.div(r.sum(func(c, i int) Reg { return b.mul(w[c][i], hat[c][i]) }), cols)
+	dy.stored = true
+	c2 := b.div(k.across(s2, k.join("add.rn.f32")), cols)
 	var c1 Reg
 	if !k.RMS {
-		c1 = b.div(r.sum(func(c, i int) Reg { return w[c][i] }), cols)
-	} else if r.team > 32 {
-		b.Do("bar.sync", I(0)) // the scratch of the sum is free again
+		c1 = b.div(k.across(s1, k.join("add.rn.f32")), cols)
 	}
-	var add [][]Reg
-	if k.Residual {
-		add = r.load(r.rowAddr(k.dres, row, k.In), k.In)
+	k.after.through(func(s spot) []Reg {
+		if k.streamed {
+			k.terms(s, dy.at(s), x.at(s), mean, inv)
+		}
+		dx := make([]Reg, k.vec)
+		for i, w := range k.w[s.chunk] {
+			dx[i] = b.mul(inv, b.fma(b.Do("neg.f32", k.hat[s.chunk][i]), c2, k.centred(w, c1)))
+		}
+		return dx
+	}, nil)
+}
+
+// terms computes x̂ and dy·g of the vector at s, and adds it to the column sums.
+func (k *normBack) terms(s spot, dy, x []Reg, mean, inv Reg) {
+	b := k.b
+	g, _ := k.affineAt(s)
+	hat, w := make([]Reg, k.vec), make([]Reg, k.vec)
+	for i := range x {
+		hat[i], w[i] = b.mul(k.centred(x[i], mean), inv), dy[i]
+		if g != nil {
+			w[i] = b.mul(dy[i], g[i])
+		}
+		if k.summed {
+			b.To(k.dg[s.chunk][i], "fma.rn.f32", dy[i], hat[i], k.dg[s.chunk][i])
+		}
+		if k.summed && k.Bias {
+			b.To(k.db[s.chunk][i], "add.rn.f32", k.db[s.chunk][i], dy[i])
+		}
 	}
-	r.store(r.rowAddr(k.dx, row, k.In), k.In, r.mapTile(func(c, i int) Reg {
-		d := w[c][i]
-		if !k.RMS {
-			d = b.sub(d, c1)
-		}
-		d = b.mul(inv, b.fma(b.Do("neg.f32", hat[c][i]), c2, d))
-		if k.Residual {
-			d = b.add(d, add[c][i])
-		}
-		return d
-	}))
+	k.hat[s.chunk], k.w[s.chunk] = hat, w
 }

@@ -15,10 +15,11 @@ type rows struct {
 	team       int // threads that share a row
 	perBlock   int // teams in a block
 	vec        int
-	chunks     int
-	lane       Reg // thread in team, u32
-	worker     Reg // team in grid, u32
-	scratch    int // shared arrays made so far
+	chunks     int  // vectors that a thread holds of a row; 1 where it goes through the row in a loop
+	streamed   bool // rows do not fit into registers: passes read them again
+	lane       Reg  // thread in team, u32
+	worker     Reg  // team in grid, u32
+	scratch    int  // shared arrays made so far
 	chunkValid []Reg
 }
 
@@ -29,7 +30,8 @@ const (
 	maxTeam    = 1024 // threads of a block
 )
 
-// MaxRow is the longest row that kernels keep in registers (norms, softmax).
+// MaxRow is the longest row that kernels keep in registers: one tensor's, where they hold nothing else
+// of the row.
 const MaxRow = maxPerLane * maxTeam
 
 // vecFor is the widest vector that divides cols and moves at most 16 bytes of the smallest type.
@@ -51,9 +53,31 @@ func rowShape(cols int, types ...DType) (team, vec, chunks int, err error) {
 		return 0, 0, 0, fmt.Errorf("ptx: rows of %d columns, this kernel takes 1 to %d", cols, MaxRow)
 	}
 	vec = vecFor(cols, types...)
-	for team = 32; team < maxTeam && ceilDiv(cols, team*vec)*vec > goodLane; team *= 2 {
-	}
+	team = teamFor(cols, vec, goodLane)
 	return team, vec, ceilDiv(cols, team*vec), nil
+}
+
+// teamFor is how many threads share a row such that each holds good columns of it, or more where a
+// block has no more threads.
+func teamFor(cols, vec, good int) int {
+	team := 32
+	for team < maxTeam && ceilDiv(cols, team*vec)*vec > good {
+		team *= 2
+	}
+	return team
+}
+
+// rowsOver starts a kernel over rows of which a thread holds good columns, goodLane at most. Longer rows
+// it goes through in a loop, as often as it takes.
+func rowsOver(fl Flavour, name string, cols, vec, good int) *rows {
+	team := teamFor(cols, vec, good)
+	chunks := ceilDiv(cols, team*vec)
+	if chunks*vec <= goodLane {
+		return startRows(fl, name, cols, team, vec, chunks)
+	}
+	r := startRows(fl, name, cols, team, vec, 1)
+	r.streamed = true
+	return r
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
@@ -126,15 +150,27 @@ func (r *rows) each(body func(c int)) {
 	}
 }
 
+// spot is a vector of the thread in a row: vector at + ahead, chunk of those it holds.
+type spot struct {
+	at           Reg
+	ahead, chunk int
+}
+
+// spots runs body for every vector of the thread that lies in the row.
+func (r *rows) spots(body func(s spot)) {
+	if r.streamed {
+		r.b.strided(r.lane, r.team, r.cols/r.vec, func(i Reg) { body(spot{at: i}) })
+		return
+	}
+	r.each(func(c int) { body(spot{r.lane, c * r.team, c}) })
+}
+
 // rowAddr is the address of the thread's first column of a row.
 func (r *rows) rowAddr(base, row Reg, d DType) Reg {
 	b := r.b
 	start := b.Do("mad.lo.u64", b.Do("cvt.u64.u32", row), I(r.cols*d.Size()), base)
 	return b.at(start, r.lane, r.vec*d.Size())
 }
-
-// colAddr is the address of the thread's first column of a vector shared by all rows.
-func (r *rows) colAddr(base Reg, d DType) Reg { return r.b.at(base, r.lane, r.vec*d.Size()) }
 
 // chunkOff is the distance of chunk c from the thread's first column in bytes.
 func (r *rows) chunkOff(c int, d DType) int { return c * r.team * r.vec * d.Size() }

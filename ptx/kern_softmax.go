@@ -1,8 +1,10 @@
 package ptx
 
+import "fmt"
+
 // Softmax is y = softmax(scale·x) over the last dimension of Rows×Cols, or its logarithm.
 // With Causal the rows are queries of attention: row r sees columns 0 … r mod Queries + Cols -
-// Queries, others count as -Inf. Rows longer than MaxRow are refused.
+// Queries, others count as -Inf. Forward refuses rows longer than MaxRow.
 //
 // Forward arguments: x, y. Backward arguments: dy, y, dx, with dx = scale·y·(dy - Σ dy·y), and for
 // the logarithm dx = scale·(dy - e^y·Σ dy). Both may run in place over their first argument.
@@ -67,29 +69,54 @@ func (s Softmax) prepare(r *rows, row Reg, c int, v []Reg) {
 	}
 }
 
-// Backward generates dx from dy and y; In is the type of dx and dy, Out the type of y.
+// Backward generates dx from dy and y; In is the type of dx and dy, Out the type of y. Rows that do not
+// fit into registers are read twice.
 func (s Softmax) Backward(fl Flavour) (*Launch, error) {
-	r, err := newRows(fl, s.Name, s.Cols, s.In, s.Out)
-	if err != nil {
-		return nil, err
+	var groups [3]*rowGroup
+	for i, d := range []DType{s.In, s.Out, s.In} {
+		g := &Group{Shape: []int64{int64(s.Rows), int64(s.Cols)}, Loads: []Access{{Name: []string{"dy", "y", ""}[i], DType: d}}, Code: []Instr{{Op: "in", Type: Float32}}}
+		if i == 2 {
+			g.Stores = []Output{{Access: Access{Name: "dx", DType: d}}}
+		}
+		var err error
+		if groups[i], err = planRows(g, s.Rows, s.Cols); err != nil {
+			return nil, fmt.Errorf("ptx: %s: %w", s.Name, err)
+		}
 	}
+	r := rowsOver(fl, s.Name, s.Cols, rowVec(s.Cols, groups[:]), goodLane/2) // of two tensors
 	b := r.b
 	p := params{b: b}
-	n := s.Rows * s.Cols
-	dy, y, dx := p.in("dy", s.In, n), p.in("y", s.Out, n), p.out("dx", s.In, n)
+	groups[0].loadParams(&p, 0)
+	groups[1].loadParams(&p, 0)
+	groups[2].loadParams(&p, 1)
+	groups[2].storeParams(&p)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
-		g := r.load(r.rowAddr(dy, row, s.In), s.In)
-		v := r.load(r.rowAddr(y, row, s.Out), s.Out)
-		var out [][]Reg
-		if s.Log {
-			total := r.sum(func(c, i int) Reg { return g[c][i] })
-			out = r.mapTile(func(c, i int) Reg { return s.scale(b, b.sub(g[c][i], b.mul(b.exp(v[c][i]), total))) })
-		} else {
-			dot := r.sum(func(c, i int) Reg { return b.mul(g[c][i], v[c][i]) })
-			out = r.mapTile(func(c, i int) Reg { return s.scale(b, b.mul(v[c][i], b.sub(g[c][i], dot))) })
-		}
-		r.store(r.rowAddr(dx, row, s.In), s.In, out)
+		dy, y := r.source(groups[0], 0, row), r.source(groups[1], 0, row)
+		total := b.konst(0)
+		r.spots(func(at spot) {
+			g, v := dy.at(at), y.at(at)
+			for i := range g {
+				if s.Log {
+					b.To(total, "add.rn.f32", total, g[i])
+				} else {
+					b.To(total, "fma.rn.f32", g[i], v[i], total)
+				}
+			}
+		})
+		total = r.across(total, r.join("add.rn.f32"))
+		groups[2].enter(r, row)
+		groups[2].through(func(at spot) []Reg {
+			out, g, v := make([]Reg, r.vec), dy.at(at), y.at(at)
+			for i := range out {
+				if s.Log {
+					out[i] = s.scale(b, b.sub(g[i], b.mul(b.exp(v[i]), total)))
+				} else {
+					out[i] = s.scale(b, b.mul(v[i], b.sub(g[i], total)))
+				}
+			}
+			return out
+		}, nil)
 	})
 	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }

@@ -22,7 +22,7 @@ func (g Group) Sum(fl Flavour, values ...int) (*Launch, error) {
 	}
 	b, parts := c.b, g.SumParts()
 	for _, a := range c.Loads {
-		c.loads = append(c.loads, c.param(a, false))
+		c.bases = append(c.bases, c.param(a, false))
 	}
 	var outs, sums []Reg
 	for i, v := range values {

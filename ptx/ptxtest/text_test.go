@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite the golden texts")
 // representative kernels, kept as text so that a change of a generator is seen in review.
 var golden = []string{
 	"cast_f32_bf16_33", "bias_gelu_64x96", "dropout_31", "adamw_4097", "row_sum_6x1023_f32_split1", "softmax_fwd_20x1024_bf16",
-	"norm_fwd_res_6x768_bf16", "norm_bwd_res_11x768_bf16", "xent_fwd_3x50304_bf16", "embed_bwd_9x768_65_bf16", "transpose_1x33x31_f16", "gradstats_4097_f16",
+	"norm_fwd_res_6x768_f32", "norm_bwd_res_11x768_f32", "xent_fwd_3x50304_bf16", "embed_bwd_9x768_65_bf16", "transpose_1x33x31_f16", "gradstats_4097_f16",
 }
 
 // module builds every case for a flavour as one text.
@@ -93,6 +93,48 @@ func TestPtxas(t *testing.T) {
 				t.Error(line)
 			}
 			t.Logf("sm_%d: %d kernels, %d with spills", sm, n, len(spills))
+		}
+	}
+}
+
+// TestPtxasWideRows assembles kernels over rows of any length, which the interpreter would take long for.
+func TestPtxasWideRows(t *testing.T) {
+	bin := Ptxas()
+	if bin == "" {
+		t.Skip("no ptxas in PATH and AMPC_PTXAS is not set")
+	}
+	for _, oldest := range []int{70, 90} {
+		m := &ptx.Module{Flavour: flavours[oldest]}
+		add := func(build func(ptx.Flavour) (*ptx.Launch, error)) {
+			l, err := build(flavours[oldest])
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Kernel.Name = fmt.Sprintf("k%d_%s", len(m.Kernels), l.Kernel.Name)
+			m.Kernels = append(m.Kernels, l.Kernel)
+		}
+		for _, cols := range []int{4096, 8191, 8192, 9000, 16384, 16385, 32768, 100000} {
+			for _, d := range []ptx.DType{ptx.Float32, ptx.BFloat16} {
+				for _, s := range []ptx.Norm{residual(4096, cols, d, ptx.BFloat16), {Name: "norm", Rows: 4096, Cols: cols, In: d, Out: ptx.BFloat16, Bias: true}} {
+					add(s.Forward)
+				}
+				for _, s := range []ptx.Norm{trunk(4096, cols, d, ptx.BFloat16), {Name: "norm_back", Rows: 4096, Cols: cols, In: d, Out: ptx.BFloat16, Bias: true}} {
+					add(s.Backward)
+				}
+				for _, log := range []bool{false, true} {
+					add(ptx.Softmax{Name: "softmax_back", Rows: 4096, Cols: cols, In: d, Out: d, Log: log}.Backward)
+				}
+			}
+		}
+		n, spills, err := Assemble(bin, t.TempDir(), m.Text(), oldest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != len(m.Kernels) {
+			t.Errorf("sm_%d: %d kernels in the report of %d", oldest, n, len(m.Kernels))
+		}
+		for _, line := range spills {
+			t.Error(line)
 		}
 	}
 }

@@ -1,0 +1,329 @@
+package ptx
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rowGroup is elementwise code in a kernel over rows, for a thread's vectors of columns: what makes a
+// row's values from other tensors, or something of them. The elements of its shape, in row-major order,
+// are those of the rows.
+type rowGroup struct {
+	*groupGen
+	r       *rows
+	rowDims int       // leading dimensions of the shape, which number rows
+	row     Reg       // the row entered
+	first   []located // by access: where the row begins, or the thread's first vector in it
+	held    [][]kept  // by chunk and store: what is to be stored
+	shared  [][][]Reg // by chunk and load: what is the same for all rows; nil: read in each
+}
+
+// planRows checks a group that runs over rows of cols elements.
+func planRows(g *Group, rows, cols int) (*rowGroup, error) {
+	c, err := planGroup(*g)
+	if err != nil {
+		return nil, err
+	}
+	if c.n != int64(rows)*int64(cols) {
+		return nil, fmt.Errorf("%d elements in %d rows of %d", c.n, rows, cols)
+	}
+	k := &rowGroup{groupGen: c}
+	if !k.splitRows(int64(cols)) {
+		return nil, fmt.Errorf("rows of %d elements end inside a dimension of %v", cols, g.Shape)
+	}
+	return k, k.check()
+}
+
+// splitRows cuts the shape into dimensions that number rows and those of their columns. Rows of one
+// column get a dimension too: a thread that has none must not be where another is.
+func (g *rowGroup) splitRows(cols int64) bool {
+	k, inner := len(g.Shape), int64(1)
+	for k > 0 && cols%(inner*g.Shape[k-1]) == 0 {
+		k--
+		inner *= g.Shape[k]
+	}
+	g.rowDims = k
+	switch rest := cols / inner; {
+	case cols == 1:
+		g.Shape = append(slices.Clone(g.Shape), 1)
+		g.restride(func(s []int64) []int64 { return append(s, 1) })
+	case rest > 1 && (k == 0 || g.Shape[k-1]%rest != 0):
+		return false
+	case rest > 1:
+		g.Shape = slices.Replace(slices.Clone(g.Shape), k-1, k, g.Shape[k-1]/rest, rest)
+		g.restride(func(s []int64) []int64 { return slices.Insert(s, k-1, s[k-1]*rest) })
+	}
+	return true
+}
+
+// restride changes the strides of all accesses.
+func (g *rowGroup) restride(f func(s []int64) []int64) {
+	for i := range g.Loads {
+		g.Loads[i].Stride = f(slices.Clone(g.Loads[i].Stride))
+	}
+	for i := range g.Stores {
+		g.Stores[i].Stride = f(slices.Clone(g.Stores[i].Stride))
+	}
+}
+
+// rowVec is how many elements a thread handles together in all groups of a kernel over rows.
+func rowVec(cols int, groups []*rowGroup) int {
+	size := 4
+	for _, g := range groups {
+		size = min(size, g.smallest())
+	}
+	for v := min(8, 16/size); v > 1; v /= 2 {
+		if cols%v == 0 && !slices.ContainsFunc(groups, func(g *rowGroup) bool { return !g.fits(int64(v)) }) {
+			return v
+		}
+	}
+	return 1
+}
+
+// loadParams declares the buffers that the group reads, from load number from, storeParams those it writes.
+func (g *rowGroup) loadParams(p *params, from int) {
+	g.b = p.b
+	g.bases = make([]Reg, from, len(g.Loads)+len(g.Stores))
+	for _, a := range g.Loads[from:] {
+		g.bases = append(g.bases, p.in(a.Name, a.DType, int(g.extent(a))))
+	}
+}
+
+func (g *rowGroup) storeParams(p *params) {
+	for _, a := range g.Stores {
+		g.bases = append(g.bases, p.out(a.Name, a.DType, int(g.extent(a.Access))))
+	}
+}
+
+// everyRow reports whether the group gives the same for all rows.
+func (g *rowGroup) everyRow() bool {
+	return !slices.ContainsFunc(g.accesses(), func(a Access) bool { return !g.rowsShare(a) })
+}
+
+// rowsShare reports whether an access is at the same elements in all rows.
+func (g *rowGroup) rowsShare(a Access) bool {
+	return !slices.ContainsFunc(a.Stride[:g.rowDims], func(s int64) bool { return s != 0 })
+}
+
+// share reads what all rows have alike, before the first.
+func (g *rowGroup) share(r *rows) {
+	alike := func(in Instr) bool {
+		return in.Op == "in" && g.bases[in.Int].Class != NoClass && g.rowsShare(g.Loads[in.Int])
+	}
+	if !slices.ContainsFunc(g.Code, alike) {
+		return
+	}
+	g.enter(r, r.worker)
+	shared := make([][][]Reg, r.chunks)
+	r.spots(func(s spot) {
+		shared[s.chunk] = make([][]Reg, len(g.Loads))
+		g.locateAt(s)
+		for i, in := range g.Code {
+			if alike(in) {
+				shared[s.chunk][in.Int] = g.value(i, in)
+			}
+		}
+	})
+	g.shared = shared
+}
+
+// dense reports whether an access walks its buffer as it lies.
+func (g *rowGroup) dense(a Access) bool {
+	return a.Offset == 0 && slices.Equal(a.Stride, contiguous(g.Shape))
+}
+
+// enter computes where a row lies.
+func (g *rowGroup) enter(r *rows, row Reg) {
+	b := r.b
+	g.r, g.row = r, row
+	g.held = make([][]kept, r.chunks)
+	g.first = make([]located, len(g.bases))
+	at := g.split(row, 0, g.rowDims)
+	for k, a := range g.accesses() {
+		if g.bases[k].Class == NoClass {
+			continue // given
+		}
+		base, size := g.bases[k], a.DType.Size()
+		if a.Offset != 0 {
+			base = b.Do("add.u64", base, I(a.Offset*int64(size)))
+		}
+		base = g.step(base, at, a, 0)
+		if s := g.columnStep(a); s > 0 && !r.streamed {
+			base = b.at(base, r.lane, s*r.vec)
+		}
+		g.first[k].base = base
+	}
+}
+
+// split takes number e apart into the coordinates of n dimensions from d on, as u64.
+func (g *rowGroup) split(e Reg, d, n int) []Reg {
+	at := make([]Reg, n)
+	for i := n - 1; i > 0; i-- {
+		at[i], e = g.divide("u32", e, g.Shape[d+i])
+	}
+	if n > 0 {
+		at[0] = e
+	}
+	for i := range at {
+		at[i] = g.b.Do("cvt.u64.u32", at[i])
+	}
+	return at
+}
+
+// step adds to an address what coordinates from dimension d on are worth in an access.
+func (g *rowGroup) step(base Reg, at []Reg, a Access, d int) Reg {
+	for i, x := range at {
+		if s := a.Stride[d+i]; s != 0 {
+			base = g.b.Do("mad.lo.u64", x, I(s*int64(a.DType.Size())), base)
+		}
+	}
+	return base
+}
+
+// columnStep is the bytes from a column to the next where columns are one dimension that the access
+// walks, 0 where it repeats along all of them, -1 where they are several.
+func (g *rowGroup) columnStep(a Access) int {
+	s := a.Stride[g.rowDims:]
+	switch {
+	case !slices.ContainsFunc(s, func(x int64) bool { return x != 0 }):
+		return 0
+	case len(s) == 1:
+		return int(s[0]) * a.DType.Size()
+	}
+	return -1
+}
+
+// eval computes the group's values for the thread's vector at s of the row; given is the value of load
+// 0 where that is no buffer.
+func (g *rowGroup) eval(s spot, given []Reg) {
+	e := g.locateAt(s)
+	if g.shared != nil {
+		copy(g.known, g.shared[s.chunk])
+	}
+	if given != nil {
+		g.known[0] = g.asStored(given, g.Loads[0].DType)
+	}
+	g.compute(e, g.r.vec)
+}
+
+// locateAt finds the vector at s in every access, and gives the number of its first element.
+func (g *rowGroup) locateAt(s spot) Reg {
+	b, r := g.b, g.r
+	vector := s.at
+	if s.ahead > 0 {
+		vector = b.iadd(vector, I(s.ahead))
+	}
+	g.lanes, g.here, g.known = r.vec, slices.Clone(g.first), make([][]Reg, len(g.Loads))
+	columns := g.split(b.imul(vector, I(r.vec)), g.rowDims, len(g.Shape)-g.rowDims)
+	for k, a := range g.accesses() {
+		if g.bases[k].Class == NoClass {
+			continue
+		}
+		switch bytes := g.columnStep(a); {
+		case bytes < 0:
+			g.here[k].base = g.step(g.first[k].base, columns, a, g.rowDims)
+		case bytes > 0 && r.streamed:
+			g.here[k].base = b.at(g.first[k].base, vector, bytes*r.vec)
+		case bytes > 0:
+			g.here[k].off = s.ahead * bytes * r.vec
+		}
+	}
+	return b.Do("mad.wide.u32", vector, I(r.vec), b.Do("mul.wide.u32", g.row, I(r.cols)))
+}
+
+// all is value v in every lane.
+func (g *rowGroup) all(v int) []Reg {
+	out := make([]Reg, g.lanes)
+	for l := range out {
+		out[l] = g.lane(v, l)
+	}
+	return out
+}
+
+// kept is what a store will write.
+type kept struct {
+	at  located
+	out []Reg
+}
+
+// keep leaves what is to be stored of the vector at s to flush.
+func (g *rowGroup) keep(s spot) {
+	g.held[s.chunk] = nil
+	for i := range g.Stores {
+		g.held[s.chunk] = append(g.held[s.chunk], kept{g.locate(len(g.Loads) + i), g.stored(i)})
+	}
+}
+
+func (g *rowGroup) flush(s spot) {
+	for i, k := range g.held[s.chunk] {
+		g.b.store(k.at.base, k.at.off, g.Stores[i].DType, k.out)
+	}
+}
+
+// through evaluates the group over the thread's part of the row entered and stores what it stores.
+// make gives load 0 where that is no buffer, take gets the value v; both may be nil. Where the row is in
+// registers all loads come before all stores, so that none waits for one.
+func (g *rowGroup) through(given func(s spot) []Reg, take func(s spot)) {
+	run := func(s spot) {
+		var x []Reg
+		if given != nil {
+			x = given(s)
+		}
+		g.eval(s, x)
+		g.keep(s)
+		if take != nil {
+			take(s)
+		}
+	}
+	if g.r.streamed {
+		g.r.spots(func(s spot) { run(s); g.flush(s) })
+		return
+	}
+	g.r.spots(run)
+	if len(g.Stores) > 0 {
+		g.r.spots(g.flush)
+	}
+}
+
+// source is a value of a group in every column of a row: in registers, or computed again in every pass.
+type source struct {
+	*rowGroup
+	v      int
+	vals   [][]Reg // by chunk
+	stored bool
+}
+
+// source enters a row. Where it fits into registers, all of it is read here.
+func (r *rows) source(g *rowGroup, v int, row Reg) *source {
+	x := &source{rowGroup: g, v: v, vals: make([][]Reg, r.chunks)}
+	g.enter(r, row)
+	if !r.streamed {
+		g.through(nil, func(s spot) { x.vals[s.chunk] = g.all(v) })
+	}
+	return x
+}
+
+// at is the vector at s; the first pass of a loop stores what the group stores.
+func (x *source) at(s spot) []Reg {
+	if !x.r.streamed {
+		return x.vals[s.chunk]
+	}
+	x.eval(s, nil)
+	if !x.stored {
+		x.keep(s)
+		x.flush(s)
+	}
+	return x.all(x.v)
+}
+
+// total adds f of every element of a row, each thread's in order, then those of the team.
+func (r *rows) total(x *source, f func(v Reg) Reg) Reg {
+	acc := r.b.konst(0)
+	r.spots(func(s spot) {
+		for _, v := range x.at(s) {
+			r.b.To(acc, "add.rn.f32", acc, f(v))
+		}
+	})
+	x.stored = true
+	return r.across(acc, r.join("add.rn.f32"))
+}
