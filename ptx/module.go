@@ -130,9 +130,9 @@ func (k *Kernel) SharedBytes() int {
 func (k *Kernel) prune() {
 	for before := -1; before != len(k.Body); {
 		before = len(k.Body)
-		read := map[Reg]bool{}
+		read := k.registers()
 		for i := range k.Body {
-			k.Body[i].reads(func(r Reg) { read[r] = true })
+			k.Body[i].reads(func(r Reg) { read[r.Class][r.N] = true })
 		}
 		k.Body = slices.DeleteFunc(k.Body, func(in Inst) bool { return in.fills() && !in.anyWritten(read) })
 	}
@@ -143,9 +143,11 @@ func (in *Inst) reads(f func(Reg)) {
 	if in.Guard.Class != NoClass {
 		f(in.Guard)
 	}
-	for i, a := range in.Args {
+	for i := range in.Args {
 		if in.Op.Slots[i].Role != Dst {
-			a.regs(f)
+			for _, r := range in.Args[i].registers() {
+				f(r)
+			}
 		}
 	}
 }
@@ -163,7 +165,23 @@ func (in *Inst) fills() bool {
 }
 
 // anyWritten reports whether the instruction writes a register of the set.
-func (in *Inst) anyWritten(set map[Reg]bool) (found bool) {
-	in.Args[0].regs(func(r Reg) { found = found || set[r] })
-	return found
+func (in *Inst) anyWritten(set *registers) bool {
+	return slices.ContainsFunc(in.Args[0].registers(), func(r Reg) bool { return set[r.Class][r.N] })
+}
+
+// registers is a set of a kernel's registers.
+type registers [numClasses][]bool
+
+// registers is an empty set.
+func (k *Kernel) registers() *registers {
+	w := &registers{}
+	for c, n := range k.Regs {
+		w[c] = make([]bool, min(max(n, 0), maxRegs))
+	}
+	return w
+}
+
+// has reports whether the kernel declares r.
+func (w *registers) has(r Reg) bool {
+	return r.Class < numClasses && r.N >= 0 && r.N < len(w[r.Class])
 }

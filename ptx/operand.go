@@ -65,16 +65,15 @@ func (o Operand) addrText() string {
 	return "[" + base + "]"
 }
 
-// regs calls f for every register the operand names.
-func (o Operand) regs(f func(Reg)) {
+// registers are those that the operand names.
+func (o *Operand) registers() []Reg {
 	switch {
 	case o.Kind == KindVec:
-		for _, r := range o.Vec {
-			f(r)
-		}
+		return o.Vec
 	case o.Reg.Class != NoClass:
-		f(o.Reg)
+		return []Reg{o.Reg}
 	}
+	return nil
 }
 
 // specials are the special registers of the subset, all 32 bits wide.

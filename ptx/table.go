@@ -48,6 +48,10 @@ type Slot struct {
 	Type string // PTX type
 	Vec  int    // 0, or the length of a brace list
 	Wide bool   // a wider integer register is allowed (narrow loads, stores and conversions)
+
+	class   Class // of Type
+	bits    int   // of Type in memory
+	untyped bool  // Type is .bNN
 }
 
 // Eval computes one lane. Operands and result are register bits, zero-extended.
@@ -78,16 +82,22 @@ func (o *Op) Dst() Class {
 // accepts reports whether a register of class c fits the slot: the same class, or any class of
 // the same width when the slot's type is untyped (.bNN), or wider where the slot allows it.
 func (s Slot) accepts(c Class) bool {
-	want := typeInfo[s.Type].class
 	switch {
-	case c == want:
+	case c == s.class:
 		return true
 	case s.Wide && (c == B16 || c == B32 || c == B64):
-		return c.Bits() >= typeInfo[s.Type].bytes*8
-	case s.Type[0] == 'b' && s.Type[1] != 'f':
-		return c != Pred && want != Pred && c.Bits() == want.Bits()
+		return c.Bits() >= s.bits
+	case s.untyped:
+		return c != Pred && s.class != Pred && c.Bits() == s.class.Bits()
 	}
 	return false
+}
+
+// typed looks up what the slot's type means.
+func (s Slot) typed() Slot {
+	t := typeInfo[s.Type]
+	s.class, s.bits, s.untyped = t.class, t.bytes*8, s.Type[0] == 'b' && s.Type[1] != 'f'
+	return s
 }
 
 // row is a family of instructions: braces in name list alternatives, $1, $2… in args, mode and
@@ -134,7 +144,7 @@ func expand(rows []row) map[string]*Op {
 		for _, v := range alternatives(r.name) {
 			op := &Op{Name: v.name, Kind: r.kind, Min: r.min, Mode: substitute(r.mode, v.alt)}
 			for _, a := range strings.Fields(r.args) {
-				op.Slots = append(op.Slots, slotOf(substitute(a, v.alt), v.alt))
+				op.Slots = append(op.Slots, slotOf(substitute(a, v.alt), v.alt).typed())
 			}
 			if r.eval != nil {
 				op.Eval = r.eval(v.alt)
@@ -227,4 +237,4 @@ func vecLen(n string, alt []string) int {
 var widened = map[string]string{"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 // Trim cuts the bits of a constant to the slot's width.
-func (s Slot) Trim(x uint64) uint64 { return trim(x, uint(max(typeInfo[s.Type].bytes, 1)*8)) }
+func (s Slot) Trim(x uint64) uint64 { return trim(x, uint(max(s.bits, 8))) }

@@ -134,20 +134,29 @@ func (v *verifier) declare(name, what string) {
 }
 
 // writes collects the registers some instruction writes.
-func (v *verifier) writes() map[Reg]bool {
-	w := map[Reg]bool{}
-	for _, in := range v.k.Body {
+func (v *verifier) writes() *registers {
+	w := v.k.registers()
+	for i := range v.k.Body {
+		in := &v.k.Body[i]
 		if in.Op == nil || len(in.Op.Slots) == 0 || in.Op.Slots[0].Role != Dst || len(in.Args) == 0 {
 			continue
 		}
-		in.Args[0].regs(func(r Reg) { w[r] = true })
+		for _, r := range in.Args[0].registers() {
+			if w.has(r) {
+				w[r.Class][r.N] = true
+			}
+		}
 	}
 	return w
 }
 
-func (v *verifier) instruction(written map[Reg]bool) {
+func (v *verifier) instruction(written *registers) {
 	in := v.at
-	if err := errors.Join(checkFeature(v.fl, in.Op), checkOperands(in)); err != nil {
+	err := checkFeature(v.fl, in.Op)
+	if err == nil {
+		err = checkOperands(in)
+	}
+	if err != nil {
 		v.fail("%w", err)
 		return
 	}
@@ -160,10 +169,12 @@ func (v *verifier) instruction(written map[Reg]bool) {
 			v.fail("a guarded %s hangs or reads lanes that are not there; branch around it", in.Op.Spelling())
 		}
 	}
-	for i, a := range in.Args {
-		isDst := in.Op.Slots[i].Role == Dst
-		a.regs(func(r Reg) { v.register(r, written, isDst) })
-		v.name(in.Op.Slots[i], a)
+	for i := range in.Args {
+		s := &in.Op.Slots[i]
+		for _, r := range in.Args[i].registers() {
+			v.register(r, written, s.Role == Dst)
+		}
+		v.name(s, &in.Args[i])
 	}
 }
 
@@ -176,16 +187,16 @@ func (o *Op) WarpWide() bool {
 	return false
 }
 
-func (v *verifier) register(r Reg, written map[Reg]bool, isDst bool) {
+func (v *verifier) register(r Reg, written *registers, isDst bool) {
 	switch {
-	case r.Class >= numClasses || r.N < 0 || r.N >= v.k.Regs[r.Class]:
+	case !written.has(r):
 		v.fail("register %s is not declared", r)
-	case !isDst && !written[r]:
+	case !isDst && !written[r.Class][r.N]:
 		v.fail("register %s is read but never written", r)
 	}
 }
 
-func (v *verifier) name(s Slot, o Operand) {
+func (v *verifier) name(s *Slot, o *Operand) {
 	switch {
 	case o.Kind == KindLabel && !v.labels[o.Sym]:
 		v.fail("label %s is not placed", o.Sym)
@@ -210,43 +221,53 @@ func checkOperands(in *Inst) error {
 	if len(in.Args) != len(in.Op.Slots) {
 		return fmt.Errorf("%d operands, %s takes %d", len(in.Args), in.Op.Spelling(), len(in.Op.Slots))
 	}
-	for i, s := range in.Op.Slots {
-		if err := s.check(in.Args[i]); err != nil {
+	for i := range in.Op.Slots {
+		if err := in.Op.Slots[i].check(&in.Args[i]); err != nil {
 			return fmt.Errorf("operand %d: %w", i+1, err)
 		}
 	}
 	return nil
 }
 
-func (s Slot) check(o Operand) error {
+func (s *Slot) check(o *Operand) error {
+	ok, want := false, "want a label, have %s"
 	switch s.Role {
 	case Target:
-		return expect(o.Kind == KindLabel, "want a label, have %s", o)
+		ok = o.Kind == KindLabel
 	case ParamMem:
-		return expect(o.Kind == KindAddr && o.Sym != "", "want [parameter], have %s", o)
+		ok, want = o.Kind == KindAddr && o.Sym != "", "want [parameter], have %s"
 	case Mem:
-		if o.Kind != KindAddr {
-			return fmt.Errorf("want an address, have %s", o)
+		if ok, want = o.Kind == KindAddr, "want an address, have %s"; ok && o.Sym == "" && o.Reg.Class != B64 && o.Reg.Class != B32 {
+			return fmt.Errorf("%s is no address register", o.Reg)
 		}
-		return expect(o.Sym != "" || o.Reg.Class == B64 || o.Reg.Class == B32, "%s is no address register", o.Reg)
 	case Const:
-		return expect(o.Kind == KindImm && o.Float == NoClass, "want a constant, have %s", o)
+		ok, want = o.Kind == KindImm && o.Float == NoClass, "want a constant, have %s"
+	default:
+		return s.checkValue(o)
 	}
-	if s.Vec > 0 {
-		return s.checkVec(o)
+	if ok {
+		return nil
 	}
-	switch o.Kind {
-	case KindReg:
-		return expect(s.accepts(o.Reg.Class), "%s is .%s, want .%s", o.Reg, o.Reg.Class, s.Type)
-	case KindImm:
-		return s.checkImm(o)
-	case KindSym:
-		return expect(s.Role == Src && s.Type == "u32", "%s does not fit .%s", o, s.Type)
-	}
-	return fmt.Errorf("%s does not fit .%s", o, s.Type)
+	return fmt.Errorf(want, o)
 }
 
-func (s Slot) checkVec(o Operand) error {
+func (s *Slot) checkValue(o *Operand) error {
+	switch {
+	case s.Vec > 0:
+		return s.checkVec(o)
+	case o.Kind == KindImm:
+		return s.checkImm(o)
+	case o.Kind == KindSym && s.Role == Src && s.Type == "u32":
+		return nil
+	case o.Kind != KindReg:
+		return fmt.Errorf("%s does not fit .%s", o, s.Type)
+	case !s.accepts(o.Reg.Class):
+		return fmt.Errorf("%s is .%s, want .%s", o.Reg, o.Reg.Class, s.Type)
+	}
+	return nil
+}
+
+func (s *Slot) checkVec(o *Operand) error {
 	if o.Kind != KindVec || len(o.Vec) != s.Vec {
 		return fmt.Errorf("want %d registers in braces, have %s", s.Vec, o)
 	}
@@ -258,26 +279,23 @@ func (s Slot) checkVec(o Operand) error {
 	return nil
 }
 
-func (s Slot) checkImm(o Operand) error {
-	class := typeInfo[s.Type].class
+func (s *Slot) checkImm(o *Operand) error {
+	bits, x := s.class.Bits(), int64(o.Imm)
 	switch {
 	case s.Role == Dst:
 		return errors.New("a constant cannot be written")
-	case class == F32 || class == F64:
-		return expect(o.Float == class, "want a .%s constant, have %s", s.Type, o)
+	case s.class == F32 || s.class == F64:
+		if o.Float != s.class {
+			return fmt.Errorf("want a .%s constant, have %s", s.Type, o)
+		}
 	case o.Float != NoClass:
-		return expect(s.Type == "b32" && o.Float == F32 || s.Type == "b64" && o.Float == F64, "float constant %s in .%s", o, s.Type)
-	case class == Pred:
+		if !(s.Type == "b32" && o.Float == F32 || s.Type == "b64" && o.Float == F64) {
+			return fmt.Errorf("float constant %s in .%s", o, s.Type)
+		}
+	case s.class == Pred:
 		return errors.New("want a predicate, have a constant")
+	case bits < 64 && (x < -(1<<(bits-1)) || x >= 1<<bits):
+		return fmt.Errorf("constant %d does not fit .%s", x, s.Type)
 	}
-	bits := class.Bits()
-	x := int64(o.Imm)
-	return expect(bits == 64 || x >= -(1<<(bits-1)) && x < 1<<bits, "constant %d does not fit .%s", x, s.Type)
-}
-
-func expect(ok bool, format string, args ...any) error {
-	if ok {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
+	return nil
 }

@@ -21,7 +21,7 @@ func (w *warp) address(in *inst, lane int) (*buffer, uint64, error) {
 		if addr+uint64(in.width) > uint64(len(w.r.smem.data)) {
 			return nil, 0, w.fault(OutOfBounds, in, lane, "%d bytes at shared offset %d of %d", in.width, addr, len(w.r.smem.data))
 		}
-		return &w.r.smem, addr, nil
+		return w.r.smem, addr, nil
 	}
 	b := w.r.mem.find(addr, uint64(in.width))
 	if b == nil {
@@ -33,12 +33,12 @@ func (w *warp) address(in *inst, lane int) (*buffer, uint64, error) {
 // marksOf returns the race marks of an access, or nil when races are not checked.
 func (w *warp) marksOf(b *buffer, off uint64, n int) []mark {
 	switch {
-	case b == &w.r.smem:
-		return b.marks[off : off+uint64(n)]
+	case b == w.r.smem:
+		return b.touched(off, n)
 	case w.r.opt.NoRaces:
 		return nil
 	}
-	return w.r.mem.shadow(b)[off : off+uint64(n)]
+	return w.r.mem.marksOf(b, off, n)
 }
 
 func (w *warp) stamp(lane int, atomic bool) stamp {
@@ -119,10 +119,8 @@ func (w *warp) load(in *inst, lane int, b *buffer, off uint64) error {
 }
 
 func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomic bool) error {
-	for i := 0; i < n; i++ {
-		if !b.init[off+uint64(i)] {
-			return w.fault(Uninitialised, in, lane, "byte %d of the allocation was never written", off+uint64(i))
-		}
+	if !b.written(off, n) {
+		return w.fault(Uninitialised, in, lane, "byte %d of the allocation was never written", b.never(off, n))
 	}
 	w.trace(b, off, pageRead)
 	now := w.stamp(lane, atomic)
@@ -130,7 +128,7 @@ func (w *warp) checkRead(in *inst, lane int, b *buffer, off uint64, n int, atomi
 	for i := range marks {
 		if marks[i].read(&now) {
 			return w.fault(Race, in, lane, "reads byte %d, written by thread %d of block %d with no barrier between",
-				off+uint64(i), (marks[i].writer.thread-1)%uint32(w.r.cfg.Block), marks[i].writer.block)
+				off+uint64(i*n/len(marks)), (marks[i].writer.thread-1)%uint32(w.r.cfg.Block), marks[i].writer.block)
 		}
 	}
 	return nil
@@ -142,7 +140,7 @@ func (w *warp) checkWrite(in *inst, lane int, b *buffer, off uint64, n int, atom
 	marks := w.marksOf(b, off, n)
 	for i := range marks {
 		if marks[i].write(&now) {
-			return w.fault(Race, in, lane, "writes byte %d, touched by another thread with no barrier between", off+uint64(i))
+			return w.fault(Race, in, lane, "writes byte %d, touched by another thread with no barrier between", off+uint64(i*n/len(marks)))
 		}
 	}
 	setAll(b.init[off : off+uint64(n)])
@@ -150,7 +148,7 @@ func (w *warp) checkWrite(in *inst, lane int, b *buffer, off uint64, n int, atom
 }
 
 func (w *warp) trace(b *buffer, off uint64, kind uint8) {
-	if w.r.mem.touch && b != &w.r.smem {
+	if w.r.mem.touch && b != w.r.smem {
 		w.r.mem.note(b, off, kind)
 	}
 }

@@ -52,7 +52,7 @@ func (f *Fault) Error() string {
 
 // Options tune a run.
 type Options struct {
-	NoRaces  bool  // skip the race check, which costs time and 64 bytes per byte touched
+	NoRaces  bool  // skip the race check, which costs time and 12 bytes per byte touched, or more
 	MaxSteps int64 // warp instructions before the run is given up; 0 means 1<<34
 	Trace    bool  // keep the pages of memory touched, for Memory.Touched
 }
@@ -81,6 +81,7 @@ func (p *Program) Run(mem *Memory, cfg Config, opt Options) (Stats, error) {
 	mem.launch++
 	mem.startTrace(opt.Trace)
 	r := &run{p: p, mem: mem, cfg: cfg, opt: opt, stats: &stats, left: opt.MaxSteps}
+	r.smem = mem.sharedOf(p.nshared)
 	if r.left == 0 {
 		r.left = 1 << 34
 	}
@@ -129,14 +130,15 @@ type run struct {
 	number uint32 // block number
 	id     [3]int // block index
 	epoch  uint32
-	smem   buffer
+	smem   *buffer
 	warps  []*warp
 }
 
 // block runs one block to its end.
 func (r *run) block(id [3]int) error {
 	r.id, r.epoch = id, 0
-	r.smem = buffer{data: make([]byte, r.p.nshared), init: make([]bool, r.p.nshared), marks: make([]mark, r.p.nshared)}
+	clear(r.smem.init)
+	r.smem.marks.clear()
 	r.prepareWarps()
 	for {
 		waiting := 0
@@ -181,10 +183,9 @@ func (in *inst) arg0() *uint64 { return &in.src.Args[0].Imm }
 
 func (r *run) prepareWarps() {
 	n := (r.cfg.Block + warpSize - 1) / warpSize
-	if len(r.warps) != n {
-		r.warps = nil
-		for i := 0; i < n; i++ {
-			r.warps = append(r.warps, newWarp(r, i))
+	if r.warps == nil {
+		for i := range n {
+			r.warps = append(r.warps, newWarp(r, i, n))
 		}
 	}
 	for _, w := range r.warps {

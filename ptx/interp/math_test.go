@@ -40,29 +40,52 @@ func execute(p *Program, l *ptx.Launch, partial bool, steps int64, args [][]byte
 // are only written start uninitialised, unless the case is partial. Argument over, if not 0, lies where
 // argument 0 lies.
 func runBuffers(p *Program, l *ptx.Launch, c ptxtest.Case, steps int64, bufs []ptxtest.Tensor, over int) (Stats, error) {
-	mem, at := NewMemory(), make([]uint64, len(bufs))
+	return newBench(l, c, bufs, over).run(p, steps, bufs)
+}
+
+// bench is a memory with a place for each buffer of a case, for many runs.
+type bench struct {
+	c   ptxtest.Case
+	l   *ptx.Launch
+	mem *Memory
+	at  []uint64
+}
+
+func newBench(l *ptx.Launch, c ptxtest.Case, bufs []ptxtest.Tensor, over int) *bench {
+	r := &bench{c: c, l: l, mem: NewMemory(), at: make([]uint64, len(bufs))}
 	for i, b := range bufs {
-		if at[i] = mem.Alloc(len(b.Bytes)); i == over {
-			at[i] = at[0]
+		if r.at[i] = r.mem.Alloc(len(b.Bytes)); i == over {
+			r.at[i] = r.at[0]
 		}
 	}
-	if c.Link != nil {
-		c.Link(bufs, at)
+	return r
+}
+
+// run copies the buffers in, runs, and copies back what the kernel writes.
+func (r *bench) run(p *Program, steps int64, bufs []ptxtest.Tensor) (Stats, error) {
+	args := r.l.Args
+	if r.c.Link != nil {
+		r.c.Link(bufs, r.at)
+	}
+	for i, b := range bufs { // before what is read, which may lie in the same place
+		if err := r.mem.Forget(r.at[i], len(b.Bytes)); err != nil {
+			return Stats{}, err
+		}
 	}
 	for i, b := range bufs {
-		if i >= len(l.Args) || l.Args[i].Read || c.Partial {
-			if err := mem.Write(at[i], b.Bytes); err != nil {
+		if i >= len(args) || args[i].Read || r.c.Partial {
+			if err := r.mem.Write(r.at[i], b.Bytes); err != nil {
 				return Stats{}, err
 			}
 		}
 	}
-	st, err := p.Run(mem, Config{Grid: l.Grid, Block: l.Block, Args: at[:len(l.Args)]}, Options{MaxSteps: steps})
+	st, err := p.Run(r.mem, Config{Grid: r.l.Grid, Block: r.l.Block, Args: r.at[:len(args)]}, Options{MaxSteps: steps})
 	if err != nil {
 		return st, err
 	}
 	for i, b := range bufs {
-		if i >= len(l.Args) || l.Args[i].Write {
-			if err := mem.Read(b.Bytes, at[i]); err != nil {
+		if i >= len(args) || args[i].Write {
+			if err := r.mem.Read(b.Bytes, r.at[i]); err != nil {
 				return st, err
 			}
 		}

@@ -1,6 +1,8 @@
 package interp
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"sort"
 )
@@ -15,6 +17,26 @@ type Memory struct {
 	used   int64
 	touch  bool // keep pages
 	pages  []Touch
+
+	// Of the last launch, for the next one: registers and shared memory.
+	registers []lanes
+	shared    *buffer
+}
+
+// sharedOf is a block's shared memory of n bytes.
+func (m *Memory) sharedOf(n int) *buffer {
+	if m.shared == nil || len(m.shared.data) != n {
+		m.shared = &buffer{data: make([]byte, n), init: make([]byte, n)}
+	}
+	return m.shared
+}
+
+// registersOf are the registers of warp i of n warps, with whatever they hold.
+func (m *Memory) registersOf(i, n, each int) []lanes {
+	if len(m.registers) < n*each {
+		m.registers = make([]lanes, n*each)
+	}
+	return m.registers[i*each : (i+1)*each]
 }
 
 // Touch is a page that the last traced launch accessed.
@@ -27,10 +49,36 @@ type Touch struct {
 type buffer struct {
 	addr   uint64
 	data   []byte
-	init   []bool
-	marks  []mark
+	init   []byte // 1 for each byte that was written
+	marks  shadow
 	launch uint32
 	pages  []uint8 // what the current launch did to each page: pageRead, pageWrite
+}
+
+// touched returns the race marks of n bytes.
+func (b *buffer) touched(off uint64, n int) []mark {
+	return b.marks.of(len(b.data), off, n)
+}
+
+// written reports whether all of n bytes were, n a power of two up to 16.
+func (b *buffer) written(off uint64, n int) bool {
+	p := b.init[off : off+uint64(n)]
+	switch n {
+	case 1:
+		return p[0] != 0
+	case 2:
+		return binary.LittleEndian.Uint16(p) == 0x0101
+	case 4:
+		return binary.LittleEndian.Uint32(p) == 0x01010101
+	case 8:
+		return binary.LittleEndian.Uint64(p) == 0x0101010101010101
+	}
+	return binary.LittleEndian.Uint64(p) == 0x0101010101010101 && binary.LittleEndian.Uint64(p[8:]) == 0x0101010101010101
+}
+
+// never is the first of n bytes that was not written.
+func (b *buffer) never(off uint64, n int) uint64 {
+	return off + uint64(bytes.IndexByte(b.init[off:off+uint64(n)], 0))
 }
 
 // PageSize is the granularity of Touched.
@@ -52,7 +100,7 @@ func NewMemory() *Memory { return &Memory{next: firstAddr} }
 
 // Alloc reserves n bytes, aligned to 256, all uninitialised, and returns their address.
 func (m *Memory) Alloc(n int) uint64 {
-	b := &buffer{addr: m.next, data: make([]byte, n), init: make([]bool, n)}
+	b := &buffer{addr: m.next, data: make([]byte, n), init: make([]byte, n)}
 	m.bufs = append(m.bufs, b)
 	m.next += (uint64(n)+alignment-1)/alignment*alignment + gap
 	m.used += int64(n)
@@ -118,10 +166,8 @@ func (m *Memory) Read(dst []byte, addr uint64) error {
 	if err != nil {
 		return err
 	}
-	for i := range dst {
-		if !b.init[off+uint64(i)] {
-			return fmt.Errorf("interp: byte %d of the %d at %#x was never written", i, len(dst), addr)
-		}
+	if i := bytes.IndexByte(b.init[off:off+uint64(len(dst))], 0); i >= 0 {
+		return fmt.Errorf("interp: byte %d of the %d at %#x was never written", i, len(dst), addr)
 	}
 	copy(dst, b.data[off:])
 	return nil
@@ -140,23 +186,28 @@ func (m *Memory) Fill(addr uint64, v byte, n int) error {
 	return nil
 }
 
-func setAll(s []bool) {
+// Forget makes n bytes uninitialised again.
+func (m *Memory) Forget(addr uint64, n int) error {
+	b, off, err := m.span(addr, n)
+	if err == nil {
+		clear(b.init[off : off+uint64(n)])
+	}
+	return err
+}
+
+func setAll(s []byte) {
 	for i := range s {
-		s[i] = true
+		s[i] = 1
 	}
 }
 
-// shadow returns the race marks of the buffer for the current launch.
-func (m *Memory) shadow(b *buffer) []mark {
-	if b.launch != m.launch || b.marks == nil {
+// marksOf returns the race marks of n bytes for the current launch.
+func (m *Memory) marksOf(b *buffer, off uint64, n int) []mark {
+	if b.launch != m.launch {
 		b.launch = m.launch
-		if b.marks == nil {
-			b.marks = make([]mark, len(b.data))
-		} else {
-			clear(b.marks)
-		}
+		b.marks.clear()
 	}
-	return b.marks
+	return b.touched(off, n)
 }
 
 // Touched lists the pages the last launch with Options.Trace accessed, in the order first touched.

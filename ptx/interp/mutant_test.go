@@ -44,13 +44,37 @@ func TestDeletedInstructionsAreNoticed(t *testing.T) {
 func mutants(t *testing.T, c ptxtest.Case, fl ptx.Flavour) (n int, alive []string) {
 	t.Helper()
 	l, whole, _ := runCase(t, c, fl, 0)
+	s := &suspects{bench: newBench(l, c, c.Fill(c.Rand()), 0), fl: fl, whole: whole}
 	changes(l.Kernel, func(k *ptx.Kernel, what string) {
 		n++
-		if survives(c, l, k, fl, whole) {
+		if s.survives(k) {
 			alive = append(alive, what)
 		}
 	})
 	return n, alive
+}
+
+// suspects are changed kernels of one case.
+type suspects struct {
+	*bench
+	fl    ptx.Flavour
+	whole Stats
+	fills [][]ptxtest.Tensor // of the trials so far
+	bufs  []ptxtest.Tensor
+}
+
+// trial is the buffers of a fill, and what they held before the launch.
+func (s *suspects) trial(n int) (before, bufs []ptxtest.Tensor) {
+	if n == len(s.fills) {
+		s.fills = append(s.fills, s.c.Fill(s.c.Trial(n)))
+	}
+	if s.bufs == nil {
+		s.bufs = ptxtest.Snapshot(s.fills[n])
+	}
+	for i, b := range s.fills[n] {
+		copy(s.bufs[i].Bytes, b.Bytes)
+	}
+	return s.fills[n], s.bufs
 }
 
 // changes calls f with copies of a kernel that lack one instruction or one guard.
@@ -74,22 +98,21 @@ func changes(whole *ptx.Kernel, f func(k *ptx.Kernel, what string)) {
 }
 
 // survives reports whether a changed kernel passes everything, in at most twice the whole one's steps.
-func survives(c ptxtest.Case, l *ptx.Launch, k *ptx.Kernel, fl ptx.Flavour, whole Stats) bool {
-	if ptx.Verify(&ptx.Module{Flavour: fl, Kernels: []*ptx.Kernel{k}}) != nil {
+func (s *suspects) survives(k *ptx.Kernel) bool {
+	if ptx.Verify(&ptx.Module{Flavour: s.fl, Kernels: []*ptx.Kernel{k}}) != nil {
 		return false
 	}
 	p, err := Compile(k)
 	if err != nil {
 		return false
 	}
-	for trial := range max(c.Trials, 1) {
-		bufs := c.Fill(c.Trial(trial))
-		before := ptxtest.Snapshot(bufs)
-		st, err := runBuffers(p, l, c, 2*whole.Steps+1000, bufs, 0)
-		if err != nil || c.Check(before, bufs) != nil {
+	for n := range max(s.c.Trials, 1) {
+		before, bufs := s.trial(n)
+		st, err := s.run(p, 2*s.whole.Steps+1000, bufs)
+		if err != nil || s.c.Check(before, bufs) != nil {
 			return false
 		}
-		if trial == 0 && st.LoadBytes+st.StoreBytes > whole.LoadBytes+whole.StoreBytes {
+		if n == 0 && st.LoadBytes+st.StoreBytes > s.whole.LoadBytes+s.whole.StoreBytes {
 			return false // see TestBytesMoved
 		}
 	}

@@ -2,6 +2,7 @@ package interp
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ptx"
 )
@@ -36,8 +37,12 @@ type inst struct {
 type source struct {
 	reg     int // -1: constant or special
 	konst   *lanes
-	special string
+	special int // in the warp's special registers, where konst is nil
 }
+
+// specials are the special registers in the order that a warp keeps them in.
+var specials = []string{"%ctaid.x", "%ctaid.y", "%ctaid.z", "%tid.x", "%tid.y", "%tid.z", "%laneid", "%warpid",
+	"%ntid.x", "%ntid.y", "%ntid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z"}
 
 const warpSize = 32
 
@@ -54,7 +59,7 @@ func Compile(k *ptx.Kernel) (*Program, error) {
 		p.shared[s.Name] = uint64(p.nshared)
 		p.nshared += s.Bytes
 	}
-	first := map[ptx.Class]int{}
+	var first [ptx.F64 + 1]int
 	for c := ptx.Pred; c <= ptx.F64; c++ {
 		first[c] = p.regs
 		p.regs += k.Regs[c]
@@ -131,13 +136,17 @@ func (p *Program) source(a ptx.Operand, slot ptx.Slot, number func(ptx.Reg) int)
 	if off, ok := p.shared[a.Sym]; ok {
 		return source{reg: -1, konst: splat(off)}
 	}
-	return source{reg: -1, special: a.Sym}
+	return source{reg: -1, special: slices.Index(specials, a.Sym)}
 }
 
-func splat(v uint64) *lanes {
-	var l lanes
+func (l *lanes) fill(v uint64) {
 	for i := range l {
 		l[i] = v
 	}
-	return &l
+}
+
+func splat(v uint64) *lanes {
+	l := &lanes{}
+	l.fill(v)
+	return l
 }

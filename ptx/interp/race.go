@@ -1,8 +1,40 @@
 package interp
 
-// mark remembers who last touched a byte in this launch.
+// mark remembers who last touched some bytes in this launch.
 type mark struct {
 	writer, reader stamp
+}
+
+// shadow is the marks of a buffer, one for every grain of bytes: as many as the smallest access so far
+// had. A smaller one splits every mark.
+type shadow struct {
+	grain int // 0: no marks yet
+	marks []mark
+}
+
+// coarse is the grain to begin with: most accesses move whole words.
+const coarse = 4
+
+func (s *shadow) clear() { clear(s.marks) }
+
+// of returns the marks of the n bytes from off in a buffer of size bytes.
+func (s *shadow) of(size int, off uint64, n int) []mark {
+	if s.grain == 0 || n < s.grain {
+		s.split(size, min(n, coarse))
+	}
+	first := int(off) / s.grain
+	return s.marks[first : first+n/s.grain]
+}
+
+// split makes the grain smaller.
+func (s *shadow) split(size, grain int) {
+	old := *s
+	s.grain, s.marks = grain, make([]mark, (size+grain-1)/grain)
+	for i := range s.marks {
+		if old.grain > 0 {
+			s.marks[i] = old.marks[i*grain/old.grain]
+		}
+	}
 }
 
 // stamp is one access: the thread (its number in the grid plus one; 0 is nobody) and when.

@@ -2,6 +2,7 @@ package interp
 
 import (
 	"math/bits"
+	"slices"
 
 	"ampc/ptx"
 )
@@ -16,28 +17,29 @@ type warp struct {
 	pc       [warpSize]int
 	regs     []lanes
 	init     []uint32 // lanes of each register that were written
-	special  map[string]*lanes
+	special  []lanes  // as specials lists them
 	barrier  *inst
 	passed   uint32 // warp barriers passed
 	zero     lanes
 	branched bool
 }
 
-func newWarp(r *run, index int) *warp {
-	w := &warp{r: r, index: index, regs: make([]lanes, r.p.regs), init: make([]uint32, r.p.regs)}
+func newWarp(r *run, index, warps int) *warp {
+	w := &warp{r: r, index: index, regs: r.mem.registersOf(index, warps, r.p.regs), init: make([]uint32, r.p.regs)}
 	for l := 0; l < warpSize; l++ {
 		if index*warpSize+l < r.cfg.Block {
 			w.exist |= 1 << l
 		}
 	}
-	tid, lane := &lanes{}, &lanes{}
-	for l := range tid {
-		tid[l], lane[l] = uint64(index*warpSize+l), uint64(l)
+	w.special = make([]lanes, len(specials))
+	grid := r.cfg.Grid
+	for i, v := range []int{0, 0, 0, index * warpSize, 0, 0, 0, index, r.cfg.Block, 1, 1, grid[0], grid[1], grid[2]} {
+		w.special[i].fill(uint64(v))
 	}
-	w.special = map[string]*lanes{
-		"%tid.x": tid, "%tid.y": splat(0), "%tid.z": splat(0), "%laneid": lane, "%warpid": splat(uint64(index)),
-		"%ntid.x": splat(uint64(r.cfg.Block)), "%ntid.y": splat(1), "%ntid.z": splat(1),
-		"%nctaid.x": splat(uint64(r.cfg.Grid[0])), "%nctaid.y": splat(uint64(r.cfg.Grid[1])), "%nctaid.z": splat(uint64(r.cfg.Grid[2])),
+	for _, i := range []int{slices.Index(specials, "%tid.x"), slices.Index(specials, "%laneid")} {
+		for l := range w.special[i] {
+			w.special[i][l] += uint64(l)
+		}
 	}
 	return w
 }
@@ -46,8 +48,9 @@ func (w *warp) reset() {
 	w.exited, w.barrier, w.passed = 0, nil, 0
 	clear(w.pc[:])
 	clear(w.init)
-	id := w.r.id
-	w.special["%ctaid.x"], w.special["%ctaid.y"], w.special["%ctaid.z"] = splat(uint64(id[0])), splat(uint64(id[1])), splat(uint64(id[2]))
+	for i, n := range w.r.id { // the first of specials
+		w.special[i].fill(uint64(n))
+	}
 }
 
 // pick chooses the lanes at the lowest counter and the lowest counter of the others.
@@ -171,10 +174,11 @@ func (w *warp) needInit(in *inst, reg int, eff uint32) error {
 // lanesOf gives the 32 values of a source.
 func (w *warp) lanesOf(in *inst, s *source, eff uint32) (*lanes, error) {
 	switch {
-	case s.special != "":
-		return w.special[s.special], nil
-	case s.reg < 0:
+	case s.reg >= 0:
+	case s.konst != nil:
 		return s.konst, nil
+	default:
+		return &w.special[s.special], nil
 	}
 	return &w.regs[s.reg], w.needInit(in, s.reg, eff)
 }
