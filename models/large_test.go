@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"regexp"
 	"slices"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 // addition are two operations; forward is a third of a step, but for the input
 // of the first convolution, which needs no gradient, and for attention, whose
 // gradient computes the scores again. In 16 bits a causal attention is half the
-// work; f32 has no kernel that leaves the other half out. A launch that moves
+// work; f32 has no kernel that leaves the other half out. A reduction that moves
 // 16 MiB has a block for each of an H100's multiprocessors.
 func TestLargeModels(t *testing.T) {
 	const (
@@ -72,12 +73,32 @@ func TestLargeModels(t *testing.T) {
 				t.Errorf("%s under %s: %d operations in products, want %d", c.spec, policy.Name, n, want)
 			}
 			for _, s := range slices.Concat(p.Parts[:]...) {
-				if s.Launch != nil && s.Bytes > 16<<20 && s.Launch.Grid[0]*s.Launch.Grid[1]*s.Launch.Grid[2] < 132 {
+				if s.Launch != nil && s.Bytes > 16<<20 && reduces.MatchString(s.Launch.Kernel) && s.Launch.Grid[0]*s.Launch.Grid[1]*s.Launch.Grid[2] < 132 {
 					t.Errorf("%s under %s: %s %s moves %d bytes in %v blocks", c.spec, policy.Name, s.Launch.Kernel, s.Node.Name, s.Bytes, s.Launch.Grid)
 				}
+			}
+			if n := updates(t, p); n != 1 {
+				t.Errorf("%s under %s: %d launches update its parameters, want one", c.spec, policy.Name, n)
 			}
 			t.Logf("%s under %s: work %.2f GiB, state %.2f GiB, a step moves %.1f GB", c.spec, policy.Name,
 				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(moved(p, 1)-p.Joined)/1e9)
 		}
 	}
+}
+
+var reduces = regexp.MustCompile("^(row|col)_")
+
+// updates counts the launches that store many tensors of millions of elements
+// between them: one for each optimiser, here one. Its table of tensors is small
+// beside what it moves.
+func updates(t *testing.T, p *lower.Program) (n int) {
+	for _, s := range p.Parts[lower.Update] {
+		if len(s.More) > 0 && s.Bytes > 64<<20 {
+			n++
+			if 8*int64(len(s.Launch.Table)) > s.Bytes/10000 {
+				t.Errorf("%s: a table of %d words for %d bytes", s.Node.Name, len(s.Launch.Table), s.Bytes)
+			}
+		}
+	}
+	return n
 }
