@@ -206,13 +206,15 @@ func (c Conv) Graph() *DnnGraph {
 // Attention describes scaled dot-product attention over B,H,S,D tensors; strides are free, the last
 // one 1.
 type Attention struct {
-	Type               DnnType
-	B, H, Sq, Skv, D   int64
-	QStrides, KStrides []int64 // nil: contiguous
-	VStrides, OStrides []int64
-	Scale              float32
-	Causal             bool
-	Version            int // of the library; before 9.10 the mask is -FLT_MAX
+	Type             DnnType
+	B, H, Sq, Skv, D int64
+	// Strides of the operands and the result, of the gradient that comes in and of those
+	// that go out; nil: contiguous.
+	QStrides, KStrides, VStrides, OStrides     []int64
+	DOStrides, DQStrides, DKStrides, DVStrides []int64
+	Scale                                      float32
+	Causal                                     bool
+	Version                                    int // of the library; before 9.10 the mask is -FLT_MAX
 }
 
 func (a Attention) dims(s, d int64) []int64 { return []int64{a.B, a.H, s, d} }
@@ -273,10 +275,10 @@ func (a Attention) Backward() *DnnGraph {
 	b := &dnnBuilder{&DnnGraph{Name: "attention_backward"}}
 	tq, tk := a.dims(a.Sq, a.D), a.dims(a.Skv, a.D)
 	q, k, v := b.feed(a.Type, tq, a.QStrides), b.feed(a.Type, tk, a.KStrides), b.feed(a.Type, tk, a.VStrides)
-	o, do := b.feed(a.Type, tq, a.OStrides), b.feed(a.Type, tq, a.OStrides)
+	o, do := b.feed(a.Type, tq, a.OStrides), b.feed(a.Type, tq, a.DOStrides)
 	row := a.dims(a.Sq, 1)
 	stats := b.feed(DnnFloat, row, nil)
-	dq, dk, dv := b.feed(a.Type, tq, a.QStrides), b.feed(a.Type, tk, a.KStrides), b.feed(a.Type, tk, a.VStrides)
+	dq, dk, dv := b.feed(a.Type, tq, a.DQStrides), b.feed(a.Type, tk, a.DKStrides), b.feed(a.Type, tk, a.DVStrides)
 	total, acc := b.feed(DnnFloat, row, nil), b.feed(DnnFloat, tq, nil)
 	kt, vt := swapped(k), swapped(v)
 	b.g.Feeds[1], b.g.Feeds[2] = kt, vt

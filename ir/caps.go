@@ -20,6 +20,8 @@ type Caps struct {
 	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
 	// bias gradients.
 	NoAux bool
+	// Packed: no kernel finds rows by strides (Operand.Strided), each wants its operands copied together.
+	Packed bool
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.

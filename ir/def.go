@@ -74,6 +74,7 @@ type Operand struct {
 	Optional bool
 	Variadic bool // this and all further operands; only the last
 	Named    bool // printed as name=%value among the attributes
+	Strided  bool // its rows are walked by strides: they need not lie one after the other
 }
 
 // Result describes one result of a row.
@@ -83,6 +84,7 @@ type Result struct {
 	StoresLow bool  // the out attribute may choose a low dtype although the row computes in f32
 	StoresF32 bool  // the out attribute may choose f32 although the operands are low
 	Optional  bool  // trailing results that a node may leave out
+	Strided   bool  // its rows are stored by strides: they need not lie one after the other
 }
 
 // Cost is what one execution of a node does, from types alone. Bytes count
@@ -193,12 +195,12 @@ func (g *Graph) NodeCost(n *Node) Cost {
 			}
 		}
 	}
-	if c.Write == 0 && !n.Def().Is(View) {
+	if c.Write == 0 && !n.Shares() {
 		for _, v := range n.Out {
 			c.Write += g.Elements(v.Type) * v.Type.DType.Size()
 		}
 	}
-	if n.Def().Is(View) {
+	if n.Shares() {
 		c.Read = 0
 	}
 	return c

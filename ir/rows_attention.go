@@ -8,8 +8,8 @@ import (
 var attentionRows = map[Op]Def{
 	OpAttention: {
 		Name: "attention", Doc: "softmax(q·kᵀ·scale + mask)·v with q[B,H,S,D], k[B,G,T,D], v[B,G,T,E], each of the G heads of k and v serving H/G heads of q; saves the logarithm lse[B,H,S] of the softmax's divisor.",
-		In:  in(x("q"), x("k"), x("v"), Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true}),
-		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "lse", Class: Fixed}), Attrs: attentionAttrs,
+		In:  in(heads("q"), heads("k"), heads("v"), Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true}),
+		Out: out(Result{Name: "y", StoresF32: true, Strided: true}, Result{Name: "lse", Class: Fixed}), Attrs: attentionAttrs,
 		Class: Low, Why: "tensor cores", Poles: poleMasked, Infer: inferAttention, Grad: gradAttention, Expand: expandAttention,
 		Bound: boundAttention, Cost: func(n *Node) Cost { return Cost{Flops: 2 * n.pairs()} },
 		Range: func(n *Node, in []Interval) []Interval {
@@ -19,9 +19,9 @@ var attentionRows = map[Op]Def{
 	},
 	OpAttentionGrad: {
 		Name: "attention_grad", Doc: "The gradients of attention in q, k and v, from its saved y and lse.",
-		In: in(x("q"), x("k"), x("v"), x("y"), x("dy"), Operand{Name: "lse", Class: Fixed},
+		In: in(heads("q"), heads("k"), heads("v"), heads("y"), heads("dy"), Operand{Name: "lse", Class: Fixed},
 			Operand{Name: "mask", Class: Keep, ReadsLow: true, Optional: true}),
-		Out: out(Result{Name: "dq", StoresF32: true}, Result{Name: "dk", StoresF32: true}, Result{Name: "dv", StoresF32: true}), Attrs: attentionAttrs,
+		Out: out(Result{Name: "dq", StoresF32: true, Strided: true}, Result{Name: "dk", StoresF32: true, Strided: true}, Result{Name: "dv", StoresF32: true, Strided: true}), Attrs: attentionAttrs,
 		Class: Low, Why: "tensor cores", Unit: UnitProduct, Infer: inferAttentionGrad, Expand: expandAttentionGrad,
 		Bound: boundAttention, Cost: func(n *Node) Cost { return Cost{Flops: 5 * n.pairs()} },
 	},
@@ -50,6 +50,9 @@ var attentionAttrs = []AttrDef{
 	{Name: "causal", Kind: AttrBool, Doc: "query i sees keys up to i + T − S"},
 	{Name: "scale", Kind: AttrFloat, Default: float64(0), Doc: "factor of the scores; 0: 1/√D"},
 }
+
+// heads is an operand [batch, heads, length, width] whose rows may lie apart.
+func heads(name string) Operand { return Operand{Name: name, Strided: true} }
 
 // AttentionScale is the factor of the scores of an attention or attention_grad node.
 func (n *Node) AttentionScale() float64 {

@@ -14,7 +14,7 @@ var shapeRows = map[Op]Def{
 	}),
 	OpTranspose: moving(Def{
 		Name: "transpose", Doc: "Permutes the axes: result axis i is operand axis perm[i].",
-		Attrs: []AttrDef{{Name: "perm", Kind: AttrInts, Required: true, Doc: "a permutation of 0..rank-1"}}, Infer: inferTranspose,
+		Attrs: []AttrDef{{Name: "perm", Kind: AttrInts, Required: true, Doc: "a permutation of 0..rank-1"}, viewAttr}, Infer: inferTranspose,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			back := make([]int64, len(n.Ints("perm")))
 			for i, p := range n.Ints("perm") {
@@ -44,7 +44,7 @@ var shapeRows = map[Op]Def{
 	OpSlice: moving(Def{
 		Name: "slice", Doc: "Takes elements from starts to before ends in steps, along axes (none given: the first ones); below zero counts from the end, limits outside are clipped.",
 		Attrs: []AttrDef{{Name: "starts", Kind: AttrInts, Required: true, Doc: "first index of each axis"}, {Name: "ends", Kind: AttrInts, Required: true, Doc: "index after the last"},
-			{Name: "steps", Kind: AttrInts, Doc: "above zero; none: 1"}, {Name: "axes", Kind: AttrInts, Doc: "none: 0, 1, ..."}},
+			{Name: "steps", Kind: AttrInts, Doc: "above zero; none: 1"}, {Name: "axes", Kind: AttrInts, Doc: "none: 0, 1, ..."}, viewAttr},
 		Infer: inferSlice, Grad: gradSlice,
 	}),
 	OpPad: moving(Def{
@@ -60,12 +60,12 @@ var shapeRows = map[Op]Def{
 	}),
 	OpConcat: {
 		Name: "concat", Doc: "Joins operands along an axis.", In: in(Operand{Name: "x", Kinds: KAny, Variadic: true}), Out: out(Result{Name: "y"}),
-		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}},
+		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, viewAttr},
 		Flags: Moves, Class: PromoteC, Why: whyWider, Unit: UnitSame, Infer: inferConcat, Grad: gradConcat,
 	},
 	OpSplit: moving(Def{
 		Name: "split", Doc: "Cuts into pieces of the given sizes along an axis.",
-		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, {Name: "sizes", Kind: AttrInts, Required: true, Doc: "they add up to the axis"}},
+		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, {Name: "sizes", Kind: AttrInts, Required: true, Doc: "they add up to the axis"}, viewAttr},
 		Infer: inferSplit,
 		Range: func(n *Node, in []Interval) []Interval { return slices.Repeat(in[:1], len(n.Out)) },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -108,6 +108,7 @@ var shapeRows = map[Op]Def{
 }
 
 var (
+	viewAttr     = AttrDef{Name: "view", Kind: AttrBool, Doc: "nothing is copied where kernels find it by strides: the pass views sets it"}
 	requiredAxes = AttrDef{Name: "axes", Kind: AttrInts, Required: true, Doc: "axes, counted from the end where negative"}
 	diagonal     = AttrDef{Name: "k", Kind: AttrInt, Default: int64(0), Doc: "diagonal: 0 the main one, above zero to its right"}
 	blockAttrs   = []AttrDef{{Name: "block", Kind: AttrInt, Required: true, Doc: "side of a block"},

@@ -32,6 +32,9 @@ func (l *lowerer) lowerGroup(u *unit) error {
 				continue
 			}
 		}
+		if l.vanishes(n) {
+			continue
+		}
 		if err := ruleOf(n, l.p.Target)(l, n); err != nil {
 			return err
 		}
@@ -127,10 +130,10 @@ func (l *lowerer) emitGroup(nodes []*ir.Node) {
 			if !l.stored(v, nodes) {
 				continue
 			}
-			id := l.result(v)
-			s.Out = append(s.Out, id)
-			j.group.Stores = append(j.group.Stores, Access{Buffer: id, DType: v.Type.DType,
-				Strides: rowMajor(j.group.Shape), Reg: j.regs[v]})
+			a := l.storesTo(v, j.group.Shape)
+			a.Reg = j.regs[v]
+			s.Out = append(s.Out, a.Buffer)
+			j.group.Stores = append(j.group.Stores, a)
 		}
 	}
 	if len(s.Out) > 0 { // else nobody reads what they compute
@@ -198,10 +201,10 @@ func (j *joiner) read(v *ir.Value) ir.Reg {
 	if r, ok := j.loads[v]; ok {
 		return r
 	}
-	id := j.l.in(v)
+	a := j.l.access(v, j.group.Shape)
 	r := j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.RegType(v.Type.DType), Int: int64(len(j.group.Loads))})
-	j.group.Loads = append(j.group.Loads, Access{Buffer: id, DType: v.Type.DType, Strides: broadcastStrides(v.Type.Shape, j.group.Shape)})
-	j.in = append(j.in, id)
+	j.group.Loads = append(j.group.Loads, a)
+	j.in = append(j.in, a.Buffer)
 	j.loads[v] = r
 	return r
 }

@@ -28,6 +28,7 @@ func lower(g *ir.Graph, t Target, joins bool) (*Program, error) {
 	}
 	l := newLowerer(g, t)
 	l.joins = joins
+	l.findPlaces()
 	if err := l.declare(); err != nil {
 		return nil, err
 	}
@@ -111,6 +112,7 @@ type lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
+	places   ir.Places  // of values without memory of their own
 	joins    bool       // groups, norms and updates into common steps
 	unit     *unit      // being lowered
 	now      []*ir.Node // that become the step being built
@@ -222,6 +224,9 @@ func (l *lowerer) result(v *ir.Value) BufferID {
 	if l.buf[v.ID] != None {
 		return l.buf[v.ID]
 	}
+	if p, ok := l.places.At[v]; ok {
+		return l.strided(v, p)
+	}
 	id := None
 	switch variable := v.Next; {
 	case variable == nil:
@@ -283,6 +288,9 @@ func (l *lowerer) in(v *ir.Value) BufferID {
 	if v == nil {
 		return None
 	}
+	if p, ok := l.places.At[v]; ok {
+		return l.strided(v, p)
+	}
 	return l.buf[v.ID]
 }
 
@@ -315,17 +323,38 @@ func (l *lowerer) emit(s Step) {
 }
 
 // traffic is what a step moves: each tensor it reads and each it writes once,
-// under however many names.
-func (p *Program) traffic(s *Step) int64 {
-	var n int64
+// under however many names, and of parts of a tensor each.
+func (p *Program) traffic(s *Step) (sum int64) {
 	for _, list := range [2][]BufferID{s.In, s.Out} {
 		for i, id := range list {
-			if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.Buffers[other].Root == p.Buffers[id].Root }) {
-				n += p.Buffers[id].Size
+			if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
+				sum += p.touched(list[i:], id)
 			}
 		}
 	}
-	return n
+	return sum
+}
+
+func (p *Program) sameRoot(a, b BufferID) bool { return p.Buffers[a].Root == p.Buffers[b].Root }
+
+// touched is the bytes of id's root that list names.
+func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
+	whole := p.Buffers[p.Buffers[id].Root].Size
+	seen := map[string]bool{}
+	for _, other := range list {
+		if other == None || !p.sameRoot(other, id) {
+			continue
+		}
+		b := &p.Buffers[other]
+		if b.dense() {
+			return whole
+		}
+		if key := b.place().Key(); !seen[key] {
+			seen[key] = true
+			sum += b.Size
+		}
+	}
+	return min(sum, whole)
 }
 
 // refreshWritten casts variables to the copies that the update keeps, as

@@ -51,7 +51,7 @@ func (p *Program) placeViews() {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		root := &p.Buffers[b.Root]
-		b.Arena, b.Offset = root.Arena, root.Offset
+		b.Arena, b.Offset = root.Arena, root.Offset+b.At
 	}
 }
 
@@ -253,7 +253,7 @@ func (p *Program) reusable(s *Step, out BufferID, pos int32, of []int32, blocks 
 // row says so for result 0 and operand 0.
 func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	a, b := &p.Buffers[in], &p.Buffers[out]
-	if a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
+	if !a.dense() || !b.dense() || a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
 		return false
 	}
 	switch s.Kind {

@@ -82,6 +82,9 @@ func (p *Program) printBuffers(w io.Writer) {
 		switch {
 		case b.Root != BufferID(i):
 			fmt.Fprintf(w, " view of %s", p.name(b.Root))
+			if !b.dense() {
+				fmt.Fprintf(w, " from %s strides=%d", digits(b.At), b.Strides)
+			}
 		case b.Arena == WorkArena:
 			fmt.Fprintf(w, " live %d..%d", b.Live.From, b.Live.To)
 		}

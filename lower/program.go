@@ -54,19 +54,24 @@ type BufferID int32
 // None is the BufferID of an absent operand.
 const None BufferID = -1
 
-// Buffer is a typed stretch of an arena. A view has the Root and the offset of
-// the buffer it shows under another shape; a buffer that is none is its own Root.
+// Buffer is a typed stretch of an arena. A view shows its Root under another
+// shape, or a part of it: the elements from At bytes on that lie Strides elements
+// apart (nil: one after the other, all of them). A buffer that is none is its own
+// Root. Attention alone reads and writes views with strides; its rows, along the
+// last dimension, lie together.
 //
 // Offsets in the state arena lay out this program's variables alone: a store
 // that several programs share finds them by name instead.
 type Buffer struct {
-	Name   string
-	Type   ir.Type
-	Arena  Arena
-	Root   BufferID
-	Offset int64
-	Size   int64
-	Live   Span // of a root in the work arena: first write to last read
+	Name    string
+	Type    ir.Type
+	Arena   Arena
+	Root    BufferID
+	Offset  int64
+	Size    int64   // of its elements
+	At      int64   // of a view: where it begins in its root
+	Strides []int64 // of a view that is not dense
+	Live    Span    // of a root in the work arena: first write to last read
 }
 
 // Span is an interval of steps, numbered through all parts, both ends included.

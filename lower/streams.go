@@ -124,7 +124,7 @@ func (p *Program) spans(s *Step) []span {
 				continue
 			}
 			if b := &p.Buffers[id]; b.Size > 0 && (k == 1 || b.Arena != ConstArena) {
-				list = append(list, span{b.Arena, b.Offset, b.Offset + b.Size, k == 1})
+				list = append(list, span{b.Arena, b.Offset, b.Offset + b.Reach(), k == 1})
 			}
 		}
 	}

@@ -52,6 +52,7 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 func (t Target) Caps() ir.Caps {
 	fl, gpu := t.CUDA()
 	c := ir.Caps{NoGraphs: !gpu || t.Lacks(NoDnn), NoAux: !gpu || t.Lacks(NoAux)}
+	c.Packed = gpu && c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around
 		c.WideFilters = -1

@@ -123,5 +123,8 @@ func (l *lowerer) lowerUnit(u *unit) error {
 		return l.lowerGroup(u)
 	}
 	n := u.nodes[0]
+	if l.vanishes(n) {
+		return nil
+	}
 	return ruleOf(n, l.p.Target)(l, n)
 }

@@ -19,7 +19,7 @@ func Verify(p *Program) error {
 	if err := p.verifyBindings(); err != nil {
 		return err
 	}
-	v := &checker{p: p, first: make([]int32, len(p.Buffers)), last: make([]int32, len(p.Buffers))}
+	v := &checker{p: p, first: make([]int32, len(p.Buffers)), last: make([]int32, len(p.Buffers)), filled: map[BufferID]map[string]int64{}}
 	for i := range v.first {
 		v.first[i], v.last[i] = -1, -1
 	}
@@ -45,10 +45,13 @@ func (p *Program) verifyBuffers() error {
 			return fmt.Errorf("buffer %%%s: its root is no root", b.Name)
 		}
 		root := &p.Buffers[b.Root]
+		if err := b.verifyStrides(); err != nil {
+			return err
+		}
 		switch {
 		case b.Size != b.Type.Bytes():
 			return fmt.Errorf("buffer %%%s: %d bytes for %s", b.Name, b.Size, b.Type)
-		case b.Arena != root.Arena || b.Offset != root.Offset || b.Size != root.Size:
+		case b.Arena != root.Arena || b.Offset != root.Offset+b.At || b.At < 0 || b.At+b.Reach() > root.Size || b.dense() && b.Size != root.Size:
 			return fmt.Errorf("buffer %%%s: the view is not of the bytes of its root %%%s", b.Name, root.Name)
 		case root.Offset%Align != 0:
 			return fmt.Errorf("buffer %%%s: offset %d is not a multiple of %d", root.Name, root.Offset, Align)
@@ -83,8 +86,9 @@ func (p *Program) verifyPlaces() error {
 // checker recomputes lifetimes from the steps, not from what the planner noted.
 type checker struct {
 	p           *Program
-	first, last []int32 // by root: first write, last use
-	steps       []*Step // in order, through all parts
+	first, last []int32                       // by root: first write, last use
+	filled      map[BufferID]map[string]int64 // of roots written in parts: the bytes of each
+	steps       []*Step                       // in order, through all parts
 	parts       []Part
 }
 
@@ -120,6 +124,9 @@ func (v *checker) step(s *Step, at int32) error {
 		if v.p.Buffers[root].Arena == WorkArena && v.first[root] < 0 {
 			return fmt.Errorf("%%%s is read before it is written", v.p.Buffers[id].Name)
 		}
+		if err := v.complete(id); err != nil {
+			return err
+		}
 		v.last[root] = at
 	}
 	for _, id := range s.Out {
@@ -130,6 +137,7 @@ func (v *checker) step(s *Step, at int32) error {
 		if a := v.p.Buffers[root].Arena; a == InputArena || a == ConstArena {
 			return fmt.Errorf("%%%s lies in the %s arena and is written", v.p.Buffers[id].Name, a)
 		}
+		v.fill(id, v.first[root] < 0)
 		if v.first[root] < 0 {
 			v.first[root] = at
 		}
@@ -139,6 +147,9 @@ func (v *checker) step(s *Step, at int32) error {
 				return fmt.Errorf("overwrites its operand %%%s, which it reads at other points", v.p.Buffers[in].Name)
 			}
 		}
+	}
+	if err := s.verifyViews(v.p); err != nil {
+		return err
 	}
 	if err := s.verifyLaunch(v.p); err != nil {
 		return err

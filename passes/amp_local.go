@@ -32,7 +32,7 @@ func (a *assigner) local() {
 				continue
 			}
 			stored, as := a.choose(s, n, i, wish[v.ID], seen)
-			if x := partner[v.ID]; x != nil && a.want[x.ID] == ir.F32 && !isView(n) && !a.p.Narrow {
+			if x := partner[v.ID]; x != nil && a.want[x.ID] == ir.F32 && !shares(n) && !a.p.Narrow {
 				stored = ir.F32
 			}
 			if stored.Low() && a.vetoed(n, i) {
@@ -116,7 +116,7 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []i
 		return a.keep(n, wish, seen)
 	}
 	d := a.follow(s, n, t, seen)
-	if onlyF32 && !n.Def().Is(ir.View) {
+	if onlyF32 && !shares(n) {
 		return ir.F32, d
 	}
 	return d, d
@@ -139,7 +139,7 @@ func (a *assigner) keep(n *ir.Node, wish wishes, seen []ir.DType) (stored, as ir
 // follow is the dtype of a free node: its forward node's, or the widest of its
 // operands, or under Narrow the narrowest.
 func (a *assigner) follow(s ir.Section, n *ir.Node, t *treatment, seen []ir.DType) ir.DType {
-	if of := n.Of; s == ir.Backward && of != nil && !n.Def().Is(ir.View) && a.node[of.ID].free() && a.assignable(of.Out[0]) {
+	if of := n.Of; s == ir.Backward && of != nil && !shares(n) && a.node[of.ID].free() && a.assignable(of.Out[0]) {
 		t.cause, t.from = ir.ByForward, of.Out[0]
 		return seen[of.Out[0].ID]
 	}

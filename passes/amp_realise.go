@@ -77,7 +77,7 @@ func (r *realiser) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	case d != ir.Invalid:
 	case r.castVar(v) && r.class(n, i) != ir.Fixed:
 		d = r.low
-	case !r.node[n.ID].free() || n.Def().Is(ir.View) || r.c.Caps.Loads(n, i):
+	case !r.node[n.ID].free() || n.Def().Is(ir.View) || shares(n) || r.c.Caps.Loads(n, i):
 		return v
 	default: // a free row whose kernel reads one dtype: its result's
 		d = r.want[n.Out[0].ID]
@@ -92,7 +92,7 @@ func (r *realiser) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v == nil || d == ir.Invalid || v.Type.DType == d {
 		return v
 	}
-	if v.Def != nil && isView(v.Def) && v.Type.DType.Float() && !r.p.Eager {
+	if v.Def != nil && shares(v.Def) && v.Def.Op != ir.OpConcat && v.Type.DType.Float() && !r.p.Eager {
 		return r.view(v, d, marks)
 	}
 	out := r.b.Named(castName(v, d)).Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", d))[0]

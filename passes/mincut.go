@@ -72,6 +72,7 @@ type cutModel struct {
 	v       []int32           // node of a value's stored dtype; 0: f32 for good, 1: low for good, -1: no float
 	seen    []int32           // node of what promoting readers take a value for
 	base    []*ir.Value       // whose memory a value is
+	part    []*ir.Value       // the first value that is the same elements of it
 	partner []*ir.Value       // the tensor a value is the gradient of
 	pins    map[int32]*pinned // nodes put on a side by the range guard or the policy
 	owner   []*ir.Value       // by network node: a value it stands for, for reasons
@@ -83,7 +84,7 @@ type cutModel struct {
 func newCutModel(a *assigner) *cutModel {
 	m := &cutModel{
 		assigner: a, net: newNetwork(), wish: a.wishes(), v: make([]int32, len(a.want)), seen: make([]int32, len(a.want)),
-		base: make([]*ir.Value, len(a.want)), owner: make([]*ir.Value, 2), member: map[int32][]*ir.Node{}, pins: map[int32]*pinned{},
+		base: make([]*ir.Value, len(a.want)), part: make([]*ir.Value, len(a.want)), owner: make([]*ir.Value, 2), member: map[int32][]*ir.Node{}, pins: map[int32]*pinned{},
 	}
 	for _, n := range a.g.Nodes {
 		if n.Why.Group > 0 {
@@ -108,7 +109,7 @@ func (m *cutModel) fresh(v *ir.Value) int32 {
 // variables gives every value its node.
 func (m *cutModel) variables() {
 	for _, v := range m.g.Vars {
-		m.base[v.ID] = v
+		m.base[v.ID], m.part[v.ID] = v, v
 		m.v[v.ID] = -1
 		if m.assignable(v) {
 			m.v[v.ID] = terminal(m.want[v.ID])
@@ -120,14 +121,46 @@ func (m *cutModel) variables() {
 	}
 	for s, n := range m.g.Nodes {
 		for i, v := range n.Out {
-			m.base[v.ID] = v
+			m.base[v.ID], m.part[v.ID] = v, v
 			m.v[v.ID], m.seen[v.ID] = -1, -1
 			if m.assignable(v) {
 				m.v[v.ID], m.seen[v.ID] = m.variable(s, n, i)
 			}
 		}
-		if isView(n) {
-			m.base[n.Out[0].ID] = m.base[n.In[0].ID]
+	}
+	m.parts()
+}
+
+// parts finds whose memory views are, and which part of it.
+func (m *cutModel) parts() {
+	type part struct {
+		base *ir.Value
+		key  string
+	}
+	at, first := map[*ir.Value]ir.Place{}, map[part]*ir.Value{}
+	for _, n := range m.g.Nodes {
+		if !shares(n) || n.Op == ir.OpConcat {
+			continue
+		}
+		x := n.In[0]
+		p, ok := at[x]
+		if !ok && x.Type.Shape.Static() {
+			p = ir.Whole(x)
+		}
+		for k, v := range n.Out {
+			m.base[v.ID], m.part[v.ID] = m.base[x.ID], m.part[x.ID]
+			if isView(n) && !ok {
+				continue // all of it, in its order
+			}
+			if q, ok := p.Through(n, k); ok {
+				at[v] = q
+				if key := (part{m.base[x.ID], q.Key()}); !isView(n) && n.Op != ir.OpTranspose {
+					if first[key] == nil {
+						first[key] = v
+					}
+					m.part[v.ID] = first[key]
+				}
+			}
 		}
 	}
 }
@@ -157,7 +190,7 @@ func (m *cutModel) variable(s ir.Section, n *ir.Node, i int) (stored, seen int32
 		return x, x
 	case t.class == ir.Keep:
 		return m.keptVariable(n, i, wish)
-	case isView(n):
+	case shares(n):
 		return m.v[n.In[0].ID], m.seen[n.In[0].ID]
 	case i > 0:
 		return m.v[n.Out[0].ID], m.seen[n.Out[0].ID]
@@ -198,7 +231,7 @@ func (m *cutModel) pinnedVariable(n *ir.Node, i int) (stored, seen int32) {
 // readers alone: the cast for them goes before it (castelim).
 func (m *cutModel) crossed(n *ir.Node) bool {
 	d := n.Def()
-	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.copied(n.Out[0]) == readByLow
+	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && !shares(n) && m.copied(n.Out[0]) == readByLow
 }
 
 // freeVariable is the node of a free row: its forward value's, or its own.
@@ -229,8 +262,10 @@ func (m *cutModel) copied(v *ir.Value) (all wishes) {
 	for _, u := range m.uses.Of(v) {
 		switch n := u.Node; {
 		case sameGroup(v, n):
-		case isView(n):
-			all |= m.copied(n.Out[0])
+		case shares(n):
+			for _, o := range n.Out {
+				all |= m.copied(o)
+			}
 		case m.demand(n, u.Arg).Low() || m.movesLow(n):
 			all |= readByLow
 		case m.follows(n, u.Arg):
@@ -253,7 +288,7 @@ func (m *cutModel) follows(n *ir.Node, i int) bool {
 // so: it may be beyond f16 where what is made of it is not.
 func (m *cutModel) castsFirst(n *ir.Node) bool {
 	d := n.Def()
-	return d.Is(ir.Moves) && d.Elem == nil && !isView(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow &&
+	return d.Is(ir.Moves) && d.Elem == nil && !shares(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow &&
 		!slices.ContainsFunc(n.In, m.lossScale)
 }
 
@@ -291,7 +326,7 @@ func (m *cutModel) meets(n *ir.Node) bool {
 // own readers wish.
 func (m *cutModel) tied(v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
-		if isView(u.Node) && m.tied(u.Node.Out[0]) || !isView(u.Node) && m.leader(u.Section, u.Node) != nil {
+		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.tied) || !shares(u.Node) && m.leader(u.Section, u.Node) != nil {
 			return true
 		}
 	}
@@ -341,7 +376,7 @@ func (m *cutModel) constraints() {
 	}
 	for s, n := range m.g.Nodes {
 		t := &m.node[n.ID]
-		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || isView(n) {
+		if len(n.Out) == 0 || !m.assignable(n.Out[0]) || shares(n) {
 			continue
 		}
 		to := int32(-1)
@@ -397,7 +432,7 @@ func (m *cutModel) reason(n *ir.Node, x int32, c *cut) {
 	case m.pins[x] != nil:
 		m.pinReason(n, m.pins[x])
 	case t.cause == ir.ByForward || t.class == ir.Keep && t.cause != ir.ByClass:
-	case t.free() && (x < 2 || isView(n)):
+	case t.free() && (x < 2 || shares(n)):
 		if v := m.operand(n, func(v *ir.Value) bool { return m.want[v.ID] == m.want[n.Out[0].ID] }); v != nil {
 			t.cause, t.from = ir.ByNeighbour, v
 		}

@@ -23,7 +23,7 @@ func (m *cutModel) traffic() {
 			}
 			if list := readers[v.ID]; len(list) > 0 && m.storesTwice(n) && v.Next == nil {
 				m.step(list, x, m.bytes(v), m.times(s)) // each form that somebody reads
-			} else if m.leaves(n, v) {
+			} else if m.leaves(n, v) && !shares(n) { // a view's parts have been written
 				m.pay(x, m.bytes(v), m.times(s))
 			}
 			m.tensor(v, x, m.times(s), readers[v.ID])
@@ -40,7 +40,7 @@ func (m *cutModel) integers() {
 	seen := map[read]bool{}
 	for s, n := range m.g.Nodes {
 		for _, v := range n.In {
-			if v == nil || m.assignable(v) || sameGroup(v, n) || isView(n) {
+			if v == nil || m.assignable(v) || sameGroup(v, n) || shares(n) {
 				continue
 			}
 			if r := (read{unitOf(n), m.base[v.ID]}); !seen[r] {
@@ -49,7 +49,7 @@ func (m *cutModel) integers() {
 			}
 		}
 		for _, v := range n.Out {
-			if !m.assignable(v) && !isView(n) && m.leaves(n, v) {
+			if !m.assignable(v) && !shares(n) && m.leaves(n, v) {
 				m.fixed += m.g.Elements(v.Type) * v.Type.DType.Size() * m.times(s)
 			}
 		}
@@ -98,6 +98,7 @@ type reader struct {
 	unit    int64 // the step it is part of: a group or a node
 	section ir.Section
 	x       int32 // node that decides the dtype read; -1: the tensor's own
+	part    *ir.Value
 }
 
 // returned is the unit of what no step reads.
@@ -109,25 +110,28 @@ func (m *cutModel) readers() [][]reader {
 	list := make([][]reader, len(m.want))
 	add := func(v *ir.Value, r reader) {
 		b := m.base[v.ID]
+		r.part = m.part[v.ID]
 		list[b.ID] = append(list[b.ID], r)
 	}
 	for s, n := range m.g.Nodes {
-		if isView(n) && m.assignable(n.Out[0]) {
+		if shares(n) && m.assignable(n.Out[0]) {
 			continue
 		}
 		for i, v := range n.In {
 			if v != nil && m.assignable(v) && !sameGroup(v, n) {
-				add(v, reader{unitOf(n), s, m.reads(n, i, v)})
+				add(v, reader{unit: unitOf(n), section: s, x: m.reads(n, i, v)})
 			}
 		}
 	}
 	for _, v := range m.g.Return {
 		if m.assignable(v) {
-			add(v, reader{returned, ir.Update, terminal(m.src[v.ID])})
+			add(v, reader{unit: returned, section: ir.Update, x: terminal(m.src[v.ID])})
 		}
 	}
 	for i, rs := range list {
-		slices.SortFunc(rs, func(a, b reader) int { return cmp.Or(cmp.Compare(a.unit, b.unit), cmp.Compare(a.x, b.x)) })
+		slices.SortFunc(rs, func(a, b reader) int {
+			return cmp.Or(cmp.Compare(a.unit, b.unit), cmp.Compare(a.x, b.x), cmp.Compare(a.part.ID, b.part.ID))
+		})
 		list[i] = slices.Compact(rs)
 	}
 	return list
@@ -157,11 +161,11 @@ func (m *cutModel) loaded(n *ir.Node, v *ir.Value) bool {
 	if n.Why.Group == 0 || n.Def().Elem == nil || m.endsProduct(n) || n.Out[0].Type.Shape != v.Type.Shape {
 		return false
 	}
-	if v.Def == nil && v.Kind != ir.Input || v.Def != nil && (m.storesTwice(v.Def) || isView(v.Def) || m.sec[v.Def.ID] != m.sec[n.ID]) {
+	if v.Def == nil && v.Kind != ir.Input || v.Def != nil && (m.storesTwice(v.Def) || shares(v.Def) || m.sec[v.Def.ID] != m.sec[n.ID]) {
 		return false
 	}
 	for _, u := range m.uses.Of(v) {
-		if u.Node.Why.Group != n.Why.Group && (isView(u.Node) || m.demand(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
+		if u.Node.Why.Group != n.Why.Group && (shares(u.Node) || m.demand(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
 			return false
 		}
 	}
@@ -183,7 +187,7 @@ func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
 				end++
 			}
 			if r.unit != returned {
-				m.step(list[i:end], x, n, m.times(r.section))
+				m.step(list[i:end], x, m.touched(list[i:end], n), m.times(r.section))
 			}
 		}
 		switch {
@@ -202,6 +206,17 @@ func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
 		}
 	}
 	m.held = append(m.held, held, heldLow)
+}
+
+// touched is how much of a tensor of low bytes the readers of one step read:
+// its parts, each once.
+func (m *cutModel) touched(list []reader, low int64) (sum int64) {
+	for i, r := range list {
+		if !slices.ContainsFunc(list[:i], func(s reader) bool { return s.part == r.part }) {
+			sum += m.bytes(r.part)
+		}
+	}
+	return min(sum, low)
 }
 
 // in is the node that decides the dtype r reads a tensor in that node x decides.

@@ -95,9 +95,11 @@ func (o *orderer) formUnits() {
 		for _, v := range n.Out {
 			o.root[v.ID] = v.ID
 		}
-		if isView(n) {
+		if shares(n) {
 			o.unit[n.ID] = -1
-			o.root[n.Out[0].ID] = o.root[n.In[0].ID]
+			for _, v := range n.Out {
+				o.root[v.ID] = o.root[n.In[0].ID]
+			}
 			continue
 		}
 		u, known := group[n.Why.Group]
@@ -146,7 +148,7 @@ func (o *orderer) writeLast() {
 
 // read adds v to what u reads, through the views of u's section.
 func (o *orderer) read(u *unit, v *ir.Value) {
-	if v.Def == nil || !isView(v.Def) || o.sec[v.Def.ID] != u.sec {
+	if v.Def == nil || !shares(v.Def) || o.sec[v.Def.ID] != u.sec {
 		u.reads = append(u.reads, v)
 		return
 	}
@@ -280,7 +282,7 @@ func (o *orderer) view(out []*ir.Node, n *ir.Node) []*ir.Node {
 func (o *orderer) restViews(s ir.Section) []*ir.Node {
 	var left, out []*ir.Node
 	for _, n := range o.g.Body[s] {
-		if isView(n) && !o.placed[n.ID] {
+		if shares(n) && !o.placed[n.ID] {
 			left = append(left, n)
 		}
 	}
@@ -292,7 +294,7 @@ func (o *orderer) restViews(s ir.Section) []*ir.Node {
 		}
 		o.placed[n.ID] = true
 		for _, v := range operands(n) {
-			if v.Def != nil && isView(v.Def) {
+			if v.Def != nil && shares(v.Def) {
 				place(v.Def)
 			}
 		}

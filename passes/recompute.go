@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // recompute has backward compute again what forward would keep for it alone,
 // where what it is computed from is kept in any case:
@@ -181,17 +185,19 @@ func floatBytes(g *ir.Graph) (sum int64) {
 	var outside func(v *ir.Value) bool
 	outside = func(v *ir.Value) bool {
 		for _, u := range uses.Of(v) {
-			if isView(u.Node) && outside(u.Node.Out[0]) || !isView(u.Node) && !sameGroup(v, u.Node) {
+			if shares(u.Node) && slices.ContainsFunc(u.Node.Out, outside) || !shares(u.Node) && !sameGroup(v, u.Node) {
 				return true
 			}
 		}
 		return returned[v] || v.Next != nil
 	}
 	for s, n := range g.Nodes {
-		if isView(n) {
-			base[n.Out[0]] = n.In[0]
-			if b := base[n.In[0]]; b != nil {
-				base[n.Out[0]] = b
+		if shares(n) {
+			for _, v := range n.Out {
+				base[v] = n.In[0]
+				if b := base[n.In[0]]; b != nil {
+					base[v] = b
+				}
 			}
 			continue
 		}

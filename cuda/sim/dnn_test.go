@@ -67,7 +67,8 @@ func TestAttentionGraphs(t *testing.T) {
 		qkv, do := ptxtest.Fill(r, ptx.BFloat16, s*3*h*d, 0.7), ptxtest.Fill(r, ptx.BFloat16, s*h*d, 0.7)
 		fused := []int64{3 * h * d * s, d, 3 * h * d, 1}
 		plain := []int64{h * d * s, d, h * d, 1}
-		a := cuda.Attention{Type: cuda.DnnBFloat16, B: 1, H: h, Sq: s, Skv: s, D: d, QStrides: fused, KStrides: fused, VStrides: fused, OStrides: plain,
+		a := cuda.Attention{Type: cuda.DnnBFloat16, B: 1, H: h, Sq: s, Skv: s, D: d, QStrides: fused, KStrides: fused, VStrides: fused, OStrides: plain, DOStrides: plain,
+			DQStrides: fused, DKStrides: fused, DVStrides: fused,
 			Scale: 0.25, Causal: causal, Version: dnn.Version()}
 		in, pdo := b.put(qkv), b.put(do)
 		alloc := func(n int64) cuda.Ptr { p, err := b.Alloc(n); b.ok(err); return p }

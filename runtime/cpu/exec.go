@@ -132,8 +132,8 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for i := range e.p.Buffers {
 		if b := &e.p.Buffers[i]; b.Root != lower.BufferID(i) {
 			root := &e.p.Buffers[b.Root]
-			at := b.Offset - root.Offset
-			e.mem[i] = e.mem[b.Root][at : at+b.Size : at+b.Size]
+			at, end := b.Offset-root.Offset, b.Offset-root.Offset+b.Reach()
+			e.mem[i] = e.mem[b.Root][at:end:end]
 		}
 	}
 	for _, name := range e.p.Written {

@@ -96,7 +96,7 @@ func (c *groupCompiler) formula(f *formula) (text string, ok bool) {
 	for i := range c.g.Stores {
 		a := &c.g.Stores[i]
 		t, float := kernTypes[a.DType]
-		if !float || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
+		if w := c.stored(i); !float || !w.dense || w.offset != 0 || c.uniform[a.Reg] || classOf(c.g.Code[a.Reg].Type) != floats {
 			return "", false
 		}
 		w.words = append(w.words, fmt.Sprintf("s%d:%v=%s", i, t, w.names[a.Reg]))

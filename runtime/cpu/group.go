@@ -303,7 +303,7 @@ func (c *groupCompiler) land() {
 	for k := range c.g.Stores {
 		a := &c.g.Stores[k]
 		i := &c.g.Code[a.Reg]
-		if a.DType != ir.F32 || i.Type != ir.F32 || c.uniform[a.Reg] || i.Op == ir.PIn || c.lands[a.Reg] >= 0 {
+		if w := c.stored(k); a.DType != ir.F32 || !w.dense || w.offset != 0 || i.Type != ir.F32 || c.uniform[a.Reg] || i.Op == ir.PIn || c.lands[a.Reg] >= 0 {
 			continue
 		}
 		safe := true

@@ -114,7 +114,10 @@ func (e *exec) heads(id lower.BufferID) kern.View {
 	if id == lower.None {
 		return kern.View{}
 	}
-	d := e.p.Buffers[id].Type.Shape.Dims()
+	d, st := e.p.Buffers[id].Type.Shape.Dims(), e.p.Buffers[id].Strides
+	if st != nil {
+		return kern.View{Buf: e.buf(id), Stride: [3]int{int(st[0]), int(st[1]), int(st[2])}}
+	}
 	row := int(d[3])
 	return kern.View{Buf: e.buf(id), Stride: [3]int{int(d[1]) * int(d[2]) * row, int(d[2]) * row, row}}
 }

@@ -157,7 +157,8 @@ func loadOne(b kern.Buf, i int) float32 {
 	return *(*float32)(p)
 }
 
-// store compiles the store of one result; results are dense.
+// store compiles the store of one result. Results are dense, but for floats of
+// which whole rows may lie apart.
 func (c *groupCompiler) store(i int) vop {
 	a := &c.g.Stores[i]
 	mem, src := c.e.mem[a.Buffer], c.reg(a.Reg)
@@ -166,6 +167,12 @@ func (c *groupCompiler) store(i int) vop {
 		b, p := kern.Buf{Type: t, Data: mem}, c.path
 		switch from {
 		case floats:
+			if w := c.stored(i); !w.dense || w.offset != 0 {
+				return func(l *lanes, start, n int) {
+					x := src.f(l, n)
+					w.runs(start, n, func(from, k int, at, _ int64) { p.Store(b.From(int(at)), x[from:from+k]) })
+				}
+			}
 			return func(l *lanes, start, n int) { p.Store(b.From(start), src.f(l, n)) }
 		case ints:
 			return func(l *lanes, start, n int) {
@@ -189,6 +196,11 @@ func (c *groupCompiler) store(i int) vop {
 		return scatter(from, src, slice[int64](mem), func(x float64) int64 { return toInt(x, ir.I64) }, func(x int64) int64 { return x })
 	}
 	return scatter(from, src, slice[float64](mem), func(x float64) float64 { return x }, func(x int64) float64 { return float64(x) })
+}
+
+// stored is how store i walks its buffer.
+func (c *groupCompiler) stored(i int) walk {
+	return newWalk(c.shape, c.strides[len(c.g.Loads)+i], c.g.Stores[i].Offset)
 }
 
 // storeDoubles rounds doubles once to a narrower float.

@@ -74,15 +74,20 @@ func (e *Exec) reserve() error {
 // graphOf is the graph of a step with the buffers it feeds, in its order.
 func (b *Backend) graphOf(p *lower.Program, s *lower.Step) (*cuda.DnnGraph, []lower.BufferID) {
 	typed := func(id lower.BufferID) cuda.DnnType { return dnnTypes[p.Buffers[id].Type.DType] }
+	strides := func(id lower.BufferID) []int64 { return p.Buffers[id].Strides }
 	if s.Kind == lower.KindConv {
 		return convolution(s, typed)
 	}
 	a := s.Attn
 	d := cuda.Attention{Type: typed(s.In[0]), B: a.Batch, H: a.Heads, Sq: a.Queries, Skv: a.Keys, D: a.Width,
-		Scale: float32(a.Scale), Causal: a.Causal, Version: b.dnn.Version()}
+		Scale: float32(a.Scale), Causal: a.Causal, Version: b.dnn.Version(),
+		QStrides: strides(s.In[0]), KStrides: strides(s.In[1]), VStrides: strides(s.In[2])}
 	if !a.Backward {
+		d.OStrides = strides(s.Out[0])
 		return d.Forward(), []lower.BufferID{s.In[0], s.In[1], s.In[2], s.Out[0], s.Out[1]}
 	}
+	d.OStrides, d.DOStrides = strides(s.In[3]), strides(s.In[4])
+	d.DQStrides, d.DKStrides, d.DVStrides = strides(s.Out[0]), strides(s.Out[1]), strides(s.Out[2])
 	// dq, dk and dv, then the row sums and the f32 sums of dq
 	return d.Backward(), append(slices.Clone(s.In[:6]), s.Out...)
 }

@@ -155,7 +155,7 @@ func (e *Exec) declare() {
 	ranges := func(ids []lower.BufferID) (list []sim.Range) {
 		for _, id := range ids {
 			if id != lower.None {
-				list = append(list, sim.Range{At: e.at[id], Bytes: e.p.Buffers[id].Size})
+				list = append(list, sim.Range{At: e.at[id], Bytes: e.p.Buffers[id].Reach()})
 			}
 		}
 		return list

@@ -1,0 +1,231 @@
+package ir
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Place is where the elements of a value lie in the memory of another: element
+// i at Offset + the sum of i's coordinates times Strides, in elements of Of,
+// which is dense.
+type Place struct {
+	Of             *Value
+	Offset         int64
+	Shape, Strides []int64
+}
+
+// Whole is the place of a dense value of static shape: itself.
+func Whole(v *Value) Place {
+	p := Place{Of: v, Shape: staticSizes(v.Type.Shape)}
+	p.Strides = denseStrides(p.Shape)
+	return p
+}
+
+func staticSizes(s Shape) []int64 {
+	d := make([]int64, 0, s.Rank())
+	for _, x := range s.Dims() {
+		d = append(d, int64(x))
+	}
+	return d
+}
+
+func denseStrides(shape []int64) []int64 {
+	st := make([]int64, len(shape))
+	n := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		st[i] = n
+		n *= shape[i]
+	}
+	return st
+}
+
+// Rows reports whether the elements of the last dimension lie side by side.
+func (p Place) Rows() bool {
+	last := len(p.Shape) - 1
+	return last >= 0 && (p.Strides[last] == 1 || p.Shape[last] == 1)
+}
+
+// Through is where result k of n lies if operand 0 lies at p; false where n's
+// row does not only select and reorder, or strides cannot say it.
+func (p Place) Through(n *Node, k int) (Place, bool) {
+	if len(n.In) == 0 || n.In[0] == nil || !n.In[0].Type.Shape.Static() || !n.Out[k].Type.Shape.Static() {
+		return p, false
+	}
+	switch {
+	case n.Def().Is(View):
+		return p.reshaped(staticSizes(n.Out[k].Type.Shape))
+	case n.Op == OpTranspose:
+		perm := n.Ints("perm")
+		q := Place{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
+		for i, from := range perm {
+			q.Shape[i], q.Strides[i] = p.Shape[from], p.Strides[from]
+		}
+		return q, true
+	case n.Op == OpSlice:
+		q := Place{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
+		for i, s := range n.Spans() {
+			q.Offset += s.Start * p.Strides[i]
+			q.Shape[i], q.Strides[i] = s.Count, s.Step*p.Strides[i]
+		}
+		return q, true
+	case n.Op == OpSplit:
+		return p.part(n.Axis(), n.Out, k), true
+	}
+	return p, false
+}
+
+// Back is where operand i of n lies if its result lies at p; false where not
+// all of the operand is in the result, or strides cannot say it.
+func (p Place) Back(n *Node, i int) (Place, bool) {
+	if n.In[i] == nil || !n.In[i].Type.Shape.Static() {
+		return p, false
+	}
+	switch {
+	case n.Def().Is(View) && i == 0:
+		return p.reshaped(staticSizes(n.In[0].Type.Shape))
+	case n.Op == OpTranspose:
+		perm := n.Ints("perm")
+		q := Place{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
+		for k, from := range perm {
+			q.Shape[from], q.Strides[from] = p.Shape[k], p.Strides[k]
+		}
+		return q, true
+	case n.Op == OpConcat && n.In[i].Type.DType == n.Out[0].Type.DType:
+		return p.part(n.Axis(), n.In, i), true
+	}
+	return p, false
+}
+
+// part is the k-th of parts that lie one after the other along an axis.
+func (p Place) part(axis int, parts []*Value, k int) Place {
+	q := Place{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
+	for _, v := range parts[:k] {
+		q.Offset += int64(v.Type.Shape.Dim(axis)) * p.Strides[axis]
+	}
+	q.Shape[axis] = int64(parts[k].Type.Shape.Dim(axis))
+	return q
+}
+
+// reshaped gives the elements, in their order, other dimensions: stretches of
+// old and new dimensions of equal size are matched, and the old ones of a
+// stretch must be walked as one.
+func (p Place) reshaped(shape []int64) (Place, bool) {
+	q := Place{p.Of, p.Offset, shape, make([]int64, len(shape))}
+	if slices.Contains(shape, 0) || slices.Contains(p.Shape, 0) {
+		return q, false
+	}
+	var old, step []int64 // without dimensions of one
+	for i, n := range p.Shape {
+		if n != 1 {
+			old, step = append(old, n), append(step, p.Strides[i])
+		}
+	}
+	i, j := 0, 0
+	for i < len(old) && j < len(shape) {
+		from, to := i, j
+		a, b := old[i], shape[j]
+		for i, j = i+1, j+1; a != b; {
+			if a < b {
+				a *= old[i]
+				i++
+			} else {
+				b *= shape[j]
+				j++
+			}
+		}
+		for k := from; k < i-1; k++ {
+			if step[k] != step[k+1]*old[k+1] {
+				return q, false
+			}
+		}
+		st := step[i-1]
+		for k := j - 1; k >= to; k-- {
+			q.Strides[k] = st
+			st *= shape[k]
+		}
+	}
+	for ; j < len(shape); j++ { // ones at the end
+		q.Strides[j] = 1
+	}
+	return q, true
+}
+
+// Key is the same for places that have the same elements, in whatever order.
+func (p Place) Key() string {
+	type dim struct{ n, step int64 }
+	var dims []dim
+	for i, n := range p.Shape {
+		if n != 1 {
+			dims = append(dims, dim{n, p.Strides[i]})
+		}
+	}
+	slices.SortFunc(dims, func(a, b dim) int { return cmp.Or(cmp.Compare(b.step, a.step), cmp.Compare(a.n, b.n)) })
+	joined := dims[:0]
+	for _, d := range dims {
+		if k := len(joined) - 1; k >= 0 && joined[k].step == d.step*d.n {
+			joined[k] = dim{joined[k].n * d.n, d.step}
+			continue
+		}
+		joined = append(joined, d)
+	}
+	return fmt.Sprint(p.Offset, joined)
+}
+
+// Meets reports whether p and q, places in one memory, have an element in common.
+func (p Place) Meets(q Place) bool {
+	if slices.Contains(p.Shape, 0) || slices.Contains(q.Shape, 0) {
+		return false
+	}
+	var dims []digit
+	for i, n := range p.Shape {
+		if n > 1 {
+			dims = append(dims, digit{p.Strides[i], 0, n - 1})
+		}
+	}
+	for i, n := range q.Shape {
+		if n > 1 {
+			dims = append(dims, digit{q.Strides[i], 1 - n, 0})
+		}
+	}
+	slices.SortFunc(dims, func(a, b digit) int { return cmp.Compare(b.step, a.step) })
+	joined := dims[:0]
+	for _, d := range dims {
+		if k := len(joined) - 1; k >= 0 && joined[k].step == d.step {
+			joined[k].lo, joined[k].hi = joined[k].lo+d.lo, joined[k].hi+d.hi
+			continue
+		}
+		joined = append(joined, d)
+	}
+	return reaches(joined, q.Offset-p.Offset)
+}
+
+// digit is a number of steps from lo to hi.
+type digit struct{ step, lo, hi int64 }
+
+// reaches reports whether the steps of some digits add up to x; steps fall and
+// are above zero.
+func reaches(dims []digit, x int64) bool {
+	if len(dims) == 0 {
+		return x == 0
+	}
+	lo, hi := int64(0), int64(0) // what the other digits reach
+	for _, d := range dims[1:] {
+		lo, hi = lo+d.lo*d.step, hi+d.hi*d.step
+	}
+	d := dims[0]
+	for c := max(d.lo, ceilDiv(x-hi, d.step)); c <= d.hi && x-c*d.step >= lo; c++ {
+		if reaches(dims[1:], x-c*d.step) {
+			return true
+		}
+	}
+	return false
+}
+
+func ceilDiv(a, b int64) int64 {
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return q
+}

@@ -1,0 +1,92 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+)
+
+// fill notes what a step writes of a root: all of it, or the part that a view
+// with strides shows.
+func (v *checker) fill(id BufferID, first bool) {
+	b := &v.p.Buffers[id]
+	parts := v.filled[b.Root]
+	switch {
+	case b.dense():
+		delete(v.filled, b.Root)
+	case first:
+		v.filled[b.Root] = map[string]int64{b.place().Key(): b.Size}
+	case parts != nil:
+		parts[b.place().Key()] = b.Size
+	}
+}
+
+// complete checks that what a step reads of a root written in parts has been
+// written: the very part, or all parts there are.
+func (v *checker) complete(id BufferID) error {
+	b := &v.p.Buffers[id]
+	parts := v.filled[b.Root]
+	if parts == nil || parts[b.place().Key()] > 0 {
+		return nil
+	}
+	sum := int64(0)
+	for _, n := range parts {
+		sum += n
+	}
+	if root := &v.p.Buffers[b.Root]; sum < root.Size {
+		return fmt.Errorf("%%%s is read, of which %d bytes of %d have been written", b.Name, sum, root.Size)
+	}
+	return nil
+}
+
+// verifyViews checks that steps which know no strides get dense buffers, and
+// that parts which one step writes share no element.
+func (s *Step) verifyViews(p *Program) error {
+	for k, list := range [2][]BufferID{s.In, s.Out} {
+		for i, id := range list {
+			if id == None || p.Buffers[id].dense() {
+				continue
+			}
+			if s.Kind != KindAttention {
+				return fmt.Errorf("%s has strides, which only attention walks", p.name(id))
+			}
+			if k == 1 && slices.ContainsFunc(list[:i], func(o BufferID) bool { return p.sameRoot(o, id) && p.mayShare(o, id) }) {
+				return fmt.Errorf("writes %s over another result", p.name(id))
+			}
+		}
+	}
+	return nil
+}
+
+// verifyStrides checks that no two elements of a view lie in one place and that
+// its rows lie together.
+func (b *Buffer) verifyStrides() error {
+	if b.dense() {
+		return nil
+	}
+	p := b.place()
+	if len(b.Strides) != len(p.Shape) || !p.Rows() {
+		return fmt.Errorf("buffer %%%s: strides %d of %s", b.Name, b.Strides, b.Type)
+	}
+	if b.At%b.Type.DType.Size() != 0 {
+		return fmt.Errorf("buffer %%%s: begins %d bytes into its root", b.Name, b.At)
+	}
+	at := order(len(p.Shape))
+	slices.SortFunc(at, func(x, y int32) int { return int(b.Strides[x] - b.Strides[y]) })
+	reach := int64(1) // elements up to which the smaller strides lead
+	for _, d := range at {
+		if p.Shape[d] < 2 {
+			continue
+		}
+		if b.Strides[d] < reach {
+			return fmt.Errorf("buffer %%%s: strides %d of %s lead to one element twice", b.Name, b.Strides, b.Type)
+		}
+		reach += b.Strides[d] * (p.Shape[d] - 1)
+	}
+	return nil
+}
+
+// mayShare reports whether a and b, which show one root, have an element in common.
+func (p *Program) mayShare(a, b BufferID) bool {
+	x, y := &p.Buffers[a], &p.Buffers[b]
+	return x.Type.DType.Size() != y.Type.DType.Size() || x.place().Meets(y.place())
+}

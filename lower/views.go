@@ -1,0 +1,133 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// Values that have no memory of their own, as the pass views marked them. The
+// marks are looked at again here: passes in between insert casts, a target may
+// run attention in parts, and a dumped graph may be edited.
+
+// findPlaces finds what steps of the target read and write by strides.
+func (l *lowerer) findPlaces() {
+	if !l.joins { // every node stores its value
+		return
+	}
+	l.places = ir.FindPlaces(l.g, l.uses, ir.Walker{
+		Reads: func(n *ir.Node, i int, p ir.Place) bool {
+			return casts(n) && p.Rows() || i < len(n.Def().In) && n.Def().In[i].Strided && l.walks(n.In[i].Type.DType, p)
+		},
+		Writes: func(n *ir.Node, k int, p ir.Place) bool {
+			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.walks(n.Out[k].Type.DType, p)
+		},
+		Moves: func(n *ir.Node) bool { return n.Shares() },
+	})
+}
+
+// casts reports whether n is a cast between floats that attention takes: what
+// amp puts between attention and a move, and a group does row by row.
+func casts(n *ir.Node) bool {
+	if n.Op != ir.OpCast {
+		return false
+	}
+	from, to := n.In[0].Type.DType, n.Out[0].Type.DType
+	return (from == ir.F32 || from.Low()) && (to == ir.F32 || to.Low())
+}
+
+// walks reports whether attention finds the rows of elements of d at p: each
+// lies together, and on a GPU begins where 16 bytes do.
+func (l *lowerer) walks(d ir.DType, p ir.Place) bool {
+	if l.p.Target == CPU {
+		return p.Rows()
+	}
+	step := vectorBytes / d.Size()
+	last := len(p.Strides) - 1
+	return p.Rows() && p.Offset%step == 0 && !slices.ContainsFunc(p.Strides[:last], func(s int64) bool { return s%step != 0 })
+}
+
+// vectorBytes is what cuDNN's attention loads at a time.
+const vectorBytes = 16
+
+// vanishes reports whether nothing is to be done for n: what it reads or what
+// it computes lies elsewhere.
+func (l *lowerer) vanishes(n *ir.Node) bool {
+	if !n.Def().Is(ir.View) {
+		return l.places.Shared[n]
+	}
+	_, placed := l.places.At[n.Out[0]]
+	return placed
+}
+
+// base is the buffer that v's place is in, made where v is the first of its
+// parts to be written.
+func (l *lowerer) base(p ir.Place) BufferID {
+	if l.buf[p.Of.ID] == None {
+		l.buf[p.Of.ID] = l.newBuffer(p.Of.Name, p.Of.Type, WorkArena)
+	}
+	return l.buf[p.Of.ID]
+}
+
+// strided is the buffer that shows v where it lies.
+func (l *lowerer) strided(v *ir.Value, p ir.Place) BufferID {
+	if id := l.buf[v.ID]; id != None {
+		return id
+	}
+	id := l.view(v.Name, v.Type, l.base(p))
+	b := &l.p.Buffers[id]
+	b.Strides, b.At = p.Strides, p.Offset*v.Type.DType.Size()
+	l.buf[v.ID] = id
+	return id
+}
+
+// access is how a group over shape walks v.
+func (l *lowerer) access(v *ir.Value, shape []int64) Access {
+	a := Access{DType: v.Type.DType}
+	p, placed := l.places.At[v]
+	if !placed {
+		a.Buffer, a.Strides = l.in(v), broadcastStrides(v.Type.Shape, shape)
+		return a
+	}
+	a.Buffer, a.Offset, a.Strides = l.base(p), p.Offset, make([]int64, len(shape))
+	off := len(shape) - len(p.Shape)
+	for i, n := range p.Shape {
+		if n != 1 || shape[off+i] == 1 {
+			a.Strides[off+i] = p.Strides[i]
+		}
+	}
+	return a
+}
+
+// stores is where a group puts v.
+func (l *lowerer) storesTo(v *ir.Value, shape []int64) Access {
+	p, placed := l.places.At[v]
+	if !placed {
+		return Access{Buffer: l.result(v), DType: v.Type.DType, Strides: rowMajor(shape)}
+	}
+	return Access{Buffer: l.base(p), DType: v.Type.DType, Offset: p.Offset, Strides: p.Strides}
+}
+
+// dense reports whether b's elements lie one after the other.
+func (b *Buffer) dense() bool { return b.Strides == nil }
+
+// Reach is the bytes from b's first element to its last: Size where it is dense.
+func (b *Buffer) Reach() int64 {
+	if b.dense() || b.Size == 0 {
+		return b.Size
+	}
+	last := int64(0)
+	for i, n := range sizes(b.Type.Shape) {
+		last += (n - 1) * b.Strides[i]
+	}
+	return (last + 1) * b.Type.DType.Size()
+}
+
+// place is where b lies in its root.
+func (b *Buffer) place() ir.Place {
+	p := ir.Place{Offset: b.At / max(b.Type.DType.Size(), 1), Shape: sizes(b.Type.Shape), Strides: b.Strides}
+	if b.dense() {
+		p.Strides = rowMajor(p.Shape)
+	}
+	return p
+}

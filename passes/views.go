@@ -1,0 +1,66 @@
+package passes
+
+import "ampc/ir"
+
+// views marks the moving nodes that attention makes unnecessary: it finds
+// queries, keys and values, the result and all gradients by strides. So it reads
+// them where the product of all three left them, and writes where the next
+// product reads: splits, transposes and the concatenation of the gradients copy
+// nothing.
+//
+// The mark is part of the text, as it changes what has memory. Whether it holds
+// is looked at again when the step is lowered: a reader that amp put between
+// walks strides too, or makes a copy of its own.
+func views(g *ir.Graph, c *Context) error {
+	if c.Caps.Packed {
+		return nil
+	}
+	pins, err := forcedPins(g, c.Policy)
+	if err != nil {
+		return err
+	}
+	found := ir.FindPlaces(g, g.Uses(), ir.Walker{
+		Reads: func(n *ir.Node, i int, p ir.Place) bool {
+			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows()
+		},
+		Writes: func(n *ir.Node, k int, p ir.Place) bool {
+			return k < len(n.Def().Out) && n.Def().Out[k].Strided && p.Rows()
+		},
+		Moves: func(n *ir.Node) bool {
+			return pins[n.ID].pin == ir.Unpinned && (n.Op != ir.OpConcat || gradientsOf(n) != nil) && mayView(n)
+		},
+	})
+	for _, n := range g.Nodes {
+		if found.Shared[n] {
+			n.Attrs = n.Attrs.With("view", true)
+			c.Count("views", 1)
+		}
+	}
+	return nil
+}
+
+// mayView reports whether n's row has the mark.
+func mayView(n *ir.Node) bool {
+	return n.Op == ir.OpTranspose || n.Op == ir.OpSplit || n.Op == ir.OpSlice || n.Op == ir.OpConcat
+}
+
+// gradientsOf is the node whose results, moved, are all of concat n's operands:
+// they have one dtype, whatever it will be. nil where there is none.
+func gradientsOf(n *ir.Node) *ir.Node {
+	var from *ir.Node
+	for _, v := range n.In {
+		for v.Def != nil && (isView(v.Def) || v.Def.Op == ir.OpTranspose) {
+			v = v.Def.In[0]
+		}
+		if v.Def == nil || from != nil && v.Def != from {
+			return nil
+		}
+		from = v.Def
+	}
+	return from
+}
+
+// shares reports whether n is a view, or marked as one.
+func shares(n *ir.Node) bool {
+	return isView(n) || n.Def().Is(ir.Moves) && n.Flag("view")
+}
