@@ -13,6 +13,7 @@ import (
 // ratio runs probe and work in turn until the benchmark has run b.N times, and reports the median rate of work (units a
 // second, in 1e9) and the median of its share of the rate of the probe that ran just before.
 func ratio(b *testing.B, unit string, units float64, work func(), probeUnits float64, probe func()) {
+	probe()
 	work()
 	rates, shares := make(samples, 0, 1<<12), make(samples, 0, 1<<12)
 	b.ReportAllocs()
@@ -87,6 +88,26 @@ func BenchmarkGemm(b *testing.B) {
 				b.Run(fmt.Sprintf("%d/%v", n, t), func(b *testing.B) {
 					flops(b, m, 2*float64(n)*float64(n)*float64(n), func() { m.Gemm(g) })
 				})
+			}
+		}
+	})
+}
+
+// BenchmarkHalves are products of halves, with the same product of f32 as the probe: of-probe is how much faster they are.
+func BenchmarkHalves(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, s := range [][2]int{{512, 512}, {1024, 1024}, {2048, 2048}, {1, 4096}, {2, 4096}} {
+			for _, tb := range []bool{false, true} {
+				f := benchGemm(s[0], s[1], s[1], F32)
+				f.B.T = tb
+				flop := 2 * float64(s[0]) * float64(s[1]) * float64(s[1])
+				for _, t := range []Type{F16, BF16} {
+					g := benchGemm(s[0], s[1], s[1], t)
+					g.B.T = tb
+					b.Run(fmt.Sprintf("%dx%d/%v/tb=%v", s[0], s[1], t, tb), func(b *testing.B) {
+						ratio(b, "GFLOP/s", flop, func() { m.Gemm(g) }, flop, func() { m.Gemm(f) })
+					})
+				}
 			}
 		}
 	})

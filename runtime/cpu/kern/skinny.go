@@ -79,7 +79,11 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 	x := w.a.get(t.rows * t.depth)
 	for r := 0; r < t.rows; {
 		h := group(t.rows - r)
-		t.a.pack(w, x[r*t.depth:], h, item, r, h, 0, t.depth)
+		if a := &s.g.mats[0].m; h == 1 && !a.T { // one row is packed as it lies
+			t.p.Load(x[r*t.depth:(r+1)*t.depth], a.From(a.item(item, t.out.inner)+r*a.LD))
+		} else {
+			t.a.pack(w, x[r*t.depth:], h, item, r, h, 0, t.depth)
+		}
 		r += h
 	}
 	base := b.item(item, t.out.inner) + j0
