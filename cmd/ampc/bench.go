@@ -10,6 +10,7 @@ import (
 
 	"ampc"
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/runtime"
 )
 
@@ -59,7 +60,7 @@ func benchCommand() *cobra.Command {
 		return nil
 	})
 	f.add(c)
-	c.Flags().IntVar(&steps, "steps", 10, "steps to time, each until its result is read, after two to warm up")
+	c.Flags().IntVar(&steps, "steps", 10, "steps to time, each until its result is read, after two to warm up; four batches take turns")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
 	c.Flags().BoolVar(&profile, "profile", false, "also print where the time goes")
 	return c
@@ -89,21 +90,11 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 	}
 	row.compile = time.Since(start)
 	row.report.program(step.Graph(), step.Program())
-	feed := ampc.Feed{}
-	r := rand.New(rand.NewPCG(1, 1))
-	for _, v := range step.Program().Vars {
-		if v.Kind == ir.Input && v.Role() == "" {
-			feed[v.Name] = randomInput(r, o.model.Graph(), v.Name, v.Type)
-		}
-	}
-	micro := make([]ampc.Feed, max(f.micro, 1))
-	for i := range micro {
-		micro[i] = feed
-	}
+	feeds := benchFeeds(o.model.Graph(), step.Program().Vars, max(f.micro, 1))
 	var times []time.Duration
 	for i := range steps + 2 {
 		start := time.Now()
-		r, err := step.Run(c.Context(), micro...)
+		r, err := step.Run(c.Context(), feeds[i%len(feeds)]...)
 		if err != nil {
 			return row, err
 		}
@@ -123,10 +114,32 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, fmt.Errorf("%s: the backend cannot say where its time goes", spec)
 	}
 	defer step.Profile(nil)
-	for range steps {
-		if _, err := step.Run(c.Context(), micro...); err != nil {
+	for i := range steps {
+		if _, err := step.Run(c.Context(), feeds[i%len(feeds)]...); err != nil {
 			return row, err
 		}
 	}
 	return row, nil
+}
+
+// benchBatches is how many batches a benchmark's steps take in turn: a model that saw one alone would have learnt it after
+// some steps, and its gradients would no longer be numbers as training has them.
+const benchBatches = 4
+
+// benchFeeds are the micro-batches of that many steps, random but the same at every call.
+func benchFeeds(g *ir.Graph, vars []lower.Var, micro int) [][]ampc.Feed {
+	r := rand.New(rand.NewPCG(1, 1))
+	feeds := make([][]ampc.Feed, benchBatches)
+	for i := range feeds {
+		for range micro {
+			feed := ampc.Feed{}
+			for _, v := range vars {
+				if v.Kind == ir.Input && v.Role() == "" {
+					feed[v.Name] = randomInput(r, g, v.Name, v.Type)
+				}
+			}
+			feeds[i] = append(feeds[i], feed)
+		}
+	}
+	return feeds
 }
