@@ -171,6 +171,8 @@ func (k *formulaRun) plain(n reg.GPVirtual) {
 	v, unroll := k.v, 1
 	if len(k.f.code) <= 2 {
 		unroll = 4
+	} else if len(k.f.code) <= 9 && slices.ContainsFunc(k.f.stores, func(t string) bool { return t != "F32" }) {
+		unroll = 2
 	}
 	vectors := func(count int) {
 		k.vectors(count)

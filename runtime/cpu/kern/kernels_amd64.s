@@ -40990,8 +40990,35 @@ TEXT ·fused_relu_grad_scaled_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z3
 	VBROADCASTSS 8(DX), Z4
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z5
+	VCVTPH2PS    (SI)(DX*2), Z6
+	VMULPS       Z2, Z5, Z5
+	VCMPPS       $0x11, Z6, Z3, K1
+	VMOVAPS.Z    Z0, K1, Z6
+	VCMPPS       $0x04, Z1, Z6, K1
+	VBLENDMPS    Z5, Z4, K1, Z7
+	VCVTPH2PS    32(BX)(DX*2), Z5
+	VCVTPH2PS    32(SI)(DX*2), Z6
+	VMULPS       Z2, Z5, Z5
+	VCMPPS       $0x11, Z6, Z3, K1
+	VMOVAPS.Z    Z0, K1, Z6
+	VCMPPS       $0x04, Z1, Z6, K1
+	VBLENDMPS    Z5, Z4, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y5
+	VCVTPS2PH    $0x00, Z7, Y9
+	VINSERTI64X4 $0x01, Y5, Z9, Z5
+	VMOVDQU64    Z5, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS (BX)(DX*2), Z5
@@ -41000,8 +41027,8 @@ single:
 	VCMPPS    $0x11, Z6, Z3, K1
 	VMOVAPS.Z Z0, K1, Z6
 	VCMPPS    $0x04, Z1, Z6, K1
-	VBLENDMPS Z5, Z4, K1, Z7
-	VCVTPS2PH $0x00, Z7, Y5
+	VBLENDMPS Z5, Z4, K1, Z10
+	VCVTPS2PH $0x00, Z10, Y5
 	VMOVDQU64 Y5, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -41012,7 +41039,7 @@ end:
 	RET
 
 // func fused_relu_grad_scaled_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_relu_grad_scaled_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -41031,24 +41058,63 @@ TEXT ·fused_relu_grad_scaled_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z8
 	VMOVDQU64    kernOdds<>+0(SB), Z9
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD (SI)(DX*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMULPS    Z6, Z10, Z10
+	VCMPPS    $0x11, Z11, Z7, K1
+	VMOVAPS.Z Z0, K1, Z11
+	VCMPPS    $0x04, Z1, Z11, K1
+	VBLENDMPS Z10, Z8, K1, Z12
+	VPMOVZXWD 32(BX)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD 32(SI)(DX*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VMULPS    Z6, Z10, Z10
+	VCMPPS    $0x11, Z11, Z7, K1
+	VMOVAPS.Z Z0, K1, Z11
+	VCMPPS    $0x04, Z1, Z11, K1
+	VBLENDMPS Z10, Z8, K1, Z13
+	VPADDD    Z2, Z12, Z10
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z10
+	VPADDD    Z2, Z13, Z11
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z11, K1, Z11
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z11
+	VPERMT2W  Z11, Z9, Z10
+	VMOVDQU64 Z10, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD (BX)(DX*2), Z9
 	VPSLLD    $0x10, Z9, Z9
-	VPMOVZXWD (SI)(DX*2), Z11
-	VPSLLD    $0x10, Z11, Z11
+	VPMOVZXWD (SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
 	VMULPS    Z6, Z9, Z9
-	VCMPPS    $0x11, Z11, Z7, K1
-	VMOVAPS.Z Z0, K1, Z11
-	VCMPPS    $0x04, Z1, Z11, K1
-	VBLENDMPS Z9, Z8, K1, Z10
-	VPADDD    Z2, Z10, Z9
-	VPTESTMD  Z3, Z10, K1
+	VCMPPS    $0x11, Z10, Z7, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z8, K1, Z14
+	VPADDD    Z2, Z14, Z9
+	VPTESTMD  Z3, Z14, K1
 	VPADDD    Z4, Z9, K1, Z9
-	VCMPPS    $0x03, Z10, Z10, K1
-	VPORD     Z5, Z10, K1, Z9
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z5, Z14, K1, Z9
 	VPSRLD    $0x10, Z9, Z9
 	VPMOVDW   Z9, Y9
 	VMOVDQU64 Y9, (CX)(DX*2)
@@ -41182,8 +41248,37 @@ TEXT ·fused_relu_grad_sum_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VCVTPH2PS    (DI)(DX*2), Z6
+	VADDPS       Z5, Z4, Z4
+	VCMPPS       $0x11, Z6, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z7
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z5
+	VCVTPH2PS    32(DI)(DX*2), Z6
+	VADDPS       Z5, Z4, Z4
+	VCMPPS       $0x11, Z6, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y4
+	VCVTPS2PH    $0x00, Z7, Y9
+	VINSERTI64X4 $0x01, Y4, Z9, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS (BX)(DX*2), Z4
@@ -41193,8 +41288,8 @@ single:
 	VCMPPS    $0x11, Z6, Z2, K1
 	VMOVAPS.Z Z0, K1, Z5
 	VCMPPS    $0x04, Z1, Z5, K1
-	VBLENDMPS Z4, Z3, K1, Z7
-	VCVTPS2PH $0x00, Z7, Y4
+	VBLENDMPS Z4, Z3, K1, Z10
+	VCVTPS2PH $0x00, Z10, Y4
 	VMOVDQU64 Y4, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -41205,7 +41300,7 @@ end:
 	RET
 
 // func fused_relu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_relu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -41224,26 +41319,69 @@ TEXT ·fused_relu_grad_sum_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
 
-single:
-	VPMOVZXWD (BX)(DX*2), Z8
-	VPSLLD    $0x10, Z8, Z8
+many:
+	VPMOVZXWD (BX)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
 	VPMOVZXWD (SI)(DX*2), Z10
 	VPSLLD    $0x10, Z10, Z10
 	VPMOVZXWD (DI)(DX*2), Z11
 	VPSLLD    $0x10, Z11, Z11
-	VADDPS    Z10, Z8, Z8
+	VADDPS    Z10, Z9, Z9
 	VCMPPS    $0x11, Z11, Z6, K1
 	VMOVAPS.Z Z0, K1, Z10
 	VCMPPS    $0x04, Z1, Z10, K1
-	VBLENDMPS Z8, Z7, K1, Z9
-	VPADDD    Z2, Z9, Z8
-	VPTESTMD  Z3, Z9, K1
+	VBLENDMPS Z9, Z7, K1, Z12
+	VPMOVZXWD 32(BX)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VPMOVZXWD 32(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VPMOVZXWD 32(DI)(DX*2), Z11
+	VPSLLD    $0x10, Z11, Z11
+	VADDPS    Z10, Z9, Z9
+	VCMPPS    $0x11, Z11, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z13
+	VPADDD    Z2, Z12, Z9
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z9
+	VPADDD    Z2, Z13, Z10
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD (SI)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VPMOVZXWD (DI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VADDPS    Z9, Z8, Z8
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z7, K1, Z14
+	VPADDD    Z2, Z14, Z8
+	VPTESTMD  Z3, Z14, K1
 	VPADDD    Z4, Z8, K1, Z8
-	VCMPPS    $0x03, Z9, Z9, K1
-	VPORD     Z5, Z9, K1, Z8
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z5, Z14, K1, Z8
 	VPSRLD    $0x10, Z8, Z8
 	VPMOVDW   Z8, Y8
 	VMOVDQU64 Y8, (CX)(DX*2)
@@ -41515,8 +41653,117 @@ TEXT ·fused_gelu_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z14
 	VBROADCASTSS 8(DX), Z15
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z26
+	VFMADD213PS      Z19, Z26, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z22
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z22, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VCVTPH2PS        32(BX)(DX*2), Z17
+	VMULPS           Z13, Z17, Z18
+	VANDNPS          Z18, Z0, Z19
+	VMULPS           Z19, Z19, Z20
+	VMOVAPS          Z1, Z21
+	VFMADD213PS      Z2, Z19, Z21
+	VMOVAPS          Z3, Z26
+	VFMADD213PS      Z4, Z19, Z26
+	VFMADD213PS      Z26, Z20, Z21
+	VFMADD213PS      Z5, Z19, Z21
+	VFMADD213PS      Z6, Z19, Z21
+	VFMADD213PS      Z7, Z19, Z21
+	VXORPS           Z0, Z19, Z20
+	VFMADD213PS      Z20, Z19, Z21
+	VMINPS           Z21, Z8, Z20
+	VMAXPS           Z20, Z9, Z20
+	VMULPS           Z10, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z11, Z21, Z20
+	VFNMADD231PS     Z12, Z21, Z20
+	VBROADCASTSS     kernConst<>+576(SB), Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z26
+	VMULPS           Z20, Z20, Z27
+	VFMADD213PS      Z20, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VANDPS           Z0, Z18, Z21
+	VORPS            Z21, Z20, Z20
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z19, K1
+	VMULPS           Z18, Z18, Z19
+	VBROADCASTSS     kernConst<>+1824(SB), Z21
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z19, Z21
+	VFMADD213PS      Z18, Z18, Z21
+	VBLENDMPS        Z20, Z21, K1, Z23
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z23, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VCVTPS2PH        $0x00, Z17, Y17
+	VCVTPS2PH        $0x00, Z16, Y24
+	VINSERTI64X4     $0x01, Y17, Z24, Z16
+	VMOVDQU64        Z16, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS        (BX)(DX*2), Z16
@@ -41546,8 +41793,8 @@ single:
 	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
 	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
 	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
-	VMULPS           Z19, Z19, Z23
-	VFMADD213PS      Z19, Z23, Z21
+	VMULPS           Z19, Z19, Z22
+	VFMADD213PS      Z19, Z22, Z21
 	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
 	VSCALEFPS        Z20, Z19, Z19
 	VBROADCASTSS     kernConst<>+256(SB), Z20
@@ -41563,9 +41810,9 @@ single:
 	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
 	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
 	VFMADD213PS      Z17, Z17, Z20
-	VBLENDMPS        Z19, Z20, K1, Z22
+	VBLENDMPS        Z19, Z20, K1, Z25
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z22, Z15, Z17
+	VADDPS           Z25, Z15, Z17
 	VMULPS           Z17, Z16, Z16
 	VCVTPS2PH        $0x00, Z16, Y16
 	VMOVDQU64        Y16, (CX)(DX*2)
@@ -41578,7 +41825,7 @@ end:
 	RET
 
 // func fused_gelu_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
 TEXT ·fused_gelu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -41603,13 +41850,13 @@ TEXT ·fused_gelu_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z15
 	VMOVDQU64    kernOdds<>+0(SB), Z16
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
 
-single:
-	VPMOVZXWD        (BX)(DX*2), Z16
-	VPSLLD           $0x10, Z16, Z16
-	VMULPS           Z13, Z16, Z18
+many:
+	VPMOVZXWD        (BX)(DX*2), Z17
+	VPSLLD           $0x10, Z17, Z17
+	VMULPS           Z13, Z17, Z18
 	VANDNPS          Z18, Z0, Z19
 	VMULPS           Z19, Z19, Z20
 	VMOVAPS          Z1, Z21
@@ -41635,8 +41882,8 @@ single:
 	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z22
 	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z22
 	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z22
-	VMULPS           Z20, Z20, Z23
-	VFMADD213PS      Z20, Z23, Z22
+	VMULPS           Z20, Z20, Z26
+	VFMADD213PS      Z20, Z26, Z22
 	VADDPS.BCST      kernConst<>+256(SB), Z22, Z20
 	VSCALEFPS        Z21, Z20, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z21
@@ -41652,16 +41899,135 @@ single:
 	VFMADD213PS.BCST kernConst<>+1952(SB), Z19, Z21
 	VFMADD213PS.BCST kernConst<>+1984(SB), Z19, Z21
 	VFMADD213PS      Z18, Z18, Z21
-	VBLENDMPS        Z20, Z21, K1, Z17
+	VBLENDMPS        Z20, Z21, K1, Z23
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z23, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VPMOVZXWD        32(BX)(DX*2), Z18
+	VPSLLD           $0x10, Z18, Z18
+	VMULPS           Z13, Z18, Z19
+	VANDNPS          Z19, Z0, Z20
+	VMULPS           Z20, Z20, Z21
+	VMOVAPS          Z1, Z22
+	VFMADD213PS      Z2, Z20, Z22
+	VMOVAPS          Z3, Z26
+	VFMADD213PS      Z4, Z20, Z26
+	VFMADD213PS      Z26, Z21, Z22
+	VFMADD213PS      Z5, Z20, Z22
+	VFMADD213PS      Z6, Z20, Z22
+	VFMADD213PS      Z7, Z20, Z22
+	VXORPS           Z0, Z20, Z21
+	VFMADD213PS      Z21, Z20, Z22
+	VMINPS           Z22, Z8, Z21
+	VMAXPS           Z21, Z9, Z21
+	VMULPS           Z10, Z21, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z21, Z21
+	VFNMADD231PS     Z11, Z22, Z21
+	VFNMADD231PS     Z12, Z22, Z21
+	VBROADCASTSS     kernConst<>+576(SB), Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z21, Z26
+	VMULPS           Z21, Z21, Z27
+	VFMADD213PS      Z21, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z21
+	VSCALEFPS        Z22, Z21, Z21
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z21, Z22, Z21
+	VANDPS           Z0, Z19, Z22
+	VORPS            Z22, Z21, Z21
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z20, K1
+	VMULPS           Z19, Z19, Z20
+	VBROADCASTSS     kernConst<>+1824(SB), Z22
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z20, Z22
+	VFMADD213PS      Z19, Z19, Z22
+	VBLENDMPS        Z21, Z22, K1, Z24
+	VMULPS           Z18, Z14, Z18
+	VADDPS           Z24, Z15, Z19
+	VMULPS           Z19, Z18, Z18
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z19
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z19, K1, Z19
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z19
+	VPADDD.BCST      kernConst<>+96(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z18, Z18, K1
+	VPORD.BCST       kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W         Z17, Z16, Z19
+	VMOVDQU64        Z19, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z22
+	VFMADD213PS      Z19, Z22, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z25
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z17, Z15, Z18
-	VMULPS           Z18, Z16, Z16
-	VPADDD.BCST      kernConst<>+96(SB), Z16, Z18
+	VADDPS           Z25, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
 	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
-	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
 	VCMPPS           $0x03, Z16, Z16, K1
-	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z18
-	VPSRLD           $0x10, Z18, Z16
+	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD           $0x10, Z17, Z16
 	VPMOVDW          Z16, Y16
 	VMOVDQU64        Y16, (CX)(DX*2)
 	ADDQ             $+16, DX
@@ -42326,8 +42692,65 @@ TEXT ·fused_silu_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS (DX), Z13
 	VBROADCASTSS 4(DX), Z14
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z16
+	VMINPS       Z16, Z1, Z16
+	VMAXPS       Z16, Z2, Z16
+	VMULPS       Z3, Z16, Z18
+	VRNDSCALEPS  $0x00, Z18, Z18
+	VMOVAPS      Z16, Z16
+	VFNMADD231PS Z4, Z18, Z16
+	VFNMADD231PS Z5, Z18, Z16
+	VMOVAPS      Z6, Z19
+	VFMADD213PS  Z7, Z16, Z19
+	VFMADD213PS  Z8, Z16, Z19
+	VFMADD213PS  Z9, Z16, Z19
+	VFMADD213PS  Z10, Z16, Z19
+	VFMADD213PS  Z11, Z16, Z19
+	VMULPS       Z16, Z16, Z20
+	VFMADD213PS  Z16, Z20, Z19
+	VADDPS       Z12, Z19, Z16
+	VSCALEFPS    Z18, Z16, Z16
+	VADDPS       Z16, Z13, Z16
+	VDIVPS       Z16, Z14, Z16
+	VMULPS       Z16, Z15, Z15
+	VMOVUPS      64(BX)(DX*4), Z16
+	VXORPS       Z0, Z16, Z18
+	VMINPS       Z18, Z1, Z18
+	VMAXPS       Z18, Z2, Z18
+	VMULPS       Z3, Z18, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z18, Z18
+	VFNMADD231PS Z4, Z19, Z18
+	VFNMADD231PS Z5, Z19, Z18
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z18, Z20
+	VFMADD213PS  Z8, Z18, Z20
+	VFMADD213PS  Z9, Z18, Z20
+	VFMADD213PS  Z10, Z18, Z20
+	VFMADD213PS  Z11, Z18, Z20
+	VMULPS       Z18, Z18, Z21
+	VFMADD213PS  Z18, Z21, Z20
+	VADDPS       Z12, Z20, Z18
+	VSCALEFPS    Z19, Z18, Z18
+	VADDPS       Z18, Z13, Z18
+	VDIVPS       Z18, Z14, Z18
+	VMULPS       Z18, Z16, Z16
+	VCVTPS2PH    $0x00, Z16, Y16
+	VCVTPS2PH    $0x00, Z15, Y17
+	VINSERTI64X4 $0x01, Y16, Z17, Z15
+	VMOVDQU64    Z15, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS      (BX)(DX*4), Z15
@@ -42363,7 +42786,7 @@ end:
 	RET
 
 // func fused_silu_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
 TEXT ·fused_silu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -42388,8 +42811,73 @@ TEXT ·fused_silu_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z15
 	VMOVDQU64    kernOdds<>+0(SB), Z16
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS       (BX)(DX*4), Z17
+	VXORPS        Z0, Z17, Z18
+	VMINPS        Z18, Z1, Z18
+	VMAXPS        Z18, Z2, Z18
+	VMULPS        Z3, Z18, Z19
+	VRNDSCALEPS   $0x00, Z19, Z19
+	VMOVAPS       Z18, Z18
+	VFNMADD231PS  Z4, Z19, Z18
+	VFNMADD231PS  Z5, Z19, Z18
+	VMOVAPS       Z6, Z20
+	VFMADD213PS   Z7, Z18, Z20
+	VFMADD213PS   Z8, Z18, Z20
+	VFMADD213PS   Z9, Z18, Z20
+	VFMADD213PS   Z10, Z18, Z20
+	VFMADD213PS   Z11, Z18, Z20
+	VMULPS        Z18, Z18, Z21
+	VFMADD213PS   Z18, Z21, Z20
+	VADDPS        Z12, Z20, Z18
+	VSCALEFPS     Z19, Z18, Z18
+	VADDPS        Z18, Z14, Z18
+	VDIVPS        Z18, Z15, Z18
+	VMULPS        Z18, Z17, Z17
+	VMOVUPS       64(BX)(DX*4), Z18
+	VXORPS        Z0, Z18, Z19
+	VMINPS        Z19, Z1, Z19
+	VMAXPS        Z19, Z2, Z19
+	VMULPS        Z3, Z19, Z20
+	VRNDSCALEPS   $0x00, Z20, Z20
+	VMOVAPS       Z19, Z19
+	VFNMADD231PS  Z4, Z20, Z19
+	VFNMADD231PS  Z5, Z20, Z19
+	VMOVAPS       Z6, Z21
+	VFMADD213PS   Z7, Z19, Z21
+	VFMADD213PS   Z8, Z19, Z21
+	VFMADD213PS   Z9, Z19, Z21
+	VFMADD213PS   Z10, Z19, Z21
+	VFMADD213PS   Z11, Z19, Z21
+	VMULPS        Z19, Z19, Z22
+	VFMADD213PS   Z19, Z22, Z21
+	VADDPS        Z12, Z21, Z19
+	VSCALEFPS     Z20, Z19, Z19
+	VADDPS        Z19, Z14, Z19
+	VDIVPS        Z19, Z15, Z19
+	VMULPS        Z19, Z18, Z18
+	VPADDD        Z13, Z17, Z19
+	VPTESTMD.BCST kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z19, K1, Z19
+	VCMPPS        $0x03, Z17, Z17, K1
+	VPORD.BCST    kernConst<>+192(SB), Z17, K1, Z19
+	VPADDD        Z13, Z18, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z18, Z18, K1
+	VPORD.BCST    kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W      Z17, Z16, Z19
+	VMOVDQU64     Z19, (CX)(DX*2)
+	ADDQ          $+32, DX
+	SUBQ          $+32, AX
+	JGE           many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS       (BX)(DX*4), Z16
@@ -43455,8 +43943,33 @@ TEXT ·fused_leaky_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VCMPPS       $0x11, Z4, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z6
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z6, K1, Z7
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VCMPPS       $0x11, Z4, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z6
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z6, K1, Z8
+	VCVTPS2PH    $0x00, Z8, Y4
+	VCVTPS2PH    $0x00, Z7, Y9
+	VINSERTI64X4 $0x01, Y4, Z9, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS (BX)(DX*2), Z4
@@ -43464,8 +43977,8 @@ single:
 	VMOVAPS.Z Z0, K1, Z5
 	VMULPS    Z4, Z3, Z6
 	VCMPPS    $0x04, Z1, Z5, K1
-	VBLENDMPS Z4, Z6, K1, Z7
-	VCVTPS2PH $0x00, Z7, Y4
+	VBLENDMPS Z4, Z6, K1, Z10
+	VCVTPS2PH $0x00, Z10, Y4
 	VMOVDQU64 Y4, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -43476,7 +43989,7 @@ end:
 	RET
 
 // func fused_leaky_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_leaky_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -43493,22 +44006,57 @@ TEXT ·fused_leaky_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VMULPS    Z9, Z7, Z11
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z11, K1, Z12
+	VPMOVZXWD 32(BX)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VMULPS    Z9, Z7, Z11
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z11, K1, Z13
+	VPADDD    Z2, Z12, Z9
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z9
+	VPADDD    Z2, Z13, Z10
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD (BX)(DX*2), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VCMPPS    $0x11, Z8, Z6, K1
-	VMOVAPS.Z Z0, K1, Z10
-	VMULPS    Z8, Z7, Z11
-	VCMPPS    $0x04, Z1, Z10, K1
-	VBLENDMPS Z8, Z11, K1, Z9
-	VPADDD    Z2, Z9, Z8
-	VPTESTMD  Z3, Z9, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VMULPS    Z8, Z7, Z10
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z10, K1, Z14
+	VPADDD    Z2, Z14, Z8
+	VPTESTMD  Z3, Z14, K1
 	VPADDD    Z4, Z8, K1, Z8
-	VCMPPS    $0x03, Z9, Z9, K1
-	VPORD     Z5, Z9, K1, Z8
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z5, Z14, K1, Z8
 	VPSRLD    $0x10, Z8, Z8
 	VPMOVDW   Z8, Y8
 	VMOVDQU64 Y8, (CX)(DX*2)
@@ -43568,18 +44116,45 @@ TEXT ·fused_leaky_grad_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS (DX), Z2
 	VBROADCASTSS 4(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z10
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z10, K1, Z6
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z10
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z10, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS (BX)(DX*2), Z4
 	VCVTPH2PS (SI)(DX*2), Z5
 	VCMPPS    $0x11, Z5, Z2, K1
 	VMOVAPS.Z Z0, K1, Z5
-	VMULPS    Z4, Z3, Z7
+	VMULPS    Z4, Z3, Z6
 	VCMPPS    $0x04, Z1, Z5, K1
-	VBLENDMPS Z4, Z7, K1, Z6
-	VCVTPS2PH $0x00, Z6, Y4
+	VBLENDMPS Z4, Z6, K1, Z9
+	VCVTPS2PH $0x00, Z9, Y4
 	VMOVDQU64 Y4, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -43590,7 +44165,7 @@ end:
 	RET
 
 // func fused_leaky_grad_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_leaky_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -43608,24 +44183,63 @@ TEXT ·fused_leaky_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
 
-single:
-	VPMOVZXWD (BX)(DX*2), Z8
-	VPSLLD    $0x10, Z8, Z8
+many:
+	VPMOVZXWD (BX)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
 	VPMOVZXWD (SI)(DX*2), Z10
 	VPSLLD    $0x10, Z10, Z10
 	VCMPPS    $0x11, Z10, Z6, K1
 	VMOVAPS.Z Z0, K1, Z10
-	VMULPS    Z8, Z7, Z11
+	VMULPS    Z9, Z7, Z14
 	VCMPPS    $0x04, Z1, Z10, K1
-	VBLENDMPS Z8, Z11, K1, Z9
-	VPADDD    Z2, Z9, Z8
-	VPTESTMD  Z3, Z9, K1
+	VBLENDMPS Z9, Z14, K1, Z11
+	VPMOVZXWD 32(BX)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VPMOVZXWD 32(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VMULPS    Z9, Z7, Z14
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z14, K1, Z12
+	VPADDD    Z2, Z11, Z9
+	VPTESTMD  Z3, Z11, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z11, Z11, K1
+	VPORD     Z5, Z11, K1, Z9
+	VPADDD    Z2, Z12, Z10
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VPMOVZXWD (BX)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VPMOVZXWD (SI)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VMULPS    Z8, Z7, Z10
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z10, K1, Z13
+	VPADDD    Z2, Z13, Z8
+	VPTESTMD  Z3, Z13, K1
 	VPADDD    Z4, Z8, K1, Z8
-	VCMPPS    $0x03, Z9, Z9, K1
-	VPORD     Z5, Z9, K1, Z8
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z8
 	VPSRLD    $0x10, Z8, Z8
 	VPMOVDW   Z8, Y8
 	VMOVDQU64 Y8, (CX)(DX*2)
@@ -43677,8 +44291,31 @@ TEXT ·fused_tanh_grad_f16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         16(CX), CX
 	VBROADCASTSS (DX), Z0
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z1
+	VCVTPH2PS    (SI)(DX*2), Z2
+	VMULPS       Z2, Z2, Z2
+	VSUBPS       Z2, Z0, Z2
+	VMULPS       Z2, Z1, Z1
+	VCVTPH2PS    32(BX)(DX*2), Z2
+	VCVTPH2PS    32(SI)(DX*2), Z4
+	VMULPS       Z4, Z4, Z4
+	VSUBPS       Z4, Z0, Z4
+	VMULPS       Z4, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z1, Y3
+	VINSERTI64X4 $0x01, Y2, Z3, Z1
+	VMOVDQU64    Z1, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS (BX)(DX*2), Z1
@@ -43697,7 +44334,7 @@ end:
 	RET
 
 // func fused_tanh_grad_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_tanh_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -43712,8 +44349,43 @@ TEXT ·fused_tanh_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS (DX), Z4
 	VMOVDQU64    kernOdds<>+0(SB), Z5
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD (BX)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VPMOVZXWD (SI)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VMULPS    Z7, Z7, Z7
+	VSUBPS    Z7, Z4, Z7
+	VMULPS    Z7, Z6, Z6
+	VPMOVZXWD 32(BX)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VPMOVZXWD 32(SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VMULPS    Z8, Z8, Z8
+	VSUBPS    Z8, Z4, Z8
+	VMULPS    Z8, Z7, Z7
+	VPADDD    Z0, Z6, Z8
+	VPTESTMD  Z1, Z6, K1
+	VPADDD    Z2, Z8, K1, Z8
+	VCMPPS    $0x03, Z6, Z6, K1
+	VPORD     Z3, Z6, K1, Z8
+	VPADDD    Z0, Z7, Z6
+	VPTESTMD  Z1, Z7, K1
+	VPADDD    Z2, Z6, K1, Z6
+	VCMPPS    $0x03, Z7, Z7, K1
+	VPORD     Z3, Z7, K1, Z6
+	VPERMT2W  Z6, Z5, Z8
+	VMOVDQU64 Z8, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD (BX)(DX*2), Z5
@@ -45714,21 +46386,54 @@ TEXT ·fused_norm_relu_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z2
 	VBROADCASTSS 12(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMAXPS       Z3, Z4, Z9
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z9, Z9
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z9, K1, Z5
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMAXPS       Z3, Z4, Z9
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z9, Z9
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z9, K1, Z6
+	VCVTPS2PH    $0x00, Z6, Y4
+	VCVTPS2PH    $0x00, Z5, Y7
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMOVAPS     Z4, Z4
 	VFMADD213PS Z2, Z1, Z4
-	VMAXPS      Z3, Z4, Z6
-	VMAXPS      Z4, Z3, Z7
-	VANDPS      Z7, Z6, Z6
+	VMAXPS      Z3, Z4, Z5
+	VMAXPS      Z4, Z3, Z6
+	VANDPS      Z6, Z5, Z5
 	VCMPPS      $0x03, Z3, Z4, K1
 	VADDPS      Z3, Z4, Z4
-	VBLENDMPS   Z4, Z6, K1, Z5
-	VCVTPS2PH   $0x00, Z5, Y4
+	VBLENDMPS   Z4, Z5, K1, Z8
+	VCVTPS2PH   $0x00, Z8, Y4
 	VMOVDQU64   Y4, (CX)(DX*2)
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
@@ -45739,7 +46444,7 @@ end:
 	RET
 
 // func fused_norm_relu_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
 TEXT ·fused_norm_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -45756,8 +46461,51 @@ TEXT ·fused_norm_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMAXPS      Z7, Z9, Z13
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z13, Z13
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z13, K1, Z10
+	VPMOVZXWD   32(BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMAXPS      Z7, Z9, Z13
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z13, Z13
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z13, K1, Z11
+	VPADDD      Z0, Z10, Z9
+	VPTESTMD    Z1, Z10, K1
+	VPADDD      Z2, Z9, K1, Z9
+	VCMPPS      $0x03, Z10, Z10, K1
+	VPORD       Z3, Z10, K1, Z9
+	VPADDD      Z0, Z11, Z13
+	VPTESTMD    Z1, Z11, K1
+	VPADDD      Z2, Z13, K1, Z13
+	VCMPPS      $0x03, Z11, Z11, K1
+	VPORD       Z3, Z11, K1, Z13
+	VPERMT2W    Z13, Z8, Z9
+	VMOVDQU64   Z9, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD   (BX)(DX*2), Z8
@@ -45765,17 +46513,17 @@ single:
 	VSUBPS      Z4, Z8, Z8
 	VMOVAPS     Z8, Z8
 	VFMADD213PS Z6, Z5, Z8
-	VMAXPS      Z7, Z8, Z10
-	VMAXPS      Z8, Z7, Z11
-	VANDPS      Z11, Z10, Z10
+	VMAXPS      Z7, Z8, Z9
+	VMAXPS      Z8, Z7, Z10
+	VANDPS      Z10, Z9, Z9
 	VCMPPS      $0x03, Z7, Z8, K1
 	VADDPS      Z7, Z8, Z8
-	VBLENDMPS   Z8, Z10, K1, Z9
-	VPADDD      Z0, Z9, Z8
-	VPTESTMD    Z1, Z9, K1
+	VBLENDMPS   Z8, Z9, K1, Z12
+	VPADDD      Z0, Z12, Z8
+	VPTESTMD    Z1, Z12, K1
 	VPADDD      Z2, Z8, K1, Z8
-	VCMPPS      $0x03, Z9, Z9, K1
-	VPORD       Z3, Z9, K1, Z8
+	VCMPPS      $0x03, Z12, Z12, K1
+	VPORD       Z3, Z12, K1, Z8
 	VPSRLD      $0x10, Z8, Z8
 	VPMOVDW     Z8, Y8
 	VMOVDQU64   Y8, (CX)(DX*2)
@@ -45801,22 +46549,57 @@ TEXT ·fused_norm_relu_both_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z2
 	VBROADCASTSS 12(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMAXPS       Z3, Z4, Z9
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z9, Z9
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z9, K1, Z5
+	VMOVUPS      Z5, (SI)(DX*4)
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMAXPS       Z3, Z4, Z9
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z9, Z9
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z9, K1, Z6
+	VMOVUPS      Z6, 64(SI)(DX*4)
+	VCVTPS2PH    $0x00, Z6, Y4
+	VCVTPS2PH    $0x00, Z5, Y7
+	VINSERTI64X4 $0x01, Y4, Z7, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMOVAPS     Z4, Z4
 	VFMADD213PS Z2, Z1, Z4
-	VMAXPS      Z3, Z4, Z6
-	VMAXPS      Z4, Z3, Z7
-	VANDPS      Z7, Z6, Z6
+	VMAXPS      Z3, Z4, Z5
+	VMAXPS      Z4, Z3, Z6
+	VANDPS      Z6, Z5, Z5
 	VCMPPS      $0x03, Z3, Z4, K1
 	VADDPS      Z3, Z4, Z4
-	VBLENDMPS   Z4, Z6, K1, Z5
-	VMOVUPS     Z5, (SI)(DX*4)
-	VCVTPS2PH   $0x00, Z5, Y4
+	VBLENDMPS   Z4, Z5, K1, Z8
+	VMOVUPS     Z8, (SI)(DX*4)
+	VCVTPS2PH   $0x00, Z8, Y4
 	VMOVDQU64   Y4, (CX)(DX*2)
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
@@ -45827,7 +46610,7 @@ end:
 	RET
 
 // func fused_norm_relu_both_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
 TEXT ·fused_norm_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -45845,8 +46628,53 @@ TEXT ·fused_norm_relu_both_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMAXPS      Z7, Z9, Z13
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z13, Z13
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z13, K1, Z10
+	VMOVUPS     Z10, (SI)(DX*4)
+	VPMOVZXWD   32(BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMAXPS      Z7, Z9, Z13
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z13, Z13
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z13, K1, Z11
+	VMOVUPS     Z11, 64(SI)(DX*4)
+	VPADDD      Z0, Z10, Z9
+	VPTESTMD    Z1, Z10, K1
+	VPADDD      Z2, Z9, K1, Z9
+	VCMPPS      $0x03, Z10, Z10, K1
+	VPORD       Z3, Z10, K1, Z9
+	VPADDD      Z0, Z11, Z13
+	VPTESTMD    Z1, Z11, K1
+	VPADDD      Z2, Z13, K1, Z13
+	VCMPPS      $0x03, Z11, Z11, K1
+	VPORD       Z3, Z11, K1, Z13
+	VPERMT2W    Z13, Z8, Z9
+	VMOVDQU64   Z9, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD   (BX)(DX*2), Z8
@@ -45854,18 +46682,18 @@ single:
 	VSUBPS      Z4, Z8, Z8
 	VMOVAPS     Z8, Z8
 	VFMADD213PS Z6, Z5, Z8
-	VMAXPS      Z7, Z8, Z10
-	VMAXPS      Z8, Z7, Z11
-	VANDPS      Z11, Z10, Z10
+	VMAXPS      Z7, Z8, Z9
+	VMAXPS      Z8, Z7, Z10
+	VANDPS      Z10, Z9, Z9
 	VCMPPS      $0x03, Z7, Z8, K1
 	VADDPS      Z7, Z8, Z8
-	VBLENDMPS   Z8, Z10, K1, Z9
-	VMOVUPS     Z9, (SI)(DX*4)
-	VPADDD      Z0, Z9, Z8
-	VPTESTMD    Z1, Z9, K1
+	VBLENDMPS   Z8, Z9, K1, Z12
+	VMOVUPS     Z12, (SI)(DX*4)
+	VPADDD      Z0, Z12, Z8
+	VPTESTMD    Z1, Z12, K1
 	VPADDD      Z2, Z8, K1, Z8
-	VCMPPS      $0x03, Z9, Z9, K1
-	VPORD       Z3, Z9, K1, Z8
+	VCMPPS      $0x03, Z12, Z12, K1
+	VPORD       Z3, Z12, K1, Z8
 	VPSRLD      $0x10, Z8, Z8
 	VPMOVDW     Z8, Y8
 	VMOVDQU64   Y8, (CX)(DX*2)
@@ -45930,8 +46758,45 @@ TEXT ·fused_norm_sum_low_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z2
 	VBROADCASTSS 12(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VMOVUPS      (SI)(DX*4), Z5
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z6
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VMOVUPS      64(SI)(DX*4), Z5
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z4
@@ -45941,12 +46806,12 @@ single:
 	VFMADD213PS Z2, Z1, Z4
 	VADDPS      Z5, Z4, Z4
 	VMAXPS      Z3, Z4, Z5
-	VMAXPS      Z4, Z3, Z7
-	VANDPS      Z7, Z5, Z5
+	VMAXPS      Z4, Z3, Z6
+	VANDPS      Z6, Z5, Z5
 	VCMPPS      $0x03, Z3, Z4, K1
 	VADDPS      Z3, Z4, Z4
-	VBLENDMPS   Z4, Z5, K1, Z6
-	VCVTPS2PH   $0x00, Z6, Y4
+	VBLENDMPS   Z4, Z5, K1, Z9
+	VCVTPS2PH   $0x00, Z9, Y4
 	VMOVDQU64   Y4, (CX)(DX*2)
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
@@ -45957,7 +46822,7 @@ end:
 	RET
 
 // func fused_norm_sum_low_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
 TEXT ·fused_norm_sum_low_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -45975,28 +46840,75 @@ TEXT ·fused_norm_sum_low_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS     (SI)(DX*4), Z10
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VADDPS      Z10, Z9, Z9
+	VMAXPS      Z7, Z9, Z10
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z10, Z10
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z10, K1, Z11
+	VPMOVZXWD   32(BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS     64(SI)(DX*4), Z10
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VADDPS      Z10, Z9, Z9
+	VMAXPS      Z7, Z9, Z10
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z10, Z10
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z10, K1, Z12
+	VPADDD      Z0, Z11, Z9
+	VPTESTMD    Z1, Z11, K1
+	VPADDD      Z2, Z9, K1, Z9
+	VCMPPS      $0x03, Z11, Z11, K1
+	VPORD       Z3, Z11, K1, Z9
+	VPADDD      Z0, Z12, Z10
+	VPTESTMD    Z1, Z12, K1
+	VPADDD      Z2, Z10, K1, Z10
+	VCMPPS      $0x03, Z12, Z12, K1
+	VPORD       Z3, Z12, K1, Z10
+	VPERMT2W    Z10, Z8, Z9
+	VMOVDQU64   Z9, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD   (BX)(DX*2), Z8
 	VPSLLD      $0x10, Z8, Z8
-	VMOVUPS     (SI)(DX*4), Z10
+	VMOVUPS     (SI)(DX*4), Z9
 	VSUBPS      Z4, Z8, Z8
 	VMOVAPS     Z8, Z8
 	VFMADD213PS Z6, Z5, Z8
-	VADDPS      Z10, Z8, Z8
-	VMAXPS      Z7, Z8, Z10
-	VMAXPS      Z8, Z7, Z11
-	VANDPS      Z11, Z10, Z10
+	VADDPS      Z9, Z8, Z8
+	VMAXPS      Z7, Z8, Z9
+	VMAXPS      Z8, Z7, Z10
+	VANDPS      Z10, Z9, Z9
 	VCMPPS      $0x03, Z7, Z8, K1
 	VADDPS      Z7, Z8, Z8
-	VBLENDMPS   Z8, Z10, K1, Z9
-	VPADDD      Z0, Z9, Z8
-	VPTESTMD    Z1, Z9, K1
+	VBLENDMPS   Z8, Z9, K1, Z13
+	VPADDD      Z0, Z13, Z8
+	VPTESTMD    Z1, Z13, K1
 	VPADDD      Z2, Z8, K1, Z8
-	VCMPPS      $0x03, Z9, Z9, K1
-	VPORD       Z3, Z9, K1, Z8
+	VCMPPS      $0x03, Z13, Z13, K1
+	VPORD       Z3, Z13, K1, Z8
 	VPSRLD      $0x10, Z8, Z8
 	VPMOVDW     Z8, Y8
 	VMOVDQU64   Y8, (CX)(DX*2)
@@ -46023,8 +46935,47 @@ TEXT ·fused_norm_sum_both_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z2
 	VBROADCASTSS 12(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VMOVUPS      (SI)(DX*4), Z5
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z6
+	VMOVUPS      Z6, (DI)(DX*4)
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VMOVUPS      64(SI)(DX*4), Z5
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VADDPS       Z5, Z4, Z4
+	VMAXPS       Z3, Z4, Z5
+	VMAXPS       Z4, Z3, Z10
+	VANDPS       Z10, Z5, Z5
+	VCMPPS       $0x03, Z3, Z4, K1
+	VADDPS       Z3, Z4, Z4
+	VBLENDMPS    Z4, Z5, K1, Z7
+	VMOVUPS      Z7, 64(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z4
@@ -46034,13 +46985,13 @@ single:
 	VFMADD213PS Z2, Z1, Z4
 	VADDPS      Z5, Z4, Z4
 	VMAXPS      Z3, Z4, Z5
-	VMAXPS      Z4, Z3, Z7
-	VANDPS      Z7, Z5, Z5
+	VMAXPS      Z4, Z3, Z6
+	VANDPS      Z6, Z5, Z5
 	VCMPPS      $0x03, Z3, Z4, K1
 	VADDPS      Z3, Z4, Z4
-	VBLENDMPS   Z4, Z5, K1, Z6
-	VMOVUPS     Z6, (DI)(DX*4)
-	VCVTPS2PH   $0x00, Z6, Y4
+	VBLENDMPS   Z4, Z5, K1, Z9
+	VMOVUPS     Z9, (DI)(DX*4)
+	VCVTPS2PH   $0x00, Z9, Y4
 	VMOVDQU64   Y4, (CX)(DX*2)
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
@@ -46051,7 +47002,7 @@ end:
 	RET
 
 // func fused_norm_sum_both_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
 TEXT ·fused_norm_sum_both_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -46070,29 +47021,78 @@ TEXT ·fused_norm_sum_both_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS     (SI)(DX*4), Z10
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VADDPS      Z10, Z9, Z9
+	VMAXPS      Z7, Z9, Z10
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z10, Z10
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z10, K1, Z11
+	VMOVUPS     Z11, (DI)(DX*4)
+	VPMOVZXWD   32(BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS     64(SI)(DX*4), Z10
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VADDPS      Z10, Z9, Z9
+	VMAXPS      Z7, Z9, Z10
+	VMAXPS      Z9, Z7, Z14
+	VANDPS      Z14, Z10, Z10
+	VCMPPS      $0x03, Z7, Z9, K1
+	VADDPS      Z7, Z9, Z9
+	VBLENDMPS   Z9, Z10, K1, Z12
+	VMOVUPS     Z12, 64(DI)(DX*4)
+	VPADDD      Z0, Z11, Z9
+	VPTESTMD    Z1, Z11, K1
+	VPADDD      Z2, Z9, K1, Z9
+	VCMPPS      $0x03, Z11, Z11, K1
+	VPORD       Z3, Z11, K1, Z9
+	VPADDD      Z0, Z12, Z10
+	VPTESTMD    Z1, Z12, K1
+	VPADDD      Z2, Z10, K1, Z10
+	VCMPPS      $0x03, Z12, Z12, K1
+	VPORD       Z3, Z12, K1, Z10
+	VPERMT2W    Z10, Z8, Z9
+	VMOVDQU64   Z9, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD   (BX)(DX*2), Z8
 	VPSLLD      $0x10, Z8, Z8
-	VMOVUPS     (SI)(DX*4), Z10
+	VMOVUPS     (SI)(DX*4), Z9
 	VSUBPS      Z4, Z8, Z8
 	VMOVAPS     Z8, Z8
 	VFMADD213PS Z6, Z5, Z8
-	VADDPS      Z10, Z8, Z8
-	VMAXPS      Z7, Z8, Z10
-	VMAXPS      Z8, Z7, Z11
-	VANDPS      Z11, Z10, Z10
+	VADDPS      Z9, Z8, Z8
+	VMAXPS      Z7, Z8, Z9
+	VMAXPS      Z8, Z7, Z10
+	VANDPS      Z10, Z9, Z9
 	VCMPPS      $0x03, Z7, Z8, K1
 	VADDPS      Z7, Z8, Z8
-	VBLENDMPS   Z8, Z10, K1, Z9
-	VMOVUPS     Z9, (DI)(DX*4)
-	VPADDD      Z0, Z9, Z8
-	VPTESTMD    Z1, Z9, K1
+	VBLENDMPS   Z8, Z9, K1, Z13
+	VMOVUPS     Z13, (DI)(DX*4)
+	VPADDD      Z0, Z13, Z8
+	VPTESTMD    Z1, Z13, K1
 	VPADDD      Z2, Z8, K1, Z8
-	VCMPPS      $0x03, Z9, Z9, K1
-	VPORD       Z3, Z9, K1, Z8
+	VCMPPS      $0x03, Z13, Z13, K1
+	VPORD       Z3, Z13, K1, Z8
 	VPSRLD      $0x10, Z8, Z8
 	VPMOVDW     Z8, Y8
 	VMOVDQU64   Y8, (CX)(DX*2)
@@ -46152,8 +47152,35 @@ TEXT ·fused_norm_grad_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z2
 	VBROADCASTSS 12(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMOVAPS      Z5, Z5
+	VFMADD213PS  Z4, Z3, Z5
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z7
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMOVAPS      Z7, Z7
+	VFMADD213PS  Z4, Z3, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z5, Y6
+	VINSERTI64X4 $0x01, Y4, Z6, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z4
@@ -46174,7 +47201,7 @@ end:
 	RET
 
 // func fused_norm_grad_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_norm_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -46192,8 +47219,47 @@ TEXT ·fused_norm_grad_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   (SI)(DX*2), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMOVAPS     Z10, Z10
+	VFMADD213PS Z9, Z7, Z10
+	VPMOVZXWD   32(BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   32(SI)(DX*2), Z11
+	VPSLLD      $0x10, Z11, Z11
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMOVAPS     Z11, Z11
+	VFMADD213PS Z9, Z7, Z11
+	VPADDD      Z0, Z10, Z9
+	VPTESTMD    Z1, Z10, K1
+	VPADDD      Z2, Z9, K1, Z9
+	VCMPPS      $0x03, Z10, Z10, K1
+	VPORD       Z3, Z10, K1, Z9
+	VPADDD      Z0, Z11, Z10
+	VPTESTMD    Z1, Z11, K1
+	VPADDD      Z2, Z10, K1, Z10
+	VCMPPS      $0x03, Z11, Z11, K1
+	VPORD       Z3, Z11, K1, Z10
+	VPERMT2W    Z10, Z8, Z9
+	VMOVDQU64   Z9, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD   (BX)(DX*2), Z8
@@ -46235,8 +47301,35 @@ TEXT ·fused_norm_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z2
 	VBROADCASTSS 12(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z4
+	VMOVUPS      (SI)(DX*4), Z5
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMOVAPS      Z5, Z5
+	VFMADD213PS  Z4, Z3, Z5
+	VCVTPH2PS    32(BX)(DX*2), Z4
+	VMOVUPS      64(SI)(DX*4), Z7
+	VSUBPS       Z0, Z4, Z4
+	VMOVAPS      Z4, Z4
+	VFMADD213PS  Z2, Z1, Z4
+	VMOVAPS      Z7, Z7
+	VFMADD213PS  Z4, Z3, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z5, Y6
+	VINSERTI64X4 $0x01, Y4, Z6, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z4
@@ -46257,7 +47350,7 @@ end:
 	RET
 
 // func fused_norm_grad_wide_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_norm_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -46275,8 +47368,45 @@ TEXT ·fused_norm_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD   (BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS     (SI)(DX*4), Z10
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMOVAPS     Z10, Z10
+	VFMADD213PS Z9, Z7, Z10
+	VPMOVZXWD   32(BX)(DX*2), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VMOVUPS     64(SI)(DX*4), Z11
+	VSUBPS      Z4, Z9, Z9
+	VMOVAPS     Z9, Z9
+	VFMADD213PS Z6, Z5, Z9
+	VMOVAPS     Z11, Z11
+	VFMADD213PS Z9, Z7, Z11
+	VPADDD      Z0, Z10, Z9
+	VPTESTMD    Z1, Z10, K1
+	VPADDD      Z2, Z9, K1, Z9
+	VCMPPS      $0x03, Z10, Z10, K1
+	VPORD       Z3, Z10, K1, Z9
+	VPADDD      Z0, Z11, Z10
+	VPTESTMD    Z1, Z11, K1
+	VPADDD      Z2, Z10, K1, Z10
+	VCMPPS      $0x03, Z11, Z11, K1
+	VPORD       Z3, Z11, K1, Z10
+	VPERMT2W    Z10, Z8, Z9
+	VMOVDQU64   Z9, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VPMOVZXWD   (BX)(DX*2), Z8
@@ -47243,8 +48373,45 @@ TEXT ·fused_norm_grad_relu_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 16(DX), Z6
 	VBROADCASTSS 20(DX), Z7
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS    (BX)(DX*2), Z8
+	VCVTPH2PS    (SI)(DX*2), Z9
+	VCVTPH2PS    (DI)(DX*2), Z10
+	VSUBPS       Z2, Z8, Z8
+	VMOVAPS      Z8, Z8
+	VFMADD213PS  Z4, Z3, Z8
+	VCMPPS       $0x11, Z10, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z10
+	VCMPPS       $0x04, Z1, Z10, K1
+	VBLENDMPS    Z9, Z6, K1, Z11
+	VMOVAPS      Z11, Z9
+	VFMADD213PS  Z8, Z7, Z9
+	VCVTPH2PS    32(BX)(DX*2), Z8
+	VCVTPH2PS    32(SI)(DX*2), Z10
+	VCVTPH2PS    32(DI)(DX*2), Z15
+	VSUBPS       Z2, Z8, Z8
+	VMOVAPS      Z8, Z8
+	VFMADD213PS  Z4, Z3, Z8
+	VCMPPS       $0x11, Z15, Z5, K1
+	VMOVAPS.Z    Z0, K1, Z15
+	VCMPPS       $0x04, Z1, Z15, K1
+	VBLENDMPS    Z10, Z6, K1, Z12
+	VMOVAPS      Z12, Z10
+	VFMADD213PS  Z8, Z7, Z10
+	VCVTPS2PH    $0x00, Z10, Y8
+	VCVTPS2PH    $0x00, Z9, Y13
+	VINSERTI64X4 $0x01, Y8, Z13, Z8
+	VMOVDQU64    Z8, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VCVTPH2PS   (BX)(DX*2), Z8
@@ -47256,8 +48423,8 @@ single:
 	VCMPPS      $0x11, Z10, Z5, K1
 	VMOVAPS.Z   Z0, K1, Z10
 	VCMPPS      $0x04, Z1, Z10, K1
-	VBLENDMPS   Z9, Z6, K1, Z11
-	VMOVAPS     Z11, Z9
+	VBLENDMPS   Z9, Z6, K1, Z14
+	VMOVAPS     Z14, Z9
 	VFMADD213PS Z8, Z7, Z9
 	VCVTPS2PH   $0x00, Z9, Y8
 	VMOVDQU64   Y8, (CX)(DX*2)
@@ -47270,7 +48437,7 @@ end:
 	RET
 
 // func fused_norm_grad_relu_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_norm_grad_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -47293,30 +48460,81 @@ TEXT ·fused_norm_grad_relu_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 20(DX), Z11
 	VMOVDQU64    kernOdds<>+0(SB), Z12
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
 
-single:
-	VPMOVZXWD   (BX)(DX*2), Z12
-	VPSLLD      $0x10, Z12, Z12
+many:
+	VPMOVZXWD   (BX)(DX*2), Z13
+	VPSLLD      $0x10, Z13, Z13
 	VPMOVZXWD   (SI)(DX*2), Z14
 	VPSLLD      $0x10, Z14, Z14
 	VPMOVZXWD   (DI)(DX*2), Z15
 	VPSLLD      $0x10, Z15, Z15
-	VSUBPS      Z6, Z12, Z12
-	VMOVAPS     Z12, Z12
-	VFMADD213PS Z8, Z7, Z12
+	VSUBPS      Z6, Z13, Z13
+	VMOVAPS     Z13, Z13
+	VFMADD213PS Z8, Z7, Z13
 	VCMPPS      $0x11, Z15, Z9, K1
 	VMOVAPS.Z   Z0, K1, Z15
 	VCMPPS      $0x04, Z1, Z15, K1
-	VBLENDMPS   Z14, Z10, K1, Z13
-	VMOVAPS     Z13, Z14
-	VFMADD213PS Z12, Z11, Z14
-	VPADDD      Z2, Z14, Z12
+	VBLENDMPS   Z14, Z10, K1, Z16
+	VMOVAPS     Z16, Z14
+	VFMADD213PS Z13, Z11, Z14
+	VPMOVZXWD   32(BX)(DX*2), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VPMOVZXWD   32(SI)(DX*2), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VPMOVZXWD   32(DI)(DX*2), Z19
+	VPSLLD      $0x10, Z19, Z19
+	VSUBPS      Z6, Z13, Z13
+	VMOVAPS     Z13, Z13
+	VFMADD213PS Z8, Z7, Z13
+	VCMPPS      $0x11, Z19, Z9, K1
+	VMOVAPS.Z   Z0, K1, Z19
+	VCMPPS      $0x04, Z1, Z19, K1
+	VBLENDMPS   Z15, Z10, K1, Z17
+	VMOVAPS     Z17, Z15
+	VFMADD213PS Z13, Z11, Z15
+	VPADDD      Z2, Z14, Z13
 	VPTESTMD    Z3, Z14, K1
-	VPADDD      Z4, Z12, K1, Z12
+	VPADDD      Z4, Z13, K1, Z13
 	VCMPPS      $0x03, Z14, Z14, K1
-	VPORD       Z5, Z14, K1, Z12
+	VPORD       Z5, Z14, K1, Z13
+	VPADDD      Z2, Z15, Z14
+	VPTESTMD    Z3, Z15, K1
+	VPADDD      Z4, Z14, K1, Z14
+	VCMPPS      $0x03, Z15, Z15, K1
+	VPORD       Z5, Z15, K1, Z14
+	VPERMT2W    Z14, Z12, Z13
+	VMOVDQU64   Z13, (CX)(DX*2)
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JGE         many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VPMOVZXWD   (BX)(DX*2), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VPMOVZXWD   (SI)(DX*2), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VPMOVZXWD   (DI)(DX*2), Z14
+	VPSLLD      $0x10, Z14, Z14
+	VSUBPS      Z6, Z12, Z12
+	VMOVAPS     Z12, Z12
+	VFMADD213PS Z8, Z7, Z12
+	VCMPPS      $0x11, Z14, Z9, K1
+	VMOVAPS.Z   Z0, K1, Z14
+	VCMPPS      $0x04, Z1, Z14, K1
+	VBLENDMPS   Z13, Z10, K1, Z18
+	VMOVAPS     Z18, Z13
+	VFMADD213PS Z12, Z11, Z13
+	VPADDD      Z2, Z13, Z12
+	VPTESTMD    Z3, Z13, K1
+	VPADDD      Z4, Z12, K1, Z12
+	VCMPPS      $0x03, Z13, Z13, K1
+	VPORD       Z5, Z13, K1, Z12
 	VPSRLD      $0x10, Z12, Z12
 	VPMOVDW     Z12, Y12
 	VMOVDQU64   Y12, (CX)(DX*2)
@@ -47374,8 +48592,35 @@ TEXT ·fused_sgd_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS (DX), Z1
 	VBROADCASTSS 4(DX), Z2
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z3
+	VMOVUPS      (SI)(DX*4), Z4
+	VMULPS       Z4, Z1, Z4
+	VSUBPS       Z4, Z3, Z4
+	VCMPPS       $0x04, Z0, Z2, K1
+	VBLENDMPS    Z3, Z4, K1, Z5
+	VMOVUPS      Z5, (DI)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z3
+	VMOVUPS      64(SI)(DX*4), Z4
+	VMULPS       Z4, Z1, Z4
+	VSUBPS       Z4, Z3, Z4
+	VCMPPS       $0x04, Z0, Z2, K1
+	VBLENDMPS    Z3, Z4, K1, Z6
+	VMOVUPS      Z6, 64(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z6, Y3
+	VCVTPS2PH    $0x00, Z5, Y7
+	VINSERTI64X4 $0x01, Y3, Z7, Z3
+	VMOVDQU64    Z3, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z3
@@ -47383,9 +48628,9 @@ single:
 	VMULPS    Z4, Z1, Z4
 	VSUBPS    Z4, Z3, Z4
 	VCMPPS    $0x04, Z0, Z2, K1
-	VBLENDMPS Z3, Z4, K1, Z5
-	VMOVUPS   Z5, (DI)(DX*4)
-	VCVTPS2PH $0x00, Z5, Y3
+	VBLENDMPS Z3, Z4, K1, Z8
+	VMOVUPS   Z8, (DI)(DX*4)
+	VCVTPS2PH $0x00, Z8, Y3
 	VMOVDQU64 Y3, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -47396,7 +48641,7 @@ end:
 	RET
 
 // func fused_sgd_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_sgd_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -47414,22 +48659,57 @@ TEXT ·fused_sgd_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z6
 	VMOVDQU64    kernOdds<>+0(SB), Z7
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z8
+	VMOVUPS   (SI)(DX*4), Z9
+	VMULPS    Z9, Z5, Z9
+	VSUBPS    Z9, Z8, Z9
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z8, Z9, K1, Z10
+	VMOVUPS   Z10, (DI)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z8
+	VMOVUPS   64(SI)(DX*4), Z9
+	VMULPS    Z9, Z5, Z9
+	VSUBPS    Z9, Z8, Z9
+	VCMPPS    $0x04, Z0, Z6, K1
+	VBLENDMPS Z8, Z9, K1, Z11
+	VMOVUPS   Z11, 64(DI)(DX*4)
+	VPADDD    Z1, Z10, Z8
+	VPTESTMD  Z2, Z10, K1
+	VPADDD    Z3, Z8, K1, Z8
+	VCMPPS    $0x03, Z10, Z10, K1
+	VPORD     Z4, Z10, K1, Z8
+	VPADDD    Z1, Z11, Z9
+	VPTESTMD  Z2, Z11, K1
+	VPADDD    Z3, Z9, K1, Z9
+	VCMPPS    $0x03, Z11, Z11, K1
+	VPORD     Z4, Z11, K1, Z9
+	VPERMT2W  Z9, Z7, Z8
+	VMOVDQU64 Z8, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z7
-	VMOVUPS   (SI)(DX*4), Z9
-	VMULPS    Z9, Z5, Z9
-	VSUBPS    Z9, Z7, Z9
+	VMOVUPS   (SI)(DX*4), Z8
+	VMULPS    Z8, Z5, Z8
+	VSUBPS    Z8, Z7, Z8
 	VCMPPS    $0x04, Z0, Z6, K1
-	VBLENDMPS Z7, Z9, K1, Z8
-	VMOVUPS   Z8, (DI)(DX*4)
-	VPADDD    Z1, Z8, Z7
-	VPTESTMD  Z2, Z8, K1
+	VBLENDMPS Z7, Z8, K1, Z12
+	VMOVUPS   Z12, (DI)(DX*4)
+	VPADDD    Z1, Z12, Z7
+	VPTESTMD  Z2, Z12, K1
 	VPADDD    Z3, Z7, K1, Z7
-	VCMPPS    $0x03, Z8, Z8, K1
-	VPORD     Z4, Z8, K1, Z7
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z4, Z12, K1, Z7
 	VPSRLD    $0x10, Z7, Z7
 	VPMOVDW   Z7, Y7
 	VMOVDQU64 Y7, (CX)(DX*2)
@@ -47490,8 +48770,37 @@ TEXT ·fused_sgd_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 4(DX), Z2
 	VBROADCASTSS 8(DX), Z3
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z4
+	VMOVUPS      (SI)(DX*4), Z5
+	VMULPS       Z1, Z5, Z5
+	VMULPS       Z5, Z2, Z5
+	VSUBPS       Z5, Z4, Z5
+	VCMPPS       $0x04, Z0, Z3, K1
+	VBLENDMPS    Z4, Z5, K1, Z6
+	VMOVUPS      Z6, (DI)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z4
+	VMOVUPS      64(SI)(DX*4), Z5
+	VMULPS       Z1, Z5, Z5
+	VMULPS       Z5, Z2, Z5
+	VSUBPS       Z5, Z4, Z5
+	VCMPPS       $0x04, Z0, Z3, K1
+	VBLENDMPS    Z4, Z5, K1, Z7
+	VMOVUPS      Z7, 64(DI)(DX*4)
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z4
@@ -47500,9 +48809,9 @@ single:
 	VMULPS    Z5, Z2, Z5
 	VSUBPS    Z5, Z4, Z5
 	VCMPPS    $0x04, Z0, Z3, K1
-	VBLENDMPS Z4, Z5, K1, Z6
-	VMOVUPS   Z6, (DI)(DX*4)
-	VCVTPS2PH $0x00, Z6, Y4
+	VBLENDMPS Z4, Z5, K1, Z9
+	VMOVUPS   Z9, (DI)(DX*4)
+	VCVTPS2PH $0x00, Z9, Y4
 	VMOVDQU64 Y4, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -47513,7 +48822,7 @@ end:
 	RET
 
 // func fused_sgd_unscale_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_sgd_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -47532,23 +48841,60 @@ TEXT ·fused_sgd_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z7
 	VMOVDQU64    kernOdds<>+0(SB), Z8
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
 
-single:
-	VMOVUPS   (BX)(DX*4), Z8
+many:
+	VMOVUPS   (BX)(DX*4), Z9
 	VMOVUPS   (SI)(DX*4), Z10
 	VMULPS    Z5, Z10, Z10
 	VMULPS    Z10, Z6, Z10
-	VSUBPS    Z10, Z8, Z10
+	VSUBPS    Z10, Z9, Z10
 	VCMPPS    $0x04, Z0, Z7, K1
-	VBLENDMPS Z8, Z10, K1, Z9
-	VMOVUPS   Z9, (DI)(DX*4)
-	VPADDD    Z1, Z9, Z8
-	VPTESTMD  Z2, Z9, K1
+	VBLENDMPS Z9, Z10, K1, Z11
+	VMOVUPS   Z11, (DI)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z9
+	VMOVUPS   64(SI)(DX*4), Z10
+	VMULPS    Z5, Z10, Z10
+	VMULPS    Z10, Z6, Z10
+	VSUBPS    Z10, Z9, Z10
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z9, Z10, K1, Z12
+	VMOVUPS   Z12, 64(DI)(DX*4)
+	VPADDD    Z1, Z11, Z9
+	VPTESTMD  Z2, Z11, K1
+	VPADDD    Z3, Z9, K1, Z9
+	VCMPPS    $0x03, Z11, Z11, K1
+	VPORD     Z4, Z11, K1, Z9
+	VPADDD    Z1, Z12, Z10
+	VPTESTMD  Z2, Z12, K1
+	VPADDD    Z3, Z10, K1, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z4, Z12, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z8
+	VMOVUPS   (SI)(DX*4), Z9
+	VMULPS    Z5, Z9, Z9
+	VMULPS    Z9, Z6, Z9
+	VSUBPS    Z9, Z8, Z9
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z8, Z9, K1, Z13
+	VMOVUPS   Z13, (DI)(DX*4)
+	VPADDD    Z1, Z13, Z8
+	VPTESTMD  Z2, Z13, K1
 	VPADDD    Z3, Z8, K1, Z8
-	VCMPPS    $0x03, Z9, Z9, K1
-	VPORD     Z4, Z9, K1, Z8
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z4, Z13, K1, Z8
 	VPSRLD    $0x10, Z8, Z8
 	VPMOVDW   Z8, Y8
 	VMOVDQU64 Y8, (CX)(DX*2)
@@ -47620,8 +48966,47 @@ TEXT ·fused_momentum_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 8(DX), Z3
 	VBROADCASTSS 12(DX), Z4
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z5
+	VMOVUPS      (SI)(DX*4), Z6
+	VMOVUPS      (DI)(DX*4), Z7
+	VMULPS       Z7, Z1, Z8
+	VADDPS       Z6, Z8, Z6
+	VMULPS       Z6, Z2, Z8
+	VSUBPS       Z8, Z5, Z8
+	VCMPPS       $0x04, Z0, Z3, K1
+	VBLENDMPS    Z5, Z8, K1, Z9
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z7, Z6, K1, Z10
+	VMOVUPS      Z9, (R8)(DX*4)
+	VMOVUPS      Z10, (R9)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z5
+	VMOVUPS      64(SI)(DX*4), Z6
+	VMOVUPS      64(DI)(DX*4), Z7
+	VMULPS       Z7, Z1, Z8
+	VADDPS       Z6, Z8, Z6
+	VMULPS       Z6, Z2, Z8
+	VSUBPS       Z8, Z5, Z8
+	VCMPPS       $0x04, Z0, Z3, K1
+	VBLENDMPS    Z5, Z8, K1, Z11
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z7, Z6, K1, Z12
+	VMOVUPS      Z11, 64(R8)(DX*4)
+	VMOVUPS      Z12, 64(R9)(DX*4)
+	VCVTPS2PH    $0x00, Z11, Y5
+	VCVTPS2PH    $0x00, Z9, Y13
+	VINSERTI64X4 $0x01, Y5, Z13, Z5
+	VMOVDQU64    Z5, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z5
@@ -47632,12 +49017,12 @@ single:
 	VMULPS    Z6, Z2, Z8
 	VSUBPS    Z8, Z5, Z8
 	VCMPPS    $0x04, Z0, Z3, K1
-	VBLENDMPS Z5, Z8, K1, Z9
+	VBLENDMPS Z5, Z8, K1, Z14
 	VCMPPS    $0x04, Z0, Z4, K1
-	VBLENDMPS Z7, Z6, K1, Z10
-	VMOVUPS   Z9, (R8)(DX*4)
-	VMOVUPS   Z10, (R9)(DX*4)
-	VCVTPS2PH $0x00, Z9, Y5
+	VBLENDMPS Z7, Z6, K1, Z15
+	VMOVUPS   Z14, (R8)(DX*4)
+	VMOVUPS   Z15, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z14, Y5
 	VMOVDQU64 Y5, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -47648,7 +49033,7 @@ end:
 	RET
 
 // func fused_momentum_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_momentum_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -47670,28 +49055,75 @@ TEXT ·fused_momentum_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z8
 	VMOVDQU64    kernOdds<>+0(SB), Z9
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z10
+	VMOVUPS   (SI)(DX*4), Z11
+	VMOVUPS   (DI)(DX*4), Z12
+	VMULPS    Z12, Z5, Z13
+	VADDPS    Z11, Z13, Z11
+	VMULPS    Z11, Z6, Z13
+	VSUBPS    Z13, Z10, Z13
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z10, Z13, K1, Z14
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z12, Z11, K1, Z15
+	VMOVUPS   Z14, (R8)(DX*4)
+	VMOVUPS   Z15, (R9)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z10
+	VMOVUPS   64(SI)(DX*4), Z11
+	VMOVUPS   64(DI)(DX*4), Z12
+	VMULPS    Z12, Z5, Z13
+	VADDPS    Z11, Z13, Z11
+	VMULPS    Z11, Z6, Z13
+	VSUBPS    Z13, Z10, Z13
+	VCMPPS    $0x04, Z0, Z7, K1
+	VBLENDMPS Z10, Z13, K1, Z16
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z12, Z11, K1, Z17
+	VMOVUPS   Z16, 64(R8)(DX*4)
+	VMOVUPS   Z17, 64(R9)(DX*4)
+	VPADDD    Z1, Z14, Z10
+	VPTESTMD  Z2, Z14, K1
+	VPADDD    Z3, Z10, K1, Z10
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z4, Z14, K1, Z10
+	VPADDD    Z1, Z16, Z11
+	VPTESTMD  Z2, Z16, K1
+	VPADDD    Z3, Z11, K1, Z11
+	VCMPPS    $0x03, Z16, Z16, K1
+	VPORD     Z4, Z16, K1, Z11
+	VPERMT2W  Z11, Z9, Z10
+	VMOVDQU64 Z10, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z9
-	VMOVUPS   (SI)(DX*4), Z12
-	VMOVUPS   (DI)(DX*4), Z13
-	VMULPS    Z13, Z5, Z14
-	VADDPS    Z12, Z14, Z12
-	VMULPS    Z12, Z6, Z14
-	VSUBPS    Z14, Z9, Z14
+	VMOVUPS   (SI)(DX*4), Z10
+	VMOVUPS   (DI)(DX*4), Z11
+	VMULPS    Z11, Z5, Z12
+	VADDPS    Z10, Z12, Z10
+	VMULPS    Z10, Z6, Z12
+	VSUBPS    Z12, Z9, Z12
 	VCMPPS    $0x04, Z0, Z7, K1
-	VBLENDMPS Z9, Z14, K1, Z10
+	VBLENDMPS Z9, Z12, K1, Z18
 	VCMPPS    $0x04, Z0, Z8, K1
-	VBLENDMPS Z13, Z12, K1, Z11
-	VMOVUPS   Z10, (R8)(DX*4)
-	VMOVUPS   Z11, (R9)(DX*4)
-	VPADDD    Z1, Z10, Z9
-	VPTESTMD  Z2, Z10, K1
+	VBLENDMPS Z11, Z10, K1, Z19
+	VMOVUPS   Z18, (R8)(DX*4)
+	VMOVUPS   Z19, (R9)(DX*4)
+	VPADDD    Z1, Z18, Z9
+	VPTESTMD  Z2, Z18, K1
 	VPADDD    Z3, Z9, K1, Z9
-	VCMPPS    $0x03, Z10, Z10, K1
-	VPORD     Z4, Z10, K1, Z9
+	VCMPPS    $0x03, Z18, Z18, K1
+	VPORD     Z4, Z18, K1, Z9
 	VPSRLD    $0x10, Z9, Z9
 	VPMOVDW   Z9, Y9
 	VMOVDQU64 Y9, (CX)(DX*2)
@@ -47766,25 +49198,66 @@ TEXT ·fused_momentum_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z4
 	VBROADCASTSS 16(DX), Z5
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z6
+	VMOVUPS      (SI)(DX*4), Z7
+	VMOVUPS      (DI)(DX*4), Z8
+	VMULPS       Z1, Z7, Z7
+	VMULPS       Z8, Z2, Z16
+	VADDPS       Z7, Z16, Z7
+	VMULPS       Z7, Z3, Z16
+	VSUBPS       Z16, Z6, Z16
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z6, Z16, K1, Z9
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z8, Z7, K1, Z10
+	VMOVUPS      Z9, (R8)(DX*4)
+	VMOVUPS      Z10, (R9)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z6
+	VMOVUPS      64(SI)(DX*4), Z7
+	VMOVUPS      64(DI)(DX*4), Z8
+	VMULPS       Z1, Z7, Z7
+	VMULPS       Z8, Z2, Z16
+	VADDPS       Z7, Z16, Z7
+	VMULPS       Z7, Z3, Z16
+	VSUBPS       Z16, Z6, Z16
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z6, Z16, K1, Z11
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z8, Z7, K1, Z12
+	VMOVUPS      Z11, 64(R8)(DX*4)
+	VMOVUPS      Z12, 64(R9)(DX*4)
+	VCVTPS2PH    $0x00, Z11, Y6
+	VCVTPS2PH    $0x00, Z9, Y13
+	VINSERTI64X4 $0x01, Y6, Z13, Z6
+	VMOVDQU64    Z6, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z6
 	VMOVUPS   (SI)(DX*4), Z7
 	VMOVUPS   (DI)(DX*4), Z8
 	VMULPS    Z1, Z7, Z7
-	VMULPS    Z8, Z2, Z11
-	VADDPS    Z7, Z11, Z7
-	VMULPS    Z7, Z3, Z11
-	VSUBPS    Z11, Z6, Z11
+	VMULPS    Z8, Z2, Z9
+	VADDPS    Z7, Z9, Z7
+	VMULPS    Z7, Z3, Z9
+	VSUBPS    Z9, Z6, Z9
 	VCMPPS    $0x04, Z0, Z4, K1
-	VBLENDMPS Z6, Z11, K1, Z9
+	VBLENDMPS Z6, Z9, K1, Z14
 	VCMPPS    $0x04, Z0, Z5, K1
-	VBLENDMPS Z8, Z7, K1, Z10
-	VMOVUPS   Z9, (R8)(DX*4)
-	VMOVUPS   Z10, (R9)(DX*4)
-	VCVTPS2PH $0x00, Z9, Y6
+	VBLENDMPS Z8, Z7, K1, Z15
+	VMOVUPS   Z14, (R8)(DX*4)
+	VMOVUPS   Z15, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z14, Y6
 	VMOVDQU64 Y6, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -47795,7 +49268,7 @@ end:
 	RET
 
 // func fused_momentum_unscale_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_momentum_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -47818,29 +49291,78 @@ TEXT ·fused_momentum_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 16(DX), Z9
 	VMOVDQU64    kernOdds<>+0(SB), Z10
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z11
+	VMOVUPS   (SI)(DX*4), Z12
+	VMOVUPS   (DI)(DX*4), Z13
+	VMULPS    Z5, Z12, Z12
+	VMULPS    Z13, Z6, Z20
+	VADDPS    Z12, Z20, Z12
+	VMULPS    Z12, Z7, Z20
+	VSUBPS    Z20, Z11, Z20
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z20, K1, Z14
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z13, Z12, K1, Z15
+	VMOVUPS   Z14, (R8)(DX*4)
+	VMOVUPS   Z15, (R9)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z11
+	VMOVUPS   64(SI)(DX*4), Z12
+	VMOVUPS   64(DI)(DX*4), Z13
+	VMULPS    Z5, Z12, Z12
+	VMULPS    Z13, Z6, Z20
+	VADDPS    Z12, Z20, Z12
+	VMULPS    Z12, Z7, Z20
+	VSUBPS    Z20, Z11, Z20
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z20, K1, Z16
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z13, Z12, K1, Z17
+	VMOVUPS   Z16, 64(R8)(DX*4)
+	VMOVUPS   Z17, 64(R9)(DX*4)
+	VPADDD    Z1, Z14, Z11
+	VPTESTMD  Z2, Z14, K1
+	VPADDD    Z3, Z11, K1, Z11
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z4, Z14, K1, Z11
+	VPADDD    Z1, Z16, Z12
+	VPTESTMD  Z2, Z16, K1
+	VPADDD    Z3, Z12, K1, Z12
+	VCMPPS    $0x03, Z16, Z16, K1
+	VPORD     Z4, Z16, K1, Z12
+	VPERMT2W  Z12, Z10, Z11
+	VMOVDQU64 Z11, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z10
-	VMOVUPS   (SI)(DX*4), Z13
-	VMOVUPS   (DI)(DX*4), Z14
-	VMULPS    Z5, Z13, Z13
-	VMULPS    Z14, Z6, Z15
-	VADDPS    Z13, Z15, Z13
-	VMULPS    Z13, Z7, Z15
-	VSUBPS    Z15, Z10, Z15
+	VMOVUPS   (SI)(DX*4), Z11
+	VMOVUPS   (DI)(DX*4), Z12
+	VMULPS    Z5, Z11, Z11
+	VMULPS    Z12, Z6, Z13
+	VADDPS    Z11, Z13, Z11
+	VMULPS    Z11, Z7, Z13
+	VSUBPS    Z13, Z10, Z13
 	VCMPPS    $0x04, Z0, Z8, K1
-	VBLENDMPS Z10, Z15, K1, Z11
+	VBLENDMPS Z10, Z13, K1, Z18
 	VCMPPS    $0x04, Z0, Z9, K1
-	VBLENDMPS Z14, Z13, K1, Z12
-	VMOVUPS   Z11, (R8)(DX*4)
-	VMOVUPS   Z12, (R9)(DX*4)
-	VPADDD    Z1, Z11, Z10
-	VPTESTMD  Z2, Z11, K1
+	VBLENDMPS Z12, Z11, K1, Z19
+	VMOVUPS   Z18, (R8)(DX*4)
+	VMOVUPS   Z19, (R9)(DX*4)
+	VPADDD    Z1, Z18, Z10
+	VPTESTMD  Z2, Z18, K1
 	VPADDD    Z3, Z10, K1, Z10
-	VCMPPS    $0x03, Z11, Z11, K1
-	VPORD     Z4, Z11, K1, Z10
+	VCMPPS    $0x03, Z18, Z18, K1
+	VPORD     Z4, Z18, K1, Z10
 	VPSRLD    $0x10, Z10, Z10
 	VPMOVDW   Z10, Y10
 	VMOVDQU64 Y10, (CX)(DX*2)
@@ -47916,8 +49438,51 @@ TEXT ·fused_nesterov_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z4
 	VBROADCASTSS 16(DX), Z5
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z6
+	VMOVUPS      (SI)(DX*4), Z7
+	VMOVUPS      (DI)(DX*4), Z8
+	VMULPS       Z8, Z1, Z9
+	VADDPS       Z7, Z9, Z9
+	VMULPS       Z9, Z2, Z17
+	VADDPS       Z17, Z7, Z7
+	VMULPS       Z7, Z3, Z7
+	VSUBPS       Z7, Z6, Z7
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z6, Z7, K1, Z10
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z8, Z9, K1, Z11
+	VMOVUPS      Z10, (R8)(DX*4)
+	VMOVUPS      Z11, (R9)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z6
+	VMOVUPS      64(SI)(DX*4), Z7
+	VMOVUPS      64(DI)(DX*4), Z8
+	VMULPS       Z8, Z1, Z9
+	VADDPS       Z7, Z9, Z9
+	VMULPS       Z9, Z2, Z17
+	VADDPS       Z17, Z7, Z7
+	VMULPS       Z7, Z3, Z7
+	VSUBPS       Z7, Z6, Z7
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z6, Z7, K1, Z12
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z8, Z9, K1, Z13
+	VMOVUPS      Z12, 64(R8)(DX*4)
+	VMOVUPS      Z13, 64(R9)(DX*4)
+	VCVTPS2PH    $0x00, Z12, Y6
+	VCVTPS2PH    $0x00, Z10, Y14
+	VINSERTI64X4 $0x01, Y6, Z14, Z6
+	VMOVDQU64    Z6, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z6
@@ -47925,17 +49490,17 @@ single:
 	VMOVUPS   (DI)(DX*4), Z8
 	VMULPS    Z8, Z1, Z9
 	VADDPS    Z7, Z9, Z9
-	VMULPS    Z9, Z2, Z12
-	VADDPS    Z12, Z7, Z7
+	VMULPS    Z9, Z2, Z10
+	VADDPS    Z10, Z7, Z7
 	VMULPS    Z7, Z3, Z7
 	VSUBPS    Z7, Z6, Z7
 	VCMPPS    $0x04, Z0, Z4, K1
-	VBLENDMPS Z6, Z7, K1, Z10
+	VBLENDMPS Z6, Z7, K1, Z15
 	VCMPPS    $0x04, Z0, Z5, K1
-	VBLENDMPS Z8, Z9, K1, Z11
-	VMOVUPS   Z10, (R8)(DX*4)
-	VMOVUPS   Z11, (R9)(DX*4)
-	VCVTPS2PH $0x00, Z10, Y6
+	VBLENDMPS Z8, Z9, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z15, Y6
 	VMOVDQU64 Y6, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -47946,7 +49511,7 @@ end:
 	RET
 
 // func fused_nesterov_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_nesterov_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -47969,30 +49534,81 @@ TEXT ·fused_nesterov_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 16(DX), Z9
 	VMOVDQU64    kernOdds<>+0(SB), Z10
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z11
+	VMOVUPS   (SI)(DX*4), Z12
+	VMOVUPS   (DI)(DX*4), Z13
+	VMULPS    Z13, Z5, Z14
+	VADDPS    Z12, Z14, Z14
+	VMULPS    Z14, Z6, Z21
+	VADDPS    Z21, Z12, Z12
+	VMULPS    Z12, Z7, Z12
+	VSUBPS    Z12, Z11, Z12
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z12, K1, Z15
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z13, Z14, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z11
+	VMOVUPS   64(SI)(DX*4), Z12
+	VMOVUPS   64(DI)(DX*4), Z13
+	VMULPS    Z13, Z5, Z14
+	VADDPS    Z12, Z14, Z14
+	VMULPS    Z14, Z6, Z21
+	VADDPS    Z21, Z12, Z12
+	VMULPS    Z12, Z7, Z12
+	VSUBPS    Z12, Z11, Z12
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z12, K1, Z17
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z13, Z14, K1, Z18
+	VMOVUPS   Z17, 64(R8)(DX*4)
+	VMOVUPS   Z18, 64(R9)(DX*4)
+	VPADDD    Z1, Z15, Z11
+	VPTESTMD  Z2, Z15, K1
+	VPADDD    Z3, Z11, K1, Z11
+	VCMPPS    $0x03, Z15, Z15, K1
+	VPORD     Z4, Z15, K1, Z11
+	VPADDD    Z1, Z17, Z12
+	VPTESTMD  Z2, Z17, K1
+	VPADDD    Z3, Z12, K1, Z12
+	VCMPPS    $0x03, Z17, Z17, K1
+	VPORD     Z4, Z17, K1, Z12
+	VPERMT2W  Z12, Z10, Z11
+	VMOVDQU64 Z11, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z10
-	VMOVUPS   (SI)(DX*4), Z13
-	VMOVUPS   (DI)(DX*4), Z14
-	VMULPS    Z14, Z5, Z15
-	VADDPS    Z13, Z15, Z15
-	VMULPS    Z15, Z6, Z16
-	VADDPS    Z16, Z13, Z13
-	VMULPS    Z13, Z7, Z13
-	VSUBPS    Z13, Z10, Z13
+	VMOVUPS   (SI)(DX*4), Z11
+	VMOVUPS   (DI)(DX*4), Z12
+	VMULPS    Z12, Z5, Z13
+	VADDPS    Z11, Z13, Z13
+	VMULPS    Z13, Z6, Z14
+	VADDPS    Z14, Z11, Z11
+	VMULPS    Z11, Z7, Z11
+	VSUBPS    Z11, Z10, Z11
 	VCMPPS    $0x04, Z0, Z8, K1
-	VBLENDMPS Z10, Z13, K1, Z11
+	VBLENDMPS Z10, Z11, K1, Z19
 	VCMPPS    $0x04, Z0, Z9, K1
-	VBLENDMPS Z14, Z15, K1, Z12
-	VMOVUPS   Z11, (R8)(DX*4)
-	VMOVUPS   Z12, (R9)(DX*4)
-	VPADDD    Z1, Z11, Z10
-	VPTESTMD  Z2, Z11, K1
+	VBLENDMPS Z12, Z13, K1, Z20
+	VMOVUPS   Z19, (R8)(DX*4)
+	VMOVUPS   Z20, (R9)(DX*4)
+	VPADDD    Z1, Z19, Z10
+	VPTESTMD  Z2, Z19, K1
 	VPADDD    Z3, Z10, K1, Z10
-	VCMPPS    $0x03, Z11, Z11, K1
-	VPORD     Z4, Z11, K1, Z10
+	VCMPPS    $0x03, Z19, Z19, K1
+	VPORD     Z4, Z19, K1, Z10
 	VPSRLD    $0x10, Z10, Z10
 	VPMOVDW   Z10, Y10
 	VMOVDQU64 Y10, (CX)(DX*2)
@@ -48071,27 +49687,72 @@ TEXT ·fused_nesterov_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 16(DX), Z5
 	VBROADCASTSS 20(DX), Z6
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z7
+	VMOVUPS      (SI)(DX*4), Z8
+	VMOVUPS      (DI)(DX*4), Z9
+	VMULPS       Z1, Z8, Z8
+	VMULPS       Z9, Z2, Z17
+	VADDPS       Z8, Z17, Z17
+	VMULPS       Z17, Z3, Z18
+	VADDPS       Z18, Z8, Z8
+	VMULPS       Z8, Z4, Z8
+	VSUBPS       Z8, Z7, Z8
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z7, Z8, K1, Z10
+	VCMPPS       $0x04, Z0, Z6, K1
+	VBLENDMPS    Z9, Z17, K1, Z11
+	VMOVUPS      Z10, (R8)(DX*4)
+	VMOVUPS      Z11, (R9)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z7
+	VMOVUPS      64(SI)(DX*4), Z8
+	VMOVUPS      64(DI)(DX*4), Z9
+	VMULPS       Z1, Z8, Z8
+	VMULPS       Z9, Z2, Z17
+	VADDPS       Z8, Z17, Z17
+	VMULPS       Z17, Z3, Z18
+	VADDPS       Z18, Z8, Z8
+	VMULPS       Z8, Z4, Z8
+	VSUBPS       Z8, Z7, Z8
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z7, Z8, K1, Z12
+	VCMPPS       $0x04, Z0, Z6, K1
+	VBLENDMPS    Z9, Z17, K1, Z13
+	VMOVUPS      Z12, 64(R8)(DX*4)
+	VMOVUPS      Z13, 64(R9)(DX*4)
+	VCVTPS2PH    $0x00, Z12, Y7
+	VCVTPS2PH    $0x00, Z10, Y14
+	VINSERTI64X4 $0x01, Y7, Z14, Z7
+	VMOVDQU64    Z7, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z7
 	VMOVUPS   (SI)(DX*4), Z8
 	VMOVUPS   (DI)(DX*4), Z9
 	VMULPS    Z1, Z8, Z8
-	VMULPS    Z9, Z2, Z12
-	VADDPS    Z8, Z12, Z12
-	VMULPS    Z12, Z3, Z13
-	VADDPS    Z13, Z8, Z8
+	VMULPS    Z9, Z2, Z10
+	VADDPS    Z8, Z10, Z10
+	VMULPS    Z10, Z3, Z11
+	VADDPS    Z11, Z8, Z8
 	VMULPS    Z8, Z4, Z8
 	VSUBPS    Z8, Z7, Z8
 	VCMPPS    $0x04, Z0, Z5, K1
-	VBLENDMPS Z7, Z8, K1, Z10
+	VBLENDMPS Z7, Z8, K1, Z15
 	VCMPPS    $0x04, Z0, Z6, K1
-	VBLENDMPS Z9, Z12, K1, Z11
-	VMOVUPS   Z10, (R8)(DX*4)
-	VMOVUPS   Z11, (R9)(DX*4)
-	VCVTPS2PH $0x00, Z10, Y7
+	VBLENDMPS Z9, Z10, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z15, Y7
 	VMOVDQU64 Y7, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -48102,7 +49763,7 @@ end:
 	RET
 
 // func fused_nesterov_unscale_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_nesterov_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -48126,31 +49787,84 @@ TEXT ·fused_nesterov_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 20(DX), Z10
 	VMOVDQU64    kernOdds<>+0(SB), Z11
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z12
+	VMOVUPS   (SI)(DX*4), Z13
+	VMOVUPS   (DI)(DX*4), Z14
+	VMULPS    Z5, Z13, Z13
+	VMULPS    Z14, Z6, Z21
+	VADDPS    Z13, Z21, Z21
+	VMULPS    Z21, Z7, Z22
+	VADDPS    Z22, Z13, Z13
+	VMULPS    Z13, Z8, Z13
+	VSUBPS    Z13, Z12, Z13
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z13, K1, Z15
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z14, Z21, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z12
+	VMOVUPS   64(SI)(DX*4), Z13
+	VMOVUPS   64(DI)(DX*4), Z14
+	VMULPS    Z5, Z13, Z13
+	VMULPS    Z14, Z6, Z21
+	VADDPS    Z13, Z21, Z21
+	VMULPS    Z21, Z7, Z22
+	VADDPS    Z22, Z13, Z13
+	VMULPS    Z13, Z8, Z13
+	VSUBPS    Z13, Z12, Z13
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z13, K1, Z17
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z14, Z21, K1, Z18
+	VMOVUPS   Z17, 64(R8)(DX*4)
+	VMOVUPS   Z18, 64(R9)(DX*4)
+	VPADDD    Z1, Z15, Z12
+	VPTESTMD  Z2, Z15, K1
+	VPADDD    Z3, Z12, K1, Z12
+	VCMPPS    $0x03, Z15, Z15, K1
+	VPORD     Z4, Z15, K1, Z12
+	VPADDD    Z1, Z17, Z13
+	VPTESTMD  Z2, Z17, K1
+	VPADDD    Z3, Z13, K1, Z13
+	VCMPPS    $0x03, Z17, Z17, K1
+	VPORD     Z4, Z17, K1, Z13
+	VPERMT2W  Z13, Z11, Z12
+	VMOVDQU64 Z12, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z11
-	VMOVUPS   (SI)(DX*4), Z14
-	VMOVUPS   (DI)(DX*4), Z15
-	VMULPS    Z5, Z14, Z14
-	VMULPS    Z15, Z6, Z16
-	VADDPS    Z14, Z16, Z16
-	VMULPS    Z16, Z7, Z17
-	VADDPS    Z17, Z14, Z14
-	VMULPS    Z14, Z8, Z14
-	VSUBPS    Z14, Z11, Z14
+	VMOVUPS   (SI)(DX*4), Z12
+	VMOVUPS   (DI)(DX*4), Z13
+	VMULPS    Z5, Z12, Z12
+	VMULPS    Z13, Z6, Z14
+	VADDPS    Z12, Z14, Z14
+	VMULPS    Z14, Z7, Z15
+	VADDPS    Z15, Z12, Z12
+	VMULPS    Z12, Z8, Z12
+	VSUBPS    Z12, Z11, Z12
 	VCMPPS    $0x04, Z0, Z9, K1
-	VBLENDMPS Z11, Z14, K1, Z12
+	VBLENDMPS Z11, Z12, K1, Z19
 	VCMPPS    $0x04, Z0, Z10, K1
-	VBLENDMPS Z15, Z16, K1, Z13
-	VMOVUPS   Z12, (R8)(DX*4)
-	VMOVUPS   Z13, (R9)(DX*4)
-	VPADDD    Z1, Z12, Z11
-	VPTESTMD  Z2, Z12, K1
+	VBLENDMPS Z13, Z14, K1, Z20
+	VMOVUPS   Z19, (R8)(DX*4)
+	VMOVUPS   Z20, (R9)(DX*4)
+	VPADDD    Z1, Z19, Z11
+	VPTESTMD  Z2, Z19, K1
 	VPADDD    Z3, Z11, K1, Z11
-	VCMPPS    $0x03, Z12, Z12, K1
-	VPORD     Z4, Z12, K1, Z11
+	VCMPPS    $0x03, Z19, Z19, K1
+	VPORD     Z4, Z19, K1, Z11
 	VPSRLD    $0x10, Z11, Z11
 	VPMOVDW   Z11, Y11
 	VMOVDQU64 Y11, (CX)(DX*2)
@@ -48226,8 +49940,51 @@ TEXT ·fused_decayed_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 12(DX), Z4
 	VBROADCASTSS 16(DX), Z5
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z6
+	VMOVUPS      (SI)(DX*4), Z7
+	VMOVUPS      (DI)(DX*4), Z8
+	VMULPS       Z6, Z1, Z9
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z2, Z9
+	VADDPS       Z7, Z9, Z7
+	VMULPS       Z7, Z3, Z9
+	VSUBPS       Z9, Z6, Z9
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z6, Z9, K1, Z10
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z8, Z7, K1, Z11
+	VMOVUPS      Z10, (R8)(DX*4)
+	VMOVUPS      Z11, (R9)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z6
+	VMOVUPS      64(SI)(DX*4), Z7
+	VMOVUPS      64(DI)(DX*4), Z8
+	VMULPS       Z6, Z1, Z9
+	VADDPS       Z9, Z7, Z7
+	VMULPS       Z8, Z2, Z9
+	VADDPS       Z7, Z9, Z7
+	VMULPS       Z7, Z3, Z9
+	VSUBPS       Z9, Z6, Z9
+	VCMPPS       $0x04, Z0, Z4, K1
+	VBLENDMPS    Z6, Z9, K1, Z12
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z8, Z7, K1, Z13
+	VMOVUPS      Z12, 64(R8)(DX*4)
+	VMOVUPS      Z13, 64(R9)(DX*4)
+	VCVTPS2PH    $0x00, Z12, Y6
+	VCVTPS2PH    $0x00, Z10, Y14
+	VINSERTI64X4 $0x01, Y6, Z14, Z6
+	VMOVDQU64    Z6, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z6
@@ -48240,12 +49997,12 @@ single:
 	VMULPS    Z7, Z3, Z9
 	VSUBPS    Z9, Z6, Z9
 	VCMPPS    $0x04, Z0, Z4, K1
-	VBLENDMPS Z6, Z9, K1, Z10
+	VBLENDMPS Z6, Z9, K1, Z15
 	VCMPPS    $0x04, Z0, Z5, K1
-	VBLENDMPS Z8, Z7, K1, Z11
-	VMOVUPS   Z10, (R8)(DX*4)
-	VMOVUPS   Z11, (R9)(DX*4)
-	VCVTPS2PH $0x00, Z10, Y6
+	VBLENDMPS Z8, Z7, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z15, Y6
 	VMOVDQU64 Y6, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -48256,7 +50013,7 @@ end:
 	RET
 
 // func fused_decayed_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_decayed_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -48279,30 +50036,81 @@ TEXT ·fused_decayed_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 16(DX), Z9
 	VMOVDQU64    kernOdds<>+0(SB), Z10
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z11
+	VMOVUPS   (SI)(DX*4), Z12
+	VMOVUPS   (DI)(DX*4), Z13
+	VMULPS    Z11, Z5, Z14
+	VADDPS    Z14, Z12, Z12
+	VMULPS    Z13, Z6, Z14
+	VADDPS    Z12, Z14, Z12
+	VMULPS    Z12, Z7, Z14
+	VSUBPS    Z14, Z11, Z14
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z14, K1, Z15
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z13, Z12, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z11
+	VMOVUPS   64(SI)(DX*4), Z12
+	VMOVUPS   64(DI)(DX*4), Z13
+	VMULPS    Z11, Z5, Z14
+	VADDPS    Z14, Z12, Z12
+	VMULPS    Z13, Z6, Z14
+	VADDPS    Z12, Z14, Z12
+	VMULPS    Z12, Z7, Z14
+	VSUBPS    Z14, Z11, Z14
+	VCMPPS    $0x04, Z0, Z8, K1
+	VBLENDMPS Z11, Z14, K1, Z17
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z13, Z12, K1, Z18
+	VMOVUPS   Z17, 64(R8)(DX*4)
+	VMOVUPS   Z18, 64(R9)(DX*4)
+	VPADDD    Z1, Z15, Z11
+	VPTESTMD  Z2, Z15, K1
+	VPADDD    Z3, Z11, K1, Z11
+	VCMPPS    $0x03, Z15, Z15, K1
+	VPORD     Z4, Z15, K1, Z11
+	VPADDD    Z1, Z17, Z12
+	VPTESTMD  Z2, Z17, K1
+	VPADDD    Z3, Z12, K1, Z12
+	VCMPPS    $0x03, Z17, Z17, K1
+	VPORD     Z4, Z17, K1, Z12
+	VPERMT2W  Z12, Z10, Z11
+	VMOVDQU64 Z11, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z10
-	VMOVUPS   (SI)(DX*4), Z13
-	VMOVUPS   (DI)(DX*4), Z14
-	VMULPS    Z10, Z5, Z15
-	VADDPS    Z15, Z13, Z13
-	VMULPS    Z14, Z6, Z15
-	VADDPS    Z13, Z15, Z13
-	VMULPS    Z13, Z7, Z15
-	VSUBPS    Z15, Z10, Z15
+	VMOVUPS   (SI)(DX*4), Z11
+	VMOVUPS   (DI)(DX*4), Z12
+	VMULPS    Z10, Z5, Z13
+	VADDPS    Z13, Z11, Z11
+	VMULPS    Z12, Z6, Z13
+	VADDPS    Z11, Z13, Z11
+	VMULPS    Z11, Z7, Z13
+	VSUBPS    Z13, Z10, Z13
 	VCMPPS    $0x04, Z0, Z8, K1
-	VBLENDMPS Z10, Z15, K1, Z11
+	VBLENDMPS Z10, Z13, K1, Z19
 	VCMPPS    $0x04, Z0, Z9, K1
-	VBLENDMPS Z14, Z13, K1, Z12
-	VMOVUPS   Z11, (R8)(DX*4)
-	VMOVUPS   Z12, (R9)(DX*4)
-	VPADDD    Z1, Z11, Z10
-	VPTESTMD  Z2, Z11, K1
+	VBLENDMPS Z12, Z11, K1, Z20
+	VMOVUPS   Z19, (R8)(DX*4)
+	VMOVUPS   Z20, (R9)(DX*4)
+	VPADDD    Z1, Z19, Z10
+	VPTESTMD  Z2, Z19, K1
 	VPADDD    Z3, Z10, K1, Z10
-	VCMPPS    $0x03, Z11, Z11, K1
-	VPORD     Z4, Z11, K1, Z10
+	VCMPPS    $0x03, Z19, Z19, K1
+	VPORD     Z4, Z19, K1, Z10
 	VPSRLD    $0x10, Z10, Z10
 	VPMOVDW   Z10, Y10
 	VMOVDQU64 Y10, (CX)(DX*2)
@@ -48381,27 +50189,72 @@ TEXT ·fused_decayed_unscale_f16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 16(DX), Z5
 	VBROADCASTSS 20(DX), Z6
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z7
+	VMOVUPS      (SI)(DX*4), Z8
+	VMOVUPS      (DI)(DX*4), Z9
+	VMULPS       Z1, Z8, Z8
+	VMULPS       Z7, Z2, Z17
+	VADDPS       Z17, Z8, Z8
+	VMULPS       Z9, Z3, Z17
+	VADDPS       Z8, Z17, Z8
+	VMULPS       Z8, Z4, Z17
+	VSUBPS       Z17, Z7, Z17
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z7, Z17, K1, Z10
+	VCMPPS       $0x04, Z0, Z6, K1
+	VBLENDMPS    Z9, Z8, K1, Z11
+	VMOVUPS      Z10, (R8)(DX*4)
+	VMOVUPS      Z11, (R9)(DX*4)
+	VMOVUPS      64(BX)(DX*4), Z7
+	VMOVUPS      64(SI)(DX*4), Z8
+	VMOVUPS      64(DI)(DX*4), Z9
+	VMULPS       Z1, Z8, Z8
+	VMULPS       Z7, Z2, Z17
+	VADDPS       Z17, Z8, Z8
+	VMULPS       Z9, Z3, Z17
+	VADDPS       Z8, Z17, Z8
+	VMULPS       Z8, Z4, Z17
+	VSUBPS       Z17, Z7, Z17
+	VCMPPS       $0x04, Z0, Z5, K1
+	VBLENDMPS    Z7, Z17, K1, Z12
+	VCMPPS       $0x04, Z0, Z6, K1
+	VBLENDMPS    Z9, Z8, K1, Z13
+	VMOVUPS      Z12, 64(R8)(DX*4)
+	VMOVUPS      Z13, 64(R9)(DX*4)
+	VCVTPS2PH    $0x00, Z12, Y7
+	VCVTPS2PH    $0x00, Z10, Y14
+	VINSERTI64X4 $0x01, Y7, Z14, Z7
+	VMOVDQU64    Z7, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z7
 	VMOVUPS   (SI)(DX*4), Z8
 	VMOVUPS   (DI)(DX*4), Z9
 	VMULPS    Z1, Z8, Z8
-	VMULPS    Z7, Z2, Z12
-	VADDPS    Z12, Z8, Z8
-	VMULPS    Z9, Z3, Z12
-	VADDPS    Z8, Z12, Z8
-	VMULPS    Z8, Z4, Z12
-	VSUBPS    Z12, Z7, Z12
+	VMULPS    Z7, Z2, Z10
+	VADDPS    Z10, Z8, Z8
+	VMULPS    Z9, Z3, Z10
+	VADDPS    Z8, Z10, Z8
+	VMULPS    Z8, Z4, Z10
+	VSUBPS    Z10, Z7, Z10
 	VCMPPS    $0x04, Z0, Z5, K1
-	VBLENDMPS Z7, Z12, K1, Z10
+	VBLENDMPS Z7, Z10, K1, Z15
 	VCMPPS    $0x04, Z0, Z6, K1
-	VBLENDMPS Z9, Z8, K1, Z11
-	VMOVUPS   Z10, (R8)(DX*4)
-	VMOVUPS   Z11, (R9)(DX*4)
-	VCVTPS2PH $0x00, Z10, Y7
+	VBLENDMPS Z9, Z8, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VCVTPS2PH $0x00, Z15, Y7
 	VMOVDQU64 Y7, (CX)(DX*2)
 	ADDQ      $+16, DX
 	SUBQ      $+16, AX
@@ -48412,7 +50265,7 @@ end:
 	RET
 
 // func fused_decayed_unscale_bf16AVX512(n int, args **byte, u *float32)
-// Requires: AVX, AVX512F, AVX512VL
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·fused_decayed_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
@@ -48436,31 +50289,84 @@ TEXT ·fused_decayed_unscale_bf16AVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS 20(DX), Z10
 	VMOVDQU64    kernOdds<>+0(SB), Z11
 	XORQ         DX, DX
-	SUBQ         $+16, AX
-	JL           end
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z12
+	VMOVUPS   (SI)(DX*4), Z13
+	VMOVUPS   (DI)(DX*4), Z14
+	VMULPS    Z5, Z13, Z13
+	VMULPS    Z12, Z6, Z21
+	VADDPS    Z21, Z13, Z13
+	VMULPS    Z14, Z7, Z21
+	VADDPS    Z13, Z21, Z13
+	VMULPS    Z13, Z8, Z21
+	VSUBPS    Z21, Z12, Z21
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z21, K1, Z15
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z14, Z13, K1, Z16
+	VMOVUPS   Z15, (R8)(DX*4)
+	VMOVUPS   Z16, (R9)(DX*4)
+	VMOVUPS   64(BX)(DX*4), Z12
+	VMOVUPS   64(SI)(DX*4), Z13
+	VMOVUPS   64(DI)(DX*4), Z14
+	VMULPS    Z5, Z13, Z13
+	VMULPS    Z12, Z6, Z21
+	VADDPS    Z21, Z13, Z13
+	VMULPS    Z14, Z7, Z21
+	VADDPS    Z13, Z21, Z13
+	VMULPS    Z13, Z8, Z21
+	VSUBPS    Z21, Z12, Z21
+	VCMPPS    $0x04, Z0, Z9, K1
+	VBLENDMPS Z12, Z21, K1, Z17
+	VCMPPS    $0x04, Z0, Z10, K1
+	VBLENDMPS Z14, Z13, K1, Z18
+	VMOVUPS   Z17, 64(R8)(DX*4)
+	VMOVUPS   Z18, 64(R9)(DX*4)
+	VPADDD    Z1, Z15, Z12
+	VPTESTMD  Z2, Z15, K1
+	VPADDD    Z3, Z12, K1, Z12
+	VCMPPS    $0x03, Z15, Z15, K1
+	VPORD     Z4, Z15, K1, Z12
+	VPADDD    Z1, Z17, Z13
+	VPTESTMD  Z2, Z17, K1
+	VPADDD    Z3, Z13, K1, Z13
+	VCMPPS    $0x03, Z17, Z17, K1
+	VPORD     Z4, Z17, K1, Z13
+	VPERMT2W  Z13, Z11, Z12
+	VMOVDQU64 Z12, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
 
 single:
 	VMOVUPS   (BX)(DX*4), Z11
-	VMOVUPS   (SI)(DX*4), Z14
-	VMOVUPS   (DI)(DX*4), Z15
-	VMULPS    Z5, Z14, Z14
-	VMULPS    Z11, Z6, Z16
-	VADDPS    Z16, Z14, Z14
-	VMULPS    Z15, Z7, Z16
-	VADDPS    Z14, Z16, Z14
-	VMULPS    Z14, Z8, Z16
-	VSUBPS    Z16, Z11, Z16
+	VMOVUPS   (SI)(DX*4), Z12
+	VMOVUPS   (DI)(DX*4), Z13
+	VMULPS    Z5, Z12, Z12
+	VMULPS    Z11, Z6, Z14
+	VADDPS    Z14, Z12, Z12
+	VMULPS    Z13, Z7, Z14
+	VADDPS    Z12, Z14, Z12
+	VMULPS    Z12, Z8, Z14
+	VSUBPS    Z14, Z11, Z14
 	VCMPPS    $0x04, Z0, Z9, K1
-	VBLENDMPS Z11, Z16, K1, Z12
+	VBLENDMPS Z11, Z14, K1, Z19
 	VCMPPS    $0x04, Z0, Z10, K1
-	VBLENDMPS Z15, Z14, K1, Z13
-	VMOVUPS   Z12, (R8)(DX*4)
-	VMOVUPS   Z13, (R9)(DX*4)
-	VPADDD    Z1, Z12, Z11
-	VPTESTMD  Z2, Z12, K1
+	VBLENDMPS Z13, Z12, K1, Z20
+	VMOVUPS   Z19, (R8)(DX*4)
+	VMOVUPS   Z20, (R9)(DX*4)
+	VPADDD    Z1, Z19, Z11
+	VPTESTMD  Z2, Z19, K1
 	VPADDD    Z3, Z11, K1, Z11
-	VCMPPS    $0x03, Z12, Z12, K1
-	VPORD     Z4, Z12, K1, Z11
+	VCMPPS    $0x03, Z19, Z19, K1
+	VPORD     Z4, Z19, K1, Z11
 	VPSRLD    $0x10, Z11, Z11
 	VPMOVDW   Z11, Y11
 	VMOVDQU64 Y11, (CX)(DX*2)
@@ -74684,7 +76590,7 @@ end:
 	RET
 
 // func fused_relu_grad_scaled_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_relu_grad_scaled_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -74693,7 +76599,40 @@ TEXT ·fused_relu_grad_scaled_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 8(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -74727,7 +76666,59 @@ TEXT ·fused_relu_grad_scaled_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -74864,7 +76855,7 @@ end:
 	RET
 
 // func fused_relu_grad_sum_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_relu_grad_sum_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -74874,7 +76865,40 @@ TEXT ·fused_relu_grad_sum_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VCVTPH2PS    16(DI)(CX*2), Y4
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y4, Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -74909,7 +76933,61 @@ TEXT ·fused_relu_grad_sum_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPMOVZXWD    16(DI)(CX*2), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y3, Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -75179,7 +77257,144 @@ TEXT ·fused_gelu_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1632(SB), Y6
+	VFMADD213PS  kernConst<>+1664(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1696(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y3, Y5
+	VXORPS       kernConst<>+224(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y3, Y3
+	VMULPS       Y1, Y1, Y5
+	VBROADCASTSS kernConst<>+1824(SB), Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1888(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1920(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1952(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1984(SB), Y5, Y6
+	VFMADD213PS  Y1, Y1, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y0
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y3, Y4, Y4
+	VMULPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VFMADD213PS  kernConst<>+1600(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1632(SB), Y7
+	VFMADD213PS  kernConst<>+1664(SB), Y4, Y7
+	VFMADD213PS  Y7, Y5, Y6
+	VFMADD213PS  kernConst<>+1696(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y4, Y6
+	VXORPS       kernConst<>+224(SB), Y4, Y5
+	VFMADD213PS  Y5, Y4, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y6, Y5, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y3, Y6
+	VORPS        Y6, Y5, Y5
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y6
+	VBROADCASTSS kernConst<>+1824(SB), Y7
+	VFMADD213PS  kernConst<>+1856(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1888(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1920(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1952(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1984(SB), Y6, Y7
+	VFMADD213PS  Y3, Y3, Y7
+	VBLENDVPS    Y4, Y5, Y7, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VBROADCASTSS 8(DX), Y4
+	VADDPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -75264,7 +77479,161 @@ TEXT ·fused_gelu_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1632(SB), Y6
+	VFMADD213PS  kernConst<>+1664(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1696(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y3, Y5
+	VXORPS       kernConst<>+224(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1824(SB), Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1888(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1920(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1952(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1984(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -76040,7 +78409,88 @@ TEXT ·fused_silu_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
+	VMULPS       Y1, Y1, Y5
+	VFMADD213PS  Y1, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y4
+	VPSUBD       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y2
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS (DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 4(DX), Y4
+	VDIVPS       Y2, Y4, Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -76097,7 +78547,103 @@ TEXT ·fused_silu_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+256(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -77167,7 +79713,7 @@ end:
 	RET
 
 // func fused_leaky_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_leaky_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -77175,7 +79721,36 @@ TEXT ·fused_leaky_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y3, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y1, Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y1, Y4, Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -77206,7 +79781,53 @@ TEXT ·fused_leaky_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -77271,7 +79892,7 @@ end:
 	RET
 
 // func fused_leaky_grad_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_leaky_grad_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -77280,7 +79901,38 @@ TEXT ·fused_leaky_grad_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y1, Y4, Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -77313,7 +79965,57 @@ TEXT ·fused_leaky_grad_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -77377,7 +80079,7 @@ end:
 	RET
 
 // func fused_tanh_grad_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_tanh_grad_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -77386,7 +80088,32 @@ TEXT ·fused_tanh_grad_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y1, Y3, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y3
+	VMULPS       Y3, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -77416,7 +80143,51 @@ TEXT ·fused_tanh_grad_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y2, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80614,7 +83385,7 @@ end:
 	RET
 
 // func fused_norm_relu_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_relu_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -80622,7 +83393,48 @@ TEXT ·fused_norm_relu_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y4, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMAXPS       Y3, Y1, Y4
+	VMAXPS       Y1, Y3, Y5
+	VANDPS       Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y1, Y5
+	VADDPS       Y3, Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80659,7 +83471,65 @@ TEXT ·fused_norm_relu_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ (CX), BX
 	MOVQ 8(CX), SI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y3, Y2, Y1
+	VBROADCASTSS 12(DX), Y2
+	VMAXPS       Y2, Y1, Y3
+	VMAXPS       Y1, Y2, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y1, Y4
+	VADDPS       Y2, Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80698,7 +83568,7 @@ end:
 	RET
 
 // func fused_norm_relu_both_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_relu_both_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -80707,7 +83577,50 @@ TEXT ·fused_norm_relu_both_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y3
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y4, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMAXPS       Y3, Y1, Y4
+	VMAXPS       Y1, Y3, Y5
+	VANDPS       Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y1, Y5
+	VADDPS       Y3, Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VMOVUPS      Y1, 32(SI)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80746,7 +83659,67 @@ TEXT ·fused_norm_relu_both_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS 4(DX), Y1
+	VBROADCASTSS 8(DX), Y2
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y2, Y1, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y3, Y2, Y1
+	VBROADCASTSS 12(DX), Y2
+	VMAXPS       Y2, Y1, Y3
+	VMAXPS       Y1, Y2, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y1, Y4
+	VADDPS       Y2, Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VMOVUPS      Y1, 32(SI)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80825,7 +83798,7 @@ end:
 	RET
 
 // func fused_norm_sum_low_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_sum_low_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -80834,7 +83807,52 @@ TEXT ·fused_norm_sum_low_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y2, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VBROADCASTSS 8(DX), Y5
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y5, Y4, Y1
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 12(DX), Y2
+	VMAXPS       Y2, Y1, Y4
+	VMAXPS       Y1, Y2, Y5
+	VANDPS       Y5, Y4, Y4
+	VCMPPS       $0x03, Y2, Y1, Y5
+	VADDPS       Y2, Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80874,7 +83892,69 @@ TEXT ·fused_norm_sum_low_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y4, Y3, Y1
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 12(DX), Y2
+	VMAXPS       Y2, Y1, Y3
+	VMAXPS       Y1, Y2, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y1, Y4
+	VADDPS       Y2, Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80915,7 +83995,7 @@ end:
 	RET
 
 // func fused_norm_sum_both_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_sum_both_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -80925,7 +84005,54 @@ TEXT ·fused_norm_sum_both_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y4
+	VANDPS       Y4, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y4
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y4, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y4, Y1, Y1
+	VBROADCASTSS 4(DX), Y4
+	VBROADCASTSS 8(DX), Y5
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y5, Y4, Y1
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 12(DX), Y2
+	VMAXPS       Y2, Y1, Y4
+	VMAXPS       Y1, Y2, Y5
+	VANDPS       Y5, Y4, Y4
+	VCMPPS       $0x03, Y2, Y1, Y5
+	VADDPS       Y2, Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -80967,7 +84094,71 @@ TEXT ·fused_norm_sum_both_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS 12(DX), Y1
+	VMAXPS       Y1, Y0, Y2
+	VMAXPS       Y0, Y1, Y3
+	VANDPS       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y0, Y3
+	VADDPS       Y1, Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y4, Y3, Y1
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 12(DX), Y2
+	VMAXPS       Y2, Y1, Y3
+	VMAXPS       Y1, Y2, Y4
+	VANDPS       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y1, Y4
+	VADDPS       Y2, Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -81043,7 +84234,7 @@ end:
 	RET
 
 // func fused_norm_grad_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_grad_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -81052,7 +84243,42 @@ TEXT ·fused_norm_grad_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y4, Y0, Y0
+	VBROADCASTSS 4(DX), Y4
+	VBROADCASTSS 8(DX), Y5
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y5, Y4, Y0
+	VBROADCASTSS 12(DX), Y4
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y0, Y4, Y2
+	VCVTPS2PH    $0x00, Y2, X0
+	VCVTPS2PH    $0x00, Y1, X3
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -81087,7 +84313,61 @@ TEXT ·fused_norm_grad_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y0, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y2, Y0
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y0, Y0
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y3, Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y0, Y1, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -81124,7 +84404,7 @@ end:
 	RET
 
 // func fused_norm_grad_wide_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -81133,7 +84413,42 @@ TEXT ·fused_norm_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y4, Y0, Y0
+	VBROADCASTSS 4(DX), Y4
+	VBROADCASTSS 8(DX), Y5
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y5, Y4, Y0
+	VBROADCASTSS 12(DX), Y4
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y0, Y4, Y2
+	VCVTPS2PH    $0x00, Y2, X0
+	VCVTPS2PH    $0x00, Y1, X3
+	VINSERTI128  $0x01, X0, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -81168,7 +84483,59 @@ TEXT ·fused_norm_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 8(CX), SI
 	MOVQ 16(CX), DI
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VBROADCASTSS 4(DX), Y2
+	VBROADCASTSS 8(DX), Y3
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y3, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y0, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y2, Y0
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y0, Y0
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y3, Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y0, Y1, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82476,7 +85843,7 @@ end:
 	RET
 
 // func fused_norm_grad_relu_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C, FMA3
+// Requires: AVX, AVX2, F16C, FMA3
 TEXT ·fused_norm_grad_relu_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -82486,7 +85853,56 @@ TEXT ·fused_norm_grad_relu_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y5
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y5, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBROADCASTSS 20(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VCVTPH2PS    16(BX)(CX*2), Y0
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VCVTPH2PS    16(DI)(CX*2), Y3
+	VBROADCASTSS (DX), Y5
+	VSUBPS       Y5, Y0, Y0
+	VBROADCASTSS 4(DX), Y5
+	VBROADCASTSS 8(DX), Y6
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y6, Y5, Y0
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x11, Y3, Y5, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y5, Y2
+	VBROADCASTSS 20(DX), Y3
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y0, Y3, Y2
+	VCVTPS2PH    $0x00, Y2, X0
+	VCVTPS2PH    $0x00, Y1, X4
+	VINSERTI128  $0x01, X0, Y4, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82529,7 +85945,77 @@ TEXT ·fused_norm_grad_relu_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VBROADCASTSS 4(DX), Y3
+	VBROADCASTSS 8(DX), Y4
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y4, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VBROADCASTSS 20(DX), Y2
+	VMOVAPS      Y1, Y1
+	VFMADD213PS  Y0, Y2, Y1
+	VPMOVZXWD    16(BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPMOVZXWD    16(DI)(CX*2), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y4, Y0, Y0
+	VBROADCASTSS 4(DX), Y4
+	VBROADCASTSS 8(DX), Y5
+	VMOVAPS      Y0, Y0
+	VFMADD213PS  Y5, Y4, Y0
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x11, Y3, Y4, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VBROADCASTSS 20(DX), Y3
+	VMOVAPS      Y2, Y2
+	VFMADD213PS  Y0, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y2, Y0
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y0, Y0
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y3, Y2, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y0, Y1, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82605,7 +86091,7 @@ end:
 	RET
 
 // func fused_sgd_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_sgd_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -82615,7 +86101,38 @@ TEXT ·fused_sgd_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y1, Y2, Y1
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82649,7 +86166,53 @@ TEXT ·fused_sgd_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82715,7 +86278,7 @@ end:
 	RET
 
 // func fused_sgd_unscale_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_sgd_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -82725,7 +86288,42 @@ TEXT ·fused_sgd_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 8(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y1, Y2, Y1
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82761,7 +86359,57 @@ TEXT ·fused_sgd_unscale_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 16(CX), DI
 	MOVQ 24(CX), R8
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 8(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 8(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VMOVUPS      Y1, 32(DI)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R8)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82837,7 +86485,7 @@ end:
 	RET
 
 // func fused_momentum_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_momentum_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -82849,7 +86497,54 @@ TEXT ·fused_momentum_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 8(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y2, Y5, Y2
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VSUBPS       Y5, Y1, Y5
+	VBROADCASTSS 8(DX), Y6
+	VCMPPS       $0x04, kernConst<>+288(SB), Y6, Y6
+	VBLENDVPS    Y6, Y1, Y5, Y1
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82893,7 +86588,69 @@ TEXT ·fused_momentum_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 8(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VSUBPS       Y4, Y1, Y4
+	VBROADCASTSS 8(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -82977,7 +86734,7 @@ end:
 	RET
 
 // func fused_momentum_unscale_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_momentum_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -82989,7 +86746,58 @@ TEXT ·fused_momentum_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y5, Y2, Y2
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y2, Y5, Y2
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VSUBPS       Y5, Y1, Y5
+	VBROADCASTSS 12(DX), Y6
+	VCMPPS       $0x04, kernConst<>+288(SB), Y6, Y6
+	VBLENDVPS    Y6, Y1, Y5, Y1
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83035,7 +86843,73 @@ TEXT ·fused_momentum_unscale_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VSUBPS       Y4, Y1, Y4
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83122,7 +86996,7 @@ end:
 	RET
 
 // func fused_nesterov_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_nesterov_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -83134,7 +87008,60 @@ TEXT ·fused_nesterov_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y1, Y5, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y0, Y1, Y0
+	VBROADCASTSS 16(DX), Y1
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y2, Y5, Y5
+	VBROADCASTSS 4(DX), Y6
+	VMULPS       Y5, Y6, Y6
+	VADDPS       Y6, Y2, Y2
+	VBROADCASTSS 8(DX), Y6
+	VMULPS       Y2, Y6, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 12(DX), Y6
+	VCMPPS       $0x04, kernConst<>+288(SB), Y6, Y6
+	VBLENDVPS    Y6, Y1, Y2, Y1
+	VBROADCASTSS 16(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y3, Y5, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83181,7 +87108,75 @@ TEXT ·fused_nesterov_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 16(DX), Y1
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y2, Y4, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y2, Y5, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y1, Y2, Y1
+	VBROADCASTSS 16(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y3, Y4, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83271,7 +87266,7 @@ end:
 	RET
 
 // func fused_nesterov_unscale_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_nesterov_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -83283,7 +87278,64 @@ TEXT ·fused_nesterov_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y5, Y1, Y1
+	VBROADCASTSS 12(DX), Y5
+	VMULPS       Y1, Y5, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y0, Y1, Y0
+	VBROADCASTSS 20(DX), Y1
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y5, Y2, Y2
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y2, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VMULPS       Y5, Y6, Y6
+	VADDPS       Y6, Y2, Y2
+	VBROADCASTSS 12(DX), Y6
+	VMULPS       Y2, Y6, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 16(DX), Y6
+	VCMPPS       $0x04, kernConst<>+288(SB), Y6, Y6
+	VBLENDVPS    Y6, Y1, Y2, Y1
+	VBROADCASTSS 20(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y3, Y5, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83332,7 +87384,79 @@ TEXT ·fused_nesterov_unscale_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y4, Y1, Y1
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y1, Y0
+	VBROADCASTSS 20(DX), Y1
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y2, Y3, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y2, Y4, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y4, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS 12(DX), Y5
+	VMULPS       Y2, Y5, Y2
+	VSUBPS       Y2, Y1, Y2
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y1, Y2, Y1
+	VBROADCASTSS 20(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y3, Y4, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83422,7 +87546,7 @@ end:
 	RET
 
 // func fused_decayed_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_decayed_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -83434,7 +87558,60 @@ TEXT ·fused_decayed_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y2, Y5, Y2
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VSUBPS       Y5, Y1, Y5
+	VBROADCASTSS 12(DX), Y6
+	VCMPPS       $0x04, kernConst<>+288(SB), Y6, Y6
+	VBLENDVPS    Y6, Y1, Y5, Y1
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83481,7 +87658,75 @@ TEXT ·fused_decayed_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 12(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 16(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y1, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VSUBPS       Y4, Y1, Y4
+	VBROADCASTSS 12(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83571,7 +87816,7 @@ end:
 	RET
 
 // func fused_decayed_unscale_f16AVX2(n int, args **byte, u *float32)
-// Requires: AVX, F16C
+// Requires: AVX, AVX2, F16C
 TEXT ·fused_decayed_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
@@ -83583,7 +87828,64 @@ TEXT ·fused_decayed_unscale_f16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y0, Y3, Y0
+	VBROADCASTSS 20(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y5, Y2, Y2
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y1, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VADDPS       Y2, Y5, Y2
+	VBROADCASTSS 12(DX), Y5
+	VMULPS       Y2, Y5, Y5
+	VSUBPS       Y5, Y1, Y5
+	VBROADCASTSS 16(DX), Y6
+	VCMPPS       $0x04, kernConst<>+288(SB), Y6, Y6
+	VBLENDVPS    Y6, Y1, Y5, Y1
+	VBROADCASTSS 20(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
@@ -83632,7 +87934,79 @@ TEXT ·fused_decayed_unscale_bf16AVX2(SB), NOSPLIT, $0-24
 	MOVQ 32(CX), R9
 	MOVQ 40(CX), R10
 	XORQ CX, CX
-	SUBQ $+8, AX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VADDPS       Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VSUBPS       Y3, Y0, Y3
+	VBROADCASTSS 16(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y0, Y3, Y0
+	VBROADCASTSS 20(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VMOVUPS      Y0, (R8)(CX*4)
+	VMOVUPS      Y1, (R9)(CX*4)
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMOVUPS      32(SI)(CX*4), Y2
+	VMOVUPS      32(DI)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y1, Y4, Y4
+	VADDPS       Y4, Y2, Y2
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 12(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VSUBPS       Y4, Y1, Y4
+	VBROADCASTSS 16(DX), Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y5, Y5
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VBROADCASTSS 20(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VMOVUPS      Y1, 32(R8)(CX*4)
+	VMOVUPS      Y2, 32(R9)(CX*4)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (R10)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
 	JL   end
 
 single:
