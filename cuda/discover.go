@@ -19,9 +19,13 @@ type LibraryReport struct {
 	Library string
 	Path    string // as opened; empty when not found
 	Version string
+	CUDA    int      // the major version it was built for, 0 where it does not tell
 	Missing []string // functions the library lacks
 	Tried   []Attempt
 }
+
+// mixed reports whether two libraries are known to be of different versions of CUDA.
+func mixed(a, b int) bool { return a != 0 && b != 0 && a != b }
 
 // Report is the outcome of Discover.
 type Report struct {

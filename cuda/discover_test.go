@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -98,11 +99,12 @@ func TestReports(t *testing.T) {
 	volta := compileC(t, "volta", strings.Replace(string(source), "*v = a == 75 ? 9 :", "*v = a == 75 ? 7 :", 1))
 	silent := compileC(t, "silent", strings.Replace(string(source), "int cuInit(unsigned f) { ", "int cuInit(unsigned f) { if (f == 0) return 802; ", 1))
 	without := compileC(t, "without", strings.ReplaceAll(string(source), "cuMemAlloc_v2", "cuMemAlloc"))
+	thirteen := compileC(t, "thirteen", strings.Replace(string(source), "return 12090", "return 13000", 1))
 	all := func(driver string) map[string]string {
 		return map[string]string{"AMPC_LIBCUDA": driver, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBCUDNN": fake, "AMPC_LIBNVRTC": fake}
 	}
 	newer := map[string][]string{"/usr/local/cuda/lib64/libcublasLt.so.13": {"/usr/local/cuda/lib64/libcublasLt.so.13"}}
-	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so")
+	paths := strings.NewReplacer(fake, "/fake.so", old, "/old.so", volta, "/volta.so", silent, "/silent.so", without, "/without.so", thirteen, "/thirteen.so")
 	for _, c := range []struct {
 		name  string
 		env   map[string]string
@@ -111,6 +113,7 @@ func TestReports(t *testing.T) {
 		{"nothing", nil, nil}, {"found", all(fake), nil},
 		{"no-cudnn", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake}, nil},
 		{"newer-than-driver", map[string]string{"AMPC_LIBCUDA": old}, newer}, {"newer-than-device", map[string]string{"AMPC_LIBCUDA": volta}, newer},
+		{"mixed", map[string]string{"AMPC_LIBCUDA": fake, "AMPC_LIBCUBLASLT": fake, "AMPC_LIBNVRTC": fake, "AMPC_LIBCUDNN": thirteen}, nil},
 		{"does-not-start", all(silent), nil}, {"lacks-functions", all(without), nil},
 	} {
 		got := paths.Replace(discover(world(c.env, c.files)).String())
@@ -130,5 +133,22 @@ func TestReports(t *testing.T) {
 		if n := strings.Count(got, "\n"); n > 20 {
 			t.Errorf("%s: %d lines are more than a screen has", c.name, n)
 		}
+	}
+}
+
+// A cuDNN of another CUDA than cuBLASLt's is refused, and the error says which to set.
+func TestMixedLibraries(t *testing.T) {
+	source, err := os.ReadFile("testdata/fake.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blas := openLibrary(libBlas, []string{compileC(t, "twelve", string(source))})
+	dnn := openLibrary(libDNN, []string{compileC(t, "other", strings.Replace(string(source), "return 12090", "return 13000", 1))})
+	_, err = openDnn(dnn, blas)
+	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), "is of CUDA 12; set AMPC_LIBCUDNN to a cuDNN for CUDA 12") {
+		t.Errorf("cuDNN for CUDA %d beside cuBLASLt of CUDA %d: %v", dnn.cuda(), blas.cuda(), err)
+	}
+	if _, err := openDnn(openLibrary(libDNN, []string{blas.path}), blas); err != nil {
+		t.Errorf("libraries of one CUDA: %v", err)
 	}
 }

@@ -157,6 +157,18 @@ func pointer(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointe
 // cBytes views n bytes of C memory.
 func cBytes(p uintptr, n int64) []byte { return unsafe.Slice((*byte)(pointer(p)), n) }
 
+// cuda is the major version of CUDA that a library was built for, 0 where it does not tell.
+func (l *library) cuda() int {
+	switch {
+	case !l.loaded():
+	case l.name == libBlas:
+		return int(l.call("cublasLtGetVersion")) / 10000
+	case l.name == libDNN && l.has("cudnnGetCudartVersion"):
+		return int(l.call("cudnnGetCudartVersion")) / 1000
+	}
+	return 0
+}
+
 // version is the library's own number, as text.
 func (l *library) version() string {
 	if !l.loaded() {

@@ -59,17 +59,21 @@ func OpenDnn() (Dnn, error) {
 	w := realPlaces()
 	newest := newestCUDA(openLibrary(libDriver, w.candidates(libDriver)))
 	w.open(libRTC, newest) // engines find these two by name
-	w.open(libBlas, newest)
-	n, err := openDnn(w.open(libDNN, newest))
+	blas := w.open(libBlas, newest)
+	n, err := openDnn(w.open(libDNN, newest), blas)
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-func openDnn(lib *library) (*DnnBackend, error) {
+// openDnn refuses a cuDNN that was built for another CUDA than the cuBLASLt it would call.
+func openDnn(lib, blas *library) (*DnnBackend, error) {
 	if !lib.loaded() {
 		return nil, fmt.Errorf("%w: no cuDNN; tried %s; install it or set AMPC_LIBCUDNN", ErrUnavailable, summary(lib.tried))
+	}
+	if mine, theirs := lib.cuda(), blas.cuda(); mixed(mine, theirs) {
+		return nil, fmt.Errorf("%w: %s is built for CUDA %d, %s is of CUDA %d; set AMPC_LIBCUDNN to a cuDNN for CUDA %d", ErrUnavailable, lib.path, mine, blas.path, theirs, theirs)
 	}
 	n := &DnnBackend{lib: lib}
 	return n, lib.status("cudnnCreate", uintptr(unsafe.Pointer(&n.handle)))

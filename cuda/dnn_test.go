@@ -12,7 +12,7 @@ import (
 // and values, descriptors as #kind.
 func TestConvCalls(t *testing.T) {
 	so, log := fakeLog(t)
-	n, err := openDnn(openLibrary(libDNN, []string{so}))
+	n, err := openDnn(openLibrary(libDNN, []string{so}), &library{})
 	must(t, err)
 	if n.Version() != 91501 {
 		t.Errorf("version %d", n.Version())
@@ -50,7 +50,7 @@ func TestConvCalls(t *testing.T) {
 // over by value.
 func TestAttentionCalls(t *testing.T) {
 	so, log := fakeLog(t)
-	n, err := openDnn(openLibrary(libDNN, []string{so}))
+	n, err := openDnn(openLibrary(libDNN, []string{so}), &library{})
 	must(t, err)
 	a := Attention{Type: DnnBFloat16, B: 2, H: 3, Sq: 128, Skv: 128, D: 64, Scale: 0.125, Causal: true, Version: 90600}
 	for _, c := range []struct {

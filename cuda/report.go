@@ -22,7 +22,7 @@ func discover(w places) *Report {
 		if name != libDriver {
 			l = w.open(name, newest)
 		}
-		r.Libraries = append(r.Libraries, LibraryReport{Library: name, Path: l.path, Version: l.version(), Missing: l.missing, Tried: l.tried})
+		r.Libraries = append(r.Libraries, LibraryReport{Library: name, Path: l.path, Version: l.version(), CUDA: l.cuda(), Missing: l.missing, Tried: l.tried})
 	}
 	if r.Problem == "" {
 		r.devices(driver)
@@ -86,7 +86,11 @@ func (r *Report) devices(lib *library) {
 
 // libraryAdvice checks the libraries found against the driver and the device.
 func (r *Report) libraryAdvice(d Info) string {
+	blas := 0
 	for _, l := range r.Libraries {
+		if l.Library == libBlas {
+			blas = l.CUDA
+		}
 		switch {
 		case l.Library == libBlas && l.Path == "" && l.newer() && d.Major*10+d.Minor < 75 && d.Driver >= 12000:
 			return "this GPU needs the CUDA 12 libraries: install them or set AMPC_CUDA_LIBDIR to them"
@@ -96,6 +100,8 @@ func (r *Report) libraryAdvice(d Info) string {
 			return "install cuBLASLt (CUDA toolkit or the nvidia-cublas wheel) or set AMPC_LIBCUBLASLT"
 		case l.Library == libDNN && l.Path == "":
 			return "without cuDNN convolution and attention use slower kernels; install cuDNN or set AMPC_LIBCUDNN"
+		case l.Library == libDNN && mixed(l.CUDA, blas):
+			return fmt.Sprintf("this cuDNN is built for CUDA %d, cuBLASLt is of CUDA %d: it is not used, convolution and attention run on slower kernels; install cuDNN for CUDA %d or set AMPC_LIBCUDNN to it", l.CUDA, blas, blas)
 		}
 	}
 	return ""

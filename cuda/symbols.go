@@ -92,6 +92,7 @@ var symbols = []symbol{
 	{lib: libBlas, name: "cublasLtMatmul", args: "pppppppppppppplp"},
 
 	{lib: libDNN, name: "cudnnGetVersion", args: "", ret: 'l'},
+	{lib: libDNN, name: "cudnnGetCudartVersion", args: "", ret: 'l', optional: true},
 	{lib: libDNN, name: "cudnnGetErrorString", args: "i", ret: 's'},
 	{lib: libDNN, name: "cudnnGetLastErrorString", args: "pl", ret: 'v', min: 90000, optional: true},
 	{lib: libDNN, name: "cudnnCreate", args: "p"},

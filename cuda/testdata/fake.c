@@ -112,6 +112,7 @@ int cublasLtMatmul(void *h, void *d, float *alpha, void *a, void *al, void *b, v
 int nvrtcVersion(int *major, int *minor) { *major = 12; *minor = 4; return 0; }
 
 size_t cudnnGetVersion(void) { return 91501; }
+size_t cudnnGetCudartVersion(void) { return 12090; }
 const char *cudnnGetErrorString(int s) { return s == 3000 ? "CUDNN_STATUS_NOT_SUPPORTED" : "CUDNN_STATUS"; }
 int cudnnCreate(void **h) { *h = (void *)0xdd; return 0; }
 int cudnnDestroy(void *h) { say("dnndestroy %p\n", h); return 0; }

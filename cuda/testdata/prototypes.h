@@ -66,6 +66,7 @@ status cublasLtMatmulPreferenceSetAttribute(handle p, int attr, const void *buf,
 status cublasLtMatmulAlgoGetHeuristic(handle lt, handle desc, handle a, handle b, handle c, handle d, handle pref, int want, void *results, int *got)
 status cublasLtMatmul(handle lt, handle desc, const void *alpha, const void *a, handle al, const void *b, handle bl, const void *beta, const void *c, handle cl, void *d, handle dl, const void *algo, void *ws, size_t wsBytes, CUstream s)
 size_t cudnnGetVersion(void)
+size_t cudnnGetCudartVersion(void)
 string cudnnGetErrorString(status s)
 void cudnnGetLastErrorString(char *msg, size_t max)
 status cudnnCreate(handle *h)
