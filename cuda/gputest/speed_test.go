@@ -75,7 +75,7 @@ func (g *gpu) streaming() []struct {
 } {
 	n, rows := int(g.of(1<<27, 1<<12)), int(g.of(1<<17, 8))
 	xent := ptx.CrossEntropy{Name: "xent", Rows: int(g.of(16384, 4)), Cols: int(g.of(50304, 200)), In: ptx.BFloat16, Labels: ptx.Int32, Ignore: -100}
-	norm := ptx.Norm{Name: "norm", Rows: rows, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Residual: true, Eps: 1e-5}
+	norm := ptx.Norm{Name: "norm", Rows: rows, Cols: 768, In: ptx.BFloat16, Out: ptx.BFloat16, Bias: true, Eps: 1e-5}
 	soft := ptx.Softmax{Name: "soft", Rows: rows, Cols: 1024, In: ptx.BFloat16, Out: ptx.BFloat16}
 	return []struct {
 		name  string
@@ -86,7 +86,7 @@ func (g *gpu) streaming() []struct {
 		{"cast f32 to f16", ptxtest.Cast(ptx.Float32, ptx.Float16, n).Build},
 		{"unscale norm check", ptx.GradStats{Name: "stats", N: 4 * n, In: ptx.BFloat16}.Build},
 		{"adamw + bf16 copy", ptxtest.AdamW(n).Build},
-		{"layer_norm residual", norm.Forward},
+		{"layer_norm", norm.Forward},
 		{"layer_norm backward", norm.Backward},
 		{"softmax 1024", soft.Forward},
 		{"softmax backward", soft.Backward},
