@@ -53,6 +53,8 @@ type cudaLowerer struct {
 func (l *lowerer) cuda(fl ptx.Flavour) error {
 	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
 	c.joinEnds()
+	c.splitEnds()
+	l.p.joinRows()
 	c.channels = l.p.joinChannels()
 	l.batch(Prepare)
 	l.batch(Update)

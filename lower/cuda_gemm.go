@@ -7,11 +7,11 @@ import (
 	"ampc/ir"
 )
 
-// gemm keeps a product that cuBLASLt computes as it stands. Otherwise it asks
-// for the product in f32 and ends it with a group.
+// gemm keeps a product that cuBLASLt computes as it stands, which is all that
+// splitEnds leaves, with operands of one dtype that lie as they must.
 func (c *cudaLowerer) gemm() error {
 	s, g := c.from, c.from.Gemm
-	a, b, d := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
+	a, b := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType
 	switch {
 	case !multiplied[a] || !multiplied[b]:
 		return fmt.Errorf("no product of %s and %s on %s", a, b, c.l.p.Target)
@@ -22,28 +22,50 @@ func (c *cudaLowerer) gemm() error {
 		if err != nil {
 			return err
 		}
-		s, a = wide, ir.F32
+		s = wide
 	}
 	if c.misaligned(s) {
 		var err error
 		if s, err = c.flattened(s); err != nil {
 			return err
 		}
-		g = s.Gemm
 	}
-	if (d == a || d == ir.F32) && c.blasEnds(s, d) {
-		p := *s
-		p.Bytes = c.l.p.traffic(&p)
-		c.out = append(c.out, p)
-		return nil
+	p := *s
+	p.Bytes = c.l.p.traffic(&p)
+	c.out = append(c.out, p)
+	return nil
+}
+
+// splitEnds makes two steps of every product that cuBLASLt does not compute as
+// it stands: the product in f32, and a group that ends it.
+func (c *cudaLowerer) splitEnds() {
+	for part := range NumParts {
+		steps := c.l.p.Parts[part]
+		c.l.p.Parts[part] = nil
+		for i := range steps {
+			c.from = &steps[i]
+			c.l.p.Parts[part] = append(c.l.p.Parts[part], c.split(&steps[i])...)
+		}
+	}
+}
+
+func (c *cudaLowerer) split(s *Step) []Step {
+	if s.Kind != KindGemm || s.Gemm.K == 0 {
+		return []Step{*s}
+	}
+	g := s.Gemm
+	a, b, d := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
+	if (d == a && d == b || d == ir.F32) && c.blasEnds(s, d) {
+		return []Step{*s}
 	}
 	sum := c.temp("sum", ir.F32, c.elements(s.Out[0])/g.N, g.N)
 	plain := *g
 	plain.Epilogue = Epilogue{}
 	product := Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &plain}
-	product.Bytes = c.l.p.traffic(&product)
-	c.out = append(c.out, product)
-	return c.ending(&g.Epilogue, sum, s.In, s.Out[0])
+	end := Step{Kind: KindGroup, Out: s.Out[:1:1], Node: s.Node, Group: c.ending(&g.Epilogue, sum, s.In, s.Out[0])}
+	end.In = buffersOf(end.Group.Loads)
+	product.Bytes, end.Bytes = c.l.p.traffic(&product), c.l.p.traffic(&end)
+	return []Step{product, end}
 }
 
 // multiplied are the dtypes that cuBLASLt is asked for.
@@ -83,8 +105,8 @@ var endingPrims = map[Act]func(*ir.Code, ir.Reg) ir.Reg{
 	Tanh: (*ir.Code).Tanh,
 }
 
-// ending emits the group that applies an epilogue to rows of sum.
-func (c *cudaLowerer) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID) error {
+// ending is the group that applies an epilogue to rows of sum.
+func (c *cudaLowerer) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID) *Group {
 	t := c.typeOf(sum).Shape
 	cols := int64(t.Dim(1))
 	g := &Group{Shape: []int64{int64(t.Dim(0)), cols}}
@@ -105,7 +127,7 @@ func (c *cudaLowerer) ending(e *Epilogue, sum BufferID, in []BufferID, out Buffe
 	}
 	g.Code = code.Ins
 	g.Stores = []Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{cols, 1}, Reg: y}}
-	return c.group(g)
+	return g
 }
 
 // blasAlign is what the address of every item must be a multiple of, in bytes.

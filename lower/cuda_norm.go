@@ -39,42 +39,71 @@ func normRows(n *ir.Node) (rows, cols int) {
 }
 
 // normKernel describes the launches of a norm.
-func (c *cudaCall) normKernel(y BufferID) ptx.Norm {
+func (c *cudaCall) normKernel() ptx.Norm {
 	rows, cols := normRows(c.n)
-	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: c.elem(c.s.In[0]), Out: c.elem(y),
+	out := c.n.Out[0]
+	if isNormGrad(c.n) {
+		out = c.n.In[1]
+	}
+	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: ptx.DType(c.n.In[0].Type.DType.String()), Out: ptx.DType(out.Type.DType.String()),
 		RMS: c.n.Op == ir.OpRMSNorm || c.n.Op == ir.OpRMSNormGrad, Eps: float32(c.n.Float("eps"))}
 }
 
 // norm launches layer_norm and rms_norm.
 func (c *cudaCall) norm() error {
-	k := c.normKernel(c.s.Out[0])
-	args := slices.Clone(c.s.In)
-	k.Bias = len(args) > 2 && args[2] != None
-	if !k.Bias {
-		args = args[:2]
+	in, out := c.s.In, c.s.Out
+	k := c.normKernel()
+	loads, more, stores, err := c.ends(&k, in[0], out[0])
+	if err != nil {
+		return err
 	}
-	return c.launch(c.s.Kernel.Name, k.Forward, append(args, c.s.Out...)...)
+	args := append(loads, in[1])
+	if k.Bias = len(in) > 2 && in[2] != None; k.Bias {
+		args = append(args, in[2])
+	}
+	args = slices.Concat(args, more, stores, c.others())
+	return c.ended(c.launch(c.s.Kernel.Name, k.Forward, args...))
+}
+
+// others are the results of a norm's row but its first: statistics, or gradients of scale and bias.
+func (c *cudaCall) others() []BufferID {
+	from := 1
+	if c.s.Kernel.End.After != nil {
+		from = 0
+	}
+	return c.s.Out[from : from+len(c.n.Out)-1]
+}
+
+// ended shows in the launch just emitted what it does beside its row.
+func (c *cudaCall) ended(err error) error {
+	if err == nil {
+		c.out[len(c.out)-1].Kernel.End = c.s.Kernel.End
+	}
+	return err
 }
 
 // normGrad launches their gradients.
 func (c *cudaCall) normGrad() error {
-	in := c.s.In
-	x, dy, stats, scale := in[0], in[1], in[2:len(in)-1], in[len(in)-1]
-	k := c.normKernel(dy)
+	in := c.s.In[:len(c.n.Def().In)]
+	stats, scale := in[2:len(in)-1], in[len(in)-1]
+	k := c.normKernel()
 	k.Bias = !k.RMS
+	loads, more, stores, err := c.ends(&k, in[1], c.s.Out[0])
+	if err != nil {
+		return err
+	}
 	parts := k.Partials()
-	args := append([]BufferID{dy, x, scale}, stats...)
-	args = append(args, c.s.Out[0])
 	var partial []BufferID
-	for range c.s.Out[1:] {
+	for range c.others() {
 		partial = append(partial, c.temp("parts", ir.F32, int64(parts), int64(k.Cols)))
 	}
-	if err := c.launch(c.s.Kernel.Name, k.Backward, append(args, partial...)...); err != nil {
+	args := slices.Concat(loads, []BufferID{in[0], scale}, stats, more, stores, partial)
+	if err := c.ended(c.launch(c.s.Kernel.Name, k.Backward, args...)); err != nil {
 		return err
 	}
 	for i, p := range partial {
 		sum := ptx.ColReduce{Op: "sum", Outer: 1, N: parts, Inner: k.Cols, Out: ptx.Float32, Scale: 1}
-		if err := c.colReduce(sum, p, c.s.Out[1+i]); err != nil {
+		if err := c.colReduce(sum, p, c.others()[i]); err != nil {
 			return err
 		}
 	}

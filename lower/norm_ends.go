@@ -15,6 +15,12 @@ type NormEnd struct {
 	Residual int  // operand that is added
 	Copy     int  // result, the step's last, that holds the same in another dtype
 	Sign     int  // of a gradient: operand that is above zero where dy counts
+
+	// Of norms over rows on a GPU: Before makes register Made of its code, which is normalised (of a
+	// gradient: dy), After goes on from the result, which is its load 0 and in no buffer. Their buffers
+	// follow the row's own operands and results; what they replace is None, or not there.
+	Before, After *Group
+	Made          ir.Reg
 }
 
 // normEnds joins the norms of micro with the elementwise steps beside them. No
@@ -34,16 +40,19 @@ func (l *lowerer) joinNorms() {
 		case s.Kind != KindKernel || s.Out[0] == None:
 		case slices.Contains([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm}, s.Kernel.Node.Op):
 			e.result(i)
-		case l.p.Target != CPU && s.Kernel.Node.Op == ir.OpBatchNormInfer:
-			e.result(i)
 		case l.p.Target == CPU && (s.Kernel.Node.Op == ir.OpBatchNormGrad || s.Kernel.Node.Op == ir.OpGroupNormGrad):
 			e.gradient(i)
 		}
 	}
-	l.p.Parts[Micro] = nil
+	e.finish()
+}
+
+// finish leaves the steps that no norm does.
+func (e *normEnds) finish() {
+	e.p.Parts[Micro] = nil
 	for i := range e.steps {
 		if !e.gone[i] {
-			l.p.Parts[Micro] = append(l.p.Parts[Micro], e.steps[i])
+			e.p.Parts[Micro] = append(e.p.Parts[Micro], e.steps[i])
 		}
 	}
 }

@@ -117,6 +117,12 @@ func (p *Program) printPart(w io.Writer, part Part) {
 		if s.Group != nil && len(s.Group.Code) > 0 {
 			fmt.Fprintf(w, "        %s\n", s.Group)
 		}
+		if s.Kernel != nil && s.Kernel.End.Before != nil {
+			fmt.Fprintf(w, "        before: %s; x=%s\n", s.Kernel.End.Before, s.Kernel.End.Before.reg(s.Kernel.End.Made))
+		}
+		if s.Kernel != nil && s.Kernel.End.After != nil {
+			fmt.Fprintf(w, "        after: %s\n", s.Kernel.End.After)
+		}
 	}
 }
 

@@ -46,17 +46,13 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 	return finish(w.b, [3]int{w.across(), w.split, 1}, w.args)
 }
 
-// Blocks is how many blocks one part has beside each other, and how many elements of a channel a block
-// takes at a time.
-func (s ChannelSum) Blocks(fl Flavour) (across, step int, err error) {
+// Across is how many blocks one part has beside each other.
+func (s ChannelSum) Across(fl Flavour) (int, error) {
 	w, err := s.generate(fl)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if w.planes {
-		return w.across(), groupThreads * w.vec, nil
-	}
-	return w.across(), groupThreads / w.side(), nil
+	return w.across(), nil
 }
 
 func (w *channelWalk) across() int {

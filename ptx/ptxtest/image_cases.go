@@ -22,11 +22,6 @@ func imageCases() []Case {
 	for _, s := range pools {
 		cases = append(cases, maxPool(s), avgPool(s), maxPoolBack(s), avgPoolBack(s))
 	}
-	for _, s := range []ptx.Pool{nhwc, solid} {
-		value, index := s, s
-		value.NoIndex, index.NoMax = true, true
-		cases = append(cases, maxPool(value), maxPool(index))
-	}
 	return cases
 }
 
@@ -98,12 +93,6 @@ func windows(s ptx.Pool, f func(n, c, o int, cells [][3]int, count float64)) {
 
 func maxPool(s ptx.Pool) Case {
 	s.Name = poolName("maxpool", s)
-	if s.NoMax {
-		s.Name += "_index"
-	}
-	if s.NoIndex {
-		s.Name += "_max"
-	}
 	in, outs := s.N*s.C*volume(s.Size), s.N*s.C*volume(s.To)
 	return Case{
 		Name: s.Name, Kernel: "Pool.Max", Size: s.Size[2], Build: s.Max, Exact: true,
@@ -112,14 +101,7 @@ func maxPool(s ptx.Pool) Case {
 			for i := 0; i < in/2; i++ { // ties
 				x.Set(i, float64(r.IntN(4)))
 			}
-			bufs := []Tensor{x}
-			if !s.NoMax {
-				bufs = append(bufs, New(s.Out, outs))
-			}
-			if !s.NoIndex {
-				bufs = append(bufs, New(ptx.Int32, outs))
-			}
-			return bufs
+			return []Tensor{x, New(s.Out, outs), New(ptx.Int32, outs)}
 		},
 		Check: func(in, out []Tensor) error {
 			y, at := New(s.Out, outs), New(ptx.Int32, outs)
@@ -134,15 +116,10 @@ func maxPool(s ptx.Pool) Case {
 				y.Set(o, best)
 				at.Set(o, float64(where))
 			})
-			if !s.NoMax {
-				if err := same("y", out[1], y); err != nil {
-					return err
-				}
+			if err := same("y", out[1], y); err != nil {
+				return err
 			}
-			if s.NoIndex {
-				return nil
-			}
-			return same("index", out[len(out)-1], at)
+			return same("index", out[2], at)
 		},
 	}
 }
