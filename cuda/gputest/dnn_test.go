@@ -136,7 +136,8 @@ func TestConv(t *testing.T) {
 }
 
 // TestAttentionSpeed says whether cuDNN takes the composite graphs of GPT-2's attention at 16·1024
-// tokens, and prints workspace and time: forward and backward, causal, in both dtypes.
+// tokens, and prints workspace and time: forward and backward, causal, in both dtypes; with heads one
+// after the other, and where the product of q, k and v leaves them.
 func TestAttentionSpeed(t *testing.T) {
 	g := open(t)
 	n := g.openDnn(t)
@@ -146,7 +147,7 @@ func TestAttentionSpeed(t *testing.T) {
 	for _, d := range []cuda.DataType{cuda.R16BF, cuda.R16F} {
 		a := cuda.Attention{Type: map[cuda.DataType]cuda.DnnType{cuda.R16BF: cuda.DnnBFloat16, cuda.R16F: cuda.DnnHalf}[d],
 			B: g.of(16, 1), H: g.of(12, 1), Sq: g.of(1024, 128), Skv: g.of(1024, 128), D: 64, Scale: 0.125, Causal: true, Version: n.Version()}
-		for _, graph := range []*cuda.DnnGraph{a.Forward(), a.Backward()} {
+		for _, graph := range []*cuda.DnnGraph{a.Forward(), a.Backward(), inProduct(a).Forward(), inProduct(a).Backward()} {
 			for _, deterministic := range []bool{true, false} {
 				g.timeGraph(t, n, graph, d, deterministic)
 			}
@@ -154,10 +155,20 @@ func TestAttentionSpeed(t *testing.T) {
 	}
 }
 
+// inProduct is a over q, k and v in one tensor [B,S,3,H,D], their gradients in another, the result in
+// [B,S,H,D].
+func inProduct(a cuda.Attention) cuda.Attention {
+	strides := func(width int64) []int64 { return []int64{a.Sq * width, a.D, width, 1} }
+	all, one := strides(3*a.H*a.D), strides(a.H*a.D)
+	a.QStrides, a.KStrides, a.VStrides, a.DQStrides, a.DKStrides, a.DVStrides = all, all, all, all, all, all
+	a.OStrides, a.DOStrides = one, one
+	return a
+}
+
 // timeGraph prints what a plan takes, or that there is none.
 func (g *gpu) timeGraph(t *testing.T, n cuda.Dnn, graph *cuda.DnnGraph, d cuda.DataType, deterministic bool) {
 	t.Helper()
-	head := fmt.Sprintf("%-18s %-4s deterministic %-5t", graph.Name, dtypes[d], deterministic)
+	head := fmt.Sprintf("%-18s %-4s heads %5d apart, deterministic %-5t", graph.Name, dtypes[d], graph.Feeds[0].Strides[1], deterministic)
 	plan, err := n.Plan(graph, cuda.DnnOptions{Workspace: 1 << 30, Deterministic: deterministic})
 	if err != nil {
 		fmt.Printf("%s no plan: %v\n", head, err)
