@@ -160,14 +160,33 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 		c.Name = fmt.Sprintf("step%d", len(s.steps)+1)
 	}
 	c.scales = s.scaleUses(losses)
-	step, err := m.build(s, c, losses)
+	step, err := m.loaded(s, c, losses)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.add(step); err != nil {
-		return nil, err
-	}
 	return step, s.share(step)
+}
+
+// loaded builds a step and loads its program. Where a library of the device
+// refuses a part, that part is built without it, and the step's notes say so.
+func (m *Model) loaded(s *session, c Config, losses []Loss) (*Step, error) {
+	var refused []string
+	for {
+		step, err := m.build(s, c, losses)
+		if err != nil {
+			return nil, err
+		}
+		err = s.add(step)
+		if err == nil {
+			step.notes = append(step.notes, refused...)
+			return step, nil
+		}
+		why, again := runtime.Narrow(s.backend, err)
+		if !again {
+			return nil, err
+		}
+		refused = append(refused, why)
+	}
 }
 
 // build takes a copy of the model through the passes and the lowering.

@@ -16,16 +16,17 @@ import (
 // model, precision and system. Of runs repeated, the fastest counts.
 func printTable(out io.Writer, files []string) error {
 	var rows []result
+	var left []string
 	for _, path := range files {
-		more, err := readResults(path)
+		more, bad, err := readResults(path)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, more...)
+		rows, left = append(rows, more...), append(left, bad...)
 	}
 	rows = fastestOfEach(rows)
 	if len(rows) == 0 {
-		return fmt.Errorf("%s: no results", strings.Join(files, ", "))
+		return fmt.Errorf("%s: no results; %s", strings.Join(files, ", "), cmp.Or(strings.Join(left, "; "), "no lines"))
 	}
 	var b strings.Builder
 	for _, d := range devices(rows) {
@@ -37,30 +38,41 @@ func printTable(out io.Writer, files []string) error {
 		b.WriteString(r.row(rows))
 	}
 	b.WriteString("\nto eager, to compile: throughput against `torch eager`, `torch compile` in the same precision. to own f32: against the same system in f32. losses differ: the largest relative difference to\n`torch eager` in the same precision over the first steps, from the same weights and batches.\n")
+	noted := map[string]bool{"": true}
+	for _, r := range rows {
+		if !noted[r.Notes] {
+			fmt.Fprintf(&b, "\n%s (%s %s): %s\n", r.By, r.Model, r.Precision, r.Notes)
+		}
+		noted[r.Notes] = true
+	}
+	for _, line := range left {
+		fmt.Fprintf(&b, "\nleft out: %s\n", line)
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func readResults(path string) ([]result, error) {
+// readResults gives a file's rows, and what is wrong with its other lines: the
+// last may have been cut short.
+func readResults(path string) (rows []result, left []string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	var rows []result
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
 		var r result
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+			left = append(left, fmt.Sprintf("%s:%d: %v", path, n, err))
+		} else if r.Model == "" || r.By == "" || len(r.Losses) == 0 {
+			left = append(left, fmt.Sprintf("%s:%d: no model, system or losses", path, n))
+		} else {
+			rows = append(rows, r)
 		}
-		if r.Model == "" || r.By == "" || len(r.Losses) == 0 {
-			return nil, fmt.Errorf("%s:%d: no model, system or losses", path, n)
-		}
-		rows = append(rows, r)
 	}
-	return rows, lines.Err()
+	return rows, left, lines.Err()
 }
 
 func (r *result) same(o *result) bool { return r.Spec == o.Spec && r.Precision == o.Precision }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"ampc"
@@ -98,6 +99,11 @@ func (t *training) run(path string, out io.Writer) (err error) {
 		}
 	}
 	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.name, Unit: s.Unit, Held: held(step.Program())}
+	for _, n := range step.Notes() {
+		if strings.HasPrefix(n, "refused") {
+			r.Notes = strings.TrimPrefix(r.Notes+"; "+n, "; ")
+		}
+	}
 	if err := t.measure(&r, b, s, step, begun); err != nil {
 		return fmt.Errorf("zoo:%s in %s: %w", s.Spec, t.precision, err)
 	}

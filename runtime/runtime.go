@@ -25,6 +25,25 @@ type Backend interface {
 	Close() error
 }
 
+// Narrower is a Backend whose libraries may refuse what its Target promised.
+type Narrower interface {
+	// Narrow makes Target narrower where err, of Load, says that something was
+	// refused which can be done in another way, and returns what it takes back
+	// in a sentence; "" where it changes nothing.
+	Narrow(err error) string
+}
+
+// Narrow reports whether b refused to load a Program that is worth lowering
+// again, for the Target that b has now, and why.
+func Narrow(b Backend, err error) (why string, again bool) {
+	n, ok := b.(Narrower)
+	if !ok || err == nil {
+		return "", false
+	}
+	why = n.Narrow(err)
+	return why, why != ""
+}
+
 // Store holds variables by name, and low copies of them with the version they
 // were cast from. Data is little-endian, row-major, dense.
 type Store interface {

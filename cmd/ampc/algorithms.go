@@ -8,8 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ampc/ir"
 	"ampc/lower"
 	"ampc/passes"
+	"ampc/runtime"
 	"ampc/runtime/gpu"
 )
 
@@ -48,25 +50,35 @@ func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRo
 			return nil, err
 		}
 	}
-	p, err := lower.Lower(g, b.Target())
-	if err != nil {
+	if err := load(g, b); err != nil {
 		return nil, err
 	}
-	store, err := b.NewStore(p.Vars)
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
-	e, err := b.Load(p, store)
-	if err != nil {
-		return nil, err
-	}
-	defer e.Close()
 	var rows []chosenRow
 	for _, x := range b.Chosen() {
 		rows = append(rows, chosenRow{x.Problem, x.Steps, x.Algo.Words, x.Algo.Workspace, x.Tried, x.Kept, int64(x.Time)})
 	}
 	return rows, nil
+}
+
+// load makes b choose an algorithm for every product of g.
+func load(g *ir.Graph, b *gpu.Backend) error {
+	p, err := lower.Lower(g, b.Target())
+	if err != nil {
+		return err
+	}
+	store, err := b.NewStore(p.Vars)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	e, err := b.Load(p, store)
+	if _, again := runtime.Narrow(b, err); again {
+		return load(g, b)
+	}
+	if err != nil {
+		return err
+	}
+	return e.Close()
 }
 
 func printAlgorithms(out io.Writer, rows []chosenRow) error {

@@ -36,6 +36,10 @@ type Options struct {
 	DropWait    int  // this wait of a stream for an event orders nothing
 	NoAlgorithm bool // cuBLASLt and cuDNN answer "not supported" to everything
 	NoDnn       bool // there is no cuDNN
+	NoAux       bool // cuBLASLt has no epilogue that keeps, reads or sums something
+	NoAttention bool // cuDNN has no engine for attention
+	NoFusion    bool // cuDNN compiles no engines: see notFused
+	NoConv      bool // cuDNN has no engine for convolutions
 }
 
 // Device is a simulated device. It is for one goroutine, as a bound device is.

@@ -26,6 +26,9 @@ func wrong(broken bool, format string, args ...any) string {
 const largest = 1<<31 - 1
 
 var blasRules = []blasRule{
+	{"injected fault", statusNotSupported, func(m cuda.Matmul, on Options) string {
+		return wrong(on.NoAlgorithm || on.NoAux && (m.Epilogue.HasAux() || sumsBias(m.Epilogue)), "epilogue %d", m.Epilogue)
+	}},
 	{"operand types", statusNotSupported, func(m cuda.Matmul, _ Options) string {
 		return wrong(m.A.Type != m.B.Type, "A is of type %d, B of %d", m.A.Type, m.B.Type)
 	}},

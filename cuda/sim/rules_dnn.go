@@ -47,6 +47,8 @@ func notFused(n *cuda.DnnNode, on Options) string {
 	a, _, _ := operands(n)
 	x, w, y := n.X, n.B, n.Y
 	switch {
+	case on.NoFusion:
+		return "injected fault"
 	case on.Major < 8:
 		return fmt.Sprintf("sm_%d%d", on.Major, on.Minor)
 	case !low(a.Type):
@@ -82,6 +84,9 @@ func dense(t *cuda.DnnTensor) bool {
 }
 
 var convRules = []dnnRule{
+	{"injected fault", 3000, func(_ *cuda.DnnGraph, on Options) string {
+		return wrong(on.NoAlgorithm || on.NoConv, "no convolutions")
+	}},
 	{"two or three dimensions", 3002, func(g *cuda.DnnGraph, _ Options) string {
 		n := len(g.Nodes[0].X.Dims)
 		return wrong(n < 4 || n > 5, "tensors of %d", n)
@@ -145,6 +150,9 @@ func heads(g *cuda.DnnGraph) []*cuda.DnnTensor {
 }
 
 var attentionRules = []dnnRule{
+	{"injected fault", 3000, func(_ *cuda.DnnGraph, on Options) string {
+		return wrong(on.NoAlgorithm || on.NoAttention, "no attention")
+	}},
 	{"from sm_80", 3007, func(_ *cuda.DnnGraph, on Options) string {
 		return wrong(on.Major < 8, "sm_%d%d", on.Major, on.Minor)
 	}},

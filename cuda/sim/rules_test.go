@@ -33,7 +33,9 @@ func TestBlasRules(t *testing.T) {
 		from   cuda.Matmul
 		change func(m *cuda.Matmul)
 		on     int
+		faulty bool
 	}{
+		"injected fault":                          {from: gelu, faulty: true},
 		"operand types":                           {from: base, change: func(m *cuda.Matmul) { m.B.Type = cuda.R16BF }},
 		"result type":                             {from: f32, change: func(m *cuda.Matmul) { m.C.Type, m.D.Type = cuda.R16F, cuda.R16F }},
 		"bf16 from sm_80":                         {from: bf16, on: 7},
@@ -51,8 +53,8 @@ func TestBlasRules(t *testing.T) {
 		}},
 		"gradients want an inner dimension of 2": {from: sums, change: func(m *cuda.Matmul) { m.K = 1 }},
 	}
-	answer := func(m cuda.Matmul, major int) error {
-		d, err := Open(Options{Major: max(major, 7) + map[bool]int{true: 2}[major == 0]})
+	answer := func(m cuda.Matmul, major int, faulty bool) error {
+		d, err := Open(Options{NoAux: faulty, Major: max(major, 7) + map[bool]int{true: 2}[major == 0]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,13 +71,13 @@ func TestBlasRules(t *testing.T) {
 			t.Errorf("%s: no example", r.name)
 			continue
 		}
-		if err := answer(c.from, 0); err != nil {
+		if err := answer(c.from, 0, false); err != nil {
 			t.Errorf("%s: what it starts from: %v", r.name, err)
 		}
 		if c.change != nil {
 			c.change(&c.from)
 		}
-		refusal(t, r.name, r.status, answer(c.from, c.on))
+		refusal(t, r.name, r.status, answer(c.from, c.on, c.faulty))
 	}
 	if len(cases) != len(blasRules) {
 		t.Errorf("%d examples of %d rules", len(cases), len(blasRules))
@@ -101,6 +103,8 @@ func TestDnnRules(t *testing.T) {
 		g     *cuda.DnnGraph
 		major int
 	}{
+		{convRules, "injected fault", image.Graph(), 0},
+		{attentionRules, "injected fault", heads.Forward(), 0},
 		{convRules, "two or three dimensions", conv(func(c *cuda.Conv) { c.X, c.W, c.Y = []int64{2, 8, 6}, []int64{16, 8, 3}, []int64{2, 16, 6} }), 9},
 		{convRules, "operands of one type", mixed, 9},
 		{convRules, "bf16 from sm_80", conv(func(c *cuda.Conv) { c.Type, c.Out = cuda.DnnBFloat16, cuda.DnnBFloat16 }), 7},
@@ -122,7 +126,7 @@ func TestDnnRules(t *testing.T) {
 		{attentionRules, "heads lie dense, everything else 16 bytes apart", attention(func(a *cuda.Attention) { a.QStrides = []int64{4096, 2048, 20, 1} }), 9},
 	}
 	plan := func(g *cuda.DnnGraph, major int) error {
-		d, err := Open(Options{Major: major})
+		d, err := Open(Options{Major: max(major, 7), NoConv: major == 0, NoAttention: major == 0})
 		if err != nil {
 			t.Fatal(err)
 		}

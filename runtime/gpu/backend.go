@@ -67,30 +67,35 @@ func OpenSim(t lower.Target) (*Backend, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(t), "sm_"), "/")
 	cc, err := strconv.Atoi(number)
 	if _, ok := t.CUDA(); !ok || err != nil {
-		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without cuDNN (/nodnn) or saving epilogues (/noaux)", t)
+		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", t, lacking())
 	}
 	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
-	if err == nil && t.Caps().NoAux {
-		b.Without(lower.NoAux)
+	for _, feature := range lower.Features {
+		if err == nil && t.Lacks(feature) {
+			b.Without(feature)
+		}
 	}
 	return b, err
 }
 
 // ErrName is the error of a name that no GPU can have.
-var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also with /nodnn (without cuDNN) or /noaux")
+var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + lacking())
+
+// lacking lists the features that a device's name may take away.
+func lacking() string { return "/" + strings.Join(lower.Features, ", /") }
 
 // OpenNamed opens cuda:N, or the simulated GPU sim:TARGET, also without what
 // stands behind the name, as in cuda:0/nodnn. It fails with ErrName, or as Open
 // and OpenSim do.
 func OpenNamed(name string) (*Backend, error) {
 	kind, which, _ := strings.Cut(name, ":")
-	number, without, lacking := strings.Cut(which, "/")
+	number, without, less := strings.Cut(which, "/")
 	n, err := strconv.Atoi(number)
 	_, known := lower.Target("sm_90/" + without).CUDA()
 	switch {
 	case kind == "sim":
 		return OpenSim(lower.Target(which))
-	case kind != "cuda" || err != nil || lacking && !known:
+	case kind != "cuda" || err != nil || less && !known:
 		return nil, ErrName
 	}
 	b, err := Open(n)

@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"ampc/cuda"
@@ -14,15 +13,6 @@ import (
 const graphBytes = 1 << 30
 
 var dnnTypes = map[ir.DType]cuda.DnnType{ir.F32: cuda.DnnFloat, ir.F16: cuda.DnnHalf, ir.BF16: cuda.DnnBFloat16}
-
-// Without makes b lower as if a library lacked a feature, lower.NoDnn or
-// lower.NoAux. It is for a Backend that nothing was lowered for yet.
-func (b *Backend) Without(feature string) {
-	if t := b.target.Without(feature); t != b.target {
-		b.target = t
-		b.name += "/" + feature
-	}
-}
 
 // graph plans a step that cuDNN runs and returns the call that issues it. An
 // engine whose sums change from run to run is taken where there is no other.
@@ -38,7 +28,7 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 		plan, err = e.b.dnn.Plan(g, o)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; --device %s/%s runs it as products and kernels", err, e.b.name, lower.NoDnn)
+		return nil, &refusal{feature: featureOf(s, e.p), step: s.Node.Name, err: err}
 	}
 	e.dnn = append(e.dnn, plan)
 	e.need[s.Stream] = max(e.need[s.Stream], plan.Workspace())

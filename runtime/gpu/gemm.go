@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"errors"
-	"fmt"
 
 	"ampc/cuda"
 	"ampc/ir"
@@ -32,7 +31,7 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 	}
 	algo, err := e.b.algorithm(m, plan, int(s.Stream))
 	if errors.Is(err, cuda.ErrNotSupported) && (s.Gemm.Epilogue.Aux != 0 || s.Gemm.Epilogue.BiasGrad != 0) {
-		err = fmt.Errorf("%w; --device %s/%s runs what it ends in as kernels", err, e.b.name, lower.NoAux)
+		err = &refusal{feature: lower.NoAux, step: s.Node.Name, err: err}
 	}
 	if err != nil {
 		return nil, err

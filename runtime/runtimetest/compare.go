@@ -57,6 +57,10 @@ func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 		l.env[v.Name] = x
 	}
 	if l.Exec, err = b.Load(p, l.Store); err != nil {
+		if why, again := runtime.Narrow(b, err); again {
+			t.Log(why)
+			return Load(t, b, g, seed)
+		}
 		t.Fatalf("%v\n%s", err, p)
 	}
 	return l

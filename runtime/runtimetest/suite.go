@@ -173,6 +173,9 @@ func (s *sample) run(b runtime.Backend) ([][]byte, error) {
 	}
 	defer store.Close()
 	e, err := b.Load(p, store)
+	if _, again := runtime.Narrow(b, err); again {
+		return s.run(b)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,66 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+
+	"ampc/cuda"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+)
+
+// Without makes b lower as if its libraries lacked one of lower.Features. It is
+// for a Backend that nothing was lowered for yet.
+func (b *Backend) Without(feature string) {
+	if t := b.target.Without(feature); t != b.target {
+		b.target = t
+		b.name += "/" + feature
+	}
+}
+
+// refusal is a library's answer to a call that lowering took it to know.
+type refusal struct {
+	feature string // what Programs do without from now on
+	step    string
+	err     error
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("%v; the device without it is named .../%s", r.err, r.feature)
+}
+
+func (r *refusal) Unwrap() error { return r.err }
+
+// instead says what is done where a feature is not there.
+var instead = map[string]string{
+	lower.NoAttn: "attention is products and kernels", lower.NoConv: "convolutions are products and kernels",
+	lower.NoWide: "gradients of 16-bit filters are of 16 bits, then cast", lower.NoBias: "a convolution's bias is added by a kernel",
+	lower.NoAux: "what products are saved for, or end gradients in, are kernels",
+}
+
+var _ runtime.Narrower = (*Backend)(nil)
+
+// Narrow implements runtime.Narrower: what a library has refused is not asked of
+// it again.
+func (b *Backend) Narrow(err error) string {
+	var r *refusal
+	if !errors.As(err, &r) || !errors.Is(err, cuda.ErrNotSupported) || b.target.Lacks(r.feature) {
+		return ""
+	}
+	b.Without(r.feature)
+	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, instead[r.feature], b.name)
+}
+
+// featureOf is the least that a step which cuDNN refused can be done without.
+func featureOf(s *lower.Step, p *lower.Program) string {
+	switch c := s.Conv; {
+	case c == nil:
+		return lower.NoAttn
+	case c.Epilogue.Bias != 0:
+		return lower.NoBias
+	case p.Buffers[s.Out[0]].Type.DType == ir.F32 && p.Buffers[s.In[0]].Type.DType.Low():
+		return lower.NoWide
+	}
+	return lower.NoConv
+}

@@ -1,0 +1,85 @@
+package gpu_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"ampc/cuda/sim"
+	"ampc/models"
+	"ampc/passes"
+	"ampc/runtime/gpu"
+)
+
+// firstLosses trains a zoo model on a device and gives its losses and notes.
+func firstLosses(t *testing.T, spec string, b *gpu.Backend) (losses []float64, notes string) {
+	t.Helper()
+	z, err := models.Open(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Model.Close()
+	c := z.Steps[0].Config
+	if c.Policy, err = passes.PolicyNamed("mixed-f16"); err != nil {
+		t.Fatal(err)
+	}
+	c.Backend = b
+	step, err := z.Model.Train(c, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		got, err := step.Run(context.Background(), z.Batch(int64(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses = append(losses, got.Loss())
+	}
+	return losses, strings.Join(step.Notes(), "\n")
+}
+
+// TestRefusalsAreGoneAround trains on devices whose libraries refuse what the
+// target promises: each refusal is noted once, the device goes by what it lacks,
+// and the losses are those of the device that lacks nothing.
+func TestRefusalsAreGoneAround(t *testing.T) {
+	const resnet = "resnet8?batch=2&size=8&width=8&classes=4&blocks2=0&blocks3=0"
+	const gpt = "gpt2?layers=1&batch=1&seq=128&dim=16&heads=2&vocab=32"
+	const unet = "unet?batch=1&size=8&width=8&levels=1"
+	for _, c := range []struct {
+		name, spec string
+		faults     sim.Options
+		lacks      string
+	}{
+		{"nothing compiled", unet, sim.Options{NoFusion: true}, "nobias/nowide"},
+		{"no convolutions", resnet, sim.Options{NoConv: true}, "noconv"},
+		{"no attention, plain products", gpt, sim.Options{NoAttention: true, NoAux: true}, "noattn/noaux"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.faults.Major = 9
+			b, err := gpu.OpenSimulator(c.faults)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			want, quiet := firstLosses(t, c.spec, openSim(t, "sm_90"))
+			got, notes := firstLosses(t, c.spec, b)
+			lacks := strings.Split(b.Name(), "/")[1:]
+			slices.Sort(lacks)
+			if strings.Contains(quiet, "refused") || strings.Count(notes, "refused") != len(lacks) || strings.Join(lacks, "/") != c.lacks {
+				t.Errorf("%s, notes:\n%s\nwithout faults:\n%s", b.Name(), notes, quiet)
+			}
+			for i := range want {
+				if d := math.Abs(got[i] - want[i]); !(d <= 2e-3*math.Abs(want[i])) {
+					t.Errorf("loss %d is %g, %g where nothing is refused", i, got[i], want[i])
+				}
+			}
+			// What was refused once is not asked for again.
+			if again, notes := firstLosses(t, c.spec, b); strings.Contains(notes, "refused") || again[0] != got[0] {
+				t.Errorf("the next model: loss %g after %g, notes:\n%s", again[0], got[0], notes)
+			}
+		})
+	}
+}
+
