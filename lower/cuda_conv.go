@@ -98,9 +98,15 @@ func (u *unfolding) product(g Gemm, a, b, out BufferID) error {
 	if u.w.Groups == 1 {
 		g.Batch, g.A.Strides, g.B.Strides, g.C.Strides = nil, nil, nil, nil
 	}
-	s := Step{Kind: KindGemm, In: []BufferID{a, b}, Out: []BufferID{out}, Node: u.from.Node, Gemm: &g}
-	s.Bytes = u.l.p.traffic(&s)
-	u.out = append(u.out, s)
+	s := &Step{Kind: KindGemm, In: []BufferID{a, b}, Out: []BufferID{out}, Node: u.from.Node, Gemm: &g}
+	if !u.multiplies(u.low) {
+		var err error
+		if s, err = u.widened(s); err != nil {
+			return err
+		}
+	}
+	s.Bytes = u.l.p.traffic(s)
+	u.out = append(u.out, *s)
 	return nil
 }
 
@@ -217,7 +223,7 @@ func (u *unfolding) gradW() error {
 	}
 	out := s.Out[0]
 	g := Gemm{M: u.w.O / u.w.Groups, N: u.cols, K: u.rows, A: turned(u.strided()), B: u.patches(), C: u.filters()}
-	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low {
+	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low && u.multiplies(d) {
 		return u.product(g, dy, cols, out)
 	}
 	sum := u.temp("sum", ir.F32, u.w.O, u.cols)

@@ -17,7 +17,7 @@ func (c *cudaLowerer) gemm() error {
 		return fmt.Errorf("no product of %s and %s on %s", a, b, c.l.p.Target)
 	case g.K == 0:
 		return c.fillZero(s.Out[0])
-	case a != b:
+	case a != b || !c.multiplies(a):
 		wide, err := c.widened(s)
 		if err != nil {
 			return err
@@ -71,8 +71,11 @@ func (c *cudaLowerer) split(s *Step) []Step {
 // multiplied are the dtypes that cuBLASLt is asked for.
 var multiplied = map[ir.DType]bool{ir.F32: true, ir.F16: true, ir.BF16: true}
 
-// widened is a product of two dtypes with both operands in f32: cuBLASLt takes
-// operands of one dtype.
+// multiplies reports whether the device has products of operands of d: bf16 from sm_80.
+func (c *cudaLowerer) multiplies(d ir.DType) bool { return d != ir.BF16 || c.fl.SM >= 80 }
+
+// widened is a product with both operands in f32: cuBLASLt takes operands of one
+// dtype, that the device has.
 func (c *cudaLowerer) widened(s *Step) (*Step, error) {
 	w := *s
 	w.In = slices.Clone(s.In)

@@ -237,9 +237,8 @@ type Epilogue struct {
 	Residual int // as C
 
 	// GPU targets. Aux is what the gradient of Act reads: an activation stores it, at this place of
-	// Step.Out (0: it is not kept), and a gradient's product reads it, at this place of Step.In. For
-	// gelu it is the sum before the activation, as C; for relu a bit for each positive element, rows
-	// padded to 128 bits. BiasGrad is the place in Step.Out of the column sums of operand Summed, in
+	// Step.Out (0: it is not kept), and a gradient's product reads it, at this place of Step.In: the
+	// sum before a gelu, as C. BiasGrad is the place in Step.Out of the column sums of operand Summed, in
 	// C's dtype.
 	Aux, BiasGrad int
 	Summed        int

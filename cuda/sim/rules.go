@@ -46,7 +46,9 @@ var blasRules = []blasRule{
 		return wrong(n > largest, "%d is more than %d", n, int64(largest))
 	}},
 	{"results of a batch lie apart", statusInvalid, func(m cuda.Matmul, _ Options) string {
-		return wrong(m.Batch > 1 && m.D.Stride < m.D.Ld*(m.N-1)+m.M, "every %d elements", m.D.Stride)
+		behind := m.D.Stride >= m.D.Ld*(m.N-1)+m.M
+		beside := m.D.Stride >= m.M && m.D.Stride*int64(m.Batch) <= m.D.Ld
+		return wrong(m.Batch > 1 && !behind && !beside, "every %d elements", m.D.Stride)
 	}},
 	{"the bias is of the result's type", statusNotSupported, func(m cuda.Matmul, _ Options) string {
 		return wrong(m.Epilogue.HasBias() && m.BiasType != m.D.Type, "bias of type %d, result of %d", m.BiasType, m.D.Type)

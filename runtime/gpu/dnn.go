@@ -27,8 +27,11 @@ func (e *Exec) graph(s *lower.Step) (call, error) {
 		o.Deterministic = false
 		plan, err = e.b.dnn.Plan(g, o)
 	}
-	if err != nil {
+	if refused(err) {
 		return nil, &refusal{feature: featureOf(s, e.p), step: s.Node.Name, err: err}
+	}
+	if err != nil {
+		return nil, err
 	}
 	e.dnn = append(e.dnn, plan)
 	e.need[s.Stream] = max(e.need[s.Stream], plan.Workspace())

@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"errors"
-
 	"ampc/cuda"
 	"ampc/ir"
 	"ampc/lower"
@@ -30,7 +28,7 @@ func (e *Exec) product(s *lower.Step) (call, error) {
 		return nil, err
 	}
 	algo, err := e.b.algorithm(m, plan, int(s.Stream))
-	if errors.Is(err, cuda.ErrNotSupported) && (s.Gemm.Epilogue.Aux != 0 || s.Gemm.Epilogue.BiasGrad != 0) {
+	if refused(err) && (s.Gemm.Epilogue.Aux != 0 || s.Gemm.Epilogue.BiasGrad != 0) {
 		err = &refusal{feature: lower.NoAux, step: s.Node.Name, err: err}
 	}
 	if err != nil {

@@ -32,6 +32,13 @@ func (r *refusal) Error() string {
 
 func (r *refusal) Unwrap() error { return r.err }
 
+// refused reports whether a library, not the driver, said no: some answer that a
+// call has wrong arguments where they mean that they do not have it.
+func refused(err error) bool {
+	var ce *cuda.Error
+	return errors.As(err, &ce) && ce.Lib != "cuda"
+}
+
 // instead says what is done where a feature is not there.
 var instead = map[string]string{
 	lower.NoAttn: "attention is products and kernels", lower.NoConv: "convolutions are products and kernels",
@@ -45,7 +52,7 @@ var _ runtime.Narrower = (*Backend)(nil)
 // it again.
 func (b *Backend) Narrow(err error) string {
 	var r *refusal
-	if !errors.As(err, &r) || !errors.Is(err, cuda.ErrNotSupported) || b.target.Lacks(r.feature) {
+	if !errors.As(err, &r) || b.target.Lacks(r.feature) {
 		return ""
 	}
 	b.Without(r.feature)

@@ -82,4 +82,3 @@ func TestRefusalsAreGoneAround(t *testing.T) {
 		})
 	}
 }
-
