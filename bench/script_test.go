@@ -66,6 +66,10 @@ func TestScripts(t *testing.T) {
 			t.Errorf("part %s: exit status %d, want 1 and %q:\n%s", part, code, want, text)
 		}
 	}
+	// next goes on where an earlier call ended, and begins nothing that it has no time for.
+	if text, code := script(t, run, "--device", "sim:sm_90", "--seconds", "10", out); code != 0 || !strings.Contains(text, "no time left; next: answers") {
+		t.Errorf("exit status %d without time:\n%s", code, text)
+	}
 	if text, code := script(t, run, "--device", "tpu", out); code != 2 || !strings.Contains(text, "want cuda:0 or sim:sm_90") {
 		t.Errorf("exit status %d: %s", code, text)
 	}

@@ -24,8 +24,12 @@ func (c *cudaLowerer) conv() error {
 	if c.elements(s.Out[0]) == 0 || c.elements(s.In[0]) == 0 {
 		return c.fillZero(s.Out[0])
 	}
-	if c.inGraph(s) {
-		return c.convolve()
+	switch {
+	case !c.inGraph(s):
+	case s.Conv.Epilogue.Bias != 0 && !c.joinsBias(s):
+		return c.thenBias()
+	default:
+		return c.dnn()
 	}
 	u := &unfolding{cudaLowerer: c, w: w, planes: count(w.Out), low: c.typeOf(s.In[0]).DType}
 	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*count(w.Kernel)

@@ -30,12 +30,16 @@ func dnnDType(d ir.DType, fl ptx.Flavour) bool {
 
 // inGraph reports whether cuDNN has the convolution of a step: operands of one
 // dtype, the result in it too, paddings the same at both ends; the gradient of
-// a filter, a sum over all positions, may stay in f32.
+// a filter, a sum over all positions, may stay in f32, and a result of 16 bits
+// is rounded once, with its bias.
 func (c *cudaLowerer) inGraph(s *Step) bool {
 	t := c.l.p.Target
 	a, b, out := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
 	w := &s.Conv.Window
-	if t.Caps().NoGraphs || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End) {
+	switch {
+	case t.Caps().NoGraphs || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End):
+		return false
+	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // it would be added to what was rounded
 		return false
 	}
 	return out == a || out == ir.F32 && s.Conv.Dir == ConvGradW && !t.Lacks(NoWide) && c.fuses(s)
@@ -53,14 +57,14 @@ func (c *cudaLowerer) fuses(s *Step) bool {
 	return c.fl.SM >= 80 && w.Last && w.Tiled(channelStep) && c.typeOf(s.In[0]).DType.Low()
 }
 
-// convolve leaves a convolution to cuDNN; its bias is added afterwards where
-// no engine does it.
-func (c *cudaLowerer) convolve() error {
+// joinsBias reports whether cuDNN adds the bias of a convolution, before it
+// rounds the result.
+func (c *cudaLowerer) joinsBias(s *Step) bool { return c.fuses(s) && !c.l.p.Target.Lacks(NoBias) }
+
+// thenBias leaves a convolution in f32 to cuDNN and adds its bias afterwards.
+func (c *cudaLowerer) thenBias() error {
 	s := *c.from
 	bias := s.Conv.Epilogue.Bias
-	if bias == 0 || c.fuses(&s) && !c.l.p.Target.Lacks(NoBias) {
-		return c.dnn()
-	}
 	conv, y := *s.Conv, s.Out[0]
 	conv.Epilogue = Epilogue{}
 	w, d := &conv.Window, c.typeOf(y).DType

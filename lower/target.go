@@ -22,7 +22,7 @@ const (
 	NoAttn = "noattn" // no attention in cuDNN
 	NoConv = "noconv" // no convolutions in cuDNN
 	NoWide = "nowide" // no f32 gradients of 16-bit filters in cuDNN: they are cast afterwards
-	NoBias = "nobias" // no convolutions with a bias in cuDNN: it is added afterwards
+	NoBias = "nobias" // no convolutions with a bias in cuDNN: they are products, in f32 it is added afterwards
 	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
 )
 

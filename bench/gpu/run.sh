@@ -2,13 +2,13 @@
 # Runs the checks and measurements on a machine with an NVIDIA GPU, from the folder that build.sh made.
 # No Go is needed there; PyTorch, compute-sanitizer and ptxas are used where they are.
 #
-#	run.sh [--device cuda:0|sim:sm_90] OUT [PART...]
+#	run.sh [--device cuda:0|sim:sm_90] [--seconds N] OUT [PART...]
 #
 # Writes OUT/log.txt (everything), OUT/summary.txt (a line for each step), OUT/results.jsonl (a line for
-# each training) and OUT/table.md, as it goes: what was done stays when time runs out, and more parts may
-# be added to the same OUT later. Exits 1 if anything failed. Parts, and what they answer:
+# each training) and OUT/table.md, as it goes: what was done stays when time runs out or a part fails, and more
+# parts may be added to the same OUT later. Exits 1 if anything failed. Parts, and what they answer:
 #
-#	checks      probe ptxas flavours kernels suite zoo libraries learn
+#	checks      probe answers ptxas flavours kernels suite zoo libraries learn
 #	                                                           does all of it run, and compute what it should
 #	sanitizer   memcheck racecheck initcheck synccheck             compute-sanitizer on the kernels
 #	speed       bandwidth gemm attention replay torchkernels tune  single kernels and products
@@ -16,15 +16,25 @@
 #	            gpt2:autotune                                      PyTorch with max-autotune, bf16
 #	            gpt2:50257                                         the vocabulary of the paper, not padded, bf16
 #	table                                                          the table again, from what is there
+#	next        all of these, what matters most first, but those that an earlier call with the same OUT has finished
 #
-# PRECISION is f32, tf32, f16 or bf16. Without parts everything runs, in this order. Each part stays below
-# ten minutes; a step that takes longer than its own limit is stopped and counted as failed.
+# PRECISION is f32, tf32, f16 or bf16. Without parts everything runs, as with next. No step is begun later than
+# 20 s before N seconds have passed, and none runs longer than is left of them (default: none is left out); a step
+# that takes longer than its own limit is stopped and counted as failed.
 # With --device sim:sm_90 everything runs that does not need silicon, in small, PyTorch on the CPU.
 here=$(cd "$(dirname "$0")" && pwd)
-device=cuda:0
-if [ "${1:-}" = --device ]; then device=$2; shift 2; fi
-out=${1:?usage: run.sh [--device cuda:0|sim:sm_90] OUT [PART...]}
+device=cuda:0 seconds=86400
+while :; do
+	case ${1:-} in
+	--device) device=$2; shift 2 ;;
+	--seconds) seconds=$2; shift 2 ;;
+	*) break ;;
+	esac
+done
+out=${1:?usage: run.sh [--device cuda:0|sim:sm_90] [--seconds N] OUT [PART...]}
 shift
+case $seconds in '' | *[!0-9]*) echo "run.sh: --seconds $seconds: want a number of seconds" >&2; exit 2 ;; esac
+until=$(($(date +%s) + seconds))
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 starts=${TMPDIR:-/tmp}/ampc-starts
@@ -36,6 +46,8 @@ case $device in
 cuda:*)
 	simulated=
 	export AMPC_NEED_GPU=1 AMPC_DEVICE="$device" AMPC_CACHE="$out/algorithms"
+	# Why a library refuses something is in its own log.
+	export CUDNN_LOGLEVEL_DBG=1 CUDNN_LOGERR_DBG=1 CUDNN_LOGDEST_DBG="$out/cudnn.txt" CUBLASLT_LOG_LEVEL=1 CUBLASLT_LOG_FILE="$out/cublaslt.txt"
 	torch_device=cuda:${device#cuda:}
 	;;
 sim:*) simulated=1; torch_device=cpu ;;
@@ -44,18 +56,31 @@ esac
 
 say() { echo "$*" | tee -a "$out/log.txt"; }
 
-# step NAME SECONDS COMMAND... runs a command, shows the end of what it prints, and keeps all of it.
+# A step that was cut off with the whole script has left what it printed.
+if [ -e "$out/step.tmp" ]; then cat "$out/step.tmp" >>"$out/log.txt"; rm -f "$out/step.tmp"; fi
+trap 'table; exit 1' INT TERM
+
+# step NAME SECONDS COMMAND... runs a command, shows the end of what it prints, and keeps all of it. $code is
+# its exit status, or 75 where there is no time left to begin it.
 step() {
 	name=$1; limit=$2; shift 2
-	say "== $name"
 	begun=$(date +%s)
+	left=$((until - begun))
+	if [ $left -lt 20 ]; then
+		skip "$name" "no time left"; unfinished=1 code=75
+		return
+	fi
+	[ "$limit" -le $left ] || limit=$left
+	say "== $name"
 	timeout -k 10 "$limit" "$@" >"$out/step.tmp" 2>&1
 	code=$?
 	cat "$out/step.tmp" >>"$out/log.txt"
 	tail -n "${lines:-6}" "$out/step.tmp"
 	rm -f "$out/step.tmp"
 	verdict=ok
-	if [ $code = 124 ]; then verdict="FAILED: stopped after $limit s"; failed=1
+	if [ $code = 124 ] && [ $limit = $left ]; then
+		verdict="not done: no time left" unfinished=1
+	elif [ $code = 124 ]; then verdict="FAILED: stopped after $limit s"; failed=1
 	elif [ $code != 0 ]; then verdict="FAILED: exit status $code"; failed=1; fi
 	say "-- $name: $verdict, $(($(date +%s) - begun)) s"
 	echo "$name: $verdict" >>"$out/summary.txt"
@@ -106,18 +131,32 @@ spec() {
 	esac
 }
 
-# train MODEL PRECISION MODE...: ours and PyTorch in each mode, from one start file.
+# ours MODEL PRECISION DEVICE: one line of the table.
+ours() {
+	# shellcheck disable=SC2086
+	lines=2 step "$1:$2 ampc${3#"$device"}" 240 "$here/bench" train "$start" --device "$3" --precision "$2" $steps --into "$out/results.jsonl"
+}
+
+# train MODEL PRECISION MODE...: ours and PyTorch in each mode, from one start file. Where ours fails, it is
+# tried without what libraries may have got wrong, so that there is something to compare.
 train() {
 	model=$1 precision=$2; shift 2
 	start=$starts/$model${simulated:+-small}.safetensors
 	batches=4
 	[ "$model" != resnet50 ] || batches=2 # 154 MB each
-	[ -e "$start" ] || step "start of $model" 120 "$here/bench" start "$(spec "$model")" "$start" --batches "$batches"
+	if [ ! -e "$start" ]; then
+		step "start of $model" 120 "$here/bench" start "$(spec "$model")" "$start.part" --batches "$batches"
+		[ "$code" = 0 ] && mv "$start.part" "$start" || return
+	fi
 	steps='--check 20 --rounds 5 --steps 10'
 	[ "$precision" != f32 ] || steps='--check 20 --rounds 3 --steps 5'
 	[ -z "$simulated" ] || steps='--check 3 --rounds 1 --steps 2'
-	# shellcheck disable=SC2086
-	lines=2 step "$model:$precision ampc" 240 "$here/bench" train "$start" --device "$device" --precision "$precision" $steps --into "$out/results.jsonl"
+	ours "$model" "$precision" "$device"
+	for less in /noaux /nodnn /nodnn/noaux; do
+		case $code in 0 | 75) break ;; esac
+		[ -z "$unfinished" ] || break
+		ours "$model" "$precision" "$device$less"
+	done
 	have_torch || { skip "$model:$precision torch" "$python has no torch"; set --; }
 	for mode; do
 		profile=
@@ -129,21 +168,31 @@ train() {
 }
 
 table() {
-	[ -e "$out/results.jsonl" ] || { skip table "no results yet"; return; }
-	lines=60 step table 20 sh -c '"$1/bench" table "$2/results.jsonl" >"$2/table.new" && mv "$2/table.new" "$2/table.md" && cat "$2/table.md"' table "$here" "$out"
+	[ -e "$out/results.jsonl" ] || return 0
+	if "$here/bench" table "$out/results.jsonl" >"$out/table.new" 2>>"$out/log.txt"; then
+		mv "$out/table.new" "$out/table.md"
+	else wrong "table"; fi
 }
 
 part() {
 	case $1 in
-	checks) for p in probe ptxas flavours kernels suite zoo libraries learn; do part $p; done ;;
-	sanitizer) for p in memcheck racecheck initcheck synccheck; do part $p; done ;;
-	speed) for p in bandwidth gemm attention replay torchkernels tune; do part $p; done ;;
-	training) for m in mlp gpt2 resnet50; do part $m; done; part gpt2:autotune; part gpt2:50257 ;;
+	checks) for p in probe answers ptxas flavours kernels suite zoo libraries learn; do whole $p; done ;;
+	sanitizer) for p in memcheck racecheck initcheck synccheck; do whole $p; done ;;
+	speed) for p in bandwidth gemm attention replay torchkernels tune; do whole $p; done ;;
+	training) for m in mlp gpt2 resnet50; do part $m; done; whole gpt2:autotune; whole gpt2:50257 ;;
+	next)
+		for p in $order; do
+			if grep -qx "$p" "$out/finished.txt" 2>/dev/null; then continue; fi
+			[ $((until - $(date +%s))) -ge 20 ] || { say "-- no time left; next: $p"; break; }
+			whole $p
+		done
+		;;
 	probe)
 		command -v nvidia-smi >/dev/null && step nvidia-smi 20 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv
 		lines=20 step devices 60 "$here/ampc" devices
 		lines=20 tests probe 60 gputest 'TestProbe$'
 		;;
+	answers) lines=50 tests answers 120 gputest 'TestAnswers$|TestReluAtItsEnds$' ;;
 	ptxas) ptxas_all ;;
 	flavours) tests flavours 180 gputest 'TestFlavours$' ;;
 	kernels) tests kernels 300 gputest 'TestKernels$|TestGraph$|TestTrainingStep$|TestGemm$|TestConv$|TestAttention$' ;;
@@ -168,7 +217,7 @@ part() {
 	tune)
 		lines=40 step tune 240 "$here/ampc" plan "zoo:$(spec gpt2)" --policy mixed-bf16 --device "$device"
 		;;
-	mlp | gpt2 | resnet50) for p in f32 tf32 f16 bf16; do part "$1:$p"; done ;;
+	mlp | gpt2 | resnet50) for p in f32 tf32 f16 bf16; do whole "$1:$p"; done ;;
 	gpt2:autotune) if [ -n "$simulated" ]; then skip "$1" "needs a GPU"; else train gpt2 bf16 max-autotune; fi ;;
 	gpt2:50257) train gpt2-50257 bf16 eager compile ;;
 	mlp:* | gpt2:* | resnet50:*)
@@ -177,13 +226,34 @@ part() {
 		*) wrong "no precision in $1" ;;
 		esac
 		;;
-	table) table ;;
+	table)
+		if [ -e "$out/results.jsonl" ]; then table; echo "table: ok" >>"$out/summary.txt"; cat "$out/table.md"
+		else skip table "no results yet"; fi
+		;;
 	*) wrong "no part $1" ;;
 	esac
 }
 
-[ $# -gt 0 ] || set -- checks speed training sanitizer table
+# whole PART: one that has run to its end, whatever came of it, is not taken again by next.
+whole() {
+	unfinished=
+	part "$1"
+	[ -n "$unfinished" ] || echo "$1" >>"$out/finished.txt"
+}
+
+# What matters most first: what runs at all, what the libraries take, then the numbers that are asked for.
+order="probe answers flavours gemm attention replay bandwidth
+gpt2:bf16 mlp:bf16 resnet50:bf16 kernels libraries
+gpt2:f16 gpt2:tf32 gpt2:f32 resnet50:f16 mlp:f16 suite memcheck torchkernels
+zoo learn tune ptxas resnet50:tf32 resnet50:f32 mlp:tf32 mlp:f32 gpt2:50257 gpt2:autotune racecheck initcheck synccheck table"
+
+[ $# -gt 0 ] || set -- next
 say "run.sh on $device, $(date -u '+%Y-%m-%d %H:%M:%S') UTC: $*"
-for p; do part "$p"; done
+for p; do
+	case $p in
+	next | checks | sanitizer | speed | training | mlp | gpt2 | resnet50) part "$p" ;; # of parts
+	*) whole "$p" ;;
+	esac
+done
 if [ $failed = 0 ]; then say "ALL PASSED"; else say "SOMETHING FAILED:"; grep FAILED "$out/summary.txt" | tee -a "$out/log.txt"; fi
 exit $failed

@@ -42,7 +42,7 @@ func refused(err error) bool {
 // instead says what is done where a feature is not there.
 var instead = map[string]string{
 	lower.NoAttn: "attention is products and kernels", lower.NoConv: "convolutions are products and kernels",
-	lower.NoWide: "gradients of 16-bit filters are of 16 bits, then cast", lower.NoBias: "a convolution's bias is added by a kernel",
+	lower.NoWide: "gradients of 16-bit filters are of 16 bits, then cast", lower.NoBias: "convolutions of 16 bits with a bias are products and kernels",
 	lower.NoAux: "what products are saved for, or end gradients in, are kernels",
 }
 
