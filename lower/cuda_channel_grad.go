@@ -31,18 +31,19 @@ type channelJoins struct {
 	done   map[*Step]bool     // steps that others do
 	inline map[BufferID]*Step // by result: batch norms that the norm they are added to computes
 	relu   map[BufferID]*Step // by result: batch norms that end in a ReLU and no sum
+	rstd   map[*Step]BufferID // of norms with given statistics, as they are launched
 }
 
 // joinChannels finds what the passes of batch norms do for others.
 func (p *Program) joinChannels() *channelJoins {
-	e := &channelJoins{p.normEnds(), map[*Step]*channelJoin{}, map[*Step]bool{}, map[BufferID]*Step{}, map[BufferID]*Step{}}
+	e := &channelJoins{p.normEnds(), map[*Step]*channelJoin{}, map[*Step]bool{}, map[BufferID]*Step{}, map[BufferID]*Step{}, map[*Step]BufferID{}}
 	for i := range e.steps {
 		s := &e.steps[i]
 		if s.Kind != KindKernel || s.Out[0] == None || e.done[s] {
 			continue
 		}
 		switch s.Kernel.Node.Op {
-		case ir.OpBatchNorm:
+		case ir.OpBatchNorm, ir.OpBatchNormInfer:
 			e.forward(i)
 		case ir.OpBatchNormGrad:
 			j := &channelJoin{twin: e.twin(i)}
@@ -59,14 +60,14 @@ func (e *channelJoins) forward(i int) {
 	end := s.Kernel.End
 	switch {
 	case end.Residual > 0:
-	case end.Relu:
+	case end.Relu && s.Kernel.Node.Op == ir.OpBatchNorm:
 		e.relu[e.root(s.Out[0])] = s
 		if end.Copy > 0 {
 			e.relu[e.root(s.Out[end.Copy])] = s
 		}
 	case end == NormEnd{}:
 		j := e.reader(s.Out[0])
-		if j == elsewhere || !e.untouched(i, j) || e.steps[j].Kind != KindKernel || e.steps[j].Kernel.Node.Op != ir.OpBatchNorm {
+		if j == elsewhere || !e.untouched(i, j) || e.steps[j].Kind != KindKernel || e.steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
 			return
 		}
 		if r := e.steps[j].Kernel.End.Residual; r > 0 && e.steps[j].In[r] == s.Out[0] && e.steps[j].In[0] != s.In[0] {
@@ -125,6 +126,9 @@ func (e *channelJoins) known(id BufferID, s *Step) bool {
 	f := e.relu[e.root(id)]
 	return id == s.In[0] || f != nil && f.In[0] == s.In[0] && f.Out[1] == s.In[2] && f.Out[2] == s.In[3]
 }
+
+// isRead reports whether any step or the caller reads a buffer.
+func (e *channelJoins) isRead(id BufferID) bool { return len(e.read[e.root(id)]) > 0 }
 
 // others reports whether anything but the gradients a and b reads a buffer.
 func (e *channelJoins) others(id BufferID, a, b *Step) bool {
@@ -218,10 +222,10 @@ func (g *channelGrads) sums() error {
 	if err := g.launch("channel_sums", kernel.Build, append(args, parts...)...); err != nil {
 		return err
 	}
-	total := ptx.ColReduce{Name: "k", Op: "sum", Outer: 1, N: kernel.Split, Inner: g.k.C, In: ptx.Float32, Out: ptx.Float32, Scale: 1}
+	total := ptx.ColReduce{Op: "sum", Outer: 1, N: kernel.Split, Inner: g.k.C, Out: ptx.Float32, Scale: 1}
 	for i, s := range g.norms {
 		for k, from := range []BufferID{parts[1+i], parts[0]} {
-			if err := g.launch("col_sum", total.Build, from, s.Out[1+k]); err != nil {
+			if err := g.colReduce(total, from, s.Out[1+k]); err != nil {
 				return err
 			}
 		}
@@ -229,16 +233,21 @@ func (g *channelGrads) sums() error {
 	return nil
 }
 
+// channelRounds is how often a block of the first pass goes on at least.
+const channelRounds = 16
+
 // split is how many parts the first pass has: as many as fill the device, none of little work.
 func (g *channelGrads) split(k ptx.ChannelSum) (int, error) {
-	across, err := k.Across(g.fl)
+	across, step, err := k.Blocks(g.fl)
 	if err != nil {
 		return 0, err
 	}
 	each := g.k.Outer * g.k.Inner
-	parts := max(1, min(channelBlocks/across, each/channelWork))
-	return (each + (each+parts-1)/parts - 1) / ((each + parts - 1) / parts), nil // none is empty
+	part := ceil(each, max(1, min(channelBlocks/across, each/(channelRounds*step))))
+	return ceil(each, part), nil // none is empty
 }
+
+func ceil(a, b int) int { return (a + b - 1) / b }
 
 // results is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n) of every norm.
 func (g *channelGrads) results() *Group {

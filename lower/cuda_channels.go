@@ -80,6 +80,26 @@ func (c *cudaCall) batchNorm() error {
 	return c.group(c.normalised(k))
 }
 
+// batchNormInfer launches the deviations of every channel and the pass that they are for.
+func (c *cudaCall) batchNormInfer() error {
+	variance := c.s.In[4]
+	rstd := c.temp("rstd", ir.F32, c.dims(variance)...)
+	code := ir.NewCode(nil)
+	v := load(code, 0, ir.F32)
+	r := code.Div(code.F(1), code.Sqrt(code.Add(v, code.F(c.n.Float("eps")))))
+	store := c.walk(rstd, 0, 1)
+	store.Reg = r
+	g := &Group{Shape: c.dims(variance), Code: code.Ins, Loads: []Access{c.walk(variance, 0, 1)}, Stores: []Access{store}}
+	if err := c.group(g); err != nil {
+		return err
+	}
+	c.channels.rstd[c.s] = rstd
+	if c.channels.inline[c.s.Out[0]] != nil {
+		return nil
+	}
+	return c.group(c.normalised(c.images()))
+}
+
 // normalised is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
 func (c *cudaCall) normalised(k ptx.Channels) *Group {
 	p, in, out := c.channelPass(k), c.s.In, c.s.Out
@@ -132,9 +152,14 @@ func (p *channelPass) hat(x, mean, rstd BufferID) ir.Reg {
 	return p.Mul(p.Sub(p.each(x), p.channel(mean)), p.channel(rstd))
 }
 
-// norm is what a step of batch_norm makes of its images.
+// norm is what a step of batch_norm or batch_norm_infer makes of its images.
 func (p *channelPass) norm(s *Step) ir.Reg {
-	y := p.hat(s.In[0], s.Out[1], s.Out[2])
+	var y ir.Reg
+	if rstd, ok := p.c.channels.rstd[s]; ok {
+		y = p.hat(s.In[0], s.In[3], rstd)
+	} else {
+		y = p.hat(s.In[0], s.Out[1], s.Out[2])
+	}
 	if len(s.In) > 1 && s.In[1] != None {
 		y = p.Mul(y, p.channel(s.In[1]))
 	}

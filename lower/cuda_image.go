@@ -83,8 +83,21 @@ func (c *cudaCall) pool() ptx.Pool {
 	return p
 }
 
+// maxPool leaves out what nobody reads, of forward its positions and of what is
+// computed again its values.
 func (c *cudaCall) maxPool() error {
-	return c.launch("max_pool", c.pool().Max, c.s.In[0], c.s.Out[0], c.s.Out[1])
+	p, args := c.pool(), []BufferID{c.s.In[0]}
+	p.NoMax, p.NoIndex = !c.channels.isRead(c.s.Out[0]), !c.channels.isRead(c.s.Out[1])
+	if p.NoMax && p.NoIndex {
+		p.NoMax = false
+	}
+	if !p.NoMax {
+		args = append(args, c.s.Out[0])
+	}
+	if !p.NoIndex {
+		args = append(args, c.s.Out[1])
+	}
+	return c.launch("max_pool", p.Max, args...)
 }
 
 // maxPoolGrad adds dy at the positions that index names. Where the pool that

@@ -56,6 +56,7 @@ var cudaKernels = map[string]cudaKernel{
 	"rms_norm_grad":          {(*cudaCall).normGrad, rowNorm, 0},
 	"batch_norm":             {(*cudaCall).batchNorm, channelNorm, 0},
 	"batch_norm_grad":        {(*cudaCall).batchNormGrad, channelGrad, 0},
+	"batch_norm_infer":       {(*cudaCall).batchNormInfer, channelNorm, 0},
 	"embedding":              {(*cudaCall).embedding, nil, 1},
 	"embedding_grad":         {(*cudaCall).embeddingGrad, floatData, 1},
 	"gather":                 {(*cudaCall).gather, nil, 1},

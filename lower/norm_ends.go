@@ -40,6 +40,8 @@ func (l *lowerer) joinNorms() {
 		case s.Kind != KindKernel || s.Out[0] == None:
 		case slices.Contains([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm}, s.Kernel.Node.Op):
 			e.result(i)
+		case l.p.Target != CPU && s.Kernel.Node.Op == ir.OpBatchNormInfer:
+			e.result(i)
 		case l.p.Target == CPU && (s.Kernel.Node.Op == ir.OpBatchNormGrad || s.Kernel.Node.Op == ir.OpGroupNormGrad):
 			e.gradient(i)
 		}

@@ -181,6 +181,13 @@ func (s *Step) verifyAttention(p *Program) error {
 	if err := s.verifyAttentionSizes(p); err != nil {
 		return err
 	}
+	lse := s.Out[1:2]
+	if a.Backward {
+		lse = s.In[5:6]
+	}
+	if p.called(s) && p.dtype(lse[0]) != ir.F32 {
+		return fmt.Errorf("keeps the logarithms of its sums in %s", p.name(lse[0]))
+	}
 	if a.Backward {
 		return p.verifyGraphTypes(s, a.TF32, false, append(s.In[:5:5], s.Out[:3]...))
 	}
@@ -191,6 +198,9 @@ func (s *Step) verifyAttention(p *Program) error {
 // gradient keeps beside its own included.
 func (s *Step) verifyAttentionSizes(p *Program) error {
 	a := s.Attn
+	if err := s.verifyHeads(p); err != nil {
+		return err
+	}
 	if a.KVHeads < 1 || a.Heads%a.KVHeads != 0 {
 		return fmt.Errorf("%d heads share %d", a.Heads, a.KVHeads)
 	}

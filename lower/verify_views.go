@@ -90,3 +90,27 @@ func (p *Program) mayShare(a, b BufferID) bool {
 	x, y := &p.Buffers[a], &p.Buffers[b]
 	return x.Type.DType.Size() != y.Type.DType.Size() || x.place().Meets(y.place())
 }
+
+// verifyHeads checks that what attention walks by strides has the dimensions
+// that the description counts in.
+func (s *Step) verifyHeads(p *Program) error {
+	a := s.Attn
+	q, k := [4]int64{a.Batch, a.Heads, a.Queries, a.Width}, [4]int64{a.Batch, a.KVHeads, a.Keys, a.Width}
+	v, y := [4]int64{a.Batch, a.KVHeads, a.Keys, a.VWidth}, [4]int64{a.Batch, a.Heads, a.Queries, a.VWidth}
+	in, out := [][4]int64{q, k, v}, [][4]int64{y}
+	if a.Backward {
+		in, out = append(in, y, y), [][4]int64{q, k, v}
+	}
+	for i, list := range [2][]BufferID{s.In, s.Out} {
+		want := [2][][4]int64{in, out}[i]
+		for k, id := range list {
+			if id == None || p.Buffers[id].dense() {
+				continue
+			}
+			if k >= len(want) || !slices.Equal(sizes(p.Buffers[id].Type.Shape), want[k][:]) {
+				return fmt.Errorf("walks %s, %s, as %d", p.name(id), p.Buffers[id].Type, want)
+			}
+		}
+	}
+	return nil
+}

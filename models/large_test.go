@@ -48,6 +48,7 @@ func TestLargeModels(t *testing.T) {
 		if params != c.params || z.Output.Type != c.output {
 			t.Errorf("%s: %d parameters and %s, want %d and %s", c.spec, params, z.Output.Type, c.params, c.output)
 		}
+		inF32 := int64(0)
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 			g, cfg := z.Model.Graph().Clone(), z.Steps[0].Config
 			cfg.Policy = policy
@@ -80,8 +81,14 @@ func TestLargeModels(t *testing.T) {
 			if n := updates(t, p); n != 1 {
 				t.Errorf("%s under %s: %d launches update its parameters, want one", c.spec, policy.Name, n)
 			}
+			bytes := moved(p, 1) - p.Joined
+			if !policy.Mixed() {
+				inF32 = bytes
+			} else if bytes > inF32*6/10 {
+				t.Errorf("%s under %s: a step moves %d bytes, more than 0.6 times the %d of f32", c.spec, policy.Name, bytes, inF32)
+			}
 			t.Logf("%s under %s: work %.2f GiB, state %.2f GiB, a step moves %.1f GB", c.spec, policy.Name,
-				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(moved(p, 1)-p.Joined)/1e9)
+				float64(p.Arenas[lower.WorkArena])/(1<<30), float64(p.Arenas[lower.StateArena])/(1<<30), float64(bytes)/1e9)
 		}
 	}
 }

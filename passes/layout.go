@@ -9,8 +9,9 @@ import (
 // layout puts the regions of a graph that slide windows over images into the
 // layout the target's kernels want (Caps.Layout; empty: as the source has it).
 // Transposes stand at the edges of a region only: elementwise nodes whose
-// images are all inside join it. Random nodes stay outside, as their draws
-// depend on where an element lies.
+// images are inside, or can be had with channels last at no traffic, join it,
+// and so do nodes that only name axes. Random nodes stay outside, as their
+// draws depend on where an element lies.
 func layout(g *ir.Graph, c *Context) error {
 	if c.Caps.Layout != "NHWC" {
 		return nil
@@ -55,8 +56,11 @@ func (l *layouter) place(g *ir.Graph, s ir.Section, n *ir.Node) error {
 			n.In[i] = l.channelsLast(v)
 		}
 	}
-	if n.Def().Elem == nil {
+	switch {
+	case hasAttr(n, "layout"):
 		n.Attrs = n.Attrs.With("layout", "NHWC")
+	case n.Def().Elem == nil:
+		turnAxes(n, rank)
 	}
 	l.c.Count("nodes_converted", 1)
 	g.Body[s] = append(g.Body[s], n)
@@ -78,21 +82,64 @@ func (l *layouter) rank(n *ir.Node) int {
 		return 0
 	}
 	rank := n.In[0].Type.Shape.Rank()
-	if slices.ContainsFunc(n.Def().Attrs, func(a ir.AttrDef) bool { return a.Name == "layout" }) {
+	if hasAttr(n, "layout") {
 		if n.Str("layout") == "NHWC" || n.Op == ir.OpResize || n.Op == ir.OpResizeGrad {
 			return 0
 		}
 		return rank
 	}
-	if n.Def().Elem == nil || n.Def().Is(ir.Random) || n.Def().Is(ir.Writer) {
+	if n.Def().Is(ir.Random) || n.Def().Is(ir.Writer) || n.Def().Elem == nil && !l.turns(n, rank) {
 		return 0
 	}
+	inside := false
 	for _, v := range n.In {
-		if v != nil && v.Type.Shape.Rank() > 0 && l.first[v] == nil {
+		switch {
+		case v == nil || v.Type.Shape.Rank() == 0:
+		case l.first[v] != nil:
+			inside = true
+		case !l.free(v, rank):
 			return 0
 		}
 	}
+	if !inside {
+		return 0
+	}
 	return rank
+}
+
+// free reports whether v can be had with channels last at no traffic: it
+// repeats what has one element an image and channel, or is computed element by
+// element from such values and images inside.
+func (l *layouter) free(v *ir.Value, rank int) bool {
+	n := v.Def
+	switch {
+	case n == nil || v.Type.Shape.Rank() != rank || len(n.Out) != 1 || v.Next != nil:
+		return false
+	case n.Op == ir.OpBroadcast:
+		u := n.In[0]
+		return v.Type.Shape.Static() && u.Type.Shape.Rank() == rank && viewed(u.Type.Shape, last(rank))
+	case n.Def().Elem == nil || n.Def().Is(ir.Random) || n.Def().Is(ir.Writer):
+		return false
+	}
+	return !slices.ContainsFunc(n.In, func(x *ir.Value) bool {
+		return x != nil && x.Type.Shape.Rank() > 0 && l.first[x] == nil && !l.free(x, rank)
+	})
+}
+
+// copied computes v, which is free, once more with channels last.
+func (l *layouter) copied(v *ir.Value) *ir.Value {
+	n := v.Def
+	b := l.b.Deriving(n.Of, "").Pinned(n.Pin).Named(v.Name + ".nhwc")
+	if n.Op == ir.OpBroadcast {
+		return b.Broadcast(l.channelsLast(n.In[0]), permuted(v.Type.Shape, last(v.Type.Shape.Rank()))...)
+	}
+	in := slices.Clone(n.In)
+	for i, x := range in {
+		if x != nil && x.Type.Shape.Rank() > 0 {
+			in[i] = l.channelsLast(x)
+		}
+	}
+	return b.Emit(n.Op, in, n.Attrs)[0]
 }
 
 // outside gives a node that stays as it is the images in the source's layout.
@@ -110,13 +157,11 @@ func (l *layouter) channelsLast(v *ir.Value) *ir.Value {
 		return v
 	}
 	if l.last[v] == nil {
-		l.last[v] = l.transposed(v, v.Name+".nhwc", func(r int) []int64 {
-			p := []int64{0}
-			for i := 2; i < r; i++ {
-				p = append(p, int64(i))
-			}
-			return append(p, 1)
-		})
+		if rank := v.Type.Shape.Rank(); l.free(v, rank) {
+			l.last[v] = l.copied(v)
+		} else {
+			l.last[v] = l.transposed(v, v.Name+".nhwc", last(rank))
+		}
 	}
 	return l.last[v]
 }
@@ -124,16 +169,14 @@ func (l *layouter) channelsLast(v *ir.Value) *ir.Value {
 // leave adds the transpose through which v leaves the region; dce drops it
 // where nobody outside reads v.
 func (l *layouter) leave(v *ir.Value) {
-	l.first[v] = l.transposed(v, v.Name+".nchw", func(r int) []int64 {
-		p := []int64{0, int64(r - 1)}
-		for i := 1; i < r-1; i++ {
-			p = append(p, int64(i))
-		}
-		return p
-	})
+	l.first[v] = l.transposed(v, v.Name+".nchw", first(v.Type.Shape.Rank()))
 }
 
-func (l *layouter) transposed(v *ir.Value, name string, perm func(rank int) []int64) *ir.Value {
+// transposed is v under a permutation: a view where that moves nothing.
+func (l *layouter) transposed(v *ir.Value, name string, perm []int64) *ir.Value {
+	if s := v.Type.Shape; s.Static() && viewed(s, perm) {
+		return l.b.Named(name).Reshape(v, permuted(s, perm)...)
+	}
 	l.c.Count("transposes", 1)
-	return l.b.Named(name).Transpose(v, perm(v.Type.Shape.Rank())...)
+	return l.b.Named(name).Transpose(v, perm...)
 }

@@ -46,13 +46,17 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 	return finish(w.b, [3]int{w.across(), w.split, 1}, w.args)
 }
 
-// Across is how many blocks one part has beside each other.
-func (s ChannelSum) Across(fl Flavour) (int, error) {
+// Blocks is how many blocks one part has beside each other, and how many elements of a channel a block
+// takes at a time.
+func (s ChannelSum) Blocks(fl Flavour) (across, step int, err error) {
 	w, err := s.generate(fl)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return w.across(), nil
+	if w.planes {
+		return w.across(), groupThreads * w.vec, nil
+	}
+	return w.across(), groupThreads / w.side(), nil
 }
 
 func (w *channelWalk) across() int {

@@ -12,6 +12,7 @@ type Pool struct {
 	Stride, Dilation [3]int // 0 means 1
 	Begin, End       [3]int // padding; End counts for CountPad's divisor alone
 	NHWC, CountPad   bool
+	NoMax, NoIndex   bool // results of Max that nobody reads
 	In, Out          DType
 }
 
@@ -120,30 +121,54 @@ func (s Pool) window(b *Builder, p place, body func(at [3]Reg)) {
 }
 
 // Max generates the largest element of each window, NaN if there is one, and its first position,
-// counted row-major in the image. Arguments: x, y, index i32.
+// counted row-major in the image. Arguments: x, then y unless NoMax, index i32 unless NoIndex.
 func (s Pool) Max(fl Flavour) (*Launch, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
+	if s.NoMax && s.NoIndex {
+		return nil, fmt.Errorf("ptx: %s: a pool without results", s.Name)
+	}
 	b := NewBuilder(fl, s.Name, groupThreads)
 	q := params{b: b}
 	outs := s.outputs()
-	src, dst, index := q.in("x", s.In, s.inputs()), q.out("y", s.Out, outs), q.out("index", Int32, outs)
+	src := q.in("x", s.In, s.inputs())
+	var dst, index Reg
+	if !s.NoMax {
+		dst = q.out("y", s.Out, outs)
+	}
+	if !s.NoIndex {
+		index = q.out("index", Int32, outs)
+	}
 	grid := b.perElement(outs, func(i Reg) {
-		p := s.at(b, i, s.To)
-		best, where := b.konst(float32(-posInf)), b.Do("mov.u32", I(-1))
-		s.window(b, p, func(at [3]Reg) {
-			v := b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0]
-			// The first position counts, and a NaN beats all but an earlier NaN.
-			better := b.Do("or.pred", b.Do("setp.gtu.f32", v, best), b.Do("setp.eq.u32", where, I(-1)))
-			better = b.Do("and.pred", better, b.Do("setp.num.f32", best, best))
-			b.To(best, "selp.f32", v, best, better)
-			b.To(where, "selp.b32", s.position(b, b.Do("mov.u32", I(0)), at, s.Size), where, better)
-		})
-		b.storeF(b.at(dst, i, s.Out.Size()), 0, s.Out, []Reg{best})
-		b.Do("st.global.b32", Addr{Base: b.at(index, i, 4)}, where)
+		best, where := s.largest(b, src, s.at(b, i, s.To))
+		if !s.NoMax {
+			b.storeF(b.at(dst, i, s.Out.Size()), 0, s.Out, []Reg{best})
+		}
+		if !s.NoIndex {
+			b.Do("st.global.b32", Addr{Base: b.at(index, i, 4)}, where)
+		}
 	})
 	return finish(b, grid, q.list)
+}
+
+// largest is the largest element of output p's window and where it lies. The first position counts, and a
+// NaN beats all but an earlier NaN.
+func (s Pool) largest(b *Builder, src Reg, p place) (best, where Reg) {
+	best, where = b.konst(float32(-posInf)), b.Do("mov.u32", I(-1))
+	s.window(b, p, func(at [3]Reg) {
+		v := b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0]
+		better := b.Do("setp.gtu.f32", v, best)
+		if !s.NoIndex { // −∞ is not above where nothing was, but has a position
+			better = b.Do("or.pred", better, b.Do("setp.eq.u32", where, I(-1)))
+		}
+		better = b.Do("and.pred", better, b.Do("setp.num.f32", best, best))
+		b.To(best, "selp.f32", v, best, better)
+		if !s.NoIndex {
+			b.To(where, "selp.b32", s.position(b, b.Do("mov.u32", I(0)), at, s.Size), where, better)
+		}
+	})
+	return best, where
 }
 
 // MaxBackward generates dx: each position sums dy of the windows over it whose index names it.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"ampc/ir"
 	"ampc/lower"
 )
 
@@ -181,6 +182,35 @@ func wrongAttention(p *lower.Program) (list []mutant) {
 			}
 		}
 	})
+	return list
+}
+
+// wrongParts shows attention other elements of a tensor.
+func wrongParts(p *lower.Program) (list []mutant) {
+	for i := range p.Buffers {
+		b := &p.Buffers[i]
+		if b.Strides == nil {
+			continue
+		}
+		add := func(what string, f func(b *lower.Buffer)) {
+			list = append(list, mutant{what: fmt.Sprintf("%%%s of %%%s: %s", b.Name, p.Buffers[b.Root].Name, what), apply: func(p *lower.Program) {
+				b := &p.Buffers[i]
+				b.Strides = slices.Clone(b.Strides)
+				f(b)
+			}})
+		}
+		for _, by := range []int64{-16, 16, b.Strides[1] * b.Type.DType.Size(), -b.Strides[1] * b.Type.DType.Size()} {
+			add(fmt.Sprintf("begins %d bytes on", by), func(b *lower.Buffer) { b.At, b.Offset = b.At+by, b.Offset+by })
+		}
+		add("heads and rows in the other order", func(b *lower.Buffer) { b.Strides[1], b.Strides[2] = b.Strides[2], b.Strides[1] })
+		add("rows as near as heads", func(b *lower.Buffer) { b.Strides[2] = b.Strides[1] })
+		add("rows twice as far apart", func(b *lower.Buffer) { b.Strides[2] *= 2 })
+		add("heads in a row", func(b *lower.Buffer) { b.Strides = nil })
+		add("another shape", func(b *lower.Buffer) {
+			d := b.Type.Shape.Dims()
+			b.Type = ir.T(b.Type.DType, d[0], d[2], d[1], d[3])
+		})
+	}
 	return list
 }
 

@@ -150,7 +150,7 @@ func missingEdges(p *lower.Program) (list []mutant) {
 func put(p *lower.Program, id lower.BufferID, offset int64) {
 	for i := range p.Buffers {
 		if p.Buffers[i].Root == id {
-			p.Buffers[i].Offset = offset
+			p.Buffers[i].Offset = offset + p.Buffers[i].At
 		}
 	}
 }

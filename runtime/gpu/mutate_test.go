@@ -52,6 +52,7 @@ var mutations = []mutation{
 	{"product: transposed, epilogue, operands", wrongEpilogues, 1},
 	{"convolution", wrongConvolutions, 3},
 	{"attention", wrongAttention, 6},
+	{"parts that attention walks", wrongParts, 3},
 	{"kernel arguments", wrongArguments, 1},
 	{"operands and results of kernels", wrongOperands, 1},
 	{"kernel tables", wrongTables, 1},

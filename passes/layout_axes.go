@@ -1,0 +1,96 @@
+package passes
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// last is the permutation that puts the channels of images behind their
+// positions, first the one that puts them back.
+func last(rank int) []int64 {
+	p := []int64{0}
+	for i := 2; i < rank; i++ {
+		p = append(p, int64(i))
+	}
+	return append(p, 1)
+}
+
+func first(rank int) []int64 {
+	p := []int64{0, int64(rank - 1)}
+	for i := 1; i < rank-1; i++ {
+		p = append(p, int64(i))
+	}
+	return p
+}
+
+// permuted are the dimensions of s in the order of perm.
+func permuted(s ir.Shape, perm []int64) []int64 {
+	d := make([]int64, len(perm))
+	for i, p := range perm {
+		d[i] = int64(s.Dim(int(p)))
+	}
+	return d
+}
+
+// viewed reports whether a permutation leaves the elements of s where they are:
+// the dimensions that it moves past each other have size 1.
+func viewed(s ir.Shape, perm []int64) bool {
+	at := int64(-1)
+	for _, p := range perm {
+		if s.Dim(int(p)) == 1 {
+			continue
+		}
+		if p < at {
+			return false
+		}
+		at = p
+	}
+	return true
+}
+
+func hasAttr(n *ir.Node, name string) bool {
+	return slices.ContainsFunc(n.Def().Attrs, func(a ir.AttrDef) bool { return a.Name == name })
+}
+
+// turns reports whether a node means the same when the axes that it names are
+// renamed: it joins images, takes parts of them, or reduces them so that what
+// is left is in the same order.
+func (l *layouter) turns(n *ir.Node, rank int) bool {
+	switch n.Op {
+	case ir.OpConcat, ir.OpSplit:
+		return true
+	case ir.OpSlice:
+		return len(n.Ints("axes")) > 0
+	}
+	if !hasAttr(n, "keep") || !hasAttr(n, "axes") { // not a reduction
+		return false
+	}
+	gone := n.Axes()
+	channels := slices.Contains(gone, 1)
+	positions := len(gone)
+	for _, a := range gone {
+		if a < 2 {
+			positions--
+		}
+	}
+	return n.Flag("keep") || channels || positions == rank-2
+}
+
+// turnAxes renames the axes that a node names, from channels first to channels last.
+func turnAxes(n *ir.Node, rank int) {
+	to := first(rank) // axis i of the source lies at to[i]
+	renamed := func(a int64) int64 { return to[(a+int64(rank))%int64(rank)] }
+	if hasAttr(n, "axis") {
+		n.Attrs = n.Attrs.With("axis", renamed(n.Int("axis")))
+		return
+	}
+	var axes []int64
+	for _, a := range n.Ints("axes") {
+		axes = append(axes, renamed(a))
+	}
+	if hasAttr(n, "keep") {
+		slices.Sort(axes)
+	}
+	n.Attrs = n.Attrs.With("axes", axes)
+}
