@@ -55,7 +55,7 @@ func (c *cudaLowerer) split(s *Step) []Step {
 	}
 	g := s.Gemm
 	a, b, d := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
-	if (d == a && d == b || d == ir.F32) && c.blasEnds(s, d) {
+	if (d == a && d == b && c.multiplies(a) || d == ir.F32) && c.blasEnds(s, d) {
 		return []Step{*s}
 	}
 	sum := c.temp("sum", ir.F32, c.elements(s.Out[0])/g.N, g.N)
