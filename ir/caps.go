@@ -9,6 +9,9 @@ type Caps struct {
 	NoStore map[Op]bool // the kernel stores what it computes in
 	// NoEpilogue: a product stores what it computed, and nothing else runs in its kernel.
 	NoEpilogue bool
+	// OneEnd: a product stores once, after one bias, activation and residual at most (Extends). Else its
+	// kernel goes on with any elementwise work over what it computed (Continues).
+	OneEnd bool
 	// Layout is what window kernels want images in: NHWC, or "" for either.
 	Layout string
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
@@ -69,11 +72,21 @@ const (
 	AfterResidual
 )
 
+// Continues reports whether n's kernel goes on with elementwise work over its
+// result and stores what comes of it: a product or a convolution.
+func (c Caps) Continues(n *Node) bool {
+	return !c.OneEnd && c.EpilogueOf(n) != NoEpilogue
+}
+
 // EpilogueOf returns the stage a product's own kernel ends at: NoEpilogue for
 // rows whose kernels take none.
 func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	switch {
-	case c.NoEpilogue || n.Op != OpMatmul && n.Op != OpLinear:
+	case c.NoEpilogue:
+		return NoEpilogue
+	case !c.OneEnd && (n.Op == OpConv || n.Op == OpConvGradX || n.Op == OpConvTranspose):
+		return AfterBias // a bias of channels is the row's own
+	case n.Op != OpMatmul && n.Op != OpLinear:
 		return NoEpilogue
 	case n.Operand("b") != nil && n.Op == OpLinear:
 		return AfterBias

@@ -3,6 +3,7 @@ package lower
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -16,6 +17,11 @@ func (s *Step) verifyAccess(p *Program) error {
 	}
 	if !set[s.Kind] {
 		return errors.New("has no description of its kind")
+	}
+	if s.End != nil {
+		if err := s.verifyEnd(p); err != nil {
+			return fmt.Errorf("what the product goes on with: %w", err)
+		}
 	}
 	switch {
 	case s.Group != nil:
@@ -36,8 +42,35 @@ func (s *Step) verifyAccess(p *Program) error {
 	return nil
 }
 
+// verifyEnd checks that what a product goes on with loads the product where it
+// lies, and otherwise operands and results of the step.
+func (s *Step) verifyEnd(p *Program) error {
+	g := s.End
+	if s.Gemm == nil && s.Conv == nil || p.Target != CPU || len(g.Stores) != len(s.Out) {
+		return fmt.Errorf("%d stores of %d results of a %s for %s", len(g.Stores), len(s.Out), s.Kind, p.Target)
+	}
+	dense := rowMajor(g.Shape)
+	for _, a := range g.Loads {
+		switch {
+		case a.Buffer == None && (a.Offset != 0 || a.DType != ir.F32 || !slices.Equal(a.Strides, dense)):
+			return errors.New("loads the product at other points than its own")
+		case a.Buffer != None && !slices.Contains(s.In, a.Buffer):
+			return fmt.Errorf("loads %s, which is no operand", p.name(a.Buffer))
+		}
+	}
+	for i, a := range g.Stores {
+		if a.Buffer != s.Out[i] {
+			return fmt.Errorf("stores %s, not result %d", p.name(a.Buffer), i)
+		}
+	}
+	return g.verify(p)
+}
+
 func (g *Group) verify(p *Program) error {
 	for i := range g.Loads {
+		if g.Loads[i].Buffer == None { // verifyEnd
+			continue
+		}
 		if err := g.Loads[i].inside(p, g.Shape, g.Loads[i].Buffer); err != nil {
 			return err
 		}

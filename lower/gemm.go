@@ -1,6 +1,8 @@
 package lower
 
 import (
+	"slices"
+
 	"ampc/ir"
 )
 
@@ -103,38 +105,89 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 	return st
 }
 
-// lowerProduct tries to end product n with the elementwise nodes that follow it
-// in its group, as far as the epilogue of a product's kernel goes (ir.Caps).
-func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) (bool, error) {
-	var caps ir.Caps
+// lowerProduct tries to end product n with the elementwise nodes of its group:
+// with its epilogue as far as that goes (ir.Caps), the rest on the CPU with a
+// group over what the epilogue leaves.
+func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
+	caps := l.p.Target.Caps()
 	stage := caps.EpilogueOf(n)
-	if stage == ir.NoEpilogue {
-		return false, nil
-	}
-	g := gemmOf(n)
-	in := n.In
-	if g.Epilogue.Bias == 0 {
-		in = in[:2]
-	}
-	at := n.Out[0]
-	for _, m := range nodes {
-		if l.stored(at, nodes) || at.Type.DType != ir.F32 || len(l.uses.Of(at)) != 1 {
-			return false, nil
-		}
-		if stage = caps.Extends(stage, m, at); stage == ir.NoEpilogue {
-			return false, nil
-		}
-		in = g.Epilogue.take(stage, m, at, in)
-		at = m.Out[0]
+	if stage == ir.NoEpilogue || !l.endsIn(n, nodes) {
+		return false
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
-	s := Step{Kind: KindGemm, Gemm: g, Node: NodeRef{at.String(), n.Pos}}
+	s, in := l.product(n)
+	epilogue := s.epilogue()
+	at, rest := n.Out[0], slices.Clone(nodes)
+	for len(rest) > 0 && len(l.uses.Of(at)) == 1 && !l.stored(at, nodes) && at.Type.DType == ir.F32 {
+		m := l.uses.Of(at)[0].Node
+		next := caps.Extends(stage, m, at)
+		if next == ir.NoEpilogue || s.Conv != nil && next != ir.AfterActivation || m.Out[0].Next != nil {
+			break
+		}
+		in = epilogue.take(next, m, at, in)
+		rest = slices.DeleteFunc(rest, func(x *ir.Node) bool { return x == m })
+		stage, at = next, m.Out[0]
+	}
+	if len(rest) > 0 && caps.OneEnd {
+		return false
+	}
 	for _, v := range in {
 		s.In = append(s.In, l.in(v))
 	}
-	s.Out = []BufferID{l.result(at)}
+	s.Node = NodeRef{nodes[len(nodes)-1].Out[0].String(), n.Pos}
+	if len(rest) == 0 {
+		s.Out = []BufferID{l.result(at)}
+	} else if l.end(&s, at, rest); len(s.Out) == 0 { // nobody reads what they compute
+		return true
+	}
 	l.emit(s)
-	return true, nil
+	return true
+}
+
+// endsIn reports whether nodes are elementwise work over the result of n, and none of n's operands.
+func (l *lowerer) endsIn(n *ir.Node, nodes []*ir.Node) bool {
+	for _, m := range nodes {
+		if m.Def().Elem == nil || m.Out[0].Type.Shape != n.Out[0].Type.Shape {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Def != nil && contains(nodes, v.Def) })
+}
+
+// product starts the step of a product or convolution; in are its operands.
+func (l *lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
+	if in = n.In; len(in) > 2 && in[2] == nil {
+		in = in[:2]
+	}
+	if n.Op == ir.OpMatmul || n.Op == ir.OpLinear {
+		return Step{Kind: KindGemm, Gemm: gemmOf(n)}, in
+	}
+	s = Step{Kind: KindConv, Conv: convOf(n)}
+	if len(in) > 2 {
+		s.Conv.Epilogue.Bias = 2
+	}
+	return s, in
+}
+
+// epilogue is that of a product or convolution.
+func (s *Step) epilogue() *Epilogue {
+	if s.Conv != nil {
+		return &s.Conv.Epilogue
+	}
+	return &s.Gemm.Epilogue
+}
+
+// end gives a product the group of nodes that goes on with its value at, and
+// stores that value too where others read it.
+func (l *lowerer) end(s *Step, at *ir.Value, nodes []*ir.Node) {
+	j := l.join(at, nodes)
+	s.End = &j.group
+	s.In = append(s.In, j.in...)
+	if l.stored(at, nodes) {
+		j.computed()
+		j.group.Code = j.code.Ins
+	}
+	s.Out = l.stores(j, append([]*ir.Node{{Out: []*ir.Value{at}}}, nodes...))
 }
 
 // epilogueActs are the activations that caps lets into an epilogue.

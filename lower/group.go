@@ -1,6 +1,8 @@
 package lower
 
 import (
+	"slices"
+
 	"ampc/ir"
 )
 
@@ -15,6 +17,12 @@ type segment struct {
 // lowerGroup lowers the members of a fusible group, as few steps as there are
 // products, reductions and distinct iteration spaces among them.
 func (l *lowerer) lowerGroup(u *unit) error {
+	caps := l.p.Target.Caps()
+	if i := slices.IndexFunc(u.nodes, caps.Continues); i >= 0 {
+		if l.lowerProduct(u.nodes[i], slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
+			return nil
+		}
+	}
 	segs := l.segments(u)
 	for i := 0; i < len(segs); i++ {
 		s := segs[i]
@@ -23,14 +31,9 @@ func (l *lowerer) lowerGroup(u *unit) error {
 			continue
 		}
 		n := s.nodes[0]
-		if i+1 < len(segs) && segs[i+1].elem {
-			if done, err := l.lowerProduct(n, segs[i+1].nodes); done || err != nil {
-				if err != nil {
-					return err
-				}
-				i++
-				continue
-			}
+		if i+1 < len(segs) && segs[i+1].elem && l.lowerProduct(n, segs[i+1].nodes) {
+			i++
+			continue
 		}
 		if l.vanishes(n) {
 			continue
@@ -123,8 +126,15 @@ func touches(known map[*ir.Value]bool, n *ir.Node) bool {
 // Values that only they read stay in registers.
 func (l *lowerer) emitGroup(nodes []*ir.Node) {
 	l.now = nodes
-	j := l.join(nodes)
-	s := Step{Kind: KindGroup, In: j.in, Group: &j.group, Node: NodeRef{nodes[len(nodes)-1].Name(), nodes[0].Pos}}
+	j := l.join(nil, nodes)
+	out := l.stores(j, nodes)
+	if len(out) > 0 { // else nobody reads what they compute
+		l.emit(Step{Kind: KindGroup, In: j.in, Out: out, Group: &j.group, Node: NodeRef{nodes[len(nodes)-1].Name(), nodes[0].Pos}})
+	}
+}
+
+// stores adds to the group of nodes the stores of what others read.
+func (l *lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
 	for _, n := range nodes {
 		for _, v := range n.Out {
 			if !l.stored(v, nodes) {
@@ -132,13 +142,11 @@ func (l *lowerer) emitGroup(nodes []*ir.Node) {
 			}
 			a := l.storesTo(v, j.group.Shape)
 			a.Reg = j.regs[v]
-			s.Out = append(s.Out, a.Buffer)
+			out = append(out, a.Buffer)
 			j.group.Stores = append(j.group.Stores, a)
 		}
 	}
-	if len(s.Out) > 0 { // else nobody reads what they compute
-		l.emit(s)
-	}
+	return out
 }
 
 // stored reports whether anybody but nodes reads v.
@@ -172,13 +180,18 @@ type joiner struct {
 	node  *ir.Node // whose code is being emitted
 	regs  map[*ir.Value]ir.Reg
 	loads map[*ir.Value]ir.Reg
+
+	product *ir.Value // nil, or what a product's kernel has computed
 }
 
-func (l *lowerer) join(nodes []*ir.Node) *joiner {
+// join makes the code of nodes. Value product, unless nil, is what a product's
+// kernel has computed: a load of no buffer.
+func (l *lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	shape := nodes[0].Out[0].Type.Shape
 	j := &joiner{l: l, regs: map[*ir.Value]ir.Reg{}, loads: map[*ir.Value]ir.Reg{}}
 	j.group.Shape = sizes(shape)
 	j.code = ir.NewCode(func(i int) ir.Reg { return j.read(j.node.In[i]) })
+	j.product = product
 	for _, n := range nodes {
 		j.node = n
 		for i, r := range n.Def().Elem(j.code, n) {
@@ -191,6 +204,9 @@ func (l *lowerer) join(nodes []*ir.Node) *joiner {
 
 // read is the register of v: its member's, rounded if it is of a low dtype, or a load.
 func (j *joiner) read(v *ir.Value) ir.Reg {
+	if v == j.product {
+		j.computed()
+	}
 	if r, ok := j.regs[v]; ok {
 		if d := v.Type.DType; d.Low() && !j.holds(r, d) {
 			r = j.code.Round(r, d)
@@ -207,6 +223,15 @@ func (j *joiner) read(v *ir.Value) ir.Reg {
 	j.in = append(j.in, a.Buffer)
 	j.loads[v] = r
 	return r
+}
+
+// computed loads the product.
+func (j *joiner) computed() {
+	if _, ok := j.regs[j.product]; ok {
+		return
+	}
+	j.regs[j.product] = j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(j.group.Loads))})
+	j.group.Loads = append(j.group.Loads, Access{Buffer: None, DType: ir.F32, Strides: rowMajor(j.group.Shape)})
 }
 
 // holds reports whether register r is known to hold a value of dtype d.

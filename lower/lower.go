@@ -262,7 +262,7 @@ func (l *lowerer) overwrites(v *ir.Value) bool {
 	// same step and at the same points.
 	for _, m := range l.unit.nodes {
 		for _, x := range m.In {
-			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || !contains(l.now, m)) {
+			if x != nil && l.rootVar(x) == variable && (x.Type != v.Type || m.Def().Elem == nil || !contains(l.now, m)) {
 				return false
 			}
 		}

@@ -256,16 +256,31 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	if !a.dense() || !b.dense() || a.Size != b.Size || a.Type.DType.Size() != b.Type.DType.Size() {
 		return false
 	}
+	again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
 	switch s.Kind {
 	case KindKernel:
-		again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
 		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.ContainsFunc(s.In[1:], again)
-	case KindGroup:
+	case KindGroup, KindGemm, KindConv:
 		groups := s.Groups()
+		if s.End != nil {
+			groups = []*Group{s.End}
+		}
+		if slices.ContainsFunc(s.factors(), again) {
+			return false
+		}
 		return slices.ContainsFunc(groups, func(g *Group) bool { return g.stores(out) >= 0 }) &&
 			!slices.ContainsFunc(groups, func(g *Group) bool { return !g.samePoints(p, a.Root, out) })
 	}
 	return false
+}
+
+// factors are the operands that a product reads before its end.
+func (s *Step) factors() []BufferID {
+	if s.Gemm == nil && s.Conv == nil {
+		return nil
+	}
+	e := s.epilogue()
+	return s.In[:max(2, e.Bias+1, e.Residual+1)]
 }
 
 // stores is which store goes to out, -1 where none does.
@@ -278,7 +293,7 @@ func (g *Group) stores(out BufferID) int {
 func (g *Group) samePoints(p *Program, root, out BufferID) bool {
 	i := g.stores(out)
 	for _, a := range g.Loads {
-		if p.Buffers[a.Buffer].Root == root && (i < 0 || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
+		if a.Buffer != None && p.Buffers[a.Buffer].Root == root && (i < 0 || a.Offset != g.Stores[i].Offset || !slices.Equal(a.Strides, g.Stores[i].Strides)) {
 			return false
 		}
 	}

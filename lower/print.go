@@ -114,8 +114,10 @@ func (p *Program) printPart(w io.Writer, part Part) {
 			fmt.Fprint(w, ", kept while the variable is unchanged")
 		}
 		fmt.Fprintln(w)
-		if s.Group != nil && len(s.Group.Code) > 0 {
-			fmt.Fprintf(w, "        %s\n", s.Group)
+		for _, g := range []*Group{s.Group, s.End} {
+			if g != nil && len(g.Code) > 0 {
+				fmt.Fprintf(w, "        %s\n", g)
+			}
 		}
 		if s.Kernel != nil && s.Kernel.End.Before != nil {
 			fmt.Fprintf(w, "        before: %s; x=%s\n", s.Kernel.End.Before, s.Kernel.End.Before.reg(s.Kernel.End.Made))
@@ -193,7 +195,7 @@ func (p *Program) dtype(id BufferID) ir.DType {
 func (p *Program) gemmString(s *Step) string {
 	g := s.Gemm
 	var b strings.Builder
-	fmt.Fprintf(&b, "gemm %s*%s->%s acc=f32 m=%d n=%d k=%d", p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0]), g.M, g.N, g.K)
+	fmt.Fprintf(&b, "gemm %s*%s->%s acc=f32 m=%d n=%d k=%d", p.dtype(s.In[0]), p.dtype(s.In[1]), p.leaves(s), g.M, g.N, g.K)
 	if len(g.Batch) > 0 {
 		fmt.Fprintf(&b, " batch=%v strides=%v,%v,%v", g.Batch, g.A.Strides, g.B.Strides, g.C.Strides)
 	}
@@ -215,7 +217,23 @@ func (p *Program) gemmString(s *Step) string {
 		}
 	}
 	b.WriteString(p.epilogue(&g.Epilogue, s))
-	return b.String()
+	return b.String() + s.then()
+}
+
+// leaves is the dtype in which a product's epilogue leaves its result.
+func (p *Program) leaves(s *Step) ir.DType {
+	if s.End != nil {
+		return ir.F32
+	}
+	return p.dtype(s.Out[0])
+}
+
+// then says what a product goes on with.
+func (s *Step) then() string {
+	if s.End == nil {
+		return ""
+	}
+	return fmt.Sprintf(" then group %v", s.End.Shape)
 }
 
 func (p *Program) epilogue(e *Epilogue, s *Step) string {
@@ -247,7 +265,7 @@ func (p *Program) epilogue(e *Epilogue, s *Step) string {
 
 func (p *Program) convString(s *Step) string {
 	c, w := s.Conv, &s.Conv.Window
-	t := fmt.Sprintf("conv.%s %s*%s->%s n=%d c=%d o=%d in=%v out=%v kernel=%v stride=%v", c.Dir, p.dtype(s.In[0]), p.dtype(s.In[1]), p.dtype(s.Out[0]),
+	t := fmt.Sprintf("conv.%s %s*%s->%s n=%d c=%d o=%d in=%v out=%v kernel=%v stride=%v", c.Dir, p.dtype(s.In[0]), p.dtype(s.In[1]), p.leaves(s),
 		w.N, w.C, w.O, w.In, w.Out, w.Kernel, w.Stride)
 	for _, l := range []struct {
 		name string
@@ -267,7 +285,7 @@ func (p *Program) convString(s *Step) string {
 	if c.TF32 {
 		t += " tf32"
 	}
-	return t + p.epilogue(&c.Epilogue, s)
+	return t + p.epilogue(&c.Epilogue, s) + s.then()
 }
 
 func (p *Program) attentionString(s *Step) string {

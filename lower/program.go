@@ -180,6 +180,12 @@ type Step struct {
 	// step holds a whole group of parameters.
 	More []*Group
 
+	// End is elementwise work that a product or convolution goes on with on the
+	// CPU, block by block. It loads what the epilogue leaves, in f32, as buffer
+	// None; that is not stored but by a store of End. Its other operands follow
+	// those of the description in In, Out lists what it stores.
+	End *Group
+
 	Launch *Launch // GPU targets: how the driver runs it, beside the description; nil where a library does
 }
 
@@ -193,7 +199,7 @@ func (s *Step) Groups() []*Group {
 
 // Access is how a step walks a buffer: element i of the iteration space lies
 // at Offset + the sum of i's coordinates times Strides, in elements. A stride
-// of zero repeats.
+// of zero repeats. Buffer None is what a product has computed (Step.End).
 type Access struct {
 	Buffer  BufferID
 	DType   ir.DType
@@ -209,6 +215,12 @@ type Group struct {
 	Loads  []Access
 	Stores []Access
 	Code   []ir.Instr
+}
+
+// IsProduct reports whether register r is what a product has computed (Step.End).
+func (g *Group) IsProduct(r ir.Reg) bool {
+	i := &g.Code[r]
+	return i.Op == ir.PIn && g.Loads[i.Int].Buffer == None
 }
 
 // Matrix is an operand of a product: rows LD elements apart (columns where T),

@@ -51,7 +51,7 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 // Caps is what the target's kernels and libraries can do.
 func (t Target) Caps() ir.Caps {
 	fl, gpu := t.CUDA()
-	c := ir.Caps{NoGraphs: !gpu || t.Lacks(NoDnn), NoAux: !gpu || t.Lacks(NoAux)}
+	c := ir.Caps{NoGraphs: !gpu || t.Lacks(NoDnn), NoAux: !gpu || t.Lacks(NoAux), OneEnd: gpu}
 	c.Packed = gpu && c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around

@@ -22,7 +22,11 @@ func (s *Step) verifyGemm(p *Program) error {
 			return fmt.Errorf("the epilogue names operand %d", i)
 		}
 	}
-	for i, m := range []*Matrix{&g.A, &g.B, &g.C} {
+	list := []*Matrix{&g.A, &g.B, &g.C}
+	if s.End != nil {
+		list = list[:2]
+	}
+	for i, m := range list {
 		rows, cols := [...]int64{g.M, g.K, g.M}[i], [...]int64{g.K, g.N, g.N}[i]
 		id := append(s.In[:2:2], s.Out[0])[i]
 		if m.T {
@@ -36,6 +40,9 @@ func (s *Step) verifyGemm(p *Program) error {
 		if err := p.verifyMatrix(id, a.Strides, shape); err != nil {
 			return err
 		}
+	}
+	if n := g.M * g.N * count(g.Batch); s.End != nil && (count(s.End.Shape) != n || g.C.LD != g.N) {
+		return fmt.Errorf("computes %d elements in rows %d apart and goes on with %d", n, g.C.LD, count(s.End.Shape))
 	}
 	if n := p.Buffers[s.Out[0]].Type.Shape.Elements(); n != g.M*g.N*count(g.Batch) {
 		return fmt.Errorf("computes %d elements of %s, which has %d", g.M*g.N*count(g.Batch), p.name(s.Out[0]), n)
@@ -89,6 +96,9 @@ func (s *Step) verifyProductTypes(p *Program) error {
 func (s *Step) verifyAux(p *Program) error {
 	g, e := s.Gemm, &s.Gemm.Epilogue
 	results := 1
+	if s.End != nil {
+		results = len(s.Out)
+	}
 	var err error
 	if e.Aux != 0 {
 		list := s.Out
@@ -137,6 +147,9 @@ func (s *Step) verifyConv(p *Program) error {
 	}
 	x, filter, y := w.N*w.C*count(w.In), w.O*(w.C/w.Groups)*count(w.Kernel), w.N*w.O*count(w.Out)
 	want := map[ConvDir][3]int64{ConvForward: {x, filter, y}, ConvGradX: {y, filter, x}, ConvGradW: {x, y, filter}}[c.Dir]
+	if n := want[2]; s.End != nil && (c.Dir == ConvGradW || count(s.End.Shape) != n) {
+		return fmt.Errorf("computes %d elements and goes on with %d", n, count(s.End.Shape))
+	}
 	err := cmp.Or(p.holds(s.In, 0, want[0], "operand 0"), p.holds(s.In, 1, want[1], "operand 1"), p.holds(s.Out, 0, want[2], "the result"))
 	if i := c.Epilogue.Bias; err == nil && i != 0 {
 		err = p.holds(s.In, i, map[bool]int64{true: w.C, false: w.O}[c.Dir == ConvGradX], "the bias")

@@ -13,7 +13,7 @@ func fuse(g *ir.Graph, c *Context) error {
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
 		f.last = max(f.last, n.Why.Group)
-		if n.Why.Group > 0 && n.Def().Elem == nil {
+		if n.Why.Group > 0 && n.Def().Elem == nil && c.Caps.OneEnd {
 			f.product[n.Why.Group] = true
 		}
 	}
@@ -38,7 +38,7 @@ type fuser struct {
 // join puts cast n into its producer's group, or into the group of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p) && !f.product[p.Why.Group] {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c.Caps) && !f.product[p.Why.Group] {
 		if p.Why.Group == 0 {
 			f.last++
 			p.Why.Group = f.last
@@ -54,9 +54,11 @@ func (f *fuser) join(n *ir.Node) {
 }
 
 // storesCasts reports whether a cast of p's result may be one more store of the
-// step that p becomes part of: of an elementwise node, or of the cast by which a
-// value leaves its group.
-func storesCasts(p *ir.Node) bool { return fusible(p) || p.Op == ir.OpCast && p.Why.Group > 0 }
+// step that p becomes part of: of an elementwise node, of a product that goes on
+// with such, or of the cast by which a value leaves its group.
+func storesCasts(p *ir.Node, caps ir.Caps) bool {
+	return fusible(p) || caps.Continues(p) || p.Op == ir.OpCast && p.Why.Group > 0
+}
 
 // onlyGroup returns the group that all readers of n belong to, 0 where there is
 // none, or it computes another shape or runs in another section.
@@ -64,7 +66,7 @@ func (f *fuser) onlyGroup(n *ir.Node) int32 {
 	group := int32(0)
 	for _, u := range f.uses.Of(n.Out[0]) {
 		r := u.Node
-		if r.Why.Group == 0 || group != 0 && r.Why.Group != group || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
+		if r.Why.Group == 0 || r.Def().Elem == nil || group != 0 && r.Why.Group != group || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
 			return 0
 		}
 		group = r.Why.Group

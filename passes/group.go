@@ -13,8 +13,9 @@ import "ampc/ir"
 // strictly above, so no path comes back. The rule looks at operands alone,
 // hence the order of nodes does not matter.
 //
-// A product makes a group with the bias, activation and residual that its
-// kernel can do before it stores (Caps), where nothing else reads in between.
+// A product makes a group with the elementwise nodes over its result that its
+// kernel goes on with, or with the bias, activation and residual that its kernel
+// can do before it stores, where nothing else reads in between (Caps).
 // An eager policy has no groups: every op stores. Dead nodes go first: nobody
 // must store a value for them.
 func group(g *ir.Graph, c *Context) error {
@@ -106,7 +107,7 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 		w.of[n.ID] = best
 		m := &w.info[best]
 		m.size++
-		if m.product != ir.NoEpilogue {
+		if w.ends(m) {
 			m.product, m.tail = w.caps.Extends(m.product, n, m.tail), n.Out[0]
 		}
 		return
@@ -128,8 +129,11 @@ func (w *grouper) joins(n *ir.Node, p int32) bool {
 	if !m.shape.Known() || !fusible(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
 		return false
 	}
-	return m.product == ir.NoEpilogue || w.extends(n, m)
+	return !w.ends(m) || w.extends(n, m)
 }
+
+// ends reports whether a group is that of a product whose kernel takes a few nodes and stores once.
+func (w *grouper) ends(m *members) bool { return w.caps.OneEnd && m.product != ir.NoEpilogue }
 
 // extends reports whether n is the only reader of a product so far and its
 // kernel can do n too.

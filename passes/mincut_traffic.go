@@ -191,6 +191,8 @@ func (m *cutModel) tensor(v *ir.Value, x int32, times int64, list []reader) {
 			}
 		}
 		switch {
+		case r.x >= 0 && x != sinkNode && v.Def != nil && m.c.Caps.Continues(v.Def):
+			m.net.arc(y, x, inf) // its kernel stores both forms of what it summed in f32: nobody widens what it rounded
 		case r.x < 0 || v.Def != nil && m.storesTwice(v.Def):
 		case x != m.seen[v.ID] && v.Def != nil && m.endsProduct(v.Def):
 			m.net.arc(y, x, inf) // its kernel stores f32 as well as 16 bits: nobody widens what it rounded
@@ -275,12 +277,14 @@ func (m *cutModel) copyCost(v *ir.Value, times int64) int64 {
 
 // storesTwice reports whether n's kernel stores a result in two dtypes as easily
 // as in one.
-func (m *cutModel) storesTwice(n *ir.Node) bool { return fusible(n) && !m.endsProduct(n) }
+func (m *cutModel) storesTwice(n *ir.Node) bool {
+	return fusible(n) && !m.endsProduct(n) || m.c.Caps.Continues(n)
+}
 
 // endsProduct reports whether n is in the group of a product, whose kernel
 // stores once.
 func (m *cutModel) endsProduct(n *ir.Node) bool {
-	if n.Why.Group == 0 {
+	if n.Why.Group == 0 || !m.c.Caps.OneEnd {
 		return false
 	}
 	for _, k := range m.member[n.Why.Group] {

@@ -410,7 +410,8 @@ func (p *proof) staleCopy(c *ir.Value, write *ir.Node, next *ir.Value) {
 }
 
 // saved compares what a backward product reads with what its forward node
-// read: the same tensor in two dtypes means that both were kept in memory.
+// read: the same tensor in two dtypes means that both were kept in memory,
+// unless forward had it in a register.
 func (p *proof) saved() {
 	for s, n := range p.g.Nodes {
 		if s != ir.Backward || n.Of == nil || p.nodeClass(n) != ir.Low || p.nodeClass(n.Of) != ir.Low {
@@ -421,7 +422,7 @@ func (p *proof) saved() {
 				continue
 			}
 			for _, w := range n.Of.In {
-				if w != nil && w != v && p.origin(w) == p.origin(v) && w.Type.DType != v.Type.DType {
+				if w != nil && w != v && !p.register(n.Of, w) && p.origin(w) == p.origin(v) && w.Type.DType != v.Type.DType {
 					p.report(n, "reads %s as %s, forward read it as %s", p.origin(v), v.Type.DType, w.Type.DType)
 				}
 			}

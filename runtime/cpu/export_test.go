@@ -18,7 +18,13 @@ func Formulas(ex runtime.Exec) (list []GroupFormula) {
 	e := ex.(*exec)
 	for part := range lower.NumParts {
 		for i := range e.p.Parts[part] {
-			for _, g := range e.p.Parts[part][i].Groups() {
+			s := &e.p.Parts[part][i]
+			groups := s.Groups()
+			if s.End != nil {
+				rest, _ := e.after(s.End)
+				groups = append(groups, rest)
+			}
+			for _, g := range groups {
 				c := e.compiler(g, elements(g))
 				text, _ := c.formula(&formula{})
 				list = append(list, GroupFormula{text, int64(c.step.n), part, c.path.Fused(text) != nil})

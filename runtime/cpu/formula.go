@@ -20,6 +20,9 @@ type formula struct {
 	values  []float32
 	past    bool // results go past the caches
 
+	product int          // operand that is what a product has computed, -1: none
+	own     [][]kern.Buf // then: the operands of one stretch, per worker
+
 	row    int         // elements of a row, 0: none is looked at
 	rows   []rowScalar // scalars that change from row to row
 	byTask [][]float32 // values with those of a row, per worker
@@ -44,7 +47,7 @@ const (
 
 // fuse gives the step the kernel of its group's formula, where there is one.
 func (c *groupCompiler) fuse() bool {
-	f := &formula{}
+	f := &formula{product: -1}
 	text, ok := c.formula(f)
 	if !ok {
 		return false
@@ -73,7 +76,12 @@ func (c *groupCompiler) fuse() bool {
 			f.byTask = append(f.byTask, make([]float32, len(f.scalars)))
 		}
 	}
-	f.past = f.row == 0 && c.apart(f) && f.run.Past()
+	if f.product >= 0 {
+		for range c.step.m.Pool().Workers() {
+			f.own = append(f.own, make([]kern.Buf, len(f.bufs)))
+		}
+	}
+	f.past = f.product < 0 && f.row == 0 && c.apart(f) && f.run.Past()
 	c.step.block = formulaChunk
 	if f.past {
 		c.step.block = kern.PassBlock
@@ -127,6 +135,11 @@ func (w *formulaWriter) element(r ir.Reg) bool {
 		}
 		w.names[r] = fmt.Sprint("l", len(w.loads))
 		w.loads = append(w.loads, fmt.Sprintf("%s:%v", w.names[r], t))
+		if w.c.g.IsProduct(r) {
+			w.f.product = len(w.f.bufs)
+			w.f.bufs = append(w.f.bufs, kern.Buf{})
+			return true
+		}
 		w.f.bufs = append(w.f.bufs, kern.Buf{Type: t, Data: w.c.e.mem[a.Buffer]}.From(int(a.Offset)))
 		return true
 	}
@@ -212,7 +225,7 @@ func (f *formula) only(mem []byte) int {
 // task computes n elements from start on.
 func (f *formula) task(m *kern.Machine, worker, start, n int) {
 	if f.row > 0 {
-		f.byRow(worker, start, n)
+		f.byRow(worker, f.bufs, 0, start, n)
 		return
 	}
 	f.run.Run(&f.calls[worker], f.bufs, f.values, start, n, f.past)
@@ -221,8 +234,25 @@ func (f *formula) task(m *kern.Machine, worker, start, n int) {
 	}
 }
 
-// byRow computes n elements from start on, a row or part of one at a time.
-func (f *formula) byRow(worker, start, n int) {
+// over computes the elements of c, what a product has computed from start on.
+func (f *formula) over(worker, start int, c []float32) {
+	own := f.own[worker]
+	for i := range own {
+		if i == f.product {
+			own[i] = kern.Floats(c)
+		} else {
+			own[i] = f.bufs[i].From(start)
+		}
+	}
+	if f.row > 0 {
+		f.byRow(worker, own, start, start, len(c))
+		return
+	}
+	f.run.Run(&f.calls[worker], own, f.values, 0, len(c), false)
+}
+
+// byRow computes n elements from start on, a row or part of one at a time; bufs begin at element base.
+func (f *formula) byRow(worker int, bufs []kern.Buf, base, start, n int) {
 	values := f.byTask[worker]
 	copy(values, f.values)
 	for end := start + n; start < end; {
@@ -232,7 +262,7 @@ func (f *formula) byRow(worker, start, n int) {
 			values[s.scalar] = loadOne(s.buf, s.walk.atRow(row))
 		}
 		next := min((row+1)*f.row, end)
-		f.run.Run(&f.calls[worker], f.bufs, values, start, next-start, false)
+		f.run.Run(&f.calls[worker], bufs, values, start-base, next-start, false)
 		start = next
 	}
 }

@@ -50,7 +50,7 @@ func vectorBackend(t *testing.T) *cpu.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	if b.Name() != "cpu/avx512" && b.Name() != "cpu/avx2" {
+	if b.Name() != "cpu/avx512bf16" && b.Name() != "cpu/avx512" && b.Name() != "cpu/avx2" {
 		t.Skip("kernels of formulas are for amd64: this is " + b.Name())
 	}
 	return b
@@ -90,7 +90,7 @@ func TestUpdateFormulas(t *testing.T) {
 // TestModelFormulas holds that the large dense groups of the zoo are one kernel each.
 func TestModelFormulas(t *testing.T) {
 	b := vectorBackend(t)
-	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2"} {
+	for _, spec := range []string{"gpt?layers=1&dim=64&heads=2&seq=32&batch=2", "resnet8?batch=2", "unet?batch=2", "mlp?batch=32", "lenet?batch=2", "vit?batch=2&layers=1", "gpt2?layers=1&dim=64&heads=2&seq=32&batch=2&vocab=64", "bert?layers=1", "gan"} {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			for _, f := range formulas(t, b, spec, policy, func(*passes.Config) {}) {
 				if f.Part == lower.Micro && f.Text != "" && f.Elements > 1024 && !f.Found {

@@ -66,10 +66,14 @@ func (g *groupStep) Run(worker, task int) {
 		f.task(g.m, worker, start, min(g.block, g.n-start))
 		return
 	}
-	l := &g.work[worker]
-	for b := task * g.per; b < min((task+1)*g.per, g.count); b++ {
-		start := b * g.block
-		n := min(g.block, g.n-start)
+	start := task * g.per * g.block
+	g.span(&g.work[worker], start, min(g.per*g.block, g.n-start))
+}
+
+// span runs the instructions for n elements from start on.
+func (g *groupStep) span(l *lanes, start, n int) {
+	for end := start + n; start < end; start += g.block {
+		n := min(g.block, end-start)
 		for _, op := range g.ops {
 			op(l, start, n)
 		}
@@ -209,7 +213,7 @@ func (c *groupCompiler) analyse() {
 		case ir.PConst:
 			c.uniform[r] = true
 		case ir.PIn:
-			c.uniform[r] = !slices.ContainsFunc(c.strides[i.Int], func(s int64) bool { return s != 0 })
+			c.uniform[r] = !c.g.IsProduct(ir.Reg(r)) && !slices.ContainsFunc(c.strides[i.Int], func(s int64) bool { return s != 0 })
 		case ir.PIndex, ir.PPhilox:
 		default:
 			c.uniform[r] = true
@@ -308,7 +312,7 @@ func (c *groupCompiler) land() {
 		}
 		safe := true
 		for r := range c.g.Code {
-			if l := &c.g.Code[r]; l.Op == ir.PIn && shareBytes(c.e.mem[c.g.Loads[l.Int].Buffer], c.e.mem[a.Buffer]) {
+			if l := &c.g.Code[r]; l.Op == ir.PIn && !c.g.IsProduct(ir.Reg(r)) && shareBytes(c.e.mem[c.g.Loads[l.Int].Buffer], c.e.mem[a.Buffer]) {
 				safe = safe && r < int(a.Reg) && c.last[r] <= int(a.Reg)
 			}
 		}

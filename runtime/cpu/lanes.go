@@ -7,6 +7,9 @@ type lanes struct {
 	f [][]float32
 	i [][]int64
 	d [][]float64
+
+	product []float32 // what a product has computed, from element at on
+	at      int
 }
 
 // grow makes room for n slots of each class, without memory.

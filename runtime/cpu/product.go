@@ -45,17 +45,20 @@ func (e *exec) gemm(s *lower.Step) func() {
 	if k.Residual.Data != nil {
 		k.Residual.LD, k.Residual.Stride = k.C.LD, k.C.Stride
 	}
-	a, b, c, r := e.buf(s.In[0]), e.buf(s.In[1]), e.buf(s.Out[0]), k.Residual.Buf
+	end, c := e.end(s)
+	k.Then = end.finisher()
+	a, b, r := e.buf(s.In[0]), e.buf(s.In[1]), k.Residual.Buf
 	m, sizes := e.machine(), g.Batch[:outer]
 	if outer == 0 {
 		k.A.Buf, k.B.Buf, k.C.Buf = a, b, c
-		return func() { m.Gemm(k) }
+		return func() { end.begin(); m.Gemm(k) }
 	}
 	items := int64(1)
 	for _, n := range sizes {
 		items *= n
 	}
 	return func() {
+		end.begin()
 		for item := range items {
 			rest, at := item, [3]int64{}
 			for d := outer - 1; d >= 0; d-- {
@@ -65,7 +68,10 @@ func (e *exec) gemm(s *lower.Step) func() {
 				at[1] += x * g.B.Strides[d]
 				at[2] += x * g.C.Strides[d]
 			}
-			k.A.Buf, k.B.Buf, k.C.Buf = a.From(int(at[0])), b.From(int(at[1])), c.From(int(at[2]))
+			k.A.Buf, k.B.Buf = a.From(int(at[0])), b.From(int(at[1]))
+			if end.from(int(at[2])); c.Data != nil {
+				k.C.Buf = c.From(int(at[2]))
+			}
 			if r.Data != nil {
 				k.Residual.Buf = r.From(int(at[2]))
 			}
@@ -96,14 +102,16 @@ func (e *exec) conv(s *lower.Step) func() {
 	if w.N == 0 || len(e.mem[s.Out[0]]) == 0 { // no images: no results, and zero gradients of the weights
 		return e.fillBuffer(s.Out[0], 0)
 	}
-	m, a, b, out := e.machine(), e.buf(s.In[0]), e.buf(s.In[1]), e.buf(s.Out[0])
+	end, out := e.end(s)
+	k.Then = end.finisher()
+	m, a, b := e.machine(), e.buf(s.In[0]), e.buf(s.In[1])
 	switch s.Conv.Dir {
 	case lower.ConvForward:
 		k.X, k.W, k.Y = a, b, out
-		return func() { m.Conv(k) }
+		return func() { end.begin(); m.Conv(k) }
 	case lower.ConvGradX:
 		k.Y, k.W, k.X = a, b, out
-		return func() { m.ConvInputGrad(k) }
+		return func() { end.begin(); m.ConvInputGrad(k) }
 	}
 	k.X, k.Y, k.W = a, b, out
 	return func() { m.ConvWeightGrad(k) }

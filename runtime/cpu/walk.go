@@ -66,8 +66,12 @@ func (w *walk) atRow(row int) int {
 func (c *groupCompiler) load(r int) vop {
 	i := &c.g.Code[r]
 	a := &c.g.Loads[i.Int]
-	mem := c.e.mem[a.Buffer]
 	dst := c.reg(ir.Reg(r))
+	if c.g.IsProduct(ir.Reg(r)) {
+		slot := dst.slot
+		return func(l *lanes, start, n int) { l.f[slot] = l.product[start-l.at:][:n:n] }
+	}
+	mem := c.e.mem[a.Buffer]
 	w := newWalk(c.shape, c.strides[i.Int], a.Offset)
 	if t, ok := kernTypes[a.DType]; ok {
 		return c.loadFloat(r, dst, w, kern.Buf{Type: t, Data: mem})
@@ -128,6 +132,9 @@ func (c *groupCompiler) loadFloat(r int, dst reg, w walk, b kern.Buf) vop {
 // readInPlace reports whether register r is a dense f32 operand, which needs no copy.
 func (c *groupCompiler) readInPlace(r int) bool {
 	i := &c.g.Code[r]
+	if c.g.IsProduct(ir.Reg(r)) {
+		return true
+	}
 	if i.Op != ir.PIn || c.uniform[r] || c.storedItself(r) {
 		return false
 	}

@@ -86,6 +86,7 @@ type convTask struct {
 	channels int
 	canvas   floats
 
+	bare     Conv // without what follows
 	thinned  Conv
 	thinMem  floats
 	phases   []phase
@@ -261,6 +262,13 @@ func (m *Machine) Conv(c *Conv) {
 	if c.N == 0 {
 		return
 	}
+	if c.Then != nil && c.depthwise() {
+		bare := m.bare(c)
+		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
+		m.Conv(bare)
+		m.finishAll(c.Then, whole)
+		return
+	}
 	t := &m.conv
 	c = m.thin(c)
 	t.c = c
@@ -285,6 +293,13 @@ func (m *Machine) Conv(c *Conv) {
 // ConvInputGrad computes the gradient of x, into X, from the gradient of y, in Y, and w.
 func (m *Machine) ConvInputGrad(c *Conv) {
 	if c.N == 0 {
+		return
+	}
+	if c.Then != nil && (c.phased() || c.scatters() || c.depthwise()) {
+		bare := m.bare(c)
+		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
+		m.ConvInputGrad(bare)
+		m.finishAll(c.Then, whole)
 		return
 	}
 	t := &m.conv

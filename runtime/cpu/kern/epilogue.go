@@ -36,8 +36,9 @@ func (o *output) touch(item, i, h, j, n int) {
 	}
 }
 
-// finish applies the epilogue to a finished tile (h rows of n, nr apart) and stores it at row i, column j.
-func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int) {
+// finish applies the epilogue to a finished tile (h rows of n, nr apart) and stores it at row i, column j, or in rows of
+// part where C is absent.
+func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
 	p, e := o.p, &o.epi
 	tile = tile[:h*p.nr]
 	if e.Scale != 0 && e.Scale != 1 {
@@ -59,17 +60,23 @@ func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int) {
 	for done := 0; done < n; {
 		at, same := o.cols.at(j+done, n-done)
 		o.put(w, tile[done:], item, i, h, at, same)
+		if o.c.absent() {
+			o.p.put[F32](h, same, bytes(&part[done]), ldp, &tile[done])
+		}
 		done += same
 	}
 }
 
-// put adds what is there, if asked to, and stores n contiguous columns at offset at of a row.
+// put adds what is there, if asked to, and stores n contiguous columns at offset at of a row, unless C is absent.
 func (o *output) put(w *worker, tile []float32, item, i, h, at, n int) {
 	if !o.epi.Residual.absent() {
 		o.add(w, tile, &o.epi.Residual, item, i, h, at, n)
 	}
 	if o.epi.Accumulate {
 		o.add(w, tile, &o.c, item, i, h, at, n)
+	}
+	if o.c.absent() {
+		return
 	}
 	at += o.c.item(item, o.inner) + i*o.c.LD
 	o.p.put[o.c.Type](h, n, o.c.at(at), o.c.LD, &tile[0])

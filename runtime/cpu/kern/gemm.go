@@ -36,6 +36,7 @@ type Epilogue struct {
 	Act        Act
 	Residual   Mat // as C; its T is ignored
 	Accumulate bool
+	Then       Finisher // goes on with the result: C is f32 without gaps, or its Data is nil and nothing is stored
 }
 
 func (e *Epilogue) plain() bool {
@@ -55,7 +56,7 @@ type Gemm struct {
 
 // Gemm runs g. Every element is one chain of fused multiply-adds over ascending k, then the epilogue.
 func (m *Machine) Gemm(g *Gemm) {
-	if g.C.Len() == 0 { // an empty batch, too
+	if g.C.Len() == 0 && g.Then == nil { // an empty batch, too
 		return
 	}
 	t := &m.gemm
@@ -67,7 +68,10 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.far = nil
 	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
 	if how := t.choose(m, g); how != packed {
+		t.out.epi.Then = nil
+		whole := m.wholeOf(&t.out.c.Buf, g.Then, g.M*g.N*t.items)
 		m.skinny(t, how)
+		m.finishAll(g.Then, whole)
 		return
 	}
 	m.multiply(t)
@@ -187,7 +191,7 @@ func (t *gemmTask) lies(j, n int) bool { return t.far != nil && t.far.lies(j, n)
 const farDepth = 1152
 
 func (t *gemmTask) blocks() {
-	t.direct = t.out.c.Type == F32 && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
+	t.direct = t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
 	switch {
 	case t.far != nil:
@@ -203,6 +207,9 @@ func (t *gemmTask) blocks() {
 	}
 	t.kc = min(kc, max(1, t.depth))
 	t.mc = max(t.p.mr, t.p.mc/t.words(t.kc)/t.p.mr*t.p.mr)
+	if t.out.epi.Then != nil && t.b == &t.mats[1] {
+		t.mc = min(t.mc, t.blockRows())
+	}
 	t.once = t.mt <= t.mc
 	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.words(t.kc)/t.p.nr*t.p.nr))
 	if t.far != nil || t.once && t.depth <= t.kc { // hardly anything of B is packed, or kept
@@ -268,9 +275,10 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 		}
 		for ic := i0; ic < i1; ic += mc {
 			x.i0, x.i1, x.wideAt = ic, min(ic+mc, i1), 0
-			if part != nil {
+			if x.part = nil; part != nil {
 				x.part, x.ldp = part[(ic-i0)*ldp:], ldp
 			}
+			x.follow()
 			x.run()
 		}
 	}
@@ -293,8 +301,11 @@ type block struct {
 	k0, kc         int
 	b              []float32 // packed columns from b0 on
 	b0             int
-	part           []float32 // partial sums between slices of the depth, nil if there is one slice
+	part           []float32 // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
 	ldp            int
+	first          int // column of part's first
+	told           int // columns up to here are told of, told-of pieces are chunk wide; 0: nobody is told
+	chunk          int
 
 	// Of pairs: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
 	panel, row, wideAt int
@@ -325,6 +336,7 @@ func (x *block) run() {
 			x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
 			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
 		}
+		x.tell(min(j+t.p.nr, x.j1))
 	}
 }
 
@@ -372,6 +384,10 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 	if x.k0 > 0 || t.into {
 		acc = 1
 	}
+	var part []float32
+	if x.part != nil {
+		part = x.part[r0*x.ldp+j-x.first:]
+	}
 	switch {
 	case t.direct:
 		c := &t.out.c
@@ -379,16 +395,15 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		o := c.item(x.item, t.out.inner) + (x.i0+r0)*c.LD + at
 		x.multiply(a, h, j, n, (*float32)(ptr(c.at(o))), c.LD, acc)
 		return
-	case x.part != nil:
-		c := &x.part[r0*x.ldp+j-x.j0]
+	case part != nil && x.kc > 0 && (t.depth > t.kc || t.kept()):
 		if x.k0+x.kc == t.depth {
 			t.out.touch(x.item, x.i0+r0, h, j, n)
 		}
-		x.multiply(a, h, j, n, c, x.ldp, acc)
-		if x.k0+x.kc == t.depth {
+		x.multiply(a, h, j, n, &part[0], x.ldp, acc)
+		if x.k0+x.kc == t.depth && !t.kept() {
 			tile := x.w.tile.get(h * p.nr)
-			p.rows[F32](h, n, &tile[0], p.nr, bytes(c), x.ldp)
-			t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n)
+			p.rows[F32](h, n, &tile[0], p.nr, bytes(&part[0]), x.ldp)
+			t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
 		}
 		return
 	}
@@ -399,5 +414,5 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		t.out.touch(x.item, x.i0+r0, h, j, n)
 		x.multiply(a, h, j, n, &tile[0], p.nr, 0)
 	}
-	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n)
+	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
 }

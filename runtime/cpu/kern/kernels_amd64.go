@@ -1234,6 +1234,26 @@ func fused_relu_grad_bf16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_bf16_pastAVX512(n int, args **byte, u *float32)
 
+// fused_relu_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_wide_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_f16_pastAVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_wide_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+
 // fused_relu_grad_scaled_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
 //
 //go:noescape
@@ -1294,6 +1314,26 @@ func fused_relu_grad_sum_wide_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_sum_wide_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_relu_grad_sum_first_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_first_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_first_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_first_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_sign_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_sign_f16AVX512(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_sign_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_sign_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_gelu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f32=r4
 //
 //go:noescape
@@ -1308,6 +1348,61 @@ func fused_gelu_f16AVX512(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_gelu_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_narrow_f16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f16=r4
+//
+//go:noescape
+func fused_gelu_narrow_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_narrow_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:bf16=r4
+//
+//go:noescape
+func fused_gelu_narrow_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f16=r4 s1:f16=l0
+//
+//go:noescape
+func fused_gelu_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:bf16=r4 s1:bf16=l0
+//
+//go:noescape
+func fused_gelu_both_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_f32AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f32=r8
+//
+//go:noescape
+func fused_gelu_tanh_f32AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_f16AVX512 computes n elements, whole vectors: l0:f16 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f16=r8
+//
+//go:noescape
+func fused_gelu_tanh_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:bf16=r8
+//
+//go:noescape
+func fused_gelu_tanh_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_narrow_f16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f16=r8
+//
+//go:noescape
+func fused_gelu_tanh_narrow_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_narrow_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:bf16=r8
+//
+//go:noescape
+func fused_gelu_tanh_narrow_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f16=r8 s1:f16=l0
+//
+//go:noescape
+func fused_gelu_tanh_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:bf16=r8 s1:bf16=l0
+//
+//go:noescape
+func fused_gelu_tanh_both_bf16AVX512(n int, args **byte, u *float32)
 
 // fused_gelu_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f32=r10
 //
@@ -1334,6 +1429,31 @@ func fused_gelu_grad_wide_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_gelu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_gelu_tanh_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:f32=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_f32AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:f16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:bf16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:f16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:bf16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_silu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f32=r4
 //
 //go:noescape
@@ -1349,10 +1469,30 @@ func fused_silu_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_silu_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_silu_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f16=r4 s1:f16=l0
+//
+//go:noescape
+func fused_silu_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_silu_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:bf16=r4 s1:bf16=l0
+//
+//go:noescape
+func fused_silu_both_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_silu_gradAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:f32=r8
 //
 //go:noescape
 func fused_silu_gradAVX512(n int, args **byte, u *float32)
+
+// fused_silu_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:f16=r8
+//
+//go:noescape
+func fused_silu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_silu_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:bf16=r8
+//
+//go:noescape
+func fused_silu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
 // fused_silu_grad_sum_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
 //
@@ -1419,6 +1559,21 @@ func fused_norm_silu_grad_sum_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_norm_silu_grad_sum_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_norm_silu_grad_after_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=add(l1,l2) r2=mul(r0,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r1,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_after_f32AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_after_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 l2:f16 r0=sub(l0,u0) r1=add(l1,l2) r2=mul(r0,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r1,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_after_f16AVX512(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_after_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 l2:bf16 r0=sub(l0,u0) r1=add(l1,l2) r2=mul(r0,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r1,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_after_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_leaky_f32AVX512 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -1433,6 +1588,16 @@ func fused_leaky_f16AVX512(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_leaky_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=l0 s1:f16=r2
+//
+//go:noescape
+func fused_leaky_both_f16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=l0 s1:bf16=r2
+//
+//go:noescape
+func fused_leaky_both_bf16AVX512(n int, args **byte, u *float32)
 
 // fused_leaky_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
 //
@@ -1449,6 +1614,16 @@ func fused_leaky_grad_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_leaky_grad_bf16AVX512(n int, args **byte, u *float32)
 
+// fused_leaky_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_leaky_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_leaky_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_leaky_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
 // fused_tanh_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -1463,6 +1638,41 @@ func fused_tanh_grad_f16AVX512(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_tanh_grad_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_tanh_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_tanh_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_tanh_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_f32AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:f32=r3
+//
+//go:noescape
+func fused_sigmoid_f32AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_f16AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:f16=r3
+//
+//go:noescape
+func fused_sigmoid_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:bf16=r3
+//
+//go:noescape
+func fused_sigmoid_bf16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=sub(u0,l1) r1=mul(l1,r0) r2=mul(l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_sigmoid_grad_wide_f16AVX512(n int, args **byte, u *float32)
+
+// fused_sigmoid_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=sub(u0,l1) r1=mul(l1,r0) r2=mul(l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_sigmoid_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
 // fused_scale_f32AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0
 //
@@ -2869,6 +3079,26 @@ func fused_relu_grad_bf16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_bf16_pastAVX2(n int, args **byte, u *float32)
 
+// fused_relu_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_wide_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_f16_pastAVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_wide_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+//
+//go:noescape
+func fused_relu_grad_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+
 // fused_relu_grad_scaled_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
 //
 //go:noescape
@@ -2929,6 +3159,26 @@ func fused_relu_grad_sum_wide_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_relu_grad_sum_wide_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_relu_grad_sum_first_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_first_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_first_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_first_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_sign_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_sign_f16AVX2(n int, args **byte, u *float32)
+
+// fused_relu_grad_sum_sign_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:bf16 r0=add(l0,l1) r1=lt(u0,l2) r2=select(r1,r0,u1) s0:f32=r2
+//
+//go:noescape
+func fused_relu_grad_sum_sign_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_gelu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f32=r4
 //
 //go:noescape
@@ -2943,6 +3193,61 @@ func fused_gelu_f16AVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_gelu_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_narrow_f16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f16=r4
+//
+//go:noescape
+func fused_gelu_narrow_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_narrow_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:bf16=r4
+//
+//go:noescape
+func fused_gelu_narrow_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:f16=r4 s1:f16=l0
+//
+//go:noescape
+func fused_gelu_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) r1=erf(r0) r2=mul(u1,l0) r3=add(u2,r1) r4=mul(r2,r3) s0:bf16=r4 s1:bf16=l0
+//
+//go:noescape
+func fused_gelu_both_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_f32AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f32=r8
+//
+//go:noescape
+func fused_gelu_tanh_f32AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_f16AVX2 computes n elements, whole vectors: l0:f16 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f16=r8
+//
+//go:noescape
+func fused_gelu_tanh_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:bf16=r8
+//
+//go:noescape
+func fused_gelu_tanh_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_narrow_f16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f16=r8
+//
+//go:noescape
+func fused_gelu_tanh_narrow_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_narrow_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:bf16=r8
+//
+//go:noescape
+func fused_gelu_tanh_narrow_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:f16=r8 s1:f16=l0
+//
+//go:noescape
+func fused_gelu_tanh_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,l0) r1=mul(r0,l0) r2=mul(u0,r1) r3=add(l0,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,l0) r7=add(u3,r5) r8=mul(r6,r7) s0:bf16=r8 s1:bf16=l0
+//
+//go:noescape
+func fused_gelu_tanh_both_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_gelu_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,u0) r1=erf(r0) r2=add(u1,r1) r3=mul(u2,r2) r4=mul(l1,l1) r5=mul(u3,r4) r6=exp(r5) r7=mul(u4,r6) r8=mul(l1,r7) r9=add(r3,r8) r10=mul(l0,r9) s0:f32=r10
 //
@@ -2969,6 +3274,31 @@ func fused_gelu_grad_wide_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_gelu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_gelu_tanh_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:f32=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_f32AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:f16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:bf16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:f16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_gelu_tanh_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=mul(l1,l1) r1=mul(r0,l1) r2=mul(u0,r1) r3=add(l1,r2) r4=mul(u1,r3) r5=tanh(r4) r6=mul(u2,r0) r7=add(u3,r6) r8=mul(u4,r7) r9=mul(u5,l1) r10=mul(r5,r5) r11=sub(u6,r10) r12=mul(r11,r8) r13=mul(r9,r12) r14=add(u7,r5) r15=mul(u8,r14) r16=add(r15,r13) r17=mul(l0,r16) s0:bf16=r17
+//
+//go:noescape
+func fused_gelu_tanh_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_silu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f32=r4
 //
 //go:noescape
@@ -2984,10 +3314,30 @@ func fused_silu_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_silu_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_silu_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:f16=r4 s1:f16=l0
+//
+//go:noescape
+func fused_silu_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_silu_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=mul(l0,r3) s0:bf16=r4 s1:bf16=l0
+//
+//go:noescape
+func fused_silu_both_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_silu_gradAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:f32=r8
 //
 //go:noescape
 func fused_silu_gradAVX2(n int, args **byte, u *float32)
+
+// fused_silu_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:f16=r8
+//
+//go:noescape
+func fused_silu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_silu_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=neg(l1) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) r4=sub(u2,r3) r5=mul(l1,r4) r6=add(u3,r5) r7=mul(r3,r6) r8=mul(l0,r7) s0:bf16=r8
+//
+//go:noescape
+func fused_silu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_silu_grad_sum_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=add(l0,l1) r1=neg(l2) r2=exp(r1) r3=add(u0,r2) r4=div(u1,r3) r5=sub(u2,r4) r6=mul(l2,r5) r7=add(u3,r6) r8=mul(r4,r7) r9=mul(r0,r8) s0:f32=r9
 //
@@ -3054,6 +3404,21 @@ func fused_norm_silu_grad_sum_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_norm_silu_grad_sum_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_norm_silu_grad_after_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=add(l1,l2) r2=mul(r0,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r1,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_after_f32AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_after_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 l2:f16 r0=sub(l0,u0) r1=add(l1,l2) r2=mul(r0,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r1,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_after_f16AVX2(n int, args **byte, u *float32)
+
+// fused_norm_silu_grad_after_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 l2:bf16 r0=sub(l0,u0) r1=add(l1,l2) r2=mul(r0,u1) r3=add(r2,u2) r4=neg(r3) r5=exp(r4) r6=add(u3,r5) r7=div(u4,r6) r8=sub(u5,r7) r9=mul(r3,r8) r10=add(u6,r9) r11=mul(r7,r10) r12=mul(r1,r11) s0:f32=r12
+//
+//go:noescape
+func fused_norm_silu_grad_after_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_leaky_f32AVX2 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -3068,6 +3433,16 @@ func fused_leaky_f16AVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_leaky_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=l0 s1:f16=r2
+//
+//go:noescape
+func fused_leaky_both_f16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=lt(u0,l0) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=l0 s1:bf16=r2
+//
+//go:noescape
+func fused_leaky_both_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_leaky_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f32=r2
 //
@@ -3084,6 +3459,16 @@ func fused_leaky_grad_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_leaky_grad_bf16AVX2(n int, args **byte, u *float32)
 
+// fused_leaky_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_leaky_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_leaky_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=lt(u0,l1) r1=mul(u1,l0) r2=select(r0,l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_leaky_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
 // fused_tanh_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f32=r2
 //
 //go:noescape
@@ -3098,6 +3483,41 @@ func fused_tanh_grad_f16AVX2(n int, args **byte, u *float32)
 //
 //go:noescape
 func fused_tanh_grad_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_tanh_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_tanh_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=mul(l1,l1) r1=sub(u0,r0) r2=mul(l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_tanh_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_f32AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:f32=r3
+//
+//go:noescape
+func fused_sigmoid_f32AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_f16AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:f16=r3
+//
+//go:noescape
+func fused_sigmoid_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=neg(l0) r1=exp(r0) r2=add(u0,r1) r3=div(u1,r2) s0:bf16=r3
+//
+//go:noescape
+func fused_sigmoid_bf16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=sub(u0,l1) r1=mul(l1,r0) r2=mul(l0,r1) s0:f16=r2
+//
+//go:noescape
+func fused_sigmoid_grad_wide_f16AVX2(n int, args **byte, u *float32)
+
+// fused_sigmoid_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=sub(u0,l1) r1=mul(l1,r0) r2=mul(l0,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_sigmoid_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 
 // fused_scale_f32AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0
 //

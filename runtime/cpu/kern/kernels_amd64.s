@@ -40940,6 +40940,429 @@ place:
 	VZEROUPPER
 	RET
 
+// func fused_relu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z6
+	VMOVUPS      64(BX)(DX*4), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	VMOVUPS      128(BX)(DX*4), Z4
+	VCVTPH2PS    64(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z9
+	VMOVUPS      192(BX)(DX*4), Z4
+	VCVTPH2PS    96(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z10
+	VCVTPS2PH    $0x00, Z10, Y4
+	VCVTPS2PH    $0x00, Z9, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, 64(CX)(DX*2)
+	ADDQ         $+64, DX
+	SUBQ         $+64, AX
+	JGE          many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z11
+	VCVTPS2PH $0x00, Z11, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_wide_f16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_wide_f16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00000100, DI
+
+round:
+	MOVQ $0x00000004, R8
+
+place:
+	VMOVUPS      (BX)(DX*4), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z6
+	VMOVUPS      64(BX)(DX*4), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, (CX)(DX*2)
+	VMOVUPS      128(BX)(DX*4), Z4
+	VCVTPH2PS    64(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z9
+	VMOVUPS      192(BX)(DX*4), Z4
+	VCVTPH2PS    96(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z10
+	VCVTPS2PH    $0x00, Z10, Y4
+	VCVTPS2PH    $0x00, Z9, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 64(CX)(DX*2)
+	VMOVUPS      256(BX)(DX*4), Z4
+	VCVTPH2PS    128(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z11
+	VMOVUPS      320(BX)(DX*4), Z4
+	VCVTPH2PS    160(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z12
+	VCVTPS2PH    $0x00, Z12, Y4
+	VCVTPS2PH    $0x00, Z11, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 128(CX)(DX*2)
+	VMOVUPS      384(BX)(DX*4), Z4
+	VCVTPH2PS    192(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z13
+	VMOVUPS      448(BX)(DX*4), Z4
+	VCVTPH2PS    224(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z3, K1, Z14
+	VCVTPS2PH    $0x00, Z14, Y4
+	VCVTPS2PH    $0x00, Z13, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVNTDQ     Z4, 192(CX)(DX*2)
+	ADDQ         $0x00008000, DX
+	DECQ         R8
+	JNZ          place
+	SUBQ         $0x0001ff80, DX
+	DECQ         DI
+	JNZ          round
+	ADDQ         $0x00018000, DX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fused_relu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+96(SB), Z2
+	VBROADCASTSS kernConst<>+128(SB), Z3
+	VBROADCASTSS kernConst<>+160(SB), Z4
+	VBROADCASTSS kernConst<>+192(SB), Z5
+	VBROADCASTSS (DX), Z6
+	VBROADCASTSS 4(DX), Z7
+	VMOVDQU64    kernOdds<>+0(SB), Z8
+	XORQ         DX, DX
+	SUBQ         $+64, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z9
+	VPMOVZXWD (SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z11
+	VMOVUPS   64(BX)(DX*4), Z9
+	VPMOVZXWD 32(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z12
+	VPADDD    Z2, Z11, Z9
+	VPTESTMD  Z3, Z11, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z11, Z11, K1
+	VPORD     Z5, Z11, K1, Z9
+	VPADDD    Z2, Z12, Z10
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z9
+	VPMOVZXWD 64(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z13
+	VMOVUPS   192(BX)(DX*4), Z9
+	VPMOVZXWD 96(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z14
+	VPADDD    Z2, Z13, Z9
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z9
+	VPADDD    Z2, Z14, Z10
+	VPTESTMD  Z3, Z14, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z5, Z14, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, 64(CX)(DX*2)
+	ADDQ      $+64, DX
+	SUBQ      $+64, AX
+	JGE       many
+
+few:
+	ADDQ $+48, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z8
+	VPMOVZXWD (SI)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z7, K1, Z15
+	VPADDD    Z2, Z15, Z8
+	VPTESTMD  Z3, Z15, K1
+	VPADDD    Z4, Z8, K1, Z8
+	VCMPPS    $0x03, Z15, Z15, K1
+	VPORD     Z5, Z15, K1, Z8
+	VPSRLD    $0x10, Z8, Z8
+	VPMOVDW   Z8, Y8
+	VMOVDQU64 Y8, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·fused_relu_grad_wide_bf16_pastAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+96(SB), Z2
+	VBROADCASTSS kernConst<>+128(SB), Z3
+	VBROADCASTSS kernConst<>+160(SB), Z4
+	VBROADCASTSS kernConst<>+192(SB), Z5
+	VBROADCASTSS (DX), Z6
+	VBROADCASTSS 4(DX), Z7
+	VMOVDQU64    kernOdds<>+0(SB), Z8
+	XORQ         DX, DX
+
+block:
+	MOVQ $0x00000100, DI
+
+round:
+	MOVQ $0x00000004, R8
+
+place:
+	VMOVUPS   (BX)(DX*4), Z9
+	VPMOVZXWD (SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z11
+	VMOVUPS   64(BX)(DX*4), Z9
+	VPMOVZXWD 32(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z12
+	VPADDD    Z2, Z11, Z9
+	VPTESTMD  Z3, Z11, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z11, Z11, K1
+	VPORD     Z5, Z11, K1, Z9
+	VPADDD    Z2, Z12, Z10
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVNTDQ  Z9, (CX)(DX*2)
+	VMOVUPS   128(BX)(DX*4), Z9
+	VPMOVZXWD 64(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z13
+	VMOVUPS   192(BX)(DX*4), Z9
+	VPMOVZXWD 96(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z14
+	VPADDD    Z2, Z13, Z9
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z9
+	VPADDD    Z2, Z14, Z10
+	VPTESTMD  Z3, Z14, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z5, Z14, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVNTDQ  Z9, 64(CX)(DX*2)
+	VMOVUPS   256(BX)(DX*4), Z9
+	VPMOVZXWD 128(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z15
+	VMOVUPS   320(BX)(DX*4), Z9
+	VPMOVZXWD 160(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z16
+	VPADDD    Z2, Z15, Z9
+	VPTESTMD  Z3, Z15, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z15, Z15, K1
+	VPORD     Z5, Z15, K1, Z9
+	VPADDD    Z2, Z16, Z10
+	VPTESTMD  Z3, Z16, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z16, Z16, K1
+	VPORD     Z5, Z16, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVNTDQ  Z9, 128(CX)(DX*2)
+	VMOVUPS   384(BX)(DX*4), Z9
+	VPMOVZXWD 192(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z17
+	VMOVUPS   448(BX)(DX*4), Z9
+	VPMOVZXWD 224(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z7, K1, Z18
+	VPADDD    Z2, Z17, Z9
+	VPTESTMD  Z3, Z17, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z17, Z17, K1
+	VPORD     Z5, Z17, K1, Z9
+	VPADDD    Z2, Z18, Z10
+	VPTESTMD  Z3, Z18, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z18, Z18, K1
+	VPORD     Z5, Z18, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVNTDQ  Z9, 192(CX)(DX*2)
+	ADDQ      $0x00008000, DX
+	DECQ      R8
+	JNZ       place
+	SUBQ      $0x0001ff80, DX
+	DECQ      DI
+	JNZ       round
+	ADDQ      $0x00018000, DX
+	SUBQ      $0x00020000, AX
+	JNZ       block
+	VZEROUPPER
+	RET
+
 // func fused_relu_grad_scaled_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_relu_grad_scaled_f32AVX512(SB), NOSPLIT, $0-24
@@ -41542,6 +41965,153 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_relu_grad_sum_first_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_first_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCVTPH2PS (DI)(DX*2), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_first_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_first_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VPMOVZXWD (SI)(DX*2), Z5
+	VPSLLD    $0x10, Z5, Z5
+	VPMOVZXWD (DI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_sign_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_sign_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VCVTPH2PS (DI)(DX*2), Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_sign_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F
+TEXT ·fused_relu_grad_sum_sign_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VMOVUPS   (SI)(DX*4), Z5
+	VPMOVZXWD (DI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VADDPS    Z5, Z4, Z4
+	VCMPPS    $0x11, Z6, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z3, K1, Z7
+	VMOVUPS   Z7, (CX)(DX*4)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_gelu_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·fused_gelu_f32AVX512(SB), NOSPLIT, $0-24
@@ -42022,6 +42592,2129 @@ single:
 	VMULPS           Z16, Z14, Z16
 	VADDPS           Z25, Z15, Z17
 	VMULPS           Z17, Z16, Z16
+	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z16, Z16, K1
+	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD           $0x10, Z17, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_narrow_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_narrow_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+1568(SB), Z1
+	VBROADCASTSS kernConst<>+1600(SB), Z2
+	VBROADCASTSS kernConst<>+1632(SB), Z3
+	VBROADCASTSS kernConst<>+1664(SB), Z4
+	VBROADCASTSS kernConst<>+1696(SB), Z5
+	VBROADCASTSS kernConst<>+1728(SB), Z6
+	VBROADCASTSS kernConst<>+1760(SB), Z7
+	VBROADCASTSS kernConst<>+416(SB), Z8
+	VBROADCASTSS kernConst<>+448(SB), Z9
+	VBROADCASTSS kernConst<>+480(SB), Z10
+	VBROADCASTSS kernConst<>+512(SB), Z11
+	VBROADCASTSS kernConst<>+544(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z26
+	VFMADD213PS      Z19, Z26, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z22
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z22, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          64(BX)(DX*4), Z17
+	VMULPS           Z13, Z17, Z18
+	VANDNPS          Z18, Z0, Z19
+	VMULPS           Z19, Z19, Z20
+	VMOVAPS          Z1, Z21
+	VFMADD213PS      Z2, Z19, Z21
+	VMOVAPS          Z3, Z26
+	VFMADD213PS      Z4, Z19, Z26
+	VFMADD213PS      Z26, Z20, Z21
+	VFMADD213PS      Z5, Z19, Z21
+	VFMADD213PS      Z6, Z19, Z21
+	VFMADD213PS      Z7, Z19, Z21
+	VXORPS           Z0, Z19, Z20
+	VFMADD213PS      Z20, Z19, Z21
+	VMINPS           Z21, Z8, Z20
+	VMAXPS           Z20, Z9, Z20
+	VMULPS           Z10, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z11, Z21, Z20
+	VFNMADD231PS     Z12, Z21, Z20
+	VBROADCASTSS     kernConst<>+576(SB), Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z26
+	VMULPS           Z20, Z20, Z27
+	VFMADD213PS      Z20, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VANDPS           Z0, Z18, Z21
+	VORPS            Z21, Z20, Z20
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z19, K1
+	VMULPS           Z18, Z18, Z19
+	VBROADCASTSS     kernConst<>+1824(SB), Z21
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z19, Z21
+	VFMADD213PS      Z18, Z18, Z21
+	VBLENDMPS        Z20, Z21, K1, Z23
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z23, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VCVTPS2PH        $0x00, Z17, Y17
+	VCVTPS2PH        $0x00, Z16, Y24
+	VINSERTI64X4     $0x01, Y17, Z24, Z16
+	VMOVDQU64        Z16, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z22
+	VFMADD213PS      Z19, Z22, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z25
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z25, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_narrow_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_narrow_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+1568(SB), Z1
+	VBROADCASTSS kernConst<>+1600(SB), Z2
+	VBROADCASTSS kernConst<>+1632(SB), Z3
+	VBROADCASTSS kernConst<>+1664(SB), Z4
+	VBROADCASTSS kernConst<>+1696(SB), Z5
+	VBROADCASTSS kernConst<>+1728(SB), Z6
+	VBROADCASTSS kernConst<>+1760(SB), Z7
+	VBROADCASTSS kernConst<>+416(SB), Z8
+	VBROADCASTSS kernConst<>+448(SB), Z9
+	VBROADCASTSS kernConst<>+480(SB), Z10
+	VBROADCASTSS kernConst<>+512(SB), Z11
+	VBROADCASTSS kernConst<>+544(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z17
+	VMULPS           Z13, Z17, Z18
+	VANDNPS          Z18, Z0, Z19
+	VMULPS           Z19, Z19, Z20
+	VMOVAPS          Z1, Z21
+	VFMADD213PS      Z2, Z19, Z21
+	VMOVAPS          Z3, Z22
+	VFMADD213PS      Z4, Z19, Z22
+	VFMADD213PS      Z22, Z20, Z21
+	VFMADD213PS      Z5, Z19, Z21
+	VFMADD213PS      Z6, Z19, Z21
+	VFMADD213PS      Z7, Z19, Z21
+	VXORPS           Z0, Z19, Z20
+	VFMADD213PS      Z20, Z19, Z21
+	VMINPS           Z21, Z8, Z20
+	VMAXPS           Z20, Z9, Z20
+	VMULPS           Z10, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z11, Z21, Z20
+	VFNMADD231PS     Z12, Z21, Z20
+	VBROADCASTSS     kernConst<>+576(SB), Z22
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z22
+	VMULPS           Z20, Z20, Z26
+	VFMADD213PS      Z20, Z26, Z22
+	VADDPS.BCST      kernConst<>+256(SB), Z22, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VANDPS           Z0, Z18, Z21
+	VORPS            Z21, Z20, Z20
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z19, K1
+	VMULPS           Z18, Z18, Z19
+	VBROADCASTSS     kernConst<>+1824(SB), Z21
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z19, Z21
+	VFMADD213PS      Z18, Z18, Z21
+	VBLENDMPS        Z20, Z21, K1, Z23
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z23, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VMOVUPS          64(BX)(DX*4), Z18
+	VMULPS           Z13, Z18, Z19
+	VANDNPS          Z19, Z0, Z20
+	VMULPS           Z20, Z20, Z21
+	VMOVAPS          Z1, Z22
+	VFMADD213PS      Z2, Z20, Z22
+	VMOVAPS          Z3, Z26
+	VFMADD213PS      Z4, Z20, Z26
+	VFMADD213PS      Z26, Z21, Z22
+	VFMADD213PS      Z5, Z20, Z22
+	VFMADD213PS      Z6, Z20, Z22
+	VFMADD213PS      Z7, Z20, Z22
+	VXORPS           Z0, Z20, Z21
+	VFMADD213PS      Z21, Z20, Z22
+	VMINPS           Z22, Z8, Z21
+	VMAXPS           Z21, Z9, Z21
+	VMULPS           Z10, Z21, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z21, Z21
+	VFNMADD231PS     Z11, Z22, Z21
+	VFNMADD231PS     Z12, Z22, Z21
+	VBROADCASTSS     kernConst<>+576(SB), Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z21, Z26
+	VMULPS           Z21, Z21, Z27
+	VFMADD213PS      Z21, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z21
+	VSCALEFPS        Z22, Z21, Z21
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z21, Z22, Z21
+	VANDPS           Z0, Z19, Z22
+	VORPS            Z22, Z21, Z21
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z20, K1
+	VMULPS           Z19, Z19, Z20
+	VBROADCASTSS     kernConst<>+1824(SB), Z22
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z20, Z22
+	VFMADD213PS      Z19, Z19, Z22
+	VBLENDMPS        Z21, Z22, K1, Z24
+	VMULPS           Z18, Z14, Z18
+	VADDPS           Z24, Z15, Z19
+	VMULPS           Z19, Z18, Z18
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z19
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z19, K1, Z19
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z19
+	VPADDD.BCST      kernConst<>+96(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z18, Z18, K1
+	VPORD.BCST       kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W         Z17, Z16, Z19
+	VMOVDQU64        Z19, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z22
+	VFMADD213PS      Z19, Z22, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z25
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z25, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z16, Z16, K1
+	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD           $0x10, Z17, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+1568(SB), Z1
+	VBROADCASTSS kernConst<>+1600(SB), Z2
+	VBROADCASTSS kernConst<>+1632(SB), Z3
+	VBROADCASTSS kernConst<>+1664(SB), Z4
+	VBROADCASTSS kernConst<>+1696(SB), Z5
+	VBROADCASTSS kernConst<>+1728(SB), Z6
+	VBROADCASTSS kernConst<>+1760(SB), Z7
+	VBROADCASTSS kernConst<>+416(SB), Z8
+	VBROADCASTSS kernConst<>+448(SB), Z9
+	VBROADCASTSS kernConst<>+480(SB), Z10
+	VBROADCASTSS kernConst<>+512(SB), Z11
+	VBROADCASTSS kernConst<>+544(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z26
+	VFMADD213PS      Z19, Z26, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z22
+	VMULPS           Z16, Z14, Z17
+	VADDPS           Z22, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VMOVUPS          64(BX)(DX*4), Z18
+	VMULPS           Z13, Z18, Z19
+	VANDNPS          Z19, Z0, Z20
+	VMULPS           Z20, Z20, Z21
+	VMOVAPS          Z1, Z26
+	VFMADD213PS      Z2, Z20, Z26
+	VMOVAPS          Z3, Z27
+	VFMADD213PS      Z4, Z20, Z27
+	VFMADD213PS      Z27, Z21, Z26
+	VFMADD213PS      Z5, Z20, Z26
+	VFMADD213PS      Z6, Z20, Z26
+	VFMADD213PS      Z7, Z20, Z26
+	VXORPS           Z0, Z20, Z21
+	VFMADD213PS      Z21, Z20, Z26
+	VMINPS           Z26, Z8, Z21
+	VMAXPS           Z21, Z9, Z21
+	VMULPS           Z10, Z21, Z26
+	VRNDSCALEPS      $0x00, Z26, Z26
+	VMOVAPS          Z21, Z21
+	VFNMADD231PS     Z11, Z26, Z21
+	VFNMADD231PS     Z12, Z26, Z21
+	VBROADCASTSS     kernConst<>+576(SB), Z27
+	VFMADD213PS.BCST kernConst<>+608(SB), Z21, Z27
+	VFMADD213PS.BCST kernConst<>+640(SB), Z21, Z27
+	VFMADD213PS.BCST kernConst<>+672(SB), Z21, Z27
+	VFMADD213PS.BCST kernConst<>+704(SB), Z21, Z27
+	VFMADD213PS.BCST kernConst<>+736(SB), Z21, Z27
+	VMULPS           Z21, Z21, Z28
+	VFMADD213PS      Z21, Z28, Z27
+	VADDPS.BCST      kernConst<>+256(SB), Z27, Z21
+	VSCALEFPS        Z26, Z21, Z21
+	VBROADCASTSS     kernConst<>+256(SB), Z26
+	VSUBPS           Z21, Z26, Z21
+	VANDPS           Z0, Z19, Z26
+	VORPS            Z26, Z21, Z21
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z20, K1
+	VMULPS           Z19, Z19, Z20
+	VBROADCASTSS     kernConst<>+1824(SB), Z26
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z20, Z26
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z20, Z26
+	VFMADD213PS      Z19, Z19, Z26
+	VBLENDMPS        Z21, Z26, K1, Z23
+	VMULPS           Z18, Z14, Z19
+	VADDPS           Z23, Z15, Z20
+	VMULPS           Z20, Z19, Z19
+	VCVTPS2PH        $0x00, Z19, Y19
+	VCVTPS2PH        $0x00, Z17, Y24
+	VINSERTI64X4     $0x01, Y19, Z24, Z17
+	VMOVDQU64        Z17, (SI)(DX*2)
+	VCVTPS2PH        $0x00, Z18, Y17
+	VCVTPS2PH        $0x00, Z16, Y24
+	VINSERTI64X4     $0x01, Y17, Z24, Z16
+	VMOVDQU64        Z16, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z22
+	VFMADD213PS      Z19, Z22, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z25
+	VMULPS           Z16, Z14, Z17
+	VADDPS           Z25, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VCVTPS2PH        $0x00, Z17, Y17
+	VMOVDQU64        Y17, (SI)(DX*2)
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+1568(SB), Z1
+	VBROADCASTSS kernConst<>+1600(SB), Z2
+	VBROADCASTSS kernConst<>+1632(SB), Z3
+	VBROADCASTSS kernConst<>+1664(SB), Z4
+	VBROADCASTSS kernConst<>+1696(SB), Z5
+	VBROADCASTSS kernConst<>+1728(SB), Z6
+	VBROADCASTSS kernConst<>+1760(SB), Z7
+	VBROADCASTSS kernConst<>+416(SB), Z8
+	VBROADCASTSS kernConst<>+448(SB), Z9
+	VBROADCASTSS kernConst<>+480(SB), Z10
+	VBROADCASTSS kernConst<>+512(SB), Z11
+	VBROADCASTSS kernConst<>+544(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	VBROADCASTSS 8(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z17
+	VMULPS           Z13, Z17, Z18
+	VANDNPS          Z18, Z0, Z19
+	VMULPS           Z19, Z19, Z20
+	VMOVAPS          Z1, Z21
+	VFMADD213PS      Z2, Z19, Z21
+	VMOVAPS          Z3, Z22
+	VFMADD213PS      Z4, Z19, Z22
+	VFMADD213PS      Z22, Z20, Z21
+	VFMADD213PS      Z5, Z19, Z21
+	VFMADD213PS      Z6, Z19, Z21
+	VFMADD213PS      Z7, Z19, Z21
+	VXORPS           Z0, Z19, Z20
+	VFMADD213PS      Z20, Z19, Z21
+	VMINPS           Z21, Z8, Z20
+	VMAXPS           Z20, Z9, Z20
+	VMULPS           Z10, Z20, Z21
+	VRNDSCALEPS      $0x00, Z21, Z21
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z11, Z21, Z20
+	VFNMADD231PS     Z12, Z21, Z20
+	VBROADCASTSS     kernConst<>+576(SB), Z22
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z22
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z22
+	VMULPS           Z20, Z20, Z26
+	VFMADD213PS      Z20, Z26, Z22
+	VADDPS.BCST      kernConst<>+256(SB), Z22, Z20
+	VSCALEFPS        Z21, Z20, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z21
+	VSUBPS           Z20, Z21, Z20
+	VANDPS           Z0, Z18, Z21
+	VORPS            Z21, Z20, Z20
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z19, K1
+	VMULPS           Z18, Z18, Z19
+	VBROADCASTSS     kernConst<>+1824(SB), Z21
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z19, Z21
+	VFMADD213PS      Z18, Z18, Z21
+	VBLENDMPS        Z20, Z21, K1, Z23
+	VMULPS           Z17, Z14, Z18
+	VADDPS           Z23, Z15, Z19
+	VMULPS           Z19, Z18, Z18
+	VMOVUPS          64(BX)(DX*4), Z19
+	VMULPS           Z13, Z19, Z20
+	VANDNPS          Z20, Z0, Z21
+	VMULPS           Z21, Z21, Z22
+	VMOVAPS          Z1, Z26
+	VFMADD213PS      Z2, Z21, Z26
+	VMOVAPS          Z3, Z27
+	VFMADD213PS      Z4, Z21, Z27
+	VFMADD213PS      Z27, Z22, Z26
+	VFMADD213PS      Z5, Z21, Z26
+	VFMADD213PS      Z6, Z21, Z26
+	VFMADD213PS      Z7, Z21, Z26
+	VXORPS           Z0, Z21, Z22
+	VFMADD213PS      Z22, Z21, Z26
+	VMINPS           Z26, Z8, Z22
+	VMAXPS           Z22, Z9, Z22
+	VMULPS           Z10, Z22, Z26
+	VRNDSCALEPS      $0x00, Z26, Z26
+	VMOVAPS          Z22, Z22
+	VFNMADD231PS     Z11, Z26, Z22
+	VFNMADD231PS     Z12, Z26, Z22
+	VBROADCASTSS     kernConst<>+576(SB), Z27
+	VFMADD213PS.BCST kernConst<>+608(SB), Z22, Z27
+	VFMADD213PS.BCST kernConst<>+640(SB), Z22, Z27
+	VFMADD213PS.BCST kernConst<>+672(SB), Z22, Z27
+	VFMADD213PS.BCST kernConst<>+704(SB), Z22, Z27
+	VFMADD213PS.BCST kernConst<>+736(SB), Z22, Z27
+	VMULPS           Z22, Z22, Z28
+	VFMADD213PS      Z22, Z28, Z27
+	VADDPS.BCST      kernConst<>+256(SB), Z27, Z22
+	VSCALEFPS        Z26, Z22, Z22
+	VBROADCASTSS     kernConst<>+256(SB), Z26
+	VSUBPS           Z22, Z26, Z22
+	VANDPS           Z0, Z20, Z26
+	VORPS            Z26, Z22, Z22
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z21, K1
+	VMULPS           Z20, Z20, Z21
+	VBROADCASTSS     kernConst<>+1824(SB), Z26
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z21, Z26
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z21, Z26
+	VFMADD213PS      Z20, Z20, Z26
+	VBLENDMPS        Z22, Z26, K1, Z24
+	VMULPS           Z19, Z14, Z20
+	VADDPS           Z24, Z15, Z21
+	VMULPS           Z21, Z20, Z20
+	VPADDD.BCST      kernConst<>+96(SB), Z18, Z21
+	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z21, K1, Z21
+	VCMPPS           $0x03, Z18, Z18, K1
+	VPORD.BCST       kernConst<>+192(SB), Z18, K1, Z21
+	VPADDD.BCST      kernConst<>+96(SB), Z20, Z18
+	VPTESTMD.BCST    kernConst<>+128(SB), Z20, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z20, Z20, K1
+	VPORD.BCST       kernConst<>+192(SB), Z20, K1, Z18
+	VPERMT2W         Z18, Z16, Z21
+	VMOVDQU64        Z21, (SI)(DX*2)
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z18
+	VPADDD.BCST      kernConst<>+96(SB), Z19, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z19, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z19, Z19, K1
+	VPORD.BCST       kernConst<>+192(SB), Z19, K1, Z17
+	VPERMT2W         Z17, Z16, Z18
+	VMOVDQU64        Z18, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z13, Z16, Z17
+	VANDNPS          Z17, Z0, Z18
+	VMULPS           Z18, Z18, Z19
+	VMOVAPS          Z1, Z20
+	VFMADD213PS      Z2, Z18, Z20
+	VMOVAPS          Z3, Z21
+	VFMADD213PS      Z4, Z18, Z21
+	VFMADD213PS      Z21, Z19, Z20
+	VFMADD213PS      Z5, Z18, Z20
+	VFMADD213PS      Z6, Z18, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VXORPS           Z0, Z18, Z19
+	VFMADD213PS      Z19, Z18, Z20
+	VMINPS           Z20, Z8, Z19
+	VMAXPS           Z19, Z9, Z19
+	VMULPS           Z10, Z19, Z20
+	VRNDSCALEPS      $0x00, Z20, Z20
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z11, Z20, Z19
+	VFNMADD231PS     Z12, Z20, Z19
+	VBROADCASTSS     kernConst<>+576(SB), Z21
+	VFMADD213PS.BCST kernConst<>+608(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+640(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+672(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+704(SB), Z19, Z21
+	VFMADD213PS.BCST kernConst<>+736(SB), Z19, Z21
+	VMULPS           Z19, Z19, Z22
+	VFMADD213PS      Z19, Z22, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS        Z20, Z19, Z19
+	VBROADCASTSS     kernConst<>+256(SB), Z20
+	VSUBPS           Z19, Z20, Z19
+	VANDPS           Z0, Z17, Z20
+	VORPS            Z20, Z19, Z19
+	VCMPPS.BCST      $0x1e, kernConst<>+1792(SB), Z18, K1
+	VMULPS           Z17, Z17, Z18
+	VBROADCASTSS     kernConst<>+1824(SB), Z20
+	VFMADD213PS.BCST kernConst<>+1856(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1888(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1920(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1952(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+1984(SB), Z18, Z20
+	VFMADD213PS      Z17, Z17, Z20
+	VBLENDMPS        Z19, Z20, K1, Z25
+	VMULPS           Z16, Z14, Z17
+	VADDPS           Z25, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z18
+	VPSRLD           $0x10, Z18, Z17
+	VPMOVDW          Z17, Y17
+	VMOVDQU64        Y17, (SI)(DX*2)
+	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z16, Z16, K1
+	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD           $0x10, Z17, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_gelu_tanh_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z19
+	VMOVAPS          Z0, Z20
+	VFMADD213PS      Z1, Z19, Z20
+	VFMADD213PS      Z2, Z19, Z20
+	VFMADD213PS      Z3, Z19, Z20
+	VFMADD213PS      Z4, Z19, Z20
+	VMULPS           Z19, Z20, Z19
+	VFMADD213PS      Z17, Z17, Z19
+	VANDNPS          Z17, Z5, Z20
+	VADDPS           Z20, Z20, Z21
+	VMINPS           Z21, Z6, Z21
+	VMAXPS           Z21, Z7, Z21
+	VMULPS           Z8, Z21, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z21, Z21
+	VFNMADD231PS     Z9, Z22, Z21
+	VFNMADD231PS     Z10, Z22, Z21
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z21, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z21, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z21, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z21, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z21, Z23
+	VMULPS           Z21, Z21, Z24
+	VFMADD213PS      Z21, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z21
+	VSCALEFPS        Z22, Z21, Z21
+	VADDPS.BCST      kernConst<>+256(SB), Z21, Z21
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z21, Z22, Z21
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z21, Z22, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z20, K1
+	VBLENDMPS        Z19, Z17, K1, Z18
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z18, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z22
+	VMOVAPS          Z0, Z23
+	VFMADD213PS      Z1, Z22, Z23
+	VFMADD213PS      Z2, Z22, Z23
+	VFMADD213PS      Z3, Z22, Z23
+	VFMADD213PS      Z4, Z22, Z23
+	VMULPS           Z22, Z23, Z22
+	VFMADD213PS      Z17, Z17, Z22
+	VANDNPS          Z17, Z5, Z23
+	VADDPS           Z23, Z23, Z24
+	VMINPS           Z24, Z6, Z24
+	VMAXPS           Z24, Z7, Z24
+	VMULPS           Z8, Z24, Z25
+	VRNDSCALEPS      $0x00, Z25, Z25
+	VMOVAPS          Z24, Z24
+	VFNMADD231PS     Z9, Z25, Z24
+	VFNMADD231PS     Z10, Z25, Z24
+	VMOVAPS          Z11, Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
+	VMULPS           Z24, Z24, Z27
+	VFMADD213PS      Z24, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z24
+	VSCALEFPS        Z25, Z24, Z24
+	VADDPS.BCST      kernConst<>+256(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1504(SB), Z25
+	VDIVPS           Z24, Z25, Z24
+	VBROADCASTSS     kernConst<>+256(SB), Z25
+	VSUBPS           Z24, Z25, Z24
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z24, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
+	VBLENDMPS        Z22, Z17, K1, Z18
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z18, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VCVTPH2PS        32(BX)(DX*2), Z17
+	VMULPS           Z17, Z17, Z22
+	VMULPS           Z17, Z22, Z22
+	VMULPS           Z22, Z12, Z22
+	VADDPS           Z22, Z17, Z22
+	VMULPS           Z22, Z13, Z22
+	VMULPS           Z22, Z22, Z23
+	VMOVAPS          Z0, Z24
+	VFMADD213PS      Z1, Z23, Z24
+	VFMADD213PS      Z2, Z23, Z24
+	VFMADD213PS      Z3, Z23, Z24
+	VFMADD213PS      Z4, Z23, Z24
+	VMULPS           Z23, Z24, Z23
+	VFMADD213PS      Z22, Z22, Z23
+	VANDNPS          Z22, Z5, Z24
+	VADDPS           Z24, Z24, Z25
+	VMINPS           Z25, Z6, Z25
+	VMAXPS           Z25, Z7, Z25
+	VMULPS           Z8, Z25, Z26
+	VRNDSCALEPS      $0x00, Z26, Z26
+	VMOVAPS          Z25, Z25
+	VFNMADD231PS     Z9, Z26, Z25
+	VFNMADD231PS     Z10, Z26, Z25
+	VMOVAPS          Z11, Z27
+	VFMADD213PS.BCST kernConst<>+608(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+640(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
+	VMULPS           Z25, Z25, Z28
+	VFMADD213PS      Z25, Z28, Z27
+	VADDPS.BCST      kernConst<>+256(SB), Z27, Z25
+	VSCALEFPS        Z26, Z25, Z25
+	VADDPS.BCST      kernConst<>+256(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1504(SB), Z26
+	VDIVPS           Z25, Z26, Z25
+	VBROADCASTSS     kernConst<>+256(SB), Z26
+	VSUBPS           Z25, Z26, Z25
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z25, Z22
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
+	VBLENDMPS        Z23, Z22, K1, Z19
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z19, Z15, Z22
+	VMULPS           Z22, Z17, Z17
+	VCVTPS2PH        $0x00, Z17, Y17
+	VCVTPS2PH        $0x00, Z16, Y20
+	VINSERTI64X4     $0x01, Y17, Z20, Z16
+	VMOVDQU64        Z16, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z17, Z17, Z18
+	VANDNPS          Z17, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z22, Z20
+	VFNMADD231PS     Z10, Z22, Z20
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
+	VMULPS           Z20, Z20, Z24
+	VFMADD213PS      Z20, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z20
+	VSCALEFPS        Z22, Z20, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z20, Z22, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z20, Z22, Z20
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z20, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
+	VBLENDMPS        Z18, Z17, K1, Z21
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z21, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VPMOVZXWD        (BX)(DX*2), Z17
+	VPSLLD           $0x10, Z17, Z17
+	VMULPS           Z17, Z17, Z18
+	VMULPS           Z17, Z18, Z18
+	VMULPS           Z18, Z12, Z18
+	VADDPS           Z18, Z17, Z18
+	VMULPS           Z18, Z13, Z18
+	VMULPS           Z18, Z18, Z22
+	VMOVAPS          Z0, Z23
+	VFMADD213PS      Z1, Z22, Z23
+	VFMADD213PS      Z2, Z22, Z23
+	VFMADD213PS      Z3, Z22, Z23
+	VFMADD213PS      Z4, Z22, Z23
+	VMULPS           Z22, Z23, Z22
+	VFMADD213PS      Z18, Z18, Z22
+	VANDNPS          Z18, Z5, Z23
+	VADDPS           Z23, Z23, Z24
+	VMINPS           Z24, Z6, Z24
+	VMAXPS           Z24, Z7, Z24
+	VMULPS           Z8, Z24, Z25
+	VRNDSCALEPS      $0x00, Z25, Z25
+	VMOVAPS          Z24, Z24
+	VFNMADD231PS     Z9, Z25, Z24
+	VFNMADD231PS     Z10, Z25, Z24
+	VMOVAPS          Z11, Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
+	VMULPS           Z24, Z24, Z27
+	VFMADD213PS      Z24, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z24
+	VSCALEFPS        Z25, Z24, Z24
+	VADDPS.BCST      kernConst<>+256(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1504(SB), Z25
+	VDIVPS           Z24, Z25, Z24
+	VBROADCASTSS     kernConst<>+256(SB), Z25
+	VSUBPS           Z24, Z25, Z24
+	VANDPS           Z5, Z18, Z18
+	VORPS            Z18, Z24, Z18
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
+	VBLENDMPS        Z22, Z18, K1, Z19
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z19, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VPMOVZXWD        32(BX)(DX*2), Z18
+	VPSLLD           $0x10, Z18, Z18
+	VMULPS           Z18, Z18, Z22
+	VMULPS           Z18, Z22, Z22
+	VMULPS           Z22, Z12, Z22
+	VADDPS           Z22, Z18, Z22
+	VMULPS           Z22, Z13, Z22
+	VMULPS           Z22, Z22, Z23
+	VMOVAPS          Z0, Z24
+	VFMADD213PS      Z1, Z23, Z24
+	VFMADD213PS      Z2, Z23, Z24
+	VFMADD213PS      Z3, Z23, Z24
+	VFMADD213PS      Z4, Z23, Z24
+	VMULPS           Z23, Z24, Z23
+	VFMADD213PS      Z22, Z22, Z23
+	VANDNPS          Z22, Z5, Z24
+	VADDPS           Z24, Z24, Z25
+	VMINPS           Z25, Z6, Z25
+	VMAXPS           Z25, Z7, Z25
+	VMULPS           Z8, Z25, Z26
+	VRNDSCALEPS      $0x00, Z26, Z26
+	VMOVAPS          Z25, Z25
+	VFNMADD231PS     Z9, Z26, Z25
+	VFNMADD231PS     Z10, Z26, Z25
+	VMOVAPS          Z11, Z27
+	VFMADD213PS.BCST kernConst<>+608(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+640(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
+	VMULPS           Z25, Z25, Z28
+	VFMADD213PS      Z25, Z28, Z27
+	VADDPS.BCST      kernConst<>+256(SB), Z27, Z25
+	VSCALEFPS        Z26, Z25, Z25
+	VADDPS.BCST      kernConst<>+256(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1504(SB), Z26
+	VDIVPS           Z25, Z26, Z25
+	VBROADCASTSS     kernConst<>+256(SB), Z26
+	VSUBPS           Z25, Z26, Z25
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z25, Z22
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
+	VBLENDMPS        Z23, Z22, K1, Z20
+	VMULPS           Z18, Z14, Z18
+	VADDPS           Z20, Z15, Z22
+	VMULPS           Z22, Z18, Z18
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z22
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z22, K1, Z22
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z22
+	VPADDD.BCST      kernConst<>+96(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z18, Z18, K1
+	VPORD.BCST       kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W         Z17, Z16, Z22
+	VMOVDQU64        Z22, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z17, Z17, Z18
+	VANDNPS          Z17, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z22, Z20
+	VFNMADD231PS     Z10, Z22, Z20
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
+	VMULPS           Z20, Z20, Z24
+	VFMADD213PS      Z20, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z20
+	VSCALEFPS        Z22, Z20, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z20, Z22, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z20, Z22, Z20
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z20, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
+	VBLENDMPS        Z18, Z17, K1, Z21
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z21, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z16, Z16, K1
+	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD           $0x10, Z17, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_narrow_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_narrow_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z22
+	VMOVAPS          Z0, Z23
+	VFMADD213PS      Z1, Z22, Z23
+	VFMADD213PS      Z2, Z22, Z23
+	VFMADD213PS      Z3, Z22, Z23
+	VFMADD213PS      Z4, Z22, Z23
+	VMULPS           Z22, Z23, Z22
+	VFMADD213PS      Z17, Z17, Z22
+	VANDNPS          Z17, Z5, Z23
+	VADDPS           Z23, Z23, Z24
+	VMINPS           Z24, Z6, Z24
+	VMAXPS           Z24, Z7, Z24
+	VMULPS           Z8, Z24, Z25
+	VRNDSCALEPS      $0x00, Z25, Z25
+	VMOVAPS          Z24, Z24
+	VFNMADD231PS     Z9, Z25, Z24
+	VFNMADD231PS     Z10, Z25, Z24
+	VMOVAPS          Z11, Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
+	VMULPS           Z24, Z24, Z27
+	VFMADD213PS      Z24, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z24
+	VSCALEFPS        Z25, Z24, Z24
+	VADDPS.BCST      kernConst<>+256(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1504(SB), Z25
+	VDIVPS           Z24, Z25, Z24
+	VBROADCASTSS     kernConst<>+256(SB), Z25
+	VSUBPS           Z24, Z25, Z24
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z24, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
+	VBLENDMPS        Z22, Z17, K1, Z18
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z18, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VMOVUPS          64(BX)(DX*4), Z17
+	VMULPS           Z17, Z17, Z22
+	VMULPS           Z17, Z22, Z22
+	VMULPS           Z22, Z12, Z22
+	VADDPS           Z22, Z17, Z22
+	VMULPS           Z22, Z13, Z22
+	VMULPS           Z22, Z22, Z23
+	VMOVAPS          Z0, Z24
+	VFMADD213PS      Z1, Z23, Z24
+	VFMADD213PS      Z2, Z23, Z24
+	VFMADD213PS      Z3, Z23, Z24
+	VFMADD213PS      Z4, Z23, Z24
+	VMULPS           Z23, Z24, Z23
+	VFMADD213PS      Z22, Z22, Z23
+	VANDNPS          Z22, Z5, Z24
+	VADDPS           Z24, Z24, Z25
+	VMINPS           Z25, Z6, Z25
+	VMAXPS           Z25, Z7, Z25
+	VMULPS           Z8, Z25, Z26
+	VRNDSCALEPS      $0x00, Z26, Z26
+	VMOVAPS          Z25, Z25
+	VFNMADD231PS     Z9, Z26, Z25
+	VFNMADD231PS     Z10, Z26, Z25
+	VMOVAPS          Z11, Z27
+	VFMADD213PS.BCST kernConst<>+608(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+640(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
+	VMULPS           Z25, Z25, Z28
+	VFMADD213PS      Z25, Z28, Z27
+	VADDPS.BCST      kernConst<>+256(SB), Z27, Z25
+	VSCALEFPS        Z26, Z25, Z25
+	VADDPS.BCST      kernConst<>+256(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1504(SB), Z26
+	VDIVPS           Z25, Z26, Z25
+	VBROADCASTSS     kernConst<>+256(SB), Z26
+	VSUBPS           Z25, Z26, Z25
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z25, Z22
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
+	VBLENDMPS        Z23, Z22, K1, Z19
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z19, Z15, Z22
+	VMULPS           Z22, Z17, Z17
+	VCVTPS2PH        $0x00, Z17, Y17
+	VCVTPS2PH        $0x00, Z16, Y20
+	VINSERTI64X4     $0x01, Y17, Z20, Z16
+	VMOVDQU64        Z16, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z17, Z17, Z18
+	VANDNPS          Z17, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z22, Z20
+	VFNMADD231PS     Z10, Z22, Z20
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
+	VMULPS           Z20, Z20, Z24
+	VFMADD213PS      Z20, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z20
+	VSCALEFPS        Z22, Z20, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z20, Z22, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z20, Z22, Z20
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z20, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
+	VBLENDMPS        Z18, Z17, K1, Z21
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z21, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_narrow_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_narrow_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z17
+	VMULPS           Z17, Z17, Z18
+	VMULPS           Z17, Z18, Z18
+	VMULPS           Z18, Z12, Z18
+	VADDPS           Z18, Z17, Z18
+	VMULPS           Z18, Z13, Z18
+	VMULPS           Z18, Z18, Z22
+	VMOVAPS          Z0, Z23
+	VFMADD213PS      Z1, Z22, Z23
+	VFMADD213PS      Z2, Z22, Z23
+	VFMADD213PS      Z3, Z22, Z23
+	VFMADD213PS      Z4, Z22, Z23
+	VMULPS           Z22, Z23, Z22
+	VFMADD213PS      Z18, Z18, Z22
+	VANDNPS          Z18, Z5, Z23
+	VADDPS           Z23, Z23, Z24
+	VMINPS           Z24, Z6, Z24
+	VMAXPS           Z24, Z7, Z24
+	VMULPS           Z8, Z24, Z25
+	VRNDSCALEPS      $0x00, Z25, Z25
+	VMOVAPS          Z24, Z24
+	VFNMADD231PS     Z9, Z25, Z24
+	VFNMADD231PS     Z10, Z25, Z24
+	VMOVAPS          Z11, Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
+	VMULPS           Z24, Z24, Z27
+	VFMADD213PS      Z24, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z24
+	VSCALEFPS        Z25, Z24, Z24
+	VADDPS.BCST      kernConst<>+256(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1504(SB), Z25
+	VDIVPS           Z24, Z25, Z24
+	VBROADCASTSS     kernConst<>+256(SB), Z25
+	VSUBPS           Z24, Z25, Z24
+	VANDPS           Z5, Z18, Z18
+	VORPS            Z18, Z24, Z18
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
+	VBLENDMPS        Z22, Z18, K1, Z19
+	VMULPS           Z17, Z14, Z17
+	VADDPS           Z19, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VMOVUPS          64(BX)(DX*4), Z18
+	VMULPS           Z18, Z18, Z22
+	VMULPS           Z18, Z22, Z22
+	VMULPS           Z22, Z12, Z22
+	VADDPS           Z22, Z18, Z22
+	VMULPS           Z22, Z13, Z22
+	VMULPS           Z22, Z22, Z23
+	VMOVAPS          Z0, Z24
+	VFMADD213PS      Z1, Z23, Z24
+	VFMADD213PS      Z2, Z23, Z24
+	VFMADD213PS      Z3, Z23, Z24
+	VFMADD213PS      Z4, Z23, Z24
+	VMULPS           Z23, Z24, Z23
+	VFMADD213PS      Z22, Z22, Z23
+	VANDNPS          Z22, Z5, Z24
+	VADDPS           Z24, Z24, Z25
+	VMINPS           Z25, Z6, Z25
+	VMAXPS           Z25, Z7, Z25
+	VMULPS           Z8, Z25, Z26
+	VRNDSCALEPS      $0x00, Z26, Z26
+	VMOVAPS          Z25, Z25
+	VFNMADD231PS     Z9, Z26, Z25
+	VFNMADD231PS     Z10, Z26, Z25
+	VMOVAPS          Z11, Z27
+	VFMADD213PS.BCST kernConst<>+608(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+640(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+672(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+704(SB), Z25, Z27
+	VFMADD213PS.BCST kernConst<>+736(SB), Z25, Z27
+	VMULPS           Z25, Z25, Z28
+	VFMADD213PS      Z25, Z28, Z27
+	VADDPS.BCST      kernConst<>+256(SB), Z27, Z25
+	VSCALEFPS        Z26, Z25, Z25
+	VADDPS.BCST      kernConst<>+256(SB), Z25, Z25
+	VBROADCASTSS     kernConst<>+1504(SB), Z26
+	VDIVPS           Z25, Z26, Z25
+	VBROADCASTSS     kernConst<>+256(SB), Z26
+	VSUBPS           Z25, Z26, Z25
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z25, Z22
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
+	VBLENDMPS        Z23, Z22, K1, Z20
+	VMULPS           Z18, Z14, Z18
+	VADDPS           Z20, Z15, Z22
+	VMULPS           Z22, Z18, Z18
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z22
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z22, K1, Z22
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z22
+	VPADDD.BCST      kernConst<>+96(SB), Z18, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z18, Z18, K1
+	VPORD.BCST       kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W         Z17, Z16, Z22
+	VMOVDQU64        Z22, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z17, Z17, Z18
+	VANDNPS          Z17, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z22, Z20
+	VFNMADD231PS     Z10, Z22, Z20
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
+	VMULPS           Z20, Z20, Z24
+	VFMADD213PS      Z20, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z20
+	VSCALEFPS        Z22, Z20, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z20, Z22, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z20, Z22, Z20
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z20, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
+	VBLENDMPS        Z18, Z17, K1, Z21
+	VMULPS           Z16, Z14, Z16
+	VADDPS           Z21, Z15, Z17
+	VMULPS           Z17, Z16, Z16
+	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z16, Z16, K1
+	VPORD.BCST       kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD           $0x10, Z17, Z16
+	VPMOVDW          Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z22
+	VMOVAPS          Z0, Z23
+	VFMADD213PS      Z1, Z22, Z23
+	VFMADD213PS      Z2, Z22, Z23
+	VFMADD213PS      Z3, Z22, Z23
+	VFMADD213PS      Z4, Z22, Z23
+	VMULPS           Z22, Z23, Z22
+	VFMADD213PS      Z17, Z17, Z22
+	VANDNPS          Z17, Z5, Z23
+	VADDPS           Z23, Z23, Z24
+	VMINPS           Z24, Z6, Z24
+	VMAXPS           Z24, Z7, Z24
+	VMULPS           Z8, Z24, Z25
+	VRNDSCALEPS      $0x00, Z25, Z25
+	VMOVAPS          Z24, Z24
+	VFNMADD231PS     Z9, Z25, Z24
+	VFNMADD231PS     Z10, Z25, Z24
+	VMOVAPS          Z11, Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
+	VMULPS           Z24, Z24, Z27
+	VFMADD213PS      Z24, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z24
+	VSCALEFPS        Z25, Z24, Z24
+	VADDPS.BCST      kernConst<>+256(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1504(SB), Z25
+	VDIVPS           Z24, Z25, Z24
+	VBROADCASTSS     kernConst<>+256(SB), Z25
+	VSUBPS           Z24, Z25, Z24
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z24, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
+	VBLENDMPS        Z22, Z17, K1, Z18
+	VMULPS           Z16, Z14, Z17
+	VADDPS           Z18, Z15, Z22
+	VMULPS           Z22, Z17, Z17
+	VMOVUPS          64(BX)(DX*4), Z22
+	VMULPS           Z22, Z22, Z23
+	VMULPS           Z22, Z23, Z23
+	VMULPS           Z23, Z12, Z23
+	VADDPS           Z23, Z22, Z23
+	VMULPS           Z23, Z13, Z23
+	VMULPS           Z23, Z23, Z24
+	VMOVAPS          Z0, Z25
+	VFMADD213PS      Z1, Z24, Z25
+	VFMADD213PS      Z2, Z24, Z25
+	VFMADD213PS      Z3, Z24, Z25
+	VFMADD213PS      Z4, Z24, Z25
+	VMULPS           Z24, Z25, Z24
+	VFMADD213PS      Z23, Z23, Z24
+	VANDNPS          Z23, Z5, Z25
+	VADDPS           Z25, Z25, Z26
+	VMINPS           Z26, Z6, Z26
+	VMAXPS           Z26, Z7, Z26
+	VMULPS           Z8, Z26, Z27
+	VRNDSCALEPS      $0x00, Z27, Z27
+	VMOVAPS          Z26, Z26
+	VFNMADD231PS     Z9, Z27, Z26
+	VFNMADD231PS     Z10, Z27, Z26
+	VMOVAPS          Z11, Z28
+	VFMADD213PS.BCST kernConst<>+608(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+640(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+672(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+704(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+736(SB), Z26, Z28
+	VMULPS           Z26, Z26, Z29
+	VFMADD213PS      Z26, Z29, Z28
+	VADDPS.BCST      kernConst<>+256(SB), Z28, Z26
+	VSCALEFPS        Z27, Z26, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z26
+	VBROADCASTSS     kernConst<>+1504(SB), Z27
+	VDIVPS           Z26, Z27, Z26
+	VBROADCASTSS     kernConst<>+256(SB), Z27
+	VSUBPS           Z26, Z27, Z26
+	VANDPS           Z5, Z23, Z23
+	VORPS            Z23, Z26, Z23
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z25, K1
+	VBLENDMPS        Z24, Z23, K1, Z19
+	VMULPS           Z22, Z14, Z23
+	VADDPS           Z19, Z15, Z24
+	VMULPS           Z24, Z23, Z23
+	VCVTPS2PH        $0x00, Z23, Y23
+	VCVTPS2PH        $0x00, Z17, Y20
+	VINSERTI64X4     $0x01, Y23, Z20, Z17
+	VMOVDQU64        Z17, (SI)(DX*2)
+	VCVTPS2PH        $0x00, Z22, Y17
+	VCVTPS2PH        $0x00, Z16, Y20
+	VINSERTI64X4     $0x01, Y17, Z20, Z16
+	VMOVDQU64        Z16, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z17, Z17, Z18
+	VANDNPS          Z17, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z22, Z20
+	VFNMADD231PS     Z10, Z22, Z20
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
+	VMULPS           Z20, Z20, Z24
+	VFMADD213PS      Z20, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z20
+	VSCALEFPS        Z22, Z20, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z20, Z22, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z20, Z22, Z20
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z20, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
+	VBLENDMPS        Z18, Z17, K1, Z21
+	VMULPS           Z16, Z14, Z17
+	VADDPS           Z21, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VCVTPS2PH        $0x00, Z17, Y17
+	VMOVDQU64        Y17, (SI)(DX*2)
+	VCVTPS2PH        $0x00, Z16, Y16
+	VMOVDQU64        Y16, (CX)(DX*2)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS kernConst<>+448(SB), Z7
+	VBROADCASTSS kernConst<>+480(SB), Z8
+	VBROADCASTSS kernConst<>+512(SB), Z9
+	VBROADCASTSS kernConst<>+544(SB), Z10
+	VBROADCASTSS kernConst<>+576(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS          (BX)(DX*4), Z17
+	VMULPS           Z17, Z17, Z18
+	VMULPS           Z17, Z18, Z18
+	VMULPS           Z18, Z12, Z18
+	VADDPS           Z18, Z17, Z18
+	VMULPS           Z18, Z13, Z18
+	VMULPS           Z18, Z18, Z22
+	VMOVAPS          Z0, Z23
+	VFMADD213PS      Z1, Z22, Z23
+	VFMADD213PS      Z2, Z22, Z23
+	VFMADD213PS      Z3, Z22, Z23
+	VFMADD213PS      Z4, Z22, Z23
+	VMULPS           Z22, Z23, Z22
+	VFMADD213PS      Z18, Z18, Z22
+	VANDNPS          Z18, Z5, Z23
+	VADDPS           Z23, Z23, Z24
+	VMINPS           Z24, Z6, Z24
+	VMAXPS           Z24, Z7, Z24
+	VMULPS           Z8, Z24, Z25
+	VRNDSCALEPS      $0x00, Z25, Z25
+	VMOVAPS          Z24, Z24
+	VFNMADD231PS     Z9, Z25, Z24
+	VFNMADD231PS     Z10, Z25, Z24
+	VMOVAPS          Z11, Z26
+	VFMADD213PS.BCST kernConst<>+608(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+640(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+672(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+704(SB), Z24, Z26
+	VFMADD213PS.BCST kernConst<>+736(SB), Z24, Z26
+	VMULPS           Z24, Z24, Z27
+	VFMADD213PS      Z24, Z27, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z24
+	VSCALEFPS        Z25, Z24, Z24
+	VADDPS.BCST      kernConst<>+256(SB), Z24, Z24
+	VBROADCASTSS     kernConst<>+1504(SB), Z25
+	VDIVPS           Z24, Z25, Z24
+	VBROADCASTSS     kernConst<>+256(SB), Z25
+	VSUBPS           Z24, Z25, Z24
+	VANDPS           Z5, Z18, Z18
+	VORPS            Z18, Z24, Z18
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
+	VBLENDMPS        Z22, Z18, K1, Z19
+	VMULPS           Z17, Z14, Z18
+	VADDPS           Z19, Z15, Z22
+	VMULPS           Z22, Z18, Z18
+	VMOVUPS          64(BX)(DX*4), Z22
+	VMULPS           Z22, Z22, Z23
+	VMULPS           Z22, Z23, Z23
+	VMULPS           Z23, Z12, Z23
+	VADDPS           Z23, Z22, Z23
+	VMULPS           Z23, Z13, Z23
+	VMULPS           Z23, Z23, Z24
+	VMOVAPS          Z0, Z25
+	VFMADD213PS      Z1, Z24, Z25
+	VFMADD213PS      Z2, Z24, Z25
+	VFMADD213PS      Z3, Z24, Z25
+	VFMADD213PS      Z4, Z24, Z25
+	VMULPS           Z24, Z25, Z24
+	VFMADD213PS      Z23, Z23, Z24
+	VANDNPS          Z23, Z5, Z25
+	VADDPS           Z25, Z25, Z26
+	VMINPS           Z26, Z6, Z26
+	VMAXPS           Z26, Z7, Z26
+	VMULPS           Z8, Z26, Z27
+	VRNDSCALEPS      $0x00, Z27, Z27
+	VMOVAPS          Z26, Z26
+	VFNMADD231PS     Z9, Z27, Z26
+	VFNMADD231PS     Z10, Z27, Z26
+	VMOVAPS          Z11, Z28
+	VFMADD213PS.BCST kernConst<>+608(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+640(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+672(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+704(SB), Z26, Z28
+	VFMADD213PS.BCST kernConst<>+736(SB), Z26, Z28
+	VMULPS           Z26, Z26, Z29
+	VFMADD213PS      Z26, Z29, Z28
+	VADDPS.BCST      kernConst<>+256(SB), Z28, Z26
+	VSCALEFPS        Z27, Z26, Z26
+	VADDPS.BCST      kernConst<>+256(SB), Z26, Z26
+	VBROADCASTSS     kernConst<>+1504(SB), Z27
+	VDIVPS           Z26, Z27, Z26
+	VBROADCASTSS     kernConst<>+256(SB), Z27
+	VSUBPS           Z26, Z27, Z26
+	VANDPS           Z5, Z23, Z23
+	VORPS            Z23, Z26, Z23
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z25, K1
+	VBLENDMPS        Z24, Z23, K1, Z20
+	VMULPS           Z22, Z14, Z23
+	VADDPS           Z20, Z15, Z24
+	VMULPS           Z24, Z23, Z23
+	VPADDD.BCST      kernConst<>+96(SB), Z18, Z24
+	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z24, K1, Z24
+	VCMPPS           $0x03, Z18, Z18, K1
+	VPORD.BCST       kernConst<>+192(SB), Z18, K1, Z24
+	VPADDD.BCST      kernConst<>+96(SB), Z23, Z18
+	VPTESTMD.BCST    kernConst<>+128(SB), Z23, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z23, Z23, K1
+	VPORD.BCST       kernConst<>+192(SB), Z23, K1, Z18
+	VPERMT2W         Z18, Z16, Z24
+	VMOVDQU64        Z24, (SI)(DX*2)
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z18
+	VPADDD.BCST      kernConst<>+96(SB), Z22, Z17
+	VPTESTMD.BCST    kernConst<>+128(SB), Z22, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS           $0x03, Z22, Z22, K1
+	VPORD.BCST       kernConst<>+192(SB), Z22, K1, Z17
+	VPERMT2W         Z17, Z16, Z18
+	VMOVDQU64        Z18, (CX)(DX*2)
+	ADDQ             $+32, DX
+	SUBQ             $+32, AX
+	JGE              many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMULPS           Z16, Z16, Z17
+	VMULPS           Z16, Z17, Z17
+	VMULPS           Z17, Z12, Z17
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z13, Z17
+	VMULPS           Z17, Z17, Z18
+	VMOVAPS          Z0, Z19
+	VFMADD213PS      Z1, Z18, Z19
+	VFMADD213PS      Z2, Z18, Z19
+	VFMADD213PS      Z3, Z18, Z19
+	VFMADD213PS      Z4, Z18, Z19
+	VMULPS           Z18, Z19, Z18
+	VFMADD213PS      Z17, Z17, Z18
+	VANDNPS          Z17, Z5, Z19
+	VADDPS           Z19, Z19, Z20
+	VMINPS           Z20, Z6, Z20
+	VMAXPS           Z20, Z7, Z20
+	VMULPS           Z8, Z20, Z22
+	VRNDSCALEPS      $0x00, Z22, Z22
+	VMOVAPS          Z20, Z20
+	VFNMADD231PS     Z9, Z22, Z20
+	VFNMADD231PS     Z10, Z22, Z20
+	VMOVAPS          Z11, Z23
+	VFMADD213PS.BCST kernConst<>+608(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+640(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+672(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+704(SB), Z20, Z23
+	VFMADD213PS.BCST kernConst<>+736(SB), Z20, Z23
+	VMULPS           Z20, Z20, Z24
+	VFMADD213PS      Z20, Z24, Z23
+	VADDPS.BCST      kernConst<>+256(SB), Z23, Z20
+	VSCALEFPS        Z22, Z20, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z20
+	VBROADCASTSS     kernConst<>+1504(SB), Z22
+	VDIVPS           Z20, Z22, Z20
+	VBROADCASTSS     kernConst<>+256(SB), Z22
+	VSUBPS           Z20, Z22, Z20
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z20, Z17
+	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
+	VBLENDMPS        Z18, Z17, K1, Z21
+	VMULPS           Z16, Z14, Z17
+	VADDPS           Z21, Z15, Z18
+	VMULPS           Z18, Z17, Z17
+	VPADDD.BCST      kernConst<>+96(SB), Z17, Z18
+	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS           $0x03, Z17, Z17, K1
+	VPORD.BCST       kernConst<>+192(SB), Z17, K1, Z18
+	VPSRLD           $0x10, Z18, Z17
+	VPMOVDW          Z17, Y17
+	VMOVDQU64        Y17, (SI)(DX*2)
 	VPADDD.BCST      kernConst<>+96(SB), Z16, Z17
 	VPTESTMD.BCST    kernConst<>+128(SB), Z16, K1
 	VPADDD.BCST      kernConst<>+160(SB), Z17, K1, Z17
@@ -42609,6 +45302,502 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_gelu_tanh_grad_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_gelu_tanh_grad_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS (DX), Z7
+	VBROADCASTSS 4(DX), Z8
+	VBROADCASTSS 8(DX), Z9
+	VBROADCASTSS 12(DX), Z10
+	VBROADCASTSS 16(DX), Z11
+	VBROADCASTSS 20(DX), Z12
+	VBROADCASTSS 24(DX), Z13
+	VBROADCASTSS 28(DX), Z14
+	VBROADCASTSS 32(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS           (BX)(DX*4), Z16
+	VMOVUPS           (SI)(DX*4), Z17
+	VMULPS            Z17, Z17, Z18
+	VMULPS            Z17, Z18, Z19
+	VMULPS            Z19, Z7, Z19
+	VADDPS            Z19, Z17, Z19
+	VMULPS            Z19, Z8, Z19
+	VMULPS            Z19, Z19, Z21
+	VMOVAPS           Z0, Z22
+	VFMADD213PS       Z1, Z21, Z22
+	VFMADD213PS       Z2, Z21, Z22
+	VFMADD213PS       Z3, Z21, Z22
+	VFMADD213PS       Z4, Z21, Z22
+	VMULPS            Z21, Z22, Z21
+	VFMADD213PS       Z19, Z19, Z21
+	VANDNPS           Z19, Z5, Z22
+	VADDPS            Z22, Z22, Z23
+	VMINPS            Z23, Z6, Z23
+	VBROADCASTSS      kernConst<>+448(SB), Z24
+	VMAXPS            Z23, Z24, Z23
+	VMULPS.BCST       kernConst<>+480(SB), Z23, Z24
+	VRNDSCALEPS       $0x00, Z24, Z24
+	VMOVAPS           Z23, Z23
+	VFNMADD231PS.BCST kernConst<>+512(SB), Z24, Z23
+	VFNMADD231PS.BCST kernConst<>+544(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+576(SB), Z25
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+640(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
+	VMULPS            Z23, Z23, Z26
+	VFMADD213PS       Z23, Z26, Z25
+	VADDPS.BCST       kernConst<>+256(SB), Z25, Z23
+	VSCALEFPS         Z24, Z23, Z23
+	VADDPS.BCST       kernConst<>+256(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1504(SB), Z24
+	VDIVPS            Z23, Z24, Z23
+	VBROADCASTSS      kernConst<>+256(SB), Z24
+	VSUBPS            Z23, Z24, Z23
+	VANDPS            Z5, Z19, Z19
+	VORPS             Z19, Z23, Z19
+	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
+	VBLENDMPS         Z21, Z19, K1, Z20
+	VMULPS            Z18, Z9, Z18
+	VADDPS            Z18, Z10, Z18
+	VMULPS            Z18, Z11, Z18
+	VMULPS            Z17, Z12, Z17
+	VMULPS            Z20, Z20, Z19
+	VSUBPS            Z19, Z13, Z19
+	VMULPS            Z18, Z19, Z18
+	VMULPS            Z18, Z17, Z17
+	VADDPS            Z20, Z14, Z18
+	VMULPS            Z18, Z15, Z18
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VMOVUPS           Z16, (CX)(DX*4)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_grad_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS (DX), Z7
+	VBROADCASTSS 4(DX), Z8
+	VBROADCASTSS 8(DX), Z9
+	VBROADCASTSS 12(DX), Z10
+	VBROADCASTSS 16(DX), Z11
+	VBROADCASTSS 20(DX), Z12
+	VBROADCASTSS 24(DX), Z13
+	VBROADCASTSS 28(DX), Z14
+	VBROADCASTSS 32(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS         (BX)(DX*2), Z16
+	VCVTPH2PS         (SI)(DX*2), Z17
+	VMULPS            Z17, Z17, Z18
+	VMULPS            Z17, Z18, Z19
+	VMULPS            Z19, Z7, Z19
+	VADDPS            Z19, Z17, Z19
+	VMULPS            Z19, Z8, Z19
+	VMULPS            Z19, Z19, Z21
+	VMOVAPS           Z0, Z22
+	VFMADD213PS       Z1, Z21, Z22
+	VFMADD213PS       Z2, Z21, Z22
+	VFMADD213PS       Z3, Z21, Z22
+	VFMADD213PS       Z4, Z21, Z22
+	VMULPS            Z21, Z22, Z21
+	VFMADD213PS       Z19, Z19, Z21
+	VANDNPS           Z19, Z5, Z22
+	VADDPS            Z22, Z22, Z23
+	VMINPS            Z23, Z6, Z23
+	VBROADCASTSS      kernConst<>+448(SB), Z24
+	VMAXPS            Z23, Z24, Z23
+	VMULPS.BCST       kernConst<>+480(SB), Z23, Z24
+	VRNDSCALEPS       $0x00, Z24, Z24
+	VMOVAPS           Z23, Z23
+	VFNMADD231PS.BCST kernConst<>+512(SB), Z24, Z23
+	VFNMADD231PS.BCST kernConst<>+544(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+576(SB), Z25
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+640(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
+	VMULPS            Z23, Z23, Z26
+	VFMADD213PS       Z23, Z26, Z25
+	VADDPS.BCST       kernConst<>+256(SB), Z25, Z23
+	VSCALEFPS         Z24, Z23, Z23
+	VADDPS.BCST       kernConst<>+256(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1504(SB), Z24
+	VDIVPS            Z23, Z24, Z23
+	VBROADCASTSS      kernConst<>+256(SB), Z24
+	VSUBPS            Z23, Z24, Z23
+	VANDPS            Z5, Z19, Z19
+	VORPS             Z19, Z23, Z19
+	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
+	VBLENDMPS         Z21, Z19, K1, Z20
+	VMULPS            Z18, Z9, Z18
+	VADDPS            Z18, Z10, Z18
+	VMULPS            Z18, Z11, Z18
+	VMULPS            Z17, Z12, Z17
+	VMULPS            Z20, Z20, Z19
+	VSUBPS            Z19, Z13, Z19
+	VMULPS            Z18, Z19, Z18
+	VMULPS            Z18, Z17, Z17
+	VADDPS            Z20, Z14, Z18
+	VMULPS            Z18, Z15, Z18
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VCVTPS2PH         $0x00, Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_grad_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS (DX), Z7
+	VBROADCASTSS 4(DX), Z8
+	VBROADCASTSS 8(DX), Z9
+	VBROADCASTSS 12(DX), Z10
+	VBROADCASTSS 16(DX), Z11
+	VBROADCASTSS 20(DX), Z12
+	VBROADCASTSS 24(DX), Z13
+	VBROADCASTSS 28(DX), Z14
+	VBROADCASTSS 32(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD         (BX)(DX*2), Z16
+	VPSLLD            $0x10, Z16, Z16
+	VPMOVZXWD         (SI)(DX*2), Z18
+	VPSLLD            $0x10, Z18, Z18
+	VMULPS            Z18, Z18, Z19
+	VMULPS            Z18, Z19, Z20
+	VMULPS            Z20, Z7, Z20
+	VADDPS            Z20, Z18, Z20
+	VMULPS            Z20, Z8, Z20
+	VMULPS            Z20, Z20, Z21
+	VMOVAPS           Z0, Z22
+	VFMADD213PS       Z1, Z21, Z22
+	VFMADD213PS       Z2, Z21, Z22
+	VFMADD213PS       Z3, Z21, Z22
+	VFMADD213PS       Z4, Z21, Z22
+	VMULPS            Z21, Z22, Z21
+	VFMADD213PS       Z20, Z20, Z21
+	VANDNPS           Z20, Z5, Z22
+	VADDPS            Z22, Z22, Z23
+	VMINPS            Z23, Z6, Z23
+	VBROADCASTSS      kernConst<>+448(SB), Z24
+	VMAXPS            Z23, Z24, Z23
+	VMULPS.BCST       kernConst<>+480(SB), Z23, Z24
+	VRNDSCALEPS       $0x00, Z24, Z24
+	VMOVAPS           Z23, Z23
+	VFNMADD231PS.BCST kernConst<>+512(SB), Z24, Z23
+	VFNMADD231PS.BCST kernConst<>+544(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+576(SB), Z25
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+640(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
+	VMULPS            Z23, Z23, Z26
+	VFMADD213PS       Z23, Z26, Z25
+	VADDPS.BCST       kernConst<>+256(SB), Z25, Z23
+	VSCALEFPS         Z24, Z23, Z23
+	VADDPS.BCST       kernConst<>+256(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1504(SB), Z24
+	VDIVPS            Z23, Z24, Z23
+	VBROADCASTSS      kernConst<>+256(SB), Z24
+	VSUBPS            Z23, Z24, Z23
+	VANDPS            Z5, Z20, Z20
+	VORPS             Z20, Z23, Z20
+	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
+	VBLENDMPS         Z21, Z20, K1, Z17
+	VMULPS            Z19, Z9, Z19
+	VADDPS            Z19, Z10, Z19
+	VMULPS            Z19, Z11, Z19
+	VMULPS            Z18, Z12, Z18
+	VMULPS            Z17, Z17, Z20
+	VSUBPS            Z20, Z13, Z20
+	VMULPS            Z19, Z20, Z19
+	VMULPS            Z19, Z18, Z18
+	VADDPS            Z17, Z14, Z19
+	VMULPS            Z19, Z15, Z19
+	VADDPS            Z18, Z19, Z18
+	VMULPS            Z18, Z16, Z16
+	VPADDD.BCST       kernConst<>+96(SB), Z16, Z18
+	VPTESTMD.BCST     kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST       kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS            $0x03, Z16, Z16, K1
+	VPORD.BCST        kernConst<>+192(SB), Z16, K1, Z18
+	VPSRLD            $0x10, Z18, Z16
+	VPMOVDW           Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS (DX), Z7
+	VBROADCASTSS 4(DX), Z8
+	VBROADCASTSS 8(DX), Z9
+	VBROADCASTSS 12(DX), Z10
+	VBROADCASTSS 16(DX), Z11
+	VBROADCASTSS 20(DX), Z12
+	VBROADCASTSS 24(DX), Z13
+	VBROADCASTSS 28(DX), Z14
+	VBROADCASTSS 32(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS           (BX)(DX*4), Z16
+	VCVTPH2PS         (SI)(DX*2), Z17
+	VMULPS            Z17, Z17, Z18
+	VMULPS            Z17, Z18, Z19
+	VMULPS            Z19, Z7, Z19
+	VADDPS            Z19, Z17, Z19
+	VMULPS            Z19, Z8, Z19
+	VMULPS            Z19, Z19, Z21
+	VMOVAPS           Z0, Z22
+	VFMADD213PS       Z1, Z21, Z22
+	VFMADD213PS       Z2, Z21, Z22
+	VFMADD213PS       Z3, Z21, Z22
+	VFMADD213PS       Z4, Z21, Z22
+	VMULPS            Z21, Z22, Z21
+	VFMADD213PS       Z19, Z19, Z21
+	VANDNPS           Z19, Z5, Z22
+	VADDPS            Z22, Z22, Z23
+	VMINPS            Z23, Z6, Z23
+	VBROADCASTSS      kernConst<>+448(SB), Z24
+	VMAXPS            Z23, Z24, Z23
+	VMULPS.BCST       kernConst<>+480(SB), Z23, Z24
+	VRNDSCALEPS       $0x00, Z24, Z24
+	VMOVAPS           Z23, Z23
+	VFNMADD231PS.BCST kernConst<>+512(SB), Z24, Z23
+	VFNMADD231PS.BCST kernConst<>+544(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+576(SB), Z25
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+640(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
+	VMULPS            Z23, Z23, Z26
+	VFMADD213PS       Z23, Z26, Z25
+	VADDPS.BCST       kernConst<>+256(SB), Z25, Z23
+	VSCALEFPS         Z24, Z23, Z23
+	VADDPS.BCST       kernConst<>+256(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1504(SB), Z24
+	VDIVPS            Z23, Z24, Z23
+	VBROADCASTSS      kernConst<>+256(SB), Z24
+	VSUBPS            Z23, Z24, Z23
+	VANDPS            Z5, Z19, Z19
+	VORPS             Z19, Z23, Z19
+	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
+	VBLENDMPS         Z21, Z19, K1, Z20
+	VMULPS            Z18, Z9, Z18
+	VADDPS            Z18, Z10, Z18
+	VMULPS            Z18, Z11, Z18
+	VMULPS            Z17, Z12, Z17
+	VMULPS            Z20, Z20, Z19
+	VSUBPS            Z19, Z13, Z19
+	VMULPS            Z18, Z19, Z18
+	VMULPS            Z18, Z17, Z17
+	VADDPS            Z20, Z14, Z18
+	VMULPS            Z18, Z15, Z18
+	VADDPS            Z17, Z18, Z17
+	VMULPS            Z17, Z16, Z16
+	VCVTPS2PH         $0x00, Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_gelu_tanh_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+1344(SB), Z0
+	VBROADCASTSS kernConst<>+1376(SB), Z1
+	VBROADCASTSS kernConst<>+1408(SB), Z2
+	VBROADCASTSS kernConst<>+1440(SB), Z3
+	VBROADCASTSS kernConst<>+1472(SB), Z4
+	VBROADCASTSS kernConst<>+224(SB), Z5
+	VBROADCASTSS kernConst<>+416(SB), Z6
+	VBROADCASTSS (DX), Z7
+	VBROADCASTSS 4(DX), Z8
+	VBROADCASTSS 8(DX), Z9
+	VBROADCASTSS 12(DX), Z10
+	VBROADCASTSS 16(DX), Z11
+	VBROADCASTSS 20(DX), Z12
+	VBROADCASTSS 24(DX), Z13
+	VBROADCASTSS 28(DX), Z14
+	VBROADCASTSS 32(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS           (BX)(DX*4), Z16
+	VPMOVZXWD         (SI)(DX*2), Z18
+	VPSLLD            $0x10, Z18, Z18
+	VMULPS            Z18, Z18, Z19
+	VMULPS            Z18, Z19, Z20
+	VMULPS            Z20, Z7, Z20
+	VADDPS            Z20, Z18, Z20
+	VMULPS            Z20, Z8, Z20
+	VMULPS            Z20, Z20, Z21
+	VMOVAPS           Z0, Z22
+	VFMADD213PS       Z1, Z21, Z22
+	VFMADD213PS       Z2, Z21, Z22
+	VFMADD213PS       Z3, Z21, Z22
+	VFMADD213PS       Z4, Z21, Z22
+	VMULPS            Z21, Z22, Z21
+	VFMADD213PS       Z20, Z20, Z21
+	VANDNPS           Z20, Z5, Z22
+	VADDPS            Z22, Z22, Z23
+	VMINPS            Z23, Z6, Z23
+	VBROADCASTSS      kernConst<>+448(SB), Z24
+	VMAXPS            Z23, Z24, Z23
+	VMULPS.BCST       kernConst<>+480(SB), Z23, Z24
+	VRNDSCALEPS       $0x00, Z24, Z24
+	VMOVAPS           Z23, Z23
+	VFNMADD231PS.BCST kernConst<>+512(SB), Z24, Z23
+	VFNMADD231PS.BCST kernConst<>+544(SB), Z24, Z23
+	VBROADCASTSS      kernConst<>+576(SB), Z25
+	VFMADD213PS.BCST  kernConst<>+608(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+640(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+672(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+704(SB), Z23, Z25
+	VFMADD213PS.BCST  kernConst<>+736(SB), Z23, Z25
+	VMULPS            Z23, Z23, Z26
+	VFMADD213PS       Z23, Z26, Z25
+	VADDPS.BCST       kernConst<>+256(SB), Z25, Z23
+	VSCALEFPS         Z24, Z23, Z23
+	VADDPS.BCST       kernConst<>+256(SB), Z23, Z23
+	VBROADCASTSS      kernConst<>+1504(SB), Z24
+	VDIVPS            Z23, Z24, Z23
+	VBROADCASTSS      kernConst<>+256(SB), Z24
+	VSUBPS            Z23, Z24, Z23
+	VANDPS            Z5, Z20, Z20
+	VORPS             Z20, Z23, Z20
+	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
+	VBLENDMPS         Z21, Z20, K1, Z17
+	VMULPS            Z19, Z9, Z19
+	VADDPS            Z19, Z10, Z19
+	VMULPS            Z19, Z11, Z19
+	VMULPS            Z18, Z12, Z18
+	VMULPS            Z17, Z17, Z20
+	VSUBPS            Z20, Z13, Z20
+	VMULPS            Z19, Z20, Z19
+	VMULPS            Z19, Z18, Z18
+	VADDPS            Z17, Z14, Z19
+	VMULPS            Z19, Z15, Z19
+	VADDPS            Z18, Z19, Z18
+	VMULPS            Z18, Z16, Z16
+	VPADDD.BCST       kernConst<>+96(SB), Z16, Z18
+	VPTESTMD.BCST     kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST       kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS            $0x03, Z16, Z16, K1
+	VPORD.BCST        kernConst<>+192(SB), Z16, K1, Z18
+	VPSRLD            $0x10, Z18, Z16
+	VPMOVDW           Z16, Y16
+	VMOVDQU64         Y16, (CX)(DX*2)
+	ADDQ              $+16, DX
+	SUBQ              $+16, AX
+	JGE               single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_silu_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·fused_silu_f32AVX512(SB), NOSPLIT, $0-24
@@ -42918,6 +46107,284 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_silu_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_silu_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS kernConst<>+256(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z16
+	VMINPS       Z16, Z1, Z16
+	VMAXPS       Z16, Z2, Z16
+	VMULPS       Z3, Z16, Z18
+	VRNDSCALEPS  $0x00, Z18, Z18
+	VMOVAPS      Z16, Z16
+	VFNMADD231PS Z4, Z18, Z16
+	VFNMADD231PS Z5, Z18, Z16
+	VMOVAPS      Z6, Z19
+	VFMADD213PS  Z7, Z16, Z19
+	VFMADD213PS  Z8, Z16, Z19
+	VFMADD213PS  Z9, Z16, Z19
+	VFMADD213PS  Z10, Z16, Z19
+	VFMADD213PS  Z11, Z16, Z19
+	VMULPS       Z16, Z16, Z20
+	VFMADD213PS  Z16, Z20, Z19
+	VADDPS       Z12, Z19, Z16
+	VSCALEFPS    Z18, Z16, Z16
+	VADDPS       Z16, Z13, Z16
+	VDIVPS       Z16, Z14, Z16
+	VMULPS       Z16, Z15, Z16
+	VMOVUPS      64(BX)(DX*4), Z18
+	VXORPS       Z0, Z18, Z19
+	VMINPS       Z19, Z1, Z19
+	VMAXPS       Z19, Z2, Z19
+	VMULPS       Z3, Z19, Z20
+	VRNDSCALEPS  $0x00, Z20, Z20
+	VMOVAPS      Z19, Z19
+	VFNMADD231PS Z4, Z20, Z19
+	VFNMADD231PS Z5, Z20, Z19
+	VMOVAPS      Z6, Z21
+	VFMADD213PS  Z7, Z19, Z21
+	VFMADD213PS  Z8, Z19, Z21
+	VFMADD213PS  Z9, Z19, Z21
+	VFMADD213PS  Z10, Z19, Z21
+	VFMADD213PS  Z11, Z19, Z21
+	VMULPS       Z19, Z19, Z22
+	VFMADD213PS  Z19, Z22, Z21
+	VADDPS       Z12, Z21, Z19
+	VSCALEFPS    Z20, Z19, Z19
+	VADDPS       Z19, Z13, Z19
+	VDIVPS       Z19, Z14, Z19
+	VMULPS       Z19, Z18, Z19
+	VCVTPS2PH    $0x00, Z19, Y19
+	VCVTPS2PH    $0x00, Z16, Y17
+	VINSERTI64X4 $0x01, Y19, Z17, Z16
+	VMOVDQU64    Z16, (SI)(DX*2)
+	VCVTPS2PH    $0x00, Z18, Y16
+	VCVTPS2PH    $0x00, Z15, Y17
+	VINSERTI64X4 $0x01, Y16, Z17, Z15
+	VMOVDQU64    Z15, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z16
+	VMINPS       Z16, Z1, Z16
+	VMAXPS       Z16, Z2, Z16
+	VMULPS       Z3, Z16, Z17
+	VRNDSCALEPS  $0x00, Z17, Z17
+	VMOVAPS      Z16, Z16
+	VFNMADD231PS Z4, Z17, Z16
+	VFNMADD231PS Z5, Z17, Z16
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z16, Z18
+	VFMADD213PS  Z8, Z16, Z18
+	VFMADD213PS  Z9, Z16, Z18
+	VFMADD213PS  Z10, Z16, Z18
+	VFMADD213PS  Z11, Z16, Z18
+	VMULPS       Z16, Z16, Z19
+	VFMADD213PS  Z16, Z19, Z18
+	VADDPS       Z12, Z18, Z16
+	VSCALEFPS    Z17, Z16, Z16
+	VADDPS       Z16, Z13, Z16
+	VDIVPS       Z16, Z14, Z16
+	VMULPS       Z16, Z15, Z16
+	VCVTPS2PH    $0x00, Z16, Y16
+	VMOVDQU64    Y16, (SI)(DX*2)
+	VCVTPS2PH    $0x00, Z15, Y15
+	VMOVDQU64    Y15, (CX)(DX*2)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_silu_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS kernConst<>+256(SB), Z12
+	VBROADCASTSS kernConst<>+96(SB), Z13
+	VBROADCASTSS (DX), Z14
+	VBROADCASTSS 4(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS       (BX)(DX*4), Z17
+	VXORPS        Z0, Z17, Z18
+	VMINPS        Z18, Z1, Z18
+	VMAXPS        Z18, Z2, Z18
+	VMULPS        Z3, Z18, Z19
+	VRNDSCALEPS   $0x00, Z19, Z19
+	VMOVAPS       Z18, Z18
+	VFNMADD231PS  Z4, Z19, Z18
+	VFNMADD231PS  Z5, Z19, Z18
+	VMOVAPS       Z6, Z20
+	VFMADD213PS   Z7, Z18, Z20
+	VFMADD213PS   Z8, Z18, Z20
+	VFMADD213PS   Z9, Z18, Z20
+	VFMADD213PS   Z10, Z18, Z20
+	VFMADD213PS   Z11, Z18, Z20
+	VMULPS        Z18, Z18, Z21
+	VFMADD213PS   Z18, Z21, Z20
+	VADDPS        Z12, Z20, Z18
+	VSCALEFPS     Z19, Z18, Z18
+	VADDPS        Z18, Z14, Z18
+	VDIVPS        Z18, Z15, Z18
+	VMULPS        Z18, Z17, Z18
+	VMOVUPS       64(BX)(DX*4), Z19
+	VXORPS        Z0, Z19, Z20
+	VMINPS        Z20, Z1, Z20
+	VMAXPS        Z20, Z2, Z20
+	VMULPS        Z3, Z20, Z21
+	VRNDSCALEPS   $0x00, Z21, Z21
+	VMOVAPS       Z20, Z20
+	VFNMADD231PS  Z4, Z21, Z20
+	VFNMADD231PS  Z5, Z21, Z20
+	VMOVAPS       Z6, Z22
+	VFMADD213PS   Z7, Z20, Z22
+	VFMADD213PS   Z8, Z20, Z22
+	VFMADD213PS   Z9, Z20, Z22
+	VFMADD213PS   Z10, Z20, Z22
+	VFMADD213PS   Z11, Z20, Z22
+	VMULPS        Z20, Z20, Z23
+	VFMADD213PS   Z20, Z23, Z22
+	VADDPS        Z12, Z22, Z20
+	VSCALEFPS     Z21, Z20, Z20
+	VADDPS        Z20, Z14, Z20
+	VDIVPS        Z20, Z15, Z20
+	VMULPS        Z20, Z19, Z20
+	VPADDD        Z13, Z18, Z21
+	VPTESTMD.BCST kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z21, K1, Z21
+	VCMPPS        $0x03, Z18, Z18, K1
+	VPORD.BCST    kernConst<>+192(SB), Z18, K1, Z21
+	VPADDD        Z13, Z20, Z18
+	VPTESTMD.BCST kernConst<>+128(SB), Z20, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS        $0x03, Z20, Z20, K1
+	VPORD.BCST    kernConst<>+192(SB), Z20, K1, Z18
+	VPERMT2W      Z18, Z16, Z21
+	VMOVDQU64     Z21, (SI)(DX*2)
+	VPADDD        Z13, Z17, Z18
+	VPTESTMD.BCST kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS        $0x03, Z17, Z17, K1
+	VPORD.BCST    kernConst<>+192(SB), Z17, K1, Z18
+	VPADDD        Z13, Z19, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z19, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z19, Z19, K1
+	VPORD.BCST    kernConst<>+192(SB), Z19, K1, Z17
+	VPERMT2W      Z17, Z16, Z18
+	VMOVDQU64     Z18, (CX)(DX*2)
+	ADDQ          $+32, DX
+	SUBQ          $+32, AX
+	JGE           many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS       (BX)(DX*4), Z16
+	VXORPS        Z0, Z16, Z17
+	VMINPS        Z17, Z1, Z17
+	VMAXPS        Z17, Z2, Z17
+	VMULPS        Z3, Z17, Z18
+	VRNDSCALEPS   $0x00, Z18, Z18
+	VMOVAPS       Z17, Z17
+	VFNMADD231PS  Z4, Z18, Z17
+	VFNMADD231PS  Z5, Z18, Z17
+	VMOVAPS       Z6, Z19
+	VFMADD213PS   Z7, Z17, Z19
+	VFMADD213PS   Z8, Z17, Z19
+	VFMADD213PS   Z9, Z17, Z19
+	VFMADD213PS   Z10, Z17, Z19
+	VFMADD213PS   Z11, Z17, Z19
+	VMULPS        Z17, Z17, Z20
+	VFMADD213PS   Z17, Z20, Z19
+	VADDPS        Z12, Z19, Z17
+	VSCALEFPS     Z18, Z17, Z17
+	VADDPS        Z17, Z14, Z17
+	VDIVPS        Z17, Z15, Z17
+	VMULPS        Z17, Z16, Z17
+	VPADDD        Z13, Z17, Z18
+	VPTESTMD.BCST kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z18, K1, Z18
+	VCMPPS        $0x03, Z17, Z17, K1
+	VPORD.BCST    kernConst<>+192(SB), Z17, K1, Z18
+	VPSRLD        $0x10, Z18, Z17
+	VPMOVDW       Z17, Y17
+	VMOVDQU64     Y17, (SI)(DX*2)
+	VPADDD        Z13, Z16, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPORD.BCST    kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD        $0x10, Z17, Z16
+	VPMOVDW       Z16, Y16
+	VMOVDQU64     Y16, (CX)(DX*2)
+	ADDQ          $+16, DX
+	SUBQ          $+16, AX
+	JGE           single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_silu_gradAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·fused_silu_gradAVX512(SB), NOSPLIT, $0-24
@@ -42979,6 +46446,292 @@ single:
 	ADDQ         $+16, DX
 	SUBQ         $+16, AX
 	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_silu_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z16
+	VCVTPH2PS    (SI)(DX*2), Z17
+	VXORPS       Z0, Z17, Z18
+	VMINPS       Z18, Z1, Z18
+	VMAXPS       Z18, Z2, Z18
+	VMULPS       Z3, Z18, Z20
+	VRNDSCALEPS  $0x00, Z20, Z20
+	VMOVAPS      Z18, Z18
+	VFNMADD231PS Z4, Z20, Z18
+	VFNMADD231PS Z5, Z20, Z18
+	VMOVAPS      Z6, Z21
+	VFMADD213PS  Z7, Z18, Z21
+	VFMADD213PS  Z8, Z18, Z21
+	VFMADD213PS  Z9, Z18, Z21
+	VFMADD213PS  Z10, Z18, Z21
+	VFMADD213PS  Z11, Z18, Z21
+	VMULPS       Z18, Z18, Z22
+	VFMADD213PS  Z18, Z22, Z21
+	VADDPS.BCST  kernConst<>+256(SB), Z21, Z18
+	VSCALEFPS    Z20, Z18, Z18
+	VADDPS       Z18, Z12, Z18
+	VDIVPS       Z18, Z13, Z18
+	VSUBPS       Z18, Z14, Z20
+	VMULPS       Z20, Z17, Z17
+	VADDPS       Z17, Z15, Z17
+	VMULPS       Z17, Z18, Z17
+	VMULPS       Z17, Z16, Z16
+	VMOVUPS      64(BX)(DX*4), Z17
+	VCVTPH2PS    32(SI)(DX*2), Z18
+	VXORPS       Z0, Z18, Z20
+	VMINPS       Z20, Z1, Z20
+	VMAXPS       Z20, Z2, Z20
+	VMULPS       Z3, Z20, Z21
+	VRNDSCALEPS  $0x00, Z21, Z21
+	VMOVAPS      Z20, Z20
+	VFNMADD231PS Z4, Z21, Z20
+	VFNMADD231PS Z5, Z21, Z20
+	VMOVAPS      Z6, Z22
+	VFMADD213PS  Z7, Z20, Z22
+	VFMADD213PS  Z8, Z20, Z22
+	VFMADD213PS  Z9, Z20, Z22
+	VFMADD213PS  Z10, Z20, Z22
+	VFMADD213PS  Z11, Z20, Z22
+	VMULPS       Z20, Z20, Z23
+	VFMADD213PS  Z20, Z23, Z22
+	VADDPS.BCST  kernConst<>+256(SB), Z22, Z20
+	VSCALEFPS    Z21, Z20, Z20
+	VADDPS       Z20, Z12, Z20
+	VDIVPS       Z20, Z13, Z20
+	VSUBPS       Z20, Z14, Z21
+	VMULPS       Z21, Z18, Z18
+	VADDPS       Z18, Z15, Z18
+	VMULPS       Z18, Z20, Z18
+	VMULPS       Z18, Z17, Z17
+	VCVTPS2PH    $0x00, Z17, Y17
+	VCVTPS2PH    $0x00, Z16, Y19
+	VINSERTI64X4 $0x01, Y17, Z19, Z16
+	VMOVDQU64    Z16, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z16
+	VCVTPH2PS    (SI)(DX*2), Z17
+	VXORPS       Z0, Z17, Z18
+	VMINPS       Z18, Z1, Z18
+	VMAXPS       Z18, Z2, Z18
+	VMULPS       Z3, Z18, Z19
+	VRNDSCALEPS  $0x00, Z19, Z19
+	VMOVAPS      Z18, Z18
+	VFNMADD231PS Z4, Z19, Z18
+	VFNMADD231PS Z5, Z19, Z18
+	VMOVAPS      Z6, Z20
+	VFMADD213PS  Z7, Z18, Z20
+	VFMADD213PS  Z8, Z18, Z20
+	VFMADD213PS  Z9, Z18, Z20
+	VFMADD213PS  Z10, Z18, Z20
+	VFMADD213PS  Z11, Z18, Z20
+	VMULPS       Z18, Z18, Z21
+	VFMADD213PS  Z18, Z21, Z20
+	VADDPS.BCST  kernConst<>+256(SB), Z20, Z18
+	VSCALEFPS    Z19, Z18, Z18
+	VADDPS       Z18, Z12, Z18
+	VDIVPS       Z18, Z13, Z18
+	VSUBPS       Z18, Z14, Z19
+	VMULPS       Z19, Z17, Z17
+	VADDPS       Z17, Z15, Z17
+	VMULPS       Z17, Z18, Z17
+	VMULPS       Z17, Z16, Z16
+	VCVTPS2PH    $0x00, Z16, Y16
+	VMOVDQU64    Y16, (CX)(DX*2)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_silu_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS (DX), Z12
+	VBROADCASTSS 4(DX), Z13
+	VBROADCASTSS 8(DX), Z14
+	VBROADCASTSS 12(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS       (BX)(DX*4), Z17
+	VPMOVZXWD     (SI)(DX*2), Z18
+	VPSLLD        $0x10, Z18, Z18
+	VXORPS        Z0, Z18, Z19
+	VMINPS        Z19, Z1, Z19
+	VMAXPS        Z19, Z2, Z19
+	VMULPS        Z3, Z19, Z20
+	VRNDSCALEPS   $0x00, Z20, Z20
+	VMOVAPS       Z19, Z19
+	VFNMADD231PS  Z4, Z20, Z19
+	VFNMADD231PS  Z5, Z20, Z19
+	VMOVAPS       Z6, Z21
+	VFMADD213PS   Z7, Z19, Z21
+	VFMADD213PS   Z8, Z19, Z21
+	VFMADD213PS   Z9, Z19, Z21
+	VFMADD213PS   Z10, Z19, Z21
+	VFMADD213PS   Z11, Z19, Z21
+	VMULPS        Z19, Z19, Z22
+	VFMADD213PS   Z19, Z22, Z21
+	VADDPS.BCST   kernConst<>+256(SB), Z21, Z19
+	VSCALEFPS     Z20, Z19, Z19
+	VADDPS        Z19, Z12, Z19
+	VDIVPS        Z19, Z13, Z19
+	VSUBPS        Z19, Z14, Z20
+	VMULPS        Z20, Z18, Z18
+	VADDPS        Z18, Z15, Z18
+	VMULPS        Z18, Z19, Z18
+	VMULPS        Z18, Z17, Z17
+	VMOVUPS       64(BX)(DX*4), Z18
+	VPMOVZXWD     32(SI)(DX*2), Z19
+	VPSLLD        $0x10, Z19, Z19
+	VXORPS        Z0, Z19, Z20
+	VMINPS        Z20, Z1, Z20
+	VMAXPS        Z20, Z2, Z20
+	VMULPS        Z3, Z20, Z21
+	VRNDSCALEPS   $0x00, Z21, Z21
+	VMOVAPS       Z20, Z20
+	VFNMADD231PS  Z4, Z21, Z20
+	VFNMADD231PS  Z5, Z21, Z20
+	VMOVAPS       Z6, Z22
+	VFMADD213PS   Z7, Z20, Z22
+	VFMADD213PS   Z8, Z20, Z22
+	VFMADD213PS   Z9, Z20, Z22
+	VFMADD213PS   Z10, Z20, Z22
+	VFMADD213PS   Z11, Z20, Z22
+	VMULPS        Z20, Z20, Z23
+	VFMADD213PS   Z20, Z23, Z22
+	VADDPS.BCST   kernConst<>+256(SB), Z22, Z20
+	VSCALEFPS     Z21, Z20, Z20
+	VADDPS        Z20, Z12, Z20
+	VDIVPS        Z20, Z13, Z20
+	VSUBPS        Z20, Z14, Z21
+	VMULPS        Z21, Z19, Z19
+	VADDPS        Z19, Z15, Z19
+	VMULPS        Z19, Z20, Z19
+	VMULPS        Z19, Z18, Z18
+	VPADDD.BCST   kernConst<>+96(SB), Z17, Z19
+	VPTESTMD.BCST kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z19, K1, Z19
+	VCMPPS        $0x03, Z17, Z17, K1
+	VPORD.BCST    kernConst<>+192(SB), Z17, K1, Z19
+	VPADDD.BCST   kernConst<>+96(SB), Z18, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z18, Z18, K1
+	VPORD.BCST    kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W      Z17, Z16, Z19
+	VMOVDQU64     Z19, (CX)(DX*2)
+	ADDQ          $+32, DX
+	SUBQ          $+32, AX
+	JGE           many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS       (BX)(DX*4), Z16
+	VPMOVZXWD     (SI)(DX*2), Z17
+	VPSLLD        $0x10, Z17, Z17
+	VXORPS        Z0, Z17, Z18
+	VMINPS        Z18, Z1, Z18
+	VMAXPS        Z18, Z2, Z18
+	VMULPS        Z3, Z18, Z19
+	VRNDSCALEPS   $0x00, Z19, Z19
+	VMOVAPS       Z18, Z18
+	VFNMADD231PS  Z4, Z19, Z18
+	VFNMADD231PS  Z5, Z19, Z18
+	VMOVAPS       Z6, Z20
+	VFMADD213PS   Z7, Z18, Z20
+	VFMADD213PS   Z8, Z18, Z20
+	VFMADD213PS   Z9, Z18, Z20
+	VFMADD213PS   Z10, Z18, Z20
+	VFMADD213PS   Z11, Z18, Z20
+	VMULPS        Z18, Z18, Z21
+	VFMADD213PS   Z18, Z21, Z20
+	VADDPS.BCST   kernConst<>+256(SB), Z20, Z18
+	VSCALEFPS     Z19, Z18, Z18
+	VADDPS        Z18, Z12, Z18
+	VDIVPS        Z18, Z13, Z18
+	VSUBPS        Z18, Z14, Z19
+	VMULPS        Z19, Z17, Z17
+	VADDPS        Z17, Z15, Z17
+	VMULPS        Z17, Z18, Z17
+	VMULPS        Z17, Z16, Z16
+	VPADDD.BCST   kernConst<>+96(SB), Z16, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPORD.BCST    kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD        $0x10, Z17, Z16
+	VPMOVDW       Z16, Y16
+	VMOVDQU64     Y16, (CX)(DX*2)
+	ADDQ          $+16, DX
+	SUBQ          $+16, AX
+	JGE           single
 
 end:
 	VZEROUPPER
@@ -43898,6 +47651,224 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_norm_silu_grad_after_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_after_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS          (BX)(DX*4), Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VMOVUPS          (DI)(DX*4), Z18
+	VSUBPS           Z9, Z16, Z16
+	VADDPS           Z18, Z17, Z17
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_after_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_after_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VCVTPH2PS        (BX)(DX*2), Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VCVTPH2PS        (DI)(DX*2), Z18
+	VSUBPS           Z9, Z16, Z16
+	VADDPS           Z18, Z17, Z17
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_after_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_norm_silu_grad_after_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), DI
+	MOVQ         24(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS (DX), Z9
+	VBROADCASTSS 4(DX), Z10
+	VBROADCASTSS 8(DX), Z11
+	VBROADCASTSS 12(DX), Z12
+	VBROADCASTSS 16(DX), Z13
+	VBROADCASTSS 20(DX), Z14
+	VBROADCASTSS 24(DX), Z15
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VPMOVZXWD        (BX)(DX*2), Z16
+	VPSLLD           $0x10, Z16, Z16
+	VMOVUPS          (SI)(DX*4), Z17
+	VPMOVZXWD        (DI)(DX*2), Z18
+	VPSLLD           $0x10, Z18, Z18
+	VSUBPS           Z9, Z16, Z16
+	VADDPS           Z18, Z17, Z17
+	VMULPS           Z10, Z16, Z16
+	VADDPS           Z11, Z16, Z16
+	VXORPS           Z0, Z16, Z18
+	VMINPS           Z18, Z1, Z18
+	VMAXPS           Z18, Z2, Z18
+	VMULPS           Z3, Z18, Z19
+	VRNDSCALEPS      $0x00, Z19, Z19
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z4, Z19, Z18
+	VFNMADD231PS     Z5, Z19, Z18
+	VMOVAPS          Z6, Z20
+	VFMADD213PS      Z7, Z18, Z20
+	VFMADD213PS      Z8, Z18, Z20
+	VFMADD213PS.BCST kernConst<>+672(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+704(SB), Z18, Z20
+	VFMADD213PS.BCST kernConst<>+736(SB), Z18, Z20
+	VMULPS           Z18, Z18, Z21
+	VFMADD213PS      Z18, Z21, Z20
+	VADDPS.BCST      kernConst<>+256(SB), Z20, Z18
+	VSCALEFPS        Z19, Z18, Z18
+	VADDPS           Z18, Z12, Z18
+	VDIVPS           Z18, Z13, Z18
+	VSUBPS           Z18, Z14, Z19
+	VMULPS           Z19, Z16, Z16
+	VADDPS           Z16, Z15, Z16
+	VMULPS           Z16, Z18, Z16
+	VMULPS           Z16, Z17, Z16
+	VMOVUPS          Z16, (CX)(DX*4)
+	ADDQ             $+16, DX
+	SUBQ             $+16, AX
+	JGE              single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_leaky_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_leaky_f32AVX512(SB), NOSPLIT, $0-24
@@ -44052,6 +48023,169 @@ single:
 	VMULPS    Z8, Z7, Z10
 	VCMPPS    $0x04, Z1, Z9, K1
 	VBLENDMPS Z8, Z10, K1, Z14
+	VPADDD    Z2, Z14, Z8
+	VPTESTMD  Z3, Z14, K1
+	VPADDD    Z4, Z8, K1, Z8
+	VCMPPS    $0x03, Z14, Z14, K1
+	VPORD     Z5, Z14, K1, Z8
+	VPSRLD    $0x10, Z8, Z8
+	VPMOVDW   Z8, Y8
+	VMOVDQU64 Y8, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_both_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_leaky_both_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z4
+	VCMPPS       $0x11, Z4, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z6
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z6, K1, Z7
+	VMOVUPS      64(BX)(DX*4), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z6
+	VMULPS       Z5, Z3, Z11
+	VCMPPS       $0x04, Z1, Z6, K1
+	VBLENDMPS    Z5, Z11, K1, Z8
+	VCVTPS2PH    $0x00, Z5, Y5
+	VCVTPS2PH    $0x00, Z4, Y9
+	VINSERTI64X4 $0x01, Y5, Z9, Z4
+	VMOVDQU64    Z4, (SI)(DX*2)
+	VCVTPS2PH    $0x00, Z8, Y4
+	VCVTPS2PH    $0x00, Z7, Y9
+	VINSERTI64X4 $0x01, Y4, Z9, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VCMPPS    $0x11, Z4, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VMULPS    Z4, Z3, Z6
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z6, K1, Z10
+	VCVTPS2PH $0x00, Z4, Y4
+	VMOVDQU64 Y4, (SI)(DX*2)
+	VCVTPS2PH $0x00, Z10, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_both_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fused_leaky_both_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+96(SB), Z2
+	VBROADCASTSS kernConst<>+128(SB), Z3
+	VBROADCASTSS kernConst<>+160(SB), Z4
+	VBROADCASTSS kernConst<>+192(SB), Z5
+	VBROADCASTSS (DX), Z6
+	VBROADCASTSS 4(DX), Z7
+	VMOVDQU64    kernOdds<>+0(SB), Z8
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z9
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VMULPS    Z9, Z7, Z11
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z11, K1, Z12
+	VMOVUPS   64(BX)(DX*4), Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z11
+	VMULPS    Z10, Z7, Z15
+	VCMPPS    $0x04, Z1, Z11, K1
+	VBLENDMPS Z10, Z15, K1, Z13
+	VPADDD    Z2, Z9, Z11
+	VPTESTMD  Z3, Z9, K1
+	VPADDD    Z4, Z11, K1, Z11
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPORD     Z5, Z9, K1, Z11
+	VPADDD    Z2, Z10, Z9
+	VPTESTMD  Z3, Z10, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z10, Z10, K1
+	VPORD     Z5, Z10, K1, Z9
+	VPERMT2W  Z9, Z8, Z11
+	VMOVDQU64 Z11, (SI)(DX*2)
+	VPADDD    Z2, Z12, Z9
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z9
+	VPADDD    Z2, Z13, Z10
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z8
+	VCMPPS    $0x11, Z8, Z6, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VMULPS    Z8, Z7, Z10
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z10, K1, Z14
+	VPADDD    Z2, Z8, Z9
+	VPTESTMD  Z3, Z8, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z8, Z8, K1
+	VPORD     Z5, Z8, K1, Z9
+	VPSRLD    $0x10, Z9, Z8
+	VPMOVDW   Z8, Y8
+	VMOVDQU64 Y8, (SI)(DX*2)
 	VPADDD    Z2, Z14, Z8
 	VPTESTMD  Z3, Z14, K1
 	VPADDD    Z4, Z8, K1, Z8
@@ -44251,6 +48385,152 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_leaky_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_leaky_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS 4(DX), Z3
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z4
+	VCVTPH2PS    (SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z10
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z10, K1, Z6
+	VMOVUPS      64(BX)(DX*4), Z4
+	VCVTPH2PS    32(SI)(DX*2), Z5
+	VCMPPS       $0x11, Z5, Z2, K1
+	VMOVAPS.Z    Z0, K1, Z5
+	VMULPS       Z4, Z3, Z10
+	VCMPPS       $0x04, Z1, Z5, K1
+	VBLENDMPS    Z4, Z10, K1, Z7
+	VCVTPS2PH    $0x00, Z7, Y4
+	VCVTPS2PH    $0x00, Z6, Y8
+	VINSERTI64X4 $0x01, Y4, Z8, Z4
+	VMOVDQU64    Z4, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z4
+	VCVTPH2PS (SI)(DX*2), Z5
+	VCMPPS    $0x11, Z5, Z2, K1
+	VMOVAPS.Z Z0, K1, Z5
+	VMULPS    Z4, Z3, Z6
+	VCMPPS    $0x04, Z1, Z5, K1
+	VBLENDMPS Z4, Z6, K1, Z9
+	VCVTPS2PH $0x00, Z9, Y4
+	VMOVDQU64 Y4, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fused_leaky_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+256(SB), Z0
+	VBROADCASTSS kernConst<>+288(SB), Z1
+	VBROADCASTSS kernConst<>+96(SB), Z2
+	VBROADCASTSS kernConst<>+128(SB), Z3
+	VBROADCASTSS kernConst<>+160(SB), Z4
+	VBROADCASTSS kernConst<>+192(SB), Z5
+	VBROADCASTSS (DX), Z6
+	VBROADCASTSS 4(DX), Z7
+	VMOVDQU64    kernOdds<>+0(SB), Z8
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z9
+	VPMOVZXWD (SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VMULPS    Z9, Z7, Z14
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z14, K1, Z11
+	VMOVUPS   64(BX)(DX*4), Z9
+	VPMOVZXWD 32(SI)(DX*2), Z10
+	VPSLLD    $0x10, Z10, Z10
+	VCMPPS    $0x11, Z10, Z6, K1
+	VMOVAPS.Z Z0, K1, Z10
+	VMULPS    Z9, Z7, Z14
+	VCMPPS    $0x04, Z1, Z10, K1
+	VBLENDMPS Z9, Z14, K1, Z12
+	VPADDD    Z2, Z11, Z9
+	VPTESTMD  Z3, Z11, K1
+	VPADDD    Z4, Z9, K1, Z9
+	VCMPPS    $0x03, Z11, Z11, K1
+	VPORD     Z5, Z11, K1, Z9
+	VPADDD    Z2, Z12, Z10
+	VPTESTMD  Z3, Z12, K1
+	VPADDD    Z4, Z10, K1, Z10
+	VCMPPS    $0x03, Z12, Z12, K1
+	VPORD     Z5, Z12, K1, Z10
+	VPERMT2W  Z10, Z8, Z9
+	VMOVDQU64 Z9, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z8
+	VPMOVZXWD (SI)(DX*2), Z9
+	VPSLLD    $0x10, Z9, Z9
+	VCMPPS    $0x11, Z9, Z6, K1
+	VMOVAPS.Z Z0, K1, Z9
+	VMULPS    Z8, Z7, Z10
+	VCMPPS    $0x04, Z1, Z9, K1
+	VBLENDMPS Z8, Z10, K1, Z13
+	VPADDD    Z2, Z13, Z8
+	VPTESTMD  Z3, Z13, K1
+	VPADDD    Z4, Z8, K1, Z8
+	VCMPPS    $0x03, Z13, Z13, K1
+	VPORD     Z5, Z13, K1, Z8
+	VPSRLD    $0x10, Z8, Z8
+	VPMOVDW   Z8, Y8
+	VMOVDQU64 Y8, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_tanh_grad_f32AVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
 TEXT ·fused_tanh_grad_f32AVX512(SB), NOSPLIT, $0-24
@@ -44394,6 +48674,564 @@ single:
 	VPSLLD    $0x10, Z6, Z6
 	VMULPS    Z6, Z6, Z6
 	VSUBPS    Z6, Z4, Z6
+	VMULPS    Z6, Z5, Z5
+	VPADDD    Z0, Z5, Z6
+	VPTESTMD  Z1, Z5, K1
+	VPADDD    Z2, Z6, K1, Z6
+	VCMPPS    $0x03, Z5, Z5, K1
+	VPORD     Z3, Z5, K1, Z6
+	VPSRLD    $0x10, Z6, Z5
+	VPMOVDW   Z5, Y5
+	VMOVDQU64 Y5, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_tanh_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z1
+	VCVTPH2PS    (SI)(DX*2), Z2
+	VMULPS       Z2, Z2, Z2
+	VSUBPS       Z2, Z0, Z2
+	VMULPS       Z2, Z1, Z1
+	VMOVUPS      64(BX)(DX*4), Z2
+	VCVTPH2PS    32(SI)(DX*2), Z4
+	VMULPS       Z4, Z4, Z4
+	VSUBPS       Z4, Z0, Z4
+	VMULPS       Z4, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z1, Y3
+	VINSERTI64X4 $0x01, Y2, Z3, Z1
+	VMOVDQU64    Z1, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VMULPS    Z2, Z2, Z2
+	VSUBPS    Z2, Z0, Z2
+	VMULPS    Z2, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fused_tanh_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS kernConst<>+192(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VMOVDQU64    kernOdds<>+0(SB), Z5
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z6
+	VPMOVZXWD (SI)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VMULPS    Z7, Z7, Z7
+	VSUBPS    Z7, Z4, Z7
+	VMULPS    Z7, Z6, Z6
+	VMOVUPS   64(BX)(DX*4), Z7
+	VPMOVZXWD 32(SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VMULPS    Z8, Z8, Z8
+	VSUBPS    Z8, Z4, Z8
+	VMULPS    Z8, Z7, Z7
+	VPADDD    Z0, Z6, Z8
+	VPTESTMD  Z1, Z6, K1
+	VPADDD    Z2, Z8, K1, Z8
+	VCMPPS    $0x03, Z6, Z6, K1
+	VPORD     Z3, Z6, K1, Z8
+	VPADDD    Z0, Z7, Z6
+	VPTESTMD  Z1, Z7, K1
+	VPADDD    Z2, Z6, K1, Z6
+	VCMPPS    $0x03, Z7, Z7, K1
+	VPORD     Z3, Z7, K1, Z6
+	VPERMT2W  Z6, Z5, Z8
+	VMOVDQU64 Z8, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z5
+	VPMOVZXWD (SI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VMULPS    Z6, Z6, Z6
+	VSUBPS    Z6, Z4, Z6
+	VMULPS    Z6, Z5, Z5
+	VPADDD    Z0, Z5, Z6
+	VPTESTMD  Z1, Z5, K1
+	VPADDD    Z2, Z6, K1, Z6
+	VCMPPS    $0x03, Z5, Z5, K1
+	VPORD     Z3, Z5, K1, Z6
+	VPSRLD    $0x10, Z6, Z5
+	VPMOVDW   Z5, Y5
+	VMOVDQU64 Y5, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_f32AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·fused_sigmoid_f32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS kernConst<>+256(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	XORQ         DX, DX
+	SUBQ         $+16, AX
+	JL           end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z17
+	VFMADD213PS  Z7, Z15, Z17
+	VFMADD213PS  Z8, Z15, Z17
+	VFMADD213PS  Z9, Z15, Z17
+	VFMADD213PS  Z10, Z15, Z17
+	VFMADD213PS  Z11, Z15, Z17
+	VMULPS       Z15, Z15, Z18
+	VFMADD213PS  Z15, Z18, Z17
+	VADDPS       Z12, Z17, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMOVUPS      Z15, (CX)(DX*4)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_sigmoid_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS kernConst<>+256(SB), Z12
+	VBROADCASTSS (DX), Z13
+	VBROADCASTSS 4(DX), Z14
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z17
+	VRNDSCALEPS  $0x00, Z17, Z17
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z17, Z15
+	VFNMADD231PS Z5, Z17, Z15
+	VMOVAPS      Z6, Z18
+	VFMADD213PS  Z7, Z15, Z18
+	VFMADD213PS  Z8, Z15, Z18
+	VFMADD213PS  Z9, Z15, Z18
+	VFMADD213PS  Z10, Z15, Z18
+	VFMADD213PS  Z11, Z15, Z18
+	VMULPS       Z15, Z15, Z19
+	VFMADD213PS  Z15, Z19, Z18
+	VADDPS       Z12, Z18, Z15
+	VSCALEFPS    Z17, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VMOVUPS      64(BX)(DX*4), Z17
+	VXORPS       Z0, Z17, Z17
+	VMINPS       Z17, Z1, Z17
+	VMAXPS       Z17, Z2, Z17
+	VMULPS       Z3, Z17, Z18
+	VRNDSCALEPS  $0x00, Z18, Z18
+	VMOVAPS      Z17, Z17
+	VFNMADD231PS Z4, Z18, Z17
+	VFNMADD231PS Z5, Z18, Z17
+	VMOVAPS      Z6, Z19
+	VFMADD213PS  Z7, Z17, Z19
+	VFMADD213PS  Z8, Z17, Z19
+	VFMADD213PS  Z9, Z17, Z19
+	VFMADD213PS  Z10, Z17, Z19
+	VFMADD213PS  Z11, Z17, Z19
+	VMULPS       Z17, Z17, Z20
+	VFMADD213PS  Z17, Z20, Z19
+	VADDPS       Z12, Z19, Z17
+	VSCALEFPS    Z18, Z17, Z17
+	VADDPS       Z17, Z13, Z17
+	VDIVPS       Z17, Z14, Z17
+	VCVTPS2PH    $0x00, Z17, Y17
+	VCVTPS2PH    $0x00, Z15, Y16
+	VINSERTI64X4 $0x01, Y17, Z16, Z15
+	VMOVDQU64    Z15, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(DX*4), Z15
+	VXORPS       Z0, Z15, Z15
+	VMINPS       Z15, Z1, Z15
+	VMAXPS       Z15, Z2, Z15
+	VMULPS       Z3, Z15, Z16
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VMOVAPS      Z15, Z15
+	VFNMADD231PS Z4, Z16, Z15
+	VFNMADD231PS Z5, Z16, Z15
+	VMOVAPS      Z6, Z17
+	VFMADD213PS  Z7, Z15, Z17
+	VFMADD213PS  Z8, Z15, Z17
+	VFMADD213PS  Z9, Z15, Z17
+	VFMADD213PS  Z10, Z15, Z17
+	VFMADD213PS  Z11, Z15, Z17
+	VMULPS       Z15, Z15, Z18
+	VFMADD213PS  Z15, Z18, Z17
+	VADDPS       Z12, Z17, Z15
+	VSCALEFPS    Z16, Z15, Z15
+	VADDPS       Z15, Z13, Z15
+	VDIVPS       Z15, Z14, Z15
+	VCVTPS2PH    $0x00, Z15, Y15
+	VMOVDQU64    Y15, (CX)(DX*2)
+	ADDQ         $+16, DX
+	SUBQ         $+16, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL
+TEXT ·fused_sigmoid_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), CX
+	VBROADCASTSS kernConst<>+224(SB), Z0
+	VBROADCASTSS kernConst<>+416(SB), Z1
+	VBROADCASTSS kernConst<>+448(SB), Z2
+	VBROADCASTSS kernConst<>+480(SB), Z3
+	VBROADCASTSS kernConst<>+512(SB), Z4
+	VBROADCASTSS kernConst<>+544(SB), Z5
+	VBROADCASTSS kernConst<>+576(SB), Z6
+	VBROADCASTSS kernConst<>+608(SB), Z7
+	VBROADCASTSS kernConst<>+640(SB), Z8
+	VBROADCASTSS kernConst<>+672(SB), Z9
+	VBROADCASTSS kernConst<>+704(SB), Z10
+	VBROADCASTSS kernConst<>+736(SB), Z11
+	VBROADCASTSS kernConst<>+256(SB), Z12
+	VBROADCASTSS kernConst<>+96(SB), Z13
+	VBROADCASTSS (DX), Z14
+	VBROADCASTSS 4(DX), Z15
+	VMOVDQU64    kernOdds<>+0(SB), Z16
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS       (BX)(DX*4), Z17
+	VXORPS        Z0, Z17, Z17
+	VMINPS        Z17, Z1, Z17
+	VMAXPS        Z17, Z2, Z17
+	VMULPS        Z3, Z17, Z18
+	VRNDSCALEPS   $0x00, Z18, Z18
+	VMOVAPS       Z17, Z17
+	VFNMADD231PS  Z4, Z18, Z17
+	VFNMADD231PS  Z5, Z18, Z17
+	VMOVAPS       Z6, Z19
+	VFMADD213PS   Z7, Z17, Z19
+	VFMADD213PS   Z8, Z17, Z19
+	VFMADD213PS   Z9, Z17, Z19
+	VFMADD213PS   Z10, Z17, Z19
+	VFMADD213PS   Z11, Z17, Z19
+	VMULPS        Z17, Z17, Z20
+	VFMADD213PS   Z17, Z20, Z19
+	VADDPS        Z12, Z19, Z17
+	VSCALEFPS     Z18, Z17, Z17
+	VADDPS        Z17, Z14, Z17
+	VDIVPS        Z17, Z15, Z17
+	VMOVUPS       64(BX)(DX*4), Z18
+	VXORPS        Z0, Z18, Z18
+	VMINPS        Z18, Z1, Z18
+	VMAXPS        Z18, Z2, Z18
+	VMULPS        Z3, Z18, Z19
+	VRNDSCALEPS   $0x00, Z19, Z19
+	VMOVAPS       Z18, Z18
+	VFNMADD231PS  Z4, Z19, Z18
+	VFNMADD231PS  Z5, Z19, Z18
+	VMOVAPS       Z6, Z20
+	VFMADD213PS   Z7, Z18, Z20
+	VFMADD213PS   Z8, Z18, Z20
+	VFMADD213PS   Z9, Z18, Z20
+	VFMADD213PS   Z10, Z18, Z20
+	VFMADD213PS   Z11, Z18, Z20
+	VMULPS        Z18, Z18, Z21
+	VFMADD213PS   Z18, Z21, Z20
+	VADDPS        Z12, Z20, Z18
+	VSCALEFPS     Z19, Z18, Z18
+	VADDPS        Z18, Z14, Z18
+	VDIVPS        Z18, Z15, Z18
+	VPADDD        Z13, Z17, Z19
+	VPTESTMD.BCST kernConst<>+128(SB), Z17, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z19, K1, Z19
+	VCMPPS        $0x03, Z17, Z17, K1
+	VPORD.BCST    kernConst<>+192(SB), Z17, K1, Z19
+	VPADDD        Z13, Z18, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z18, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z18, Z18, K1
+	VPORD.BCST    kernConst<>+192(SB), Z18, K1, Z17
+	VPERMT2W      Z17, Z16, Z19
+	VMOVDQU64     Z19, (CX)(DX*2)
+	ADDQ          $+32, DX
+	SUBQ          $+32, AX
+	JGE           many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS       (BX)(DX*4), Z16
+	VXORPS        Z0, Z16, Z16
+	VMINPS        Z16, Z1, Z16
+	VMAXPS        Z16, Z2, Z16
+	VMULPS        Z3, Z16, Z17
+	VRNDSCALEPS   $0x00, Z17, Z17
+	VMOVAPS       Z16, Z16
+	VFNMADD231PS  Z4, Z17, Z16
+	VFNMADD231PS  Z5, Z17, Z16
+	VMOVAPS       Z6, Z18
+	VFMADD213PS   Z7, Z16, Z18
+	VFMADD213PS   Z8, Z16, Z18
+	VFMADD213PS   Z9, Z16, Z18
+	VFMADD213PS   Z10, Z16, Z18
+	VFMADD213PS   Z11, Z16, Z18
+	VMULPS        Z16, Z16, Z19
+	VFMADD213PS   Z16, Z19, Z18
+	VADDPS        Z12, Z18, Z16
+	VSCALEFPS     Z17, Z16, Z16
+	VADDPS        Z16, Z14, Z16
+	VDIVPS        Z16, Z15, Z16
+	VPADDD        Z13, Z16, Z17
+	VPTESTMD.BCST kernConst<>+128(SB), Z16, K1
+	VPADDD.BCST   kernConst<>+160(SB), Z17, K1, Z17
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPORD.BCST    kernConst<>+192(SB), Z16, K1, Z17
+	VPSRLD        $0x10, Z17, Z16
+	VPMOVDW       Z16, Y16
+	VMOVDQU64     Y16, (CX)(DX*2)
+	ADDQ          $+16, DX
+	SUBQ          $+16, AX
+	JGE           single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_grad_wide_f16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·fused_sigmoid_grad_wide_f16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS (DX), Z0
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS      (BX)(DX*4), Z1
+	VCVTPH2PS    (SI)(DX*2), Z2
+	VSUBPS       Z2, Z0, Z3
+	VMULPS       Z3, Z2, Z2
+	VMULPS       Z2, Z1, Z1
+	VMOVUPS      64(BX)(DX*4), Z2
+	VCVTPH2PS    32(SI)(DX*2), Z3
+	VSUBPS       Z3, Z0, Z5
+	VMULPS       Z5, Z3, Z3
+	VMULPS       Z3, Z2, Z2
+	VCVTPS2PH    $0x00, Z2, Y2
+	VCVTPS2PH    $0x00, Z1, Y4
+	VINSERTI64X4 $0x01, Y2, Z4, Z1
+	VMOVDQU64    Z1, (CX)(DX*2)
+	ADDQ         $+32, DX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z1
+	VCVTPH2PS (SI)(DX*2), Z2
+	VSUBPS    Z2, Z0, Z3
+	VMULPS    Z3, Z2, Z2
+	VMULPS    Z2, Z1, Z1
+	VCVTPS2PH $0x00, Z1, Y1
+	VMOVDQU64 Y1, (CX)(DX*2)
+	ADDQ      $+16, DX
+	SUBQ      $+16, AX
+	JGE       single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VL
+TEXT ·fused_sigmoid_grad_wide_bf16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         args+8(FP), CX
+	MOVQ         u+16(FP), DX
+	MOVQ         (CX), BX
+	MOVQ         8(CX), SI
+	MOVQ         16(CX), CX
+	VBROADCASTSS kernConst<>+96(SB), Z0
+	VBROADCASTSS kernConst<>+128(SB), Z1
+	VBROADCASTSS kernConst<>+160(SB), Z2
+	VBROADCASTSS kernConst<>+192(SB), Z3
+	VBROADCASTSS (DX), Z4
+	VMOVDQU64    kernOdds<>+0(SB), Z5
+	XORQ         DX, DX
+	SUBQ         $+32, AX
+	JL           few
+
+many:
+	VMOVUPS   (BX)(DX*4), Z6
+	VPMOVZXWD (SI)(DX*2), Z7
+	VPSLLD    $0x10, Z7, Z7
+	VSUBPS    Z7, Z4, Z8
+	VMULPS    Z8, Z7, Z7
+	VMULPS    Z7, Z6, Z6
+	VMOVUPS   64(BX)(DX*4), Z7
+	VPMOVZXWD 32(SI)(DX*2), Z8
+	VPSLLD    $0x10, Z8, Z8
+	VSUBPS    Z8, Z4, Z9
+	VMULPS    Z9, Z8, Z8
+	VMULPS    Z8, Z7, Z7
+	VPADDD    Z0, Z6, Z8
+	VPTESTMD  Z1, Z6, K1
+	VPADDD    Z2, Z8, K1, Z8
+	VCMPPS    $0x03, Z6, Z6, K1
+	VPORD     Z3, Z6, K1, Z8
+	VPADDD    Z0, Z7, Z6
+	VPTESTMD  Z1, Z7, K1
+	VPADDD    Z2, Z6, K1, Z6
+	VCMPPS    $0x03, Z7, Z7, K1
+	VPORD     Z3, Z7, K1, Z6
+	VPERMT2W  Z6, Z5, Z8
+	VMOVDQU64 Z8, (CX)(DX*2)
+	ADDQ      $+32, DX
+	SUBQ      $+32, AX
+	JGE       many
+
+few:
+	ADDQ $+16, AX
+	JL   end
+
+single:
+	VMOVUPS   (BX)(DX*4), Z5
+	VPMOVZXWD (SI)(DX*2), Z6
+	VPSLLD    $0x10, Z6, Z6
+	VSUBPS    Z6, Z4, Z7
+	VMULPS    Z7, Z6, Z6
 	VMULPS    Z6, Z5, Z5
 	VPADDD    Z0, Z5, Z6
 	VPTESTMD  Z1, Z5, K1
@@ -76556,6 +81394,728 @@ place:
 	VZEROUPPER
 	RET
 
+// func fused_relu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_relu_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      96(BX)(CX*4), Y1
+	VCVTPH2PS    48(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, 32(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_wide_f16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_relu_grad_wide_f16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00000100, R8
+
+round:
+	MOVQ $0x00000004, R9
+
+place:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VCVTPH2PS    32(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      96(BX)(CX*4), Y1
+	VCVTPH2PS    48(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      128(BX)(CX*4), Y0
+	VCVTPH2PS    64(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      160(BX)(CX*4), Y1
+	VCVTPH2PS    80(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 64(DI)(CX*2)
+	VMOVUPS      192(BX)(CX*4), Y0
+	VCVTPH2PS    96(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      224(BX)(CX*4), Y1
+	VCVTPH2PS    112(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 96(DI)(CX*2)
+	VMOVUPS      256(BX)(CX*4), Y0
+	VCVTPH2PS    128(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      288(BX)(CX*4), Y1
+	VCVTPH2PS    144(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 128(DI)(CX*2)
+	VMOVUPS      320(BX)(CX*4), Y0
+	VCVTPH2PS    160(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      352(BX)(CX*4), Y1
+	VCVTPH2PS    176(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 160(DI)(CX*2)
+	VMOVUPS      384(BX)(CX*4), Y0
+	VCVTPH2PS    192(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      416(BX)(CX*4), Y1
+	VCVTPH2PS    208(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 192(DI)(CX*2)
+	VMOVUPS      448(BX)(CX*4), Y0
+	VCVTPH2PS    224(SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      480(BX)(CX*4), Y1
+	VCVTPH2PS    240(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVNTDQ     Y0, 224(DI)(CX*2)
+	ADDQ         $0x00008000, CX
+	DECQ         R9
+	JNZ          place
+	SUBQ         $0x0001ff80, CX
+	DECQ         R8
+	JNZ          round
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+32, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      96(BX)(CX*4), Y1
+	VPMOVZXWD    48(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, 32(DI)(CX*2)
+	ADDQ         $+32, CX
+	SUBQ         $+32, AX
+	JGE          many
+
+few:
+	ADDQ $+24, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_wide_bf16_pastAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+
+block:
+	MOVQ $0x00000100, R8
+
+round:
+	MOVQ $0x00000004, R9
+
+place:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, (DI)(CX*2)
+	VMOVUPS      64(BX)(CX*4), Y0
+	VPMOVZXWD    32(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      96(BX)(CX*4), Y1
+	VPMOVZXWD    48(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 32(DI)(CX*2)
+	VMOVUPS      128(BX)(CX*4), Y0
+	VPMOVZXWD    64(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      160(BX)(CX*4), Y1
+	VPMOVZXWD    80(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 64(DI)(CX*2)
+	VMOVUPS      192(BX)(CX*4), Y0
+	VPMOVZXWD    96(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      224(BX)(CX*4), Y1
+	VPMOVZXWD    112(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 96(DI)(CX*2)
+	VMOVUPS      256(BX)(CX*4), Y0
+	VPMOVZXWD    128(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      288(BX)(CX*4), Y1
+	VPMOVZXWD    144(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 128(DI)(CX*2)
+	VMOVUPS      320(BX)(CX*4), Y0
+	VPMOVZXWD    160(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      352(BX)(CX*4), Y1
+	VPMOVZXWD    176(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 160(DI)(CX*2)
+	VMOVUPS      384(BX)(CX*4), Y0
+	VPMOVZXWD    192(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      416(BX)(CX*4), Y1
+	VPMOVZXWD    208(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 192(DI)(CX*2)
+	VMOVUPS      448(BX)(CX*4), Y0
+	VPMOVZXWD    224(SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      480(BX)(CX*4), Y1
+	VPMOVZXWD    240(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVNTDQ     Y0, 224(DI)(CX*2)
+	ADDQ         $0x00008000, CX
+	DECQ         R9
+	JNZ          place
+	SUBQ         $0x0001ff80, CX
+	DECQ         R8
+	JNZ          round
+	ADDQ         $0x00018000, CX
+	SUBQ         $0x00020000, AX
+	JNZ          block
+	VZEROUPPER
+	RET
+
 // func fused_relu_grad_scaled_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX
 TEXT ·fused_relu_grad_scaled_f32AVX2(SB), NOSPLIT, $0-24
@@ -77164,6 +82724,145 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_relu_grad_sum_first_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_sum_first_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_first_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_sum_first_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_sign_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, F16C
+TEXT ·fused_relu_grad_sum_sign_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_relu_grad_sum_sign_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_relu_grad_sum_sign_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y2, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_gelu_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·fused_gelu_f32AVX2(SB), NOSPLIT, $0-24
@@ -77711,6 +83410,2471 @@ single:
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_narrow_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_narrow_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1632(SB), Y6
+	VFMADD213PS  kernConst<>+1664(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1696(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y3, Y5
+	VXORPS       kernConst<>+224(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y3, Y3
+	VMULPS       Y1, Y1, Y5
+	VBROADCASTSS kernConst<>+1824(SB), Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1888(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1920(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1952(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1984(SB), Y5, Y6
+	VFMADD213PS  Y1, Y1, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y0
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y1, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y3, Y4, Y4
+	VMULPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VFMADD213PS  kernConst<>+1600(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1632(SB), Y7
+	VFMADD213PS  kernConst<>+1664(SB), Y4, Y7
+	VFMADD213PS  Y7, Y5, Y6
+	VFMADD213PS  kernConst<>+1696(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y4, Y6
+	VXORPS       kernConst<>+224(SB), Y4, Y5
+	VFMADD213PS  Y5, Y4, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y6, Y5, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y3, Y6
+	VORPS        Y6, Y5, Y5
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y6
+	VBROADCASTSS kernConst<>+1824(SB), Y7
+	VFMADD213PS  kernConst<>+1856(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1888(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1920(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1952(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1984(SB), Y6, Y7
+	VFMADD213PS  Y3, Y3, Y7
+	VBLENDVPS    Y4, Y5, Y7, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VBROADCASTSS 8(DX), Y4
+	VADDPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_narrow_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_narrow_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y2, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y2, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1632(SB), Y6
+	VFMADD213PS  kernConst<>+1664(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1696(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y3, Y5
+	VXORPS       kernConst<>+224(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y2, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y5
+	VBROADCASTSS kernConst<>+1824(SB), Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1888(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1920(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1952(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1984(SB), Y5, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1568(SB), Y5
+	VFMADD213PS  kernConst<>+1600(SB), Y3, Y5
+	VBROADCASTSS kernConst<>+1632(SB), Y6
+	VFMADD213PS  kernConst<>+1664(SB), Y3, Y6
+	VFMADD213PS  Y6, Y4, Y5
+	VFMADD213PS  kernConst<>+1696(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1728(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+1760(SB), Y3, Y5
+	VXORPS       kernConst<>+224(SB), Y3, Y4
+	VFMADD213PS  Y4, Y3, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y5
+	VORPS        Y5, Y4, Y4
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y3, Y3
+	VMULPS       Y1, Y1, Y5
+	VBROADCASTSS kernConst<>+1824(SB), Y6
+	VFMADD213PS  kernConst<>+1856(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1888(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1920(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1952(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1984(SB), Y5, Y6
+	VFMADD213PS  Y1, Y1, Y6
+	VBLENDVPS    Y3, Y4, Y6, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VADDPS       Y1, Y4, Y1
+	VMULPS       Y1, Y3, Y1
+	VMOVUPS      32(BX)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y4, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y4, Y5, Y5
+	VMULPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+1568(SB), Y7
+	VFMADD213PS  kernConst<>+1600(SB), Y5, Y7
+	VBROADCASTSS kernConst<>+1632(SB), Y8
+	VFMADD213PS  kernConst<>+1664(SB), Y5, Y8
+	VFMADD213PS  Y8, Y6, Y7
+	VFMADD213PS  kernConst<>+1696(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+1728(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+1760(SB), Y5, Y7
+	VXORPS       kernConst<>+224(SB), Y5, Y6
+	VFMADD213PS  Y6, Y5, Y7
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VMINPS       Y7, Y6, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y4, Y7
+	VORPS        Y7, Y6, Y6
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y5, Y5
+	VMULPS       Y4, Y4, Y7
+	VBROADCASTSS kernConst<>+1824(SB), Y8
+	VFMADD213PS  kernConst<>+1856(SB), Y7, Y8
+	VFMADD213PS  kernConst<>+1888(SB), Y7, Y8
+	VFMADD213PS  kernConst<>+1920(SB), Y7, Y8
+	VFMADD213PS  kernConst<>+1952(SB), Y7, Y8
+	VFMADD213PS  kernConst<>+1984(SB), Y7, Y8
+	VFMADD213PS  Y4, Y4, Y8
+	VBLENDVPS    Y5, Y6, Y8, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 8(DX), Y6
+	VADDPS       Y4, Y6, Y4
+	VMULPS       Y4, Y5, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPS2PH    $0x00, Y1, X2
+	VINSERTI128  $0x01, X4, Y2, Y1
+	VMOVDQU      Y1, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y3, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VMOVDQU      X1, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMOVUPS      32(BX)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y3, Y2, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y3, Y4, Y4
+	VMULPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+1568(SB), Y6
+	VFMADD213PS  kernConst<>+1600(SB), Y4, Y6
+	VBROADCASTSS kernConst<>+1632(SB), Y7
+	VFMADD213PS  kernConst<>+1664(SB), Y4, Y7
+	VFMADD213PS  Y7, Y5, Y6
+	VFMADD213PS  kernConst<>+1696(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+1728(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+1760(SB), Y4, Y6
+	VXORPS       kernConst<>+224(SB), Y4, Y5
+	VFMADD213PS  Y5, Y4, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y6, Y5, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y3, Y6
+	VORPS        Y6, Y5, Y5
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y6
+	VBROADCASTSS kernConst<>+1824(SB), Y7
+	VFMADD213PS  kernConst<>+1856(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1888(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1920(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1952(SB), Y6, Y7
+	VFMADD213PS  kernConst<>+1984(SB), Y6, Y7
+	VFMADD213PS  Y3, Y3, Y7
+	VBLENDVPS    Y4, Y5, Y7, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 8(DX), Y5
+	VADDPS       Y3, Y5, Y3
+	VMULPS       Y3, Y4, Y3
+	VPADDD       kernConst<>+96(SB), Y3, Y4
+	VPSRLD       $0x10, Y3, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y5, Y3, Y4, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPADDD       kernConst<>+96(SB), Y1, Y4
+	VPSRLD       $0x10, Y1, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y3, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VMOVDQU      Y1, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y2, Y1
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y1
+	VBROADCASTSS kernConst<>+224(SB), Y2
+	VANDNPS      Y1, Y2, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1568(SB), Y4
+	VFMADD213PS  kernConst<>+1600(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+1632(SB), Y5
+	VFMADD213PS  kernConst<>+1664(SB), Y2, Y5
+	VFMADD213PS  Y5, Y3, Y4
+	VFMADD213PS  kernConst<>+1696(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1728(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+1760(SB), Y2, Y4
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS kernConst<>+256(SB), Y4
+	VSUBPS       Y3, Y4, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VCMPPS       $0x1e, kernConst<>+1792(SB), Y2, Y2
+	VMULPS       Y1, Y1, Y4
+	VBROADCASTSS kernConst<>+1824(SB), Y5
+	VFMADD213PS  kernConst<>+1856(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1888(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1920(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1952(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1984(SB), Y4, Y5
+	VFMADD213PS  Y1, Y1, Y5
+	VBLENDVPS    Y2, Y3, Y5, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X1
+	VMOVDQU      X1, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_tanh_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS kernConst<>+1344(SB), Y4
+	VFMADD213PS  kernConst<>+1376(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1408(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VFMADD213PS  Y1, Y1, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y1, Y4, Y4
+	VADDPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VDIVPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y5, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPH2PS    16(BX)(CX*2), Y1
+	VMULPS       Y1, Y1, Y3
+	VMULPS       Y1, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPMOVZXWD    16(BX)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y2, Y1, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1344(SB), Y4
+	VFMADD213PS  kernConst<>+1376(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1408(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VFMADD213PS  Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y2, Y4, Y4
+	VADDPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VDIVPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VORPS        Y2, Y5, Y2
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_narrow_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_tanh_narrow_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS kernConst<>+1344(SB), Y4
+	VFMADD213PS  kernConst<>+1376(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1408(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VFMADD213PS  Y1, Y1, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y1, Y4, Y4
+	VADDPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VDIVPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y5, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y0, Y3, Y0
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMULPS       Y1, Y1, Y3
+	VMULPS       Y1, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_narrow_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_narrow_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y2, Y1, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+1344(SB), Y4
+	VFMADD213PS  kernConst<>+1376(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1408(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VFMADD213PS  Y2, Y2, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y2, Y4, Y4
+	VADDPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VDIVPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VORPS        Y2, Y5, Y2
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y0
+	VBROADCASTSS 12(DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_tanh_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y1
+	VMULPS       Y1, Y1, Y3
+	VBROADCASTSS kernConst<>+1344(SB), Y4
+	VFMADD213PS  kernConst<>+1376(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1408(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1440(SB), Y3, Y4
+	VFMADD213PS  kernConst<>+1472(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VFMADD213PS  Y1, Y1, Y3
+	VBROADCASTSS kernConst<>+224(SB), Y4
+	VANDNPS      Y1, Y4, Y4
+	VADDPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+416(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+448(SB), Y6
+	VMAXPS       Y5, Y6, Y5
+	VMULPS       kernConst<>+480(SB), Y5, Y6
+	VROUNDPS     $0x00, Y6, Y6
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS kernConst<>+512(SB), Y6, Y5
+	VFNMADD231PS kernConst<>+544(SB), Y6, Y5
+	VBROADCASTSS kernConst<>+576(SB), Y7
+	VFMADD213PS  kernConst<>+608(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+640(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+672(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+704(SB), Y5, Y7
+	VFMADD213PS  kernConst<>+736(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y5
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y7
+	VPSUBD       Y7, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y5
+	VBROADCASTSS kernConst<>+1504(SB), Y6
+	VDIVPS       Y5, Y6, Y5
+	VBROADCASTSS kernConst<>+256(SB), Y6
+	VSUBPS       Y5, Y6, Y5
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y5, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VBROADCASTSS 8(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y1, Y4, Y1
+	VMULPS       Y1, Y3, Y1
+	VMOVUPS      32(BX)(CX*4), Y3
+	VMULPS       Y3, Y3, Y4
+	VMULPS       Y3, Y4, Y4
+	VBROADCASTSS (DX), Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y4, Y3, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y4, Y5, Y4
+	VMULPS       Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+1344(SB), Y6
+	VFMADD213PS  kernConst<>+1376(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1408(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1440(SB), Y5, Y6
+	VFMADD213PS  kernConst<>+1472(SB), Y5, Y6
+	VMULPS       Y5, Y6, Y5
+	VFMADD213PS  Y4, Y4, Y5
+	VBROADCASTSS kernConst<>+224(SB), Y6
+	VANDNPS      Y4, Y6, Y6
+	VADDPS       Y6, Y6, Y7
+	VBROADCASTSS kernConst<>+416(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+448(SB), Y8
+	VMAXPS       Y7, Y8, Y7
+	VMULPS       kernConst<>+480(SB), Y7, Y8
+	VROUNDPS     $0x00, Y8, Y8
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS kernConst<>+512(SB), Y8, Y7
+	VFNMADD231PS kernConst<>+544(SB), Y8, Y7
+	VBROADCASTSS kernConst<>+576(SB), Y9
+	VFMADD213PS  kernConst<>+608(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+640(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+672(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+704(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+736(SB), Y7, Y9
+	VMULPS       Y7, Y7, Y10
+	VFMADD213PS  Y7, Y10, Y9
+	VADDPS       kernConst<>+256(SB), Y9, Y7
+	VCVTPS2DQ    Y8, Y8
+	VPSRAD       $0x01, Y8, Y9
+	VPSUBD       Y9, Y8, Y8
+	VPADDD       kernConst<>+2848(SB), Y9, Y9
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y9, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y7, Y7
+	VADDPS       kernConst<>+256(SB), Y7, Y7
+	VBROADCASTSS kernConst<>+1504(SB), Y8
+	VDIVPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+256(SB), Y8
+	VSUBPS       Y7, Y8, Y7
+	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VORPS        Y4, Y7, Y4
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y6, Y6
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VBROADCASTSS 8(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VBROADCASTSS 12(DX), Y6
+	VADDPS       Y4, Y6, Y4
+	VMULPS       Y4, Y5, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPS2PH    $0x00, Y1, X2
+	VINSERTI128  $0x01, X4, Y2, Y1
+	VMOVDQU      Y1, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y3, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VMOVDQU      X1, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMOVUPS      32(BX)(CX*4), Y2
+	VMULPS       Y2, Y2, Y3
+	VMULPS       Y2, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y2, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VBROADCASTSS 12(DX), Y5
+	VADDPS       Y3, Y5, Y3
+	VMULPS       Y3, Y4, Y3
+	VPADDD       kernConst<>+96(SB), Y3, Y4
+	VPSRLD       $0x10, Y3, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y5, Y3, Y4, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPADDD       kernConst<>+96(SB), Y1, Y4
+	VPSRLD       $0x10, Y1, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y3, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VMOVDQU      Y1, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y2, Y1
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMULPS       Y0, Y0, Y1
+	VMULPS       Y0, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y1, Y0, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+1344(SB), Y3
+	VFMADD213PS  kernConst<>+1376(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1408(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1440(SB), Y2, Y3
+	VFMADD213PS  kernConst<>+1472(SB), Y2, Y3
+	VMULPS       Y2, Y3, Y2
+	VFMADD213PS  Y1, Y1, Y2
+	VBROADCASTSS kernConst<>+224(SB), Y3
+	VANDNPS      Y1, Y3, Y3
+	VADDPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS kernConst<>+1504(SB), Y5
+	VDIVPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+256(SB), Y5
+	VSUBPS       Y4, Y5, Y4
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y4, Y1
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBROADCASTSS 8(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X1
+	VMOVDQU      X1, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
 	ADDQ         $+8, CX
 	SUBQ         $+8, AX
 	JGE          single
@@ -78344,6 +86508,521 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_gelu_tanh_grad_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_grad_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS 24(DX), Y5
+	VSUBPS       Y4, Y5, Y4
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 28(DX), Y2
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_tanh_grad_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS 24(DX), Y5
+	VSUBPS       Y4, Y5, Y4
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 28(DX), Y2
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_grad_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS 24(DX), Y5
+	VSUBPS       Y4, Y5, Y4
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 28(DX), Y2
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_gelu_tanh_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS 24(DX), Y5
+	VSUBPS       Y4, Y5, Y4
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 28(DX), Y2
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_gelu_tanh_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_gelu_tanh_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y2
+	VMULPS       Y1, Y2, Y3
+	VBROADCASTSS (DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y3, Y1, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+1344(SB), Y5
+	VFMADD213PS  kernConst<>+1376(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1408(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1440(SB), Y4, Y5
+	VFMADD213PS  kernConst<>+1472(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y3, Y3, Y4
+	VBROADCASTSS kernConst<>+224(SB), Y5
+	VANDNPS      Y3, Y5, Y5
+	VADDPS       Y5, Y5, Y6
+	VBROADCASTSS kernConst<>+416(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+448(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMULPS       kernConst<>+480(SB), Y6, Y7
+	VROUNDPS     $0x00, Y7, Y7
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS kernConst<>+512(SB), Y7, Y6
+	VFNMADD231PS kernConst<>+544(SB), Y7, Y6
+	VBROADCASTSS kernConst<>+576(SB), Y8
+	VFMADD213PS  kernConst<>+608(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+640(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+672(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+704(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+736(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
+	VADDPS       kernConst<>+256(SB), Y8, Y6
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y8
+	VPSUBD       Y8, Y7, Y7
+	VPADDD       kernConst<>+2848(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       kernConst<>+2848(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y6
+	VBROADCASTSS kernConst<>+1504(SB), Y7
+	VDIVPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+256(SB), Y7
+	VSUBPS       Y6, Y7, Y6
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y6, Y3
+	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBROADCASTSS 8(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VBROADCASTSS 16(DX), Y4
+	VMULPS       Y2, Y4, Y2
+	VBROADCASTSS 20(DX), Y4
+	VMULPS       Y1, Y4, Y1
+	VMULPS       Y3, Y3, Y4
+	VBROADCASTSS 24(DX), Y5
+	VSUBPS       Y4, Y5, Y4
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS 28(DX), Y2
+	VADDPS       Y3, Y2, Y2
+	VBROADCASTSS 32(DX), Y3
+	VMULPS       Y2, Y3, Y2
+	VADDPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_silu_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·fused_silu_f32AVX2(SB), NOSPLIT, $0-24
@@ -78700,6 +87379,344 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_silu_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_silu_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y4
+	VMULPS       Y1, Y1, Y5
+	VFMADD213PS  Y1, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y4
+	VPSUBD       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y1
+	VMOVUPS      32(BX)(CX*4), Y2
+	VXORPS       kernConst<>+224(SB), Y2, Y4
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y4, Y5, Y4
+	VMULPS       kernConst<>+480(SB), Y4, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y4
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y4
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y4, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y4
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VBROADCASTSS (DX), Y5
+	VADDPS       Y4, Y5, Y4
+	VBROADCASTSS 4(DX), Y5
+	VDIVPS       Y4, Y5, Y4
+	VMULPS       Y4, Y2, Y4
+	VCVTPS2PH    $0x00, Y4, X4
+	VCVTPS2PH    $0x00, Y1, X3
+	VINSERTI128  $0x01, X4, Y3, Y1
+	VMOVDQU      Y1, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y2, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+256(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VMOVDQU      X1, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+256(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y1
+	VMOVUPS      32(BX)(CX*4), Y2
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VADDPS       Y3, Y4, Y3
+	VBROADCASTSS 4(DX), Y4
+	VDIVPS       Y3, Y4, Y3
+	VMULPS       Y3, Y2, Y3
+	VPADDD       kernConst<>+96(SB), Y3, Y4
+	VPSRLD       $0x10, Y3, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y5, Y3, Y4, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VPADDD       kernConst<>+96(SB), Y1, Y4
+	VPSRLD       $0x10, Y1, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y1, Y1, Y5
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y5, Y1, Y4, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y3, Y1, Y1
+	VPERMQ       $0xd8, Y1, Y1
+	VMOVDQU      Y1, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y2, Y1
+	VPSRLD       $0x10, Y2, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y3, Y2, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+256(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X1
+	VMOVDQU      X1, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_silu_gradAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·fused_silu_gradAVX2(SB), NOSPLIT, $0-24
@@ -78756,6 +87773,353 @@ single:
 	VMULPS       Y1, Y2, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_silu_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y5
+	VPSUBD       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+416(SB), Y5
+	VMINPS       Y3, Y5, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y5
+	VMAXPS       Y3, Y5, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y5
+	VROUNDPS     $0x00, Y5, Y5
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y5, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y5, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y6
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y6
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y6
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y6
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y6
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y6
+	VMULPS       Y3, Y3, Y7
+	VFMADD213PS  Y3, Y7, Y6
+	VADDPS       kernConst<>+256(SB), Y6, Y3
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y6
+	VPSUBD       Y6, Y5, Y5
+	VPADDD       kernConst<>+2848(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VBROADCASTSS (DX), Y5
+	VADDPS       Y3, Y5, Y3
+	VBROADCASTSS 4(DX), Y5
+	VDIVPS       Y3, Y5, Y3
+	VBROADCASTSS 8(DX), Y5
+	VSUBPS       Y3, Y5, Y5
+	VMULPS       Y5, Y2, Y2
+	VBROADCASTSS 12(DX), Y5
+	VADDPS       Y2, Y5, Y2
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X4
+	VINSERTI128  $0x01, X1, Y4, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_silu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_silu_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VXORPS       kernConst<>+224(SB), Y2, Y3
+	VBROADCASTSS kernConst<>+416(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS kernConst<>+448(SB), Y4
+	VMAXPS       Y3, Y4, Y3
+	VMULPS       kernConst<>+480(SB), Y3, Y4
+	VROUNDPS     $0x00, Y4, Y4
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS kernConst<>+512(SB), Y4, Y3
+	VFNMADD231PS kernConst<>+544(SB), Y4, Y3
+	VBROADCASTSS kernConst<>+576(SB), Y5
+	VFMADD213PS  kernConst<>+608(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+640(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+672(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+704(SB), Y3, Y5
+	VFMADD213PS  kernConst<>+736(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
+	VADDPS       kernConst<>+256(SB), Y5, Y3
+	VCVTPS2DQ    Y4, Y4
+	VPSRAD       $0x01, Y4, Y5
+	VPSUBD       Y5, Y4, Y4
+	VPADDD       kernConst<>+2848(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VADDPS       Y3, Y4, Y3
+	VBROADCASTSS 4(DX), Y4
+	VDIVPS       Y3, Y4, Y3
+	VBROADCASTSS 8(DX), Y4
+	VSUBPS       Y3, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VBROADCASTSS 12(DX), Y4
+	VADDPS       Y2, Y4, Y2
+	VMULPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 8(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y1, Y3, Y1
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
 	ADDQ         $+8, CX
 	SUBQ         $+8, AX
 	JGE          single
@@ -79682,6 +89046,227 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_norm_silu_grad_after_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_after_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VMOVUPS      (DI)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_after_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_norm_silu_grad_after_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VCVTPH2PS    (BX)(CX*2), Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VCVTPH2PS    (DI)(CX*2), Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_norm_silu_grad_after_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_norm_silu_grad_after_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	MOVQ 24(CX), R8
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VPMOVZXWD    (BX)(CX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VMOVUPS      (SI)(CX*4), Y1
+	VPMOVZXWD    (DI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y3, Y0, Y0
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS 8(DX), Y2
+	VADDPS       Y2, Y0, Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS 12(DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 16(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VBROADCASTSS 20(DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VBROADCASTSS 24(DX), Y3
+	VADDPS       Y0, Y3, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (R8)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_leaky_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX
 TEXT ·fused_leaky_f32AVX2(SB), NOSPLIT, $0-24
@@ -79851,6 +89436,188 @@ single:
 	VEXTRACTI128 $0x01, Y0, X1
 	VPACKUSDW    X1, X0, X0
 	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_both_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_leaky_both_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y0, Y3, Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y3, Y1
+	VMOVUPS      32(BX)(CX*4), Y3
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y3, Y4, Y4
+	VANDPS       kernConst<>+256(SB), Y4, Y4
+	VBROADCASTSS 4(DX), Y5
+	VMULPS       Y3, Y5, Y5
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y4
+	VBLENDVPS    Y4, Y3, Y5, Y4
+	VCVTPS2PH    $0x00, Y3, X3
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X3, Y2, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y4, X0
+	VCVTPS2PH    $0x00, Y1, X2
+	VINSERTI128  $0x01, X0, Y2, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y1
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VCVTPS2PH    $0x00, Y1, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_both_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_leaky_both_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y1
+	VMOVUPS      32(BX)(CX*4), Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y3
+	VANDPS       kernConst<>+256(SB), Y3, Y3
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y2, Y4, Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y3
+	VBLENDVPS    Y3, Y2, Y4, Y3
+	VPADDD       kernConst<>+96(SB), Y2, Y4
+	VPSRLD       $0x10, Y2, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y2, Y2, Y5
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y5, Y2, Y4, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VPADDD       kernConst<>+96(SB), Y0, Y4
+	VPSRLD       $0x10, Y0, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y0, Y0, Y5
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y5, Y0, Y4, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y2, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y3, Y0
+	VPSRLD       $0x10, Y3, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y0, Y0
+	VCMPPS       $0x03, Y3, Y3, Y2
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y2, Y3, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPACKUSDW    Y0, Y1, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VBROADCASTSS (DX), Y1
+	VCMPPS       $0x11, Y0, Y1, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X2
+	VPACKUSDW    X2, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	VPADDD       kernConst<>+96(SB), Y1, Y0
+	VPSRLD       $0x10, Y1, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y0, Y0
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
 	ADDQ         $+8, CX
 	SUBQ         $+8, AX
 	JGE          single
@@ -80049,6 +89816,161 @@ end:
 	VZEROUPPER
 	RET
 
+// func fused_leaky_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_leaky_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VCMPPS       $0x11, Y2, Y4, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y4
+	VMULPS       Y1, Y4, Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_leaky_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_leaky_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VCMPPS       $0x11, Y2, Y3, Y2
+	VANDPS       kernConst<>+256(SB), Y2, Y2
+	VBROADCASTSS 4(DX), Y3
+	VMULPS       Y1, Y3, Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y2, Y2
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VCMPPS       $0x11, Y1, Y2, Y1
+	VANDPS       kernConst<>+256(SB), Y1, Y1
+	VBROADCASTSS 4(DX), Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x04, kernConst<>+288(SB), Y1, Y1
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
 // func fused_tanh_grad_f32AVX2(n int, args **byte, u *float32)
 // Requires: AVX
 TEXT ·fused_tanh_grad_f32AVX2(SB), NOSPLIT, $0-24
@@ -80198,6 +90120,629 @@ single:
 	VMULPS       Y1, Y1, Y1
 	VBROADCASTSS (DX), Y2
 	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_tanh_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y1, Y3, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y3
+	VMULPS       Y3, Y3, Y3
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y3, Y4, Y3
+	VMULPS       Y3, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X2
+	VINSERTI128  $0x01, X1, Y2, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_tanh_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_tanh_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y2, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y2, Y3, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VMULPS       Y1, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y1
+	VMULPS       Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_f32AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_sigmoid_f32AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+416(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+448(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+480(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+512(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+544(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+576(SB), Y2
+	VFMADD213PS  kernConst<>+608(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+640(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+256(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+2848(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (SI)(CX*4)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C, FMA3
+TEXT ·fused_sigmoid_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMULPS       kernConst<>+480(SB), Y0, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y0
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y0
+	VBROADCASTSS kernConst<>+576(SB), Y3
+	VFMADD213PS  kernConst<>+608(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+640(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+672(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y3
+	VMULPS       Y0, Y0, Y4
+	VFMADD213PS  Y0, Y4, Y3
+	VADDPS       kernConst<>+256(SB), Y3, Y0
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y0, Y2, Y0
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y0, Y2, Y0
+	VMOVUPS      32(BX)(CX*4), Y2
+	VXORPS       kernConst<>+224(SB), Y2, Y2
+	VBROADCASTSS kernConst<>+416(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VBROADCASTSS kernConst<>+448(SB), Y3
+	VMAXPS       Y2, Y3, Y2
+	VMULPS       kernConst<>+480(SB), Y2, Y3
+	VROUNDPS     $0x00, Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS kernConst<>+512(SB), Y3, Y2
+	VFNMADD231PS kernConst<>+544(SB), Y3, Y2
+	VBROADCASTSS kernConst<>+576(SB), Y4
+	VFMADD213PS  kernConst<>+608(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+640(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+672(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+704(SB), Y2, Y4
+	VFMADD213PS  kernConst<>+736(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
+	VADDPS       kernConst<>+256(SB), Y4, Y2
+	VCVTPS2DQ    Y3, Y3
+	VPSRAD       $0x01, Y3, Y4
+	VPSUBD       Y4, Y3, Y3
+	VPADDD       kernConst<>+2848(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VADDPS       Y2, Y3, Y2
+	VBROADCASTSS 4(DX), Y3
+	VDIVPS       Y2, Y3, Y2
+	VCVTPS2PH    $0x00, Y2, X2
+	VCVTPS2PH    $0x00, Y0, X1
+	VINSERTI128  $0x01, X2, Y1, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+416(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+448(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+480(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+512(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+544(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+576(SB), Y2
+	VFMADD213PS  kernConst<>+608(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+640(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+256(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+2848(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·fused_sigmoid_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+416(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+448(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+480(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+512(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+544(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+576(SB), Y2
+	VFMADD213PS  kernConst<>+608(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+640(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+256(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+2848(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VXORPS       kernConst<>+224(SB), Y1, Y1
+	VBROADCASTSS kernConst<>+416(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS kernConst<>+448(SB), Y2
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       kernConst<>+480(SB), Y1, Y2
+	VROUNDPS     $0x00, Y2, Y2
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS kernConst<>+512(SB), Y2, Y1
+	VFNMADD231PS kernConst<>+544(SB), Y2, Y1
+	VBROADCASTSS kernConst<>+576(SB), Y3
+	VFMADD213PS  kernConst<>+608(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+640(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+672(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+704(SB), Y1, Y3
+	VFMADD213PS  kernConst<>+736(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       kernConst<>+256(SB), Y3, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPADDD       kernConst<>+2848(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VADDPS       Y1, Y2, Y1
+	VBROADCASTSS 4(DX), Y2
+	VDIVPS       Y1, Y2, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (SI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VXORPS       kernConst<>+224(SB), Y0, Y0
+	VBROADCASTSS kernConst<>+416(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VBROADCASTSS kernConst<>+448(SB), Y1
+	VMAXPS       Y0, Y1, Y0
+	VMULPS       kernConst<>+480(SB), Y0, Y1
+	VROUNDPS     $0x00, Y1, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS kernConst<>+512(SB), Y1, Y0
+	VFNMADD231PS kernConst<>+544(SB), Y1, Y0
+	VBROADCASTSS kernConst<>+576(SB), Y2
+	VFMADD213PS  kernConst<>+608(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+640(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+672(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+704(SB), Y0, Y2
+	VFMADD213PS  kernConst<>+736(SB), Y0, Y2
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y2
+	VADDPS       kernConst<>+256(SB), Y2, Y0
+	VCVTPS2DQ    Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPADDD       kernConst<>+2848(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y0, Y0
+	VPADDD       kernConst<>+2848(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	VADDPS       Y0, Y1, Y0
+	VBROADCASTSS 4(DX), Y1
+	VDIVPS       Y0, Y1, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (SI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_grad_wide_f16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2, F16C
+TEXT ·fused_sigmoid_grad_wide_f16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VCVTPH2PS    16(SI)(CX*2), Y2
+	VBROADCASTSS (DX), Y4
+	VSUBPS       Y2, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PH    $0x00, Y1, X1
+	VCVTPS2PH    $0x00, Y0, X3
+	VINSERTI128  $0x01, X1, Y3, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VCVTPH2PS    (SI)(CX*2), Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VCVTPS2PH    $0x00, Y0, X0
+	VMOVDQU      X0, (DI)(CX*2)
+	ADDQ         $+8, CX
+	SUBQ         $+8, AX
+	JGE          single
+
+end:
+	VZEROUPPER
+	RET
+
+// func fused_sigmoid_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+// Requires: AVX, AVX2
+TEXT ·fused_sigmoid_grad_wide_bf16AVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ args+8(FP), CX
+	MOVQ u+16(FP), DX
+	MOVQ (CX), BX
+	MOVQ 8(CX), SI
+	MOVQ 16(CX), DI
+	XORQ CX, CX
+	SUBQ $+16, AX
+	JL   few
+
+many:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(CX*4), Y1
+	VPMOVZXWD    16(SI)(CX*2), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VBROADCASTSS (DX), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VMULPS       Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y0, Y2
+	VPSRLD       $0x10, Y0, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VPACKUSDW    Y1, Y0, Y0
+	VPERMQ       $0xd8, Y0, Y0
+	VMOVDQU      Y0, (DI)(CX*2)
+	ADDQ         $+16, CX
+	SUBQ         $+16, AX
+	JGE          many
+
+few:
+	ADDQ $+8, AX
+	JL   end
+
+single:
+	VMOVUPS      (BX)(CX*4), Y0
+	VPMOVZXWD    (SI)(CX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VSUBPS       Y1, Y2, Y2
+	VMULPS       Y2, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VPADDD       kernConst<>+96(SB), Y0, Y1
 	VPSRLD       $0x10, Y0, Y2

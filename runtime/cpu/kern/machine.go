@@ -18,7 +18,9 @@ type Machine struct {
 	attn      attnTask
 	row       rowTask
 	vec       vecTask
+	ends      endTask
 
+	whole     floats    // a result that only a Finisher sees
 	parts     []float32 // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64
 	lossCount [maxParts + 1]int
@@ -26,6 +28,7 @@ type Machine struct {
 
 // worker is the scratch memory of one worker; it grows to the largest need and stays.
 type worker struct {
+	id      int
 	a, b, c floats // packed operands, a block of results
 	tile    floats
 	pair    floats // depths to be joined to pairs
@@ -47,6 +50,9 @@ type worker struct {
 func New(p *Path, n int) *Machine {
 	m := &Machine{Path: p, pool: NewPool(n)}
 	m.worker = make([]worker, m.pool.Workers())
+	for i := range m.worker {
+		m.worker[i].id = i
+	}
 	return m
 }
 

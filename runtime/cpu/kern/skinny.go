@@ -137,7 +137,7 @@ func (t *gemmTask) finishRows(w *worker, y []float32, ld, item, j0, n int) {
 			wide := min(p.nr, n-j)
 			tile := w.tile.get(h * p.nr)
 			p.rows[F32](h, wide, &tile[0], p.nr, bytes(&y[r*ld+j]), ld)
-			t.out.finish(w, tile, item, r, h, j0+j, wide)
+			t.out.finish(w, tile, item, r, h, j0+j, wide, nil, 0)
 		}
 	}
 }

@@ -1,0 +1,187 @@
+package cpu_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/passes"
+	"ampc/runtime"
+	"ampc/runtime/cpu"
+	"ampc/runtime/cpu/kern"
+)
+
+// ffn is two layers with an activation between them, and the gradients that come of dy.
+const ffn = `graph @ffn {
+  input %x : f32[ROWS,DIM]
+  input %dy : f32[ROWS,DIM]
+  param %w : f32[DIM,WIDE] = normal(0, 0.06)
+  param %b : f32[WIDE] = normal(0, 0.1)
+  param %v : f32[WIDE,DIM] = normal(0, 0.03)
+forward:
+  %h = linear %x, %w, %b
+  %a = ACT %h
+  %y = linear %a, %v
+  %s = reduce_sum %y {axes=[0]}
+backward:
+  %d.a = matmul %dy, %v {tb}
+  %d.h = ACT_grad %d.a, %h
+  %d.x = matmul %d.h, %w {tb}
+  %t = reduce_sum %d.x {axes=[0]}
+  return %s, %t
+}
+`
+
+func ffnGraph(tb testing.TB, act string, policy passes.Policy, caps ir.Caps, rows, dim, wide int) *ir.Graph {
+	tb.Helper()
+	name, attrs, _ := strings.Cut(act, " ")
+	text := strings.NewReplacer("ROWS", fmt.Sprint(rows), "DIM", fmt.Sprint(dim), "WIDE", fmt.Sprint(wide),
+		"%a = ACT %h", "%a = "+name+" %h "+attrs, "ACT_grad %d.a, %h", name+"_grad %d.a, %h "+attrs).Replace(ffn)
+	if name == "relu" { // as autodiff has it
+		text = strings.Replace(text, "relu_grad %d.a, %h", "relu_grad %d.a, %a", 1)
+	}
+	g, err := ir.Parse("ffn.ir", []byte(text))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := passes.Config{Policy: policy, Caps: caps, LowEnds: true, Only: []string{"group", "amp", "castcache", "castelim", "castfold", "fuse", "dce", "order"}}
+	if err := passes.Run(g, c); err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
+// A product that goes on with elementwise work leaves the bits of the steps
+// apart behind, on every path and any number of threads, and moves fewer bytes.
+func TestProductEnds(t *testing.T) {
+	for _, act := range []string{"relu", "gelu", "gelu {approx=tanh}", "silu", "sigmoid", "tanh"} {
+		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
+			g := ffnGraph(t, act, policy, ir.Caps{}, 75, 40, 136)
+			p := lowered(t, g)
+			apart := lowered(t, ffnGraph(t, act, policy, ir.Caps{OneEnd: true}, 75, 40, 136))
+			if ends := count(p); ends == 0 || moved(p) >= moved(apart) {
+				t.Errorf("%s under %s: %d products go on, %d bytes for %d apart", act, policy.Name, ends, moved(p), moved(apart))
+			}
+			single, err := lower.LowerNodes(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range kern.Paths() {
+				want := outputs(t, single, path, 1)
+				for _, threads := range []int{1, 3} {
+					if got := outputs(t, p, path, threads); !slices.EqualFunc(got, want, slices.Equal) {
+						t.Errorf("%s under %s, %s with %d threads: other bits than step by step", act, policy.Name, path.Name(), threads)
+					}
+				}
+			}
+		}
+	}
+}
+
+// count counts the products of p that go on with elementwise work.
+func count(p *lower.Program) (n int) {
+	for i := range p.Parts[lower.Micro] {
+		if p.Parts[lower.Micro][i].End != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func moved(p *lower.Program) (n int64) {
+	for i := range p.Parts[lower.Micro] {
+		n += p.Parts[lower.Micro][i].Bytes
+	}
+	return n
+}
+
+// outputs runs a step of p on a path.
+func outputs(t *testing.T, p *lower.Program, path *kern.Path, threads int) (all [][]byte) {
+	t.Helper()
+	b := cpu.OpenPath(path, threads)
+	defer b.Close()
+	s, err := b.NewStore(p.Vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Load(p, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket, err := e.Step([]runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range p.Outputs {
+		out := make([]byte, o.Type.Bytes())
+		if err := ticket.Read(i, out); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, out)
+	}
+	return all
+}
+
+// BenchmarkProductEnds times a step whose products go on with the activation
+// and its gradient against one where those are steps of their own.
+func BenchmarkProductEnds(b *testing.B) {
+	for _, act := range []string{"relu", "gelu", "gelu {approx=tanh}", "silu"} {
+		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
+			b.Run(act+"/"+policy.Name, func(b *testing.B) {
+				var steps [2]func()
+				for i, caps := range []ir.Caps{{OneEnd: true}, {}} {
+					p, err := lower.Lower(ffnGraph(b, act, policy, caps, 1024, 256, 1024), lower.CPU)
+					if err != nil {
+						b.Fatal(err)
+					}
+					steps[i] = stepOf(b, p, 1)
+				}
+				var took [2][]float64
+				for b.Loop() {
+					for i, step := range steps {
+						start := time.Now()
+						step()
+						took[i] = append(took[i], float64(time.Since(start)))
+					}
+				}
+				b.ReportMetric(median(took[1])/1e6, "ms")
+				b.ReportMetric(median(took[1])/median(took[0]), "of-apart")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// stepOf loads p on a backend of its own and returns what runs a step of it.
+func stepOf(tb testing.TB, p *lower.Program, threads int) func() {
+	tb.Helper()
+	be, err := cpu.Open(threads)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { be.Close() })
+	s, err := be.NewStore(p.Vars)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	e, err := be.Load(p, s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := feed(p, rand.New(rand.NewPCG(1, 2)))
+	return func() {
+		if _, err := e.Step([]runtime.Feed{f}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func median(x []float64) float64 {
+	x = slices.Sorted(slices.Values(x))
+	return x[len(x)/2]
+}
