@@ -99,7 +99,12 @@ func recordingBody(line string, p prototype, names []string) string {
 	return b.String()
 }
 
-// cLetter is the table's letter for a C type.
+// handles are the C types, beside those that end in a star, that travel as a pointer.
+var handles = map[string]bool{"string": true, "handle": true, "CUcontext": true, "CUmodule": true, "CUfunction": true, "CUstream": true, "CUevent": true,
+	"CUgraph": true, "CUgraphExec": true, "CUgraphNode": true, "void": true}
+
+// cLetter is the table's letter for a C type, '?' for one that a call by words cannot pass: a float or
+// a struct by value go in registers of their own.
 func cLetter(typ string) byte {
 	typ = strings.TrimSpace(typ)
 	switch {
@@ -115,6 +120,9 @@ func cLetter(typ string) byte {
 		return 'i'
 	case typ == "size_t" || strings.HasPrefix(typ, "uint64") || strings.HasPrefix(typ, "int64") || typ == "unsigned long long":
 		return 'l'
+	}
+	if !handles[typ] {
+		return '?'
 	}
 	return 'p'
 }
@@ -145,6 +153,9 @@ func TestTableMatchesPrototypes(t *testing.T) {
 			t.Errorf("%s has no prototype", s.name)
 		} else if proto != s.args {
 			t.Errorf("%s: table says %q, the prototype %q", s.name, s.args, proto)
+		}
+		if strings.Contains(proto, "?") {
+			t.Errorf("%s takes something by value that is neither a number nor a pointer: bind it by its signature", s.name)
 		}
 		if s.lib != libraryOf(s.name) {
 			t.Errorf("%s is listed under %s", s.name, s.lib)

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -41,9 +42,21 @@ func openLibrary(name string, files []string) *library {
 			continue
 		}
 		l.fn, l.missing, l.path = fn, nil, loadedPath(f)
+		if name == libRTC {
+			openBuiltins(l.path)
+		}
 		return l
 	}
 	return l
+}
+
+// openBuiltins opens the other half of NVRTC, which it looks for by name when it compiles; one that is
+// missing shows then.
+func openBuiltins(path string) {
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "libnvrtc-builtins.so.*"))
+	for _, f := range files {
+		_, _ = purego.Dlopen(f, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	}
 }
 
 // resolve looks up the library's rows of the table.

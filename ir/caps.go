@@ -17,9 +17,8 @@ type Caps struct {
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
 	// become products and kernels.
 	NoGraphs bool
-	// WideFilters: the gradient of a convolution's filter of 16-bit operands can stay in f32 where
-	// channels, in and out, are multiples of this, in one group. 0: always; negative: never.
-	WideFilters int64
+	// NarrowFilters: the gradient of a convolution's filter of 16-bit operands is of 16 bits.
+	NarrowFilters bool
 	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
 	// bias gradients.
 	NoAux bool
@@ -52,10 +51,8 @@ func (c Caps) StoresF32(n *Node) bool {
 			return false
 		}
 	}
-	if n.Op == OpConvGradW && c.WideFilters != 0 {
-		if w := n.Window(); !w.Tiled(c.WideFilters) {
-			return false
-		}
+	if n.Op == OpConvGradW && c.NarrowFilters {
+		return false
 	}
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)
 }

@@ -50,15 +50,12 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 
 // Caps is what the target's kernels and libraries can do.
 func (t Target) Caps() ir.Caps {
-	fl, gpu := t.CUDA()
+	_, gpu := t.CUDA()
 	c := ir.Caps{NoGraphs: !gpu || t.Lacks(NoDnn), NoAux: !gpu || t.Lacks(NoAux), OneEnd: gpu}
 	c.Packed = gpu && c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around
-		c.WideFilters = -1
-		if fl.SM >= 80 && !t.Lacks(NoWide) {
-			c.WideFilters = channelStep
-		}
+		c.NarrowFilters = t.Lacks(NoWide)
 	}
 	return c
 }

@@ -112,6 +112,9 @@ func (s *Step) verifyAux(p *Program) error {
 	if e.Act.Gradient() && e.Aux == 0 || e.Act != Gelu && !e.Act.Gradient() && e.Aux != 0 {
 		return fmt.Errorf("the epilogue %s with the auxiliary %d", e.Act, e.Aux)
 	}
+	if e.BiasGrad != 0 && (e.Act != NoAct || e.Bias != 0) {
+		return fmt.Errorf("the epilogue %s beside a bias gradient", e.Act)
+	}
 	if e.BiasGrad != 0 {
 		results++
 		if e.Summed < 0 || e.Summed > 1 {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/cuda"
 )
@@ -28,6 +29,9 @@ const largest = 1<<31 - 1
 var blasRules = []blasRule{
 	{"injected fault", statusNotSupported, func(m cuda.Matmul, on Options) string {
 		return wrong(on.NoAlgorithm || on.NoAux && (m.Epilogue.HasAux() || sumsBias(m.Epilogue)), "epilogue %d", m.Epilogue)
+	}},
+	{"an epilogue of the list", statusInvalid, func(m cuda.Matmul, _ Options) string {
+		return wrong(m.Epilogue != 0 && !slices.Contains(epilogues, m.Epilogue), "%d", m.Epilogue)
 	}},
 	{"operand types", statusNotSupported, func(m cuda.Matmul, _ Options) string {
 		return wrong(m.A.Type != m.B.Type, "A is of type %d, B of %d", m.A.Type, m.B.Type)
@@ -76,6 +80,11 @@ var blasRules = []blasRule{
 		return wrong(m.K < 2 && (sumsBias(m.Epilogue) || passesBack(m.Epilogue)), "epilogue %d with K=%d", m.Epilogue, m.K)
 	}},
 }
+
+// epilogues are those that cuBLASLt has; other sums of their parts are none.
+var epilogues = []cuda.Epilogue{cuda.EpilogueNone, cuda.EpilogueRelu, cuda.EpilogueBias, cuda.EpilogueReluBias, cuda.EpilogueGelu, cuda.EpilogueGeluBias,
+	cuda.EpilogueReluAux, cuda.EpilogueReluAuxBias, cuda.EpilogueGeluAux, cuda.EpilogueGeluAuxBias, cuda.EpilogueDRelu, cuda.EpilogueDReluBgrad,
+	cuda.EpilogueDGelu, cuda.EpilogueDGeluBgrad, cuda.EpilogueBgradA, cuda.EpilogueBgradB}
 
 // sumsBias reports whether an epilogue writes a bias gradient.
 func sumsBias(e cuda.Epilogue) bool {

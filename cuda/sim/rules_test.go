@@ -36,6 +36,7 @@ func TestBlasRules(t *testing.T) {
 		faulty bool
 	}{
 		"injected fault":                          {from: gelu, faulty: true},
+		"an epilogue of the list":                 {from: base, change: func(m *cuda.Matmul) { m.Epilogue = cuda.EpilogueBgradA | cuda.EpilogueRelu }},
 		"operand types":                           {from: base, change: func(m *cuda.Matmul) { m.B.Type = cuda.R16BF }},
 		"result type":                             {from: f32, change: func(m *cuda.Matmul) { m.C.Type, m.D.Type = cuda.R16F, cuda.R16F }},
 		"bf16 from sm_80":                         {from: bf16, on: 7},
