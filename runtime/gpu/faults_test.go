@@ -123,7 +123,7 @@ func TestInjectedFaults(t *testing.T) {
 		{"product while a step is captured", plain, sim.Options{FailProduct: 7}, []string{"small: step 2: capturing the step: ", "(gemm %", "cublasLtMatmul"}},
 		{"no product", plain, sim.Options{NoAlgorithm: true}, []string{"gemm %", "NOT_SUPPORTED"}},
 		{"no convolution", images, sim.Options{NoConv: true}, []string{"conv %d.", "NOT_SUPPORTED", "named .../noconv"}},
-		{"graph of cuDNN", images, sim.Options{FailGraph: 3}, []string{": lenet: step 1: ", "(conv %d.", "the context is lost"}},
+		{"graph of cuDNN", images, sim.Options{FailGraph: 1}, []string{": lenet: step 1: ", "(conv %d.", "the context is lost"}},
 		{"launch", plain, sim.Options{FailLaunch: 3}, []string{"small: step 1: ", "kernel ", "the context is lost"}},
 	} {
 		err := attempt(t, c.g, c.opt, 1, 1, 1, 1)
