@@ -1,7 +1,9 @@
 package kern
 
 import (
+	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -20,6 +22,8 @@ type Pool struct {
 	n      int          // indices of the region; read only by who holds one
 	task   Task
 	fn     funcTask
+	broken atomic.Pointer[TaskPanic]
+	over   atomic.Bool
 	eager  bool // a processor for every worker: waiting takes none away
 }
 
@@ -41,15 +45,19 @@ func (p *Pool) Workers() int { return len(p.wake) }
 
 // Close ends the workers. The pool must be idle and is not used afterwards.
 func (p *Pool) Close() {
-	for _, c := range p.wake[1:] {
-		close(c)
+	p.over.Store(true)
+	for _, c := range p.wake[1:] { // not closed: a worker that woke late may still pass its wake-up on
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
 func (p *Pool) worker(w int) {
 	for {
 		p.await(p.wake[w])
-		if _, open := <-p.wake[w]; !open {
+		if <-p.wake[w]; p.over.Load() {
 			return
 		}
 		p.rouse(w)
@@ -93,8 +101,25 @@ func (p *Pool) rouse(w int) {
 	}
 }
 
-// drain runs indices until none is left and returns how many it ran.
+// TaskPanic is what Run panics with where a task has: its value, and where that was.
+type TaskPanic struct {
+	Value any
+	Stack []byte
+}
+
+func (t *TaskPanic) Error() string {
+	return fmt.Sprintf("%v, in a task of a parallel region:\n%s", t.Value, t.Stack)
+}
+
+// drain runs indices until none is left and returns how many are done. One that panics ends the region: those that
+// nobody has taken count as done.
 func (p *Pool) drain(w int) (ran int64) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.broken.CompareAndSwap(nil, &TaskPanic{v, debug.Stack()})
+			ran += 1 + max(p.claim.Swap(0), 0)
+		}
+	}()
 	for {
 		c := p.claim.Add(-1)
 		if c < 0 {
@@ -105,7 +130,8 @@ func (p *Pool) drain(w int) (ran int64) {
 	}
 }
 
-// Run calls t.Run for every i in [0,n) and returns when all calls have returned.
+// Run calls t.Run for every i in [0,n) and returns when all calls have returned. Where one panics, others that have not
+// begun are left out, and Run panics with a *TaskPanic when those that have are over; the pool is as good as before.
 func (p *Pool) Run(n int, t Task) {
 	k := min(len(p.wake), n)
 	if k <= 1 {
@@ -126,6 +152,9 @@ func (p *Pool) Run(n int, t Task) {
 		<-p.done
 	}
 	p.task = nil
+	if b := p.broken.Swap(nil); b != nil {
+		panic(b)
+	}
 }
 
 type funcTask struct{ f func(worker, i int) }
