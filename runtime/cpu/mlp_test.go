@@ -109,6 +109,9 @@ func TestFeedInPlace(t *testing.T) {
 	l := runtimetest.Load(t, b, g, 3)
 	defer l.Close(t)
 	e := l.Exec.(*exec)
+	if e.machine().Fused("l0:f32 s0:f16=l0") == nil {
+		t.Skip("this path has no kernel of a cast: inputs are copied")
+	}
 	if x, y := e.inputs[0], e.inputs[1]; x.name != "x" || x.reader == nil || y.reader != nil {
 		t.Fatalf("read in place: %s %t, %s %t", x.name, x.reader != nil, y.name, y.reader != nil)
 	}
