@@ -202,27 +202,10 @@ func (g *channelGrads) sums() error {
 	for _, s := range g.norms {
 		values = append(values, int(p.Mul(dy, p.hat(s.In[0], s.In[2], s.In[3]))))
 	}
-	pg, err := g.ptxGroup(p.group())
+	parts, total, err := g.channelSums(p.group(), values, g.k.C, g.k.Outer*g.k.Inner)
 	if err != nil {
 		return err
 	}
-	kernel := ptx.ChannelSum{Group: pg, Sums: values, Split: 1}
-	if kernel.Split, err = g.split(kernel); err != nil {
-		return err
-	}
-	var args, parts []BufferID
-	for _, list := range [2][]Access{p.Loads, p.Stores} {
-		for i := range list {
-			args = append(args, list[i].Buffer)
-		}
-	}
-	for range values {
-		parts = append(parts, g.temp("parts", ir.F32, int64(kernel.Split), int64(g.k.C)))
-	}
-	if err := g.launch("channel_sums", kernel.Build, append(args, parts...)...); err != nil {
-		return err
-	}
-	total := ptx.ColReduce{Op: "sum", Outer: 1, N: kernel.Split, Inner: g.k.C, Out: ptx.Float32, Scale: 1}
 	for i, s := range g.norms {
 		for k, from := range []BufferID{parts[1+i], parts[0]} {
 			if err := g.colReduce(total, from, s.Out[1+k]); err != nil {
@@ -236,15 +219,26 @@ func (g *channelGrads) sums() error {
 // channelRounds is how often a block of the first pass goes on at least.
 const channelRounds = 16
 
-// split is how many parts the first pass has: as many as fill the device, none of little work.
-func (g *channelGrads) split(k ptx.ChannelSum) (int, error) {
-	across, step, err := k.Blocks(g.fl)
+// channelSums launches the sums of values of a group over the elements of every
+// channel, in parts that total adds up.
+func (c *cudaCall) channelSums(g *Group, values []int, channels, each int) (parts []BufferID, total ptx.ColReduce, err error) {
+	pg, err := c.ptxGroup(g)
 	if err != nil {
-		return 0, err
+		return nil, total, err
 	}
-	each := g.k.Outer * g.k.Inner
-	part := ceil(each, max(1, min(channelBlocks/across, each/(channelRounds*step))))
-	return ceil(each, part), nil // none is empty
+	kernel := ptx.ChannelSum{Group: pg, Sums: values, Split: 1}
+	across, step, err := kernel.Blocks(c.fl)
+	if err != nil {
+		return nil, total, err
+	}
+	part := ceil(each, max(1, min(channelBlocks/across, each/(channelRounds*step)))) // as many as fill the device, none of little work
+	kernel.Split = ceil(each, part)                                                  // none is empty
+	args := append(buffersOf(g.Loads), buffersOf(g.Stores)...)
+	for range values {
+		parts = append(parts, c.temp("parts", ir.F32, int64(kernel.Split), int64(channels)))
+	}
+	total = ptx.ColReduce{Op: "sum", Outer: 1, N: kernel.Split, Inner: channels, Out: ptx.Float32, Scale: 1}
+	return parts, total, c.launch("channel_sums", kernel.Build, append(args, parts...)...)
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

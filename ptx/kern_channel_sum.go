@@ -9,8 +9,8 @@ import (
 // while it goes through them: the gradient of batch normalisation needs Σ dy and Σ dy·x̂, and what
 // makes dy may be computed, and stored, on the way.
 //
-// Shape is {Outer, C, Inner} as in Channels. Code must not ask for the index, and an access with
-// strides {0, 1, 0} is read once by a thread. Parameters: loads, stores, then for each value of Sums
+// Shape is {Outer, C, Inner} as in Channels, or {Outer, Positions, C, 1}. Code must not ask for the index, and an access with
+// strides {0, 1, 0} (or {0, 0, 1, 0}) is read once by a thread. Parameters: loads, stores, then for each value of Sums
 // its partial sums f32[Split×C]; those of a part without elements are 0.
 type ChannelSum struct {
 	Group
@@ -75,13 +75,14 @@ type channelWalk struct {
 }
 
 func (s ChannelSum) generate(fl Flavour) (*channelWalk, error) {
-	if len(s.Shape) != 3 || product(s.Shape) < 1 || product(s.Shape)/s.Shape[1] >= 1<<31 || s.Shape[1] >= 1<<31 || s.Split > 65535 || s.Split < 1 {
+	last := len(s.Shape) - 1
+	if last != 2 && (last != 3 || s.Shape[3] != 1) || product(s.Shape) < 1 || product(s.Shape)/s.Shape[last-1] >= 1<<31 || s.Shape[last-1] >= 1<<31 || s.Split > 65535 || s.Split < 1 {
 		return nil, fmt.Errorf("cannot divide %v into %d parts", s.Shape, s.Split)
 	}
-	w := &channelWalk{channels: int(s.Shape[1]), split: s.Split, planes: s.Shape[2] > 1}
+	w := &channelWalk{channels: int(s.Shape[last-1]), split: s.Split, planes: s.Shape[last] > 1}
 	g := s.Group
 	if !w.planes { // without the dimension of size 1, the innermost is that of channels
-		g.Shape = s.Shape[:2]
+		g.Shape = s.Shape[:last]
 	}
 	g.Loads, g.Stores = append([]Access(nil), s.Loads...), append([]Output(nil), s.Stores...)
 	for i := range g.Loads {
@@ -124,7 +125,7 @@ func (w *channelWalk) steady(coords []Reg, lanes int) {
 		ok := true
 		if in.Op == "in" {
 			a := w.Loads[in.Int].Stride
-			ok = a[0] == 0 && (!w.planes || a[2] == 0)
+			ok = a[0] == 0 && (!w.planes && (len(a) == 2 || a[1] == 0) || w.planes && a[2] == 0)
 		}
 		args := [3]int{in.A, in.B, in.C}
 		for _, k := range args[:prims[in.Op].args] {
@@ -226,7 +227,7 @@ func (w *channelWalk) side() int {
 func (w *channelWalk) alongRows(values []int, outs []Reg) {
 	b, side := w.b, w.side()
 	rows := groupThreads / side
-	n := int(w.Shape[0])
+	n := int(w.n) / w.channels
 	sums := w.zeros(values, w.vec)
 	lane := b.Do("and.b32", w.tid, I(side-1))
 	group := b.Do("mad.lo.u32", b.special("%ctaid.x"), I(side), lane)
@@ -234,13 +235,23 @@ func (w *channelWalk) alongRows(values []int, outs []Reg) {
 	b.where(b.below(group, groups, groups%side == 0), func() {
 		first, last := w.part(n)
 		c := b.Do("mul.wide.u32", group, I(w.vec))
-		w.steady([]Reg{{}, c}, w.vec)
+		w.steady(append(make([]Reg, len(w.Shape)-1), c), w.vec)
 		row := b.Do("shr.u32", w.tid, I(bits.TrailingZeros(uint(side))))
 		w.each(b.iadd(first, row), last, rows, n, func(j Reg) {
-			w.add([]Reg{b.Do("cvt.u64.u32", j), c}, values, sums)
+			w.add(append(w.outer(j), c), values, sums)
 		})
 	})
 	w.foldRows(side, sums, outs)
+}
+
+// outer is where row j lies: in images, and at positions of theirs.
+func (w *channelWalk) outer(j Reg) []Reg {
+	b := w.b
+	if len(w.Shape) == 2 {
+		return []Reg{b.Do("cvt.u64.u32", j)}
+	}
+	position, image := w.divide("u32", j, w.Shape[1])
+	return []Reg{b.Do("cvt.u64.u32", image), b.Do("cvt.u64.u32", position)}
 }
 
 // foldRows adds up what the threads above each other have, a thread for each channel.

@@ -18,6 +18,7 @@ func channelCases() []Case {
 	}
 	cases := []Case{
 		gradientSums([3]int{100, 256, 1}, 3, ptx.Float16, true), gradientSums([3]int{1200, 64, 1}, 1, ptx.BFloat16, false), gradientSums([3]int{4, 3, 1024}, 2, ptx.Float16, true),
+		imageSums(3, 33, 9, 2), imageSums(2, 50, 64, 1),
 	}
 	for _, n := range sizes {
 		channels = append(channels, ptx.Channels{Outer: 2, C: 5, Inner: n, In: ptx.Float32}, ptx.Channels{Outer: n, C: 9, Inner: 1, In: ptx.Float16})
@@ -189,6 +190,40 @@ func checkGradientSums(g ptx.ChannelSum, s ptx.Channels, in, out []Tensor) error
 		}
 	}
 	return nil
+}
+
+// imageSums is what the gradient of a norm over groups adds up of images with channels last: the products
+// of dy and of x less the mean of the image's channel.
+func imageSums(images, positions, channels, split int) Case {
+	n := images * positions * channels
+	each, stat := []int64{int64(positions * channels), int64(channels), 1, 1}, []int64{int64(channels), 0, 1, 0}
+	e := &expr{ins: code(ptx.BFloat16, ptx.Float32, ptx.Float32)}
+	g := ptx.ChannelSum{Split: split, Sums: []int{e.f("mul", 0, e.f("sub", 1, 2))}}
+	g.Group = ptx.Group{Name: caseName("imagesums_%dx%dx%d", images, positions, channels), Shape: []int64{int64(images), int64(positions), int64(channels), 1},
+		Loads: []ptx.Access{load("dy", ptx.BFloat16, each...), load("x", ptx.Float32, each...), load("mean", ptx.Float32, stat...)}, Code: e.ins}
+	return Case{
+		Name: g.Name, Kernel: "ChannelSum.Build", Size: positions, Build: g.Build,
+		Fill: func(r *rand.Rand) []Tensor {
+			return []Tensor{fill(r, ptx.BFloat16, n, 1), fill(r, ptx.Float32, n, 1), fill(r, ptx.Float32, images*channels, 1), New(ptx.Float32, split*channels)}
+		},
+		Check: func(in, out []Tensor) error {
+			sums, mass, total := make([]float64, channels), make([]float64, channels), New(ptx.Float64, channels)
+			for i := range n {
+				c := i % channels
+				v := in[0].At(i) * (in[1].At(i) - in[2].At(i/(positions*channels)*channels+c))
+				sums[c] += v
+				mass[c] += math.Abs(v)
+			}
+			for c := range channels {
+				sum := 0.0
+				for p := range split {
+					sum += out[3].At(p*channels + c)
+				}
+				total.Set(c, sum)
+			}
+			return near("sums", total, func(c int) float64 { return sums[c] }, func(c int) float64 { return mass[c] * eps32 * float64(images*positions/8+32) })
+		},
+	}
 }
 
 // merge joins random moments of parts: the mean of all, and all squares around it. Means of first parts are

@@ -3,6 +3,7 @@ package ptxtest
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"ampc/ptx"
 )
@@ -16,7 +17,14 @@ func normCases() []Case {
 			normBack(ptx.Norm{Rows: 7, Cols: n, In: ptx.Float32, Out: ptx.Float32, Bias: true, Workers: 4}),
 			norm(residual(6, n, ptx.Float32, ptx.BFloat16)), normBack(trunk(7, n, ptx.Float32, ptx.BFloat16)))
 	}
-	return append(cases,
+	for _, last := range []bool{false, true} {
+		for _, d := range [][4]int{{2, 3, 2, 33}, {2, 2, 8, 64}, {3, 4, 1, 31}} {
+			cases = append(cases, norm(grouped(d, last, ptx.Float16, ptx.Float32)), normBack(grouped(d, last, ptx.Float32, ptx.BFloat16)))
+		}
+	}
+	plain := grouped([4]int{3, 2, 3, 17}, true, ptx.Float32, ptx.Float32)
+	plain.NoScale, plain.Bias = true, false
+	return append(cases, norm(plain), normBack(plain),
 		norm(many), norm(residual(6, 768, ptx.Float32, ptx.Float16)),
 		norm(residual(6, 640, ptx.BFloat16, ptx.BFloat16)),
 		norm(ptx.Norm{Rows: 5, Cols: 512, In: ptx.Float32, Out: ptx.Float16, RMS: true}),
@@ -63,12 +71,72 @@ func trunk(rows, cols int, in, out ptx.DType) ptx.Norm {
 	return s
 }
 
+// grouped is a norm over images of groups×per channels, at so many positions each.
+func grouped(d [4]int, last bool, in, out ptx.DType) ptx.Norm {
+	n, groups, per, positions := int64(d[0]), int64(d[1]), int64(d[2]), int64(d[3])
+	s := ptx.Norm{Rows: d[0] * d[1], Cols: d[2] * d[3], In: in, Out: out, Bias: true}
+	s.Shape, s.PerRow = []int64{n, groups, per, positions}, []int64{0, per, 1, 0}
+	if last {
+		s.Shape, s.PerRow = []int64{n, groups, positions, per}, []int64{0, per, 0, 1}
+		s.Stride = []int64{positions * groups * per, per, groups * per, 1}
+	}
+	return s
+}
+
+// places lists where the elements of the rows lie in x, and which of scale and bias is theirs.
+func places(s ptx.Norm) (at, param []int) {
+	for i := range s.Rows * s.Cols {
+		if s.Shape == nil {
+			at, param = append(at, i), append(param, i%s.Cols)
+			continue
+		}
+		rest, x, p := int64(i), int64(0), int64(0)
+		for d := len(s.Shape) - 1; d >= 0; d-- {
+			k := rest % s.Shape[d]
+			rest /= s.Shape[d]
+			p += k * s.PerRow[d]
+			if s.Stride != nil {
+				x += k * s.Stride[d]
+			}
+		}
+		if s.Stride == nil {
+			x = int64(i)
+		}
+		at, param = append(at, int(x)), append(param, int(p))
+	}
+	return at, param
+}
+
+// params is how many scales there are.
+func params(s ptx.Norm) int {
+	_, param := places(s)
+	return slices.Max(param) + 1
+}
+
+// scaleTensor is the scale of every element, 1 where there is none.
+func scaleTensor(s ptx.Norm, a *normArgs) Tensor {
+	if !s.NoScale {
+		return a.next()
+	}
+	t := New(ptx.Float32, params(s))
+	for i := range t.Len() {
+		t.Set(i, 1)
+	}
+	return t
+}
+
 func normName(kind string, s ptx.Norm) string {
 	if s.RMS {
 		kind = "rms_" + kind
 	}
 	if s.Before != nil || s.After != nil {
 		kind += "_res"
+	}
+	if s.Shape != nil {
+		kind += "_groups"
+	}
+	if s.Stride != nil {
+		kind += "_last"
 	}
 	return caseName("norm_%s_%dx%d_%s", kind, s.Rows, s.Cols, s.In)
 }
@@ -120,9 +188,11 @@ func norm(s ptx.Norm) Case {
 			if s.Before != nil {
 				t = []Tensor{fill(r, ptx.Float32, n, 1), fill(r, s.Out, s.Cols, 1), x}
 			}
-			t = append(t, fill(r, ptx.Float32, s.Cols, 1))
+			if !s.NoScale {
+				t = append(t, fill(r, ptx.Float32, params(s), 1))
+			}
 			if s.Bias {
-				t = append(t, fill(r, ptx.Float32, s.Cols, 1))
+				t = append(t, fill(r, ptx.Float32, params(s), 1))
 			}
 			if s.Before != nil {
 				t = append(t, New(s.In, n))
@@ -149,7 +219,8 @@ func checkNorm(s ptx.Norm, in, out []Tensor) error {
 			row.Set(i, float64(branch.F32(i)+bias.F32(i%s.Cols)+trunk.F32(i)))
 		}
 	}
-	g, bias := a.next(), a.nextIf(s.Bias)
+	at, param := places(s)
+	g, bias := scaleTensor(s, a), a.nextIf(s.Bias)
 	if s.Before != nil {
 		if err := same("new_trunk", a.next(), row); err != nil {
 			return err
@@ -158,12 +229,12 @@ func checkNorm(s ptx.Norm, in, out []Tensor) error {
 	y, mean, rstd := a.next(), a.nextIf(!s.RMS), a.next()
 	m, inv := make([]float64, s.Rows), make([]float64, s.Rows)
 	for r := range s.Rows {
-		m[r], inv[r] = statistics(s, func(c int) float64 { return row.At(r*s.Cols + c) })
+		m[r], inv[r] = statistics(s, func(c int) float64 { return row.At(at[r*s.Cols+c]) })
 	}
 	exact := func(i int) float64 {
-		v := (row.At(i) - m[i/s.Cols]) * inv[i/s.Cols] * g.At(i%s.Cols)
+		v := (row.At(at[i]) - m[i/s.Cols]) * inv[i/s.Cols] * g.At(param[i])
 		if s.Bias {
-			v += bias.At(i % s.Cols)
+			v += bias.At(param[i])
 		}
 		return v
 	}
@@ -176,9 +247,18 @@ func checkNorm(s ptx.Norm, in, out []Tensor) error {
 	if err := near("rstd", rstd, func(r int) float64 { return inv[r] }, func(r int) float64 { return 8 * tol * inv[r] }); err != nil {
 		return err
 	}
-	return near("y", y, exact, func(i int) float64 {
-		return tol * (10*inv[i/s.Cols] + 8*math.Abs(exact(i)) + 4) * math.Max(1, math.Abs(g.At(i%s.Cols)))
+	return near("y", byRow(y, at), exact, func(i int) float64 {
+		return tol * (10*inv[i/s.Cols] + 8*math.Abs(exact(i)) + 4) * math.Max(1, math.Abs(g.At(param[i])))
 	})
+}
+
+// byRow is a tensor in the order of the rows.
+func byRow(t Tensor, at []int) Tensor {
+	out := New(t.DType, t.Len())
+	for i, k := range at {
+		out.SetBits(i, t.Bits(k))
+	}
+	return out
 }
 
 func normBack(s ptx.Norm) Case {
@@ -192,7 +272,10 @@ func normBack(s ptx.Norm) Case {
 			if s.Cols > 30 { // a NaN or infinity takes its row of dx and its column of the sums
 				dy = rare(r, s.Out, s.Rows, s.Cols, 1)
 			}
-			t := []Tensor{dy, fill(r, s.In, n, 2), fill(r, ptx.Float32, s.Cols, 1)}
+			t := []Tensor{dy, fill(r, s.In, n, 2)}
+			if !s.NoScale {
+				t = append(t, fill(r, ptx.Float32, params(s), 1))
+			}
 			mean, rstd := fill(r, ptx.Float32, s.Rows, 1), fill(r, ptx.Float32, s.Rows, 1)
 			for row := range s.Rows {
 				rstd.Set(row, 0.5+math.Abs(rstd.At(row)))
@@ -223,7 +306,9 @@ func normBack(s ptx.Norm) Case {
 func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 	a := &normArgs{t: out}
 	a.next()
-	dy, x, g := in[0], a.next(), a.next()
+	at, param := places(s)
+	dy, x := byRow(in[0], at), byRow(a.next(), at)
+	g := scaleTensor(s, a)
 	mean, rstd := a.nextIf(!s.RMS), a.next()
 	dres := a.nextIf(s.After != nil)
 	dx, low := a.next(), a.nextIf(s.After != nil && s.In != s.Out)
@@ -240,7 +325,7 @@ func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 		c1, c2, m := 0.0, 0.0, 0.0
 		for c := range s.Cols {
 			i := r*s.Cols + c
-			w := dy.At(i) * g.At(c)
+			w := dy.At(i) * g.At(param[i])
 			c1 += w
 			c2 += w * hat(i)
 			m += math.Abs(w) * (1 + math.Abs(hat(i)))
@@ -254,8 +339,8 @@ func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 		}
 		for c := range s.Cols {
 			i := r*s.Cols + c
-			want[i] = rstd.At(r) * (dy.At(i)*g.At(c) - c1 - hat(i)*c2)
-			slack[i] = eps32 * rstd.At(r) * (math.Abs(dy.At(i)*g.At(c))*4 + m*float64(s.Cols/32+16)*(1+math.Abs(hat(i))))
+			want[i] = rstd.At(r) * (dy.At(i)*g.At(param[i]) - c1 - hat(i)*c2)
+			slack[i] = eps32 * rstd.At(r) * (math.Abs(dy.At(i)*g.At(param[i]))*4 + m*float64(s.Cols/32+16)*(1+math.Abs(hat(i))))
 			if s.After != nil {
 				slack[i] += 0.5001 * ulp(s.In, want[i]) // dx is rounded before it is added
 				want[i] += dres.At(i)
@@ -268,7 +353,7 @@ func checkNormBack(s ptx.Norm, parts int, in, out []Tensor) error {
 			continue
 		}
 		name := []string{"dx", "low"}[i]
-		if err := near(name, t, func(i int) float64 { return want[i] }, func(i int) float64 { return slack[i] }); err != nil {
+		if err := near(name, byRow(t, at), func(i int) float64 { return want[i] }, func(i int) float64 { return slack[i] }); err != nil {
 			return err
 		}
 	}
