@@ -9,24 +9,18 @@ import (
 
 // Norms over the last dimensions: one launch reads each row once, for its
 // statistics and its result. The gradient is one more, and one for each sum
-// over the rows that it leaves in parts.
+// over the rows that it leaves in parts; rows too long for that leave none, and a
+// second pass over x and dy makes the sums.
 
-// rowNorm takes norms with an f32 scale, and gradients in the dtype of what
-// was normalised of rows whose sums fit into registers. Others are computed in parts.
+// rowNorm takes norms whose scale, bias and statistics are f32, and gradients in
+// the dtype of what was normalised. Others are computed in parts.
 func rowNorm(n *ir.Node) bool {
-	x := n.In[0].Type
-	scale := n.Operand("scale")
-	if scale == nil || scale.Type.DType != ir.F32 || !x.Shape.Static() || x.Shape.Elements() == 0 || !floatsOnly(n) {
-		return false
+	x, wide := n.In[0].Type, n.In[1:]
+	if isNormGrad(n) {
+		wide = n.In[2:]
 	}
-	if bias := n.Operand("bias"); bias != nil && bias.Type.DType != ir.F32 {
-		return false
-	}
-	if slices.ContainsFunc(n.Out[1:], func(v *ir.Value) bool { return v.Type.DType != ir.F32 }) {
-		return false
-	}
-	rows, cols := normRows(n)
-	return !isNormGrad(n) || n.Out[0].Type.DType == x.DType && ptx.Norm{Rows: rows, Cols: cols}.Partials() > 0
+	return x.Shape.Static() && x.Shape.Elements() > 0 && floatsOnly(n) && allF32(wide) && allF32(n.Out[1:]) &&
+		(!isNormGrad(n) || n.Out[0].Type.DType == x.DType)
 }
 
 func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == ir.OpRMSNormGrad }
@@ -39,29 +33,32 @@ func normRows(n *ir.Node) (rows, cols int) {
 }
 
 // normKernel describes the launches of a norm.
-func (c *cudaCall) normKernel() ptx.Norm {
-	rows, cols := normRows(c.n)
-	out := c.n.Out[0]
-	if isNormGrad(c.n) {
-		out = c.n.In[1]
+func normKernel(n *ir.Node) ptx.Norm {
+	rows, cols := normRows(n)
+	out := n.Out[0]
+	if isNormGrad(n) {
+		out = n.In[1]
 	}
-	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: ptx.DType(c.n.In[0].Type.DType.String()), Out: ptx.DType(out.Type.DType.String()),
-		RMS: c.n.Op == ir.OpRMSNorm || c.n.Op == ir.OpRMSNormGrad, Eps: float32(c.n.Float("eps"))}
+	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: ptx.DType(n.In[0].Type.DType.String()), Out: ptx.DType(out.Type.DType.String()),
+		RMS: n.Op == ir.OpRMSNorm || n.Op == ir.OpRMSNormGrad, NoScale: n.Operand("scale") == nil, Eps: float32(n.Float("eps"))}
 }
 
 // norm launches layer_norm and rms_norm.
 func (c *cudaCall) norm() error {
 	in, out := c.s.In, c.s.Out
-	k := c.normKernel()
+	k := normKernel(c.n)
 	loads, more, stores, err := c.ends(&k, in[0], out[0])
 	if err != nil {
 		return err
 	}
-	args := append(loads, in[1])
-	if k.Bias = len(in) > 2 && in[2] != None; k.Bias {
-		args = append(args, in[2])
+	var affine []BufferID
+	for i := range c.n.Def().In[1:] {
+		if i+1 < len(c.n.In) && c.n.In[i+1] != nil {
+			affine = append(affine, in[i+1])
+		}
 	}
-	args = slices.Concat(args, more, stores, c.others())
+	k.Bias = c.n.Operand("bias") != nil
+	args := slices.Concat(loads, affine, more, stores, c.others())
 	return c.ended(c.launch(c.s.Kernel.Name, k.Forward, args...))
 }
 
@@ -84,9 +81,10 @@ func (c *cudaCall) ended(err error) error {
 
 // normGrad launches their gradients.
 func (c *cudaCall) normGrad() error {
-	in := c.s.In[:len(c.n.Def().In)]
-	stats, scale := in[2:len(in)-1], in[len(in)-1]
-	k := c.normKernel()
+	operands := len(c.n.Def().In)
+	in := append(slices.Clone(c.s.In), None)[:operands] // without a scale one less
+	stats, scale := in[2:operands-1], in[operands-1]
+	k := normKernel(c.n)
 	k.Bias = !k.RMS
 	loads, more, stores, err := c.ends(&k, in[1], c.s.Out[0])
 	if err != nil {
@@ -94,16 +92,41 @@ func (c *cudaCall) normGrad() error {
 	}
 	parts := k.Partials()
 	var partial []BufferID
-	for range c.others() {
+	for range min(parts, len(c.others())) {
 		partial = append(partial, c.temp("parts", ir.F32, int64(parts), int64(k.Cols)))
 	}
-	args := slices.Concat(loads, []BufferID{in[0], scale}, stats, more, stores, partial)
+	args := slices.Concat(loads, present(in[0], scale), stats, more, stores, partial)
 	if err := c.ended(c.launch(c.s.Kernel.Name, k.Backward, args...)); err != nil {
 		return err
+	}
+	if parts == 0 && scale != None {
+		return c.columnSums(k, in[0], in[1], stats)
 	}
 	for i, p := range partial {
 		sum := ptx.ColReduce{Op: "sum", Outer: 1, N: parts, Inner: k.Cols, Out: ptx.Float32, Scale: 1}
 		if err := c.colReduce(sum, p, c.others()[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columnSums launches the gradients of scale and bias of rows too long for
+// their norm to leave parts: Σ dy·x̂ and Σ dy of every column.
+func (c *cudaCall) columnSums(k ptx.Norm, x, dy BufferID, stats []BufferID) error {
+	p := &channelPass{ir.NewCode(nil), &Group{Shape: []int64{int64(k.Rows), int64(k.Cols), 1}}, c}
+	hat := p.each(x)
+	if !k.RMS {
+		hat = p.Sub(hat, p.read(stats[0], 1, 0, 0))
+	}
+	d := p.each(dy)
+	values := []int{int(p.Mul(d, p.Mul(hat, p.read(stats[len(stats)-1], 1, 0, 0)))), int(d)}
+	parts, total, err := c.channelSums(p.group(), values[:len(c.others())], k.Cols, k.Rows)
+	if err != nil {
+		return err
+	}
+	for i, from := range parts {
+		if err := c.launch("col_sum", total.Build, from, c.others()[i]); err != nil {
 			return err
 		}
 	}

@@ -37,6 +37,9 @@ func (p *Program) joinRows() {
 func (e *normEnds) rowsBefore(i int) int {
 	s := &e.steps[i]
 	operand := rowNormInput[s.Kernel.Node.Op]
+	if operand == 1 && len(s.Out) > 1 && normKernel(s.Kernel.Node).Partials() == 0 {
+		return i // a second pass reads dy
+	}
 	x := s.In[operand]
 	j := slices.IndexFunc(e.steps[:i], func(t Step) bool { return slices.Contains(t.Out, x) })
 	if j < 0 || !e.inRows(j, s) {

@@ -54,7 +54,7 @@ var cases = []string{
 	"softmax x[3,33]", "softmax x[3,4,2] {axis=1}", "softmax_grad q[3,33] x[3,33]", "softmax_grad q[3,4,2] x[3,4,2] {axis=1}", "log_softmax x[3,33]", "log_softmax_grad n[3,33] x[3,33]",
 	"layer_norm x[6,33] f[33] f[33]", "layer_norm x[3,5] _ _ {eps=0.1}", "layer_norm x[2,3,2,3] f[2,3] f[2,3] {dims=2}", "layer_norm_grad x[3,33] x[3,33] f[3] s[3] f[33]", "layer_norm_grad x[3,5] x[3,5] f[3] s[3] _",
 	"rms_norm x[6,33] f[33]", "rms_norm_grad x[3,33] x[3,33] s[3] f[33]",
-	"group_norm x[2,4,3,2] f[4] f[4] {groups=2}", "group_norm x[2,3,2,4] f[4] f[4] {groups=2 layout=NHWC}", "group_norm_grad x[2,4,3] x[2,4,3] f[2,2] s[2,2] f[4] {groups=2}", "instance_norm x[2,3,4] f[3] f[3]",
+	"layer_norm x[2,17001] _ _", "layer_norm_grad x[3,9001] x[3,9001] f[3] s[3] f[9001]", "rms_norm_grad x[2,17001] x[2,17001] s[2] f[17001]", "group_norm_grad x[2,3,2,8] x[2,3,2,8] f[2,2] s[2,2] f[8] {groups=2 layout=NHWC}", "group_norm x[2,4,3,2] f[4] f[4] {groups=2}", "group_norm x[2,3,2,4] f[4] f[4] {groups=2 layout=NHWC}", "group_norm_grad x[2,4,3] x[2,4,3] f[2,2] s[2,2] f[4] {groups=2}", "instance_norm x[2,3,4] f[3] f[3]",
 	"batch_norm x[2,3,4] f[3] f[3] f[3] s[3]", "batch_norm x[4,2,3] f[3] f[3] _ _ {layout=NHWC}", "batch_norm x[40,3]", "batch_norm_grad x[2,3,4] x[2,3,4] f[3] s[3] f[3]", "batch_norm_grad x[4,2,3] x[4,2,3] f[3] s[3] f[3] {layout=NHWC}", "batch_norm_infer x[2,3,4] f[3] f[3] f[3] s[3]",
 	// attention
 	"attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] _", "attention x[1,4,3,2] x[1,2,4,2] x[1,2,4,2] _ {causal}", "attention x[2,4,3,2] x[2,2,3,2] x[2,2,3,2] x[4,1,3] {scale=0.5}", "attention x[2,2,3,4] x[2,2,5,4] x[2,2,5,3] x[2,1,3,1]", "attention x[1,2,33,16] x[1,2,33,16] x[1,2,33,16] _ {causal}",
