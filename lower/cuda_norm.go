@@ -126,7 +126,7 @@ func (c *cudaCall) columnSums(k ptx.Norm, x, dy BufferID, stats []BufferID) erro
 		return err
 	}
 	for i, from := range parts {
-		if err := c.launch("col_sum", total.Build, from, c.others()[i]); err != nil {
+		if err := c.colReduce(total, from, c.others()[i]); err != nil {
 			return err
 		}
 	}
