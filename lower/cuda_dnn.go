@@ -42,7 +42,7 @@ func (c *cudaLowerer) inGraph(s *Step) bool {
 	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // it would be added to what was rounded
 		return false
 	}
-	return out == a || out == ir.F32 && s.Conv.Dir == ConvGradW && !t.Lacks(NoWide) && c.fuses(s)
+	return out == a || out == ir.F32 && s.Conv.Dir == ConvGradW && !t.Lacks(NoWide) && c.compiled(s)
 }
 
 // channelStep is what channels are multiples of in engines that cuDNN compiles
@@ -53,8 +53,14 @@ const channelStep = 8
 // more than convolve: 16-bit operands with channels last, on sm_80 or later.
 // What engines made beforehand do is less.
 func (c *cudaLowerer) fuses(s *Step) bool {
+	return c.compiled(s) && s.Conv.Window.Tiled(channelStep)
+}
+
+// compiled is fuses for any number of channels: a filter's gradient in f32 is
+// asked for with three, and lowered again where that is refused.
+func (c *cudaLowerer) compiled(s *Step) bool {
 	w := &s.Conv.Window
-	return c.fl.SM >= 80 && w.Last && w.Tiled(channelStep) && c.typeOf(s.In[0]).DType.Low()
+	return c.fl.SM >= 80 && w.Last && w.Groups == 1 && c.typeOf(s.In[0]).DType.Low()
 }
 
 // joinsBias reports whether cuDNN adds the bias of a convolution, before it

@@ -42,8 +42,8 @@ func low(t cuda.DnnType) bool { return t == cuda.DnnHalf || t == cuda.DnnBFloat1
 const fusedStep = 8
 
 // notFused says why cuDNN compiles no engine for a convolution: it takes 16-bit tensors with channels
-// last, in multiples of 16 bytes and one group, from sm_80.
-func notFused(n *cuda.DnnNode, on Options) string {
+// last, in multiples of step, in one group, from sm_80.
+func notFused(n *cuda.DnnNode, on Options, step int64) string {
 	a, _, _ := operands(n)
 	x, w, y := n.X, n.B, n.Y
 	switch {
@@ -57,8 +57,8 @@ func notFused(n *cuda.DnnNode, on Options) string {
 		return "channels are not last"
 	case x.Dims[1] != w.Dims[1]:
 		return "groups"
-	case x.Dims[1]%fusedStep != 0 || y.Dims[1]%fusedStep != 0:
-		return fmt.Sprintf("%d and %d channels, want multiples of %d", x.Dims[1], y.Dims[1], fusedStep)
+	case x.Dims[1]%step != 0 || y.Dims[1]%step != 0:
+		return fmt.Sprintf("%d and %d channels, want multiples of %d", x.Dims[1], y.Dims[1], step)
 	}
 	return ""
 }
@@ -122,7 +122,7 @@ var convRules = []dnnRule{
 		case out.Type == a.Type:
 			return ""
 		case g.Nodes[0].Kind == cuda.DnnConvFilter && out.Type == cuda.DnnFloat:
-			return notFused(&g.Nodes[0], on)
+			return notFused(&g.Nodes[0], on, 1)
 		default:
 			return fmt.Sprintf("type %d from %d", out.Type, a.Type)
 		}
@@ -134,7 +134,7 @@ var convRules = []dnnRule{
 		if n := &g.Nodes[1]; len(g.Nodes) > 2 || n.Kind != cuda.DnnPointwise || n.Mode != cuda.PwAdd || g.Nodes[0].Kind != cuda.DnnConv {
 			return "no pattern"
 		}
-		return notFused(&g.Nodes[0], on)
+		return notFused(&g.Nodes[0], on, fusedStep)
 	}},
 }
 

@@ -114,7 +114,7 @@ func TestDnnRules(t *testing.T) {
 		{convRules, "paddings at both ends", conv(func(c *cuda.Conv) { c.Shape.EndPads = []int64{1, 2} }), 9},
 		{convRules, "a result of another type is a filter's gradient in f32", conv(func(c *cuda.Conv) { c.Out = cuda.DnnFloat }), 9},
 		{convRules, "a result of another type is a filter's gradient in f32", conv(func(c *cuda.Conv) {
-			c.Kind, c.Out, c.X, c.W = cuda.DnnConvFilter, cuda.DnnFloat, []int64{2, 3, 6, 6}, []int64{16, 3, 3, 3}
+			c.Kind, c.Out, c.NHWC = cuda.DnnConvFilter, cuda.DnnFloat, false
 		}), 9},
 		{convRules, "what follows a convolution", conv(func(c *cuda.Conv) { c.Bias, c.NHWC = true, false }), 9},
 		{convRules, "what follows a convolution", conv(func(c *cuda.Conv) { c.Bias = true }), 7},
