@@ -17,12 +17,13 @@ type Place struct {
 
 // Whole is the place of a dense value of static shape: itself.
 func Whole(v *Value) Place {
-	p := Place{Of: v, Shape: staticSizes(v.Type.Shape)}
-	p.Strides = denseStrides(p.Shape)
+	p := Place{Of: v, Shape: Sizes(v.Type.Shape)}
+	p.Strides = RowMajor(p.Shape)
 	return p
 }
 
-func staticSizes(s Shape) []int64 {
+// Sizes lists the dimensions of a static shape.
+func Sizes(s Shape) []int64 {
 	d := make([]int64, 0, s.Rank())
 	for _, x := range s.Dims() {
 		d = append(d, int64(x))
@@ -30,7 +31,8 @@ func staticSizes(s Shape) []int64 {
 	return d
 }
 
-func denseStrides(shape []int64) []int64 {
+// RowMajor gives the strides, in elements, of a dense tensor of these sizes.
+func RowMajor(shape []int64) []int64 {
 	st := make([]int64, len(shape))
 	n := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
@@ -54,7 +56,7 @@ func (p Place) Through(n *Node, k int) (Place, bool) {
 	}
 	switch {
 	case n.Def().Is(View):
-		return p.reshaped(staticSizes(n.Out[k].Type.Shape))
+		return p.reshaped(Sizes(n.Out[k].Type.Shape))
 	case n.Op == OpTranspose:
 		perm := n.Ints("perm")
 		q := Place{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
@@ -83,7 +85,7 @@ func (p Place) Back(n *Node, i int) (Place, bool) {
 	}
 	switch {
 	case n.Def().Is(View) && i == 0:
-		return p.reshaped(staticSizes(n.In[0].Type.Shape))
+		return p.reshaped(Sizes(n.In[0].Type.Shape))
 	case n.Op == OpTranspose:
 		perm := n.Ints("perm")
 		q := Place{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}

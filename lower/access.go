@@ -49,7 +49,7 @@ func (s *Step) verifyEnd(p *Program) error {
 	if s.Gemm == nil && s.Conv == nil || p.Target != CPU || len(g.Stores) != len(s.Out) {
 		return fmt.Errorf("%d stores of %d results of a %s for %s", len(g.Stores), len(s.Out), s.Kind, p.Target)
 	}
-	dense := rowMajor(g.Shape)
+	dense := ir.RowMajor(g.Shape)
 	for _, a := range g.Loads {
 		switch {
 		case a.Buffer == None && (a.Offset != 0 || a.DType != ir.F32 || !slices.Equal(a.Strides, dense)):

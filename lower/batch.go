@@ -122,7 +122,7 @@ func (a *Access) walks(p *Program, shape []int64) bool {
 	if a.Offset != 0 || p.Buffers[a.Buffer].Type.Shape.Elements() != count(shape) {
 		return false
 	}
-	dense := rowMajor(shape)
+	dense := ir.RowMajor(shape)
 	for i, n := range shape {
 		if n > 1 && a.Strides[i] != dense[i] {
 			return false

@@ -39,7 +39,7 @@ func lowerAttention(l *lowerer, n *ir.Node) error {
 
 // attentionOf describes the attention of a node.
 func attentionOf(n *ir.Node) *Attention {
-	q, k, v := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.In[2].Type.Shape)
+	q, k, v := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.In[2].Type.Shape)
 	a := &Attention{Backward: n.Op == ir.OpAttentionGrad, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
 		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: roundsTF32(n)}
 	for i := range n.In {

@@ -144,7 +144,7 @@ func (p *channelPass) read(id BufferID, strides ...int64) ir.Reg {
 }
 
 // each reads images, channel what is one number for each.
-func (p *channelPass) each(id BufferID) ir.Reg    { return p.read(id, rowMajor(p.Shape)...) }
+func (p *channelPass) each(id BufferID) ir.Reg    { return p.read(id, ir.RowMajor(p.Shape)...) }
 func (p *channelPass) channel(id BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
 
 // hat is (x − mean)·rstd.
@@ -192,7 +192,7 @@ func (p *channelPass) holds(r ir.Reg, d ir.DType) bool {
 
 // store adds the store of r in a buffer of images.
 func (p *channelPass) store(r ir.Reg, id BufferID) {
-	store := p.c.walk(id, 0, rowMajor(p.Shape)...)
+	store := p.c.walk(id, 0, ir.RowMajor(p.Shape)...)
 	store.Reg = r
 	p.Stores = append(p.Stores, store)
 }

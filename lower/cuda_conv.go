@@ -135,7 +135,7 @@ func (u *unfolding) unfold(x BufferID) (BufferID, error) {
 func (u *unfolding) regroup(from, to BufferID, apart bool) error {
 	taps, cg := count(u.w.Kernel), u.w.C/u.w.Groups
 	shape := []int64{u.w.Groups, u.rows, taps, cg}
-	together, own := []int64{cg, taps * u.w.C, u.w.C, 1}, rowMajor(shape)
+	together, own := []int64{cg, taps * u.w.C, u.w.C, 1}, ir.RowMajor(shape)
 	if !apart {
 		together, own = own, together
 	}
@@ -154,7 +154,7 @@ func (u *unfolding) byPosition(dy BufferID) (BufferID, error) {
 	shape := []int64{u.w.N, u.planes, u.w.O}
 	return out, u.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 		Loads:  []Access{{Buffer: dy, DType: u.low, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
-		Stores: []Access{{Buffer: out, DType: u.low, Strides: rowMajor(shape)}}})
+		Stores: []Access{{Buffer: out, DType: u.low, Strides: ir.RowMajor(shape)}}})
 }
 
 func (u *unfolding) forward() error {

@@ -79,7 +79,7 @@ func (c *cudaLowerer) thenBias() error {
 	if w.Last {
 		shape, channel = []int64{w.N, planes, w.O}, []int64{0, 0, 1}
 	}
-	at := rowMajor(shape)
+	at := ir.RowMajor(shape)
 	sum := c.temp("sum", d, shape...)
 	plain := Step{Kind: KindConv, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Conv: &conv}
 	plain.Bytes = c.l.p.traffic(&plain)

@@ -109,7 +109,7 @@ func (e *ends) runs(i int, product *Step, code []ir.Instr) bool {
 	if !slices.Equal(g.Code, code) || len(g.Stores) != 1 || int(g.Stores[0].Reg) != len(code)-1 || count(g.Shape) != product.Gemm.M*product.Gemm.N {
 		return false
 	}
-	dense := rowMajor(g.Shape)
+	dense := ir.RowMajor(g.Shape)
 	d := e.typeOf(product.Out[0]).DType
 	for _, a := range append(slices.Clone(g.Loads), g.Stores[0]) {
 		if a.DType != d || a.Offset != 0 || !slices.Equal(a.Strides, dense) {

@@ -84,7 +84,7 @@ func (c *cudaLowerer) widened(s *Step) (*Step, error) {
 		if t.DType == ir.F32 {
 			continue
 		}
-		wide := c.temp("wide", ir.F32, sizes(t.Shape)...)
+		wide := c.temp("wide", ir.F32, ir.Sizes(t.Shape)...)
 		if err := c.cast(w.In[i], wide); err != nil {
 			return nil, err
 		}
@@ -163,7 +163,7 @@ func (c *cudaLowerer) flattened(s *Step) (*Step, error) {
 		out := c.temp("items", d, shape...)
 		if err := c.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
 			Loads:  []Access{{Buffer: s.In[i], DType: d, Strides: append(slices.Clone(m.Strides), cols, 1)}},
-			Stores: []Access{{Buffer: out, DType: d, Strides: rowMajor(shape)}}}); err != nil {
+			Stores: []Access{{Buffer: out, DType: d, Strides: ir.RowMajor(shape)}}}); err != nil {
 			return nil, err
 		}
 		f.In[i] = out

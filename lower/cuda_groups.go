@@ -27,7 +27,7 @@ type grouped struct {
 }
 
 func (c *cudaCall) grouped() grouped {
-	d := sizes(c.n.In[0].Type.Shape)
+	d := ir.Sizes(c.n.In[0].Type.Shape)
 	g := grouped{n: d[0], last: c.n.Str("layout") == "NHWC"}
 	channels := d[1]
 	if g.positions = count(d[2:]); g.last {
@@ -49,7 +49,7 @@ func (g grouped) norm(c *cudaCall) ptx.Norm {
 		k.Shape, k.PerRow = []int64{g.n, g.groups, g.positions, g.per}, []int64{0, g.per, 0, 1}
 		k.Stride = []int64{g.positions * g.groups * g.per, g.per, g.groups * g.per, 1}
 	} else {
-		k.Stride = rowMajor(k.Shape)
+		k.Stride = ir.RowMajor(k.Shape)
 	}
 	return k
 }
@@ -161,5 +161,5 @@ func (c *cudaCall) eachChannel(g grouped, stat BufferID) (BufferID, error) {
 	}
 	shape := []int64{g.n, g.groups, g.per}
 	each := c.temp("channels", ir.F32, shape...)
-	return each, c.copyBetween(c.walk(stat, 0, g.groups, 1, 0), c.walk(each, 0, rowMajor(shape)...), shape)
+	return each, c.copyBetween(c.walk(stat, 0, g.groups, 1, 0), c.walk(each, 0, ir.RowMajor(shape)...), shape)
 }

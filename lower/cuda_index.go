@@ -77,7 +77,7 @@ func (c *cudaCall) oneHot() error {
 	shape := []int64{int64(outer), int64(depth), int64(inner)}
 	code := ir.NewCode(nil)
 	hit := code.Eq(coordinate(code, shape[1], shape[2]), load(code, 0, c.typeOf(ids).DType))
-	out := c.walk(y, 0, rowMajor(shape)...)
+	out := c.walk(y, 0, ir.RowMajor(shape)...)
 	out.Reg = code.Conv(hit, ir.RegType(c.typeOf(y).DType))
 	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{c.walk(ids, 0, shape[2], 0, 1)}, Stores: []Access{out}})
 }
@@ -86,11 +86,11 @@ func (c *cudaCall) oneHot() error {
 func (c *cudaCall) concat() error {
 	y := c.s.Out[0]
 	axis := c.n.Axis()
-	to := rowMajor(c.dims(y))
+	to := ir.RowMajor(c.dims(y))
 	at := int64(0)
 	for _, x := range c.s.In {
 		shape := c.dims(x)
-		if err := c.copyBetween(c.walk(x, 0, rowMajor(shape)...), c.walk(y, at, to...), shape); err != nil {
+		if err := c.copyBetween(c.walk(x, 0, ir.RowMajor(shape)...), c.walk(y, at, to...), shape); err != nil {
 			return err
 		}
 		at += shape[axis] * to[axis]
@@ -107,7 +107,7 @@ func (c *cudaCall) corner(x, ids BufferID, axis int) (BufferID, error) {
 		return x, nil
 	}
 	part := c.temp("part", c.typeOf(x).DType, shape...)
-	return part, c.copyBetween(c.walk(x, 0, rowMajor(d)...), c.walk(part, 0, rowMajor(shape)...), shape)
+	return part, c.copyBetween(c.walk(x, 0, ir.RowMajor(d)...), c.walk(part, 0, ir.RowMajor(shape)...), shape)
 }
 
 func (c *cudaCall) gatherElements() error {
@@ -152,7 +152,7 @@ func scatter(add bool) func(c *cudaCall) error {
 				from = y
 			}
 			part = c.temp("part", t, shape...)
-			if err := c.copyBetween(c.walk(from, 0, rowMajor(d)...), c.walk(part, 0, rowMajor(shape)...), shape); err != nil {
+			if err := c.copyBetween(c.walk(from, 0, ir.RowMajor(d)...), c.walk(part, 0, ir.RowMajor(shape)...), shape); err != nil {
 				return err
 			}
 		}
@@ -161,7 +161,7 @@ func scatter(add bool) func(c *cudaCall) error {
 		if err := c.launch("scatter", k.Build, part, u, ids); err != nil || part == y {
 			return err
 		}
-		return c.copyBetween(c.walk(part, 0, rowMajor(shape)...), c.walk(y, 0, rowMajor(d)...), shape)
+		return c.copyBetween(c.walk(part, 0, ir.RowMajor(shape)...), c.walk(y, 0, ir.RowMajor(d)...), shape)
 	}
 }
 

@@ -172,7 +172,7 @@ func (c *cudaCall) launch(kind string, build func(ptx.Flavour) (*ptx.Launch, err
 }
 
 // dims are the sizes of a buffer.
-func (c *cudaCall) dims(id BufferID) []int64 { return sizes(c.typeOf(id).Shape) }
+func (c *cudaCall) dims(id BufferID) []int64 { return ir.Sizes(c.typeOf(id).Shape) }
 
 // floats fails where a buffer holds anything that the kernels do not compute in f32.
 func (c *cudaCall) floats(ids ...BufferID) error {

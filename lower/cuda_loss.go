@@ -21,7 +21,7 @@ func (c *cudaCall) classes() (k ptx.CrossEntropy, logits BufferID, err error) {
 	}
 	rows := c.temp("classes", c.typeOf(logits).DType, int64(outer), int64(inner), int64(n))
 	shape := c.dims(rows)
-	return k, rows, c.copyBetween(c.walk(logits, 0, classesMiddle(shape)...), c.walk(rows, 0, rowMajor(shape)...), shape)
+	return k, rows, c.copyBetween(c.walk(logits, 0, classesMiddle(shape)...), c.walk(rows, 0, ir.RowMajor(shape)...), shape)
 }
 
 // classesMiddle are the strides of outer×inner×classes where the classes lie in the middle.
@@ -81,5 +81,5 @@ func (c *cudaCall) crossEntropyGrad() error {
 		return err
 	}
 	shape := c.dims(grad)
-	return c.copyBetween(c.walk(grad, 0, rowMajor(shape)...), c.walk(out, 0, classesMiddle(shape)...), shape)
+	return c.copyBetween(c.walk(grad, 0, ir.RowMajor(shape)...), c.walk(out, 0, classesMiddle(shape)...), shape)
 }

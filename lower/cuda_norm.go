@@ -27,7 +27,7 @@ func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == 
 
 // normRows are the rows that a norm works on, and their length.
 func normRows(n *ir.Node) (rows, cols int) {
-	d := sizes(n.In[0].Type.Shape)
+	d := ir.Sizes(n.In[0].Type.Shape)
 	at := len(d) - int(n.Int("dims"))
 	return int(count(d[:at])), int(count(d[at:]))
 }

@@ -143,7 +143,7 @@ func middle(d []int64, along []bool) (outer, n, inner int64, ok bool) {
 
 // reducedLast copies x with its reduced dimensions behind the others.
 func (c *cudaCall) reducedLast(x BufferID, d []int64, along []bool) (moved BufferID, outer, n int64, err error) {
-	from := rowMajor(d)
+	from := ir.RowMajor(d)
 	outer, n = 1, 1
 	var shape, strides []int64
 	for _, last := range []bool{false, true} {
@@ -162,6 +162,6 @@ func (c *cudaCall) reducedLast(x BufferID, d []int64, along []bool) (moved Buffe
 	t := c.typeOf(x).DType
 	moved = c.temp("moved", t, outer, n)
 	err = c.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(t)}},
-		Loads: []Access{{Buffer: x, DType: t, Strides: strides}}, Stores: []Access{{Buffer: moved, DType: t, Strides: rowMajor(shape)}}})
+		Loads: []Access{{Buffer: x, DType: t, Strides: strides}}, Stores: []Access{{Buffer: moved, DType: t, Strides: ir.RowMajor(shape)}}})
 	return moved, outer, n, err
 }

@@ -232,8 +232,8 @@ func (c *cudaCall) topK() error {
 	if err := c.launch("topk", k.Build, x, values, at); err != nil {
 		return err
 	}
-	return errors.Join(c.copyBetween(c.walk(values, 0, rowMajor(shape)...), c.walk(y, 0, classesMiddle(shape)...), shape),
-		c.copyBetween(c.walk(at, 0, rowMajor(shape)...), c.walk(index, 0, classesMiddle(shape)...), shape))
+	return errors.Join(c.copyBetween(c.walk(values, 0, ir.RowMajor(shape)...), c.walk(y, 0, classesMiddle(shape)...), shape),
+		c.copyBetween(c.walk(at, 0, ir.RowMajor(shape)...), c.walk(index, 0, classesMiddle(shape)...), shape))
 }
 
 // countable takes what has an order and no more than 64 bits of it: floats up

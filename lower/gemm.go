@@ -30,7 +30,7 @@ func lowerLinear(l *lowerer, n *ir.Node) error {
 // gemmOf describes the product of a matmul or linear node, the bias included.
 func gemmOf(n *ir.Node) *Gemm {
 	g := &Gemm{TF32: roundsTF32(n)}
-	a, b, y := sizes(n.In[0].Type.Shape), sizes(n.In[1].Type.Shape), sizes(n.Out[0].Type.Shape)
+	a, b, y := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.Out[0].Type.Shape)
 	g.A.T, g.B.T = n.Flag("ta"), n.Flag("tb")
 	if n.Op == ir.OpLinear && len(a) == 1 {
 		a, y = append([]int64{1}, a...), append([]int64{1}, y...)
@@ -51,7 +51,7 @@ func gemmOf(n *ir.Node) *Gemm {
 // batch sets the batch levels from the leading dimensions: those that all
 // operands walk alike become one, and rows of an untransposed A join M where B is shared.
 func (g *Gemm) batch(a, b, y []int64) {
-	sa, sb, sy := leadingStrides(a, y, g.aRows()*g.A.LD), leadingStrides(b, y, g.bRows()*g.B.LD), rowMajor(y)
+	sa, sb, sy := leadingStrides(a, y, g.aRows()*g.A.LD), leadingStrides(b, y, g.bRows()*g.B.LD), ir.RowMajor(y)
 	for i := range sy {
 		sy[i] *= g.M * g.C.LD
 	}

@@ -189,7 +189,7 @@ type joiner struct {
 func (l *lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	shape := nodes[0].Out[0].Type.Shape
 	j := &joiner{l: l, regs: map[*ir.Value]ir.Reg{}, loads: map[*ir.Value]ir.Reg{}}
-	j.group.Shape = sizes(shape)
+	j.group.Shape = ir.Sizes(shape)
 	j.code = ir.NewCode(func(i int) ir.Reg { return j.read(j.node.In[i]) })
 	j.product = product
 	for _, n := range nodes {
@@ -231,7 +231,7 @@ func (j *joiner) computed() {
 		return
 	}
 	j.regs[j.product] = j.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(j.group.Loads))})
-	j.group.Loads = append(j.group.Loads, Access{Buffer: None, DType: ir.F32, Strides: rowMajor(j.group.Shape)})
+	j.group.Loads = append(j.group.Loads, Access{Buffer: None, DType: ir.F32, Strides: ir.RowMajor(j.group.Shape)})
 }
 
 // holds reports whether register r is known to hold a value of dtype d.
@@ -245,29 +245,10 @@ func (j *joiner) holds(r ir.Reg, d ir.DType) bool {
 	return false
 }
 
-func sizes(s ir.Shape) []int64 {
-	d := make([]int64, 0, s.Rank())
-	for _, x := range s.Dims() {
-		d = append(d, int64(x))
-	}
-	return d
-}
-
-// rowMajor returns the strides of a dense tensor.
-func rowMajor(shape []int64) []int64 {
-	st := make([]int64, len(shape))
-	n := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		st[i] = n
-		n *= shape[i]
-	}
-	return st
-}
-
 // broadcastStrides aligns s with the end of shape; dimensions of size one repeat.
 func broadcastStrides(s ir.Shape, shape []int64) []int64 {
-	own := sizes(s)
-	dense := rowMajor(own)
+	own := ir.Sizes(s)
+	dense := ir.RowMajor(own)
 	st := make([]int64, len(shape))
 	off := len(shape) - len(own)
 	for i, n := range own {

@@ -364,11 +364,11 @@ func (l *lowerer) refreshWritten() {
 	for _, v := range l.g.Vars {
 		of, _ := v.Attr.Get("of").(string)
 		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
-			in, out, shape := l.buf[from.ID], l.buf[v.ID], sizes(v.Type.Shape)
+			in, out, shape := l.buf[from.ID], l.buf[v.ID], ir.Sizes(v.Type.Shape)
 			l.emit(Step{Kind: KindGroup, In: []BufferID{in}, Out: []BufferID{out}, Node: NodeRef{v.String(), v.Pos}, Group: &Group{
 				Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
-				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: rowMajor(shape)}},
-				Stores: []Access{{Buffer: out, DType: v.Type.DType, Strides: rowMajor(shape)}},
+				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: ir.RowMajor(shape)}},
+				Stores: []Access{{Buffer: out, DType: v.Type.DType, Strides: ir.RowMajor(shape)}},
 			}})
 			l.p.Copies = append(l.p.Copies, Copy{Var: of, DType: v.Type.DType, Buffer: out, Step: len(*l.steps) - 1})
 		}

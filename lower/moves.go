@@ -10,18 +10,18 @@ import (
 // the result's shape is where they go; where they come from is said below.
 
 // dense walks a tensor of shape in its own order.
-func dense(d ir.DType, shape []int64) Access { return Access{DType: d, Strides: rowMajor(shape)} }
+func dense(d ir.DType, shape []int64) Access { return Access{DType: d, Strides: ir.RowMajor(shape)} }
 
 // move emits the copy that fills n's result by walking its operand.
 func (l *lowerer) move(n *ir.Node, offset int64, strides []int64) error {
 	t := n.Out[0].Type
-	shape := sizes(t.Shape)
+	shape := ir.Sizes(t.Shape)
 	l.emitMoves(n, &Moves{List: []Move{{Shape: shape, Src: Access{DType: t.DType, Offset: offset, Strides: strides}, Dst: dense(t.DType, shape)}}})
 	return nil
 }
 
 func lowerTranspose(l *lowerer, n *ir.Node) error {
-	from := rowMajor(sizes(n.In[0].Type.Shape))
+	from := ir.RowMajor(ir.Sizes(n.In[0].Type.Shape))
 	strides := make([]int64, len(from))
 	for i, p := range n.Ints("perm") {
 		strides[i] = from[p]
@@ -30,12 +30,12 @@ func lowerTranspose(l *lowerer, n *ir.Node) error {
 }
 
 func lowerBroadcast(l *lowerer, n *ir.Node) error {
-	return l.move(n, 0, broadcastStrides(n.In[0].Type.Shape, sizes(n.Out[0].Type.Shape)))
+	return l.move(n, 0, broadcastStrides(n.In[0].Type.Shape, ir.Sizes(n.Out[0].Type.Shape)))
 }
 
 func lowerSlice(l *lowerer, n *ir.Node) error {
-	x := sizes(n.In[0].Type.Shape)
-	strides := rowMajor(x)
+	x := ir.Sizes(n.In[0].Type.Shape)
+	strides := ir.RowMajor(x)
 	offset := int64(0)
 	for a, span := range n.Spans() {
 		offset += span.Start * strides[a]
@@ -45,8 +45,8 @@ func lowerSlice(l *lowerer, n *ir.Node) error {
 }
 
 func lowerFlip(l *lowerer, n *ir.Node) error {
-	x := sizes(n.In[0].Type.Shape)
-	strides := rowMajor(x)
+	x := ir.Sizes(n.In[0].Type.Shape)
+	strides := ir.RowMajor(x)
 	offset := int64(0)
 	for _, a := range n.Axes() {
 		offset += (x[a] - 1) * strides[a]
@@ -57,8 +57,8 @@ func lowerFlip(l *lowerer, n *ir.Node) error {
 
 // lowerTile walks the operand once per repetition: every axis becomes two.
 func lowerTile(l *lowerer, n *ir.Node) error {
-	x, t := sizes(n.In[0].Type.Shape), n.Out[0].Type
-	from, to := rowMajor(x), rowMajor(sizes(t.Shape))
+	x, t := ir.Sizes(n.In[0].Type.Shape), n.Out[0].Type
+	from, to := ir.RowMajor(x), ir.RowMajor(ir.Sizes(t.Shape))
 	m := Move{Src: Access{DType: t.DType}, Dst: Access{DType: t.DType}}
 	for i, reps := range n.Ints("reps") {
 		m.Shape = append(m.Shape, reps, x[i])
@@ -73,7 +73,7 @@ func lowerTile(l *lowerer, n *ir.Node) error {
 // another dtype than the result need a kernel that converts.
 func lowerConcat(l *lowerer, n *ir.Node) error {
 	t := n.Out[0].Type
-	to := rowMajor(sizes(t.Shape))
+	to := ir.RowMajor(ir.Sizes(t.Shape))
 	axis := n.Axis()
 	m := &Moves{}
 	at := int64(0)
@@ -81,7 +81,7 @@ func lowerConcat(l *lowerer, n *ir.Node) error {
 		if v.Type.DType != t.DType {
 			return lowerKernel(l, n)
 		}
-		x := sizes(v.Type.Shape)
+		x := ir.Sizes(v.Type.Shape)
 		m.List = append(m.List, Move{Shape: x, From: i, Src: dense(t.DType, x), Dst: Access{DType: t.DType, Offset: at, Strides: to}})
 		at += x[axis] * to[axis]
 	}
@@ -91,12 +91,12 @@ func lowerConcat(l *lowerer, n *ir.Node) error {
 
 func lowerSplit(l *lowerer, n *ir.Node) error {
 	t := n.In[0].Type
-	from := rowMajor(sizes(t.Shape))
+	from := ir.RowMajor(ir.Sizes(t.Shape))
 	axis := n.Axis()
 	m := &Moves{}
 	at := int64(0)
 	for i, v := range n.Out {
-		y := sizes(v.Type.Shape)
+		y := ir.Sizes(v.Type.Shape)
 		m.List = append(m.List, Move{Shape: y, To: i, Src: Access{DType: t.DType, Offset: at, Strides: from}, Dst: dense(t.DType, y)})
 		at += y[axis] * from[axis]
 	}
@@ -110,8 +110,8 @@ func lowerPad(l *lowerer, n *ir.Node) error {
 	if n.Str("mode") != "constant" {
 		return lowerKernel(l, n)
 	}
-	x, t := sizes(n.In[0].Type.Shape), n.Out[0].Type
-	y := sizes(t.Shape)
+	x, t := ir.Sizes(n.In[0].Type.Shape), n.Out[0].Type
+	y := ir.Sizes(t.Shape)
 	m := Move{Src: dense(t.DType, x), Dst: dense(t.DType, y)}
 	lo := n.Ints("lo")
 	for i := range x {
@@ -148,13 +148,13 @@ func blockPerm(n *ir.Node) (sides [2]int, channel int) {
 // lowerDepthToSpace and its inverse walk [N, channel factors, H, W] and
 // [N, C, H, b, W, b] together.
 func lowerDepthToSpace(l *lowerer, n *ir.Node) error {
-	y := sizes(n.Out[0].Type.Shape)
-	return l.blocks(n, y, sizes(n.In[0].Type.Shape), false)
+	y := ir.Sizes(n.Out[0].Type.Shape)
+	return l.blocks(n, y, ir.Sizes(n.In[0].Type.Shape), false)
 }
 
 func lowerSpaceToDepth(l *lowerer, n *ir.Node) error {
-	x := sizes(n.In[0].Type.Shape)
-	return l.blocks(n, x, sizes(n.Out[0].Type.Shape), true)
+	x := ir.Sizes(n.In[0].Type.Shape)
+	return l.blocks(n, x, ir.Sizes(n.Out[0].Type.Shape), true)
 }
 
 func (l *lowerer) blocks(n *ir.Node, space, depth []int64, toDepth bool) error {
@@ -163,10 +163,10 @@ func (l *lowerer) blocks(n *ir.Node, space, depth []int64, toDepth bool) error {
 	sides, channel := blockPerm(n)
 	factors := []int64{b, b, b}
 	factors[channel] = c
-	fs := rowMajor(factors)
+	fs := ir.RowMajor(factors)
 	plane := h * w
 	shape := []int64{space[0], c, h, b, w, b}
-	inSpace := Access{DType: d, Strides: rowMajor(shape)}
+	inSpace := Access{DType: d, Strides: ir.RowMajor(shape)}
 	inDepth := Access{DType: d, Strides: []int64{c * b * b * plane, fs[channel] * plane, w, fs[sides[0]] * plane, 1, fs[sides[1]] * plane}}
 	m := Move{Shape: shape, Src: inDepth, Dst: inSpace}
 	if toDepth {

@@ -225,7 +225,7 @@ func (e *normEnds) movable(i, from, to int) bool {
 // dense reports whether all of a group's accesses walk float tensors of the
 // size of a norm's operand as they lie.
 func (e *normEnds) dense(g *Group, norm *Step) bool {
-	rows := rowMajor(g.Shape)
+	rows := ir.RowMajor(g.Shape)
 	if count(g.Shape) != e.p.Buffers[norm.In[0]].Type.Shape.Elements() {
 		return false
 	}

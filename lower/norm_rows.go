@@ -147,7 +147,7 @@ func (e *normEnds) inRows(j int, norm *Step) bool {
 	if count(g.Shape) != int64(rows)*int64(cols) || !endsRows(g.Shape, int64(cols)) {
 		return false
 	}
-	dense := rowMajor(g.Shape)
+	dense := ir.RowMajor(g.Shape)
 	for _, a := range g.Stores {
 		if a.Offset != 0 || !slices.Equal(a.Strides, dense) || e.p.Buffers[e.root(a.Buffer)].Arena != WorkArena ||
 			slices.ContainsFunc(g.Loads, func(b Access) bool { return e.root(b.Buffer) == e.root(a.Buffer) }) {
@@ -171,7 +171,7 @@ func endsRows(shape []int64, cols int64) bool {
 // from memory; kept says that it is stored too. Not ok where g reads y in other ways.
 func (e *normEnds) continued(g *Group, y BufferID, kept bool) (*Group, bool) {
 	d := e.p.Buffers[y].Type.DType
-	own := Access{Buffer: y, DType: d, Strides: rowMajor(g.Shape)}
+	own := Access{Buffer: y, DType: d, Strides: ir.RowMajor(g.Shape)}
 	at := make([]int64, len(g.Loads)) // where a load went
 	next := &Group{Shape: g.Shape, Loads: []Access{own}, Stores: slices.Clone(g.Stores)}
 	for k, a := range g.Loads {

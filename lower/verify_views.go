@@ -3,6 +3,8 @@ package lower
 import (
 	"fmt"
 	"slices"
+
+	"ampc/ir"
 )
 
 // fill notes what a step writes of a root: all of it, or the part that a view
@@ -107,7 +109,7 @@ func (s *Step) verifyHeads(p *Program) error {
 			if id == None || p.Buffers[id].dense() {
 				continue
 			}
-			if k >= len(want) || !slices.Equal(sizes(p.Buffers[id].Type.Shape), want[k][:]) {
+			if k >= len(want) || !slices.Equal(ir.Sizes(p.Buffers[id].Type.Shape), want[k][:]) {
 				return fmt.Errorf("walks %s, %s, as %d", p.name(id), p.Buffers[id].Type, want)
 			}
 		}

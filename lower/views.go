@@ -103,7 +103,7 @@ func (l *lowerer) access(v *ir.Value, shape []int64) Access {
 func (l *lowerer) storesTo(v *ir.Value, shape []int64) Access {
 	p, placed := l.places.At[v]
 	if !placed {
-		return Access{Buffer: l.result(v), DType: v.Type.DType, Strides: rowMajor(shape)}
+		return Access{Buffer: l.result(v), DType: v.Type.DType, Strides: ir.RowMajor(shape)}
 	}
 	return Access{Buffer: l.base(p), DType: v.Type.DType, Offset: p.Offset, Strides: p.Strides}
 }
@@ -117,7 +117,7 @@ func (b *Buffer) Reach() int64 {
 		return b.Size
 	}
 	last := int64(0)
-	for i, n := range sizes(b.Type.Shape) {
+	for i, n := range ir.Sizes(b.Type.Shape) {
 		last += (n - 1) * b.Strides[i]
 	}
 	return (last + 1) * b.Type.DType.Size()
@@ -125,9 +125,9 @@ func (b *Buffer) Reach() int64 {
 
 // place is where b lies in its root.
 func (b *Buffer) place() ir.Place {
-	p := ir.Place{Offset: b.At / max(b.Type.DType.Size(), 1), Shape: sizes(b.Type.Shape), Strides: b.Strides}
+	p := ir.Place{Offset: b.At / max(b.Type.DType.Size(), 1), Shape: ir.Sizes(b.Type.Shape), Strides: b.Strides}
 	if b.dense() {
-		p.Strides = rowMajor(p.Shape)
+		p.Strides = ir.RowMajor(p.Shape)
 	}
 	return p
 }
