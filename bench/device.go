@@ -25,7 +25,7 @@ func openDevice(name string, threads int) (device, error) {
 		if err != nil {
 			return device{}, err
 		}
-		return device{b, fmt.Sprintf("%s, %d threads", b.Name(), b.Threads()), func() int64 { return 0 }, func() (int64, error) { return 0, nil }}, nil
+		return device{b, fmt.Sprintf("%s (threads: %d)", b.Name(), b.Threads()), func() int64 { return 0 }, func() (int64, error) { return 0, nil }}, nil
 	}
 	b, err := gpu.OpenNamed(name)
 	switch {

@@ -26,8 +26,26 @@ const (
 	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
 )
 
-// Features are the names of what a target may lack.
-var Features = []string{NoDnn, NoAttn, NoConv, NoWide, NoBias, NoAux}
+// Feature is what a target may lack: the name of its lack, and what is done then.
+type Feature struct{ Name, Instead string }
+
+// Features lists them, the most first.
+var Features = []Feature{
+	{NoDnn, "convolutions and attention are products and kernels"},
+	{NoAttn, "attention is products and kernels"},
+	{NoConv, "convolutions are products and kernels"},
+	{NoWide, "gradients of 16-bit filters are of 16 bits, then cast"},
+	{NoBias, "convolutions of 16 bits with a bias are products and kernels"},
+	{NoAux, "what products are saved for, or end gradients in, are kernels"},
+}
+
+// FeatureNamed is the feature of that name; nil where there is none.
+func FeatureNamed(name string) *Feature {
+	if i := slices.IndexFunc(Features, func(f Feature) bool { return f.Name == name }); i >= 0 {
+		return &Features[i]
+	}
+	return nil
+}
 
 // split cuts off what the target lacks.
 func (t Target) split() (device string, without []string) {
@@ -41,7 +59,7 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 	device, without := t.split()
 	number, ok := strings.CutPrefix(device, "sm_")
 	cc, err := strconv.Atoi(number)
-	if !ok || err != nil || slices.ContainsFunc(without, func(f string) bool { return !slices.Contains(Features, f) }) {
+	if !ok || err != nil || slices.ContainsFunc(without, func(f string) bool { return FeatureNamed(f) == nil }) {
 		return ptx.Flavour{}, false
 	}
 	fl, err = ptx.FlavourFor(cc/10, cc%10)

@@ -157,7 +157,7 @@ class Run:
         if self.cuda:
             free, total = self.torch.cuda.mem_get_info(self.device)
             held, in_use = self.torch.cuda.max_memory_allocated(self.device), total - free
-        name = self.torch.cuda.get_device_name(self.device) if self.cuda else f"cpu, {self.torch.get_num_threads()} threads"
+        name = self.torch.cuda.get_device_name(self.device) if self.cuda else f"cpu (threads: {self.torch.get_num_threads()})"
         return line(self.recipe, self.args, name, losses, rounds, ready, held, in_use, self.syncs(), skipped, f"torch {self.torch.__version__}")
 
     def profile(self):

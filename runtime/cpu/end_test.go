@@ -100,20 +100,32 @@ func moved(p *lower.Program) (n int64) {
 	return n
 }
 
-// outputs runs a step of p on a path.
-func outputs(t *testing.T, p *lower.Program, path *kern.Path, threads int) (all [][]byte) {
-	t.Helper()
-	b := cpu.OpenPath(path, threads)
-	defer b.Close()
+// loaded is p on b, over variables of zeros.
+func loaded(tb testing.TB, b *cpu.Backend, p *lower.Program) runtime.Exec {
+	tb.Helper()
 	s, err := b.NewStore(p.Vars)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	e, err := b.Load(p, s)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ticket, err := e.Step([]runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
+	return e
+}
+
+// outputs runs a step of p on a path.
+func outputs(t *testing.T, p *lower.Program, path *kern.Path, threads int) [][]byte {
+	t.Helper()
+	b := cpu.OpenPath(path, threads)
+	defer b.Close()
+	return results(t, b, p)
+}
+
+// results are what a step of p returns on b.
+func results(t *testing.T, b *cpu.Backend, p *lower.Program) (all [][]byte) {
+	t.Helper()
+	ticket, err := loaded(t, b, p).Step([]runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,15 +177,7 @@ func stepOf(tb testing.TB, p *lower.Program, threads int) func() {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { be.Close() })
-	s, err := be.NewStore(p.Vars)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	e, err := be.Load(p, s)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	f := feed(p, rand.New(rand.NewPCG(1, 2)))
+	e, f := loaded(tb, be, p), feed(p, rand.New(rand.NewPCG(1, 2)))
 	return func() {
 		if _, err := e.Step([]runtime.Feed{f}); err != nil {
 			tb.Fatal(err)

@@ -31,16 +31,7 @@ func formulas(t *testing.T, b *cpu.Backend, spec, policy string, change func(*pa
 	if err := passes.Run(g, c); err != nil {
 		t.Fatal(err)
 	}
-	p := lowered(t, g)
-	s, err := b.NewStore(p.Vars)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := b.Load(p, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cpu.Formulas(e)
+	return cpu.Formulas(loaded(t, b, lowered(t, g)))
 }
 
 func vectorBackend(t *testing.T) *cpu.Backend {

@@ -3,14 +3,12 @@ package cpu_test
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/passes"
-	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
 
@@ -224,21 +222,5 @@ func firstResult(t *testing.T, p *lower.Program) []byte {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	s, err := b.NewStore(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := b.Load(p, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ticket, err := e.Step([]runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make([]byte, p.Outputs[0].Type.Bytes())
-	if err := ticket.Read(0, out); err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return results(t, b, p)[0]
 }

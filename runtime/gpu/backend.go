@@ -71,8 +71,8 @@ func OpenSim(t lower.Target) (*Backend, error) {
 	}
 	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
 	for _, feature := range lower.Features {
-		if err == nil && t.Lacks(feature) {
-			b.Without(feature)
+		if err == nil && t.Lacks(feature.Name) {
+			b.Without(feature.Name)
 		}
 	}
 	return b, err
@@ -82,7 +82,13 @@ func OpenSim(t lower.Target) (*Backend, error) {
 var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + lacking())
 
 // lacking lists the features that a device's name may take away.
-func lacking() string { return "/" + strings.Join(lower.Features, ", /") }
+func lacking() string {
+	var names []string
+	for _, f := range lower.Features {
+		names = append(names, "/"+f.Name)
+	}
+	return strings.Join(names, ", ")
+}
 
 // OpenNamed opens cuda:N, or the simulated GPU sim:TARGET, also without what
 // stands behind the name, as in cuda:0/nodnn. It fails with ErrName, or as Open

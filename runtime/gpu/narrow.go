@@ -39,13 +39,6 @@ func refused(err error) bool {
 	return errors.As(err, &ce) && ce.Lib != "cuda"
 }
 
-// instead says what is done where a feature is not there.
-var instead = map[string]string{
-	lower.NoAttn: "attention is products and kernels", lower.NoConv: "convolutions are products and kernels",
-	lower.NoWide: "gradients of 16-bit filters are of 16 bits, then cast", lower.NoBias: "convolutions of 16 bits with a bias are products and kernels",
-	lower.NoAux: "what products are saved for, or end gradients in, are kernels",
-}
-
 var _ runtime.Narrower = (*Backend)(nil)
 
 // Narrow implements runtime.Narrower: what a library has refused is not asked of
@@ -56,7 +49,7 @@ func (b *Backend) Narrow(err error) string {
 		return ""
 	}
 	b.Without(r.feature)
-	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, instead[r.feature], b.name)
+	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, lower.FeatureNamed(r.feature).Instead, b.name)
 }
 
 // featureOf is the least that a step which cuDNN refused can be done without.
