@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -24,6 +25,8 @@ type library struct {
 // openLibrary opens the first candidate that loads and has what is required. Libraries that others
 // find by name are opened globally. The library is never closed.
 func openLibrary(name string, files []string) *library {
+	runtime.LockOSThread() // the loader keeps what went wrong by thread
+	defer runtime.UnlockOSThread()
 	l := &library{name: name, fn: map[string]uintptr{}}
 	mode := purego.RTLD_NOW | purego.RTLD_LOCAL
 	if name == libRTC || name == libBlas {
