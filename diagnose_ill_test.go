@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"ampc"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/passes"
+	"ampc/runtime"
 )
 
 // depths are where an illness is placed among the identical layers.
@@ -137,7 +137,7 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 	i := illnesses()[0]
 	w := i.open(t, ampc.MixedF16(), -1)
 	launched := func() (steps []string) {
-		if !w.step.Profile(func(part lower.Part, step int, _ time.Duration) { steps = append(steps, fmt.Sprint(part, step)) }) {
+		if !w.step.Profile(func(part lower.Part, step int, _ runtime.Spent) { steps = append(steps, fmt.Sprint(part, step)) }) {
 			t.Fatal("the backend does not say what it runs")
 		}
 		if r := w.run(); r.Skipped() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -314,9 +313,9 @@ func (s *Step) Counters() runtime.Counters {
 	return runtime.Counters{}
 }
 
-// Profile has the backend report how long each step of the Program takes; nil
+// Profile has the backend report what each step of the Program takes; nil
 // ends it. It reports false where the backend cannot.
-func (s *Step) Profile(f func(part lower.Part, step int, took time.Duration)) bool {
+func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) bool {
 	p, ok := s.exec.(runtime.Profiled)
 	if ok {
 		p.Profile(f)

@@ -146,6 +146,29 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// Where numbers of threads differ, systems are compared at the same one, and each with itself on one thread.
+func TestTableOfThreads(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.jsonl")
+	var lines []byte
+	for _, r := range []result{{By: "ampc", Threads: 1, PerSecond: 10}, {By: "ampc", Threads: 2, PerSecond: 18}, {By: "torch eager", Threads: 2, PerSecond: 12}} {
+		r.Model, r.Spec, r.Precision, r.Unit, r.Losses = "m", "m?a=1", "f32", "images", []float64{1, 1}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(append(lines, text...), '\n')
+	}
+	if err := os.WriteFile(file, lines, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	table := command(t, "table", file)
+	for _, want := range []string{"| by | threads | to one | step ms |", "| ampc | 1 | | 0.00 | 10 images |  |", "| ampc | 2 | 1.80 | 0.00 | 18 images | 1.50 |", "| torch eager | 2 | | 0.00 | 12 images |"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+}
+
 func TestFaults(t *testing.T) {
 	file := startFile(t, small[0])
 	broken := filepath.Join(t.TempDir(), "broken.jsonl")
@@ -227,7 +250,7 @@ variables, batches = start.split(recipe, tensors)
 args = train.arguments([sys.argv[1], "--precision", "f16", "--mode", "compile"])
 print(json.dumps({
     "recipe": recipe, "variables": {k: v[2].hex() for k, v in variables.items()}, "batches": [{k: v[2].hex() for k, v in b.items()} for b in batches],
-    "line": train.line(recipe, args, "GPU", [2.5, 2.0], [3.0, 1.0, 2.0], 0.5, 10, 20, 0.0, 1, "note"),
+    "line": train.line(recipe, args, "GPU", 0, [2.5, 2.0], [3.0, 1.0, 2.0], 0.5, 10, 20, 0.0, 1, "note"),
 }))`, file)
 	var got struct {
 		Recipe    recipe

@@ -12,9 +12,10 @@ import (
 // device is a backend with what results say of it.
 type device struct {
 	runtime.Backend
-	name  string
-	syncs func() int64          // how often the host has waited so far
-	inUse func() (int64, error) // bytes of the device's memory
+	name    string
+	threads int                   // of a CPU
+	syncs   func() int64          // how often the host has waited so far
+	inUse   func() (int64, error) // bytes of the device's memory
 }
 
 // openDevice opens cpu with so many threads, or a GPU by its name. The CPU
@@ -25,7 +26,7 @@ func openDevice(name string, threads int) (device, error) {
 		if err != nil {
 			return device{}, err
 		}
-		return device{b, fmt.Sprintf("%s (threads: %d)", b.Name(), b.Threads()), func() int64 { return 0 }, func() (int64, error) { return 0, nil }}, nil
+		return device{b, fmt.Sprintf("%s (threads: %d)", b.Name(), b.Threads()), b.Threads(), func() int64 { return 0 }, func() (int64, error) { return 0, nil }}, nil
 	}
 	b, err := gpu.OpenNamed(name)
 	switch {
@@ -38,5 +39,5 @@ func openDevice(name string, threads int) (device, error) {
 		free, total, err := b.MemInfo()
 		return total - free, err
 	}
-	return device{b, b.Info().Name, b.Syncs, inUse}, nil
+	return device{b, b.Info().Name, 0, b.Syncs, inUse}, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // printTable writes one Markdown table over the lines of all files: a row per
-// model, precision and system. Of runs repeated, the fastest counts.
+// model, precision, system and number of threads. Of runs repeated, the fastest counts.
 func printTable(out io.Writer, files []string) error {
 	var rows []result
 	var left []string
@@ -32,12 +32,19 @@ func printTable(out io.Writer, files []string) error {
 	for _, d := range devices(rows) {
 		fmt.Fprintf(&b, "On %s.\n\n", d)
 	}
-	b.WriteString("| model | precision | by | step ms | per second | to eager | to compile | to own f32 | GiB of tensors | GiB in use | host waits | skipped | first loss | last loss | losses differ |\n")
-	b.WriteString("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	head, rule := "", ""
+	if len(threads(rows)) > 1 {
+		head, rule = " threads | to one |", " ---: | ---: |"
+	}
+	b.WriteString("| model | precision | by |" + head + " step ms | per second | to eager | to compile | to own f32 | GiB of tensors | GiB in use | host waits | skipped | first loss | last loss | losses differ |\n")
+	b.WriteString("| --- | --- | --- |" + rule + " ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, r := range rows {
 		b.WriteString(r.row(rows))
 	}
 	b.WriteString("\nto eager, to compile: throughput against `torch eager`, `torch compile` in the same precision. to own f32: against the same system in f32. losses differ: the largest relative difference to\n`torch eager` in the same precision over the first steps, from the same weights and batches.\n")
+	if head != "" {
+		b.WriteString("to one: throughput against the same system with one thread. The others compare systems that have the same number.\n")
+	}
 	noted := map[string]bool{"": true}
 	for _, r := range rows {
 		if !noted[r.Notes] {
@@ -75,13 +82,25 @@ func readResults(path string) (rows []result, left []string, err error) {
 	return rows, left, lines.Err()
 }
 
-func (r *result) same(o *result) bool { return r.Spec == o.Spec && r.Precision == o.Precision }
+func (r *result) same(o *result) bool {
+	return r.Spec == o.Spec && r.Precision == o.Precision && r.Threads == o.Threads
+}
+
+// threads are the numbers of threads that rows have.
+func threads(rows []result) (n []int) {
+	for _, r := range rows {
+		if !slices.Contains(n, r.Threads) {
+			n = append(n, r.Threads)
+		}
+	}
+	return n
+}
 
 // fastestOfEach leaves out all but the fastest of the runs that did the same, and sorts.
 func fastestOfEach(rows []result) []result {
 	precisions := []string{"f32", "tf32", "f16", "bf16"}
 	work := func(a, b result) int {
-		return cmp.Or(strings.Compare(a.Spec, b.Spec), slices.Index(precisions, a.Precision)-slices.Index(precisions, b.Precision), strings.Compare(a.By, b.By))
+		return cmp.Or(strings.Compare(a.Spec, b.Spec), slices.Index(precisions, a.Precision)-slices.Index(precisions, b.Precision), strings.Compare(a.By, b.By), a.Threads-b.Threads)
 	}
 	slices.SortFunc(rows, func(a, b result) int { return cmp.Or(work(a, b), cmp.Compare(a.StepMS, b.StepMS)) })
 	return slices.CompactFunc(rows, func(a, b result) bool { return work(a, b) == 0 })
@@ -107,8 +126,15 @@ func (r *result) by(system string, rows []result) *result {
 }
 
 func (r *result) row(rows []result) string {
-	f32, eager, compiled, own, differ := *r, "", "", "", ""
-	f32.Precision = "f32"
+	f32, one, eager, compiled, own, differ, scaled := *r, *r, "", "", "", "", ""
+	f32.Precision, one.Threads = "f32", 1
+	if len(threads(rows)) > 1 {
+		if scaled = fmt.Sprintf(" %d | |", r.Threads); r.Threads > 1 {
+			if o := one.by(r.By, rows); o != nil {
+				scaled = fmt.Sprintf(" %d | %.2f |", r.Threads, r.PerSecond/o.PerSecond)
+			}
+		}
+	}
 	if o := r.by("torch compile", rows); o != nil {
 		compiled = fmt.Sprintf("%.2f", r.PerSecond/o.PerSecond)
 	}
@@ -120,7 +146,7 @@ func (r *result) row(rows []result) string {
 		differ = fmt.Sprintf("%.1e", apart(r.Losses, o.Losses))
 	}
 	gib := func(n int64) string { return fmt.Sprintf("%.2f", float64(n)/(1<<30)) }
-	return fmt.Sprintf("| %s | %s | %s | %.2f | %.0f %s | %s | %s | %s | %s | %s | %.3g | %d of %d | %.4f | %.4f | %s |\n", r.Spec, r.Precision, r.By, r.StepMS,
+	return fmt.Sprintf("| %s | %s | %s |%s %.2f | %.0f %s | %s | %s | %s | %s | %s | %.3g | %d of %d | %.4f | %.4f | %s |\n", r.Spec, r.Precision, r.By, scaled, r.StepMS,
 		r.PerSecond, r.Unit, eager, compiled, own, gib(r.Held), gib(r.InUse), r.Syncs, r.Skipped, len(r.Losses), r.Losses[0], r.Losses[len(r.Losses)-1], differ)
 }
 

@@ -48,6 +48,7 @@ type result struct {
 	Precision string    `json:"precision"`
 	By        string    `json:"by"` // ampc, torch eager, torch compile
 	Device    string    `json:"device"`
+	Threads   int       `json:"threads"` // of a CPU, 0 of a GPU
 	StepMS    float64   `json:"step_ms"` // median over rounds
 	BestMS    float64   `json:"best_ms"` // the fastest round
 	Unit      string    `json:"unit"`
@@ -98,7 +99,7 @@ func (t *training) run(path string, out io.Writer) (err error) {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.name, Unit: s.Unit, Held: held(step.Program())}
+	r := result{Model: s.Model, Spec: s.Spec, Precision: t.precision, By: "ampc", Device: b.name, Threads: b.threads, Unit: s.Unit, Held: held(step.Program())}
 	for _, n := range step.Notes() {
 		if strings.HasPrefix(n, "refused") {
 			r.Notes = strings.TrimPrefix(r.Notes+"; "+n, "; ")

@@ -187,10 +187,19 @@ type Counters struct {
 // Counted is an Exec that counts.
 type Counted interface{ Counters() Counters }
 
-// Profiled is an Exec that can report how long every step of the Program took.
+// Spent is what one step of a Program took.
+type Spent struct {
+	Took    time.Duration
+	Workers int           // that there are
+	Busy    time.Duration // that they were at work, all together: Took for each at most
+	Regions int           // how often they were called to share work
+	Alone   time.Duration // of Took, when one worked and nothing was shared
+}
+
+// Profiled is an Exec that can report what every step of the Program took.
 // A nil f turns it off.
 type Profiled interface {
-	Profile(f func(part lower.Part, step int, took time.Duration))
+	Profile(f func(part lower.Part, step int, spent Spent))
 }
 
 // Watched is an Exec that shows its memory while it runs.

@@ -1,13 +1,20 @@
 #!/bin/sh
-# Trains the models of docs/performance.md beside PyTorch on this machine's CPU, one thread each, from
-# the same start and batches, and prints one table. Go and a python3 with torch ($AMPC_PYTHON names
-# another) must be here.
+# Trains the models of docs/performance.md beside PyTorch on this machine's CPU, with the same number
+# of threads each, from the same start and batches, and prints one table. Go and a python3 with torch
+# ($AMPC_PYTHON names another) must be here.
 #
-#	bench/cpu/run.sh OUT [MODEL:PRECISION...]     OUT: a folder; every model in f32, f16 and bf16 where none is named
+#	bench/cpu/run.sh [--threads N[,N...]] OUT [MODEL:PRECISION...]
 #
-# PyTorch runs with channels first and last; the faster counts.
+# OUT: a folder; every model in f32, f16 and bf16 where none is named. Threads: 1 where nothing is said; with 1,2
+# each runs with one and with two, and the table has how much two gain. PyTorch runs with channels
+# first and last; the faster counts.
 set -eu
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+threads=1
+if [ "${1:-}" = --threads ]; then
+	threads=${2:?--threads: how many}
+	shift 2
+fi
+case ,$threads, in *[!0-9,]* | *,0* | *,,*) echo "run.sh: --threads $threads: want numbers like 1,2" >&2; exit 2 ;; esac
 python=${AMPC_PYTHON:-python3}
 mkdir -p "${1:?want a folder for the results}"
 out=$(cd "$1" && pwd)
@@ -35,12 +42,14 @@ rounds() {
 	esac
 }
 
-# train MODEL PRECISION: ours, then PyTorch's, each in a process of its own.
+# train THREADS MODEL PRECISION: ours, then PyTorch's, each in a process of its own.
 train() {
+	export OMP_NUM_THREADS="$1" OPENBLAS_NUM_THREADS="$1" MKL_NUM_THREADS="$1"
+	shift
 	start=$out/$1.safetensors
 	[ -e "$start" ] || "$out/bench" start "$(spec "$1")" "$start"
 	# shellcheck disable=SC2046
-	set -- "$1" "$2" --device cpu --threads 1 --check 3 --precision "$2" $(rounds "$1") --into
+	set -- "$1" "$2" --device cpu --threads "$OMP_NUM_THREADS" --check 3 --precision "$2" $(rounds "$1") --into
 	model=$1 precision=$2
 	shift 2
 	"$out/bench" train "$start" "$@" "$out/results.jsonl"
@@ -54,6 +63,8 @@ train() {
 [ $# -gt 0 ] || set -- mlp:f32 lenet:f32 gpt:f32 resnet18:f32 mlp:f16 lenet:f16 gpt:f16 resnet18:f16 mlp:bf16 lenet:bf16 gpt:bf16 resnet18:bf16
 for which; do
 	spec "${which%%:*}" >/dev/null
-	train "${which%%:*}" "${which#*:}"
+	for n in $(echo "$threads" | tr , ' '); do
+		train "$n" "${which%%:*}" "${which#*:}"
+	done
 done
 "$out/bench" table "$out/results.jsonl" | tee "$out/table.md"

@@ -31,12 +31,12 @@ def arguments(argv=None):
     return p.parse_args(argv)
 
 
-def line(recipe, args, device, losses, rounds, ready, held, in_use, syncs, skipped, notes=""):
+def line(recipe, args, device, threads, losses, rounds, ready, held, in_use, syncs, skipped, notes=""):
     """The result line; its fields are those of package bench's result."""
     rounds = sorted(rounds)
     step = rounds[len(rounds) // 2]
     return {
-        "model": recipe["model"], "spec": recipe["spec"], "precision": args.precision, "by": BY[args.mode], "device": device,
+        "model": recipe["model"], "spec": recipe["spec"], "precision": args.precision, "by": BY[args.mode], "device": device, "threads": threads,
         "step_ms": step, "best_ms": rounds[0], "unit": recipe["unit"], "per_second": recipe["per_step"] / step * 1e3,
         "held_bytes": held, "in_use_bytes": in_use, "host_syncs": syncs, "losses": losses, "skipped": skipped, "ready_s": ready, "notes": notes,
     }
@@ -157,8 +157,9 @@ class Run:
         if self.cuda:
             free, total = self.torch.cuda.mem_get_info(self.device)
             held, in_use = self.torch.cuda.max_memory_allocated(self.device), total - free
-        name = self.torch.cuda.get_device_name(self.device) if self.cuda else f"cpu (threads: {self.torch.get_num_threads()})"
-        return line(self.recipe, self.args, name, losses, rounds, ready, held, in_use, self.syncs(), skipped, f"torch {self.torch.__version__}")
+        threads = 0 if self.cuda else self.torch.get_num_threads()
+        name = self.torch.cuda.get_device_name(self.device) if self.cuda else f"cpu (threads: {threads})"
+        return line(self.recipe, self.args, name, threads, losses, rounds, ready, held, in_use, self.syncs(), skipped, f"torch {self.torch.__version__}")
 
     def profile(self):
         """Prints which kernels a step runs, so that it is on record which attention it was."""

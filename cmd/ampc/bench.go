@@ -62,7 +62,7 @@ func benchCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().IntVar(&steps, "steps", 10, "steps to time, each until its result is read, after two to warm up; four batches take turns")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
-	c.Flags().BoolVar(&profile, "profile", false, "also print where the time goes")
+	c.Flags().BoolVar(&profile, "profile", false, "also print where the time goes, and with several workers how busy they were, how long one worked alone, and how often work was shared in a step")
 	return c
 }
 
@@ -109,7 +109,7 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 	if !profiled {
 		return row, nil
 	}
-	row.profile = profile{program: step.Program(), byKind: map[string]*spent{}}
+	row.profile = profile{program: step.Program(), steps: steps, byKind: map[string]*spent{}}
 	if !step.Profile(row.profile.add) {
 		return row, fmt.Errorf("%s: the backend cannot say where its time goes", spec)
 	}

@@ -9,23 +9,41 @@ import (
 	"time"
 
 	"ampc/lower"
+	"ampc/runtime"
 )
 
-// profile sums up where a step's time goes, by part and kind of work.
+// profile sums up where the time of some steps goes, by part and kind of work.
 type profile struct {
 	program *lower.Program
+	steps   int
 	byKind  map[string]*spent
 }
 
 // spent is what one kind of work took, and what it did in that time.
 type spent struct {
-	part, kind   string
-	took         time.Duration
-	calls        int
-	flops, bytes int64
+	part, kind        string
+	took, busy, alone time.Duration
+	workers           int
+	calls, regions    int
+	flops, bytes      int64
 }
 
-func (p *profile) add(part lower.Part, step int, took time.Duration) {
+// add counts more of it.
+func (x *spent) add(s runtime.Spent) {
+	x.took += s.Took
+	x.busy += s.Busy
+	x.alone += s.Alone
+	x.regions += s.Regions
+	x.workers = s.Workers
+}
+
+// shared says how the work was shared: how busy the workers were, the share of the time in which one worked alone, and the parallel
+// regions of a step.
+func (x *spent) shared(steps int) string {
+	return fmt.Sprintf("%.1f%%\t%.1f%%\t%d", 100*x.busy.Seconds()/x.took.Seconds()/float64(x.workers), 100*x.alone.Seconds()/x.took.Seconds(), x.regions/steps)
+}
+
+func (p *profile) add(part lower.Part, step int, spend runtime.Spent) {
 	s := &p.program.Parts[part][step]
 	kind := s.Kind.String()
 	if s.Kernel != nil {
@@ -36,28 +54,37 @@ func (p *profile) add(part lower.Part, step int, took time.Duration) {
 		p.byKind[key] = &spent{part: part.String(), kind: kind}
 	}
 	x := p.byKind[key]
-	x.took += took
+	x.add(spend)
 	x.calls++
 	x.flops += s.Flops()
 	x.bytes += s.Bytes
 }
 
+// print prints a line for each kind of work and one for all. How work was shared is left out where one worker did it all.
 func (p *profile) print(out io.Writer, policy string) error {
-	total := time.Duration(0)
-	for _, x := range p.byKind {
-		total += x.took
-	}
 	rows := slices.SortedFunc(maps.Values(p.byKind), func(a, b *spent) int { return int(b.took - a.took) })
+	all := spent{part: "all", kind: fmt.Sprintf("%d steps", p.steps)}
+	for _, x := range rows {
+		all.add(runtime.Spent{Took: x.took, Busy: x.busy, Alone: x.alone, Regions: x.regions, Workers: x.workers})
+		all.calls, all.flops, all.bytes = all.calls+x.calls, all.flops+x.flops, all.bytes+x.bytes
+	}
 	fmt.Fprintf(out, "\n%s:\n", policy)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "share\ttime\tcalls\tGFLOP/s\tGB/s\tpart\twork\t")
-	for _, x := range rows {
-		flops := "-"
+	head := "share\ttime\tcalls\tGFLOP/s\tGB/s\t"
+	if all.workers > 1 {
+		head += "busy\talone\tregions\t"
+	}
+	fmt.Fprintln(w, head+"part\twork\t")
+	for _, x := range append(rows, &all) {
+		flops, shared := "-", ""
 		if x.flops > 0 {
 			flops = fmt.Sprintf("%.1f", float64(x.flops)/x.took.Seconds()/1e9)
 		}
-		fmt.Fprintf(w, "%.1f%%\t%s\t%d\t%s\t%.1f\t%s\t%s\t\n", 100*x.took.Seconds()/total.Seconds(), x.took.Round(time.Microsecond), x.calls,
-			flops, float64(x.bytes)/x.took.Seconds()/1e9, x.part, x.kind)
+		if all.workers > 1 {
+			shared = x.shared(p.steps) + "\t"
+		}
+		fmt.Fprintf(w, "%.1f%%\t%s\t%d\t%s\t%.1f\t%s%s\t%s\t\n", 100*x.took.Seconds()/all.took.Seconds(), x.took.Round(time.Microsecond), x.calls,
+			flops, float64(x.bytes)/x.took.Seconds()/1e9, shared, x.part, x.kind)
 	}
 	return w.Flush()
 }

@@ -37,7 +37,7 @@ type exec struct {
 
 	fault   atomic.Pointer[fault]
 	count   runtime.Counters
-	profile func(part lower.Part, step int, took time.Duration)
+	profile func(part lower.Part, step int, spent runtime.Spent)
 	watch   runtime.Watch
 }
 
@@ -292,9 +292,7 @@ func (e *exec) part(part lower.Part) error {
 		if e.profile == nil {
 			s.run()
 		} else {
-			start := time.Now()
-			s.run()
-			e.profile(part, i, time.Since(start))
+			e.profile(part, i, e.metered(s.run))
 		}
 		if e.watch.Step != nil {
 			e.watch.Step(part, i)
@@ -356,7 +354,19 @@ func (e *exec) Close() error {
 func (e *exec) Counters() runtime.Counters { return e.count }
 
 // Profile implements runtime.Profiled.
-func (e *exec) Profile(f func(part lower.Part, step int, took time.Duration)) { e.profile = f }
+func (e *exec) Profile(f func(part lower.Part, step int, spent runtime.Spent)) { e.profile = f }
+
+// metered runs a step by the clock. The pool is other programs' as well, so it is metered no longer than that.
+func (e *exec) metered(run func()) runtime.Spent {
+	pool := e.machine().Pool()
+	pool.Meter(true)
+	start := time.Now()
+	run()
+	took, use := time.Since(start), pool.Use()
+	pool.Meter(false)
+	alone := took - use.Inside
+	return runtime.Spent{Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
+}
 
 // Watch implements runtime.Watched.
 func (e *exec) Watch(w runtime.Watch) { e.watch = w }

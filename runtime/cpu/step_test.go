@@ -288,3 +288,36 @@ update:
 		t.Errorf("%%b is %g, want -2", slice[float32](buf)[0])
 	}
 }
+
+// A profile has one line for each step that ran, says how many workers there are, and accounts for their time: none is busy
+// longer than the step took, and who works alone is busy.
+func TestProfileOfWorkers(t *testing.T) {
+	b := open(t, 2)
+	p, _, e := loaded(t, b, `graph @t {
+  input %x : f32[512,512]
+  param %w : f32[512,512]
+forward:
+  %y = matmul %x, %w : f32[512,512]
+  %z = reduce_sum %y {axes=[0]} : f32[512]
+  return %z
+}
+`)
+	var seen int
+	var all runtime.Spent
+	e.Profile(func(part lower.Part, step int, s runtime.Spent) {
+		if seen++; s.Workers != 2 || s.Alone > s.Took || s.Busy < s.Alone || s.Busy > 2*s.Took {
+			t.Errorf("%s %d: %+v", part, step, s)
+		}
+		all.Regions += s.Regions
+	})
+	if _, err := e.Step([]runtime.Feed{feedFor(p)}); err != nil {
+		t.Fatal(err)
+	}
+	if seen != len(p.Parts[lower.Micro]) || all.Regions == 0 {
+		t.Errorf("%d steps reported with %d regions, the program has %d steps", seen, all.Regions, len(p.Parts[lower.Micro]))
+	}
+	e.Profile(nil)
+	if _, err := e.Step([]runtime.Feed{feedFor(p)}); err != nil || seen != len(p.Parts[lower.Micro]) {
+		t.Errorf("%v; %d reports after the profile ended", err, seen)
+	}
+}

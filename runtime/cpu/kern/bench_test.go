@@ -219,24 +219,26 @@ func BenchmarkCache(b *testing.B) {
 	})
 }
 
+// benchConv is a layer of square images, of stride 1.
+func benchConv(t Type, n, c, k, size, kernel, pad int, last bool) *Conv {
+	out := size + 2*pad - kernel + 1
+	v := &Conv{N: n, C: c, K: k, Groups: 1, In: [3]int{1, size, size}, Out: [3]int{1, out, out}, Kernel: [3]int{1, kernel, kernel},
+		Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, pad, pad}, ChannelsLast: last}
+	if last {
+		v.Weights = OXI
+	}
+	d := newDice(3)
+	v.X, v.W, v.Y = d.buf(t, n*c*size*size), d.buf(t, k*c*kernel*kernel), d.buf(t, n*k*out*out)
+	return v
+}
+
 // BenchmarkConv are the 3x3 layers of ResNet-18 and the layers of LeNet, forward and both gradients.
 func BenchmarkConv(b *testing.B) {
-	layer := func(t Type, n, c, k, size, kernel, pad int, last bool) *Conv {
-		out := size + 2*pad - kernel + 1
-		v := &Conv{N: n, C: c, K: k, Groups: 1, In: [3]int{1, size, size}, Out: [3]int{1, out, out}, Kernel: [3]int{1, kernel, kernel},
-			Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, pad, pad}, ChannelsLast: last}
-		if last {
-			v.Weights = OXI
-		}
-		d := newDice(3)
-		v.X, v.W, v.Y = d.buf(t, n*c*size*size), d.buf(t, k*c*kernel*kernel), d.buf(t, n*k*out*out)
-		return v
-	}
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
 		for i := range 6 {
 			last, t := i%2 == 1, Type(i/2)
-			for _, c := range []*Conv{layer(t, 8, 64, 64, 32, 3, 1, last), layer(t, 8, 128, 128, 16, 3, 1, last), layer(t, 8, 256, 256, 8, 3, 1, last),
-				layer(t, 8, 512, 512, 4, 3, 1, last), layer(t, 32, 1, 20, 28, 5, 0, last), layer(t, 32, 20, 50, 12, 5, 0, last)} {
+			for _, c := range []*Conv{benchConv(t, 8, 64, 64, 32, 3, 1, last), benchConv(t, 8, 128, 128, 16, 3, 1, last), benchConv(t, 8, 256, 256, 8, 3, 1, last),
+				benchConv(t, 8, 512, 512, 4, 3, 1, last), benchConv(t, 32, 1, 20, 28, 5, 0, last), benchConv(t, 32, 20, 50, 12, 5, 0, last)} {
 				flop := 2 * float64(c.N*c.K*c.C*volume(c.Out)*volume(c.Kernel))
 				for name, f := range map[string]func(*Conv){"fwd": m.Conv, "dx": m.ConvInputGrad, "dw": m.ConvWeightGrad} {
 					b.Run(fmt.Sprintf("%dx%dx%d/last=%v/%v/%s", c.In[1], c.C, c.K, last, t, name), func(b *testing.B) { flops(b, m, flop, func() { f(c) }) })

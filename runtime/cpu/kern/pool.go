@@ -25,6 +25,7 @@ type Pool struct {
 	broken atomic.Pointer[TaskPanic]
 	over   atomic.Bool
 	eager  bool // a processor for every worker: waiting takes none away
+	meter  atomic.Pointer[meter]
 }
 
 // NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS. Close stops them.
@@ -61,7 +62,7 @@ func (p *Pool) worker(w int) {
 			return
 		}
 		p.rouse(w)
-		if n := p.drain(w); n > 0 && p.left.Add(-n) == 0 {
+		if n := p.drainMetered(w); n > 0 && p.left.Add(-n) == 0 {
 			p.done <- struct{}{}
 		}
 	}
@@ -142,12 +143,15 @@ func (p *Pool) Run(n int, t Task) {
 	}
 	// A worker that wakes late finds claim below zero, or the next region complete: n and task are written
 	// before claim is set, and read only by holders of an index.
+	if m := p.meter.Load(); m != nil {
+		defer m.region(time.Now())
+	}
 	p.n, p.task = n, t
 	p.active.Store(int64(k))
 	p.left.Store(int64(n))
 	p.claim.Store(int64(n))
 	p.rouse(0)
-	if ran := p.drain(0); ran == 0 || p.left.Add(-ran) != 0 {
+	if ran := p.drainMetered(0); ran == 0 || p.left.Add(-ran) != 0 {
 		p.await(p.done)
 		<-p.done
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A task that panics, whoever runs it, ends its region with that panic in the caller, no worker waits for good, and the
@@ -35,5 +36,30 @@ func TestPoolOutlivesPanics(t *testing.T) {
 			}
 		}
 		p.Close()
+	}
+}
+
+// A metered pool counts its regions and the time in them and in their tasks; one that is not, or not any more, counts nothing.
+func TestPoolMeter(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	regions := func() {
+		for range 3 {
+			p.For(4, func(_, _ int) { time.Sleep(time.Millisecond) })
+		}
+		p.For(1, func(_, _ int) {}) // runs where it was called
+	}
+	regions()
+	if u := p.Use(); u != (Use{}) {
+		t.Errorf("nobody meters, and there is %+v", u)
+	}
+	p.Meter(true)
+	regions()
+	if u := p.Use(); u.Regions != 3 || u.Busy < 12*time.Millisecond || u.Inside < 6*time.Millisecond || u.Busy > 2*u.Inside {
+		t.Errorf("three regions of four tasks of 1 ms for two workers: %+v", u)
+	}
+	p.Meter(false)
+	if u := p.Use(); u != (Use{}) {
+		t.Errorf("the meter is off, and there is %+v", u)
 	}
 }

@@ -1,0 +1,65 @@
+package kern
+
+import "time"
+
+// Use is what a pool's workers have done since it was last metered.
+type Use struct {
+	Regions int           // parallel regions
+	Inside  time.Duration // spent in them, from call to return
+	Busy    time.Duration // spent in their tasks, of all workers together
+}
+
+// meter counts a pool's use. It is written by the caller of regions but for busy, which each worker writes its own part of
+// before the region can end.
+type meter struct {
+	regions int
+	inside  time.Duration
+	busy    []workerTime
+}
+
+// workerTime is alone on its cache line.
+type workerTime struct {
+	d time.Duration
+	_ [56]byte
+}
+
+// region counts one that began at start and ends now.
+func (m *meter) region(start time.Time) {
+	m.regions, m.inside = m.regions+1, m.inside+time.Since(start)
+}
+
+// Meter has the pool count its use from zero, or not count any more. The pool must be idle.
+func (p *Pool) Meter(on bool) {
+	if !on {
+		p.meter.Store(nil)
+		return
+	}
+	p.meter.Store(&meter{busy: make([]workerTime, len(p.wake))})
+}
+
+// Use is what has been counted, zero where the pool is not metered. The pool must be idle.
+func (p *Pool) Use() Use {
+	m := p.meter.Load()
+	if m == nil {
+		return Use{}
+	}
+	u := Use{Regions: m.regions, Inside: m.inside}
+	for i := range m.busy {
+		u.Busy += m.busy[i].d
+	}
+	return u
+}
+
+// drainMetered is drain by the clock.
+func (p *Pool) drainMetered(w int) int64 {
+	m := p.meter.Load()
+	if m == nil {
+		return p.drain(w)
+	}
+	start := time.Now()
+	n := p.drain(w)
+	if n > 0 { // else the region may be over
+		m.busy[w].d += time.Since(start)
+	}
+	return n
+}
