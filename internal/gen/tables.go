@@ -38,6 +38,11 @@ func (v *vm) table(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "}\np.farFetch = farFetch%s\n", s)
 	for _, t := range types {
+		fmt.Fprintf(b, "p.along[%s] = []alongFunc{%d: ", t, v.alongFrom()-1)
+		for rows := v.alongFrom(); rows <= v.tileRows(); rows++ {
+			fmt.Fprintf(b, "along%s%dx%d%s, ", t, rows, 2*v.w, s)
+		}
+		fmt.Fprintln(b, "}")
 		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "scaleCheck", "put"} {
 			if t != "F32" || k != "widen" && k != "narrow" {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)

@@ -20,7 +20,16 @@ func (v *vm) tiles() {
 		v.farTile("far", rows, VFMADD231PS)
 	}
 	v.farFetch()
+	for _, t := range types {
+		for rows := v.alongFrom(); rows <= v.tileRows(); rows++ {
+			v.alongTile(t, rows)
+		}
+	}
 }
+
+// alongFrom is the least number of rows for which there are tiles that pack B on the way: where a product has several
+// panels of rows, none has fewer.
+func (v *vm) alongFrom() int { return v.tileRows() / 2 }
 
 // tileRows is the largest number of rows whose sums fit the registers beside two vectors of B and two of A.
 func (v *vm) tileRows() int {
@@ -73,6 +82,33 @@ func (v *vm) farTile(name string, mr int, mul func(...Op)) {
 			VMOVUPS(Mem{Base: b[j], Index: o, Scale: 1}, c)
 		}
 	}, func(n int) { ADDQ(imm(8*n), offs) })
+}
+
+// alongTile emits a tile that reads B, two vectors a row, where it lies and packs it on the way, for the tiles below. Rows
+// of B are fetched some 400 cycles before they are read.
+func (v *vm) alongTile(t string, mr int) {
+	v.text(fmt.Sprintf("along%s%dx%d", t, mr, 2*v.w), "kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int",
+		fmt.Sprintf("is an alongFunc of %d rows.", mr))
+	kc, acc := ptrParam("kc"), ptrParam("acc")
+	b, ldb, packed, ahead := ptrParam("b"), ptrParam("ldb"), ptrParam("packed"), GP64()
+	r := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc"), mul: VFMADD231PS}
+	scaleBy(ldb, typeSize(t))
+	MOVQ(ldb, ahead)
+	SHLQ(Imm(map[bool]uint64{true: 4, false: 6}[v.wide()]), ahead)
+	ADDQ(b, ahead)
+	cols := GP64()
+	MOVQ(U32(uint32(2*v.w)), cols)
+	v.tileLoop(r, mr, 2, kc, cols, acc, func(u int) {
+		for j, c := range r.col {
+			v.load(t, Mem{Base: b, Disp: j * v.w * typeSize(t)}, c)
+			VMOVUPS(c, Mem{Base: packed, Disp: (2*u + j) * v.size()})
+		}
+		for at := 0; at < 2*v.w*typeSize(t); at += 64 {
+			PREFETCHT0(Mem{Base: ahead, Disp: at})
+		}
+		ADDQ(ldb, b)
+		ADDQ(ldb, ahead)
+	}, func(n int) { ADDQ(imm(2*n*v.size()), packed) })
 }
 
 // farFetch emits the fetching of rows that a farFunc will read.

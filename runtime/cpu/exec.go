@@ -21,8 +21,9 @@ type exec struct {
 	scratch scratch
 	calls   []kern.Call // per worker, for formulas
 	norms   map[lower.BufferID]*flawed
-	mem     [][]byte                   // by buffer
-	groups  map[*lower.Step]*groupStep // while it is loaded
+	mem     [][]byte                    // by buffer
+	groups  map[*lower.Step]*groupStep  // while it is loaded
+	reads   map[*lower.Step][]*kern.Buf // the same: where products and convolutions have their first operands
 	steps   [lower.NumParts][]step
 
 	inputs  []input
@@ -41,13 +42,13 @@ type exec struct {
 	watch   runtime.Watch
 }
 
-// input is one that is fed. Where one formula alone reads it, as a cast does, that reads what was fed in place.
+// input is one that is fed. Where products, convolutions and formulas, such as a cast, alone read it, they read what was
+// fed in place.
 type input struct {
-	name   string
-	buffer lower.BufferID
-	mem    []byte
-	reader *formula
-	load   int // its operand
+	name    string
+	buffer  lower.BufferID
+	mem     []byte
+	readers []*kern.Buf // their operands; none: it is copied
 }
 
 // step is what one Program step became. Steps that only refresh a low copy
@@ -63,7 +64,7 @@ type refresh struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
-	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
+	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
 	refreshes, err := e.bind(s)
 	if err != nil {
@@ -88,7 +89,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	for i := range e.inputs {
 		e.readInPlace(&e.inputs[i])
 	}
-	e.groups = nil
+	e.groups, e.reads = nil, nil
 	for _, o := range p.Outputs {
 		e.outputs = append(e.outputs, e.mem[o.Buffer])
 		for k := range e.ring {
@@ -232,36 +233,54 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 	return e.publish(), nil
 }
 
-// readInPlace finds the formula that alone reads an input.
+// readInPlace finds the operands of those who read an input, if all of them can read it anywhere.
 func (e *exec) readInPlace(in *input) {
 	shows := func(id lower.BufferID) bool { return id != lower.None && e.p.Buffers[id].Root == in.buffer }
-	var readers []*lower.Step
-	for part := range e.p.Parts {
-		for i := range e.p.Parts[part] {
-			if s := &e.p.Parts[part][i]; slices.ContainsFunc(s.In, shows) {
-				readers = append(readers, s)
-			}
-		}
-	}
-	if len(readers) != 1 || slices.ContainsFunc(e.p.Outputs, func(o lower.Binding) bool { return shows(o.Buffer) }) {
+	if slices.ContainsFunc(e.p.Outputs, func(o lower.Binding) bool { return shows(o.Buffer) }) {
 		return
 	}
-	if g := e.groups[readers[0]]; g != nil && g.formula != nil {
-		in.reader, in.load = g.formula, g.formula.only(in.mem)
-		if in.load < 0 {
-			in.reader = nil
+	for part := range e.p.Parts {
+		for i := range e.p.Parts[part] {
+			s := &e.p.Parts[part][i]
+			if !slices.ContainsFunc(s.In, shows) {
+				continue
+			}
+			at := e.operand(s, in.mem, shows)
+			if at == nil {
+				in.readers = nil
+				return
+			}
+			in.readers = append(in.readers, at)
 		}
 	}
 }
 
+// operand is the one operand of a step that shows all of mem, nil if others show it, too, or it is bound for good.
+func (e *exec) operand(s *lower.Step, mem []byte, shows func(lower.BufferID) bool) *kern.Buf {
+	if g := e.groups[s]; g != nil && g.formula != nil {
+		if i := g.formula.only(mem); i >= 0 {
+			return &g.formula.bufs[i]
+		}
+		return nil
+	}
+	i := slices.IndexFunc(s.In, shows)
+	if i >= len(e.reads[s]) || len(e.mem[s.In[i]]) != len(mem) || slices.ContainsFunc(s.In[i+1:], shows) {
+		return nil
+	}
+	return e.reads[s][i]
+}
+
 // feed hands an input to those who read it.
 func (e *exec) feed(in *input, data []byte) {
-	if in.reader == nil || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%4 != 0 {
+	if in.readers == nil || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%4 != 0 {
 		copy(in.mem, data)
 		data = in.mem
 	}
-	if in.reader != nil {
-		e.mem[in.buffer], in.reader.bufs[in.load].Data = data, data
+	for _, r := range in.readers {
+		r.Data = data
+	}
+	if in.readers != nil {
+		e.mem[in.buffer] = data
 	}
 }
 

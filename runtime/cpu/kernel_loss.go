@@ -58,6 +58,9 @@ func logClamped(x float64) float64 {
 	return y
 }
 
+// lossBlock is how many logits are worked on together: they stay in the first cache.
+const lossBlock = 1 << 12
+
 // lossChunk is how many terms are summed together.
 const lossChunk = 1 << 13
 
@@ -188,29 +191,39 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 		back = c.transposeOut(c.out[0], dx, outer, n, inner)
 	}
 	labels, ignore, smoothing := c.in[1], c.Int("ignore"), float32(c.Float("smoothing"))
-	row, tmp := c.scratch(cols), c.scratch(cols)
-	p := c.m
-	run := c.parallel(rows, 16*max(cols, 1), func(w, i int) {
-		r, t, label, dsum := row[w], tmp[w], labels.int(i), c.in[2].float(0)
-		if label == ignore {
-			clear(r)
-			p.Store(dx.From(i*cols), r)
-			return
+	p, dloss := c.m, c.in[2]
+	block := max(1, min(rows, lossBlock/max(cols, 1))) // rows that the vector kernels take at once
+	tmp, exps := c.scratch(block*cols), c.scratch(block*cols)
+	run := c.chunks(rows, block, func(w, lo, hi int) {
+		r, t := exps[w][:(hi-lo)*cols], tmp[w][:(hi-lo)*cols]
+		each := func(f func(row []float32) float32) { // t is what f gives for each row
+			for i := 0; i < len(r); i += cols {
+				fill(t[i:i+cols], f(r[i:i+cols]))
+			}
 		}
-		p.Load(r, x.From(i*cols))
-		p.Fill(t, p.MaxOf(r))
+		p.Load(r, x.From(lo*cols))
+		each(p.MaxOf)
 		p.Binary(kern.Sub, r, r, t)
 		p.Unary(kern.Exp, r, r)
-		p.Fill(t, p.Sum(r))
+		each(p.Sum)
 		p.Binary(kern.Div, r, r, t)
 		if smoothing != 0 {
 			p.Fill(t, smoothing/float32(cols))
 			p.Binary(kern.Sub, r, r, t)
 		}
-		r[label] -= 1 - smoothing
-		p.Fill(t, dsum)
+		for i := lo; i < hi; i++ {
+			if label := labels.int(i); label != ignore {
+				r[(i-lo)*cols+int(label)] -= 1 - smoothing
+			}
+		}
+		p.Fill(t, dloss.float(0))
 		p.Binary(kern.Mul, r, r, t)
-		p.Store(dx.From(i*cols), r)
+		for i := lo; i < hi; i++ {
+			if labels.int(i) == ignore {
+				clear(r[(i-lo)*cols : (i-lo+1)*cols])
+			}
+		}
+		p.Store(dx.From(lo*cols), r)
 	})
 	return func() {
 		if !c.checkLabels(cols) {

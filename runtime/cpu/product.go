@@ -51,6 +51,7 @@ func (e *exec) gemm(s *lower.Step) func() {
 	m, sizes := e.machine(), g.Batch[:outer]
 	if outer == 0 {
 		k.A.Buf, k.B.Buf, k.C.Buf = a, b, c
+		e.reads[s] = []*kern.Buf{&k.A.Buf, &k.B.Buf}
 		return func() { end.begin(); m.Gemm(k) }
 	}
 	items := int64(1)
@@ -108,12 +109,15 @@ func (e *exec) conv(s *lower.Step) func() {
 	switch s.Conv.Dir {
 	case lower.ConvForward:
 		k.X, k.W, k.Y = a, b, out
+		e.reads[s] = []*kern.Buf{&k.X, &k.W}
 		return func() { end.begin(); m.Conv(k) }
 	case lower.ConvGradX:
 		k.Y, k.W, k.X = a, b, out
+		e.reads[s] = []*kern.Buf{&k.Y, &k.W}
 		return func() { end.begin(); m.ConvInputGrad(k) }
 	}
 	k.X, k.Y, k.W = a, b, out
+	e.reads[s] = []*kern.Buf{&k.X, &k.Y}
 	return func() { m.ConvWeightGrad(k) }
 }
 

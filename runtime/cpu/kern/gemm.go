@@ -139,6 +139,7 @@ type gemmTask struct {
 	direct                   bool         // tiles go straight to C
 	into                     bool         // and add to what is there
 	far                      *tableSource // b, if tiles may read it where it lies
+	along                    []alongFunc  // tiles that pack b on the way, nil where none can
 	ahead                    bool         // and it pays to fetch the next columns of it
 }
 
@@ -163,6 +164,10 @@ func (t *gemmTask) use(m *Machine) {
 	t.paired = m.pairing(t.a.typ(), t.b.typ())
 	if t.far != nil && t.far.words != t.paired {
 		t.far = nil
+	}
+	t.along = nil
+	if s := &t.mats[1]; t.b == s && s.contig && !s.tf32 && !t.paired {
+		t.along = t.p.along[s.m.Type]
 	}
 }
 
@@ -268,11 +273,8 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	}
 	w.tinyB = slices.Grow(w.tinyB[:0], kept/t.p.nr)[:kept/t.p.nr]
 	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
-		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0}
+		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0, fresh: true}
 		x.b = w.b.get(kept * t.words(x.kc))
-		for j := j0; j < j1 && !t.once; j += t.p.nr {
-			x.packB(j)
-		}
 		for ic := i0; ic < i1; ic += mc {
 			x.i0, x.i1, x.wideAt = ic, min(ic+mc, i1), 0
 			if x.part = nil; part != nil {
@@ -280,6 +282,7 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 			}
 			x.follow()
 			x.run()
+			x.fresh = false
 		}
 	}
 }
@@ -301,6 +304,8 @@ type block struct {
 	k0, kc         int
 	b              []float32 // packed columns from b0 on
 	b0             int
+	fresh          bool      // they are not packed yet
+	along          alongFunc // packs those of the next tile on the way
 	part           []float32 // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
 	ldp            int
 	first          int // column of part's first
@@ -326,7 +331,9 @@ func (x *block) run() {
 	for j := x.j0; j < x.j1; j += t.p.nr {
 		if t.once {
 			x.b0 = j
-			x.packB(j)
+		}
+		if t.once || x.fresh {
+			x.packB(j, m/panels)
 		}
 		for i := range panels {
 			r0, r1 := i*m/panels, (i+1)*m/panels
@@ -340,10 +347,14 @@ func (x *block) run() {
 	}
 }
 
-// packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie.
-func (x *block) packB(j int) {
+// packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie or
+// the first tile over them, of h rows, packs them.
+func (x *block) packB(j, h int) {
 	t, n, at, tiny := x.t, min(x.t.p.nr, x.j1-j), j-x.b0, uint64(0)
-	if x.kc > 0 && !t.lies(j, n) {
+	if n == t.p.nr && len(t.along) >= h && x.kc > 0 {
+		x.along = t.along[h-1]
+	}
+	if x.kc > 0 && x.along == nil && !t.lies(j, n) {
 		tiny = t.pack(t.b, x.w, x.b[at*t.words(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
 	}
 	x.w.tinyB[at/t.p.nr] = tiny
@@ -361,6 +372,12 @@ func (x *block) fetch(j, k0, k1 int) {
 // multiply computes h x n elements of a tile, from column j on, into c.
 func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	p, f := x.t.p, x.t.far
+	if x.along != nil {
+		b := &x.t.mats[1].m
+		x.along(x.kc, &a[0], b.at(b.item(x.item, x.t.mats[1].inner)+x.k0*b.LD+j), b.LD, &x.b[(j-x.b0)*x.kc], c, ldc, acc)
+		x.along = nil
+		return
+	}
 	if x.tinyRows == 0 && x.t.lies(j, n) {
 		far, at := p.far, f.base(x.item)
 		if x.t.paired {

@@ -18,6 +18,8 @@ type Path struct {
 
 	tile [2][]tileFunc // by tile width (vw, nr), then rows-1
 	far  []farFunc     // by rows-1; nil where there are none
+	// along is by rows-1; nil where there are none, and so are the elements of few rows.
+	along [numTypes][]alongFunc
 	// farFetch fetches n rows that a farFunc will read.
 	farFetch func(n int, b0, b1 *byte, offs *int)
 	pair     *pairKernels // nil where bf16 is only multiplied as f32
@@ -74,6 +76,9 @@ type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc in
 // farFunc is a tileFunc of nr columns for an f32 B in memory: element j of row k is at b0+offs[k] for the first half of the
 // columns, at b1+offs[k] for the second, offs in bytes.
 type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int)
+
+// alongFunc is a tileFunc of nr columns whose B has not been packed: row k is at b+k*ldb, and is packed on the way.
+type alongFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
 
 // rowsFunc widens n lanes of k rows: dst[r*ldd+j] = src[r*lds+j]. It may write up to the next full vector of each
 // dst row, rows in ascending order.

@@ -8,6 +8,7 @@ func kernelsAVX512(p *Path) {
 	p.tile[1] = []tileFunc{tile1x32AVX512, tile2x32AVX512, tile3x32AVX512, tile4x32AVX512, tile5x32AVX512, tile6x32AVX512, tile7x32AVX512, tile8x32AVX512, tile9x32AVX512, tile10x32AVX512, tile11x32AVX512, tile12x32AVX512, tile13x32AVX512, tile14x32AVX512}
 	p.far = []farFunc{far1x32AVX512, far2x32AVX512, far3x32AVX512, far4x32AVX512, far5x32AVX512, far6x32AVX512, far7x32AVX512, far8x32AVX512, far9x32AVX512, far10x32AVX512, far11x32AVX512, far12x32AVX512, far13x32AVX512, far14x32AVX512}
 	p.farFetch = farFetchAVX512
+	p.along[F32] = []alongFunc{6: alongF327x32AVX512, alongF328x32AVX512, alongF329x32AVX512, alongF3210x32AVX512, alongF3211x32AVX512, alongF3212x32AVX512, alongF3213x32AVX512, alongF3214x32AVX512}
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
 	p.trans[F32] = transF32AVX512
@@ -16,6 +17,7 @@ func kernelsAVX512(p *Path) {
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
 	p.dots[F32][1] = dots2F32AVX512
+	p.along[F16] = []alongFunc{6: alongF167x32AVX512, alongF168x32AVX512, alongF169x32AVX512, alongF1610x32AVX512, alongF1611x32AVX512, alongF1612x32AVX512, alongF1613x32AVX512, alongF1614x32AVX512}
 	p.rows[F16] = rowsF16AVX512
 	p.pick[F16] = pickF16AVX512
 	p.trans[F16] = transF16AVX512
@@ -26,6 +28,7 @@ func kernelsAVX512(p *Path) {
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
 	p.dots[F16][1] = dots2F16AVX512
+	p.along[BF16] = []alongFunc{6: alongBF167x32AVX512, alongBF168x32AVX512, alongBF169x32AVX512, alongBF1610x32AVX512, alongBF1611x32AVX512, alongBF1612x32AVX512, alongBF1613x32AVX512, alongBF1614x32AVX512}
 	p.rows[BF16] = rowsBF16AVX512
 	p.pick[BF16] = pickBF16AVX512
 	p.trans[BF16] = transBF16AVX512
@@ -303,6 +306,7 @@ func kernelsAVX2(p *Path) {
 	p.tile[1] = []tileFunc{tile1x16AVX2, tile2x16AVX2, tile3x16AVX2, tile4x16AVX2, tile5x16AVX2, tile6x16AVX2}
 	p.far = []farFunc{far1x16AVX2, far2x16AVX2, far3x16AVX2, far4x16AVX2, far5x16AVX2, far6x16AVX2}
 	p.farFetch = farFetchAVX2
+	p.along[F32] = []alongFunc{2: alongF323x16AVX2, alongF324x16AVX2, alongF325x16AVX2, alongF326x16AVX2}
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
 	p.trans[F32] = transF32AVX2
@@ -310,6 +314,7 @@ func kernelsAVX2(p *Path) {
 	p.put[F32] = putF32AVX2
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
+	p.along[F16] = []alongFunc{2: alongF163x16AVX2, alongF164x16AVX2, alongF165x16AVX2, alongF166x16AVX2}
 	p.rows[F16] = rowsF16AVX2
 	p.pick[F16] = pickF16AVX2
 	p.trans[F16] = transF16AVX2
@@ -320,6 +325,7 @@ func kernelsAVX2(p *Path) {
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
 	p.dots[F16][1] = dots2F16AVX2
+	p.along[BF16] = []alongFunc{2: alongBF163x16AVX2, alongBF164x16AVX2, alongBF165x16AVX2, alongBF166x16AVX2}
 	p.rows[BF16] = rowsBF16AVX2
 	p.pick[BF16] = pickBF16AVX2
 	p.trans[BF16] = transBF16AVX2
