@@ -109,3 +109,31 @@ func storeEdges(t *testing.T, what string, p, plain *Path, edge *cliff, typ Type
 		}
 	}
 }
+
+// TestFedOperands: products and convolutions read nothing behind an operand, which may lie where a caller has it.
+func TestFedOperands(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	edges := [2]*cliff{newCliff(t), newCliff(t)}
+	onPaths(t, func(t *testing.T, m *Machine) {
+		d := newDice(31)
+		for range 60 {
+			typ, trans := d.typ(), d.IntN(4)
+			g := &Gemm{M: 1 + d.IntN(30), N: 1 + d.IntN(34), K: 1 + d.IntN(30)}
+			g.A, g.B = Mat{Buf: edges[0].buf(typ, g.M*g.K), LD: g.K, T: trans&1 != 0}, Mat{Buf: edges[1].buf(typ, g.K*g.N), LD: g.N, T: trans&2 != 0}
+			if g.A.T {
+				g.A.LD = g.M
+			}
+			if g.B.T {
+				g.B.LD = g.K
+			}
+			g.C = Mat{Buf: zeros(F32, g.M*g.N), LD: g.N}
+			m.Gemm(g)
+			c := &Conv{N: 1, C: 1 + d.IntN(3), K: 1 + d.IntN(40), Groups: 1, In: [3]int{1, 4 + d.IntN(6), 4 + d.IntN(14)}, Kernel: [3]int{1, 3, 3},
+				Stride: [3]int{1, 1, 1 + d.IntN(2)}, Dilation: [3]int{1, 1, 1}, Weights: OIX}
+			c.Out = [3]int{1, c.In[1] - 2, (c.In[2]-3)/c.Stride[2] + 1}
+			c.X, c.W, c.Y = edges[0].buf(typ, c.C*volume(c.In)), d.buf(typ, c.K*c.C*9), d.buf(typ, c.K*volume(c.Out))
+			m.Conv(c)
+			m.ConvWeightGrad(c)
+		}
+	})
+}

@@ -335,16 +335,54 @@ func (x *block) run() {
 		if t.once || x.fresh {
 			x.packB(j, m/panels)
 		}
-		for i := range panels {
-			r0, r1 := i*m/panels, (i+1)*m/panels
-			if deep > 0 {
-				x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
-			}
-			x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
-			x.tile(a[r0*deep:], r0, r1-r0, j, min(t.p.nr, x.j1-j))
+		if n := min(t.p.nr, x.j1-j); t.direct && t.far == nil && !t.paired {
+			x.straight(a, panels, j, n)
+		} else {
+			x.tiles(a, panels, j, n)
 		}
 		x.tell(min(j+t.p.nr, x.j1))
 	}
+}
+
+// tiles computes n columns from j on of all panels.
+func (x *block) tiles(a []float32, panels, j, n int) {
+	m, deep := x.i1-x.i0, x.t.words(x.kc)
+	for i := range panels {
+		r0, r1 := i*m/panels, (i+1)*m/panels
+		if deep > 0 {
+			x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
+		}
+		x.fetch(j+x.t.p.nr, i*deep/panels, (i+1)*deep/panels)
+		x.tile(a[r0*deep:], r0, r1-r0, j, n)
+	}
+}
+
+// straight computes n columns from j on of all panels straight to C, with as little as can be between the tiles: those of
+// a weight's gradient are short.
+func (x *block) straight(a []float32, panels, j, n int) {
+	t, p, c, m, r0 := x.t, x.t.p, &x.t.out.c, x.i1-x.i0, 0
+	at, _ := t.out.cols.at(j, n)
+	to := (*float32)(ptr(c.at(c.item(x.item, t.out.inner) + x.i0*c.LD + at)))
+	acc := x.adds()
+	if x.along != nil {
+		r0 = m / panels
+		x.multiply(a, r0, j, n, to, c.LD, acc)
+	}
+	width := p.width(n)
+	tiles, b := p.tile[width/p.nr], &x.b[(j-x.b0)*x.kc]
+	for i := min(r0, 1) + 1; r0 < m; i++ {
+		r1 := i * m / panels
+		tiles[r1-r0-1](x.kc, &a[r0*x.kc], b, width, after(to, r0*c.LD), c.LD, n, acc)
+		r0 = r1
+	}
+}
+
+// adds is 1 if tiles add to what is there.
+func (x *block) adds() int {
+	if x.k0 > 0 || x.t.into {
+		return 1
+	}
+	return 0
 }
 
 // packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie or
@@ -396,11 +434,7 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 
 // tile computes rows r0.. of the block and columns j.., h x n of them.
 func (x *block) tile(a []float32, r0, h, j, n int) {
-	t, p := x.t, x.t.p
-	acc := 0
-	if x.k0 > 0 || t.into {
-		acc = 1
-	}
+	t, p, acc := x.t, x.t.p, x.adds()
 	var part []float32
 	if x.part != nil {
 		part = x.part[r0*x.ldp+j-x.first:]
