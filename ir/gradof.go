@@ -50,6 +50,16 @@ func gradAttr(i int) string {
 	return fmt.Sprintf("grad.%d", i)
 }
 
+// gradResult is the result that an attribute of this name speaks of, where it
+// is what gradAttr writes.
+func gradResult(name string) (i int, ok bool) {
+	if name == "grad" {
+		return 0, true
+	}
+	n, err := fmt.Sscanf(name, "grad.%d", &i)
+	return i, n == 1 && err == nil && i > 0 && gradAttr(i) == name
+}
+
 // gradAttrs are the grad= that the names of n's results leave to be said.
 func gradAttrs(names map[string]*Value, n *Node) []string {
 	var s []string
@@ -64,28 +74,25 @@ func gradAttrs(names map[string]*Value, n *Node) []string {
 // takeGrads takes the grad= of a line out of its attributes.
 func (p *parser) takeGrads(a *parsedAttrs) {
 	p.grads = nil
-	said := func(name string, v *Value) bool {
-		i := 0
-		if name != "grad" {
-			if n, err := fmt.Sscanf(name, "grad.%d", &i); n != 1 || err != nil || gradAttr(i) != name {
-				return false
-			}
+	said := func(o operandAt) bool {
+		i, ok := gradResult(o.name)
+		if ok && p.grads == nil {
+			p.grads = map[int]operandAt{}
 		}
-		if p.grads == nil {
-			p.grads = map[int]*Value{}
+		if ok {
+			p.grads[i] = o
 		}
-		p.grads[i] = v
-		return true
+		return ok
 	}
 	named := a.named[:0]
 	for _, o := range a.named {
-		if !said(o.name, o.v) {
+		if !said(o) {
 			named = append(named, o)
 		}
 	}
 	a.named = named
 	for _, x := range a.list {
-		if x.Value == "_" && said(x.Name, nil) {
+		if x.Value == "_" && said(operandAt{name: x.Name}) {
 			a.list = a.list.Without(x.Name)
 		}
 	}
@@ -97,11 +104,12 @@ func (p *parser) setGrads(n *Node) {
 		p.gradNames = gradNames(p.g)
 	}
 	for i, v := range n.Out {
-		of, said := p.grads[i]
-		if !said {
-			of = namedGradOf(p.gradNames, n, v)
+		switch of, said := p.grads[i]; {
+		case !said:
+			v.GradOf = namedGradOf(p.gradNames, n, v)
+		case of.at.kind == tokValue:
+			p.refer(reference{n, i, of})
 		}
-		v.GradOf = of
 	}
 	p.grads = nil
 }

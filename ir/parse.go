@@ -40,7 +40,8 @@ type parser struct {
 	outer *parser // scope of the enclosing graph, for captured values
 
 	gradNames map[string]*Value // what gradients can be named after; nil before the backward section
-	grads     map[int]*Value    // what grad= of the line says, by result
+	grads     map[int]operandAt // what grad= of the line says, by result
+	later     []reference       // what of= and grad= name further down
 	primes    map[string]*Value
 	section   Section
 }
@@ -127,6 +128,7 @@ func (p *parser) graph(outer *parser) *Graph {
 	if p.accept("return") {
 		p.g.Return = p.values()
 	}
+	p.resolve()
 	p.expect("}")
 	return p.g
 }
@@ -420,7 +422,7 @@ func (p *parser) opName(n *Node) {
 
 type parsedAttrs struct {
 	list  Attrs
-	named []namedOperand
+	named []operandAt
 }
 
 func (p *parser) attrs() parsedAttrs {
@@ -436,7 +438,7 @@ func (p *parser) attrs() parsedAttrs {
 			continue
 		}
 		if p.tok.kind == tokValue {
-			a.named = append(a.named, namedOperand{name, p.operand()})
+			a.named = append(a.named, p.named(name))
 			continue
 		}
 		a.list = a.list.With(name, p.attrValue())
@@ -446,7 +448,7 @@ func (p *parser) attrs() parsedAttrs {
 }
 
 func (a *parsedAttrs) has(name string) bool {
-	return a.list.Get(name) != nil || slices.ContainsFunc(a.named, func(o namedOperand) bool { return o.name == name })
+	return a.list.Get(name) != nil || slices.ContainsFunc(a.named, func(o operandAt) bool { return o.name == name })
 }
 
 func (p *parser) attrValue() any {
@@ -531,11 +533,9 @@ func (p *parser) nodeAttrs(n *Node) {
 	}
 }
 
-func (p *parser) namedOperand(n *Node, o namedOperand) {
+func (p *parser) namedOperand(n *Node, o operandAt) {
 	if o.name == "of" {
-		if n.Of = o.v.Def; n.Of == nil {
-			p.fail("of=%s is not the result of a node", o.v)
-		}
+		p.refer(reference{n, ofNode, o})
 		return
 	}
 	for i, d := range n.Def().In {

@@ -15,7 +15,7 @@ const small = `graph @t {
   state %s : f32[4] = 0
   const %k : f32[2] = data(1, 2.5) {role=table}
 forward:
-  %y = mul %x, %w {loss=ce} : f32[N,4]
+  %y = mul %x, %w {of=%"a b" grad=%"a b" loss=ce} : f32[N,4]
   %"a b" = add %y, %w {of=%y pin=low group=2 out=f16} : f16[N,4]
 update:
   %s' = mul %w, %w
@@ -47,6 +47,9 @@ func TestParseErrors(t *testing.T) {
 		{`: f32[N,4]
   %"a`, `: f32[N,5]
   %"a`, "t.ir:8: mul: result is f32[N,4], text says f32[N,5]"},
+		{`of=%"a b"`, "of=%z", "t.ir:8: %z is used before it is defined"},
+		{`of=%"a b"`, "of=%x", "t.ir:8: of=%x is not the result of a node"},
+		{`grad=%"a b"`, "grad=%z", "t.ir:8: %z is used before it is defined"},
 		{"%s' =", "%y' =", "t.ir:11: %y': there is no variable %y"},
 		{"f32[4] = normal", "f32[99999999999999999] = normal", "t.ir:4: [99999999999999999] holds more than 17592186044416 elements"},
 	} {

@@ -1,0 +1,57 @@
+package ir
+
+// operandAt is a value behind a name in braces, and where the text has it.
+type operandAt struct {
+	name string
+	v    *Value // nil: it stands further down, as the value of of= and grad= may
+	at   token
+}
+
+// named reads the value behind a name. What of= and grad= say is no operand:
+// sections are ordered without regard to it.
+func (p *parser) named(name string) operandAt {
+	o := operandAt{name: name, at: p.tok}
+	if _, grad := gradResult(name); (name == "of" || grad) && p.lookup(p.tok) == nil {
+		p.advance()
+		return o
+	}
+	o.v = p.operand()
+	return o
+}
+
+// reference is what a node says it comes from (of=), or one of its results is
+// the gradient of (grad=).
+type reference struct {
+	n      *Node
+	result int // ofNode, or whose gradient
+	to     operandAt
+}
+
+const ofNode = -1
+
+// refer sets what r says, at the end of the graph where that stands further down.
+func (p *parser) refer(r reference) {
+	switch v := r.to.v; {
+	case v == nil:
+		p.later = append(p.later, r)
+	case r.result != ofNode:
+		r.n.Out[r.result].GradOf = v
+	default:
+		if r.n.Of = v.Def; r.n.Of == nil && p.err == nil {
+			p.err = p.lex.errorf(r.to.at.line, "of=%s is not the result of a node", v)
+		}
+	}
+}
+
+// resolve sets what was said of values further down.
+func (p *parser) resolve() {
+	for _, r := range p.later {
+		if r.to.v = p.lookup(r.to.at); r.to.v == nil && p.err == nil {
+			p.err = p.lex.errorf(r.to.at.line, "%s is used before it is defined", r.to.at.valueText())
+		}
+		if p.err != nil {
+			return
+		}
+		p.refer(r)
+	}
+}

@@ -1,0 +1,58 @@
+package ampc_test
+
+import (
+	"fmt"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/passes"
+)
+
+// Whatever a pass leaves reads back from its text, in whatever order its nodes
+// stand: a saved replay is that text. The wards have what the zoo has not, as
+// inner gradients, whose nodes name others of the same section (of=, grad=).
+func TestEveryStepReadsBack(t *testing.T) {
+	policies := []ampc.Policy{ampc.MixedF16(), ampc.F32Only(), ampc.MixedBF16(), ampc.O1(ampc.F16), ampc.Torch(ampc.BF16)}
+	if testing.Short() {
+		policies = policies[:1]
+	}
+	for _, i := range illnesses() {
+		t.Run(i.name, func(t *testing.T) {
+			for _, p := range policies {
+				checked := i
+				checked.config = func(c *ampc.Config) {
+					if i.config != nil {
+						i.config(c)
+					}
+					c.After = func(e passes.Event) { readBack(t, p.Name+" after "+e.Pass, e.Graph) }
+				}
+				checked.open(t, p, -1)
+			}
+		})
+	}
+}
+
+// readBack prints g and reads it, as it stands and shuffled.
+func readBack(t *testing.T, what string, g *ir.Graph) {
+	t.Helper()
+	shuffled := g.Clone()
+	if err := shuffled.Shuffle(1); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []*ir.Graph{g, shuffled} {
+		if err := readsBack(g); err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+	}
+}
+
+// readsBack reports how g differs from what its text says.
+func readsBack(g *ir.Graph) error {
+	again, err := ir.Parse(g.Name, []byte(g.String()))
+	if err != nil {
+		return fmt.Errorf("its text is refused: %w", err)
+	}
+	return ir.Equal(again, g)
+}
