@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/x448/float16"
 
@@ -60,7 +61,9 @@ func (h Host) At(i int) float64 {
 // Feed holds one micro-batch: a value for every input by name. It may be a
 // Host, or a slice of the elements in row-major order: []float32 or []float64
 // for float inputs ([]float16.Float16 for f16), []int32, []int64 or []int for
-// integers, []uint8, []bool, or a single number for a scalar.
+// integers, []uint8, []bool, or a single number for a scalar. A Host or a slice
+// whose elements are of the input's own type is read where it is, by Run and by
+// a Diagnose or SaveReplay of that step; anything else is converted first.
 type Feed map[string]any
 
 // encode turns a fed value into the bytes of type t.
@@ -74,8 +77,49 @@ func encode(v any, t ir.Type) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("is %s, want %s", h.Type, t)
 	}
-	var out []byte
-	var err error
+	out, err := asFed(v, t.DType), error(nil)
+	if out == nil {
+		out, err = convert(v, t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if want := t.Bytes(); int64(len(out)) != want {
+		return nil, fmt.Errorf("is a %T of %d bytes as %s, want %s, which has %d", v, len(out), t.DType, t, want)
+	}
+	return out, nil
+}
+
+// asFed shows the bytes of a slice whose elements are those of dtype d; nil where they are not.
+func asFed(v any, d DType) []byte {
+	switch v := v.(type) {
+	case []float32:
+		if d == F32 {
+			return memory(v)
+		}
+	case []int32:
+		if d == I32 {
+			return memory(v)
+		}
+	case []float16.Float16:
+		if d == F16 {
+			return memory(v)
+		}
+	case []uint8:
+		if d == U8 {
+			return v
+		}
+	}
+	return nil
+}
+
+// memory is what a slice lies in. Hosts are little-endian, as every platform of ampc is.
+func memory[T float32 | int32 | float16.Float16](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}
+
+// convert writes what is fed as elements of t. Where none of them can be, it returns nothing, which the caller reports as a wrong length.
+func convert(v any, t ir.Type) (out []byte, err error) {
 	switch v := v.(type) {
 	case []float32:
 		out = appendFloats(v, t.DType)
@@ -85,12 +129,7 @@ func encode(v any, t ir.Type) ([]byte, error) {
 		out = appendFloats([]float32{v}, t.DType)
 	case float64:
 		out = appendFloats([]float64{v}, t.DType)
-	case []float16.Float16:
-		if t.DType == F16 {
-			for _, x := range v {
-				out = binary.LittleEndian.AppendUint16(out, x.Bits())
-			}
-		}
+	case []float16.Float16: // for another dtype
 	case []int32:
 		out, err = appendInts(v, t.DType)
 	case []int64:
@@ -106,13 +145,7 @@ func encode(v any, t ir.Type) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("is a %T, want a slice of numbers for %s", v, t)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if want := t.Bytes(); int64(len(out)) != want {
-		return nil, fmt.Errorf("is a %T of %d bytes as %s, want %s, which has %d", v, len(out), t.DType, t, want)
-	}
-	return out, nil
+	return out, err
 }
 
 // appendFloats encodes for a float dtype; for any other it returns nothing,

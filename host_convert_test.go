@@ -1,9 +1,13 @@
 package ampc_test
 
 import (
+	"encoding/binary"
+	"math"
+	"runtime"
 	"testing"
 
 	"ampc"
+	"ampc/ir"
 )
 
 // A tensor read from a model with parameters in 16 bits can be written into
@@ -45,4 +49,66 @@ func TestHostTensorsConvert(t *testing.T) {
 	if err := build(ampc.F32Only(), 5).SetVariable("fc.w", h); err == nil {
 		t.Error("a tensor of another shape was taken")
 	}
+}
+
+// A fed slice of the input's own type is read where it is: a step over a large batch allocates little. What waits for Apply
+// is a copy, whatever it was fed as.
+func TestFeedsInPlace(t *testing.T) {
+	const rows, cols = 256, 1024
+	m := ampc.New("feeds")
+	x, y := m.Input("x", ampc.F32, rows, cols), m.Input("y", ampc.I32, rows)
+	loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
+	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	images := make([]float32, rows*cols)
+	for i := range images {
+		images[i] = float32(i%13) - 6
+	}
+	feed := ampc.Feed{"x": images, "y": make([]int32, rows)}
+	run := func() float64 {
+		r, err := step.Run(t.Context(), feed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Loss()
+	}
+	want := run()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	run()
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 4*rows*cols/2 {
+		t.Errorf("a step allocates %d bytes for a batch of %d", n, 4*rows*cols)
+	}
+	for name, x := range map[string]any{"slice": images, "host": ampc.Host{Type: ir.T(ir.F32, rows, cols), Bytes: hostBytes(images)}} {
+		feed["x"] = x
+		if err := step.Accumulate(t.Context(), feed); err != nil {
+			t.Fatal(err)
+		}
+		if h, ok := x.(ampc.Host); ok {
+			clear(h.Bytes)
+		} else {
+			clear(images)
+		}
+		r, err := step.Apply(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Loss() != want {
+			t.Errorf("%s: the loss is %g, not %g: what was accumulated changed with what was fed", name, r.Loss(), want)
+		}
+		for i := range images {
+			images[i] = float32(i%13) - 6
+		}
+	}
+}
+
+func hostBytes(x []float32) (b []byte) {
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
 }

@@ -352,6 +352,10 @@ func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 	if err := runtime.CheckFeeds(s.program, feeds); err != nil {
 		return err
 	}
+	for name, x := range feeds[0] {
+		x.Data = slices.Clone(x.Data)
+		feeds[0][name] = x
+	}
 	s.pending = append(s.pending, feeds...)
 	return nil
 }
