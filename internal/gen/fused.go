@@ -24,6 +24,8 @@ type formula struct {
 	loads      []string // storage types
 	stores     []string
 	from       []string // register of each store
+	sums       []string // register of each sum
+	rows       bool     // the kernel takes rows
 	code       []formulaOp
 	scalars    int
 }
@@ -70,7 +72,8 @@ func spell(name, text string) (list []formula) {
 }
 
 func parseFormula(name, text string) formula {
-	f := formula{name: name, text: text}
+	text, rows := strings.CutPrefix(text, "rows ")
+	f := formula{name: name, text: text, rows: rows}
 	for _, word := range strings.Fields(text) {
 		left, right, assigned := strings.Cut(word, "=")
 		at, kind, typed := strings.Cut(left, ":")
@@ -79,6 +82,8 @@ func parseFormula(name, text string) formula {
 			f.loads = append(f.loads, storage[kind])
 		case typed:
 			f.stores, f.from = append(f.stores, storage[kind]), append(f.from, right)
+		case at[0] == 'a':
+			f.sums = append(f.sums, right)
 		default:
 			op, args, ok := strings.Cut(strings.TrimSuffix(right, ")"), "(")
 			if !ok {
@@ -105,7 +110,7 @@ func number(reg string) int {
 }
 
 // passing says that a formula also gets a kernel that stores past the caches: it does too little to hide memory.
-func (f *formula) passing() bool { return len(f.code) <= 2 }
+func (f *formula) passing() bool { return !f.rows && len(f.code) <= 2 }
 
 // symbol is the name of f's kernel.
 func (f *formula) symbol(past bool) string {
@@ -118,6 +123,10 @@ func (f *formula) symbol(past bool) string {
 // fused emits the kernels of all formulas.
 func (v *vm) fused() {
 	for _, f := range formulas() {
+		if f.rows {
+			v.rowFormula(&f)
+			continue
+		}
 		v.formula(&f, false)
 		if f.passing() {
 			v.formula(&f, true)
@@ -143,19 +152,9 @@ func (v *vm) formula(f *formula, past bool) {
 		what = fmt.Sprintf("n elements, a multiple of %d, and stores past the caches: ", passBlock)
 	}
 	v.text(f.symbol(past), "n int, args **byte, u *float32", "computes "+what+f.text)
-	n, args, u, at := ptrParam("n"), ptrParam("args"), ptrParam("u"), GP64()
-	var base []reg.GPVirtual
-	for i := range len(f.loads) + len(f.stores) {
-		p := GP64()
-		MOVQ(Mem{Base: args, Disp: 8 * i}, p)
-		base = append(base, p)
-	}
-	k := formulaRun{v: v, f: f, past: past, u: u, base: base, at: at, first: map[int]vec{}}
+	n, k := ptrParam("n"), v.startFormula(f, past)
+	k.constants()
 	k.scalars()
-	if slices.Contains(f.stores, "BF16") {
-		v.loadOdds()
-	}
-	XORQ(at, at)
 	if past {
 		k.pass(n)
 	} else {
@@ -166,14 +165,33 @@ func (v *vm) formula(f *formula, past bool) {
 	v.held = nil
 }
 
+// startFormula loads the arguments of f's kernel.
+func (v *vm) startFormula(f *formula, past bool) *formulaRun {
+	args, at := ptrParam("args"), GP64()
+	k := &formulaRun{v: v, f: f, past: past, u: ptrParam("u"), at: at, first: map[int]vec{}}
+	for i := range len(f.loads) + len(f.stores) {
+		p := GP64()
+		MOVQ(Mem{Base: args, Disp: 8 * i}, p)
+		k.base = append(k.base, p)
+	}
+	XORQ(at, at)
+	return k
+}
+
+// unroll is how many vectors a kernel takes at a time.
+func (f *formula) unroll() int {
+	switch {
+	case len(f.code) <= 2 && !f.rows:
+		return 4
+	case len(f.sums) > 0 || len(f.code) <= 9 && slices.ContainsFunc(f.stores, func(t string) bool { return t != "F32" }):
+		return 2
+	}
+	return 1
+}
+
 // plain walks operands from front to back.
 func (k *formulaRun) plain(n reg.GPVirtual) {
-	v, unroll := k.v, 1
-	if len(k.f.code) <= 2 {
-		unroll = 4
-	} else if len(k.f.code) <= 9 && slices.ContainsFunc(k.f.stores, func(t string) bool { return t != "F32" }) {
-		unroll = 2
-	}
+	v, unroll := k.v, k.f.unroll()
 	vectors := func(count int) {
 		k.vectors(count)
 		ADDQ(imm(count*v.w), k.at)
@@ -224,12 +242,13 @@ type formulaRun struct {
 	base []reg.GPVirtual // loads, then stores
 	at   reg.GPVirtual   // element
 	held []vec           // scalars in registers
+	sums [][]vec         // partial sums: of each vector that is taken at a time
 
 	first map[int]vec // by result: the first of two vectors that are stored as one of halves
 }
 
-// scalars loads scalars and constants where there are registers for them.
-func (k *formulaRun) scalars() {
+// constants loads constants where there are registers for them.
+func (k *formulaRun) constants() {
 	k.v.holdSome(16-k.f.scalars, func() {
 		x := make([]vec, len(k.f.loads))
 		for i := range x {
@@ -237,12 +256,20 @@ func (k *formulaRun) scalars() {
 		}
 		k.compute(x)
 	})
-	if k.v.wide() {
-		for i := range k.f.scalars {
-			r := k.v.new()
-			k.v.splat(Mem{Base: k.u, Disp: 4 * i}, r)
-			k.held = append(k.held, r)
-		}
+	if slices.Contains(k.f.stores, "BF16") {
+		k.v.loadOdds()
+	}
+}
+
+// scalars loads scalars where there are registers for them.
+func (k *formulaRun) scalars() {
+	if k.held = nil; !k.v.wide() {
+		return
+	}
+	for i := range k.f.scalars {
+		r := k.v.new()
+		k.v.splat(Mem{Base: k.u, Disp: 4 * i}, r)
+		k.held = append(k.held, r)
 	}
 }
 
@@ -265,6 +292,10 @@ func (k *formulaRun) vector(off int, paired bool) {
 		v.load(t, place(j, t), x[j])
 	}
 	regs := k.compute(x)
+	for j, from := range f.sums {
+		s := k.sums[j][off/v.w]
+		VADDPS(regs[from], s, s)
+	}
 	for j, t := range f.stores {
 		to := place(len(f.loads)+j, t)
 		switch x := regs[f.from[j]]; {
@@ -355,7 +386,11 @@ func (v *vm) fusedTable(b *strings.Builder) {
 		for _, t := range append(f.loads[:len(f.loads):len(f.loads)], f.stores...) {
 			types += t + ", "
 		}
-		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s},\n", f.text, f.name, len(f.loads), types, v.w, f.symbol(false)+v.suffix(), past)
+		run, rows := f.symbol(false)+v.suffix(), "nil"
+		if f.rows {
+			run, rows = "nil", run
+		}
+		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s, %s, %d},\n", f.text, f.name, len(f.loads), types, v.w, run, past, rows, len(f.sums))
 	}
 	fmt.Fprintf(b, "}\np.fence = fence%s\n", v.suffix())
 }

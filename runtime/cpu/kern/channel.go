@@ -58,6 +58,13 @@ type channelTask struct {
 	bufs   []Buf   // operands and results of whole
 	fused  map[normFormula]*Fused
 	sums   []float64 // of dy*xhat, then of dy, by channel, for each image where there are groups
+
+	block              int       // channels of a task, where planes are taken image by image
+	firstRows, sumRows *Fused    // what sums the first image, and all, of them
+	widen              bool      // whether operands are widened for that first
+	scalars            []float32 // their scalars, by channel
+	lanes              []float64 // their sums, likewise
+	moments            []planeMoments
 }
 
 // piece is a block: cols elements each of rows neighbouring images.
@@ -72,7 +79,7 @@ func (m *Machine) ChannelNorm(n *ChannelNorm) {
 		t.apply()
 		return
 	}
-	m.channels(n, (*channelTask).normalise, 8)
+	m.channels(n, (*channelTask).normalise, (*channelTask).normalisePlanes, 8)
 }
 
 // ChannelNormGiven computes Y with the Mean and Var that are there, and Rstd.
@@ -81,7 +88,7 @@ func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
 		m.channelsLast(n).apply()
 		return
 	}
-	m.channels(n, (*channelTask).apply, 4)
+	m.channels(n, (*channelTask).apply, (*channelTask).applyPlanes, 4)
 }
 
 // ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd.
@@ -100,7 +107,7 @@ func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
 	}
 	t.sums = t.sums[:2*parts*n.Channels]
 	clear(t.sums)
-	m.channels(n, (*channelTask).gradient, gradientWork)
+	m.channels(n, (*channelTask).gradient, (*channelTask).gradientPlanes, gradientWork)
 	for i, d := range [2]Buf{n.DGamma, n.DBeta} {
 		for c := 0; c < n.Channels && !d.absent(); c++ {
 			sum := 0.0
@@ -112,11 +119,15 @@ func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
 	}
 }
 
-func (m *Machine) channels(n *ChannelNorm, do func(*channelTask, *worker, int), work int) {
+// channels runs do for each statistic, or byPlanes for blocks of channels.
+func (m *Machine) channels(n *ChannelNorm, do, byPlanes func(*channelTask, *worker, int), work int) {
 	t := &m.channel
 	t.m, t.n, t.do = m, *n, do
-	t.cut()
 	t.choose(work == gradientWork)
+	if t.cut(); t.takesPlanes() {
+		t.planesBy(work, byPlanes)
+		return
+	}
 	m.run(work*n.Images*n.Channels*n.Space, n.Stats(), t)
 }
 
@@ -252,7 +263,7 @@ func (t *channelTask) normalise(w *worker, stat int) {
 }
 
 func (t *channelTask) apply(w *worker, stat int) {
-	n, p := &t.n, t.m.Path
+	n := &t.n
 	image, c0, c1 := t.share(stat)
 	n.Rstd[stat] = float32(1 / math.Sqrt(float64(n.Var[stat])+n.Eps))
 	for c := c0; c < c1; c++ {
@@ -262,27 +273,33 @@ func (t *channelTask) apply(w *worker, stat int) {
 			t.planes(w, at, n.Mean[stat], factor, shift, 0)
 			continue
 		}
-		for _, b := range t.pieces {
-			x, y := t.load(w, 0, n.X, at, b), t.place(w, 1, n.Y, at, b)
-			var residual []float32
-			if !n.Residual.absent() {
-				residual = t.load(w, 2, n.Residual, at, b)
-			}
-			tmp := w.row[3].get(len(x))
-			p.Axpb(tmp, x, 1, -n.Mean[stat])
-			if residual != nil {
-				p.Axpb(tmp, tmp, factor, shift)
-				p.Binary(Add, y, tmp, residual)
-			} else {
-				p.Axpb(y, tmp, factor, shift)
-			}
-			if n.Relu {
-				p.Unary(Relu, y, y)
-			}
-			t.save(n.Y, at, b, y)
-			if !n.Copy.absent() {
-				t.put(n.Copy, at, b, y)
-			}
+		t.applyPieces(w, at, n.Mean[stat], factor, shift)
+	}
+}
+
+// applyPieces does block by block what planes does where there is no kernel for it.
+func (t *channelTask) applyPieces(w *worker, at int, mean, factor, shift float32) {
+	n, p := &t.n, t.m.Path
+	for _, b := range t.pieces {
+		x, y := t.load(w, 0, n.X, at, b), t.place(w, 1, n.Y, at, b)
+		var residual []float32
+		if !n.Residual.absent() {
+			residual = t.load(w, 2, n.Residual, at, b)
+		}
+		tmp := w.row[3].get(len(x))
+		p.Axpb(tmp, x, 1, -mean)
+		if residual != nil {
+			p.Axpb(tmp, tmp, factor, shift)
+			p.Binary(Add, y, tmp, residual)
+		} else {
+			p.Axpb(y, tmp, factor, shift)
+		}
+		if n.Relu {
+			p.Unary(Relu, y, y)
+		}
+		t.save(n.Y, at, b, y)
+		if !n.Copy.absent() {
+			t.put(n.Copy, at, b, y)
 		}
 	}
 }
@@ -343,13 +360,19 @@ func (t *channelTask) gradient(w *worker, stat int) {
 			t.planes(w, at, mean, byDev, shift, 0, 0, factor)
 			continue
 		}
-		for _, b := range t.pieces {
-			x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
-			dev := w.row[2].get(len(x))
-			p.Axpb(dev, x, 1, -mean)
-			p.normGrad(len(x), &dx[0], &dy[0], &dev[0], factor, byDev, shift)
-			t.save(n.DX, at, b, dx)
-		}
+		t.gradientPieces(w, at, mean, factor, byDev, shift)
+	}
+}
+
+// gradientPieces does block by block what planes does where there is no kernel for it.
+func (t *channelTask) gradientPieces(w *worker, at int, mean, factor, byDev, shift float32) {
+	n, p := &t.n, t.m.Path
+	for _, b := range t.pieces {
+		x, dy, dx := t.load(w, 0, n.X, at, b), t.slope(w, at, b), t.place(w, 3, n.DX, at, b)
+		dev := w.row[2].get(len(x))
+		p.Axpb(dev, x, 1, -mean)
+		p.normGrad(len(x), &dx[0], &dy[0], &dev[0], factor, byDev, shift)
+		t.save(n.DX, at, b, dx)
 	}
 }
 

@@ -5,6 +5,7 @@ import "fmt"
 // normFormula says which formula a norm or its gradient ends in: operands and results with their types.
 type normFormula struct {
 	gradient, terms, sum, relu, copy bool // terms are those of a gradient's sums
+	first, rows                      bool // the sums of rows: of a norm's first image, of all or of a gradient
 	in, other, out, low              Type
 }
 
@@ -14,8 +15,8 @@ const leastPlane = 32
 // choose looks for the kernel that reads and writes whole planes as they are stored.
 func (t *channelTask) choose(gradient bool) {
 	n := &t.n
-	t.whole, t.terms = nil, nil
-	if n.ChannelsLast || n.Space < leastPlane {
+	t.whole, t.terms, t.firstRows, t.sumRows = nil, nil, nil, nil
+	if n.ChannelsLast || n.Space < leastPlane && (n.Groups > 0 || n.Space%t.m.vw > 0) {
 		return
 	}
 	t.bufs = append(t.bufs[:0], n.X)
@@ -38,7 +39,15 @@ func (t *channelTask) choose(gradient bool) {
 	if gradient {
 		f.terms, f.out = true, F32
 		t.terms = t.kernel(f)
+		f.rows = true
+		if t.sumRows, t.widen = t.kernel(f), false; t.sumRows == nil {
+			t.sumRows, t.widen = t.kernel(normFormula{gradient: true, rows: true, in: F32, other: F32, out: F32}), true
+		}
+		return
 	}
+	t.widen = false
+	t.firstRows = t.kernel(normFormula{rows: true, first: true, in: n.X.Type})
+	t.sumRows = t.kernel(normFormula{rows: true, in: n.X.Type})
 }
 
 // kernel finds the kernel of a formula, and keeps it: to write a formula down allocates.
@@ -62,6 +71,14 @@ func (f normFormula) text() string {
 	}
 	body := "r0=sub(l0,u0) r1=fma(r0,u1,u2)"
 	switch {
+	case f.first:
+		return loads + " a0=l0"
+	case f.rows && !f.gradient:
+		return loads + " r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1"
+	case f.rows && f.relu:
+		return loads + fmt.Sprintf(" l2:%v r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2", f.low)
+	case f.rows:
+		return loads + " r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1"
 	case f.terms && f.relu:
 		return loads + fmt.Sprintf(" l2:%v r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3", f.low)
 	case f.terms:

@@ -14,6 +14,10 @@ type Fused struct {
 	lanes int
 	run   func(n int, args **byte, u *float32) // whole vectors
 	past  func(n int, args **byte, u *float32) // with stores past the caches, nil if there is none
+
+	// rows, where present, is there instead of run: n elements each, whole vectors, of rows that lie one behind the other.
+	rows func(rows, n int, args **byte, u *float32, sums *float64)
+	sums int // of a row
 }
 
 // Fused finds the kernel of a formula, nil if the path has none. internal/gen lists the formulas and how they are written:
@@ -50,11 +54,34 @@ func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, past bool
 	}
 	whole := n &^ (f.lanes - 1)
 	if whole > 0 {
-		f.run(whole, &c.args[0], u)
+		f.vectors(whole, c, u)
 	}
 	if whole < n {
 		f.last(c, bufs, at+whole, n-whole, u)
 	}
+}
+
+// vectors runs the kernel on n elements, whole vectors.
+func (f *Fused) vectors(n int, c *Call, u *float32) {
+	if f.rows != nil {
+		f.rows(1, n, &c.args[0], u, nil)
+		return
+	}
+	f.run(n, &c.args[0], u)
+}
+
+// What a row of a formula has of scalars, and of float64 for each of its sums, which are added up.
+const (
+	RowScalars = 8
+	RowLanes   = 8
+)
+
+// Rows computes rows of n elements, whole vectors, that lie one behind the other from element at on, for a formula whose
+// kernel takes rows: each has RowScalars scalars of its own, and RowLanes of sums for each sum of the formula (the first
+// that it names come first), to which those of the row are added.
+func (f *Fused) Rows(c *Call, bufs []Buf, scalars []float32, sums []float64, at, rows, n int) {
+	c.from(bufs, at)
+	f.rows(rows, n, &c.args[0], &scalars[0], unsafe.SliceData(sums))
 }
 
 // from points the kernel's arguments at element at.
@@ -86,7 +113,7 @@ func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
 			copy(stage(i), bufs[i].From(at).Data)
 		}
 	}
-	f.run(f.lanes, &c.args[0], u)
+	f.vectors(f.lanes, c, u)
 	for i := f.loads; i < len(f.types); i++ {
 		copy(bufs[i].From(at).Data, stage(i))
 	}

@@ -1,15 +1,17 @@
 package kern
 
 import (
+	stdbytes "bytes"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// stepwise computes a formula by the vector primitives, one after the other.
-func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) {
+// stepwise computes a formula by the vector primitives, one after the other, and says what it sums.
+func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) (summed [][]float32) {
 	regs := map[string][]float32{}
 	for i, u := range scalars {
 		regs[fmt.Sprint("u", i)] = make([]float32, n)
@@ -18,6 +20,10 @@ func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) {
 	for _, word := range strings.Fields(text) {
 		left, right, assigned := strings.Cut(word, "=")
 		name, _, typed := strings.Cut(left, ":")
+		if name[0] == 'a' {
+			summed = append(summed, regs[right])
+			continue
+		}
 		if !assigned {
 			regs[name] = make([]float32, n)
 			p.Load(regs[name], bufs[0])
@@ -44,6 +50,7 @@ func stepwise(p *Path, text string, bufs []Buf, scalars []float32, n int) {
 			p.Ternary(named[Ternary](op, numTernary), regs[name], x[0], x[1], x[2])
 		}
 	}
+	return summed
 }
 
 // named finds a primitive by its name.
@@ -65,6 +72,12 @@ func TestFused(t *testing.T) {
 		d := newDice(31)
 		for _, text := range slices.Sorted(maps.Keys(p.fused)) {
 			f := p.fused[text]
+			if f.rows != nil {
+				testRows(t, p, f, text, d)
+			}
+			if f.loads == len(f.types) {
+				continue
+			}
 			sizes := []int{1, 5, 16, 77, 4 * 77}
 			if f.past != nil {
 				sizes = append(sizes, PassBlock+77)
@@ -108,6 +121,44 @@ func testFormula(t *testing.T, p *Path, f *Fused, text string, d dice, n int) {
 		for e := range n {
 			if got, want := bufs[i].get(skip+e), want[i].get(e); !same(got, want) {
 				t.Fatalf("%s: %s of %d elements: result %d has %g at %d, want %g\n%s", p.Name(), f.name, n, i-f.loads, got, e, want, text)
+			}
+		}
+	}
+}
+
+// testRows holds rows with scalars of their own against the primitives: results to the bit, sums to what float32 sums
+// of a row may be off.
+func testRows(t *testing.T, p *Path, f *Fused, text string, d dice) {
+	const rows = 3
+	for _, n := range []int{f.lanes, 5 * f.lanes, 64 * f.lanes} {
+		var bufs, want []Buf
+		for _, typ := range f.types {
+			b := d.buf(typ, rows*n)
+			bufs, want = append(bufs, b), append(want, Buf{typ, slices.Clone(b.Data)})
+		}
+		scalars, sums := d.buf(F32, rows*RowScalars).f32(), make([]float64, rows*RowLanes*max(1, f.sums))
+		f.Rows(&Call{}, bufs, scalars, sums, 0, rows, n)
+		for r := range rows {
+			var row []Buf
+			for _, b := range want {
+				row = append(row, Buf{b.Type, b.From(r * n).Data[:n*b.Type.Size()]})
+			}
+			for i, x := range stepwise(p, text, row, scalars[r*RowScalars:], n) {
+				var want, size, got float64
+				for e := range x {
+					want, size = want+float64(x[e]), size+math.Abs(float64(x[e]))
+				}
+				for _, s := range sums[(r*f.sums+i)*RowLanes:][:RowLanes] {
+					got += s
+				}
+				if math.Abs(got-want) > 1e-6*size {
+					t.Errorf("%s: %s: sum %d of row %d of %d is %g, want %g", p.Name(), f.name, i, r, n, got, want)
+				}
+			}
+		}
+		for i := f.loads; i < len(f.types); i++ {
+			if !stdbytes.Equal(bufs[i].Data, want[i].Data) {
+				t.Errorf("%s: %s: result %d of rows of %d is not that of the primitives", p.Name(), f.name, i, n)
 			}
 		}
 	}

@@ -1884,130 +1884,135 @@ func fused_keepAVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_keep_pastAVX512(n int, args **byte, u *float32)
 
-// fused_norm_f32AVX512 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_f32AVX512 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
 //go:noescape
-func fused_norm_f32AVX512(n int, args **byte, u *float32)
+func fused_norm_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_f16AVX512 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
 //
 //go:noescape
-func fused_norm_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+// fused_norm_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
 //
 //go:noescape
-func fused_norm_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+// fused_norm_wide_f16AVX512 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
 //go:noescape
-func fused_norm_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_wide_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+// fused_norm_wide_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
 //go:noescape
-func fused_norm_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_wide_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+// fused_norm_relu_f32AVX512 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2
 //
 //go:noescape
-func fused_norm_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_relu_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_f16AVX512 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f16=r2
 //
 //go:noescape
-func fused_norm_wide_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_relu_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:bf16=r2
 //
 //go:noescape
-func fused_norm_wide_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_relu_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_both_f16AVX512 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:f16=r2
 //
 //go:noescape
-func fused_norm_wide_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_relu_both_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_both_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:bf16=r2
 //
 //go:noescape
-func fused_norm_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_relu_both_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2
+// fused_norm_sumAVX512 computes rows of n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3
 //
 //go:noescape
-func fused_norm_relu_f32AVX512(n int, args **byte, u *float32)
+func fused_norm_sumAVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f16=r2
+// fused_norm_sum_low_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f16=r3
 //
 //go:noescape
-func fused_norm_relu_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_sum_low_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:bf16=r2
+// fused_norm_sum_low_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:bf16=r3
 //
 //go:noescape
-func fused_norm_relu_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_sum_low_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_both_f16AVX512 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:f16=r2
+// fused_norm_sum_both_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:f16=r3
 //
 //go:noescape
-func fused_norm_relu_both_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_sum_both_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_both_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:bf16=r2
+// fused_norm_sum_both_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:bf16=r3
 //
 //go:noescape
-func fused_norm_relu_both_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_sum_both_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sumAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3
+// fused_norm_moment_f32AVX512 computes rows of n elements, whole vectors: l0:f32 a0=l0
 //
 //go:noescape
-func fused_norm_sumAVX512(n int, args **byte, u *float32)
+func fused_norm_moment_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_low_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f16=r3
+// fused_norm_moment_f16AVX512 computes rows of n elements, whole vectors: l0:f16 a0=l0
 //
 //go:noescape
-func fused_norm_sum_low_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_moment_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_low_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:bf16=r3
+// fused_norm_moment_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 a0=l0
 //
 //go:noescape
-func fused_norm_sum_low_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_moment_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_both_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:f16=r3
+// fused_norm_moments_f32AVX512 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1
 //
 //go:noescape
-func fused_norm_sum_both_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_moments_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_both_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:bf16=r3
+// fused_norm_moments_f16AVX512 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1
 //
 //go:noescape
-func fused_norm_sum_both_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_moments_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f32=r2
+// fused_norm_moments_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1
 //
 //go:noescape
-func fused_norm_grad_f32AVX512(n int, args **byte, u *float32)
+func fused_norm_moments_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+// fused_norm_grad_f32AVX512 computes rows of n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f32=r2
 //
 //go:noescape
-func fused_norm_grad_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_grad_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+// fused_norm_grad_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
 //
 //go:noescape
-func fused_norm_grad_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_grad_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+// fused_norm_grad_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
 //
 //go:noescape
-func fused_norm_grad_wide_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_grad_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+// fused_norm_grad_wide_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
 //
 //go:noescape
-func fused_norm_grad_wide_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_grad_wide_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_wide_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_grad_wide_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
 // fused_norm_terms_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
@@ -2074,20 +2079,60 @@ func fused_norm_terms_relu_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_norm_terms_relu_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_norm_grad_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
+// fused_norm_sums_f32AVX512 computes rows of n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
 //
 //go:noescape
-func fused_norm_grad_relu_f32AVX512(n int, args **byte, u *float32)
+func fused_norm_sums_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_relu_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f16=r4
+// fused_norm_sums_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
 //
 //go:noescape
-func fused_norm_grad_relu_f16AVX512(n int, args **byte, u *float32)
+func fused_norm_sums_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:bf16=r4
+// fused_norm_sums_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
 //
 //go:noescape
-func fused_norm_grad_relu_bf16AVX512(n int, args **byte, u *float32)
+func fused_norm_sums_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_wide_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
+//
+//go:noescape
+func fused_norm_sums_wide_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_wide_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
+//
+//go:noescape
+func fused_norm_sums_wide_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_relu_f32AVX512 computes rows of n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2
+//
+//go:noescape
+func fused_norm_sums_relu_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_relu_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2
+//
+//go:noescape
+func fused_norm_sums_relu_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_relu_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2
+//
+//go:noescape
+func fused_norm_sums_relu_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_relu_f32AVX512 computes rows of n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f32AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_relu_f16AVX512 computes rows of n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_relu_bf16AVX512 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:bf16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_bf16AVX512(rows int, n int, args **byte, u *float32, sums *float64)
 
 // fused_sgdAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2
 //
@@ -3789,130 +3834,135 @@ func fused_keepAVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_keep_pastAVX2(n int, args **byte, u *float32)
 
-// fused_norm_f32AVX2 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_f32AVX2 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
 //go:noescape
-func fused_norm_f32AVX2(n int, args **byte, u *float32)
+func fused_norm_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_f16AVX2 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
 //
 //go:noescape
-func fused_norm_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+// fused_norm_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
 //
 //go:noescape
-func fused_norm_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f16=r1
+// fused_norm_wide_f16AVX2 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
 //go:noescape
-func fused_norm_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_wide_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+// fused_norm_wide_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
 //go:noescape
-func fused_norm_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_wide_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:bf16=r1
+// fused_norm_relu_f32AVX2 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2
 //
 //go:noescape
-func fused_norm_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_relu_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_f16AVX2 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f16=r2
 //
 //go:noescape
-func fused_norm_wide_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_relu_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:bf16=r2
 //
 //go:noescape
-func fused_norm_wide_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_relu_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_both_f16AVX2 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:f16=r2
 //
 //go:noescape
-func fused_norm_wide_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_relu_both_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_wide_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
+// fused_norm_relu_both_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:bf16=r2
 //
 //go:noescape
-func fused_norm_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_relu_both_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2
+// fused_norm_sumAVX2 computes rows of n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3
 //
 //go:noescape
-func fused_norm_relu_f32AVX2(n int, args **byte, u *float32)
+func fused_norm_sumAVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f16=r2
+// fused_norm_sum_low_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f16=r3
 //
 //go:noescape
-func fused_norm_relu_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_sum_low_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:bf16=r2
+// fused_norm_sum_low_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:bf16=r3
 //
 //go:noescape
-func fused_norm_relu_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_sum_low_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_both_f16AVX2 computes n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:f16=r2
+// fused_norm_sum_both_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:f16=r3
 //
 //go:noescape
-func fused_norm_relu_both_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_sum_both_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_relu_both_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=max(r1,u3) s0:f32=r2 s1:bf16=r2
+// fused_norm_sum_both_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:bf16=r3
 //
 //go:noescape
-func fused_norm_relu_both_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_sum_both_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sumAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3
+// fused_norm_moment_f32AVX2 computes rows of n elements, whole vectors: l0:f32 a0=l0
 //
 //go:noescape
-func fused_norm_sumAVX2(n int, args **byte, u *float32)
+func fused_norm_moment_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_low_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f16=r3
+// fused_norm_moment_f16AVX2 computes rows of n elements, whole vectors: l0:f16 a0=l0
 //
 //go:noescape
-func fused_norm_sum_low_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_moment_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_low_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:bf16=r3
+// fused_norm_moment_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 a0=l0
 //
 //go:noescape
-func fused_norm_sum_low_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_moment_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_both_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:f16=r3
+// fused_norm_moments_f32AVX2 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1
 //
 //go:noescape
-func fused_norm_sum_both_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_moments_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_sum_both_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=add(r1,l1) r3=max(r2,u3) s0:f32=r3 s1:bf16=r3
+// fused_norm_moments_f16AVX2 computes rows of n elements, whole vectors: l0:f16 r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1
 //
 //go:noescape
-func fused_norm_sum_both_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_moments_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f32=r2
+// fused_norm_moments_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 r0=sub(l0,u0) r1=mul(r0,r0) a0=r0 a1=r1
 //
 //go:noescape
-func fused_norm_grad_f32AVX2(n int, args **byte, u *float32)
+func fused_norm_moments_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+// fused_norm_grad_f32AVX2 computes rows of n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f32=r2
 //
 //go:noescape
-func fused_norm_grad_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_grad_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+// fused_norm_grad_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
 //
 //go:noescape
-func fused_norm_grad_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_grad_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
+// fused_norm_grad_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
 //
 //go:noescape
-func fused_norm_grad_wide_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_grad_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+// fused_norm_grad_wide_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:f16=r2
 //
 //go:noescape
-func fused_norm_grad_wide_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_grad_wide_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_wide_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=fma(l1,u3,r1) s0:bf16=r2
+//
+//go:noescape
+func fused_norm_grad_wide_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
 // fused_norm_terms_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
@@ -3979,20 +4029,60 @@ func fused_norm_terms_relu_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_norm_terms_relu_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_norm_grad_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
+// fused_norm_sums_f32AVX2 computes rows of n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
 //
 //go:noescape
-func fused_norm_grad_relu_f32AVX2(n int, args **byte, u *float32)
+func fused_norm_sums_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_relu_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f16=r4
+// fused_norm_sums_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
 //
 //go:noescape
-func fused_norm_grad_relu_f16AVX2(n int, args **byte, u *float32)
+func fused_norm_sums_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
-// fused_norm_grad_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:bf16=r4
+// fused_norm_sums_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
 //
 //go:noescape
-func fused_norm_grad_relu_bf16AVX2(n int, args **byte, u *float32)
+func fused_norm_sums_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_wide_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
+//
+//go:noescape
+func fused_norm_sums_wide_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_wide_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) a0=r1 a1=l1
+//
+//go:noescape
+func fused_norm_sums_wide_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_relu_f32AVX2 computes rows of n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2
+//
+//go:noescape
+func fused_norm_sums_relu_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_relu_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2
+//
+//go:noescape
+func fused_norm_sums_relu_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_sums_relu_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) a0=r3 a1=r2
+//
+//go:noescape
+func fused_norm_sums_relu_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_relu_f32AVX2 computes rows of n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f32=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f32AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_relu_f16AVX2 computes rows of n elements, whole vectors: l0:f16 l1:f16 l2:f16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:f16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_f16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
+
+// fused_norm_grad_relu_bf16AVX2 computes rows of n elements, whole vectors: l0:bf16 l1:bf16 l2:bf16 r0=sub(l0,u0) r1=fma(r0,u1,u2) r2=lt(u3,l2) r3=select(r2,l1,u4) r4=fma(r3,u5,r1) s0:bf16=r4
+//
+//go:noescape
+func fused_norm_grad_relu_bf16AVX2(rows int, n int, args **byte, u *float32, sums *float64)
 
 // fused_sgdAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(u0,l1) r1=sub(l0,r0) r2=select(u1,l0,r1) s0:f32=r2
 //

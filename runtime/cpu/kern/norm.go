@@ -58,9 +58,9 @@ func (m *Machine) foldParts(x []float32, n, cols int) []float32 {
 	return x[:cols]
 }
 
-func grow(s []float32, n int) []float32 {
+func grow[T any](s []T, n int) []T {
 	if cap(s) < n {
-		return make([]float32, n)
+		return make([]T, n)
 	}
 	return s[:n]
 }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Bytes of a row's scalars, and of one of its sums.
+const (
+	rowScalars = 8 * 4
+	rowSum     = 8 * 8
+)
+
+// rowFormula emits a kernel that takes rows: they lie one behind the other, each has scalars of its own, and what is
+// summed over one is added to sums of its own, eight in float64 that are to be added up (four under AVX2).
+func (v *vm) rowFormula(f *formula) {
+	v.text(f.symbol(false), "rows, n int, args **byte, u *float32, sums *float64", "computes rows of n elements, whole vectors: "+f.text)
+	rows, n, k := ptrParam("rows"), ptrParam("n"), v.startFormula(f, false)
+	var sums reg.GPVirtual
+	if len(f.sums) > 0 {
+		sums = ptrParam("sums")
+	}
+	k.constants()
+	loop("row", rows, func() {
+		k.scalars()
+		k.zeroSums()
+		left := GP64()
+		MOVQ(n, left)
+		k.plain(left)
+		k.addSums(sums)
+		ADDQ(imm(rowScalars), k.u)
+		if len(f.sums) > 0 {
+			ADDQ(imm(rowSum*len(f.sums)), sums)
+		}
+	})
+	VZEROUPPER()
+	RET()
+	v.held = nil
+}
+
+// zeroSums begins the sums of a row, those of each vector that is taken at a time apart.
+func (k *formulaRun) zeroSums() {
+	k.sums = make([][]vec, len(k.f.sums))
+	for i := range k.sums {
+		for range k.f.unroll() {
+			s := k.v.new()
+			k.v.zero(s)
+			k.sums[i] = append(k.sums[i], s)
+		}
+	}
+}
+
+// addSums adds the sums of a row to those in memory.
+func (k *formulaRun) addSums(sums reg.GPVirtual) {
+	v := k.v
+	for i, parts := range k.sums {
+		for len(parts) > 1 {
+			h := len(parts) / 2
+			for j := range h {
+				VADDPS(parts[j+h], parts[j], parts[j])
+			}
+			parts = parts[:h]
+		}
+		low, high, to := v.new(), v.new(), Mem{Base: sums, Disp: rowSum * i}
+		if v.wide() {
+			half := YMM()
+			VEXTRACTF64X4(Imm(1), parts[0], half)
+			VCVTPS2PD(half, high)
+			VCVTPS2PD(parts[0].AsY(), low)
+		} else {
+			half := XMM()
+			VEXTRACTF128(Imm(1), parts[0], half)
+			VCVTPS2PD(half, high)
+			VCVTPS2PD(parts[0].AsX(), low)
+		}
+		VADDPD(low, high, high)
+		VADDPD(to, high, high)
+		VMOVUPD(high, to)
+	}
+}

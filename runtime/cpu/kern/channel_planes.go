@@ -1,0 +1,173 @@
+package kern
+
+import "math"
+
+// Norms over channels whose planes are whole vectors. They are walked image by image, as they lie in memory: the planes
+// of one channel are far apart, and often by a power of two, where no cache keeps them and nothing fetches them ahead.
+// The kernels take the planes of a block of channels as rows, each with the scalars and the sums of its channel.
+
+const (
+	planeRow  = 1 << 12 // most elements of a row, which are summed in float32; longer planes are several
+	shiftFrom = 4       // images after which sums are about the mean so far; again after as many times that
+)
+
+// planeMoments are the moments of a channel over the images seen so far.
+type planeMoments struct{ mean, sq float64 }
+
+// takesPlanes says whether the norm goes like that, whatever its types: they may not change its sums.
+func (t *channelTask) takesPlanes() bool {
+	n := &t.n
+	return n.Groups == 0 && t.sumRows != nil && n.Space%t.m.vw == 0 && n.Images*n.Space > 0
+}
+
+// planesBy cuts the channels into blocks, of which do takes one.
+func (t *channelTask) planesBy(work int, do func(t *channelTask, w *worker, block int)) {
+	n, workers := &t.n, t.m.pool.Workers()
+	t.do, t.block = do, n.Channels
+	if workers > 1 {
+		t.block = ceilDiv(n.Channels, 2*workers)
+	}
+	t.scalars = grow(t.scalars, RowScalars*n.Channels)
+	t.lanes = grow(t.lanes, 2*RowLanes*n.Channels)
+	t.moments = grow(t.moments, n.Channels)
+	t.m.run(work*n.Images*n.Channels*n.Space, ceilDiv(n.Channels, t.block), t)
+}
+
+// channelsOf are the channels [c0,c1) of a block.
+func (t *channelTask) channelsOf(block int) (c0, c1 int) {
+	return block * t.block, min((block+1)*t.block, t.n.Channels)
+}
+
+// image runs a kernel over the planes of channels [c0,c1) of an image.
+func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, c0, c1, i int) {
+	n, at := &t.n, t.start(i, c0)
+	if n.Space <= planeRow {
+		f.Rows(&w.call, bufs, t.scalars[RowScalars*c0:], t.lanes[RowLanes*f.sums*c0:], at, c1-c0, n.Space)
+		return
+	}
+	for c := c0; c < c1; c++ {
+		for lo := 0; lo < n.Space; lo += planeRow {
+			f.Rows(&w.call, bufs, t.scalars[RowScalars*c:], t.lanes[RowLanes*f.sums*c:], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
+		}
+	}
+}
+
+// sum adds up what a kernel sums over images [i0,i1).
+func (t *channelTask) sum(w *worker, f *Fused, c0, c1, i0, i1 int) {
+	clear(t.lanes[RowLanes*f.sums*c0 : RowLanes*f.sums*c1])
+	for i := i0; i < i1; i++ {
+		if t.widen {
+			t.sumWidened(w, f, c0, c1, i)
+			continue
+		}
+		t.image(w, f, t.bufs[:f.loads], c0, c1, i)
+	}
+}
+
+// sumWidened is image for the sums of a gradient whose types have no kernel.
+func (t *channelTask) sumWidened(w *worker, f *Fused, c0, c1, i int) {
+	n := &t.n
+	for c := c0; c < c1; c++ {
+		for lo := 0; lo < n.Space; lo += planeRow {
+			at, b := t.start(i, c), piece{lo, 1, min(planeRow, n.Space-lo)}
+			bufs := append(w.bufs[:0], Floats(t.load(w, 0, n.X, at, b)), Floats(t.slope(w, at, b)))
+			f.Rows(&w.call, bufs, t.scalarsOf(c), t.lanes[RowLanes*f.sums*c:], 0, 1, b.cols)
+		}
+	}
+}
+
+// total is sum i of channel c.
+func (t *channelTask) total(f *Fused, c, i int) (sum float64) {
+	for _, x := range t.lanes[RowLanes*(f.sums*c+i):][:RowLanes] {
+		sum += x
+	}
+	return sum
+}
+
+// scalarsOf are the scalars of channel c.
+func (t *channelTask) scalarsOf(c int) []float32 { return t.scalars[RowScalars*c:][:RowScalars] }
+
+// normalisePlanes sums values and squares about the mean of the images before, at first of the first image alone, and joins
+// the moments (Chan, Golub, LeVeque 1979): where those means are far apart, so are the values from their mean.
+func (t *channelTask) normalisePlanes(w *worker, block int) {
+	n := &t.n
+	c0, c1 := t.channelsOf(block)
+	t.sum(w, t.firstRows, c0, c1, 0, 1)
+	for c := c0; c < c1; c++ {
+		t.moments[c] = planeMoments{}
+		t.scalarsOf(c)[0] = float32(t.total(t.firstRows, c, 0) / float64(n.Space))
+	}
+	for i0, i1 := 0, 0; i0 < n.Images; i0 = i1 {
+		i1 = min(max(shiftFrom, shiftFrom*i0), n.Images)
+		t.sum(w, t.sumRows, c0, c1, i0, i1)
+		for c := c0; c < c1; c++ {
+			t.joinMoments(c, float64(i0*n.Space), float64((i1-i0)*n.Space))
+		}
+	}
+	all := float64(n.Images * n.Space)
+	for c := c0; c < c1; c++ {
+		n.Mean[c], n.Var[c] = float32(t.moments[c].mean), float32(max(t.moments[c].sq/all, 0))
+	}
+	t.applyPlanes(w, block)
+}
+
+// joinMoments joins the moments of count values with those of k more.
+func (t *channelTask) joinMoments(c int, count, k float64) {
+	m, about := &t.moments[c], t.scalarsOf(c)
+	off := t.total(t.sumRows, c, 0) / k
+	between := float64(about[0]) + off - m.mean
+	m.sq += t.total(t.sumRows, c, 1) - k*off*off + between*between*count*k/(count+k)
+	m.mean += between * k / (count + k)
+	about[0] = float32(m.mean)
+}
+
+func (t *channelTask) applyPlanes(w *worker, block int) {
+	n := &t.n
+	c0, c1 := t.channelsOf(block)
+	for c := c0; c < c1; c++ {
+		n.Rstd[c] = float32(1 / math.Sqrt(float64(n.Var[c])+n.Eps))
+		s := t.scalarsOf(c)
+		copy(s, []float32{n.Mean[c], n.Rstd[c] * orElse(n.Gamma, c, 1), orElse(n.Beta, c, 0), 0})
+		if t.whole == nil {
+			t.applyPieces(w, t.start(0, c), s[0], s[1], s[2])
+		}
+	}
+	if t.whole != nil {
+		t.wholePlanes(w, c0, c1)
+	}
+}
+
+// wholePlanes runs the last kernel over all images, from the last on, which were read last.
+func (t *channelTask) wholePlanes(w *worker, c0, c1 int) {
+	for i := t.n.Images - 1; i >= 0; i-- {
+		t.image(w, t.whole, t.bufs, c0, c1, i)
+	}
+}
+
+// gradientPlanes is gradient.
+func (t *channelTask) gradientPlanes(w *worker, block int) {
+	n := &t.n
+	c0, c1 := t.channelsOf(block)
+	for c := c0; c < c1; c++ {
+		copy(t.scalarsOf(c), []float32{n.Mean[c], 0, 0})
+	}
+	t.sum(w, t.sumRows, c0, c1, 0, n.Images)
+	half, count := len(t.sums)/2, float64(n.Images*n.Space)
+	for c := c0; c < c1; c++ {
+		rstd, gamma := n.Rstd[c], orElse(n.Gamma, c, 1)
+		dot, sum := t.total(t.sumRows, c, 0)*float64(rstd), t.total(t.sumRows, c, 1)
+		t.sums[c], t.sums[half+c] = dot, sum
+		byDev, shift := -rstd*rstd*float32(float64(gamma)*dot/count), -rstd*float32(float64(gamma)*sum/count)
+		s := t.scalarsOf(c)
+		copy(s, []float32{n.Mean[c], byDev, shift})
+		if s[3], s[4], s[5] = rstd*gamma, 0, 0; !n.Sign.absent() {
+			s[3], s[5] = 0, rstd*gamma
+		}
+		if t.whole == nil {
+			t.gradientPieces(w, t.start(0, c), n.Mean[c], rstd*gamma, byDev, shift)
+		}
+	}
+	if t.whole != nil {
+		t.wholePlanes(w, c0, c1)
+	}
+}
