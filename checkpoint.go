@@ -178,6 +178,7 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 	if was, is := f.Meta[metaPolicy], s.policies(); was != is {
 		notes = append(notes, fmt.Sprintf("saved under policy %s, loaded under %s", was, is))
 	}
+	var absent, idle []string
 	for _, v := range s.vars {
 		if !lasting(v) {
 			continue
@@ -189,15 +190,28 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 		case !ok && v.Kind == ir.Param:
 			return nil, fmt.Errorf("has no parameter %q %s", v.Name, v.Type)
 		case !ok:
-			notes = append(notes, fmt.Sprintf("%s is not in the file and starts anew", v.Name))
+			absent = append(absent, v.Name)
 		}
 	}
 	for _, info := range f.Tensors {
 		if _, known := s.types[info.Name]; !known {
-			notes = append(notes, fmt.Sprintf("%s is in the file and has no use here", info.Name))
+			idle = append(idle, info.Name)
 		}
 	}
-	return notes, nil
+	notes = append(notes, few(absent, "not in the file, starts anew")...)
+	return append(notes, few(idle, "in the file, has no use here")...), nil
+}
+
+// few says the same of each name, in a line each or, of many, in one.
+func few(names []string, what string) []string {
+	const lines, shown = 6, 3
+	if len(names) > lines {
+		return []string{fmt.Sprintf("%s and %d more: %s", strings.Join(names[:shown], ", "), len(names)-shown, what)}
+	}
+	for i, name := range names {
+		names[i] = name + ": " + what
+	}
+	return names
 }
 
 // lossy says which weights of v lose their value in the low dtype that the

@@ -160,7 +160,7 @@ func TestLoadingUnderAnotherPolicy(t *testing.T) {
 	notes := strings.Join(mixed.Warnings(), "\n")
 	for _, want := range []string{
 		"saved under policy f32, loaded under mixed-f16",
-		"amp.scale is not in the file and starts anew",
+		"amp.scale: not in the file, starts anew",
 		"fc2.w: 1 of 48 weights overflow in f16 and 1 become zero",
 	} {
 		if !strings.Contains(notes, want) {

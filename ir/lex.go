@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 type tokenKind uint8
@@ -87,7 +89,11 @@ func (l *lexer) next() (token, error) {
 		l.pos++
 		return token{kind: tokPunct, text: string(c), line: l.line}, nil
 	default:
-		return token{}, l.errorf(l.line, "unexpected character %q", rune(c))
+		r, n := utf8.DecodeRune(l.src[l.pos:])
+		if r == utf8.RuneError && n == 1 || unicode.IsControl(r) {
+			return token{}, l.errorf(l.line, "byte 0x%02x: not the text of a graph", c)
+		}
+		return token{}, l.errorf(l.line, "unexpected character %q", r)
 	}
 }
 

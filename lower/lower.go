@@ -69,8 +69,8 @@ func Supports(g *ir.Graph, t Target) error {
 // Check says whether every op of g can be lowered for t and every dimension is
 // known; the error names the first node or declaration that stands in the way.
 func Check(g *ir.Graph, t Target) error {
-	if _, cuda := t.CUDA(); !cuda && t != CPU {
-		return fmt.Errorf("unknown target %q: want cpu, sm_70, sm_80 or sm_90, each of these also with /nodnn or /noaux", t)
+	if err := t.Check(); err != nil {
+		return err
 	}
 	for _, v := range g.Vars {
 		if !v.Type.Shape.Static() {

@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,15 @@ var Features = []Feature{
 	{NoAux, "what products are saved for, or end gradients in, are kernels"},
 }
 
+// FeatureNames lists what may stand behind a target's name.
+func FeatureNames() string {
+	var names []string
+	for _, f := range Features {
+		names = append(names, "/"+f.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // FeatureNamed is the feature of that name; nil where there is none.
 func FeatureNamed(name string) *Feature {
 	if i := slices.IndexFunc(Features, func(f Feature) bool { return f.Name == name }); i >= 0 {
@@ -64,6 +74,14 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 	}
 	fl, err = ptx.FlavourFor(cc/10, cc%10)
 	return fl, err == nil
+}
+
+// Check is the error of a name that no target has.
+func (t Target) Check() error {
+	if _, cuda := t.CUDA(); !cuda && t != CPU {
+		return fmt.Errorf("unknown target %q: want cpu, or sm_70, sm_80 or sm_90, each of these also without some of %s", t, FeatureNames())
+	}
+	return nil
 }
 
 // Caps is what the target's kernels and libraries can do.

@@ -106,16 +106,25 @@ func (e entry) options(query string) (Options, error) {
 			return nil, fmt.Errorf("no option %q; it takes %s", key, e.defaults)
 		}
 		x, err := strconv.ParseFloat(value, 64)
-		if err != nil || x < 0 || x > 1<<24 {
-			return nil, fmt.Errorf("option %s=%q: want a number of 0 or more", key, value)
+		least := 1.0
+		if e.defaults[key] == 0 || mayBeZero(key) {
+			least = 0
 		}
-		if key != "dropout" && (x != math.Trunc(x) || x == 0 && e.defaults[key] != 0 && !mayBeZero(key)) {
-			return nil, fmt.Errorf("option %s=%s: want a whole number of 1 or more", key, value)
+		switch {
+		case key == "dropout":
+			if err != nil || !(x >= 0 && x < 1) {
+				return nil, fmt.Errorf("option %s=%s: want a share from 0 to below 1", key, value)
+			}
+		case err != nil || x != math.Trunc(x) || x < least || x > MaxOption:
+			return nil, fmt.Errorf("option %s=%s: want a whole number from %g to %d", key, value, least, MaxOption)
 		}
 		o[key] = x
 	}
 	return o, nil
 }
+
+// MaxOption is the largest size an option takes: products of a few of them do not overflow.
+const MaxOption = 1 << 24
 
 // mayBeZero says which counts may be none: layers that can be left out.
 func mayBeZero(key string) bool {

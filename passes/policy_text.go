@@ -139,16 +139,20 @@ func scalerFlags(s *Scaler) []field[bool] {
 
 // ParsePolicy reads a policy file; name stands in messages.
 func ParsePolicy(name string, src []byte) (Policy, error) {
-	p := Policy{Name: name}
+	p, empty := Policy{Name: name}, true
 	for i, line := range strings.Split(string(src), "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		w := strings.Fields(line)
 		if len(w) == 0 {
 			continue
 		}
+		empty = false
 		if err := p.line(w[0], w[1:]); err != nil {
 			return Policy{}, &ir.Error{Pos: ir.Pos{File: name, Line: i + 1}, Msg: err.Error()}
 		}
+	}
+	if empty {
+		return Policy{}, fmt.Errorf("%s: an empty policy; begin with a preset, as in \"from mixed-f16\"", name)
 	}
 	return p, nil
 }

@@ -211,8 +211,8 @@ func powerOfTwo(what string, x float64) error {
 	if frac == 0.5 && exp > -126 && exp <= 128 {
 		return nil
 	}
-	if x <= 0 || math.IsInf(x, 0) || math.IsNaN(x) {
-		return fmt.Errorf("scaler: %s %g: want a power of two", what, x)
+	if !(x >= 0x1p-126 && x <= 0x1p127) {
+		return fmt.Errorf("scaler: %s %g: want a power of two from 2^-126 to 2^127", what, x)
 	}
 	down := math.Ldexp(0.5, exp)
 	return fmt.Errorf("scaler: %s %g is not a power of two, so scaling would round: use %g or %g", what, x, down, 2*down)

@@ -20,7 +20,7 @@ func adviseCommand() *cobra.Command {
 	var policies []string
 	c := command("advise [MODEL]", "train for a while under every policy and give a verdict", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		if seeds < 1 || len(policies) == 0 {
-			return usagef("advise: want at least one seed and one policy")
+			return usagef("want at least one seed and one policy")
 		}
 		if f.steps == 0 {
 			f.steps = 60

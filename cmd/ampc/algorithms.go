@@ -34,7 +34,7 @@ func algorithms(c *cobra.Command, spec, device string, f modelFlags) ([]chosenRo
 	}
 	b, ok := backend.(*gpu.Backend)
 	if !ok {
-		return nil, usagef("plan: --device %s: the CPU's products have one algorithm; give a GPU", device)
+		return nil, usagef("--device %s: the CPU's products have one algorithm; give a GPU", device)
 	}
 	defer b.Close()
 	o, err := open(c, spec)

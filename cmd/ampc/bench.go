@@ -25,7 +25,7 @@ func benchCommand() *cobra.Command {
 			policies = []string{f.policy}
 		}
 		if steps < 1 {
-			return usagef("bench: --steps %d: want at least 1", steps)
+			return usagef("--steps %d: want at least 1", steps)
 		}
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")

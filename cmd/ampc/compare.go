@@ -44,6 +44,14 @@ func compareCommand() *cobra.Command {
 		if len(args) == 0 {
 			args = compared
 		}
+		if steps < 0 {
+			return usagef("--steps %d: want 0 or more", steps)
+		}
+		for _, spec := range args {
+			if !strings.HasPrefix(spec, "zoo:") {
+				return usagef("%s: compare takes models of the zoo, such as zoo:gpt", spec)
+			}
+		}
 		var rows []comparison
 		for _, spec := range args {
 			for _, v := range variants {
@@ -79,11 +87,7 @@ type comparison struct {
 // compareOne compiles all steps of a model under one policy and trains them,
 // one after the other on each batch.
 func compareOne(ctx context.Context, spec string, v variant, steps int) (comparison, error) {
-	name, ok := strings.CutPrefix(spec, "zoo:")
-	if !ok {
-		return comparison{}, usagef("compare: takes models of the zoo, such as zoo:gpt")
-	}
-	z, err := models.Open(name)
+	z, err := models.Open(strings.TrimPrefix(spec, "zoo:"))
 	if err != nil {
 		return comparison{}, err
 	}

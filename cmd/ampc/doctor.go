@@ -49,6 +49,9 @@ func doctorCommand() *cobra.Command {
 		if strings.HasSuffix(args[0], ".ampc") {
 			return f.file(c, args[0])
 		}
+		if err := writable(f.save); err != nil {
+			return err
+		}
 		o, err := open(c, args[0])
 		if err != nil {
 			return err
@@ -113,15 +116,11 @@ func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
 	if err := f.load(c, o.model); err != nil {
 		return err
 	}
-	known := ranges.Options{}
-	if known.Inputs, err = parseRanges(step.Graph(), f.inputs); err != nil {
-		return err
-	}
 	d, err := f.run(c.Context(), o, step)
 	if err != nil {
 		return err
 	}
-	return f.print(c.OutOrStdout(), doctorReport{ranges.Static(step.Graph(), known).Findings(), d})
+	return f.print(c.OutOrStdout(), doctorReport{ranges.Static(step.Graph(), o.config.Ranges).Findings(), d})
 }
 
 // load reads the checkpoint, if there is one.

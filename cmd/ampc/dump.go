@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -53,6 +51,10 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	if err := o.apply(&f.modelFlags); err != nil {
 		return err
 	}
+	target := lower.Target(f.target)
+	if err := target.Check(); err != nil {
+		return usagef("--target: %v", err)
+	}
 	out := c.OutOrStdout()
 	g := o.model.Graph()
 	if f.after != "source" && (!o.compiled || len(f.only) > 0) {
@@ -73,13 +75,13 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 		}
 		return p.Print(out)
 	}
-	return usagef("dump: no stage %q; there are graph, program and ptx", f.stage)
+	return usagef("no stage %q; there are graph, program and ptx", f.stage)
 }
 
 // printPTX writes the text of a program's modules.
 func printPTX(w io.Writer, p *lower.Program) error {
 	if len(p.Modules) == 0 {
-		return usagef("dump: a program for %s has no PTX; give --target sm_90", p.Target)
+		return usagef("a program for %s has no PTX; give --target sm_90", p.Target)
 	}
 	for _, m := range p.Modules {
 		if _, err := io.WriteString(w, m.Text()); err != nil {
@@ -117,7 +119,7 @@ func printMode(show []string) (ir.PrintMode, error) {
 		case "positions":
 			mode |= ir.Positions
 		default:
-			return 0, usagef("dump: --show %s: there are costs and positions", s)
+			return 0, usagef("--show %s: there are costs and positions", s)
 		}
 	}
 	return mode, nil
@@ -132,7 +134,7 @@ func printGraph(w io.Writer, g *ir.Graph, format string, mode ir.PrintMode) erro
 	case "dot":
 		return writeDot(w, g)
 	}
-	return usagef("dump: no format %q; there are text, json, dot", format)
+	return usagef("no format %q; there are text, json, dot", format)
 }
 
 // writeDot draws the graph for Graphviz, a box for each section; low values are filled.
@@ -179,13 +181,4 @@ func source(v *ir.Value) string {
 		return v.Def.Name()
 	}
 	return v.String()
-}
-
-// plainError turns the operating system's error into "path: reason".
-func plainError(path string, err error) error {
-	var p *os.PathError
-	if errors.As(err, &p) {
-		err = p.Err
-	}
-	return fmt.Errorf("%s: %w", path, err)
 }

@@ -3,47 +3,30 @@ package main
 import (
 	"bytes"
 	"os"
-	"path/filepath"
 
+	"ampc/internal/file"
 	"ampc/ir"
 )
 
-// writeFile puts data at path as a whole or not at all.
-func writeFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp*")
-	if err != nil {
-		return plainError(path, err)
-	}
-	_, err = tmp.Write(data)
-	if closed := tmp.Close(); err == nil {
-		err = closed
-	}
-	if err == nil {
-		err = os.Chmod(tmp.Name(), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-		return plainError(path, err)
+// writable is the first error of files that a command will write, found before
+// it works for hours: "" is none.
+func writable(paths ...string) error {
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := file.Writable(path); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// writable makes a directory where there is none and checks that files can be
-// made in it.
-func writable(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return plainError(dir, err)
-	}
-	f, err := os.CreateTemp(dir, ".ampc*")
-	if err != nil {
-		return plainError(dir, err)
-	}
-	f.Close()
-	os.Remove(f.Name())
-	return nil
+func writeFile(path string, data []byte) error {
+	return file.Write(path, func(f *os.File) error {
+		_, err := f.Write(data)
+		return err
+	})
 }
 
 func writeGraph(path string, g *ir.Graph) error {

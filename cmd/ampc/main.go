@@ -2,18 +2,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -38,7 +41,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	var f failure
 	switch {
 	case err == nil:
@@ -47,7 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, f.error)
 		return exitInput
 	}
-	fmt.Fprintf(stderr, "ampc: %v; see ampc help\n", err)
+	fmt.Fprintf(stderr, "%s: %v; see %[1]s --help\n", c.CommandPath(), err)
 	return exitUsage
 }
 
@@ -55,7 +58,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "ampc",
 		Short:         "automatic mixed precision, decided ahead of time",
-		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.",
+		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.\n\nThe exit code is 1 where a model, a file or data is at fault, 2 where the command line is. An error is one line.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// Without arguments there is nothing to run.
@@ -70,7 +73,7 @@ func newRoot() *cobra.Command {
 
 // command makes a subcommand whose errors count as bad input.
 func command(use, short string, args cobra.PositionalArgs, f func(c *cobra.Command, args []string) error) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, Args: args, RunE: func(c *cobra.Command, args []string) error {
+	return &cobra.Command{Use: use, Short: short, Args: wanted(use, args), RunE: func(c *cobra.Command, args []string) error {
 		if err := f(c, args); err != nil {
 			var wrong usageError
 			if errors.As(err, &wrong) {
@@ -80,6 +83,20 @@ func command(use, short string, args cobra.PositionalArgs, f func(c *cobra.Comma
 		}
 		return nil
 	}}
+}
+
+// wanted is args whose error names what use says of them.
+func wanted(use string, args cobra.PositionalArgs) cobra.PositionalArgs {
+	_, names, _ := strings.Cut(use, " ")
+	return func(c *cobra.Command, given []string) error {
+		switch {
+		case args(c, given) == nil:
+			return nil
+		case len(given) == 0:
+			return fmt.Errorf("want %s", names)
+		}
+		return fmt.Errorf("want %s, got %q", cmp.Or(names, "no arguments"), given)
+	}
 }
 
 // usageError is a mistake in the command line that cobra cannot see.

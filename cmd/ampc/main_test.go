@@ -10,6 +10,7 @@ import (
 
 	"ampc/internal/golden"
 	"ampc/internal/safetensors"
+	"ampc/models"
 )
 
 // ampcRun runs a command line in process.
@@ -76,6 +77,74 @@ func canonical(text string) string {
 		b.WriteString(strings.TrimRight(code, " \n") + "\n")
 	}
 	return b.String()
+}
+
+// What a command line gets wrong is said in one line, with what would be right; the exit code tells command lines from files.
+func TestWrongCommandLines(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"empty.policy": "", "model.onnx": "\x08\x03", "double.ir": "graph @double {\n  input %x : f32[2]\nforward:\n  %y = add %x, %x\n  return %y\n}\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"dump zoo:mlp zoo:gpt":               {2, `ampc dump: want MODEL, got ["zoo:mlp" "zoo:gpt"]; see ampc dump --help`},
+		"why":                                {2, "ampc why: want MODEL [VALUE]; see ampc why --help"},
+		"passes amp":                         {2, `ampc passes: want no arguments, got ["amp"]; see ampc passes --help`},
+		"dump zoo:mlp --micro 0":             {2, "--micro 0: want 1 or more"},
+		"dump zoo:mlp --record -1":           {2, "--record -1: want 0 or more steps"},
+		"dump zoo:mlp --range x":             {1, "--range x: want INPUT=LO..HI"},
+		"ranges zoo:mlp --range x=nan..2":    {1, "--range x=nan..2: want INPUT=LO..HI"},
+		"ranges zoo:mlp --range y=0..2":      {1, "--range y=0..2: the graph has no float input %y"},
+		"dump zoo:mlp --target sm_10":        {2, `--target: unknown target "sm_10": want cpu, or sm_70, sm_80 or sm_90, each of these also without some of /nodnn, /noattn`},
+		"dump zoo:mlp --scaler 1e300":        {1, "static scale 1e+300: want a power of two from 2^-126 to 2^127"},
+		"dump zoo:mlp?in=1e9":                {1, "zoo:mlp: option in=1e9: want a whole number from 1 to 16777216"},
+		"dump zoo:gpt?dropout=nan":           {1, "zoo:gpt: option dropout=nan: want a share from 0 to below 1"},
+		"dump model.onnx":                    {1, "model.onnx:1: byte 0x08: not the text of a graph"},
+		"dump zoo:mlp --policy empty.policy": {1, `empty.policy: an empty policy; begin with a preset, as in "from mixed-f16"`},
+		"why-not zoo:mlp fc1 f17":            {2, `no dtype "f17"; there are f32, f16 and bf16`},
+		"policy --diff f32":                  {2, "--diff, --set and --unmapped want a NAME or FILE"},
+		"compare mlp":                        {2, "mlp: compare takes models of the zoo, such as zoo:gpt"},
+		"compare zoo:mlp --steps -1":         {2, "--steps -1: want 0 or more"},
+		"run double.ir --infer --steps 0":    {2, "--steps 0: want 1 or more"},
+		"run double.ir --infer --out .":      {1, ".: is a directory"},
+		"run double.ir --infer --out none/x": {1, "none/x: no such file or directory"},
+		"doctor zoo:mlp --save none/x.ampc":  {1, "none/x.ampc: no such file or directory"},
+		"train zoo:gpt?seq=2&layers=1 --text double.ir --save-bad none/x": {1, "none/x: no such file or directory"},
+	} {
+		code, out, errs := ampcRun("", strings.Fields(line)...)
+		if code != want.code || !strings.Contains(errs, want.text) || strings.Count(errs, "\n") != 1 || out != "" {
+			t.Errorf("%s: code %d, %q, %q; want code %d and one line with %q", line, code, out, errs, want.code, want.text)
+		}
+	}
+}
+
+// What --range says of inputs reaches the passes, with a guard and without: scores that are known to stay small keep
+// their scale behind the product.
+func TestRangesReachThePasses(t *testing.T) {
+	text := "graph @att {\n  input %q : f32[4,8]\n  input %k : f32[4,8]\nforward:\n  %s = matmul %q, %k {tb}\n  %t = affine %s {scale=0.125}\n  %p = softmax %t {axis=-1}\n  return %p\n}\n"
+	const moved = "note: %t: the scale of the scores moves before their product\n"
+	for want, args := range map[string][]string{
+		moved: nil,
+		"":    {"--range", "q=-3..3", "--range", "k=-3..3"},
+	} {
+		if code, _, errs := ampcRun(text, append([]string{"dump", "-", "--infer"}, args...)...); code != 0 || errs != want {
+			t.Errorf("%v: code %d, %q, want %q", args, code, errs, want)
+		}
+	}
+}
+
+// Nothing that fits is said to fit no further than was looked.
+func TestFitStopsAtTheLargestOption(t *testing.T) {
+	for limit, want := range map[int64]int64{0: 0, 5: 5, 1 << 20: 1 << 20, 1 << 40: models.MaxOption} {
+		got, err := fitBatch(limit, func(batch int64) (int64, error) { return batch, nil })
+		if err != nil || got != want {
+			t.Errorf("a batch of %d (%v) fits into %d, want %d", got, err, limit, want)
+		}
+	}
 }
 
 func TestEveryCommandHasHelp(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/file"
 	"ampc/ir"
 	"ampc/models"
 	"ampc/passes"
@@ -75,6 +76,9 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 		}
 		return &opened{spec: spec, model: z.Model, zoo: z, losses: z.Steps[0].Losses, config: z.Steps[0].Config}, nil
 	}
+	if spec == "" {
+		return nil, usagef("the MODEL is empty")
+	}
 	name, src, err := readSource(c, spec)
 	if err != nil {
 		return nil, err
@@ -111,7 +115,7 @@ func readSource(c *cobra.Command, spec string) (name string, src []byte, err err
 	}
 	src, err = os.ReadFile(spec)
 	if err != nil {
-		return "", nil, plainError(spec, err)
+		return "", nil, file.Error(spec, err)
 	}
 	return spec, src, nil
 }
@@ -147,19 +151,22 @@ func (o *opened) apply(f *modelFlags) error {
 	if f.infer {
 		o.losses = nil
 	}
+	if f.micro < 1 {
+		return usagef("--micro %d: want 1 or more", f.micro)
+	}
+	if f.record < 0 {
+		return usagef("--record %d: want 0 or more steps", f.record)
+	}
 	if o.config.Bind, err = parseDims(f.dims); err != nil {
 		return err
 	}
 	if f.guard != 0 {
 		o.config.Policy.Guard = f.guard
 	}
-	if o.config.Policy.Guard != 0 && !o.compiled {
-		return o.calibrate(f)
-	}
-	return nil
+	return o.calibrate(f)
 }
 
-// calibrate finds what the range guard may assume: the inputs' ranges, and
+// calibrate finds what passes and reports may assume: the inputs' ranges, and
 // under --record those that all values take in steps of the f32 model.
 func (o *opened) calibrate(f *modelFlags) error {
 	inputs, err := parseRanges(o.model.Graph(), f.inputs)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc/lower"
+	"ampc/models"
 	"ampc/passes"
 )
 
@@ -58,7 +59,7 @@ func planCommand() *cobra.Command {
 			return err
 		}
 		if limit > 0 && !strings.HasPrefix(args[0], "zoo:") {
-			return usagef("plan: --fit varies the batch of a zoo model; %s is a file", args[0])
+			return usagef("--fit varies the batch of a zoo model; %s is a file", args[0])
 		}
 		if device != "" {
 			rows, err := algorithms(c, args[0], device, f)
@@ -173,10 +174,13 @@ func withBatch(spec string, batch int64) string {
 }
 
 // fitBatch finds the largest batch whose bytes stay within limit: memory grows
-// with the batch, so doubling and halving find it.
+// with the batch, so doubling and halving find it. It is at most models.MaxOption.
 func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error) {
 	lo, hi := int64(0), int64(1)
-	for ; hi < 1<<20; hi *= 2 {
+	for ; ; hi *= 2 {
+		if hi > models.MaxOption {
+			return lo, nil
+		}
 		n, err := bytes(hi)
 		if err != nil {
 			return 0, err
@@ -201,6 +205,17 @@ func fitBatch(limit int64, bytes func(batch int64) (int64, error)) (int64, error
 	return lo, nil
 }
 
+// fitted prints what fitBatch found.
+func fitted(batch int64) string {
+	switch batch {
+	case 0:
+		return "none"
+	case models.MaxOption:
+		return fmt.Sprintf("%d or more", batch)
+	}
+	return strconv.FormatInt(batch, 10)
+}
+
 func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
@@ -212,7 +227,7 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, size(r.Peak), size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
 			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, size(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
-			fmt.Fprintf(w, "%d\t", r.Fit)
+			fmt.Fprintf(w, "%s\t", fitted(r.Fit))
 		}
 		fmt.Fprintln(w)
 	}
@@ -287,7 +302,7 @@ func parseSize(s string) (int64, error) {
 	}
 	x, err := strconv.ParseFloat(number, 64)
 	if err != nil || x <= 0 || x*float64(unit) > 1<<60 {
-		return 0, usagef("plan: --fit %s: want a size such as 24GB", s)
+		return 0, usagef("--fit %s: want a size such as 24GB", s)
 	}
 	return int64(x * float64(unit)), nil
 }

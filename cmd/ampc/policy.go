@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/file"
 	"ampc/passes"
 	"ampc/passes/systems"
 )
@@ -22,6 +23,9 @@ func policyCommand() *cobra.Command {
 	var unmapped bool
 	c := command("policy [NAME or FILE]", "print a policy as a file, or list the presets, those of other systems included", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		out := c.OutOrStdout()
+		if len(args) == 0 && (diff != "" || unmapped || len(set) > 0) {
+			return usagef("--diff, --set and --unmapped want a NAME or FILE")
+		}
 		if len(args) == 0 {
 			for _, name := range passes.PolicyNames() {
 				fmt.Fprintln(out, name)
@@ -76,7 +80,7 @@ func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 		case errors.Is(readErr, fs.ErrNotExist):
 			return p, err // neither: the list of presets helps more than the missing file
 		case readErr != nil:
-			return p, plainError(name, readErr)
+			return p, file.Error(name, readErr)
 		}
 		if p, err = passes.ParsePolicy(name, src); err != nil {
 			return p, err

@@ -45,15 +45,7 @@ func (f *rangesFlags) report(w io.Writer, model *opened) error {
 	if err != nil {
 		return err
 	}
-	o := ranges.Options{}
-	if o.Inputs, err = parseRanges(g, f.inputs); err != nil {
-		return err
-	}
-	if f.record > 0 {
-		if o.Recorded, err = model.recorded(o.Inputs, f.record); err != nil {
-			return err
-		}
-	}
+	o := model.config.Ranges
 	r := ranges.Static(g, o)
 	found := r.Findings()
 	if f.json {
@@ -82,11 +74,11 @@ func parseRanges(g *ir.Graph, list []string) (map[string]ir.Interval, error) {
 		lo, hi, ok := strings.Cut(span, "..")
 		a, err1 := strconv.ParseFloat(lo, 64)
 		b, err2 := strconv.ParseFloat(hi, 64)
-		if !ok || err1 != nil || err2 != nil || a > b {
+		if !ok || err1 != nil || err2 != nil || !(a <= b) {
 			return nil, fmt.Errorf("--range %s: want INPUT=LO..HI", s)
 		}
-		if v := g.Var(name); v == nil || v.Kind != ir.Input {
-			return nil, fmt.Errorf("--range %s: the graph has no input %%%s", s, name)
+		if v := g.Var(name); v == nil || v.Kind != ir.Input || !v.Type.DType.Float() {
+			return nil, fmt.Errorf("--range %s: the graph has no float input %%%s", s, name)
 		}
 		m[name] = ir.Interval{Lo: a, Hi: b}
 	}

@@ -23,6 +23,12 @@ func runCommand() *cobra.Command {
 	var steps int
 	var out, device string
 	c := command("run MODEL", "run a model on given or random inputs and print its results", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+		if steps < 1 {
+			return usagef("--steps %d: want 1 or more", steps)
+		}
+		if err := writable(out); err != nil {
+			return err
+		}
 		o, err := open(c, args[0])
 		if err != nil {
 			return err
@@ -64,7 +70,7 @@ func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int
 		return err
 	}
 	var last ampc.Result
-	for range max(steps, 1) {
+	for range steps {
 		if last, err = step.Run(c.Context(), micro...); err != nil {
 			return err
 		}
@@ -232,7 +238,10 @@ func readInputs(specs []string) (ampc.Feed, error) {
 				key = name
 			}
 			if key == "" {
-				return nil, fmt.Errorf("%s: holds one array without a name: give --input NAME=%s", path, path)
+				return nil, fmt.Errorf("%s: holds one array without a name: give NAME=%s", path, path)
+			}
+			if _, twice := feed[key]; twice {
+				return nil, fmt.Errorf("%s: input %s was given before", path, key)
 			}
 			feed[key] = h
 		}

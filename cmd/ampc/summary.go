@@ -41,7 +41,7 @@ func (t *trainer) summary(w io.Writer, interrupted bool) error {
 		}
 	}
 	t.report.print(w)
-	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {"step.ir", "annotated IR"}, {"curves.svg", "curves"}} {
+	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {graphFile, "annotated IR"}, {curvesFile, "curves"}} {
 		fmt.Fprintf(w, "wrote %s: %s\n", f[1], filepath.Join(t.flags.out, f[0]))
 	}
 	return nil

@@ -32,7 +32,7 @@ type task struct {
 // usual model for that kind of data.
 func newTask(spec string, f *trainFlags) (task, error) {
 	if len(f.data) > 0 && len(f.text) > 0 {
-		return task{}, usagef("train: --text and --data exclude each other")
+		return task{}, usagef("--text and --data exclude each other")
 	}
 	if spec == "" {
 		spec = "zoo:gpt"
@@ -178,7 +178,7 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 
 func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
 	if len(f.data) != 1 {
-		return nil, nil, usagef("train: --data takes one file")
+		return nil, nil, usagef("--data takes one file")
 	}
 	if train, err = dataset.ReadImages(f.data[0]); err != nil {
 		return nil, nil, err

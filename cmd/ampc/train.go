@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 
 	"ampc"
+	"ampc/internal/file"
 	"ampc/ir"
 	"ampc/runtime"
 )
@@ -100,7 +102,10 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	}
 	defer t.model.Close()
 	t.errs = c.ErrOrStderr()
-	if err := writable(f.out); err != nil { // better now than after the training
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return file.Error(f.out, err)
+	}
+	if err := writable(f.saveBad, filepath.Join(f.out, checkpointFile), filepath.Join(f.out, graphFile), filepath.Join(f.out, curvesFile)); err != nil {
 		return err
 	}
 	out := c.OutOrStdout()
@@ -293,7 +298,12 @@ func (t *trainer) evaluate(ctx context.Context) (loss, accuracy float64, err err
 	return t.heldOut(ctx, t.eval)
 }
 
-const checkpointFile = "checkpoint.safetensors"
+// What is written to the output directory.
+const (
+	checkpointFile = "checkpoint.safetensors"
+	graphFile      = "step.ir"
+	curvesFile     = "curves.svg"
+)
 
 func (t *trainer) save() error {
 	meta := map[string]string{
@@ -316,10 +326,10 @@ func (t *trainer) save() error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(t.flags.out, "curves.svg"), svg); err != nil {
+	if err := writeFile(filepath.Join(t.flags.out, curvesFile), svg); err != nil {
 		return err
 	}
-	return writeGraph(filepath.Join(t.flags.out, "step.ir"), t.step.Graph())
+	return writeGraph(filepath.Join(t.flags.out, graphFile), t.step.Graph())
 }
 
 func (t *trainer) load(path string) error {

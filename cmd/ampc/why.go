@@ -111,7 +111,7 @@ func whyNotCommand() *cobra.Command {
 	var asJSON bool
 	c := command("why-not MODEL [VALUE DTYPE]", "say what storing a value, or any value, in another dtype would cost, or what forbids it", cobra.RangeArgs(1, 3), func(c *cobra.Command, args []string) error {
 		if len(args) == 2 {
-			return usagef("why-not: want a model, a value and a dtype, or a model alone")
+			return usagef("want a model, a value and a dtype, or a model alone")
 		}
 		o, err := prepare(c, args[0], &f)
 		if err != nil {
@@ -151,7 +151,7 @@ func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
 	}
 	d, ok := ir.DTypeOf(asked[1])
 	if !ok {
-		return nil, fmt.Errorf("no dtype %q", asked[1])
+		return nil, usagef("no dtype %q; there are f32, f16 and bf16", asked[1])
 	}
 	flip, err := passes.WhyNot(source, p, strings.TrimPrefix(asked[0], "%"), d)
 	return []*passes.Flip{flip}, err

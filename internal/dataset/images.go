@@ -12,6 +12,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"ampc/internal/file"
 )
 
 // Images is a set of labelled images, channels first.
@@ -50,19 +52,19 @@ func ReadImages(path string) (*Images, error) {
 func openData(path string) (*bufio.Reader, io.Closer, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, nil, plain(path, err)
+		return nil, nil, file.Error(path, err)
 	}
 	r := bufio.NewReaderSize(f, 1<<16)
 	if head, err := r.Peek(2); err != nil && !errors.Is(err, io.EOF) {
 		f.Close()
-		return nil, nil, plain(path, err)
+		return nil, nil, file.Error(path, err)
 	} else if len(head) < 2 || head[0] != 0x1f || head[1] != 0x8b {
 		return r, f, nil
 	}
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		f.Close()
-		return nil, nil, plain(path, err)
+		return nil, nil, file.Error(path, err)
 	}
 	return bufio.NewReaderSize(z, 1<<16), f, nil
 }
@@ -103,7 +105,7 @@ func csvError(path string, err error) error {
 	if errors.As(err, &p) {
 		return fmt.Errorf("%s:%d: %w", path, p.Line, p.Err)
 	}
-	return plain(path, err)
+	return file.Error(path, err)
 }
 
 // shapeFrom finds the square image that n pixels make.

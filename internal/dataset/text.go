@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"ampc/internal/file"
 )
 
 // Text is what was read and from where.
@@ -30,7 +32,7 @@ func ReadText(limit int, paths ...string) (Text, error) {
 	for _, root := range paths {
 		info, err := os.Stat(root)
 		if err != nil {
-			return Text{}, plain(root, err)
+			return Text{}, file.Error(root, err)
 		}
 		if info.IsDir() {
 			err = c.dir(root, func(string) bool { return true })
@@ -82,7 +84,7 @@ func (c *collector) dir(root string, want func(path string) bool) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return plain(path, err)
+			return file.Error(path, err)
 		case c.full():
 			return filepath.SkipAll
 		case path != root && strings.HasPrefix(d.Name(), "."):
@@ -95,7 +97,7 @@ func (c *collector) dir(root string, want func(path string) bool) error {
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return plain(path, err)
+			return file.Error(path, err)
 		}
 		if isText(data) && (c.skip == nil || !c.skip(data)) {
 			c.add(data)
@@ -108,7 +110,7 @@ func (c *collector) dir(root string, want func(path string) bool) error {
 func (c *collector) named(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return plain(path, err)
+		return file.Error(path, err)
 	}
 	if !isText(data) {
 		return fmt.Errorf("%s: not UTF-8 text", path)
@@ -134,12 +136,3 @@ func (c *collector) text(from string) (Text, error) {
 }
 
 func isText(data []byte) bool { return utf8.Valid(data) && bytes.IndexByte(data, 0) < 0 }
-
-// plain turns the operating system's error into "path: reason".
-func plain(path string, err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		err = p.Err
-	}
-	return fmt.Errorf("%s: %w", path, err)
-}

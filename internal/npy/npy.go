@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ampc/internal/file"
 )
 
 // Array is one array, row-major and little-endian.
@@ -39,11 +41,7 @@ const maxElements = 1 << 34
 func ReadFile(path string) (map[string]Array, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		var p *os.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, file.Error(path, err)
 	}
 	out, err := parse(data)
 	if err != nil {

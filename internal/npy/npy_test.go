@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func file(header string, data ...byte) []byte {
+func npyFile(header string, data ...byte) []byte {
 	out := append([]byte("\x93NUMPY\x01\x00"), 0, 0)
 	binary.LittleEndian.PutUint16(out[8:], uint16(len(header)))
 	return append(append(out, header...), data...)
@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		"{'descr': '|u1', 'fortran_order': True, 'shape': (4,), }":      {"u8", []int64{4}, []byte{1, 2, 3, 4}},
 		"{'descr': '<f4', 'fortran_order': False, 'shape': (), }":       {"f32", nil, []byte{1, 2, 3, 4}},
 	} {
-		got, err := Parse(file(header, 1, 2, 3, 4))
+		got, err := Parse(npyFile(header, 1, 2, 3, 4))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v (%v), want %v", header, got, err, want)
 		}
@@ -37,12 +37,12 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{[]byte("nonsense, really"), "not an npy"},
-		{file("{}"), "no plain dtype"},
-		{file("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }"), "dtype <c8"},
-		{file("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", 1, 2, 3, 4), "Fortran"},
-		{file("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 1), "needs 8 bytes, 1 follow"},
-		{file("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999, 999999999), }"), "impossibly large"},
-		{file("")[:9], "not an npy"},
+		{npyFile("{}"), "no plain dtype"},
+		{npyFile("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }"), "dtype <c8"},
+		{npyFile("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", 1, 2, 3, 4), "Fortran"},
+		{npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 1), "needs 8 bytes, 1 follow"},
+		{npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999, 999999999), }"), "impossibly large"},
+		{npyFile("")[:9], "not an npy"},
 		{append([]byte("\x93NUMPY\x02\x00"), 255, 255, 255, 255, 0), "truncated"},
 	} {
 		if _, err := Parse(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -55,7 +55,7 @@ func TestNPZ(t *testing.T) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	w, _ := z.Create("x.npy")
-	w.Write(file("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", 1))
+	w.Write(npyFile("{'descr': '|b1', 'fortran_order': False, 'shape': (1,), }", 1))
 	z.Close()
 	path := filepath.Join(t.TempDir(), "a.npz")
 	if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"ampc/internal/file"
 )
 
 // File is an open, verified file. Its methods may be called concurrently.
@@ -31,7 +33,7 @@ type File struct {
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, plain(path, err)
+		return nil, file.Error(path, err)
 	}
 	file := &File{f: f}
 	if err := file.load(); err != nil {
@@ -226,15 +228,4 @@ func checksum(header []byte, sum string, data io.Reader) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%08x", h.Sum32()), nil
-}
-
-// plain turns the operating system's error into "path: reason".
-func plain(path string, err error) error {
-	switch e := err.(type) {
-	case *os.PathError:
-		err = e.Err
-	case *os.LinkError:
-		err = e.Err
-	}
-	return fmt.Errorf("%s: %w", path, err)
 }

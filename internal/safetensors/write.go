@@ -10,8 +10,9 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
+
+	"ampc/internal/file"
 )
 
 // Tensor is one tensor to write. Write is called once, in order, and must
@@ -35,38 +36,12 @@ func Bytes(b []byte) func(io.Writer) error {
 // held before or the whole new file: the bytes go to a temporary file beside
 // it, reach the disk, and are renamed. A process killed meanwhile leaves at
 // most that temporary file.
-func WriteFile(path string, meta map[string]string, tensors []Tensor) (err error) {
+func WriteFile(path string, meta map[string]string, tensors []Tensor) error {
 	header, infos, err := buildHeader(meta, tensors)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp*")
-	if err != nil {
-		return plain(path, err)
-	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-			err = plain(path, err)
-		}
-	}()
-	if err := writeAll(tmp, header, infos); err != nil {
-		return err
-	}
-	if err := tmp.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := tmp.Sync(); err != nil {
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
+	return file.Write(path, func(f *os.File) error { return writeAll(f, header, infos) })
 }
 
 // buildHeader lays the tensors out, widest elements first so that each starts
@@ -142,15 +117,4 @@ func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
 	return n, err
-}
-
-// syncDir makes a rename durable where the system lets a directory be synced.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil // the file itself is in place; not every system opens directories
-	}
-	defer d.Close()
-	d.Sync()
-	return nil
 }

@@ -67,7 +67,7 @@ func OpenSim(t lower.Target) (*Backend, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(t), "sm_"), "/")
 	cc, err := strconv.Atoi(number)
 	if _, ok := t.CUDA(); !ok || err != nil {
-		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", t, lacking())
+		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", t, lower.FeatureNames())
 	}
 	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
 	for _, feature := range lower.Features {
@@ -79,16 +79,7 @@ func OpenSim(t lower.Target) (*Backend, error) {
 }
 
 // ErrName is the error of a name that no GPU can have.
-var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + lacking())
-
-// lacking lists the features that a device's name may take away.
-func lacking() string {
-	var names []string
-	for _, f := range lower.Features {
-		names = append(names, "/"+f.Name)
-	}
-	return strings.Join(names, ", ")
-}
+var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + lower.FeatureNames())
 
 // OpenNamed opens cuda:N, or the simulated GPU sim:TARGET, also without what
 // stands behind the name, as in cuda:0/nodnn. It fails with ErrName, or as Open
