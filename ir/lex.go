@@ -37,6 +37,14 @@ func (t token) String() string {
 	return strconv.Quote(t.text)
 }
 
+// valueText is a value's name as it stands in the text.
+func (t token) valueText() string {
+	if t.prime {
+		return quoteName(t.text) + "'"
+	}
+	return quoteName(t.text)
+}
+
 // lexer splits the text form into tokens; line ends are white space.
 type lexer struct {
 	file string
@@ -91,7 +99,7 @@ func (l *lexer) next() (token, error) {
 	default:
 		r, n := utf8.DecodeRune(l.src[l.pos:])
 		if r == utf8.RuneError && n == 1 || unicode.IsControl(r) {
-			return token{}, l.errorf(l.line, "byte 0x%02x: not the text of a graph", c)
+			return token{}, l.errorf(l.line, "not the text of a graph: byte %x", c)
 		}
 		return token{}, l.errorf(l.line, "unexpected character %q", r)
 	}

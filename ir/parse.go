@@ -31,6 +31,7 @@ const maxNesting = 32
 type parser struct {
 	lex    lexer
 	tok    token
+	last   int // line of the token before tok
 	err    error
 	custom map[string]*Def
 	depth  int
@@ -52,7 +53,15 @@ func (p *parser) fail(format string, args ...any) {
 	}
 }
 
+// wrong is fail about what has been read, where fail is about the token that comes.
+func (p *parser) wrong(format string, args ...any) {
+	if p.err == nil {
+		p.err = p.lex.errorf(p.last, format, args...)
+	}
+}
+
 func (p *parser) advance() {
+	p.last = p.tok.line
 	if p.err != nil {
 		p.tok = token{kind: tokEOF, line: p.tok.line}
 		return
@@ -135,14 +144,14 @@ func (p *parser) graph(outer *parser) *Graph {
 
 func (p *parser) dim() {
 	name := p.ident("a dimension name")
-	if p.err == nil && slices.ContainsFunc(p.g.Syms, func(s Sym) bool { return s.Name == name }) {
-		p.fail("dimension %s is declared twice", name)
+	if slices.ContainsFunc(p.g.Syms, func(s Sym) bool { return s.Name == name }) {
+		p.wrong("dimension %s is declared twice", name)
 	}
 	s := Sym{Name: name}
 	if p.accept("=") {
 		s.Nominal = p.integer()
-		if p.err == nil && s.Nominal <= 0 {
-			p.fail("dimension %s needs a nominal size above zero", name)
+		if s.Nominal <= 0 {
+			p.wrong("dimension %s needs a nominal size above zero", name)
 		}
 	}
 	p.g.Syms = append(p.g.Syms, s)
@@ -234,8 +243,8 @@ func (p *parser) integer() int64 {
 func (p *parser) typ() Type {
 	name := p.ident("a type")
 	d, ok := DTypeOf(name)
-	if !ok && p.err == nil {
-		p.fail("unknown dtype %q", name)
+	if !ok {
+		p.wrong("unknown dtype %q", name)
 	}
 	p.expect("[")
 	if p.accept("*") {
@@ -250,8 +259,8 @@ func (p *parser) typ() Type {
 		}
 	}
 	p.expect("]")
-	if err := CheckDims(dims); err != nil && p.err == nil {
-		p.fail("%v", err)
+	if err := CheckDims(dims); err != nil {
+		p.wrong("%v", err)
 	}
 	return T(d, dims...)
 }
@@ -263,7 +272,7 @@ func (p *parser) dimension() Dim {
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		if n < 0 {
-			p.fail("dimension %d is below zero", n)
+			p.wrong("dimension %d is below zero", n)
 		}
 		return Dim(n)
 	}
@@ -272,7 +281,7 @@ func (p *parser) dimension() Dim {
 			return Dim(-i - 1)
 		}
 	}
-	p.fail("unknown dimension %q: declare it with \"dim %s\"", text, text)
+	p.wrong("unknown dimension %q: declare it with \"dim %s\"", text, text)
 	return 0
 }
 
@@ -304,13 +313,6 @@ func (p *parser) operand() *Value {
 		p.err = p.lex.errorf(t.line, "%s is used before it is defined", t.valueText())
 	}
 	return nil
-}
-
-func (t token) valueText() string {
-	if t.prime {
-		return quoteName(t.text) + "'"
-	}
-	return quoteName(t.text)
 }
 
 func (p *parser) lookup(t token) *Value {
@@ -403,19 +405,19 @@ func (p *parser) opName(n *Node) {
 	if p.accept("@") {
 		name := p.ident("an op")
 		n.Op, n.Custom = OpCustom, p.custom[name]
-		if n.Custom == nil && p.err == nil {
-			p.fail("unknown custom op @%s: give its definition to Parse", name)
+		if n.Custom == nil {
+			p.wrong("unknown custom op @%s: give its definition to Parse", name)
 		}
 		return
 	}
 	name := p.ident("an op")
 	op, ok := OpNamed(name)
-	if !ok && p.err == nil {
+	if !ok {
 		msg := fmt.Sprintf("unknown op %q", name)
 		if s := nearestOp(name); s != "" {
 			msg += fmt.Sprintf(", did you mean %q?", s)
 		}
-		p.fail("%s", msg)
+		p.wrong("%s", msg)
 	}
 	n.Op = op
 }
@@ -430,8 +432,8 @@ func (p *parser) attrs() parsedAttrs {
 	p.expect("{")
 	for p.err == nil && !p.is("}") {
 		name := p.ident("an attribute")
-		if p.err == nil && a.has(name) {
-			p.fail("attribute %s stands twice", name)
+		if a.has(name) {
+			p.wrong("attribute %s stands twice", name)
 		}
 		if !p.accept("=") {
 			a.list = a.list.With(name, true)
@@ -478,7 +480,7 @@ func (p *parser) listValue() any {
 		case float64:
 			float, floats = true, append(floats, x)
 		default:
-			p.fail("a list holds numbers only")
+			p.wrong("a list holds numbers only")
 		}
 		if !p.accept(",") {
 			break
@@ -496,9 +498,9 @@ func (p *parser) nested() any {
 		p.fail("graphs are nested deeper than %d", maxNesting)
 		return nil
 	}
-	q := &parser{lex: p.lex, tok: p.tok, custom: p.custom, depth: p.depth + 1}
+	q := &parser{lex: p.lex, tok: p.tok, last: p.last, custom: p.custom, depth: p.depth + 1}
 	g := q.graph(p)
-	p.lex, p.tok, p.err = q.lex, q.tok, q.err
+	p.lex, p.tok, p.last, p.err = q.lex, q.tok, q.last, q.err
 	return g
 }
 
@@ -511,8 +513,8 @@ func (p *parser) nodeAttrs(n *Node) {
 			pin = "f32"
 		}
 		i := slices.Index(pinNames[:], pin)
-		if i <= 0 && p.err == nil {
-			p.fail("pin is %q, want f32, tf32 or low", pin)
+		if i <= 0 {
+			p.wrong("pin is %q, want f32, tf32 or low", pin)
 			return
 		}
 		n.Pin = Pin(i)
@@ -520,7 +522,7 @@ func (p *parser) nodeAttrs(n *Node) {
 	}
 	if id, ok := a.list.Get("group").(int64); ok && n.Op != OpForeign {
 		if id < 1 || id > math.MaxInt32 {
-			p.fail("group is %d, want a number above zero", id)
+			p.wrong("group is %d, want a number above zero", id)
 		}
 		n.Why.Group = int32(id)
 		a.list = a.list.Without("group")
@@ -547,7 +549,7 @@ func (p *parser) namedOperand(n *Node, o operandAt) {
 			return
 		}
 	}
-	p.fail("%s has no named operand %s", n.Def().Name, o.name)
+	p.wrong("%s has no named operand %s", n.Def().Name, o.name)
 }
 
 func (p *parser) finish(n *Node, results []token, types []Type, line int) {

@@ -71,7 +71,7 @@ func Names() []string { return slices.Sorted(maps.Keys(sources)) }
 func Load(name string, low ir.DType) (*System, error) {
 	src, ok := sources[name]
 	if !ok {
-		return nil, fmt.Errorf("no other system %q; there are %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("no system %q; there are %s", name, strings.Join(Names(), ", "))
 	}
 	list := src.f16
 	if low == ir.BF16 {
