@@ -36,6 +36,7 @@ func main() {
 		v.maxTaps()
 		v.addRuns()
 		v.zips()
+		v.winograd()
 		v.probe()
 	}
 	tab.emit()

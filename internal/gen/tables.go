@@ -67,5 +67,6 @@ func (v *vm) table(b *strings.Builder) {
 		fmt.Fprintf(b, "p.%s = %s%s\n", strings.TrimSuffix(k, "Of"), k, s)
 	}
 	v.fusedTable(b)
-	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, addRuns%s, unzip%s, zip%s\n}\n\n", s, s, s, s, s, s, s)
+	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s)
+	fmt.Fprintf(b, "p.wino = &winoKernels{winoIn%s, winoThree%s, winoTwo%s, winoTaps%s, winoPixels%s}\n}\n\n", s, s, s, s, s)
 }

@@ -269,6 +269,10 @@ func (m *Machine) Conv(c *Conv) {
 		m.finishAll(c.Then, whole)
 		return
 	}
+	if m.wins(c, c.X.Type) {
+		m.winoForward(c)
+		return
+	}
 	t := &m.conv
 	c = m.thin(c)
 	t.c = c
@@ -300,6 +304,10 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
 		m.ConvInputGrad(bare)
 		m.finishAll(c.Then, whole)
+		return
+	}
+	if m.wins(c, c.Y.Type) {
+		m.winoInputGrad(c)
 		return
 	}
 	t := &m.conv

@@ -130,44 +130,50 @@ func manyConvs(d dice) (list []*Conv) {
 }
 
 func TestConv(t *testing.T) {
-	type sums struct{ want, mag []float64 }
 	onPaths(t, func(t *testing.T, m *Machine) {
 		for _, c := range manyConvs(newDice(6)) {
-			var y, x, w sums
-			for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {
-				s.want, s.mag = make([]float64, b.Len()), make([]float64, b.Len())
-			}
-			c.terms(func(iy, ix, iw int) {
-				vy, vx, vw := float64(c.Y.get(iy)), float64(c.X.get(ix)), float64(c.W.get(iw))
-				for _, e := range []struct {
-					s *sums
-					i int
-					v float64
-				}{{&y, iy, vx * vw}, {&x, ix, vy * vw}, {&w, iw, vx * vy}} {
-					e.s.want[e.i] += e.v
-					e.s.mag[e.i] += math.Abs(e.v)
-				}
-			})
-			check := func(what string, got Buf, s sums, depth int) {
-				for i, want := range s.want {
-					if !near(t, what+" "+c.String(), got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {
-						return
-					}
-				}
-			}
-			fwd, dx, dw := *c, *c, *c
-			fwd.Y, dx.X, dw.W = zeros(c.Y.Type, c.Y.Len()), zeros(c.X.Type, c.X.Len()), zeros(c.W.Type, c.W.Len())
-			m.Conv(&fwd)
-			m.ConvInputGrad(&dx)
-			m.ConvWeightGrad(&dw)
-			check("y", fwd.Y, y, c.C/c.Groups*volume(c.Kernel))
-			check("dx", dx.X, x, c.K/c.Groups*volume(c.Kernel))
-			check("dw", dw.W, w, c.N*volume(c.Out))
+			checkConv(t, m, c)
 			if t.Failed() {
 				return
 			}
 		}
 	})
+}
+
+// checkConv checks c and its gradients against the definition.
+func checkConv(t *testing.T, m *Machine, c *Conv) {
+	t.Helper()
+	type sums struct{ want, mag []float64 }
+	var y, x, w sums
+	for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {
+		s.want, s.mag = make([]float64, b.Len()), make([]float64, b.Len())
+	}
+	c.terms(func(iy, ix, iw int) {
+		vy, vx, vw := float64(c.Y.get(iy)), float64(c.X.get(ix)), float64(c.W.get(iw))
+		for _, e := range []struct {
+			s *sums
+			i int
+			v float64
+		}{{&y, iy, vx * vw}, {&x, ix, vy * vw}, {&w, iw, vx * vy}} {
+			e.s.want[e.i] += e.v
+			e.s.mag[e.i] += math.Abs(e.v)
+		}
+	})
+	check := func(what string, got Buf, s sums, depth int) {
+		for i, want := range s.want {
+			if !near(t, what+" "+c.String(), got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {
+				return
+			}
+		}
+	}
+	fwd, dx, dw := *c, *c, *c
+	fwd.Y, dx.X, dw.W = zeros(c.Y.Type, c.Y.Len()), zeros(c.X.Type, c.X.Len()), zeros(c.W.Type, c.W.Len())
+	m.Conv(&fwd)
+	m.ConvInputGrad(&dx)
+	m.ConvWeightGrad(&dw)
+	check("y", fwd.Y, y, c.C/c.Groups*volume(c.Kernel))
+	check("dx", dx.X, x, c.K/c.Groups*volume(c.Kernel))
+	check("dw", dw.W, w, c.N*volume(c.Out))
 }
 
 // TestConvEnds: one subnormal element, of the image or of the weights, counts as what it is, and one infinity stays with

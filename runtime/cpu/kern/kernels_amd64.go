@@ -2369,6 +2369,31 @@ func unzipAVX512(rows int, n int, even *float32, odd *float32, ldd int, src *flo
 //go:noescape
 func zipAVX512(rows int, n int, dst *float32, ldd int, even *float32, odd *float32, lds int)
 
+// winoInAVX512 is a squareFunc.
+//
+//go:noescape
+func winoInAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoThreeAVX512 is a squareFunc.
+//
+//go:noescape
+func winoThreeAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoTwoAVX512 is a squareFunc.
+//
+//go:noescape
+func winoTwoAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoTapsAVX512 is a squareFunc.
+//
+//go:noescape
+func winoTapsAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoPixelsAVX512 is a pixelsFunc.
+//
+//go:noescape
+func winoPixelsAVX512(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
+
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
 //
 //go:noescape
@@ -4318,6 +4343,31 @@ func unzipAVX2(rows int, n int, even *float32, odd *float32, ldd int, src *float
 //
 //go:noescape
 func zipAVX2(rows int, n int, dst *float32, ldd int, even *float32, odd *float32, lds int)
+
+// winoInAVX2 is a squareFunc.
+//
+//go:noescape
+func winoInAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoThreeAVX2 is a squareFunc.
+//
+//go:noescape
+func winoThreeAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoTwoAVX2 is a squareFunc.
+//
+//go:noescape
+func winoTwoAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoTapsAVX2 is a squareFunc.
+//
+//go:noescape
+func winoTapsAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+
+// winoPixelsAVX2 is a pixelsFunc.
+//
+//go:noescape
+func winoPixelsAVX2(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
 
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
 //

@@ -68389,6 +68389,887 @@ rows:
 	VZEROUPPER
 	RET
 
+// func winoInAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·winoInAVX512(SB), NOSPLIT, $0-80
+	MOVQ  count+0(FP), AX
+	MOVQ  lanes+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  dstep+24(FP), BX
+	MOVQ  dpoint+32(FP), SI
+	MOVQ  sstep+48(FP), DI
+	MOVQ  srow+56(FP), R8
+	MOVQ  src+40(FP), R9
+	MOVQ  odd+64(FP), R10
+	MOVQ  two+72(FP), R11
+	SHLQ  $0x02, BX
+	SHLQ  $0x02, SI
+	SHLQ  $0x02, DI
+	SHLQ  $0x02, R8
+	SHLQ  $0x02, R10
+	SHLQ  $0x02, R11
+	LEAQ  (R10)(R11*1), R12
+	ADDQ  R9, R10
+	ADDQ  R9, R11
+	ADDQ  R9, R12
+	LEAQ  (R8)(R8*2), R13
+	LEAQ  (SI)(SI*2), R14
+	MOVL  $0xffffffff, R15
+	BZHIL CX, R15, R15
+	KMOVW R15, K1
+	CMPQ  CX, $+16
+	JNE   part
+
+whole:
+	MOVQ    DX, CX
+	VMOVUPS (R9), Z0
+	VSUBPS  (R9)(R8*2), Z0, Z0
+	VMOVUPS (R10), Z1
+	VSUBPS  (R10)(R8*2), Z1, Z1
+	VMOVUPS (R11), Z2
+	VSUBPS  (R11)(R8*2), Z2, Z2
+	VMOVUPS (R12), Z3
+	VSUBPS  (R12)(R8*2), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VADDPS  (R9)(R8*2), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VADDPS  (R10)(R8*2), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VADDPS  (R11)(R8*2), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VADDPS  (R12)(R8*2), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*2), Z0
+	VSUBPS  (R9)(R8*1), Z0, Z0
+	VMOVUPS (R10)(R8*2), Z1
+	VSUBPS  (R10)(R8*1), Z1, Z1
+	VMOVUPS (R11)(R8*2), Z2
+	VSUBPS  (R11)(R8*1), Z2, Z2
+	VMOVUPS (R12)(R8*2), Z3
+	VSUBPS  (R12)(R8*1), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VSUBPS  (R9)(R13*1), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VSUBPS  (R10)(R13*1), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VSUBPS  (R11)(R13*1), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VSUBPS  (R12)(R13*1), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, (CX)(R14*1)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	ADDQ    DI, R12
+	DECQ    AX
+	JNZ     whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ    DX, CX
+	VMOVUPS (R9), Z0
+	VSUBPS  (R9)(R8*2), Z0, Z0
+	VMOVUPS (R10), Z1
+	VSUBPS  (R10)(R8*2), Z1, Z1
+	VMOVUPS (R11), Z2
+	VSUBPS  (R11)(R8*2), Z2, Z2
+	VMOVUPS (R12), Z3
+	VSUBPS  (R12)(R8*2), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, K1, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VADDPS  (R9)(R8*2), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VADDPS  (R10)(R8*2), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VADDPS  (R11)(R8*2), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VADDPS  (R12)(R8*2), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, K1, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*2), Z0
+	VSUBPS  (R9)(R8*1), Z0, Z0
+	VMOVUPS (R10)(R8*2), Z1
+	VSUBPS  (R10)(R8*1), Z1, Z1
+	VMOVUPS (R11)(R8*2), Z2
+	VSUBPS  (R11)(R8*1), Z2, Z2
+	VMOVUPS (R12)(R8*2), Z3
+	VSUBPS  (R12)(R8*1), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, K1, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VSUBPS  (R9)(R13*1), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VSUBPS  (R10)(R13*1), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VSUBPS  (R11)(R13*1), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VSUBPS  (R12)(R13*1), Z3, Z3
+	VSUBPS  Z2, Z0, Z0
+	VMOVUPS Z0, K1, (CX)
+	VADDPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VSUBPS  Z1, Z2, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	VSUBPS  Z3, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(R14*1)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	ADDQ    DI, R12
+	DECQ    AX
+	JNZ     parts
+	VZEROUPPER
+	RET
+
+// func winoThreeAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·winoThreeAVX512(SB), NOSPLIT, $0-80
+	MOVQ  count+0(FP), AX
+	MOVQ  lanes+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  dstep+24(FP), BX
+	MOVQ  dpoint+32(FP), SI
+	MOVQ  sstep+48(FP), DI
+	MOVQ  srow+56(FP), R8
+	MOVQ  src+40(FP), R9
+	MOVQ  odd+64(FP), R10
+	MOVQ  two+72(FP), R11
+	SHLQ  $0x02, BX
+	SHLQ  $0x02, SI
+	SHLQ  $0x02, DI
+	SHLQ  $0x02, R8
+	SHLQ  $0x02, R10
+	SHLQ  $0x02, R11
+	LEAQ  (R10)(R11*1), R12
+	ADDQ  R9, R10
+	ADDQ  R9, R11
+	ADDQ  R9, R12
+	LEAQ  (R8)(R8*2), R12
+	LEAQ  (SI)(SI*2), R12
+	MOVL  $0xffffffff, R13
+	BZHIL CX, R13, R13
+	KMOVW R13, K1
+	CMPQ  CX, $+16
+	JNE   part
+
+whole:
+	MOVQ        DX, CX
+	VMOVUPS     (R9), Z0
+	VMOVUPS     (R10), Z1
+	VMOVUPS     (R11), Z2
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z2, (CX)(R12*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VADDPS      (R9)(R8*2), Z0, Z0
+	VADDPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VADDPS      (R10)(R8*2), Z1, Z1
+	VADDPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     (R11), Z2
+	VADDPS      (R11)(R8*2), Z2, Z2
+	VADDPS      (R11)(R8*1), Z2, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z2, (CX)(R12*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VADDPS      (R9)(R8*2), Z0, Z0
+	VSUBPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VADDPS      (R10)(R8*2), Z1, Z1
+	VSUBPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     (R11), Z2
+	VADDPS      (R11)(R8*2), Z2, Z2
+	VSUBPS      (R11)(R8*1), Z2, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z2, (CX)(R12*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9)(R8*2), Z0
+	VMOVUPS     (R10)(R8*2), Z1
+	VMOVUPS     (R11)(R8*2), Z2
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z2, (CX)(R12*1)
+	ADDQ        BX, DX
+	ADDQ        DI, R9
+	ADDQ        DI, R10
+	ADDQ        DI, R11
+	DECQ        AX
+	JNZ         whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ        DX, CX
+	VMOVUPS     (R9), Z0
+	VMOVUPS     (R10), Z1
+	VMOVUPS     (R11), Z2
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, K1, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z2, K1, (CX)(R12*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VADDPS      (R9)(R8*2), Z0, Z0
+	VADDPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VADDPS      (R10)(R8*2), Z1, Z1
+	VADDPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     (R11), Z2
+	VADDPS      (R11)(R8*2), Z2, Z2
+	VADDPS      (R11)(R8*1), Z2, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, K1, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z2, K1, (CX)(R12*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VADDPS      (R9)(R8*2), Z0, Z0
+	VSUBPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VADDPS      (R10)(R8*2), Z1, Z1
+	VSUBPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     (R11), Z2
+	VADDPS      (R11)(R8*2), Z2, Z2
+	VSUBPS      (R11)(R8*1), Z2, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, K1, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z2, K1, (CX)(R12*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9)(R8*2), Z0
+	VMOVUPS     (R10)(R8*2), Z1
+	VMOVUPS     (R11)(R8*2), Z2
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z2, Z0, Z3
+	VADDPS      Z1, Z3, Z3
+	VMULPS.BCST kernConst<>+736(SB), Z3, Z3
+	VMOVUPS     Z3, K1, (CX)(SI*1)
+	VADDPS      Z2, Z0, Z0
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z2, K1, (CX)(R12*1)
+	ADDQ        BX, DX
+	ADDQ        DI, R9
+	ADDQ        DI, R10
+	ADDQ        DI, R11
+	DECQ        AX
+	JNZ         parts
+	VZEROUPPER
+	RET
+
+// func winoTwoAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·winoTwoAVX512(SB), NOSPLIT, $0-80
+	MOVQ  count+0(FP), AX
+	MOVQ  lanes+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  dstep+24(FP), BX
+	MOVQ  dpoint+32(FP), SI
+	MOVQ  sstep+48(FP), DI
+	MOVQ  srow+56(FP), R8
+	MOVQ  src+40(FP), R9
+	MOVQ  odd+64(FP), R10
+	MOVQ  two+72(FP), R11
+	SHLQ  $0x02, BX
+	SHLQ  $0x02, SI
+	SHLQ  $0x02, DI
+	SHLQ  $0x02, R8
+	SHLQ  $0x02, R10
+	SHLQ  $0x02, R11
+	LEAQ  (R10)(R11*1), R12
+	ADDQ  R9, R10
+	ADDQ  R9, R11
+	ADDQ  R9, R12
+	LEAQ  (R8)(R8*2), R11
+	LEAQ  (SI)(SI*2), R11
+	MOVL  $0xffffffff, R12
+	BZHIL CX, R12, R12
+	KMOVW R12, K1
+	CMPQ  CX, $+16
+	JNE   part
+
+whole:
+	MOVQ        DX, CX
+	VMOVUPS     (R9), Z0
+	VMOVUPS     (R10), Z1
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z1, (CX)(R11*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VADDPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VADDPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z1, (CX)(R11*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VSUBPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VSUBPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z1, (CX)(R11*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9)(R8*1), Z0
+	VMOVUPS     (R10)(R8*1), Z1
+	VMOVUPS     Z0, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, (CX)(SI*2)
+	VMOVUPS     Z1, (CX)(R11*1)
+	ADDQ        BX, DX
+	ADDQ        DI, R9
+	ADDQ        DI, R10
+	DECQ        AX
+	JNZ         whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ        DX, CX
+	VMOVUPS     (R9), Z0
+	VMOVUPS     (R10), Z1
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, K1, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z1, K1, (CX)(R11*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VADDPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VADDPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, K1, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z1, K1, (CX)(R11*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9), Z0
+	VSUBPS      (R9)(R8*1), Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     (R10), Z1
+	VSUBPS      (R10)(R8*1), Z1, Z1
+	VMULPS.BCST kernConst<>+736(SB), Z1, Z1
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, K1, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z1, K1, (CX)(R11*1)
+	LEAQ        (CX)(SI*4), CX
+	VMOVUPS     (R9)(R8*1), Z0
+	VMOVUPS     (R10)(R8*1), Z1
+	VMOVUPS     Z0, K1, (CX)
+	VADDPS      Z1, Z0, Z2
+	VMULPS.BCST kernConst<>+736(SB), Z2, Z2
+	VMOVUPS     Z2, K1, (CX)(SI*1)
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST kernConst<>+736(SB), Z0, Z0
+	VMOVUPS     Z0, K1, (CX)(SI*2)
+	VMOVUPS     Z1, K1, (CX)(R11*1)
+	ADDQ        BX, DX
+	ADDQ        DI, R9
+	ADDQ        DI, R10
+	DECQ        AX
+	JNZ         parts
+	VZEROUPPER
+	RET
+
+// func winoTapsAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·winoTapsAVX512(SB), NOSPLIT, $0-80
+	MOVQ  count+0(FP), AX
+	MOVQ  lanes+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  dstep+24(FP), BX
+	MOVQ  dpoint+32(FP), SI
+	MOVQ  sstep+48(FP), DI
+	MOVQ  srow+56(FP), R8
+	MOVQ  src+40(FP), R9
+	MOVQ  odd+64(FP), R10
+	MOVQ  two+72(FP), R11
+	SHLQ  $0x02, BX
+	SHLQ  $0x02, SI
+	SHLQ  $0x02, DI
+	SHLQ  $0x02, R8
+	SHLQ  $0x02, R10
+	SHLQ  $0x02, R11
+	LEAQ  (R10)(R11*1), R12
+	ADDQ  R9, R10
+	ADDQ  R9, R11
+	ADDQ  R9, R12
+	LEAQ  (R8)(R8*2), R13
+	LEAQ  (SI)(SI*2), R14
+	MOVL  $0xffffffff, R15
+	BZHIL CX, R15, R15
+	KMOVW R15, K1
+	CMPQ  CX, $+16
+	JNE   part
+
+whole:
+	MOVQ    DX, CX
+	VMOVUPS (R9)(R8*1), Z0
+	VADDPS  (R9)(R8*2), Z0, Z0
+	VADDPS  (R9), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VADDPS  (R10)(R8*2), Z1, Z1
+	VADDPS  (R10), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VADDPS  (R11)(R8*2), Z2, Z2
+	VADDPS  (R11), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VADDPS  (R12)(R8*2), Z3, Z3
+	VADDPS  (R12), Z3, Z3
+	VADDPS  Z2, Z1, Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS Z0, (CX)
+	VSUBPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VADDPS  Z2, Z1, Z0
+	VSUBPS  Z3, Z0, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	LEAQ    (CX)(R14*1), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VSUBPS  (R9)(R8*2), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VSUBPS  (R10)(R8*2), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VSUBPS  (R11)(R8*2), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VSUBPS  (R12)(R8*2), Z3, Z3
+	VADDPS  Z2, Z1, Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS Z0, (CX)
+	VSUBPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VADDPS  Z2, Z1, Z0
+	VSUBPS  Z3, Z0, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	LEAQ    (CX)(R14*1), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VADDPS  (R9)(R8*2), Z0, Z0
+	VSUBPS  (R9)(R13*1), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VADDPS  (R10)(R8*2), Z1, Z1
+	VSUBPS  (R10)(R13*1), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VADDPS  (R11)(R8*2), Z2, Z2
+	VSUBPS  (R11)(R13*1), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VADDPS  (R12)(R8*2), Z3, Z3
+	VSUBPS  (R12)(R13*1), Z3, Z3
+	VADDPS  Z2, Z1, Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS Z0, (CX)
+	VSUBPS  Z2, Z1, Z0
+	VMOVUPS Z0, (CX)(SI*1)
+	VADDPS  Z2, Z1, Z0
+	VSUBPS  Z3, Z0, Z0
+	VMOVUPS Z0, (CX)(SI*2)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	ADDQ    DI, R12
+	DECQ    AX
+	JNZ     whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ    DX, CX
+	VMOVUPS (R9)(R8*1), Z0
+	VADDPS  (R9)(R8*2), Z0, Z0
+	VADDPS  (R9), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VADDPS  (R10)(R8*2), Z1, Z1
+	VADDPS  (R10), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VADDPS  (R11)(R8*2), Z2, Z2
+	VADDPS  (R11), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VADDPS  (R12)(R8*2), Z3, Z3
+	VADDPS  (R12), Z3, Z3
+	VADDPS  Z2, Z1, Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS Z0, K1, (CX)
+	VSUBPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VADDPS  Z2, Z1, Z0
+	VSUBPS  Z3, Z0, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	LEAQ    (CX)(R14*1), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VSUBPS  (R9)(R8*2), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VSUBPS  (R10)(R8*2), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VSUBPS  (R11)(R8*2), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VSUBPS  (R12)(R8*2), Z3, Z3
+	VADDPS  Z2, Z1, Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS Z0, K1, (CX)
+	VSUBPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VADDPS  Z2, Z1, Z0
+	VSUBPS  Z3, Z0, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	LEAQ    (CX)(R14*1), CX
+	VMOVUPS (R9)(R8*1), Z0
+	VADDPS  (R9)(R8*2), Z0, Z0
+	VSUBPS  (R9)(R13*1), Z0, Z0
+	VMOVUPS (R10)(R8*1), Z1
+	VADDPS  (R10)(R8*2), Z1, Z1
+	VSUBPS  (R10)(R13*1), Z1, Z1
+	VMOVUPS (R11)(R8*1), Z2
+	VADDPS  (R11)(R8*2), Z2, Z2
+	VSUBPS  (R11)(R13*1), Z2, Z2
+	VMOVUPS (R12)(R8*1), Z3
+	VADDPS  (R12)(R8*2), Z3, Z3
+	VSUBPS  (R12)(R13*1), Z3, Z3
+	VADDPS  Z2, Z1, Z4
+	VADDPS  Z0, Z4, Z0
+	VMOVUPS Z0, K1, (CX)
+	VSUBPS  Z2, Z1, Z0
+	VMOVUPS Z0, K1, (CX)(SI*1)
+	VADDPS  Z2, Z1, Z0
+	VSUBPS  Z3, Z0, Z0
+	VMOVUPS Z0, K1, (CX)(SI*2)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	ADDQ    DI, R12
+	DECQ    AX
+	JNZ     parts
+	VZEROUPPER
+	RET
+
+// func winoPixelsAVX512(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·winoPixelsAVX512(SB), NOSPLIT, $0-64
+	MOVQ    count+0(FP), AX
+	MOVQ    cols+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    dstep+24(FP), BX
+	MOVQ    drow+32(FP), SI
+	MOVQ    src+40(FP), DI
+	MOVQ    sstep+48(FP), R8
+	MOVQ    spoint+56(FP), R9
+	SHLQ    $0x02, BX
+	SHLQ    $0x02, SI
+	SHLQ    $0x02, R8
+	SHLQ    $0x02, R9
+	MOVL    $0x00005555, R10
+	KMOVW   R10, K1
+	MOVL    $0x0000aaaa, R10
+	KMOVW   R10, K2
+	MOVQ    CX, R10
+	MOVQ    R10, R11
+	MOVQ    $0x00000010, R12
+	CMPQ    R11, R12
+	CMOVQGT R12, R11
+	XORL    R12, R12
+	TESTQ   R11, R11
+	CMOVQLT R12, R11
+	MOVL    $0xffffffff, R12
+	BZHIL   R11, R12, R12
+	KMOVW   R12, K3
+	SUBQ    $+16, R10
+	MOVQ    $0x00000010, R11
+	CMPQ    R10, R11
+	CMOVQGT R11, R10
+	XORL    R11, R11
+	TESTQ   R10, R10
+	CMOVQLT R11, R10
+	MOVL    $0xffffffff, R11
+	BZHIL   R10, R11, R11
+	KMOVW   R11, K4
+	LEAQ    (R9)(R9*2), R10
+	CMPQ    CX, $+32
+	JNE     part
+
+whole:
+	MOVQ          DI, CX
+	LEAQ          (CX)(R9*4), R11
+	LEAQ          (R11)(R9*4), R12
+	LEAQ          (R12)(R9*4), R13
+	VMOVUPS       (R11), Z0
+	VSUBPS        (R12), Z0, Z0
+	VSUBPS        (R13), Z0, Z0
+	VMOVUPS       (R11)(R9*1), Z3
+	VSUBPS        (R12)(R9*1), Z3, Z3
+	VSUBPS        (R13)(R9*1), Z3, Z3
+	VMOVUPS       (R11)(R9*2), Z4
+	VSUBPS        (R12)(R9*2), Z4, Z4
+	VSUBPS        (R13)(R9*2), Z4, Z4
+	VMOVUPS       (R11)(R10*1), Z5
+	VSUBPS        (R12)(R10*1), Z5, Z5
+	VSUBPS        (R13)(R10*1), Z5, Z5
+	VADDPS        Z4, Z3, Z6
+	VADDPS        Z0, Z6, Z0
+	VSUBPS        Z4, Z3, Z3
+	VSUBPS        Z5, Z3, Z3
+	VEXPANDPS.Z   Z0, K1, Z4
+	VEXPANDPS     Z3, K2, Z4
+	VEXTRACTF32X8 $0x01, Z0, Y1
+	VEXTRACTF32X8 $0x01, Z3, Y2
+	VEXPANDPS.Z   Z1, K1, Z0
+	VEXPANDPS     Z2, K2, Z0
+	VMOVUPS       Z4, (DX)(SI*1)
+	VMOVUPS       Z0, 64(DX)(SI*1)
+	VMOVUPS       (R11), Z0
+	VADDPS        (R12), Z0, Z0
+	VADDPS        (CX), Z0, Z0
+	VMOVUPS       (R11)(R9*1), Z3
+	VADDPS        (R12)(R9*1), Z3, Z3
+	VADDPS        (CX)(R9*1), Z3, Z3
+	VMOVUPS       (R11)(R9*2), Z4
+	VADDPS        (R12)(R9*2), Z4, Z4
+	VADDPS        (CX)(R9*2), Z4, Z4
+	VMOVUPS       (R11)(R10*1), Z5
+	VADDPS        (R12)(R10*1), Z5, Z5
+	VADDPS        (CX)(R10*1), Z5, Z5
+	VADDPS        Z4, Z3, Z6
+	VADDPS        Z0, Z6, Z0
+	VSUBPS        Z4, Z3, Z3
+	VSUBPS        Z5, Z3, Z3
+	VEXPANDPS.Z   Z0, K1, Z4
+	VEXPANDPS     Z3, K2, Z4
+	VEXTRACTF32X8 $0x01, Z0, Y1
+	VEXTRACTF32X8 $0x01, Z3, Y2
+	VEXPANDPS.Z   Z1, K1, Z0
+	VEXPANDPS     Z2, K2, Z0
+	VMOVUPS       Z4, (DX)
+	VMOVUPS       Z0, 64(DX)
+	ADDQ          R8, DI
+	ADDQ          BX, DX
+	DECQ          AX
+	JNZ           whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ          DI, CX
+	LEAQ          (CX)(R9*4), R11
+	LEAQ          (R11)(R9*4), R12
+	LEAQ          (R12)(R9*4), R13
+	VMOVUPS       (R11), Z0
+	VSUBPS        (R12), Z0, Z0
+	VSUBPS        (R13), Z0, Z0
+	VMOVUPS       (R11)(R9*1), Z3
+	VSUBPS        (R12)(R9*1), Z3, Z3
+	VSUBPS        (R13)(R9*1), Z3, Z3
+	VMOVUPS       (R11)(R9*2), Z4
+	VSUBPS        (R12)(R9*2), Z4, Z4
+	VSUBPS        (R13)(R9*2), Z4, Z4
+	VMOVUPS       (R11)(R10*1), Z5
+	VSUBPS        (R12)(R10*1), Z5, Z5
+	VSUBPS        (R13)(R10*1), Z5, Z5
+	VADDPS        Z4, Z3, Z6
+	VADDPS        Z0, Z6, Z0
+	VSUBPS        Z4, Z3, Z3
+	VSUBPS        Z5, Z3, Z3
+	VEXPANDPS.Z   Z0, K1, Z4
+	VEXPANDPS     Z3, K2, Z4
+	VEXTRACTF32X8 $0x01, Z0, Y1
+	VEXTRACTF32X8 $0x01, Z3, Y2
+	VEXPANDPS.Z   Z1, K1, Z0
+	VEXPANDPS     Z2, K2, Z0
+	VMOVUPS       Z4, K3, (DX)(SI*1)
+	VMOVUPS       Z0, K4, 64(DX)(SI*1)
+	VMOVUPS       (R11), Z0
+	VADDPS        (R12), Z0, Z0
+	VADDPS        (CX), Z0, Z0
+	VMOVUPS       (R11)(R9*1), Z3
+	VADDPS        (R12)(R9*1), Z3, Z3
+	VADDPS        (CX)(R9*1), Z3, Z3
+	VMOVUPS       (R11)(R9*2), Z4
+	VADDPS        (R12)(R9*2), Z4, Z4
+	VADDPS        (CX)(R9*2), Z4, Z4
+	VMOVUPS       (R11)(R10*1), Z5
+	VADDPS        (R12)(R10*1), Z5, Z5
+	VADDPS        (CX)(R10*1), Z5, Z5
+	VADDPS        Z4, Z3, Z6
+	VADDPS        Z0, Z6, Z0
+	VSUBPS        Z4, Z3, Z3
+	VSUBPS        Z5, Z3, Z3
+	VEXPANDPS.Z   Z0, K1, Z4
+	VEXPANDPS     Z3, K2, Z4
+	VEXTRACTF32X8 $0x01, Z0, Y1
+	VEXTRACTF32X8 $0x01, Z3, Y2
+	VEXPANDPS.Z   Z1, K1, Z0
+	VEXPANDPS     Z2, K2, Z0
+	VMOVUPS       Z4, K3, (DX)
+	VMOVUPS       Z0, K4, 64(DX)
+	ADDQ          R8, DI
+	ADDQ          BX, DX
+	DECQ          AX
+	JNZ           parts
+	VZEROUPPER
+	RET
+
 // func probeAVX512(iters int)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·probeAVX512(SB), NOSPLIT, $0-8
@@ -115468,6 +116349,879 @@ rows:
 	ADDQ       DI, DX
 	DECQ       AX
 	JNZ        rows
+	VZEROUPPER
+	RET
+
+// func winoInAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX
+TEXT ·winoInAVX2(SB), NOSPLIT, $8-80
+	MOVQ    count+0(FP), AX
+	MOVQ    lanes+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    dstep+24(FP), BX
+	MOVQ    dpoint+32(FP), SI
+	MOVQ    sstep+48(FP), DI
+	MOVQ    srow+56(FP), R8
+	MOVQ    src+40(FP), R9
+	MOVQ    odd+64(FP), R10
+	MOVQ    two+72(FP), R11
+	SHLQ    $0x02, BX
+	SHLQ    $0x02, SI
+	SHLQ    $0x02, DI
+	SHLQ    $0x02, R8
+	SHLQ    $0x02, R10
+	SHLQ    $0x02, R11
+	LEAQ    (R10)(R11*1), R12
+	ADDQ    R9, R10
+	ADDQ    R9, R11
+	ADDQ    R9, R12
+	LEAQ    (R8)(R8*2), R13
+	LEAQ    (SI)(SI*2), R14
+	LEAQ    kernTail<>+32(SB), BP
+	MOVQ    CX, R15
+	NEGQ    R15
+	VMOVUPS (BP)(R15*4), Y0
+	CMPQ    CX, $+8
+	JNE     part
+
+whole:
+	MOVQ    DX, CX
+	VMOVUPS (R9), Y0
+	VSUBPS  (R9)(R8*2), Y0, Y0
+	VMOVUPS (R10), Y1
+	VSUBPS  (R10)(R8*2), Y1, Y1
+	VMOVUPS (R11), Y2
+	VSUBPS  (R11)(R8*2), Y2, Y2
+	VMOVUPS (R12), Y3
+	VSUBPS  (R12)(R8*2), Y3, Y3
+	VSUBPS  Y2, Y0, Y0
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VSUBPS  Y1, Y2, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VSUBPS  Y3, Y1, Y0
+	VMOVUPS Y0, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Y0
+	VADDPS  (R9)(R8*2), Y0, Y0
+	VMOVUPS (R10)(R8*1), Y1
+	VADDPS  (R10)(R8*2), Y1, Y1
+	VMOVUPS (R11)(R8*1), Y2
+	VADDPS  (R11)(R8*2), Y2, Y2
+	VMOVUPS (R12)(R8*1), Y3
+	VADDPS  (R12)(R8*2), Y3, Y3
+	VSUBPS  Y2, Y0, Y0
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VSUBPS  Y1, Y2, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VSUBPS  Y3, Y1, Y0
+	VMOVUPS Y0, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*2), Y0
+	VSUBPS  (R9)(R8*1), Y0, Y0
+	VMOVUPS (R10)(R8*2), Y1
+	VSUBPS  (R10)(R8*1), Y1, Y1
+	VMOVUPS (R11)(R8*2), Y2
+	VSUBPS  (R11)(R8*1), Y2, Y2
+	VMOVUPS (R12)(R8*2), Y3
+	VSUBPS  (R12)(R8*1), Y3, Y3
+	VSUBPS  Y2, Y0, Y0
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VSUBPS  Y1, Y2, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VSUBPS  Y3, Y1, Y0
+	VMOVUPS Y0, (CX)(R14*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Y0
+	VSUBPS  (R9)(R13*1), Y0, Y0
+	VMOVUPS (R10)(R8*1), Y1
+	VSUBPS  (R10)(R13*1), Y1, Y1
+	VMOVUPS (R11)(R8*1), Y2
+	VSUBPS  (R11)(R13*1), Y2, Y2
+	VMOVUPS (R12)(R8*1), Y3
+	VSUBPS  (R12)(R13*1), Y3, Y3
+	VSUBPS  Y2, Y0, Y0
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VSUBPS  Y1, Y2, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VSUBPS  Y3, Y1, Y0
+	VMOVUPS Y0, (CX)(R14*1)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	ADDQ    DI, R12
+	DECQ    AX
+	JNZ     whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ       DX, CX
+	VMOVUPS    (R9), Y1
+	VSUBPS     (R9)(R8*2), Y1, Y1
+	VMOVUPS    (R10), Y2
+	VSUBPS     (R10)(R8*2), Y2, Y2
+	VMOVUPS    (R11), Y3
+	VSUBPS     (R11)(R8*2), Y3, Y3
+	VMOVUPS    (R12), Y4
+	VSUBPS     (R12)(R8*2), Y4, Y4
+	VSUBPS     Y3, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y3, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VSUBPS     Y4, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(R14*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9)(R8*1), Y1
+	VADDPS     (R9)(R8*2), Y1, Y1
+	VMOVUPS    (R10)(R8*1), Y2
+	VADDPS     (R10)(R8*2), Y2, Y2
+	VMOVUPS    (R11)(R8*1), Y3
+	VADDPS     (R11)(R8*2), Y3, Y3
+	VMOVUPS    (R12)(R8*1), Y4
+	VADDPS     (R12)(R8*2), Y4, Y4
+	VSUBPS     Y3, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y3, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VSUBPS     Y4, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(R14*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9)(R8*2), Y1
+	VSUBPS     (R9)(R8*1), Y1, Y1
+	VMOVUPS    (R10)(R8*2), Y2
+	VSUBPS     (R10)(R8*1), Y2, Y2
+	VMOVUPS    (R11)(R8*2), Y3
+	VSUBPS     (R11)(R8*1), Y3, Y3
+	VMOVUPS    (R12)(R8*2), Y4
+	VSUBPS     (R12)(R8*1), Y4, Y4
+	VSUBPS     Y3, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y3, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VSUBPS     Y4, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(R14*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9)(R8*1), Y1
+	VSUBPS     (R9)(R13*1), Y1, Y1
+	VMOVUPS    (R10)(R8*1), Y2
+	VSUBPS     (R10)(R13*1), Y2, Y2
+	VMOVUPS    (R11)(R8*1), Y3
+	VSUBPS     (R11)(R13*1), Y3, Y3
+	VMOVUPS    (R12)(R8*1), Y4
+	VSUBPS     (R12)(R13*1), Y4, Y4
+	VSUBPS     Y3, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y3, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VSUBPS     Y4, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(R14*1)
+	ADDQ       BX, DX
+	ADDQ       DI, R9
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	DECQ       AX
+	JNZ        parts
+	VZEROUPPER
+	RET
+
+// func winoThreeAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX
+TEXT ·winoThreeAVX2(SB), NOSPLIT, $0-80
+	MOVQ    count+0(FP), AX
+	MOVQ    lanes+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    dstep+24(FP), BX
+	MOVQ    dpoint+32(FP), SI
+	MOVQ    sstep+48(FP), DI
+	MOVQ    srow+56(FP), R8
+	MOVQ    src+40(FP), R9
+	MOVQ    odd+64(FP), R10
+	MOVQ    two+72(FP), R11
+	SHLQ    $0x02, BX
+	SHLQ    $0x02, SI
+	SHLQ    $0x02, DI
+	SHLQ    $0x02, R8
+	SHLQ    $0x02, R10
+	SHLQ    $0x02, R11
+	LEAQ    (R10)(R11*1), R12
+	ADDQ    R9, R10
+	ADDQ    R9, R11
+	ADDQ    R9, R12
+	LEAQ    (R8)(R8*2), R12
+	LEAQ    (SI)(SI*2), R12
+	LEAQ    kernTail<>+32(SB), R14
+	MOVQ    CX, R13
+	NEGQ    R13
+	VMOVUPS (R14)(R13*4), Y0
+	CMPQ    CX, $+8
+	JNE     part
+
+whole:
+	MOVQ    DX, CX
+	VMOVUPS (R9), Y0
+	VMOVUPS (R10), Y1
+	VMOVUPS (R11), Y2
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y0, Y3
+	VADDPS  Y1, Y3, Y3
+	VMULPS  kernConst<>+736(SB), Y3, Y3
+	VMOVUPS Y3, (CX)(SI*1)
+	VADDPS  Y2, Y0, Y0
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y2, (CX)(R12*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9), Y0
+	VADDPS  (R9)(R8*2), Y0, Y0
+	VADDPS  (R9)(R8*1), Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS (R10), Y1
+	VADDPS  (R10)(R8*2), Y1, Y1
+	VADDPS  (R10)(R8*1), Y1, Y1
+	VMULPS  kernConst<>+736(SB), Y1, Y1
+	VMOVUPS (R11), Y2
+	VADDPS  (R11)(R8*2), Y2, Y2
+	VADDPS  (R11)(R8*1), Y2, Y2
+	VMULPS  kernConst<>+736(SB), Y2, Y2
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y0, Y3
+	VADDPS  Y1, Y3, Y3
+	VMULPS  kernConst<>+736(SB), Y3, Y3
+	VMOVUPS Y3, (CX)(SI*1)
+	VADDPS  Y2, Y0, Y0
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y2, (CX)(R12*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9), Y0
+	VADDPS  (R9)(R8*2), Y0, Y0
+	VSUBPS  (R9)(R8*1), Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS (R10), Y1
+	VADDPS  (R10)(R8*2), Y1, Y1
+	VSUBPS  (R10)(R8*1), Y1, Y1
+	VMULPS  kernConst<>+736(SB), Y1, Y1
+	VMOVUPS (R11), Y2
+	VADDPS  (R11)(R8*2), Y2, Y2
+	VSUBPS  (R11)(R8*1), Y2, Y2
+	VMULPS  kernConst<>+736(SB), Y2, Y2
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y0, Y3
+	VADDPS  Y1, Y3, Y3
+	VMULPS  kernConst<>+736(SB), Y3, Y3
+	VMOVUPS Y3, (CX)(SI*1)
+	VADDPS  Y2, Y0, Y0
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y2, (CX)(R12*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*2), Y0
+	VMOVUPS (R10)(R8*2), Y1
+	VMOVUPS (R11)(R8*2), Y2
+	VMOVUPS Y0, (CX)
+	VADDPS  Y2, Y0, Y3
+	VADDPS  Y1, Y3, Y3
+	VMULPS  kernConst<>+736(SB), Y3, Y3
+	VMOVUPS Y3, (CX)(SI*1)
+	VADDPS  Y2, Y0, Y0
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y2, (CX)(R12*1)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	DECQ    AX
+	JNZ     whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ       DX, CX
+	VMOVUPS    (R9), Y1
+	VMOVUPS    (R10), Y2
+	VMOVUPS    (R11), Y3
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y1, Y4
+	VADDPS     Y2, Y4, Y4
+	VMULPS     kernConst<>+736(SB), Y4, Y4
+	VMASKMOVPS Y4, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y1, Y1
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y3, Y0, (CX)(R12*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9), Y1
+	VADDPS     (R9)(R8*2), Y1, Y1
+	VADDPS     (R9)(R8*1), Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMOVUPS    (R10), Y2
+	VADDPS     (R10)(R8*2), Y2, Y2
+	VADDPS     (R10)(R8*1), Y2, Y2
+	VMULPS     kernConst<>+736(SB), Y2, Y2
+	VMOVUPS    (R11), Y3
+	VADDPS     (R11)(R8*2), Y3, Y3
+	VADDPS     (R11)(R8*1), Y3, Y3
+	VMULPS     kernConst<>+736(SB), Y3, Y3
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y1, Y4
+	VADDPS     Y2, Y4, Y4
+	VMULPS     kernConst<>+736(SB), Y4, Y4
+	VMASKMOVPS Y4, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y1, Y1
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y3, Y0, (CX)(R12*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9), Y1
+	VADDPS     (R9)(R8*2), Y1, Y1
+	VSUBPS     (R9)(R8*1), Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMOVUPS    (R10), Y2
+	VADDPS     (R10)(R8*2), Y2, Y2
+	VSUBPS     (R10)(R8*1), Y2, Y2
+	VMULPS     kernConst<>+736(SB), Y2, Y2
+	VMOVUPS    (R11), Y3
+	VADDPS     (R11)(R8*2), Y3, Y3
+	VSUBPS     (R11)(R8*1), Y3, Y3
+	VMULPS     kernConst<>+736(SB), Y3, Y3
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y1, Y4
+	VADDPS     Y2, Y4, Y4
+	VMULPS     kernConst<>+736(SB), Y4, Y4
+	VMASKMOVPS Y4, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y1, Y1
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y3, Y0, (CX)(R12*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9)(R8*2), Y1
+	VMOVUPS    (R10)(R8*2), Y2
+	VMOVUPS    (R11)(R8*2), Y3
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y3, Y1, Y4
+	VADDPS     Y2, Y4, Y4
+	VMULPS     kernConst<>+736(SB), Y4, Y4
+	VMASKMOVPS Y4, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y1, Y1
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y3, Y0, (CX)(R12*1)
+	ADDQ       BX, DX
+	ADDQ       DI, R9
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	DECQ       AX
+	JNZ        parts
+	VZEROUPPER
+	RET
+
+// func winoTwoAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX
+TEXT ·winoTwoAVX2(SB), NOSPLIT, $0-80
+	MOVQ    count+0(FP), AX
+	MOVQ    lanes+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    dstep+24(FP), BX
+	MOVQ    dpoint+32(FP), SI
+	MOVQ    sstep+48(FP), DI
+	MOVQ    srow+56(FP), R8
+	MOVQ    src+40(FP), R9
+	MOVQ    odd+64(FP), R10
+	MOVQ    two+72(FP), R11
+	SHLQ    $0x02, BX
+	SHLQ    $0x02, SI
+	SHLQ    $0x02, DI
+	SHLQ    $0x02, R8
+	SHLQ    $0x02, R10
+	SHLQ    $0x02, R11
+	LEAQ    (R10)(R11*1), R12
+	ADDQ    R9, R10
+	ADDQ    R9, R11
+	ADDQ    R9, R12
+	LEAQ    (R8)(R8*2), R11
+	LEAQ    (SI)(SI*2), R11
+	LEAQ    kernTail<>+32(SB), R13
+	MOVQ    CX, R12
+	NEGQ    R12
+	VMOVUPS (R13)(R12*4), Y0
+	CMPQ    CX, $+8
+	JNE     part
+
+whole:
+	MOVQ    DX, CX
+	VMOVUPS (R9), Y0
+	VMOVUPS (R10), Y1
+	VMOVUPS Y0, (CX)
+	VADDPS  Y1, Y0, Y2
+	VMULPS  kernConst<>+736(SB), Y2, Y2
+	VMOVUPS Y2, (CX)(SI*1)
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y1, (CX)(R11*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9), Y0
+	VADDPS  (R9)(R8*1), Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS (R10), Y1
+	VADDPS  (R10)(R8*1), Y1, Y1
+	VMULPS  kernConst<>+736(SB), Y1, Y1
+	VMOVUPS Y0, (CX)
+	VADDPS  Y1, Y0, Y2
+	VMULPS  kernConst<>+736(SB), Y2, Y2
+	VMOVUPS Y2, (CX)(SI*1)
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y1, (CX)(R11*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9), Y0
+	VSUBPS  (R9)(R8*1), Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS (R10), Y1
+	VSUBPS  (R10)(R8*1), Y1, Y1
+	VMULPS  kernConst<>+736(SB), Y1, Y1
+	VMOVUPS Y0, (CX)
+	VADDPS  Y1, Y0, Y2
+	VMULPS  kernConst<>+736(SB), Y2, Y2
+	VMOVUPS Y2, (CX)(SI*1)
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y1, (CX)(R11*1)
+	LEAQ    (CX)(SI*4), CX
+	VMOVUPS (R9)(R8*1), Y0
+	VMOVUPS (R10)(R8*1), Y1
+	VMOVUPS Y0, (CX)
+	VADDPS  Y1, Y0, Y2
+	VMULPS  kernConst<>+736(SB), Y2, Y2
+	VMOVUPS Y2, (CX)(SI*1)
+	VSUBPS  Y1, Y0, Y0
+	VMULPS  kernConst<>+736(SB), Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	VMOVUPS Y1, (CX)(R11*1)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	DECQ    AX
+	JNZ     whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ       DX, CX
+	VMOVUPS    (R9), Y1
+	VMOVUPS    (R10), Y2
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y2, Y1, Y3
+	VMULPS     kernConst<>+736(SB), Y3, Y3
+	VMASKMOVPS Y3, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y2, Y0, (CX)(R11*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9), Y1
+	VADDPS     (R9)(R8*1), Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMOVUPS    (R10), Y2
+	VADDPS     (R10)(R8*1), Y2, Y2
+	VMULPS     kernConst<>+736(SB), Y2, Y2
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y2, Y1, Y3
+	VMULPS     kernConst<>+736(SB), Y3, Y3
+	VMASKMOVPS Y3, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y2, Y0, (CX)(R11*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9), Y1
+	VSUBPS     (R9)(R8*1), Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMOVUPS    (R10), Y2
+	VSUBPS     (R10)(R8*1), Y2, Y2
+	VMULPS     kernConst<>+736(SB), Y2, Y2
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y2, Y1, Y3
+	VMULPS     kernConst<>+736(SB), Y3, Y3
+	VMASKMOVPS Y3, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y2, Y0, (CX)(R11*1)
+	LEAQ       (CX)(SI*4), CX
+	VMOVUPS    (R9)(R8*1), Y1
+	VMOVUPS    (R10)(R8*1), Y2
+	VMASKMOVPS Y1, Y0, (CX)
+	VADDPS     Y2, Y1, Y3
+	VMULPS     kernConst<>+736(SB), Y3, Y3
+	VMASKMOVPS Y3, Y0, (CX)(SI*1)
+	VSUBPS     Y2, Y1, Y1
+	VMULPS     kernConst<>+736(SB), Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	VMASKMOVPS Y2, Y0, (CX)(R11*1)
+	ADDQ       BX, DX
+	ADDQ       DI, R9
+	ADDQ       DI, R10
+	DECQ       AX
+	JNZ        parts
+	VZEROUPPER
+	RET
+
+// func winoTapsAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
+// Requires: AVX
+TEXT ·winoTapsAVX2(SB), NOSPLIT, $8-80
+	MOVQ    count+0(FP), AX
+	MOVQ    lanes+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    dstep+24(FP), BX
+	MOVQ    dpoint+32(FP), SI
+	MOVQ    sstep+48(FP), DI
+	MOVQ    srow+56(FP), R8
+	MOVQ    src+40(FP), R9
+	MOVQ    odd+64(FP), R10
+	MOVQ    two+72(FP), R11
+	SHLQ    $0x02, BX
+	SHLQ    $0x02, SI
+	SHLQ    $0x02, DI
+	SHLQ    $0x02, R8
+	SHLQ    $0x02, R10
+	SHLQ    $0x02, R11
+	LEAQ    (R10)(R11*1), R12
+	ADDQ    R9, R10
+	ADDQ    R9, R11
+	ADDQ    R9, R12
+	LEAQ    (R8)(R8*2), R13
+	LEAQ    (SI)(SI*2), R14
+	LEAQ    kernTail<>+32(SB), BP
+	MOVQ    CX, R15
+	NEGQ    R15
+	VMOVUPS (BP)(R15*4), Y0
+	CMPQ    CX, $+8
+	JNE     part
+
+whole:
+	MOVQ    DX, CX
+	VMOVUPS (R9)(R8*1), Y0
+	VADDPS  (R9)(R8*2), Y0, Y0
+	VADDPS  (R9), Y0, Y0
+	VMOVUPS (R10)(R8*1), Y1
+	VADDPS  (R10)(R8*2), Y1, Y1
+	VADDPS  (R10), Y1, Y1
+	VMOVUPS (R11)(R8*1), Y2
+	VADDPS  (R11)(R8*2), Y2, Y2
+	VADDPS  (R11), Y2, Y2
+	VMOVUPS (R12)(R8*1), Y3
+	VADDPS  (R12)(R8*2), Y3, Y3
+	VADDPS  (R12), Y3, Y3
+	VADDPS  Y2, Y1, Y4
+	VADDPS  Y0, Y4, Y0
+	VMOVUPS Y0, (CX)
+	VSUBPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VADDPS  Y2, Y1, Y0
+	VSUBPS  Y3, Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	LEAQ    (CX)(R14*1), CX
+	VMOVUPS (R9)(R8*1), Y0
+	VSUBPS  (R9)(R8*2), Y0, Y0
+	VMOVUPS (R10)(R8*1), Y1
+	VSUBPS  (R10)(R8*2), Y1, Y1
+	VMOVUPS (R11)(R8*1), Y2
+	VSUBPS  (R11)(R8*2), Y2, Y2
+	VMOVUPS (R12)(R8*1), Y3
+	VSUBPS  (R12)(R8*2), Y3, Y3
+	VADDPS  Y2, Y1, Y4
+	VADDPS  Y0, Y4, Y0
+	VMOVUPS Y0, (CX)
+	VSUBPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VADDPS  Y2, Y1, Y0
+	VSUBPS  Y3, Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	LEAQ    (CX)(R14*1), CX
+	VMOVUPS (R9)(R8*1), Y0
+	VADDPS  (R9)(R8*2), Y0, Y0
+	VSUBPS  (R9)(R13*1), Y0, Y0
+	VMOVUPS (R10)(R8*1), Y1
+	VADDPS  (R10)(R8*2), Y1, Y1
+	VSUBPS  (R10)(R13*1), Y1, Y1
+	VMOVUPS (R11)(R8*1), Y2
+	VADDPS  (R11)(R8*2), Y2, Y2
+	VSUBPS  (R11)(R13*1), Y2, Y2
+	VMOVUPS (R12)(R8*1), Y3
+	VADDPS  (R12)(R8*2), Y3, Y3
+	VSUBPS  (R12)(R13*1), Y3, Y3
+	VADDPS  Y2, Y1, Y4
+	VADDPS  Y0, Y4, Y0
+	VMOVUPS Y0, (CX)
+	VSUBPS  Y2, Y1, Y0
+	VMOVUPS Y0, (CX)(SI*1)
+	VADDPS  Y2, Y1, Y0
+	VSUBPS  Y3, Y0, Y0
+	VMOVUPS Y0, (CX)(SI*2)
+	ADDQ    BX, DX
+	ADDQ    DI, R9
+	ADDQ    DI, R10
+	ADDQ    DI, R11
+	ADDQ    DI, R12
+	DECQ    AX
+	JNZ     whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ       DX, CX
+	VMOVUPS    (R9)(R8*1), Y1
+	VADDPS     (R9)(R8*2), Y1, Y1
+	VADDPS     (R9), Y1, Y1
+	VMOVUPS    (R10)(R8*1), Y2
+	VADDPS     (R10)(R8*2), Y2, Y2
+	VADDPS     (R10), Y2, Y2
+	VMOVUPS    (R11)(R8*1), Y3
+	VADDPS     (R11)(R8*2), Y3, Y3
+	VADDPS     (R11), Y3, Y3
+	VMOVUPS    (R12)(R8*1), Y4
+	VADDPS     (R12)(R8*2), Y4, Y4
+	VADDPS     (R12), Y4, Y4
+	VADDPS     Y3, Y2, Y5
+	VADDPS     Y1, Y5, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VSUBPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y2, Y1
+	VSUBPS     Y4, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	LEAQ       (CX)(R14*1), CX
+	VMOVUPS    (R9)(R8*1), Y1
+	VSUBPS     (R9)(R8*2), Y1, Y1
+	VMOVUPS    (R10)(R8*1), Y2
+	VSUBPS     (R10)(R8*2), Y2, Y2
+	VMOVUPS    (R11)(R8*1), Y3
+	VSUBPS     (R11)(R8*2), Y3, Y3
+	VMOVUPS    (R12)(R8*1), Y4
+	VSUBPS     (R12)(R8*2), Y4, Y4
+	VADDPS     Y3, Y2, Y5
+	VADDPS     Y1, Y5, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VSUBPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y2, Y1
+	VSUBPS     Y4, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	LEAQ       (CX)(R14*1), CX
+	VMOVUPS    (R9)(R8*1), Y1
+	VADDPS     (R9)(R8*2), Y1, Y1
+	VSUBPS     (R9)(R13*1), Y1, Y1
+	VMOVUPS    (R10)(R8*1), Y2
+	VADDPS     (R10)(R8*2), Y2, Y2
+	VSUBPS     (R10)(R13*1), Y2, Y2
+	VMOVUPS    (R11)(R8*1), Y3
+	VADDPS     (R11)(R8*2), Y3, Y3
+	VSUBPS     (R11)(R13*1), Y3, Y3
+	VMOVUPS    (R12)(R8*1), Y4
+	VADDPS     (R12)(R8*2), Y4, Y4
+	VSUBPS     (R12)(R13*1), Y4, Y4
+	VADDPS     Y3, Y2, Y5
+	VADDPS     Y1, Y5, Y1
+	VMASKMOVPS Y1, Y0, (CX)
+	VSUBPS     Y3, Y2, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+	VADDPS     Y3, Y2, Y1
+	VSUBPS     Y4, Y1, Y1
+	VMASKMOVPS Y1, Y0, (CX)(SI*2)
+	ADDQ       BX, DX
+	ADDQ       DI, R9
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	DECQ       AX
+	JNZ        parts
+	VZEROUPPER
+	RET
+
+// func winoPixelsAVX2(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
+// Requires: AVX, CMOV
+TEXT ·winoPixelsAVX2(SB), NOSPLIT, $0-64
+	MOVQ    count+0(FP), AX
+	MOVQ    cols+8(FP), CX
+	MOVQ    dst+16(FP), DX
+	MOVQ    dstep+24(FP), BX
+	MOVQ    drow+32(FP), SI
+	MOVQ    src+40(FP), DI
+	MOVQ    sstep+48(FP), R8
+	MOVQ    spoint+56(FP), R9
+	SHLQ    $0x02, BX
+	SHLQ    $0x02, SI
+	SHLQ    $0x02, R8
+	SHLQ    $0x02, R9
+	MOVQ    CX, R10
+	MOVQ    R10, R11
+	MOVQ    $0x00000008, R12
+	CMPQ    R11, R12
+	CMOVQGT R12, R11
+	XORL    R12, R12
+	TESTQ   R11, R11
+	CMOVQLT R12, R11
+	LEAQ    kernTail<>+32(SB), R12
+	NEGQ    R11
+	VMOVUPS (R12)(R11*4), Y0
+	SUBQ    $+8, R10
+	MOVQ    $0x00000008, R11
+	CMPQ    R10, R11
+	CMOVQGT R11, R10
+	XORL    R11, R11
+	TESTQ   R10, R10
+	CMOVQLT R11, R10
+	LEAQ    kernTail<>+32(SB), R11
+	NEGQ    R10
+	VMOVUPS (R11)(R10*4), Y1
+	LEAQ    (R9)(R9*2), R10
+	CMPQ    CX, $+16
+	JNE     part
+
+whole:
+	MOVQ       DI, CX
+	LEAQ       (CX)(R9*4), R11
+	LEAQ       (R11)(R9*4), R12
+	LEAQ       (R12)(R9*4), R13
+	VMOVUPS    (R11), Y0
+	VSUBPS     (R12), Y0, Y0
+	VSUBPS     (R13), Y0, Y0
+	VMOVUPS    (R11)(R9*1), Y1
+	VSUBPS     (R12)(R9*1), Y1, Y1
+	VSUBPS     (R13)(R9*1), Y1, Y1
+	VMOVUPS    (R11)(R9*2), Y2
+	VSUBPS     (R12)(R9*2), Y2, Y2
+	VSUBPS     (R13)(R9*2), Y2, Y2
+	VMOVUPS    (R11)(R10*1), Y3
+	VSUBPS     (R12)(R10*1), Y3, Y3
+	VSUBPS     (R13)(R10*1), Y3, Y3
+	VADDPS     Y2, Y1, Y4
+	VADDPS     Y0, Y4, Y0
+	VSUBPS     Y2, Y1, Y1
+	VSUBPS     Y3, Y1, Y1
+	VUNPCKLPS  Y1, Y0, Y2
+	VUNPCKHPS  Y1, Y0, Y0
+	VPERM2F128 $0x20, Y0, Y2, Y1
+	VPERM2F128 $0x31, Y0, Y2, Y0
+	VMOVUPS    Y1, (DX)(SI*1)
+	VMOVUPS    Y0, 32(DX)(SI*1)
+	VMOVUPS    (R11), Y0
+	VADDPS     (R12), Y0, Y0
+	VADDPS     (CX), Y0, Y0
+	VMOVUPS    (R11)(R9*1), Y1
+	VADDPS     (R12)(R9*1), Y1, Y1
+	VADDPS     (CX)(R9*1), Y1, Y1
+	VMOVUPS    (R11)(R9*2), Y2
+	VADDPS     (R12)(R9*2), Y2, Y2
+	VADDPS     (CX)(R9*2), Y2, Y2
+	VMOVUPS    (R11)(R10*1), Y3
+	VADDPS     (R12)(R10*1), Y3, Y3
+	VADDPS     (CX)(R10*1), Y3, Y3
+	VADDPS     Y2, Y1, Y4
+	VADDPS     Y0, Y4, Y0
+	VSUBPS     Y2, Y1, Y1
+	VSUBPS     Y3, Y1, Y1
+	VUNPCKLPS  Y1, Y0, Y2
+	VUNPCKHPS  Y1, Y0, Y0
+	VPERM2F128 $0x20, Y0, Y2, Y1
+	VPERM2F128 $0x31, Y0, Y2, Y0
+	VMOVUPS    Y1, (DX)
+	VMOVUPS    Y0, 32(DX)
+	ADDQ       R8, DI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        whole
+	VZEROUPPER
+	RET
+
+part:
+parts:
+	MOVQ       DI, CX
+	LEAQ       (CX)(R9*4), R11
+	LEAQ       (R11)(R9*4), R12
+	LEAQ       (R12)(R9*4), R13
+	VMOVUPS    (R11), Y2
+	VSUBPS     (R12), Y2, Y2
+	VSUBPS     (R13), Y2, Y2
+	VMOVUPS    (R11)(R9*1), Y3
+	VSUBPS     (R12)(R9*1), Y3, Y3
+	VSUBPS     (R13)(R9*1), Y3, Y3
+	VMOVUPS    (R11)(R9*2), Y4
+	VSUBPS     (R12)(R9*2), Y4, Y4
+	VSUBPS     (R13)(R9*2), Y4, Y4
+	VMOVUPS    (R11)(R10*1), Y5
+	VSUBPS     (R12)(R10*1), Y5, Y5
+	VSUBPS     (R13)(R10*1), Y5, Y5
+	VADDPS     Y4, Y3, Y6
+	VADDPS     Y2, Y6, Y2
+	VSUBPS     Y4, Y3, Y3
+	VSUBPS     Y5, Y3, Y3
+	VUNPCKLPS  Y3, Y2, Y4
+	VUNPCKHPS  Y3, Y2, Y2
+	VPERM2F128 $0x20, Y2, Y4, Y3
+	VPERM2F128 $0x31, Y2, Y4, Y2
+	VMASKMOVPS Y3, Y0, (DX)(SI*1)
+	VMASKMOVPS Y2, Y1, 32(DX)(SI*1)
+	VMOVUPS    (R11), Y2
+	VADDPS     (R12), Y2, Y2
+	VADDPS     (CX), Y2, Y2
+	VMOVUPS    (R11)(R9*1), Y3
+	VADDPS     (R12)(R9*1), Y3, Y3
+	VADDPS     (CX)(R9*1), Y3, Y3
+	VMOVUPS    (R11)(R9*2), Y4
+	VADDPS     (R12)(R9*2), Y4, Y4
+	VADDPS     (CX)(R9*2), Y4, Y4
+	VMOVUPS    (R11)(R10*1), Y5
+	VADDPS     (R12)(R10*1), Y5, Y5
+	VADDPS     (CX)(R10*1), Y5, Y5
+	VADDPS     Y4, Y3, Y6
+	VADDPS     Y2, Y6, Y2
+	VSUBPS     Y4, Y3, Y3
+	VSUBPS     Y5, Y3, Y3
+	VUNPCKLPS  Y3, Y2, Y4
+	VUNPCKHPS  Y3, Y2, Y2
+	VPERM2F128 $0x20, Y2, Y4, Y3
+	VPERM2F128 $0x31, Y2, Y4, Y2
+	VMASKMOVPS Y3, Y0, (DX)
+	VMASKMOVPS Y2, Y1, 32(DX)
+	ADDQ       R8, DI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        parts
 	VZEROUPPER
 	RET
 

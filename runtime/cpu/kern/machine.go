@@ -19,6 +19,7 @@ type Machine struct {
 	row       rowTask
 	vec       vecTask
 	ends      endTask
+	winoRun   winoTask
 
 	whole     floats    // a result that only a Finisher sees
 	parts     []float32 // partial results, one per chunk of rows
@@ -43,6 +44,7 @@ type worker struct {
 	scalars      [8]float32
 	bufs         [5]Buf
 	local        gemmTask // a product inside a task
+	wino         winoWorker
 	_            [64]byte // keep workers off each other's cache lines
 }
 

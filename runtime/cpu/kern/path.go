@@ -23,9 +23,12 @@ type Path struct {
 	// farFetch fetches n rows that a farFunc will read.
 	farFetch func(n int, b0, b1 *byte, offs *int)
 	pair     *pairKernels // nil where bf16 is only multiplied as f32
-	rows     [numTypes]rowsFunc
-	pick     [numTypes]pickFunc
-	trans    [numTypes]transFunc
+	wino     *winoKernels // nil where convolutions are not transformed
+	// winoLeast is the least number of channels, on either side, of a convolution that is.
+	winoLeast int
+	rows      [numTypes]rowsFunc
+	pick      [numTypes]pickFunc
+	trans     [numTypes]transFunc
 
 	tileBias, tileShift func(h int, tile, x *float32) // add a row to, or an element of x to each of, h rows of nr
 	put                 [numTypes]putFunc

@@ -22,6 +22,7 @@ func neonPath() *Path {
 	}
 	kernelsNEON(p)
 	p.ranges()
+	p.wino = nil // transforms in Go would take longer than what they save
 	p.probe, p.probeFlop = probeNEON, 24*4*2
 	return p
 }

@@ -312,6 +312,7 @@ func kernelsAVX512(p *Path) {
 	}
 	p.fence = fenceAVX512
 	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, touchAVX512, maxTapsAVX512, addRunsAVX512, unzipAVX512, zipAVX512
+	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
 }
 
 // kernelsAVX2 enters the 8-lane kernels.
@@ -623,6 +624,7 @@ func kernelsAVX2(p *Path) {
 	}
 	p.fence = fenceAVX2
 	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBiasAVX2, tileShiftAVX2, touchAVX2, maxTapsAVX2, addRunsAVX2, unzipAVX2, zipAVX2
+	p.wino = &winoKernels{winoInAVX2, winoThreeAVX2, winoTwoAVX2, winoTapsAVX2, winoPixelsAVX2}
 }
 
 // pairsAVX512 are the kernels of products of two bf16 operands.

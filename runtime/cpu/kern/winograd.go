@@ -1,0 +1,252 @@
+package kern
+
+// Convolutions of 3 x 3 taps with fewer products: Winograd's F(2x2,3x3), after Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks" (arXiv 1509.09308). Images are covered by tiles of 4 x 4 pixels, two apart. In one
+// dimension, with pixels d and taps g,
+//
+//	m0 = (d0-d2) g0    m1 = (d1+d2) (g0+g1+g2)/2    m2 = (d2-d1) (g0-g1+g2)/2    m3 = (d1-d3) g2
+//	y0 = m0 + m1 + m2  y1 = m1 - m2 - m3
+//
+// and in two dimensions that along columns and rows: 16 products give four results, which take 36 otherwise. The sum over
+// channels comes before the last transform, so there is a matrix product for each of the 16 points, of the transformed
+// weights with the transformed tiles. A result depends on no pixel that its taps do not meet.
+
+// winoPoints is how many products of matrices there are.
+const winoPoints = 16
+
+// winoKernels are the transforms of a path.
+type winoKernels struct {
+	in     squareFunc // 4x4 pixels to points
+	three  squareFunc // 3x3 taps to points
+	two    squareFunc // 2x2 gradients to points
+	taps   squareFunc // points to 3x3 taps
+	pixels pixelsFunc // points to 2x2 pixels
+}
+
+// squareFunc transforms count squares, each of which is a vector wide: element i,j of square k, lane l, is at
+// src[k*sstep + i*srow + j%2*odd + j/2*two + l], point i,j at dst[k*dstep + (i*side+j)*dpoint + l] for side points a row.
+// It writes the first lanes of each vector.
+type squareFunc func(count, lanes int, dst *float32, dstep, dpoint int, src *float32, sstep, srow, odd, two int)
+
+// pixelsFunc transforms the points of count squares, at src[k*sstep + point*spoint + l], to two rows of pixels, those of
+// lane l at dst[k*dstep + i*drow + 2*l + j], cols of them each. With drow 0 the second row is lost.
+type pixelsFunc func(count, cols int, dst *float32, dstep, drow int, src *float32, sstep, spoint int)
+
+// winoTask is a running convolution of that kind from an image of depth channels to a result of rows channels.
+type winoTask struct {
+	m           *Machine
+	c           *Conv
+	mode        winoMode
+	image       grid
+	depth, rows int
+	size, lo    [2]int // of the image, and where its first pixel is on the canvas
+	out         output
+	result      [2]int // its size
+	tiles       [2]int // rows and columns of tiles of an image
+	total       int    // tiles
+	panels      int    // of nr tiles in a block
+	gm, gn      int    // tasks: parts of the rows, blocks of tiles
+	direct      bool   // results go where they belong without an epilogue
+
+	weights tableSource
+	byTap   bool // depths of the weights are taps of channels, not channels of taps
+	flip    bool // the taps are read backwards
+	u       floats
+	upoint  int // elements between points of a panel of u
+}
+
+type winoMode uint8
+
+const (
+	winoWeightsMode winoMode = iota
+	winoTilesMode
+)
+
+// winoWorker is the memory of one worker: a canvas, transformed tiles, products, two tiles of results.
+type winoWorker struct {
+	bands                         []winoBand
+	segs                          []winoSeg
+	planes, canvas, v, prod, tile floats
+}
+
+// winoDepth is the least number of channels, on either side, that are worth the transforms.
+const winoDepth = 32
+
+// wins says whether c, or its gradient of x, goes by way of transforms.
+func (m *Machine) wins(c *Conv, x Type) bool {
+	if m.wino == nil || c.Groups != 1 || c.TF32 || m.pairing(x, c.W.Type) || !c.Epilogue.Residual.absent() || c.Epilogue.Accumulate {
+		return false
+	}
+	ones := [3]int{1, 1, 1}
+	return c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&
+		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2 && min(c.C, c.K) >= m.winoLeast
+}
+
+// winoForward computes y from x and w.
+func (m *Machine) winoForward(c *Conv) {
+	if c.Then != nil {
+		bare := m.bare(c)
+		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
+		m.winoForward(bare)
+		m.finishAll(c.Then, whole)
+		return
+	}
+	m.winoProduct(c, c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, c.Y, c.K, c.Out, false)
+}
+
+// winoInputGrad computes the gradient of x: a convolution of that of y with the weights turned by half a turn.
+func (m *Machine) winoInputGrad(c *Conv) {
+	if c.Then != nil {
+		bare := m.bare(c)
+		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
+		m.winoInputGrad(bare)
+		m.finishAll(c.Then, whole)
+		return
+	}
+	m.winoProduct(c, c.dense(c.Y, c.K, c.Out), c.K, c.Out, [3]int{0, 2 - c.Pad[1], 2 - c.Pad[2]}, c.X, c.C, c.In, true)
+}
+
+func (m *Machine) winoProduct(c *Conv, image grid, depth int, size, lo [3]int, dst Buf, rows int, result [3]int, turned bool) {
+	t := &m.winoRun
+	t.m, t.c, t.image, t.depth, t.rows = m, c, image, depth, rows
+	t.size, t.lo, t.result = [2]int{size[1], size[2]}, [2]int{lo[1], lo[2]}, [2]int{result[1], result[2]}
+	t.tiles = [2]int{ceilDiv(result[1], 2), ceilDiv(result[2], 2)}
+	t.total = c.N * t.tiles[0] * t.tiles[1]
+	if t.total == 0 {
+		return
+	}
+	t.end(dst, volume(result))
+	t.weightTable(turned)
+	t.plan()
+	t.mode = winoWeightsMode
+	m.run(2*winoPoints*rows*depth, ceilDiv(rows, m.mr), t)
+	t.mode = winoTilesMode
+	m.run(2*winoPoints*t.total*rows*depth, t.gm*t.gn, t)
+}
+
+// end says where results go.
+func (t *winoTask) end(dst Buf, px int) {
+	c, epi := t.c, t.c.Epilogue
+	mat, cols := Mat{Buf: dst, LD: px}, colRun{px, t.rows * px}
+	if c.ChannelsLast {
+		mat.LD, cols = t.rows, colRun{}
+	} else {
+		epi.Bias, epi.RowBias = Buf{}, epi.Bias
+	}
+	t.out = output{t.m.Path, mat, 1, epi, 0, cols}
+	t.direct = !c.ChannelsLast && dst.Type == F32 && epi.plain()
+}
+
+// winoBlock is how many floats of transformed tiles a block has, about: they stay in the second-level cache.
+const winoBlock = 1 << 16
+
+// plan cuts the work into blocks of tiles, and in parts of the rows where those are few. It does not change the result.
+func (t *winoTask) plan() {
+	nr, workers := t.m.nr, t.m.pool.Workers()
+	t.panels = max(1, min(winoBlock/(winoPoints*t.depth*nr), ceilDiv(t.total, nr)))
+	for t.panels > 1 && ceilDiv(t.total, t.panels*nr) < 2*workers && workers > 1 {
+		t.panels--
+	}
+	t.gn = ceilDiv(t.total, t.panels*nr)
+	t.gm = 1
+	if workers > 1 && t.gn < 2*workers {
+		t.gm = min(ceilDiv(2*workers, t.gn), ceilDiv(t.rows, 4*t.m.mr))
+	}
+}
+
+// Run is the task of a panel of weights, or of a block of tiles.
+func (t *winoTask) Run(worker, i int) {
+	w := &t.m.worker[worker]
+	if t.mode == winoWeightsMode {
+		t.weightPanel(w, i)
+		return
+	}
+	per := t.panels * t.m.nr
+	t0 := i % t.gn * per
+	part, all := i/t.gn, ceilDiv(t.rows, t.m.mr)
+	t.block(w, t0, min(t0+per, t.total), part*all/t.gm, (part+1)*all/t.gm)
+}
+
+// panel is which rows the i-th panel of weights has.
+func (t *winoTask) panel(i int) (r0, r1 int) {
+	n := ceilDiv(t.rows, t.m.mr)
+	return i * t.rows / n, (i + 1) * t.rows / n
+}
+
+// block computes the results of tiles [t0,t1), of the rows of panels [p0,p1).
+func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
+	p, x, n := t.m.Path, &w.wino, t1-t0
+	t.divide(x, t0, t1)
+	t.layTiles(w)
+	ldm := roundUp(n, p.nr)
+	point := p.mr*ldm + 16
+	x.prod.get(winoPoints*point + 16)
+	for i := p0; i < p1; i++ {
+		r0, r1 := t.panel(i)
+		t.multiply(x, i, r1-r0, n, ldm, point)
+		for s := range x.segs {
+			if t.direct {
+				t.store(x, &x.segs[s], r0, r1-r0, ldm, point)
+			} else {
+				t.finish(w, &x.segs[s], r0, r1-r0, ldm, point)
+			}
+		}
+	}
+}
+
+// multiply computes the products of a panel of h rows of weights with n tiles.
+func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
+	p, vpoint := t.m.Path, t.vpoint()
+	u, v, prod := t.u.s[panel*winoPoints*t.upoint:], x.v.s, x.prod.s
+	for k := range winoPoints {
+		from := k
+		if t.flip {
+			from = winoFlip[k]
+		}
+		for at := 0; at < n; at += p.nr {
+			cols := p.width(min(p.nr, n-at))
+			p.tile[cols/p.nr][h-1](t.depth, &u[from*t.upoint], &v[(at/p.nr*winoPoints+k)*vpoint], p.nr, &prod[k*point+at], ldm, cols, 0)
+		}
+	}
+}
+
+// store transforms the products of h rows from r0 on to where they belong.
+func (t *winoTask) store(x *winoWorker, s *winoSeg, r0, h, ldm, point int) {
+	px, width := t.result[0]*t.result[1], t.result[1]
+	at := (s.image*t.rows+r0)*px + 2*s.y*width + 2*s.x
+	t.m.wino.pixels(h, min(2*s.n, width-2*s.x), (*float32)(ptr(t.out.c.at(at))), px, t.below(s, width), &x.prod.s[s.at], ldm, point)
+}
+
+// below is the distance of the second row of a segment's results, 0 if there is none.
+func (t *winoTask) below(s *winoSeg, row int) int {
+	if 2*s.y+1 < t.result[0] {
+		return row
+	}
+	return 0
+}
+
+// finish is store through an epilogue: the two rows of results are tiles of h rows.
+func (t *winoTask) finish(w *worker, s *winoSeg, r0, h, ldm, point int) {
+	p, x := t.m.Path, &w.wino
+	width, cols := t.result[1], min(2*s.n, t.result[1]-2*s.x)
+	tile := x.tile.get(2*p.mr*p.nr + p.nr*p.nr)
+	second := t.below(s, p.mr*p.nr)
+	p.wino.pixels(h, cols, &tile[0], p.nr, second, &x.prod.s[s.at], ldm, point)
+	for i := range 1 + second/(p.mr*p.nr) {
+		rows := tile[i*p.mr*p.nr:][:p.mr*p.nr]
+		at := s.image*t.result[0]*width + (2*s.y+i)*width + 2*s.x
+		if !t.c.ChannelsLast {
+			t.out.finish(w, rows, 0, r0, h, at, cols, nil, 0)
+			continue
+		}
+		last := tile[2*p.mr*p.nr:]
+		w.offs = getInts(&w.offs, p.tw)
+		for r := range h {
+			w.offs[r] = 4 * r * p.nr
+		}
+		for g := 0; g < h; g += p.tw {
+			p.trans[F32](cols, min(p.tw, h-g), &last[g], p.nr, bytes(&rows[g*p.nr]), &w.offs[0])
+		}
+		t.out.finish(w, last, 0, at, cols, r0, h, nil, 0)
+	}
+}

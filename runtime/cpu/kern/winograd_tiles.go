@@ -1,0 +1,124 @@
+package kern
+
+// winoBand is the tile rows of one image in a block: its canvas has two rows for each, and two more.
+type winoBand struct {
+	image, y0, y1 int // tile rows
+	row           int // first row on the canvas
+}
+
+// winoSeg is a run of tiles, up to a vector, in one tile row and one panel.
+type winoSeg struct {
+	image, y, x, n int // tiles x to x+n of tile row y
+	at             int // number of the first in its block
+	row            int // of the canvas
+}
+
+// divide lists the bands and the segments of tiles [t0,t1).
+func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
+	x.bands, x.segs = x.bands[:0], x.segs[:0]
+	per, row := t.tiles[0]*t.tiles[1], 0
+	for at := t0; at < t1; {
+		image := at / per
+		end := min(t1, (image+1)*per)
+		b := winoBand{image, at % per / t.tiles[1], (end-1)%per/t.tiles[1] + 1, row}
+		x.bands = append(x.bands, b)
+		row += 2*(b.y1-b.y0) + 2
+		for at < end {
+			in := at - t0
+			s := winoSeg{image: image, y: at % per / t.tiles[1], x: at % t.tiles[1], at: in}
+			s.n = min(t.m.vw, t.tiles[1]-s.x, end-at, t.m.nr-in%t.m.nr)
+			s.row = b.row + 2*(s.y-b.y0)
+			x.segs = append(x.segs, s)
+			at += s.n
+		}
+	}
+}
+
+// canvasRows is how many rows the canvas of the bands has.
+func (x *winoWorker) canvasRows() int {
+	b := &x.bands[len(x.bands)-1]
+	return b.row + 2*(b.y1-b.y0) + 2
+}
+
+// vpoint is the distance of points of a panel of transformed tiles, in which channels have nr tiles each. They do not
+// lie a power of two apart, so that they do not share a set of the cache.
+func (t *winoTask) vpoint() int { return t.depth*t.m.nr + 16 }
+
+// winoCanvas is how many floats of a canvas are in use at a time, about: they stay in the first-level cache.
+const winoCanvas = 4 << 10
+
+// layTiles transforms the tiles of the block: some channels at a time are laid on a canvas, in rows whose pixels at even
+// and odd places lie apart, with the padding around.
+func (t *winoTask) layTiles(w *worker) {
+	x, vp := &w.wino, t.vpoint()
+	odd := t.tiles[1] + 1
+	plane := 2*odd*x.canvasRows() + 8
+	group := max(1, min(t.depth, winoCanvas/plane))
+	if t.image.channel == 1 || t.image.buf.Type != F32 {
+		group = min(t.depth, roundUp(group, t.m.tw))
+	}
+	canvas := x.canvas.get(group*plane + 2*t.m.nr)
+	clear(canvas)
+	last := &x.segs[len(x.segs)-1]
+	v := x.v.get(ceilDiv(last.at+last.n, t.m.nr)*winoPoints*vp + 16)
+	for ch := 0; ch < t.depth; ch += group {
+		n := min(group, t.depth-ch)
+		for b := range x.bands {
+			t.layBand(w, &x.bands[b], ch, n, canvas, plane)
+		}
+		for i := range x.segs {
+			s := &x.segs[i]
+			lane, lanes := s.at%t.m.nr, t.m.vw
+			if lane+lanes > t.m.nr {
+				lanes = s.n // the next channel's are there already
+			}
+			t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+ch*t.m.nr+lane], t.m.nr, vp, &canvas[s.row*2*odd+s.x], plane, 2*odd, odd, 1)
+		}
+	}
+}
+
+// layBand copies n channels of a band to the canvas.
+func (t *winoTask) layBand(w *worker, b *winoBand, ch, n int, canvas []float32, plane int) {
+	first := 2*b.y0 - t.lo[0] // row of the image that is the canvas's first
+	y0, y1 := max(0, first), min(t.size[0], first+2*(b.y1-b.y0)+2)
+	odd, lo := t.tiles[1]+1, t.lo[1]
+	cols := min(t.size[1], 2*odd-lo)
+	if y1 <= y0 {
+		return
+	}
+	even, other := lo/2, odd+lo/2
+	if lo%2 > 0 {
+		even, other = odd+lo/2, lo/2+1
+	}
+	src, apart := t.flat(w, b.image, y0, y1, ch, n)
+	for i := range n {
+		to := canvas[i*plane+(b.row+y0-first)*2*odd:]
+		t.m.unzipRows(y1-y0, cols, to[even:], to[other:], 2*odd, src[i*apart:], t.size[1])
+	}
+}
+
+// flat is rows [y0,y1) of n channels of an image in f32, planes apart, from where they lie or made of them.
+func (t *winoTask) flat(w *worker, image, y0, y1, ch, n int) (src []float32, apart int) {
+	g, rows := &t.image, (y1-y0)*t.size[1]
+	from := g.buf.From(image*g.item[0] + ch*g.channel + y0*g.axis[1])
+	if g.channel != 1 && from.Type == F32 {
+		return from.f32(), g.channel
+	}
+	apart = roundUp(rows, 16) + 16
+	flat := w.wino.planes.get(n * apart)
+	if g.channel != 1 {
+		for i := range n {
+			t.m.Load(flat[i*apart:][:rows], from.From(i*g.channel))
+		}
+		return flat, apart
+	}
+	p := t.m.Path
+	w.offs = getInts(&w.offs, p.tw)
+	for r := range p.tw {
+		w.offs[r] = r * g.axis[2] * from.Type.Size()
+	}
+	for px := 0; px < rows; px += p.tw {
+		p.trans[from.Type](n, min(p.tw, rows-px), &flat[px], apart, from.at(px*g.axis[2]), &w.offs[0])
+	}
+	return flat, apart
+}

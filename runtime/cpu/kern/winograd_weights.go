@@ -1,0 +1,40 @@
+package kern
+
+// winoFlip are the points of the taps read backwards: those of a line trade places at its ends.
+var winoFlip = [winoPoints]int{15, 13, 14, 12, 7, 5, 6, 4, 11, 9, 10, 8, 3, 1, 2, 0}
+
+// weightTable describes the weights: rows of the product are lanes, depths its channels by taps, or taps by channels where
+// that is how they lie. turned says that the product runs from K to C, by taps read backwards.
+func (t *winoTask) weightTable(turned bool) {
+	m, c := t.m, t.c
+	es := c.W.Type.Size()
+	so, si, sx := c.weightStrides()
+	ls, ds := so, si
+	if turned {
+		ls, ds = si, so
+	}
+	t.flip, t.byTap = turned, sx != 1
+	lane, depth := &m.conv.table[2], &m.conv.table[3]
+	lane.strided(1, 0, t.rows, ls*es)
+	if t.byTap {
+		depth.strided(9, sx*es, t.depth, ds*es)
+	} else {
+		depth.strided(t.depth, ds*es, 9, sx*es)
+	}
+	t.weights = tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depth.s, byLane: ls == 1}
+	t.upoint = t.depth*m.mr + m.vw
+	t.u.get(ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw)
+}
+
+// weightPanel transforms the weights of a panel of rows: the rows of a channel follow each other, as tiles read them.
+func (t *winoTask) weightPanel(w *worker, i int) {
+	p, x := t.m.Path, &w.wino
+	r0, r1 := t.panel(i)
+	flat := x.planes.get(9*t.depth*p.vw + p.vw)
+	t.weights.pack(w, flat, p.vw, 0, r0, r1-r0, 0, 9*t.depth)
+	step, tap := 9*p.vw, p.vw
+	if t.byTap {
+		step, tap = p.vw, t.depth*p.vw
+	}
+	p.wino.three(t.depth, p.vw, &t.u.s[i*winoPoints*t.upoint], r1-r0, t.upoint, &flat[0], step, 3*tap, tap, 2*tap)
+}
