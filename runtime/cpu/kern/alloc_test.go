@@ -17,6 +17,7 @@ func TestNoAllocations(t *testing.T) {
 		Stride: [3]int{1, 2, 2}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, X: d.buf(F16, 9600), W: d.buf(F16, 432), Y: d.buf(F16, 3600)}
 	last := *conv
 	last.ChannelsLast, last.Weights = true, OXI
+	wino := benchConv(F16, 2, winoDepth, winoDepth, 5, 3, 1, false)
 	attn := &Attention{Batch: 2, Heads: 2, KVHeads: 1, S: 70, T: 70, D: 16, DV: 16, Scale: 0.25, Causal: true, LSE: make([]float32, 280)}
 	for _, v := range []*View{&attn.Q, &attn.K, &attn.V, &attn.Y, &attn.DY, &attn.GradQ, &attn.GradK, &attn.GradV} {
 		*v = d.view(F32, 2, 2, 70, 16)
@@ -26,14 +27,15 @@ func TestNoAllocations(t *testing.T) {
 	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: Ints32(index), Ignore: -1, LSE: make([]float32, 90), DX: y, DLoss: []float32{1}, Scale: 1}
 	list := []Tensor{{make([]float32, 9000), x}}
 	kernels := map[string]func(m *Machine){
-		"gemm":      func(m *Machine) { m.Gemm(gemm); m.Gemm(skinny); m.Gemm(pairs); m.Gemm(&dots) },
-		"conv":      func(m *Machine) { m.Conv(conv); m.ConvInputGrad(conv); m.ConvWeightGrad(conv) },
-		"conv last": func(m *Machine) { m.Conv(&last); m.ConvInputGrad(&last); m.ConvWeightGrad(&last) },
-		"attention": func(m *Machine) { m.Attention(attn); m.AttentionGrad(attn) },
-		"softmax":   func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
-		"norm":      func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
-		"loss":      func(m *Machine) { m.CrossEntropy(loss); m.CrossEntropyGrad(loss) },
-		"reduce":    func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
+		"gemm":       func(m *Machine) { m.Gemm(gemm); m.Gemm(skinny); m.Gemm(pairs); m.Gemm(&dots) },
+		"conv":       func(m *Machine) { m.Conv(conv); m.ConvInputGrad(conv); m.ConvWeightGrad(conv) },
+		"conv last":  func(m *Machine) { m.Conv(&last); m.ConvInputGrad(&last); m.ConvWeightGrad(&last) },
+		"transforms": func(m *Machine) { m.Conv(wino); m.ConvInputGrad(wino); m.ConvWeightGrad(wino) },
+		"attention":  func(m *Machine) { m.Attention(attn); m.AttentionGrad(attn) },
+		"softmax":    func(m *Machine) { m.Softmax(y, x, 90, 100); m.SoftmaxGrad(y, x, dy, 90, 100) },
+		"norm":       func(m *Machine) { m.Norm(norm); m.NormGrad(norm) },
+		"loss":       func(m *Machine) { m.CrossEntropy(loss); m.CrossEntropyGrad(loss) },
+		"reduce":     func(m *Machine) { m.Reduce(ReduceSum, y, x, 90, 100, 1); m.Reduce(ReduceMax, y, x, 1, 90, 100) },
 		"embedding": func(m *Machine) {
 			m.Gather(y, x, Ints32(index), 100)
 			m.ScatterAdd(x, y, Ints32(index), 100, true)

@@ -269,7 +269,7 @@ func (m *Machine) Conv(c *Conv) {
 		m.finishAll(c.Then, whole)
 		return
 	}
-	if m.wins(c, c.X.Type) {
+	if m.wins(c, c.X.Type, c.C, c.K) {
 		m.winoForward(c)
 		return
 	}
@@ -306,7 +306,7 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		m.finishAll(c.Then, whole)
 		return
 	}
-	if m.wins(c, c.Y.Type) {
+	if m.wins(c, c.Y.Type, c.K, c.C) {
 		m.winoInputGrad(c)
 		return
 	}

@@ -78,13 +78,19 @@ func near(t *testing.T, what string, typ Type, i int, got float32, want, bound f
 
 func TestDetect(t *testing.T) {
 	for _, p := range Paths() {
-		got, err := Detect(func(string) string { return p.Name() })
+		got, err := Detect(func(name string) string { return map[string]string{"AMPC_CPU": p.Name()}[name] })
 		if err != nil || got.Name() != p.Name() {
 			t.Errorf("AMPC_CPU=%s: %v, %v", p.Name(), got, err)
 		}
 	}
-	if _, err := Detect(func(string) string { return "sse" }); err == nil {
+	if _, err := Detect(func(name string) string { return map[string]string{"AMPC_CPU": "sse"}[name] }); err == nil {
 		t.Error("AMPC_CPU=sse accepted")
+	}
+	for value, ok := range map[string]bool{"on": true, "off": true, "2": false} {
+		got, err := Detect(func(name string) string { return map[string]string{"AMPC_WINOGRAD": value}[name] })
+		if (err == nil) != ok || ok && value == "off" && got.wino != nil {
+			t.Errorf("AMPC_WINOGRAD=%s: %v", value, err)
+		}
 	}
 }
 

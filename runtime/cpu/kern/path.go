@@ -23,9 +23,9 @@ type Path struct {
 	// farFetch fetches n rows that a farFunc will read.
 	farFetch func(n int, b0, b1 *byte, offs *int)
 	pair     *pairKernels // nil where bf16 is only multiplied as f32
-	wino     *winoKernels // nil where convolutions are not transformed
-	// winoLeast is the least number of channels, on either side, of a convolution that is.
-	winoLeast int
+	wino     *winoKernels // nil where convolutions go by their definition
+	// winoLeast are the least channels of the image and of the result for which they do not.
+	winoLeast [2]int
 	rows      [numTypes]rowsFunc
 	pick      [numTypes]pickFunc
 	trans     [numTypes]transFunc
@@ -115,12 +115,19 @@ func (p *Path) Lanes() int { return p.lanes }
 // Paths lists what this processor runs, best first; "go" is always last.
 func Paths() []*Path { return append(archPaths(), goPath()) }
 
-// Detect is the path that the AMPC_CPU environment variable names, or the best one if it is empty.
+// Detect is the path that the AMPC_CPU environment variable names, or the best one if it is empty. AMPC_WINOGRAD=off keeps
+// it to convolutions by their definition.
 func Detect(getenv func(string) string) (*Path, error) {
-	paths, want := Paths(), getenv("AMPC_CPU")
+	paths, want, wino := Paths(), getenv("AMPC_CPU"), getenv("AMPC_WINOGRAD")
+	if wino != "" && wino != "on" && wino != "off" {
+		return nil, fmt.Errorf("AMPC_WINOGRAD=%q: want on or off", wino)
+	}
 	var names []string
 	for _, p := range paths {
 		if want == "" || want == p.name {
+			if wino == "off" {
+				p.wino = nil
+			}
 			return p, nil
 		}
 		names = append(names, p.name)

@@ -41,7 +41,7 @@ func goPath() *Path {
 	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
 	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
-	p.wino, p.winoLeast = winoGo(), winoDepth
+	p.wino, p.winoLeast = winoGo(), [2]int{winoDepth, winoRows}
 	p.addRuns, p.unzip, p.zip, p.probe, p.probeFlop = addRunsGo, unzipGo, zipGo, probeGo, 8
 	return p
 }

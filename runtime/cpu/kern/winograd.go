@@ -46,7 +46,7 @@ type winoTask struct {
 	total       int    // tiles
 	panels      int    // of nr tiles in a block
 	gm, gn      int    // tasks: parts of the rows, blocks of tiles
-	direct      bool   // results go where they belong without an epilogue
+	plain       bool   // results are stored as they come, where they belong or in the worker's part
 
 	weights tableSource
 	byTap   bool // depths of the weights are taps of channels, not channels of taps
@@ -62,29 +62,37 @@ const (
 	winoTilesMode
 )
 
-// winoWorker is the memory of one worker: a canvas, transformed tiles, products, two tiles of results.
+// winoWorker is the memory of one worker: a canvas, transformed tiles, products, two tiles of results, results that are
+// not stored.
 type winoWorker struct {
-	bands                         []winoBand
-	segs                          []winoSeg
-	planes, canvas, v, prod, tile floats
+	bands                               []winoBand
+	segs                                []winoSeg
+	runs                                []winoRun
+	planes, canvas, v, prod, tile, part floats
 }
 
-// winoDepth is the least number of channels, on either side, that are worth the transforms.
-const winoDepth = 32
+// Convolutions of fewer channels than winoDepth, or with fewer than winoRows channels of results, go by their definition: the
+// rounding of the transforms, which mix taps and pixels that never meet, must stay within the bound of a chain of
+// multiply-adds, which grows with the channels; and the transforms must pay.
+const (
+	winoDepth = 64
+	winoRows  = 16
+)
 
-// wins says whether c, or its gradient of x, goes by way of transforms.
-func (m *Machine) wins(c *Conv, x Type) bool {
+// wins says whether c, or its gradient of x, goes by way of transforms: from an image of type x with depth channels to rows
+// channels.
+func (m *Machine) wins(c *Conv, x Type, depth, rows int) bool {
 	if m.wino == nil || c.Groups != 1 || c.TF32 || m.pairing(x, c.W.Type) || !c.Epilogue.Residual.absent() || c.Epilogue.Accumulate {
 		return false
 	}
 	ones := [3]int{1, 1, 1}
 	return c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&
-		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2 && min(c.C, c.K) >= m.winoLeast
+		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2 && depth >= m.winoLeast[0] && rows >= m.winoLeast[1]
 }
 
 // winoForward computes y from x and w.
 func (m *Machine) winoForward(c *Conv) {
-	if c.Then != nil {
+	if c.Then != nil && c.ChannelsLast {
 		bare := m.bare(c)
 		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
 		m.winoForward(bare)
@@ -96,7 +104,7 @@ func (m *Machine) winoForward(c *Conv) {
 
 // winoInputGrad computes the gradient of x: a convolution of that of y with the weights turned by half a turn.
 func (m *Machine) winoInputGrad(c *Conv) {
-	if c.Then != nil {
+	if c.Then != nil && c.ChannelsLast {
 		bare := m.bare(c)
 		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
 		m.winoInputGrad(bare)
@@ -134,7 +142,7 @@ func (t *winoTask) end(dst Buf, px int) {
 		epi.Bias, epi.RowBias = Buf{}, epi.Bias
 	}
 	t.out = output{t.m.Path, mat, 1, epi, 0, cols}
-	t.direct = !c.ChannelsLast && dst.Type == F32 && epi.plain()
+	t.plain = !c.ChannelsLast && dst.Type == F32 && epi.plain()
 }
 
 // winoBlock is how many floats of transformed tiles a block has, about: they stay in the second-level cache.
@@ -181,15 +189,52 @@ func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
 	ldm := roundUp(n, p.nr)
 	point := p.mr*ldm + 16
 	x.prod.get(winoPoints*point + 16)
+	x.part.get(p.mr * t.partRow(x))
 	for i := p0; i < p1; i++ {
 		r0, r1 := t.panel(i)
 		t.multiply(x, i, r1-r0, n, ldm, point)
 		for s := range x.segs {
-			if t.direct {
+			if t.plain {
 				t.store(x, &x.segs[s], r0, r1-r0, ldm, point)
 			} else {
 				t.finish(w, &x.segs[s], r0, r1-r0, ldm, point)
 			}
+		}
+		if t.out.epi.Then != nil {
+			t.tell(w, r0, r1)
+		}
+	}
+}
+
+// partRow is how many results a channel has in a worker's part: whole rows of its bands.
+func (t *winoTask) partRow(x *winoWorker) int {
+	if !t.out.c.absent() {
+		return 0
+	}
+	b := &x.bands[len(x.bands)-1]
+	return (b.part + 2*(b.y1-b.y0)) * t.result[1]
+}
+
+// parts is a worker's part from an element on, nil where results are stored.
+func (t *winoTask) parts(x *winoWorker, at int) []float32 {
+	if !t.out.c.absent() {
+		return nil
+	}
+	return x.part.s[at:]
+}
+
+// tell hands over the results of rows [r0,r1).
+func (t *winoTask) tell(w *worker, r0, r1 int) {
+	x, px, ld := &w.wino, t.result[0]*t.result[1], t.partRow(&w.wino)
+	for r := r0; r < r1; r++ {
+		for i := range x.runs {
+			run := &x.runs[i]
+			at := (run.image*t.rows+r)*px + run.pixel
+			c := t.parts(x, (r-r0)*ld+run.part)
+			if c == nil {
+				c = floatsAt(t.out.c.at(at), run.n)
+			}
+			t.out.epi.Then.Finish(w.id, at, c[:run.n])
 		}
 	}
 }
@@ -212,9 +257,12 @@ func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
 
 // store transforms the products of h rows from r0 on to where they belong.
 func (t *winoTask) store(x *winoWorker, s *winoSeg, r0, h, ldm, point int) {
-	px, width := t.result[0]*t.result[1], t.result[1]
-	at := (s.image*t.rows+r0)*px + 2*s.y*width + 2*s.x
-	t.m.wino.pixels(h, min(2*s.n, width-2*s.x), (*float32)(ptr(t.out.c.at(at))), px, t.below(s, width), &x.prod.s[s.at], ldm, point)
+	px, width, ld := t.result[0]*t.result[1], t.result[1], t.partRow(x)
+	to := t.parts(x, s.part*width+2*s.x)
+	if to == nil {
+		ld, to = px, t.out.c.From((s.image*t.rows+r0)*px+2*s.y*width+2*s.x).f32()
+	}
+	t.m.wino.pixels(h, min(2*s.n, width-2*s.x), &to[0], ld, t.below(s, width), &x.prod.s[s.at], ldm, point)
 }
 
 // below is the distance of the second row of a segment's results, 0 if there is none.
@@ -229,24 +277,27 @@ func (t *winoTask) below(s *winoSeg, row int) int {
 func (t *winoTask) finish(w *worker, s *winoSeg, r0, h, ldm, point int) {
 	p, x := t.m.Path, &w.wino
 	width, cols := t.result[1], min(2*s.n, t.result[1]-2*s.x)
-	tile := x.tile.get(2*p.mr*p.nr + p.nr*p.nr)
-	second := t.below(s, p.mr*p.nr)
+	size := p.mr * p.nr
+	tile := x.tile.get(2*size + p.nr*p.nr)
+	second := t.below(s, size)
 	p.wino.pixels(h, cols, &tile[0], p.nr, second, &x.prod.s[s.at], ldm, point)
-	for i := range 1 + second/(p.mr*p.nr) {
-		rows := tile[i*p.mr*p.nr:][:p.mr*p.nr]
-		at := s.image*t.result[0]*width + (2*s.y+i)*width + 2*s.x
-		if !t.c.ChannelsLast {
-			t.out.finish(w, rows, 0, r0, h, at, cols, nil, 0)
+	for i := range 1 + second/size {
+		rows, at := tile[i*size:][:size], (s.image*t.result[0]+2*s.y+i)*width+2*s.x
+		if t.c.ChannelsLast {
+			t.turn(w, tile[2*size:], rows, h, cols)
+			t.out.finish(w, tile[2*size:], 0, at, cols, r0, h, nil, 0)
 			continue
 		}
-		last := tile[2*p.mr*p.nr:]
-		w.offs = getInts(&w.offs, p.tw)
-		for r := range h {
-			w.offs[r] = 4 * r * p.nr
-		}
-		for g := 0; g < h; g += p.tw {
-			p.trans[F32](cols, min(p.tw, h-g), &last[g], p.nr, bytes(&rows[g*p.nr]), &w.offs[0])
-		}
-		t.out.finish(w, last, 0, at, cols, r0, h, nil, 0)
+		t.out.finish(w, rows, 0, r0, h, at, cols, t.parts(x, (s.part+i)*width+2*s.x), t.partRow(x))
 	}
+}
+
+// turn makes a tile of cols pixels of one of h channels.
+func (t *winoTask) turn(w *worker, dst, rows []float32, h, cols int) {
+	p := t.m.Path
+	w.offs = getInts(&w.offs, p.tw)
+	for r := range h {
+		w.offs[r] = 4 * r * p.nr
+	}
+	p.trans[F32](cols, h, &dst[0], p.nr, bytes(&rows[0]), &w.offs[0])
 }

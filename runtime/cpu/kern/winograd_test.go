@@ -1,6 +1,9 @@
 package kern
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // winoConv is a convolution that transforms can do, of any size.
 func winoConv(d dice, i int) *Conv {
@@ -21,11 +24,18 @@ func winoConv(d dice, i int) *Conv {
 	return c
 }
 
-// TestWinograd: transforms give what the definition gives, within a bound that does not ask which tap met which pixel.
+// transforming is m with transforms for any number of channels.
+func transforming(m *Machine) *Machine {
+	forced := *m.Path
+	forced.winoLeast = [2]int{}
+	return New(&forced, m.pool.Workers())
+}
+
+// TestWinograd: transforms give what the definition gives, within the same bound.
 func TestWinograd(t *testing.T) {
 	onPaths(t, func(t *testing.T, m *Machine) {
-		forced := *m.Path
-		m.Path, forced.winoLeast = &forced, 1
+		m = transforming(m)
+		defer m.Close()
 		d := newDice(8)
 		for i := range rounds(90) {
 			c := winoConv(d, i)
@@ -38,4 +48,52 @@ func TestWinograd(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWinogradFollows: what follows a result gets every element of it once, through an epilogue or without.
+func TestWinogradFollows(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		m = transforming(m)
+		defer m.Close()
+		d := newDice(9)
+		for i := range rounds(30) {
+			c := winoConv(d, i)
+			what := c.String()
+			c.Y = zeros(F32, c.Y.Len())
+			if i%3 == 0 {
+				c.Bias, c.Act = d.buf(F16, c.K), ActRelu
+			}
+			finished(t, m, what, &c.Y, c.Y.Len(), &c.Then, func() { m.Conv(c) })
+			c.Epilogue = Epilogue{}
+			c.X, c.Y = zeros(F32, c.X.Len()), d.buf(F16, c.Y.Len())
+			finished(t, m, what+" input gradient", &c.X, c.X.Len(), &c.Then, func() { m.ConvInputGrad(c) })
+		}
+	})
+}
+
+// TestWinogradWorkers: results do not depend on how the work is cut.
+func TestWinogradWorkers(t *testing.T) {
+	for _, p := range Paths() {
+		one, many := transforming(&Machine{Path: p, pool: NewPool(1)}), transforming(&Machine{Path: smallBlocks(p), pool: NewPool(5)})
+		d := newDice(10)
+		for i := range rounds(12) {
+			c := winoConv(d, i)
+			c.Y = zeros(F32, c.Y.Len())
+			grad := *c
+			grad.Y, grad.X, grad.W = d.buf(F32, c.Y.Len()), zeros(F32, c.X.Len()), c.W
+			run := func(m *Machine) [][]float32 {
+				m.Conv(c)
+				m.ConvInputGrad(&grad)
+				return [][]float32{slices.Clone(c.Y.f32()), slices.Clone(grad.X.f32())}
+			}
+			want, got := run(one), run(many)
+			for k := range want {
+				if !slices.Equal(want[k], got[k]) {
+					t.Fatalf("%s: %v: result %d differs between 1 and 5 workers", p.Name(), c, k)
+				}
+			}
+		}
+		one.Close()
+		many.Close()
+	}
 }

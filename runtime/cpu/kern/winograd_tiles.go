@@ -4,32 +4,61 @@ package kern
 type winoBand struct {
 	image, y0, y1 int // tile rows
 	row           int // first row on the canvas
+	part          int // first row of its results among those of a block
 }
 
 // winoSeg is a run of tiles, up to a vector, in one tile row and one panel.
 type winoSeg struct {
 	image, y, x, n int // tiles x to x+n of tile row y
 	at             int // number of the first in its block
-	row            int // of the canvas
+	row, part      int // of the canvas, of the block's results
 }
 
-// divide lists the bands and the segments of tiles [t0,t1).
+// winoRun is a stretch of a channel's results of a block.
+type winoRun struct {
+	image, pixel, n int
+	part            int // where it begins in the block's
+}
+
+// divide lists the bands and the segments of tiles [t0,t1), and the runs of their results.
 func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
-	x.bands, x.segs = x.bands[:0], x.segs[:0]
-	per, row := t.tiles[0]*t.tiles[1], 0
+	x.bands, x.segs, x.runs = x.bands[:0], x.segs[:0], x.runs[:0]
+	per, row, part := t.tiles[0]*t.tiles[1], 0, 0
 	for at := t0; at < t1; {
 		image := at / per
 		end := min(t1, (image+1)*per)
-		b := winoBand{image, at % per / t.tiles[1], (end-1)%per/t.tiles[1] + 1, row}
+		b := winoBand{image, at % per / t.tiles[1], (end-1)%per/t.tiles[1] + 1, row, part}
 		x.bands = append(x.bands, b)
-		row += 2*(b.y1-b.y0) + 2
+		row, part = row+2*(b.y1-b.y0)+2, part+2*(b.y1-b.y0)
 		for at < end {
-			in := at - t0
-			s := winoSeg{image: image, y: at % per / t.tiles[1], x: at % t.tiles[1], at: in}
-			s.n = min(t.m.vw, t.tiles[1]-s.x, end-at, t.m.nr-in%t.m.nr)
-			s.row = b.row + 2*(s.y-b.y0)
-			x.segs = append(x.segs, s)
+			s := winoSeg{image: image, y: at % per / t.tiles[1], x: at % t.tiles[1], at: at - t0}
+			s.n = min(t.tiles[1]-s.x, end-at)
+			s.row, s.part = b.row+2*(s.y-b.y0), b.part+2*(s.y-b.y0)
+			t.follow(x, &s)
+			t.cut(x, s)
 			at += s.n
+		}
+	}
+}
+
+// cut lists a run of tiles of one row in segments.
+func (t *winoTask) cut(x *winoWorker, s winoSeg) {
+	for left := s.n; left > 0; {
+		s.n = min(t.m.vw, left, t.m.nr-s.at%t.m.nr)
+		x.segs = append(x.segs, s)
+		s.at, s.x, left = s.at+s.n, s.x+s.n, left-s.n
+	}
+}
+
+// follow lists the results of a run of tiles of one row, together with those before where they go on.
+func (t *winoTask) follow(x *winoWorker, s *winoSeg) {
+	width := t.result[1]
+	for i := range 1 + t.below(s, 1) {
+		r := winoRun{s.image, (2*s.y+i)*width + 2*s.x, min(2*s.n, width-2*s.x), (s.part+i)*width + 2*s.x}
+		if k := len(x.runs) - 1; k >= 0 && x.runs[k].image == r.image && x.runs[k].pixel+x.runs[k].n == r.pixel {
+			x.runs[k].n += r.n
+		} else {
+			x.runs = append(x.runs, r)
 		}
 	}
 }
