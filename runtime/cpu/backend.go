@@ -23,7 +23,7 @@ type Backend struct {
 
 // Open starts a backend with the given number of threads, 0 for one per
 // processor. The environment variable AMPC_CPU names the set of kernels; the
-// best one this processor runs is the default.
+// best one this processor runs is the default. AMPC_WINOGRAD=off computes convolutions by their definition alone.
 func Open(threads int) (*Backend, error) {
 	if threads < 0 || threads > 4096 {
 		return nil, fmt.Errorf("cpu: %d threads, want 0 (one per processor) to 4096", threads)

@@ -232,9 +232,18 @@ func benchConv(t Type, n, c, k, size, kernel, pad int, last bool) *Conv {
 	return v
 }
 
-// BenchmarkConv are the 3x3 layers of ResNet-18 and the layers of LeNet, forward and both gradients.
+// byDefinition is m without transforms of convolutions.
+func byDefinition(m *Machine) *Machine {
+	plain := *m.Path
+	plain.wino = nil
+	return New(&plain, m.pool.Workers())
+}
+
+// BenchmarkConv are the 3x3 layers of ResNet-18 and the layers of LeNet by the definition, forward and both gradients.
 func BenchmarkConv(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		m = byDefinition(m)
+		defer m.Close()
 		for i := range 6 {
 			last, t := i%2 == 1, Type(i/2)
 			for _, c := range []*Conv{benchConv(t, 8, 64, 64, 32, 3, 1, last), benchConv(t, 8, 128, 128, 16, 3, 1, last), benchConv(t, 8, 256, 256, 8, 3, 1, last),
@@ -252,9 +261,7 @@ func BenchmarkConv(b *testing.B) {
 // of-probe is how much faster they are. Flops are those of the definition.
 func BenchmarkWinograd(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
-		plain := *m.Path
-		plain.wino = nil
-		direct := New(&plain, m.pool.Workers())
+		direct := byDefinition(m)
 		defer direct.Close()
 		for _, t := range []Type{F32, F16, BF16} {
 			for _, last := range []bool{false, true} {

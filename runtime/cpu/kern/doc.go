@@ -2,7 +2,7 @@
 // kernels and vector primitives over typed byte buffers. It knows shapes and strides, not graphs.
 //
 // A [Path] is one set of kernels: "avx512bf16", "avx512", "avx2", "neon" or "go". [Detect] picks the best one the processor runs,
-// or the one AMPC_CPU names; [Paths] lists them all, so one process can test each. A [Machine] is a path with
+// or the one AMPC_CPU names, AMPC_WINOGRAD=off without transforms of convolutions; [Paths] lists them all, so one process can test each. A [Machine] is a path with
 // a worker pool and scratch memory; its methods run one at a time and allocate nothing once warm.
 //
 // Storage is f32, f16 or bf16; arithmetic is f32. Halves are widened while operands are packed, results are

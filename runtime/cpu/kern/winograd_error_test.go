@@ -40,11 +40,9 @@ func TestWinogradError(t *testing.T) {
 				mag[y] += math.Abs(v)
 			})
 			for _, p := range Paths() {
-				plain := *p
-				plain.wino = nil
 				line := fmt.Sprintf("%s, %d channels, %s:", p.Name(), channels, kind.name)
-				for _, p := range []*Path{&plain, p} {
-					m := New(p, 2)
+				fast := New(p, 2)
+				for _, m := range []*Machine{byDefinition(fast), fast} {
 					m.Conv(c)
 					m.Close()
 					rms, share := c.errors(want, mag)
