@@ -13,13 +13,15 @@ import (
 type Task interface{ Run(worker, i int) }
 
 // Pool is a set of persistent workers. The caller of Run works too. One region at a time; regions do not nest.
+//
+// Each worker of a region begins with a share of its own, the same one whenever a region has as many indices: what it
+// wrote is then in its caches when it reads that. Who is done takes from the ends of the others' shares.
 type Pool struct {
 	wake   []chan struct{} // wake[w] for worker w >= 1
 	done   chan struct{}
+	shares []share
 	active atomic.Int64 // workers wanted by the running region
-	claim  atomic.Int64 // indices not yet taken
 	left   atomic.Int64 // indices not yet finished
-	n      int          // indices of the region; read only by who holds one
 	task   Task
 	fn     funcTask
 	broken atomic.Pointer[TaskPanic]
@@ -28,12 +30,47 @@ type Pool struct {
 	meter  atomic.Pointer[meter]
 }
 
+// share is the indices [lo,hi) that nobody has taken yet, as lo<<32 | hi. It is alone on its cache lines.
+type share struct {
+	span atomic.Uint64
+	_    [120]byte
+}
+
+func (s *share) set(lo, hi int) { s.span.Store(uint64(lo)<<32 | uint64(hi)) }
+
+// bounds splits a span.
+func bounds(span uint64) (lo, hi int) { return int(span >> 32), int(span & (1<<32 - 1)) }
+
+// take takes the first index, or the last one; -1 if there is none.
+func (s *share) take(first bool) int {
+	for {
+		old := s.span.Load()
+		lo, hi := bounds(old)
+		if lo >= hi {
+			return -1
+		}
+		i, rest := lo, old+1<<32
+		if !first {
+			i, rest = hi-1, old-1
+		}
+		if s.span.CompareAndSwap(old, rest) {
+			return i
+		}
+	}
+}
+
+// drop takes all that is left and says how many that is.
+func (s *share) drop() int64 {
+	lo, hi := bounds(s.span.Swap(0))
+	return int64(max(0, hi-lo))
+}
+
 // NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS. Close stops them.
 func NewPool(n int) *Pool {
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
-	p := &Pool{wake: make([]chan struct{}, n), done: make(chan struct{}, 1), eager: n <= runtime.GOMAXPROCS(0)}
+	p := &Pool{wake: make([]chan struct{}, n), shares: make([]share, n), done: make(chan struct{}, 1), eager: n <= runtime.GOMAXPROCS(0)}
 	for w := 1; w < n; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		go p.worker(w)
@@ -118,17 +155,27 @@ func (p *Pool) drain(w int) (ran int64) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.broken.CompareAndSwap(nil, &TaskPanic{v, debug.Stack()})
-			ran += 1 + max(p.claim.Swap(0), 0)
+			ran++
+			for s := range p.shares {
+				ran += p.shares[s].drop()
+			}
 		}
 	}()
-	for {
-		c := p.claim.Add(-1)
-		if c < 0 {
-			return ran
-		}
-		p.task.Run(w, p.n-1-int(c))
+	for i := p.next(w); i >= 0; i = p.next(w) {
+		p.task.Run(w, i)
 		ran++
 	}
+	return ran
+}
+
+// next takes an index for worker w: the first of its share, else the last of the next worker's that has any; -1 if none
+// is left.
+func (p *Pool) next(w int) int {
+	i := p.shares[w].take(true)
+	for v := w + 1; i < 0 && v < w+len(p.shares); v++ {
+		i = p.shares[v%len(p.shares)].take(false)
+	}
+	return i
 }
 
 // Run calls t.Run for every i in [0,n) and returns when all calls have returned. Where one panics, others that have not
@@ -141,15 +188,17 @@ func (p *Pool) Run(n int, t Task) {
 		}
 		return
 	}
-	// A worker that wakes late finds claim below zero, or the next region complete: n and task are written
-	// before claim is set, and read only by holders of an index.
+	// A worker that wakes late finds no index, or one of the next region: the task is written before there are any, and
+	// read only by holders of one.
 	if m := p.meter.Load(); m != nil {
 		defer m.region(time.Now())
 	}
-	p.n, p.task = n, t
+	p.task = t
 	p.active.Store(int64(k))
 	p.left.Store(int64(n))
-	p.claim.Store(int64(n))
+	for w := range k {
+		p.shares[w].set(w*n/k, (w+1)*n/k)
+	}
 	p.rouse(0)
 	if ran := p.drainMetered(0); ran == 0 || p.left.Add(-ran) != 0 {
 		p.await(p.done)
