@@ -38,23 +38,29 @@ func (t *channelTask) channelsOf(block int) (c0, c1 int) {
 	return block * t.block, min((block+1)*t.block, t.n.Channels)
 }
 
+// lane is where the sums of channel c begin. Each block has its own part of them, as others may be at a kernel that sums more.
+func (t *channelTask) lane(f *Fused, c int) int {
+	at := c % t.block
+	return RowLanes * (2*(c-at) + f.sums*at)
+}
+
 // image runs a kernel over the planes of channels [c0,c1) of an image.
 func (t *channelTask) image(w *worker, f *Fused, bufs []Buf, c0, c1, i int) {
 	n, at := &t.n, t.start(i, c0)
 	if n.Space <= planeRow {
-		f.Rows(&w.call, bufs, t.scalars[RowScalars*c0:], t.lanes[RowLanes*f.sums*c0:], at, c1-c0, n.Space)
+		f.Rows(&w.call, bufs, t.scalars[RowScalars*c0:], t.lanes[t.lane(f, c0):], at, c1-c0, n.Space)
 		return
 	}
 	for c := c0; c < c1; c++ {
 		for lo := 0; lo < n.Space; lo += planeRow {
-			f.Rows(&w.call, bufs, t.scalars[RowScalars*c:], t.lanes[RowLanes*f.sums*c:], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
+			f.Rows(&w.call, bufs, t.scalars[RowScalars*c:], t.lanes[t.lane(f, c):], at+(c-c0)*n.Space+lo, 1, min(planeRow, n.Space-lo))
 		}
 	}
 }
 
 // sum adds up what a kernel sums over images [i0,i1).
 func (t *channelTask) sum(w *worker, f *Fused, c0, c1, i0, i1 int) {
-	clear(t.lanes[RowLanes*f.sums*c0 : RowLanes*f.sums*c1])
+	clear(t.lanes[t.lane(f, c0):][:RowLanes*f.sums*(c1-c0)])
 	for i := i0; i < i1; i++ {
 		if t.widen {
 			t.sumWidened(w, f, c0, c1, i)
@@ -71,14 +77,14 @@ func (t *channelTask) sumWidened(w *worker, f *Fused, c0, c1, i int) {
 		for lo := 0; lo < n.Space; lo += planeRow {
 			at, b := t.start(i, c), piece{lo, 1, min(planeRow, n.Space-lo)}
 			bufs := append(w.bufs[:0], Floats(t.load(w, 0, n.X, at, b)), Floats(t.slope(w, at, b)))
-			f.Rows(&w.call, bufs, t.scalarsOf(c), t.lanes[RowLanes*f.sums*c:], 0, 1, b.cols)
+			f.Rows(&w.call, bufs, t.scalarsOf(c), t.lanes[t.lane(f, c):], 0, 1, b.cols)
 		}
 	}
 }
 
 // total is sum i of channel c.
 func (t *channelTask) total(f *Fused, c, i int) (sum float64) {
-	for _, x := range t.lanes[RowLanes*(f.sums*c+i):][:RowLanes] {
+	for _, x := range t.lanes[t.lane(f, c)+RowLanes*i:][:RowLanes] {
 		sum += x
 	}
 	return sum

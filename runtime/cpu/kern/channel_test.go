@@ -47,3 +47,22 @@ func TestChannelMoments(t *testing.T) {
 		}
 	}
 }
+
+// Blocks of channels do not meet: while one worker sums the first image of its own, others are at kernels that sum more.
+func TestChannelBlocksApart(t *testing.T) {
+	const channels = 37
+	for _, block := range []int{1, 4, 5, channels} {
+		task := &channelTask{block: block}
+		task.n.Channels = channels
+		for c0 := 0; c0 < channels; c0 += block {
+			for sums := range 3 {
+				f := &Fused{sums: sums}
+				for c := c0; c < min(c0+block, channels); c++ {
+					if at := task.lane(f, c); at != task.lane(f, c0)+(c-c0)*RowLanes*sums || at < 2*RowLanes*c0 || at+RowLanes*sums > 2*RowLanes*min(c0+block, channels) {
+						t.Errorf("blocks of %d: %d sums of channel %d begin at %d", block, sums, c, at)
+					}
+				}
+			}
+		}
+	}
+}
