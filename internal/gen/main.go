@@ -37,6 +37,7 @@ func main() {
 		v.addRuns()
 		v.zips()
 		v.winograd()
+		v.attention()
 		v.probe()
 	}
 	tab.emit()

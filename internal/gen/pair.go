@@ -22,6 +22,7 @@ func (v *vm) pairs() {
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		v.farTile("farPair", rows, VPDPWSSD)
+		v.looseTile("loosePair", rows, VPDPWSSD)
 	}
 	v.pairRows()
 	v.pairPick()
@@ -212,6 +213,10 @@ func (v *vm) pairTable(w func(format string, args ...any)) {
 	w("},\nfar: []farFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		w("farPair%dx%d%s, ", rows, 2*v.w, v.suffix())
+	}
+	w("},\nloose: []looseFunc{")
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		w("loosePair%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
 	w("}}\n}\n")
 }

@@ -14,8 +14,8 @@ func (v *View) elem(b, h, r, i int) float64 {
 	return float64(v.get(b*v.Stride[0] + h*v.Stride[1] + r*v.Stride[2] + i))
 }
 
-// refHead computes one query's probabilities and output in float64.
-func refProbs(a *Attention, b, h, q int) []float64 {
+// refProbs is one query's probabilities and their LSE in float64.
+func refProbs(a *Attention, b, h, q int) ([]float64, float64) {
 	p, kv := make([]float64, a.T), h*a.KVHeads/a.Heads
 	top, sum := math.Inf(-1), 0.0
 	for k := range p {
@@ -42,11 +42,11 @@ func refProbs(a *Attention, b, h, q int) []float64 {
 			p[k] /= sum
 		}
 	}
-	return p
+	return p, top + math.Log(sum)
 }
 
-// refAttention is y and the three gradients by the definition, indexed like the views.
-func refAttention(a *Attention) (y, dq, dk, dv []float64) {
+// refAttention is y, LSE and the three gradients by the definition, indexed like the views.
+func refAttention(a *Attention) (y, lse, dq, dk, dv []float64) {
 	y, dq = make([]float64, a.Y.Len()), make([]float64, a.Q.Len())
 	dk, dv = make([]float64, a.K.Len()), make([]float64, a.V.Len())
 	at := func(v *View, b, h, r, i int) int { return b*v.Stride[0] + h*v.Stride[1] + r*v.Stride[2] + i }
@@ -54,7 +54,8 @@ func refAttention(a *Attention) (y, dq, dk, dv []float64) {
 		for h := range a.Heads {
 			kv := h * a.KVHeads / a.Heads
 			for q := range a.S {
-				p := refProbs(a, b, h, q)
+				p, sum := refProbs(a, b, h, q)
+				lse = append(lse, sum)
 				dp, dot := make([]float64, a.T), 0.0
 				for k := range a.T {
 					for i := range a.DV {
@@ -74,7 +75,7 @@ func refAttention(a *Attention) (y, dq, dk, dv []float64) {
 			}
 		}
 	}
-	return y, dq, dk, dv
+	return y, lse, dq, dk, dv
 }
 
 func TestAttention(t *testing.T) {
@@ -84,8 +85,13 @@ func TestAttention(t *testing.T) {
 			kv := 1 + d.IntN(2)
 			a := &Attention{Batch: 1 + d.IntN(2), KVHeads: kv, Heads: kv * (1 + d.IntN(2)), S: 1 + d.IntN(80), T: 1 + d.IntN(100),
 				D: 1 + d.IntN(20), DV: 1 + d.IntN(20), Scale: 0.3, Causal: round%2 == 0, Offset: d.IntN(5) - 2}
-			if round == 0 {
+			switch round {
+			case 0: // keys in blocks
 				a.S, a.T, a.Offset = 70, 600, 400
+			case 1: // rows wider than a panel
+				a.Batch, a.S, a.D, a.DV = 1, 150, 70, 40
+			case 2: // queries in blocks, the first of which see no key
+				a.Batch, a.Heads, a.S, a.T, a.D, a.DV, a.Offset = 1, kv, 270, 170, 33, 16, -90
 			}
 			typ := Type(round % 3)
 			a.Q, a.K, a.V = d.view(typ, a.Batch, a.Heads, a.S, a.D), d.view(typ, a.Batch, kv, a.T, a.D), d.view(typ, a.Batch, kv, a.T, a.DV)
@@ -99,14 +105,14 @@ func TestAttention(t *testing.T) {
 				a.Mask.set(0, float32(math.Inf(-1)))
 			}
 			a.LSE = make([]float32, a.Batch*a.Heads*a.S)
-			y, dq, dk, dv := refAttention(a)
+			y, lse, dq, dk, dv := refAttention(a)
 			m.Attention(a)
 			m.AttentionGrad(a)
 			for _, e := range []struct {
 				what string
 				got  Buf
 				want []float64
-			}{{"y", a.Y.Buf, y}, {"dq", a.GradQ.Buf, dq}, {"dk", a.GradK.Buf, dk}, {"dv", a.GradV.Buf, dv}} {
+			}{{"y", a.Y.Buf, y}, {"lse", Floats(a.LSE), lse}, {"dq", a.GradQ.Buf, dq}, {"dk", a.GradK.Buf, dk}, {"dv", a.GradV.Buf, dv}} {
 				for i, want := range e.want {
 					if !near(t, e.what, F32, i, e.got.get(i), want, 2e-5) {
 						t.Fatalf("%+v", [...]any{a.Batch, a.Heads, a.KVHeads, a.S, a.T, a.D, a.DV, a.Causal, a.Offset, typ})

@@ -484,70 +484,140 @@ func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func farPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair1x32AVX512 is a looseFunc of 1 rows.
+//
+//go:noescape
+func loosePair1x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair2x32AVX512 is a farFunc of 2 rows.
 //
 //go:noescape
 func farPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair2x32AVX512 is a looseFunc of 2 rows.
+//
+//go:noescape
+func loosePair2x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair3x32AVX512 is a farFunc of 3 rows.
 //
 //go:noescape
 func farPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair3x32AVX512 is a looseFunc of 3 rows.
+//
+//go:noescape
+func loosePair3x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair4x32AVX512 is a farFunc of 4 rows.
 //
 //go:noescape
 func farPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair4x32AVX512 is a looseFunc of 4 rows.
+//
+//go:noescape
+func loosePair4x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair5x32AVX512 is a farFunc of 5 rows.
 //
 //go:noescape
 func farPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair5x32AVX512 is a looseFunc of 5 rows.
+//
+//go:noescape
+func loosePair5x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair6x32AVX512 is a farFunc of 6 rows.
 //
 //go:noescape
 func farPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair6x32AVX512 is a looseFunc of 6 rows.
+//
+//go:noescape
+func loosePair6x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair7x32AVX512 is a farFunc of 7 rows.
 //
 //go:noescape
 func farPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair7x32AVX512 is a looseFunc of 7 rows.
+//
+//go:noescape
+func loosePair7x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair8x32AVX512 is a farFunc of 8 rows.
 //
 //go:noescape
 func farPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair8x32AVX512 is a looseFunc of 8 rows.
+//
+//go:noescape
+func loosePair8x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair9x32AVX512 is a farFunc of 9 rows.
 //
 //go:noescape
 func farPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair9x32AVX512 is a looseFunc of 9 rows.
+//
+//go:noescape
+func loosePair9x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair10x32AVX512 is a farFunc of 10 rows.
 //
 //go:noescape
 func farPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair10x32AVX512 is a looseFunc of 10 rows.
+//
+//go:noescape
+func loosePair10x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair11x32AVX512 is a farFunc of 11 rows.
 //
 //go:noescape
 func farPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair11x32AVX512 is a looseFunc of 11 rows.
+//
+//go:noescape
+func loosePair11x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair12x32AVX512 is a farFunc of 12 rows.
 //
 //go:noescape
 func farPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair12x32AVX512 is a looseFunc of 12 rows.
+//
+//go:noescape
+func loosePair12x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair13x32AVX512 is a farFunc of 13 rows.
 //
 //go:noescape
 func farPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
+// loosePair13x32AVX512 is a looseFunc of 13 rows.
+//
+//go:noescape
+func loosePair13x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
 // farPair14x32AVX512 is a farFunc of 14 rows.
 //
 //go:noescape
 func farPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+
+// loosePair14x32AVX512 is a looseFunc of 14 rows.
+//
+//go:noescape
+func loosePair14x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // pairRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
 //
@@ -2393,6 +2463,91 @@ func winoTapsAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, s
 //
 //go:noescape
 func winoPixelsAVX512(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
+
+// loose1x32AVX512 is a looseFunc of 1 rows.
+//
+//go:noescape
+func loose1x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose2x32AVX512 is a looseFunc of 2 rows.
+//
+//go:noescape
+func loose2x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose3x32AVX512 is a looseFunc of 3 rows.
+//
+//go:noescape
+func loose3x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose4x32AVX512 is a looseFunc of 4 rows.
+//
+//go:noescape
+func loose4x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose5x32AVX512 is a looseFunc of 5 rows.
+//
+//go:noescape
+func loose5x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose6x32AVX512 is a looseFunc of 6 rows.
+//
+//go:noescape
+func loose6x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose7x32AVX512 is a looseFunc of 7 rows.
+//
+//go:noescape
+func loose7x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose8x32AVX512 is a looseFunc of 8 rows.
+//
+//go:noescape
+func loose8x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose9x32AVX512 is a looseFunc of 9 rows.
+//
+//go:noescape
+func loose9x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose10x32AVX512 is a looseFunc of 10 rows.
+//
+//go:noescape
+func loose10x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose11x32AVX512 is a looseFunc of 11 rows.
+//
+//go:noescape
+func loose11x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose12x32AVX512 is a looseFunc of 12 rows.
+//
+//go:noescape
+func loose12x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose13x32AVX512 is a looseFunc of 13 rows.
+//
+//go:noescape
+func loose13x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose14x32AVX512 is a looseFunc of 14 rows.
+//
+//go:noescape
+func loose14x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// scaleLanesAVX512 multiplies n > 0 rows of two vectors by a row.
+//
+//go:noescape
+func scaleLanesAVX512(n int, s *float32, ld int, lanes *float32)
+
+// softLanesAVX512 is a softFunc of two vectors.
+//
+//go:noescape
+func softLanesAVX512(n int, full int, s *float32, ld int, state *float32, stair *float32, scale float32)
+
+// softLanesGradAVX512 is a softGradFunc of two vectors.
+//
+//go:noescape
+func softLanesGradAVX512(n int, full int, s *float32, ds *float32, ld int, state *float32, stair *float32, scale float32, gain float32)
 
 // probeAVX512 runs iters times 4*24 multiply-adds of vectors in registers.
 //
@@ -4368,6 +4523,51 @@ func winoTapsAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src
 //
 //go:noescape
 func winoPixelsAVX2(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
+
+// loose1x16AVX2 is a looseFunc of 1 rows.
+//
+//go:noescape
+func loose1x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose2x16AVX2 is a looseFunc of 2 rows.
+//
+//go:noescape
+func loose2x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose3x16AVX2 is a looseFunc of 3 rows.
+//
+//go:noescape
+func loose3x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose4x16AVX2 is a looseFunc of 4 rows.
+//
+//go:noescape
+func loose4x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose5x16AVX2 is a looseFunc of 5 rows.
+//
+//go:noescape
+func loose5x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// loose6x16AVX2 is a looseFunc of 6 rows.
+//
+//go:noescape
+func loose6x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+
+// scaleLanesAVX2 multiplies n > 0 rows of two vectors by a row.
+//
+//go:noescape
+func scaleLanesAVX2(n int, s *float32, ld int, lanes *float32)
+
+// softLanesAVX2 is a softFunc of two vectors.
+//
+//go:noescape
+func softLanesAVX2(n int, full int, s *float32, ld int, state *float32, stair *float32, scale float32)
+
+// softLanesGradAVX2 is a softGradFunc of two vectors.
+//
+//go:noescape
+func softLanesGradAVX2(n int, full int, s *float32, ds *float32, ld int, state *float32, stair *float32, scale float32, gain float32)
 
 // probeAVX2 runs iters times 4*12 multiply-adds of vectors in registers.
 //

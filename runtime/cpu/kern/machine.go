@@ -45,6 +45,7 @@ type worker struct {
 	bufs         [5]Buf
 	local        gemmTask // a product inside a task
 	wino         winoWorker
+	attn         attnMem
 	_            [64]byte // keep workers off each other's cache lines
 }
 

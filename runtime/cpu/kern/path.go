@@ -22,6 +22,7 @@ type Path struct {
 	along [numTypes][]alongFunc
 	// farFetch fetches n rows that a farFunc will read.
 	farFetch func(n int, b0, b1 *byte, offs *int)
+	loose    []looseFunc  // by rows-1; nil where there are none
 	pair     *pairKernels // nil where bf16 is only multiplied as f32
 	wino     *winoKernels // nil where convolutions go by their definition
 	// winoLeast are the least channels of the image and of the result for which they do not.
@@ -60,7 +61,11 @@ type Path struct {
 
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
-	sumSq         func(n int, x *float32, mean float32) float32                   // sum of (x-mean)^2
+	sumSq         func(n int, x *float32, mean float32) float32   // sum of (x-mean)^2
+	queries       int                                             // columns of the next three
+	scaleLanes    func(n int, s *float32, ld int, lanes *float32) // multiply rows by one row
+	softLanes     softFunc
+	softLanesGrad softGradFunc
 	expAxpb       func(n int, dst, src *float32, a, b float32)                    // dst = exp(a*src+b)
 	softGrad      func(n int, dst, dp, prob *float32, a, b float32)               // dst = (dp+b)*prob*a
 	axpb          func(n int, dst, src *float32, a, b float32)                    // dst = a*src+b, fused
@@ -82,6 +87,19 @@ type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, 
 
 // alongFunc is a tileFunc of nr columns whose B has not been packed: row k is at b+k*ldb, and is packed on the way.
 type alongFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
+
+// looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes.
+type looseFunc func(kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
+
+// softFunc turns n rows of scores, keys, times scale into exponentials less the largest of each column, the queries. Rows from
+// full on hide columns: row full those where stair is zero, and stair begins an element earlier for each next row. state has
+// rows of the largest score so far (-Inf at first), of the sum of exponentials so far and of what the call leaves there: the factor
+// that it multiplied that sum by before it added to it; its fourth row is for use inside.
+type softFunc func(n, full int, s *float32, ld int, state, stair *float32, scale float32)
+
+// softGradFunc turns scores s into probabilities p = exp(scale*s + state[0]) and their gradients ds into gain*p*(ds + state[1]), both
+// zero where a softFunc hides them.
+type softGradFunc func(n, full int, s, ds *float32, ld int, state, stair *float32, scale, gain float32)
 
 // rowsFunc widens n lanes of k rows: dst[r*ldd+j] = src[r*lds+j]. It may write up to the next full vector of each
 // dst row, rows in ascending order.

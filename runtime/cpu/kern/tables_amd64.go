@@ -8,6 +8,8 @@ func kernelsAVX512(p *Path) {
 	p.tile[1] = []tileFunc{tile1x32AVX512, tile2x32AVX512, tile3x32AVX512, tile4x32AVX512, tile5x32AVX512, tile6x32AVX512, tile7x32AVX512, tile8x32AVX512, tile9x32AVX512, tile10x32AVX512, tile11x32AVX512, tile12x32AVX512, tile13x32AVX512, tile14x32AVX512}
 	p.far = []farFunc{far1x32AVX512, far2x32AVX512, far3x32AVX512, far4x32AVX512, far5x32AVX512, far6x32AVX512, far7x32AVX512, far8x32AVX512, far9x32AVX512, far10x32AVX512, far11x32AVX512, far12x32AVX512, far13x32AVX512, far14x32AVX512}
 	p.farFetch = farFetchAVX512
+	p.loose = []looseFunc{loose1x32AVX512, loose2x32AVX512, loose3x32AVX512, loose4x32AVX512, loose5x32AVX512, loose6x32AVX512, loose7x32AVX512, loose8x32AVX512, loose9x32AVX512, loose10x32AVX512, loose11x32AVX512, loose12x32AVX512, loose13x32AVX512, loose14x32AVX512}
+	p.scaleLanes, p.softLanes, p.softLanesGrad = scaleLanesAVX512, softLanesAVX512, softLanesGradAVX512
 	p.along[F32] = []alongFunc{6: alongF327x32AVX512, alongF328x32AVX512, alongF329x32AVX512, alongF3210x32AVX512, alongF3211x32AVX512, alongF3212x32AVX512, alongF3213x32AVX512, alongF3214x32AVX512}
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
@@ -321,6 +323,8 @@ func kernelsAVX2(p *Path) {
 	p.tile[1] = []tileFunc{tile1x16AVX2, tile2x16AVX2, tile3x16AVX2, tile4x16AVX2, tile5x16AVX2, tile6x16AVX2}
 	p.far = []farFunc{far1x16AVX2, far2x16AVX2, far3x16AVX2, far4x16AVX2, far5x16AVX2, far6x16AVX2}
 	p.farFetch = farFetchAVX2
+	p.loose = []looseFunc{loose1x16AVX2, loose2x16AVX2, loose3x16AVX2, loose4x16AVX2, loose5x16AVX2, loose6x16AVX2}
+	p.scaleLanes, p.softLanes, p.softLanesGrad = scaleLanesAVX2, softLanesAVX2, softLanesGradAVX2
 	p.along[F32] = []alongFunc{2: alongF323x16AVX2, alongF324x16AVX2, alongF325x16AVX2, alongF326x16AVX2}
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
@@ -634,5 +638,6 @@ func pairsAVX512() *pairKernels {
 			{pair1x16AVX512, pair2x16AVX512, pair3x16AVX512, pair4x16AVX512, pair5x16AVX512, pair6x16AVX512, pair7x16AVX512, pair8x16AVX512, pair9x16AVX512, pair10x16AVX512, pair11x16AVX512, pair12x16AVX512, pair13x16AVX512, pair14x16AVX512},
 			{pair1x32AVX512, pair2x32AVX512, pair3x32AVX512, pair4x32AVX512, pair5x32AVX512, pair6x32AVX512, pair7x32AVX512, pair8x32AVX512, pair9x32AVX512, pair10x32AVX512, pair11x32AVX512, pair12x32AVX512, pair13x32AVX512, pair14x32AVX512},
 		},
-		far: []farFunc{farPair1x32AVX512, farPair2x32AVX512, farPair3x32AVX512, farPair4x32AVX512, farPair5x32AVX512, farPair6x32AVX512, farPair7x32AVX512, farPair8x32AVX512, farPair9x32AVX512, farPair10x32AVX512, farPair11x32AVX512, farPair12x32AVX512, farPair13x32AVX512, farPair14x32AVX512}}
+		far:   []farFunc{farPair1x32AVX512, farPair2x32AVX512, farPair3x32AVX512, farPair4x32AVX512, farPair5x32AVX512, farPair6x32AVX512, farPair7x32AVX512, farPair8x32AVX512, farPair9x32AVX512, farPair10x32AVX512, farPair11x32AVX512, farPair12x32AVX512, farPair13x32AVX512, farPair14x32AVX512},
+		loose: []looseFunc{loosePair1x32AVX512, loosePair2x32AVX512, loosePair3x32AVX512, loosePair4x32AVX512, loosePair5x32AVX512, loosePair6x32AVX512, loosePair7x32AVX512, loosePair8x32AVX512, loosePair9x32AVX512, loosePair10x32AVX512, loosePair11x32AVX512, loosePair12x32AVX512, loosePair13x32AVX512, loosePair14x32AVX512}}
 }

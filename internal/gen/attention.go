@@ -1,0 +1,305 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// attention emits products of small matrices that are not packed, and the softmax of scores whose columns are queries.
+func (v *vm) attention() {
+	for rows := 1; rows <= v.tileRows(); rows++ {
+		v.looseTile("loose", rows, VFMADD231PS)
+	}
+	v.scaleLanes()
+	v.softLanes()
+	v.softLanesGrad()
+}
+
+// looseTile emits a tile of two vectors that finds element i, k of A at a + i*row + k*step.
+func (v *vm) looseTile(name string, mr int, mul func(...Op)) {
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int",
+		fmt.Sprintf("is a looseFunc of %d rows.", mr))
+	at := newRows(ptrParam("a"), ptrParam("row"), mr)
+	kc, step, b, ldb := ptrParam("kc"), ptrParam("step"), ptrParam("b"), ptrParam("ldb")
+	scaleBy(ldb, 4)
+	var sum [][]vec
+	for range mr {
+		sum = append(sum, []vec{v.new(), v.new()})
+	}
+	eachRow := func(f func(m Mem, s vec)) {
+		c, ldc := ptrParam("c"), ptrParam("ldc")
+		scaleBy(ldc, 4)
+		for i, r := range sum {
+			for j, s := range r {
+				f(Mem{Base: c, Disp: j * v.size()}, s)
+			}
+			if i < mr-1 {
+				ADDQ(ldc, c)
+			}
+		}
+	}
+	for _, r := range sum {
+		v.zero(r[0])
+		v.zero(r[1])
+	}
+	acc := ptrParam("acc")
+	TESTQ(acc, acc)
+	JZ(LabelRef("loop"))
+	eachRow(func(m Mem, s vec) { VMOVUPS(m, s) })
+	col, row := []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
+	loop("loop", kc, func() {
+		for j, c := range col {
+			VMOVUPS(Mem{Base: b, Disp: j * v.size()}, c)
+		}
+		ADDQ(ldb, b)
+		for i, s := range sum {
+			r := row[i%2]
+			VBROADCASTSS(at.row(i), r)
+			for j, c := range col {
+				mul(c, r, s[j])
+			}
+		}
+		at.step(step)
+	})
+	eachRow(func(m Mem, s vec) { VMOVUPS(s, m) })
+	VZEROUPPER()
+	RET()
+}
+
+// rowsAt addresses up to 14 rows that lie apart by a register: seven from each of two bases, which move on together.
+type rowsAt struct {
+	bases            []reg.GPVirtual
+	one, three, five reg.GPVirtual // times the distance
+}
+
+func newRows(base, apart reg.GPVirtual, n int) *rowsAt {
+	r := &rowsAt{bases: []reg.GPVirtual{base}, one: apart}
+	if n > 3 {
+		r.three = GP64()
+		LEAQ(Mem{Base: apart, Index: apart, Scale: 2}, r.three)
+	}
+	if n > 5 {
+		r.five = GP64()
+		LEAQ(Mem{Base: apart, Index: apart, Scale: 4}, r.five)
+	}
+	if n > 7 {
+		second := GP64()
+		LEAQ(Mem{Base: base, Index: r.three, Scale: 2}, second)
+		ADDQ(apart, second)
+		r.bases = append(r.bases, second)
+	}
+	return r
+}
+
+func (r *rowsAt) row(i int) Mem {
+	m := Mem{Base: r.bases[i/7]}
+	switch i % 7 {
+	case 1, 2, 4:
+		m.Index, m.Scale = r.one, uint8(i%7)
+	case 3, 6:
+		m.Index, m.Scale = r.three, uint8(i%7/3)
+	case 5:
+		m.Index, m.Scale = r.five, 1
+	}
+	return m
+}
+
+func (r *rowsAt) step(by reg.GPVirtual) {
+	for _, b := range r.bases {
+		ADDQ(by, b)
+	}
+}
+
+// exp2 is 2^y, zero below 2^-150 at the latest; a polynomial for the fraction in [-1/2, 1/2], off by 2e-9.
+func (v *vm) exp2(y vec) vec {
+	low, high := f(-127), f(128)
+	if v.wide() {
+		low, high = f(-151), f(129)
+	}
+	y = v.clamp(y, low, high)
+	n := v.round(y, 0)
+	p := v.poly(v.sub(y, n), 1.535335905e-4, 1.3398876181e-3, 9.6184369177e-3, 5.5503323674e-2, 2.4022647738e-1, 6.9314718246e-1, 1)
+	if v.wide() {
+		return v.pow2(p, n)
+	}
+	return v.mul(p, v.shl(v.addInt(v.toInt(n), bits(127)), 23))
+}
+
+// lanesLoop is what the kernels over columns of scores share: rows of two vectors, of which those from full on hide columns
+// where stair is zero, one column more each row.
+type lanesLoop struct {
+	n, full, ld, stair reg.GPVirtual
+	at                 []reg.GPVirtual // the matrices
+	x                  vec
+}
+
+// rows emits body for all rows, its last argument being what is visible, nil for the rows before full. It leaves the
+// registers as they were.
+func (v *vm) lanesRows(l *lanesLoop, label string, body func(j int, m []Mem, seen cond)) {
+	count, stair := GP64(), GP64()
+	var at []reg.GPVirtual
+	for _, p := range l.at {
+		q := GP64()
+		MOVQ(p, q)
+		at = append(at, q)
+	}
+	part := func(label string, masked bool) {
+		loop(label, count, func() {
+			for j := range 2 {
+				var m []Mem
+				for _, p := range at {
+					m = append(m, Mem{Base: p, Disp: j * v.size()})
+				}
+				var seen cond
+				if masked {
+					VMOVUPS(Mem{Base: stair, Disp: j * v.size()}, l.x)
+					seen = v.cmp(notEqual, l.x, f(0))
+				}
+				body(j, m, seen)
+			}
+			for _, p := range at {
+				ADDQ(l.ld, p)
+			}
+			if masked {
+				SUBQ(imm(4), stair)
+			}
+		})
+	}
+	MOVQ(l.full, count)
+	TESTQ(count, count)
+	JZ(LabelRef(label + "Stairs"))
+	part(label, false)
+	Label(label + "Stairs")
+	MOVQ(l.n, count)
+	SUBQ(l.full, count)
+	JZ(LabelRef(label + "Done"))
+	MOVQ(l.stair, stair)
+	part(label+"Masked", true)
+	Label(label + "Done")
+}
+
+// scaleLanes emits the product of rows of two vectors with one row.
+func (v *vm) scaleLanes() {
+	v.text("scaleLanes", "n int, s *float32, ld int, lanes *float32", "multiplies n > 0 rows of two vectors by a row.")
+	n, s, ld, lanes := ptrParam("n"), ptrParam("s"), ptrParam("ld"), ptrParam("lanes")
+	scaleBy(ld, 4)
+	x := []vec{v.new(), v.new()}
+	for j, r := range x {
+		VMOVUPS(Mem{Base: lanes, Disp: j * v.size()}, r)
+	}
+	loop("rows", n, func() {
+		for j, r := range x {
+			m, y := Mem{Base: s, Disp: j * v.size()}, v.new()
+			VMULPS(m, r, y)
+			VMOVUPS(y, m)
+		}
+		ADDQ(ld, s)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// lanesParams loads the parameters that the kernels over columns share; log2e times scale is the factor of the exponents.
+func (v *vm) lanesParams(at ...string) (l *lanesLoop, factor vec) {
+	l = &lanesLoop{n: ptrParam("n"), full: ptrParam("full"), ld: ptrParam("ld"), stair: ptrParam("stair"), x: v.new()}
+	for _, name := range at {
+		l.at = append(l.at, ptrParam(name))
+	}
+	scaleBy(l.ld, 4)
+	scale := v.new()
+	v.splat(paramMem("scale"), scale)
+	return l, v.mul(scale, f(math.Log2E))
+}
+
+// softLanes emits a softFunc of two vectors.
+func (v *vm) softLanes() {
+	v.text("softLanes", "n, full int, s *float32, ld int, state, stair *float32, scale float32", "is a softFunc of two vectors.")
+	l, factor := v.lanesParams("s")
+	state := ptrParam("state")
+	row := func(i, j int) Mem { return Mem{Base: state, Disp: (2*i + j) * v.size()} }
+	top := []vec{v.new(), v.new()}
+	for j, m := range top {
+		VMOVUPS(row(0, j), m)
+		VMOVUPS(m, row(2, j))
+	}
+	v.lanesRows(l, "top", func(j int, m []Mem, seen cond) {
+		if seen == nil {
+			VMAXPS(m[0], top[j], top[j])
+			return
+		}
+		x := v.new()
+		VMOVUPS(m[0], x)
+		x = v.pick(seen, x, bits(0xff800000))
+		VMAXPS(x, top[j], top[j])
+	})
+	sum, shift := []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
+	for j, m := range top { // a column that has seen nothing but -Inf shifts by 0
+		some := v.only(v.cmp(notEqual, m, bits(0xff800000)), m)
+		VMOVUPS(m, row(0, j))
+		VMULPS(factor, some, shift[j])
+		VXORPS(sum[j], sum[j], sum[j])
+		old := v.new()
+		VMOVUPS(row(2, j), old)
+		old = v.exp2(v.sub(v.mul(old, factor), shift[j]))
+		VMOVUPS(old, row(2, j))
+	}
+	v.hold(func() { v.exp2(v.new()) })
+	v.lanesRows(l, "exp", func(j int, m []Mem, seen cond) {
+		x := v.new()
+		VMOVUPS(m[0], x)
+		VFMSUB213PS(shift[j], factor, x)
+		p := v.exp2(x)
+		if seen != nil {
+			p = v.only(seen, p)
+		}
+		VMOVUPS(p, m[0])
+		VADDPS(p, sum[j], sum[j])
+	})
+	for j, s := range sum {
+		old := v.new()
+		VMOVUPS(row(2, j), old)
+		VFMADD231PS(row(1, j), old, s)
+		VMOVUPS(s, row(1, j))
+	}
+	VZEROUPPER()
+	RET()
+	v.held = nil
+}
+
+// softLanesGrad emits a softGradFunc of two vectors.
+func (v *vm) softLanesGrad() {
+	v.text("softLanesGrad", "n, full int, s, ds *float32, ld int, state, stair *float32, scale, gain float32", "is a softGradFunc of two vectors.")
+	l, factor := v.lanesParams("s", "ds")
+	gain := v.new()
+	v.splat(paramMem("gain"), gain)
+	state := ptrParam("state")
+	var less, delta []vec
+	for j := range 2 {
+		x, d := v.new(), v.new()
+		VMOVUPS(Mem{Base: state, Disp: j * v.size()}, x)
+		VMOVUPS(Mem{Base: state, Disp: (2 + j) * v.size()}, d)
+		less, delta = append(less, v.mul(x, f(math.Log2E))), append(delta, d)
+	}
+	v.hold(func() { v.exp2(v.new()) })
+	v.lanesRows(l, "rows", func(j int, m []Mem, seen cond) {
+		x, g := v.new(), v.new()
+		VMOVUPS(m[0], x)
+		VFMADD213PS(less[j], factor, x)
+		p := v.exp2(x)
+		VADDPS(m[1], delta[j], g)
+		VMULPS(gain, g, g)
+		VMULPS(p, g, g)
+		if seen != nil {
+			p, g = v.only(seen, p), v.only(seen, g)
+		}
+		VMOVUPS(p, m[0])
+		VMOVUPS(g, m[1])
+	})
+	VZEROUPPER()
+	RET()
+	v.held = nil
+}

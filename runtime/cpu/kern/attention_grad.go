@@ -1,0 +1,136 @@
+package kern
+
+// gradHead computes the gradients of one key head and of the query heads that read it.
+func (x *attnHead) gradHead(kv int) {
+	a, mem := &x.t.a, x.mem
+	k, v := x.along(&a.K, &mem.k, kv, 0, a.T, a.D), x.along(&a.V, &mem.v, kv, 0, a.T, a.DV)
+	dk, dv := mem.sums[0].get(a.T*roundUp(a.D, x.p.nr)), mem.sums[1].get(a.T*roundUp(a.DV, x.p.nr))
+	clear(dk)
+	clear(dv)
+	block := x.p.blockOf(gradQueries)
+	for x.head = range a.Heads {
+		if x.kvHead() != kv {
+			continue
+		}
+		for q := 0; q < a.S; q += block {
+			g := &mem.grad
+			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, v: v, dk: dk, dv: dv}
+			g.run()
+		}
+	}
+	x.putColumns(&a.GradK, kv, a.T, a.D, dk)
+	x.putColumns(&a.GradV, kv, a.T, a.DV, dv)
+}
+
+// attnGrad is the gradient of queries [q,q+h): with P the softmax,
+//
+//	dV += P^T dY    dP = dY V^T    dS = P*(dP - rowsum(dY*Y))*scale    dQ = dS K    dK += dS^T Q
+type attnGrad struct {
+	*attnHead
+	q, h, ld int
+	k, v     Mat
+	dk, dv   []float32 // as inColumns has them
+
+	s, ds              []float32 // scores, then P; dP, then dS: ld apart
+	state              []float32
+	across, acrossDY   []float32 // queries and dY as columns
+	queries, grads, dq []float32 // as rows
+}
+
+func (g *attnGrad) run() {
+	a, mem, wide := &g.t.a, g.mem, g.p.queries
+	tiles := ceilDiv(g.h, wide)
+	g.s, g.ds = mem.s.get(attnKeys*g.ld), mem.ds.get(attnKeys*g.ld)
+	g.across, g.acrossDY = g.columns(&a.Q, &mem.q, g.q, g.h, a.D), g.columns(&a.DY, &mem.dy, g.q, g.h, a.DV)
+	g.queries, g.grads = g.inColumns(&a.Q, &mem.rows[0], g.q, g.h, a.D), g.inColumns(&a.DY, &mem.rows[1], g.q, g.h, a.DV)
+	g.state = g.shifts(tiles)
+	g.dq = mem.o.get(tiles * wide * a.D)
+	clear(g.dq)
+	for k := 0; g.keys(g.q+g.h-1, k) > 0; k += attnKeys {
+		for t := range tiles {
+			g.scoresOf(t*wide, k)
+		}
+		g.sums(k)
+	}
+	for t := range tiles {
+		g.putAcross(&a.GradQ, g.q+t*wide, min(wide, g.h-t*wide), a.D, g.dq[t*wide*a.D:])
+	}
+}
+
+// seen is how many keys from k on the last query sees of the tile that begins at query q+at.
+func (g *attnGrad) seen(at, k int) int { return g.keys(g.q+min(at+g.p.queries, g.h)-1, k) }
+
+// scoresOf computes P and dS of a tile against the keys from k on, and adds what they give to dq.
+func (g *attnGrad) scoresOf(at, k int) {
+	a, wide, n := &g.t.a, g.p.queries, g.seen(at, k)
+	if n == 0 {
+		return
+	}
+	keys, s, ds := g.k.from(k), g.s[at:], g.ds[at:]
+	scale := g.scores(s, g.ld, g.q+at, k, n, keys, g.across[at*a.D:])
+	g.product(n, wide, a.DV, g.v.from(k), g.acrossDY[at*a.DV:], wide, ds, g.ld, 0)
+	full, stair := g.stairs(g.q+at, k, n)
+	g.p.softLanesGrad(n, full, &s[0], &ds[0], g.ld, &g.state[2*at], stair, scale, a.Scale)
+	g.product(a.D, wide, n, keys.turned(), ds, g.ld, g.dq[at*a.D:], wide, 1)
+}
+
+// sums adds P^T dY and dS^T Q to dv and dk. Keys that only later queries see are multiplied with those alone.
+func (g *attnGrad) sums(k int) {
+	a, nr, done := &g.t.a, g.p.nr, 0
+	for at := 0; at < g.h; at += g.p.queries {
+		n := g.seen(at, k)
+		if n <= done {
+			continue
+		}
+		add := func(s, rows, sum []float32, width int) {
+			left := Mat{Buf: Floats(s[done*g.ld+at:]), LD: g.ld}
+			for c := 0; c < width; c += nr {
+				g.product(n-done, nr, g.h-at, left, rows[c*g.h+at*nr:], nr, sum[c*a.T+(k+done)*nr:], nr, 1)
+			}
+		}
+		add(g.s, g.grads, g.dv, a.DV)
+		add(g.ds, g.queries, g.dk, a.D)
+		done = n
+	}
+}
+
+// shifts is the state of softGradFunc by tile: -LSE, or -Inf for queries that see nothing, and -rowsum(dY*Y).
+func (g *attnGrad) shifts(tiles int) []float32 {
+	a, p, wide := &g.t.a, g.p, g.p.queries
+	state := g.mem.state.get(tiles * 2 * wide)
+	y := a.Y.wide(p, &g.w.row[0], g.b, g.head, g.q, g.h, a.DV)
+	dy := a.DY.wide(p, &g.w.row[1], g.b, g.head, g.q, g.h, a.DV)
+	for i := range tiles * wide {
+		less, delta := &state[i/wide*2*wide+i%wide], &state[(i/wide*2+1)*wide+i%wide]
+		*less, *delta = negInf, 0
+		if i >= g.h {
+			continue
+		}
+		if lse := a.LSE[(g.b*a.Heads+g.head)*a.S+g.q+i]; lse != negInf {
+			*less = -lse
+		}
+		*delta = -p.Dot(y.row(i, a.DV), dy.row(i, a.DV))
+	}
+	return state
+}
+
+// wideRows are rows of f32, step apart.
+type wideRows struct {
+	x    []float32
+	step int
+}
+
+func (w wideRows) row(r, n int) []float32 { return w.x[r*w.step:][:n] }
+
+// wide shows n elements of each of h rows from q in f32: where they lie, or widened into mem.
+func (v *View) wide(p *Path, mem *floats, b, head, q, h, n int) wideRows {
+	m := v.mat(b, head, q)
+	if m.Type == F32 {
+		return wideRows{m.f32(), m.LD}
+	}
+	w := wideRows{mem.get(h * n), n}
+	for r := range h {
+		p.Load(w.row(r, n), m.From(r*m.LD))
+	}
+	return w
+}

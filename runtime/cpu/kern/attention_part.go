@@ -1,0 +1,223 @@
+package kern
+
+import "unsafe"
+
+// The parts of attention: its operands as products read them, the products, and what hides keys.
+
+// mat is the matrix of v for this batch item and head, from row r.
+func (v *View) mat(b, head, r int) Mat {
+	return Mat{Buf: v.From(b*v.Stride[0] + head*v.Stride[1] + r*v.Stride[2]), LD: v.Stride[2]}
+}
+
+// from is m without its first r rows.
+func (m Mat) from(r int) Mat {
+	m.Buf = m.From(r * m.LD)
+	return m
+}
+
+// turned is m transposed.
+func (m Mat) turned() Mat {
+	m.T = !m.T
+	return m
+}
+
+// along is n rows of keys or values from k, in f32.
+func (x *attnHead) along(v *View, mem *floats, head, k, n, width int) Mat {
+	p, m := x.p, v.mat(x.b, head, k)
+	ld := roundUp(width, p.lanes)
+	dst := mem.get(n * ld)
+	for c := 0; c < width; c += p.nr {
+		p.rows[m.Type](n, min(p.nr, width-c), &dst[c], ld, m.at(c), m.LD)
+	}
+	return Mat{Buf: Floats(dst), LD: ld}
+}
+
+// columns is h rows of queries from q in tiles of p.queries columns: element i of query j at i*p.queries + j.
+func (x *attnHead) columns(v *View, mem *floats, q, h, width int) []float32 {
+	wide := x.p.queries
+	dst := mem.get(roundUp(h, wide) * width)
+	m := v.mat(x.b, x.head, q)
+	for at := 0; at < h; at += wide {
+		x.transpose(width, min(wide, h-at), dst[at*width:], wide, m.from(at))
+	}
+	return dst
+}
+
+// transpose writes depth elements of each of h rows of m as columns, ld apart; it may write up to a vector more.
+func (x *attnHead) transpose(depth, h int, dst []float32, ld int, m Mat) {
+	p := x.p
+	x.w.offs = getInts(&x.w.offs, p.tw)
+	for g := 0; g < h; g += p.tw {
+		n := min(p.tw, h-g)
+		for r := range n {
+			x.w.offs[r] = r * m.LD * m.Type.Size()
+		}
+		p.trans[m.Type](depth, n, &dst[g], ld, m.at(g*m.LD), &x.w.offs[0])
+	}
+}
+
+// inColumns is h rows from q in f32, p.nr columns after the other: column c of row r at c/nr*nr*h + r*nr + c%nr.
+func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) []float32 {
+	p, m := x.p, v.mat(x.b, x.head, q)
+	dst := mem.get(h * roundUp(width, p.nr))
+	for c := 0; c < width; c += p.nr {
+		p.rows[m.Type](h, min(p.nr, width-c), &dst[c*h], p.nr, m.at(c), m.LD)
+	}
+	return dst
+}
+
+// putColumns stores h rows that lie like those of inColumns.
+func (x *attnHead) putColumns(v *View, head, h, width int, src []float32) {
+	p, m := x.p, v.mat(x.b, head, 0)
+	for c := 0; c < width; c += p.nr {
+		p.put[m.Type](h, min(p.nr, width-c), m.at(c), m.LD, &src[c*h])
+	}
+}
+
+// putAcross stores h rows from q that are the columns of a tile.
+func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
+	p, m, wide := x.p, v.mat(x.b, x.head, q), x.p.queries
+	tile := x.w.tile.get(h * p.nr)
+	for c := 0; c < width; c += p.nr {
+		n := min(p.nr, width-c)
+		x.transpose(h, n, tile, p.nr, Mat{Buf: Floats(src[c*wide:]), LD: wide})
+		p.put[m.Type](h, n, m.at(c), m.LD, &tile[0])
+	}
+}
+
+// product is c = a*b, or c += a*b if acc is not zero: rows x cols elements, whole tiles of columns.
+func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
+	p := x.p
+	panels := ceilDiv(rows, p.mr)
+	for i := range panels {
+		r0, r1 := i*rows/panels, (i+1)*rows/panels
+		if p.loose == nil {
+			x.packedPanel(r0, r1-r0, cols, depth, a, b, ldb, c[r0*ldc:], ldc, acc)
+			continue
+		}
+		row, step := 4*a.LD, 4
+		if a.T {
+			row, step = step, row
+		}
+		left := a.byteAt(r0 * row)
+		for j := 0; j < cols; j += p.nr {
+			p.loose[r1-r0-1](depth, left, row, step, &b[j], ldb, &c[r0*ldc+j], ldc, acc)
+		}
+	}
+}
+
+// packedPanel is product for h rows from r on where tiles read a packed A.
+func (x *attnHead) packedPanel(r, h, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
+	p := x.p
+	panel := x.w.a.get(h * depth)
+	src := &x.w.local.mats[0]
+	*src = matSource{p, a, 1, a.T, false}
+	src.pack(x.w, panel, h, 0, r, h, 0, depth)
+	for j := 0; j < cols; j += p.nr {
+		p.tile[1][h-1](depth, &panel[0], &b[j], ldb, &c[j], ldc, p.nr, acc)
+	}
+}
+
+// scaled says whether scores get their factor, and a mask, before the softmax.
+func (x *attnHead) scaled() bool { return !x.t.a.Mask.absent() || x.t.a.Scale <= 0 }
+
+// scores computes the scores of a tile of queries, from q, against n keys from k: rows of s, ld apart. What is left to do to them is to
+// multiply them by scale.
+func (x *attnHead) scores(s []float32, ld, q, k, n int, keys Mat, queries []float32) (scale float32) {
+	a, p, wide := &x.t.a, x.p, x.p.queries
+	x.product(n, wide, a.D, keys, queries, wide, s, ld, 0)
+	if !x.scaled() {
+		return a.Scale
+	}
+	var mask []float32
+	if !a.Mask.absent() {
+		mask = x.mem.mask.get(n * wide)
+		m := a.Mask.mat(x.b, x.head, q)
+		m.Buf = m.From(k)
+		x.transpose(n, min(wide, a.S-q), mask, wide, m)
+	}
+	for r := range n {
+		row := &s[r*ld]
+		if mask == nil {
+			p.axpb(wide, row, row, a.Scale, 0)
+		} else {
+			p.axpy(wide, row, row, &mask[r*wide], a.Scale)
+		}
+	}
+	return 1
+}
+
+// stairs says of n keys from k how many all queries of the tile from q on see, and what of the next one they do not (see softFunc).
+func (x *attnHead) stairs(q, k, n int) (full int, stair *float32) {
+	all, wide := x.t.stairs, x.p.queries
+	if !x.t.a.Causal {
+		return n, &all[0]
+	}
+	seen := q + x.t.a.Offset + 1 - k
+	full = max(0, min(n, seen))
+	return full, &all[wide-max(0, min(wide, full+1-seen))]
+}
+
+// stateRows is how many rows the state of a softFunc has.
+const stateRows = 4
+
+// softRows is a softFunc by other kernels of the path.
+func (p *Path) softRows(n, full int, s *float32, ld int, state, stair *float32, scale float32) {
+	w := p.queries
+	all := unsafe.Slice(state, stateRows*w)
+	top, sum, old, shift := all[:w], all[w:2*w], all[2*w:3*w], all[3*w:]
+	copy(old, top)
+	for r := range n {
+		row := unsafe.Slice(after(s, r*ld), w)
+		p.hide(row, r-full, stair, negInf)
+		p.binary[Max](w, &top[0], &top[0], &row[0])
+	}
+	for i, m := range top {
+		if m == negInf { // has seen nothing but -Inf
+			m = 0
+		}
+		shift[i] = m
+		old[i] -= m
+	}
+	p.expAxpb(w, &old[0], &old[0], scale, 0)
+	p.binary[Mul](w, &sum[0], &sum[0], &old[0])
+	for r := range n {
+		row := after(s, r*ld)
+		p.binary[Sub](w, row, row, &shift[0])
+		p.expAxpb(w, row, row, scale, 0)
+		p.binary[Add](w, &sum[0], &sum[0], row)
+	}
+}
+
+// softGradRows is a softGradFunc by other kernels of the path.
+func (p *Path) softGradRows(n, full int, s, ds *float32, ld int, state, stair *float32, scale, gain float32) {
+	w := p.queries
+	for r := range n {
+		row, g := unsafe.Slice(after(s, r*ld), w), unsafe.Slice(after(ds, r*ld), w)
+		p.axpy(w, &row[0], &row[0], state, scale)
+		p.hide(row, r-full, stair, negInf)
+		p.expAxpb(w, &row[0], &row[0], 1, 0)
+		p.binary[Add](w, &g[0], &g[0], after(state, w))
+		p.softGrad(w, &g[0], &g[0], &row[0], gain, 0)
+		p.hide(g, r-full, stair, 0)
+	}
+}
+
+// scaleRows multiplies n rows of p.queries elements by a row.
+func (p *Path) scaleRows(n int, s *float32, ld int, lanes *float32) {
+	for r := range n {
+		p.binary[Mul](p.queries, after(s, r*ld), after(s, r*ld), lanes)
+	}
+}
+
+// hide sets to x what stair hides down steps below its top; nothing above it.
+func (p *Path) hide(row []float32, down int, stair *float32, x float32) {
+	if down < 0 {
+		return
+	}
+	for i, seen := range unsafe.Slice(after(stair, -down), len(row)) {
+		if seen == 0 {
+			row[i] = x
+		}
+	}
+}
