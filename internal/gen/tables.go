@@ -52,6 +52,9 @@ func (v *vm) table(b *strings.Builder) {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)
 			}
 		}
+		if v.wide() || t == "F32" {
+			fmt.Fprintf(b, "p.pools[%s] = &poolKernels{maxPool%s%s, maxPoolAt%s%s, maxPoolGrad%s%s, avgPool%s%s, avgPoolGrad%s%s}\n", t, t, s, t, s, t, s, t, s, t, s)
+		}
 		fmt.Fprintf(b, "p.stripe[%s] = [...]stripeFunc{stripe1%s%s, stripe2%s%s, stripe4%s%s, stripe8%s%s}\n", t, t, s, t, s, t, s, t, s)
 		fmt.Fprintf(b, "p.dots[%s][0] = dots1%s%s\n", t, t, s)
 		if v.pairsRows(t) {

@@ -144,6 +144,9 @@ func bindMaxPool(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
+	if g, ok := c.inPairs(c.Window()); ok {
+		return c.maxPool2(g), nil
+	}
 	p := c.pool()
 	taps := p.taps()
 	x, y, index := c.in[0], c.out[0], c.res(1).i32()
@@ -201,6 +204,9 @@ func bindMaxPoolGrad(c *call) (func(), error) {
 
 // maxPoolAgain is the gradient of a max pool that looks for the positions itself, in the image that was pooled.
 func (c *call) maxPoolAgain() func() {
+	if g, ok := c.inPairs(*c.window); ok {
+		return c.maxPool2Again(g)
+	}
 	dy, x, dx, p := c.in[0], c.in[1], c.out[0], c.poolOf(*c.window)
 	taps, at := p.taps(), c.positions(p.y)
 	xs, ys, most := c.scratch(p.x), c.scratch(p.y), c.scratch(p.y)
@@ -223,6 +229,9 @@ func bindAvgPool(gradient bool) binder {
 	return func(c *call) (func(), error) {
 		if err := c.onlyFloats(); err != nil {
 			return nil, err
+		}
+		if g, ok := c.inPairs(c.Window()); ok {
+			return c.avgPool2(g, gradient), nil
 		}
 		p := c.pool()
 		in, out, nin, nout := c.in[0], c.out[0], p.x, p.y

@@ -73,6 +73,7 @@ var cases = []string{
 	"avg_pool x[2,5,4,6,2] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0] layout=NHWC}", "avg_pool_grad x[2,2,3,4,3] {kernel=[2,3,2] strides=[2,1,2] pads=[1,1,0,0,1,0] size=[5,4,6]}", "adaptive_avg_pool x[1,2,5,4,3] {size=[2,3,3]}",
 	"max_pool_grad x[2,3,3,2] k6[2,3,3,2] {size=[5,4]}", "avg_pool x[2,3,7,6] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1]}", "avg_pool x[2,7,6,3] {kernel=[3,3] strides=[2,2] pads=[1,1,1,1] layout=NHWC count_include_pad ceil}",
 	"avg_pool_grad x[2,3,4,4] {kernel=[3,2] strides=[2,2] pads=[1,0,1,1] size=[7,7]}", "adaptive_avg_pool x[2,3,7,5] {size=[3,2]}", "adaptive_avg_pool x[2,7,5,3] {size=[1,1] layout=NHWC}", "adaptive_avg_pool_grad x[2,3,3,2] {size=[7,5]}",
+	"max_pool x[2,3,9,71] {kernel=[2,2] strides=[2,2]}", "max_pool x[40,9,8,8] {kernel=[2,2] strides=[2,2]}", "avg_pool x[2,3,9,71] {kernel=[2,2] strides=[2,2]}", "avg_pool_grad x[2,3,4,35] {kernel=[2,2] strides=[2,2] size=[9,71]}", "avg_pool x[2,3,8,3] {kernel=[2,2] strides=[2,2] ceil}",
 	// loss
 	"embedding x[11,6] U11[3,4]", "embedding_grad x[3,4,6] U11[3,4] {rows=11}", "gather x[5,4] U5[2,3]", "gather_elements x[5,4] U5[3,4]", "scatter x[5,4] U5[2,4] x[2,4]", "scatter_add x[5,4] U5[7,4] x[7,4]",
 	"cross_entropy x[9,7] U7[9]", "cross_entropy_grad x[9,7] U7[9] f[]", "max_pool_grad x[2,3,3,2] U6[2,3,3,2] {size=[5,4]}",

@@ -2424,6 +2424,81 @@ func philoxAVX512(n int, dst *int64, state *uint32)
 //go:noescape
 func maxTapsAVX512(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
+// maxPoolF32AVX512 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolF32AVX512(walk *int, y *byte, x *byte)
+
+// maxPoolAtF32AVX512 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolAtF32AVX512(walk *int, y *byte, index *int32, x *byte)
+
+// maxPoolGradF32AVX512 gives each gradient to the first largest element of its window, zero to the others.
+//
+//go:noescape
+func maxPoolGradF32AVX512(walk *int, dx *byte, dy *byte, x *byte)
+
+// avgPoolF32AVX512 pools the mean of each window.
+//
+//go:noescape
+func avgPoolF32AVX512(walk *int, y *byte, x *byte)
+
+// avgPoolGradF32AVX512 gives a quarter of each gradient to the elements of its window.
+//
+//go:noescape
+func avgPoolGradF32AVX512(walk *int, dx *byte, dy *byte)
+
+// maxPoolF16AVX512 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolF16AVX512(walk *int, y *byte, x *byte)
+
+// maxPoolAtF16AVX512 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolAtF16AVX512(walk *int, y *byte, index *int32, x *byte)
+
+// maxPoolGradF16AVX512 gives each gradient to the first largest element of its window, zero to the others.
+//
+//go:noescape
+func maxPoolGradF16AVX512(walk *int, dx *byte, dy *byte, x *byte)
+
+// avgPoolF16AVX512 pools the mean of each window.
+//
+//go:noescape
+func avgPoolF16AVX512(walk *int, y *byte, x *byte)
+
+// avgPoolGradF16AVX512 gives a quarter of each gradient to the elements of its window.
+//
+//go:noescape
+func avgPoolGradF16AVX512(walk *int, dx *byte, dy *byte)
+
+// maxPoolBF16AVX512 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolBF16AVX512(walk *int, y *byte, x *byte)
+
+// maxPoolAtBF16AVX512 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolAtBF16AVX512(walk *int, y *byte, index *int32, x *byte)
+
+// maxPoolGradBF16AVX512 gives each gradient to the first largest element of its window, zero to the others.
+//
+//go:noescape
+func maxPoolGradBF16AVX512(walk *int, dx *byte, dy *byte, x *byte)
+
+// avgPoolBF16AVX512 pools the mean of each window.
+//
+//go:noescape
+func avgPoolBF16AVX512(walk *int, y *byte, x *byte)
+
+// avgPoolGradBF16AVX512 gives a quarter of each gradient to the elements of its window.
+//
+//go:noescape
+func avgPoolGradBF16AVX512(walk *int, dx *byte, dy *byte)
+
 // addRunsAVX512 adds rows of runs to scattered places.
 //
 //go:noescape
@@ -4483,6 +4558,31 @@ func philoxAVX2(n int, dst *int64, state *uint32)
 //
 //go:noescape
 func maxTapsAVX2(n int, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
+
+// maxPoolF32AVX2 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolF32AVX2(walk *int, y *byte, x *byte)
+
+// maxPoolAtF32AVX2 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolAtF32AVX2(walk *int, y *byte, index *int32, x *byte)
+
+// maxPoolGradF32AVX2 gives each gradient to the first largest element of its window, zero to the others.
+//
+//go:noescape
+func maxPoolGradF32AVX2(walk *int, dx *byte, dy *byte, x *byte)
+
+// avgPoolF32AVX2 pools the mean of each window.
+//
+//go:noescape
+func avgPoolF32AVX2(walk *int, y *byte, x *byte)
+
+// avgPoolGradF32AVX2 gives a quarter of each gradient to the elements of its window.
+//
+//go:noescape
+func avgPoolGradF32AVX2(walk *int, dx *byte, dy *byte)
 
 // addRunsAVX2 adds rows of runs to scattered places.
 //

@@ -69772,6 +69772,2086 @@ store:
 	VZEROUPPER
 	RET
 
+// func maxPoolF32AVX512(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·maxPoolF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ      walk+0(FP), AX
+	MOVQ      y+8(FP), CX
+	MOVQ      x+16(FP), DX
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z2
+	MOVQ      32(AX), BX
+	MOVQ      24(AX), R8
+	LEAQ      (R8)(R8*1), SI
+	MOVQ      SI, DI
+	MOVQ      $0x00000010, R9
+	CMPQ      DI, R9
+	CMOVQGT   R9, DI
+	XORL      R9, R9
+	TESTQ     DI, DI
+	CMOVQLT   R9, DI
+	MOVL      $0xffffffff, R9
+	BZHIL     DI, R9, R9
+	KMOVW     R9, K1
+	SUBQ      $+16, SI
+	MOVQ      $0x00000010, DI
+	CMPQ      SI, DI
+	CMOVQGT   DI, SI
+	XORL      DI, DI
+	TESTQ     SI, SI
+	CMOVQLT   DI, SI
+	MOVL      $0xffffffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K2
+	MOVL      $0xffffffff, SI
+	BZHIL     R8, SI, SI
+	KMOVW     SI, K3
+	MOVQ      (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VMOVUPS   (DX), Z2
+	VMOVUPS   64(DX), Z9
+	VMOVAPS   Z2, Z10
+	VPERMT2PS Z9, Z0, Z10
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z9, Z1, Z2
+	VMOVUPS   (DX)(BX*1), Z9
+	VMOVUPS   64(DX)(BX*1), Z11
+	VMOVAPS   Z9, Z12
+	VPERMT2PS Z11, Z0, Z12
+	VMOVAPS   Z9, Z9
+	VPERMT2PS Z11, Z1, Z9
+	VCMPPS    $0x16, Z10, Z2, K4
+	VCMPPS    $0x07, Z10, Z10, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z2, Z10, K4, Z3
+	VCMPPS    $0x16, Z3, Z12, K4
+	VCMPPS    $0x07, Z3, Z3, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z12, Z3, K4, Z4
+	VCMPPS    $0x16, Z4, Z9, K4
+	VCMPPS    $0x07, Z4, Z4, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z9, Z4, K4, Z5
+	VMOVUPS   Z5, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $+64, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ      24(AX), R8
+	TESTQ     R8, R8
+	JZ        next
+	VMOVUPS.Z (DX), K1, Z2
+	VMOVUPS.Z 64(DX), K2, Z9
+	VMOVAPS   Z2, Z10
+	VPERMT2PS Z9, Z0, Z10
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z9, Z1, Z2
+	VMOVUPS.Z (DX)(BX*1), K1, Z9
+	VMOVUPS.Z 64(DX)(BX*1), K2, Z11
+	VMOVAPS   Z9, Z12
+	VPERMT2PS Z11, Z0, Z12
+	VMOVAPS   Z9, Z9
+	VPERMT2PS Z11, Z1, Z9
+	VCMPPS    $0x16, Z10, Z2, K4
+	VCMPPS    $0x07, Z10, Z10, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z2, Z10, K4, Z6
+	VCMPPS    $0x16, Z6, Z12, K4
+	VCMPPS    $0x07, Z6, Z6, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z12, Z6, K4, Z7
+	VCMPPS    $0x16, Z7, Z9, K4
+	VCMPPS    $0x07, Z7, Z7, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z9, Z7, K4, Z8
+	VMOVUPS   Z8, K3, (CX)
+	LEAQ      (CX)(R8*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolAtF32AVX512(walk *int, y *byte, index *int32, x *byte)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·maxPoolAtF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+24(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z1
+	VMOVDQU32    kernPairs<>+128(SB), Z2
+	VMOVDQU32    kernPairs<>+192(SB), Z2
+	MOVQ         index+16(FP), BX
+	VPBROADCASTD 56(AX), Z2
+	MOVQ         32(AX), SI
+	MOVQ         24(AX), R9
+	LEAQ         (R9)(R9*1), DI
+	MOVQ         DI, R8
+	MOVQ         $0x00000010, R10
+	CMPQ         R8, R10
+	CMOVQGT      R10, R8
+	XORL         R10, R10
+	TESTQ        R8, R8
+	CMOVQLT      R10, R8
+	MOVL         $0xffffffff, R10
+	BZHIL        R8, R10, R10
+	KMOVW        R10, K1
+	SUBQ         $+16, DI
+	MOVQ         $0x00000010, R8
+	CMPQ         DI, R8
+	CMOVQGT      R8, DI
+	XORL         R8, R8
+	TESTQ        DI, DI
+	CMOVQLT      R8, DI
+	MOVL         $0xffffffff, R8
+	BZHIL        DI, R8, R8
+	KMOVW        R8, K2
+	MOVL         $0xffffffff, DI
+	BZHIL        R9, DI, DI
+	KMOVW        DI, K3
+	MOVQ         (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+	XORQ R10, R10
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VMOVUPS      (DX), Z15
+	VMOVUPS      64(DX), Z16
+	VMOVAPS      Z15, Z17
+	VPERMT2PS    Z16, Z0, Z17
+	VMOVAPS      Z15, Z15
+	VPERMT2PS    Z16, Z1, Z15
+	VMOVUPS      (DX)(SI*1), Z16
+	VMOVUPS      64(DX)(SI*1), Z18
+	VMOVAPS      Z16, Z19
+	VPERMT2PS    Z18, Z0, Z19
+	VMOVAPS      Z16, Z16
+	VPERMT2PS    Z18, Z1, Z16
+	VMOVQ        R10, X18
+	VPBROADCASTD X18, Z18
+	VPADDD       kernPairs<>+0(SB), Z18, Z18
+	VCMPPS       $0x16, Z17, Z15, K4
+	VCMPPS       $0x07, Z17, Z17, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z15, Z17, K4, Z3
+	VPADDD.BCST  kernConst<>+160(SB), Z18, Z15
+	VBLENDMPS    Z15, Z18, K4, Z4
+	VCMPPS       $0x16, Z3, Z19, K4
+	VCMPPS       $0x07, Z3, Z3, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z19, Z3, K4, Z5
+	VPADDD       Z2, Z18, Z15
+	VBLENDMPS    Z15, Z4, K4, Z6
+	VCMPPS       $0x16, Z5, Z16, K4
+	VCMPPS       $0x07, Z5, Z5, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z16, Z5, K4, Z7
+	VPADDD       Z2, Z18, Z15
+	VPADDD.BCST  kernConst<>+160(SB), Z15, Z15
+	VBLENDMPS    Z15, Z6, K4, Z8
+	VMOVUPS      Z7, (CX)
+	VMOVUPS      Z8, (BX)
+	ADDQ         $0x00000080, DX
+	ADDQ         $+64, CX
+	ADDQ         $+64, BX
+	ADDQ         $+32, R10
+	DECQ         R9
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R9
+	TESTQ        R9, R9
+	JZ           next
+	VMOVUPS.Z    (DX), K1, Z15
+	VMOVUPS.Z    64(DX), K2, Z16
+	VMOVAPS      Z15, Z17
+	VPERMT2PS    Z16, Z0, Z17
+	VMOVAPS      Z15, Z15
+	VPERMT2PS    Z16, Z1, Z15
+	VMOVUPS.Z    (DX)(SI*1), K1, Z16
+	VMOVUPS.Z    64(DX)(SI*1), K2, Z18
+	VMOVAPS      Z16, Z19
+	VPERMT2PS    Z18, Z0, Z19
+	VMOVAPS      Z16, Z16
+	VPERMT2PS    Z18, Z1, Z16
+	VMOVQ        R10, X18
+	VPBROADCASTD X18, Z18
+	VPADDD       kernPairs<>+0(SB), Z18, Z18
+	VCMPPS       $0x16, Z17, Z15, K4
+	VCMPPS       $0x07, Z17, Z17, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z15, Z17, K4, Z9
+	VPADDD.BCST  kernConst<>+160(SB), Z18, Z15
+	VBLENDMPS    Z15, Z18, K4, Z10
+	VCMPPS       $0x16, Z9, Z19, K4
+	VCMPPS       $0x07, Z9, Z9, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z19, Z9, K4, Z11
+	VPADDD       Z2, Z18, Z15
+	VBLENDMPS    Z15, Z10, K4, Z12
+	VCMPPS       $0x16, Z11, Z16, K4
+	VCMPPS       $0x07, Z11, Z11, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z16, Z11, K4, Z13
+	VPADDD       Z2, Z18, Z15
+	VPADDD.BCST  kernConst<>+160(SB), Z15, Z15
+	VBLENDMPS    Z15, Z12, K4, Z14
+	VMOVUPS      Z13, K3, (CX)
+	VMOVUPS      Z14, K3, (BX)
+	LEAQ         (CX)(R9*4), CX
+	LEAQ         (BX)(R9*4), BX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 64(AX), R10
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolGradF32AVX512(walk *int, dx *byte, dy *byte, x *byte)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·maxPoolGradF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ      walk+0(FP), AX
+	MOVQ      dy+16(FP), CX
+	MOVQ      dx+8(FP), DX
+	MOVQ      x+24(FP), BX
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z3
+	VXORPS    Z4, Z4, Z4
+	MOVQ      32(AX), SI
+	MOVQ      24(AX), R9
+	LEAQ      (R9)(R9*1), DI
+	MOVQ      DI, R8
+	MOVQ      $0x00000010, R10
+	CMPQ      R8, R10
+	CMOVQGT   R10, R8
+	XORL      R10, R10
+	TESTQ     R8, R8
+	CMOVQLT   R10, R8
+	MOVL      $0xffffffff, R10
+	BZHIL     R8, R10, R10
+	KMOVW     R10, K1
+	SUBQ      $+16, DI
+	MOVQ      $0x00000010, R8
+	CMPQ      DI, R8
+	CMOVQGT   R8, DI
+	XORL      R8, R8
+	TESTQ     DI, DI
+	CMOVQLT   R8, DI
+	MOVL      $0xffffffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K2
+	MOVL      $0xffffffff, DI
+	BZHIL     R9, DI, DI
+	KMOVW     DI, K3
+	MOVQ      (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VMOVUPS   (BX), Z5
+	VMOVUPS   64(BX), Z6
+	VMOVAPS   Z5, Z7
+	VPERMT2PS Z6, Z0, Z7
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z6, Z1, Z5
+	VMOVUPS   (BX)(SI*1), Z6
+	VMOVUPS   64(BX)(SI*1), Z18
+	VMOVAPS   Z6, Z19
+	VPERMT2PS Z18, Z0, Z19
+	VMOVAPS   Z6, Z6
+	VPERMT2PS Z18, Z1, Z6
+	VCMPPS    $0x16, Z7, Z5, K4
+	VCMPPS    $0x07, Z7, Z7, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z5, Z7, K4, Z8
+	VCMPPS    $0x16, Z8, Z19, K5
+	VCMPPS    $0x07, Z8, Z8, K6
+	KANDW     K5, K6, K5
+	VBLENDMPS Z19, Z8, K5, Z9
+	VCMPPS    $0x16, Z9, Z6, K6
+	VCMPPS    $0x07, Z9, Z9, K7
+	KANDW     K6, K7, K6
+	VMOVUPS   (CX), Z5
+	VADDPS    Z4, Z5, Z5
+	VMOVAPS.Z Z5, K6, Z6
+	VBLENDMPS Z4, Z5, K6, Z10
+	VMOVAPS.Z Z10, K5, Z5
+	VBLENDMPS Z4, Z10, K5, Z11
+	VMOVAPS.Z Z11, K4, Z7
+	VBLENDMPS Z4, Z11, K4, Z12
+	VMOVAPS   Z12, Z18
+	VPERMT2PS Z7, Z2, Z18
+	VMOVAPS   Z12, Z19
+	VPERMT2PS Z7, Z3, Z19
+	VMOVUPS   Z18, (DX)
+	VMOVUPS   Z19, 64(DX)
+	VMOVAPS   Z5, Z7
+	VPERMT2PS Z6, Z2, Z7
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z6, Z3, Z5
+	VMOVUPS   Z7, (DX)(SI*1)
+	VMOVUPS   Z5, 64(DX)(SI*1)
+	ADDQ      $0x00000080, DX
+	ADDQ      $0x00000080, BX
+	ADDQ      $+64, CX
+	DECQ      R9
+	JNZ       whole
+
+tail:
+	MOVQ      24(AX), R9
+	TESTQ     R9, R9
+	JZ        next
+	VMOVUPS.Z (BX), K1, Z5
+	VMOVUPS.Z 64(BX), K2, Z6
+	VMOVAPS   Z5, Z7
+	VPERMT2PS Z6, Z0, Z7
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z6, Z1, Z5
+	VMOVUPS.Z (BX)(SI*1), K1, Z6
+	VMOVUPS.Z 64(BX)(SI*1), K2, Z18
+	VMOVAPS   Z6, Z19
+	VPERMT2PS Z18, Z0, Z19
+	VMOVAPS   Z6, Z6
+	VPERMT2PS Z18, Z1, Z6
+	VCMPPS    $0x16, Z7, Z5, K4
+	VCMPPS    $0x07, Z7, Z7, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z5, Z7, K4, Z13
+	VCMPPS    $0x16, Z13, Z19, K5
+	VCMPPS    $0x07, Z13, Z13, K6
+	KANDW     K5, K6, K5
+	VBLENDMPS Z19, Z13, K5, Z14
+	VCMPPS    $0x16, Z14, Z6, K6
+	VCMPPS    $0x07, Z14, Z14, K7
+	KANDW     K6, K7, K6
+	VMOVUPS.Z (CX), K3, Z5
+	VADDPS    Z4, Z5, Z5
+	VMOVAPS.Z Z5, K6, Z6
+	VBLENDMPS Z4, Z5, K6, Z15
+	VMOVAPS.Z Z15, K5, Z5
+	VBLENDMPS Z4, Z15, K5, Z16
+	VMOVAPS.Z Z16, K4, Z7
+	VBLENDMPS Z4, Z16, K4, Z17
+	VMOVAPS   Z17, Z18
+	VPERMT2PS Z7, Z2, Z18
+	VMOVAPS   Z17, Z19
+	VPERMT2PS Z7, Z3, Z19
+	VMOVUPS   Z18, K1, (DX)
+	VMOVUPS   Z19, K2, 64(DX)
+	VMOVAPS   Z5, Z7
+	VPERMT2PS Z6, Z2, Z7
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z6, Z3, Z5
+	VMOVUPS   Z7, K1, (DX)(SI*1)
+	VMOVUPS   Z5, K2, 64(DX)(SI*1)
+	LEAQ      (CX)(R9*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 40(AX), BX
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	ADDQ 48(AX), BX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolF32AVX512(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·avgPoolF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z1
+	VMOVDQU32    kernPairs<>+128(SB), Z2
+	VMOVDQU32    kernPairs<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+2848(SB), Z3
+	VXORPS       Z2, Z2, Z2
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000010, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	MOVL         $0xffffffff, R9
+	BZHIL        DI, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, SI
+	MOVQ         $0x00000010, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K2
+	MOVL         $0xffffffff, SI
+	BZHIL        R8, SI, SI
+	KMOVW        SI, K3
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VMOVUPS   (DX), Z4
+	VMOVUPS   64(DX), Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z5, Z0, Z6
+	VMOVAPS   Z4, Z4
+	VPERMT2PS Z5, Z1, Z4
+	VMOVUPS   (DX)(BX*1), Z5
+	VMOVUPS   64(DX)(BX*1), Z7
+	VMOVAPS   Z5, Z8
+	VPERMT2PS Z7, Z0, Z8
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z7, Z1, Z5
+	VADDPS    Z6, Z2, Z6
+	VADDPS    Z4, Z6, Z4
+	VADDPS    Z8, Z4, Z4
+	VADDPS    Z5, Z4, Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, (CX)
+	ADDQ      $0x00000080, DX
+	ADDQ      $+64, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ      24(AX), R8
+	TESTQ     R8, R8
+	JZ        next
+	VMOVUPS.Z (DX), K1, Z4
+	VMOVUPS.Z 64(DX), K2, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z5, Z0, Z6
+	VMOVAPS   Z4, Z4
+	VPERMT2PS Z5, Z1, Z4
+	VMOVUPS.Z (DX)(BX*1), K1, Z5
+	VMOVUPS.Z 64(DX)(BX*1), K2, Z7
+	VMOVAPS   Z5, Z8
+	VPERMT2PS Z7, Z0, Z8
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z7, Z1, Z5
+	VADDPS    Z6, Z2, Z6
+	VADDPS    Z4, Z6, Z4
+	VADDPS    Z8, Z4, Z4
+	VADDPS    Z5, Z4, Z4
+	VMULPS    Z3, Z4, Z4
+	VMOVUPS   Z4, K3, (CX)
+	LEAQ      (CX)(R8*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolGradF32AVX512(walk *int, dx *byte, dy *byte)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV
+TEXT ·avgPoolGradF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         dy+16(FP), CX
+	MOVQ         dx+8(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z0
+	VMOVDQU32    kernPairs<>+128(SB), Z0
+	VMOVDQU32    kernPairs<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+2848(SB), Z3
+	VXORPS       Z2, Z2, Z2
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000010, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	MOVL         $0xffffffff, R9
+	BZHIL        DI, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, SI
+	MOVQ         $0x00000010, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K2
+	MOVL         $0xffffffff, SI
+	BZHIL        R8, SI, SI
+	KMOVW        SI, K3
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VMOVUPS   (CX), Z4
+	VMULPS    Z3, Z4, Z4
+	VADDPS    Z2, Z4, Z4
+	VMOVAPS   Z4, Z5
+	VPERMT2PS Z4, Z0, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z4, Z1, Z6
+	VMOVUPS   Z5, (DX)
+	VMOVUPS   Z6, 64(DX)
+	VMOVAPS   Z4, Z5
+	VPERMT2PS Z4, Z0, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z4, Z1, Z6
+	VMOVUPS   Z5, (DX)(BX*1)
+	VMOVUPS   Z6, 64(DX)(BX*1)
+	ADDQ      $0x00000080, DX
+	ADDQ      $+64, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ      24(AX), R8
+	TESTQ     R8, R8
+	JZ        next
+	VMOVUPS.Z (CX), K3, Z4
+	VMULPS    Z3, Z4, Z4
+	VADDPS    Z2, Z4, Z4
+	VMOVAPS   Z4, Z5
+	VPERMT2PS Z4, Z0, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z4, Z1, Z6
+	VMOVUPS   Z5, K1, (DX)
+	VMOVUPS   Z6, K2, 64(DX)
+	VMOVAPS   Z4, Z5
+	VPERMT2PS Z4, Z0, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z4, Z1, Z6
+	VMOVUPS   Z5, K1, (DX)(BX*1)
+	VMOVUPS   Z6, K2, 64(DX)(BX*1)
+	LEAQ      (CX)(R8*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolF16AVX512(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxPoolF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ      walk+0(FP), AX
+	MOVQ      y+8(FP), CX
+	MOVQ      x+16(FP), DX
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z2
+	MOVQ      32(AX), BX
+	MOVQ      24(AX), R8
+	LEAQ      (R8)(R8*1), SI
+	MOVQ      SI, DI
+	MOVQ      $0x00000010, R9
+	CMPQ      DI, R9
+	CMOVQGT   R9, DI
+	XORL      R9, R9
+	TESTQ     DI, DI
+	CMOVQLT   R9, DI
+	MOVL      $0xffffffff, R9
+	BZHIL     DI, R9, R9
+	KMOVW     R9, K1
+	SUBQ      $+16, SI
+	MOVQ      $0x00000010, DI
+	CMPQ      SI, DI
+	CMOVQGT   DI, SI
+	XORL      DI, DI
+	TESTQ     SI, SI
+	CMOVQLT   DI, SI
+	MOVL      $0xffffffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K2
+	MOVL      $0xffffffff, SI
+	BZHIL     R8, SI, SI
+	KMOVW     SI, K3
+	MOVQ      (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VCVTPH2PS (DX), Z2
+	VCVTPH2PS 32(DX), Z9
+	VMOVAPS   Z2, Z10
+	VPERMT2PS Z9, Z0, Z10
+	VMOVAPS   Z2, Z2
+	VPERMT2PS Z9, Z1, Z2
+	VCVTPH2PS (DX)(BX*1), Z9
+	VCVTPH2PS 32(DX)(BX*1), Z11
+	VMOVAPS   Z9, Z12
+	VPERMT2PS Z11, Z0, Z12
+	VMOVAPS   Z9, Z9
+	VPERMT2PS Z11, Z1, Z9
+	VCMPPS    $0x16, Z10, Z2, K4
+	VCMPPS    $0x07, Z10, Z10, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z2, Z10, K4, Z3
+	VCMPPS    $0x16, Z3, Z12, K4
+	VCMPPS    $0x07, Z3, Z3, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z12, Z3, K4, Z4
+	VCMPPS    $0x16, Z4, Z9, K4
+	VCMPPS    $0x07, Z4, Z4, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z9, Z4, K4, Z5
+	VCVTPS2PH $0x00, Z5, Y2
+	VMOVDQU64 Y2, (CX)
+	ADDQ      $+64, DX
+	ADDQ      $+32, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ        24(AX), R8
+	TESTQ       R8, R8
+	JZ          next
+	VCVTPH2PS.Z (DX), K1, Z2
+	VCVTPH2PS.Z 32(DX), K2, Z9
+	VMOVAPS     Z2, Z10
+	VPERMT2PS   Z9, Z0, Z10
+	VMOVAPS     Z2, Z2
+	VPERMT2PS   Z9, Z1, Z2
+	VCVTPH2PS.Z (DX)(BX*1), K1, Z9
+	VCVTPH2PS.Z 32(DX)(BX*1), K2, Z11
+	VMOVAPS     Z9, Z12
+	VPERMT2PS   Z11, Z0, Z12
+	VMOVAPS     Z9, Z9
+	VPERMT2PS   Z11, Z1, Z9
+	VCMPPS      $0x16, Z10, Z2, K4
+	VCMPPS      $0x07, Z10, Z10, K5
+	KANDW       K4, K5, K4
+	VBLENDMPS   Z2, Z10, K4, Z6
+	VCMPPS      $0x16, Z6, Z12, K4
+	VCMPPS      $0x07, Z6, Z6, K5
+	KANDW       K4, K5, K4
+	VBLENDMPS   Z12, Z6, K4, Z7
+	VCMPPS      $0x16, Z7, Z9, K4
+	VCMPPS      $0x07, Z7, Z7, K5
+	KANDW       K4, K5, K4
+	VBLENDMPS   Z9, Z7, K4, Z8
+	VCVTPS2PH   $0x00, Z8, K3, (CX)
+	LEAQ        (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolAtF16AVX512(walk *int, y *byte, index *int32, x *byte)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxPoolAtF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+24(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z1
+	VMOVDQU32    kernPairs<>+128(SB), Z2
+	VMOVDQU32    kernPairs<>+192(SB), Z2
+	MOVQ         index+16(FP), BX
+	VPBROADCASTD 56(AX), Z2
+	MOVQ         32(AX), SI
+	MOVQ         24(AX), R9
+	LEAQ         (R9)(R9*1), DI
+	MOVQ         DI, R8
+	MOVQ         $0x00000010, R10
+	CMPQ         R8, R10
+	CMOVQGT      R10, R8
+	XORL         R10, R10
+	TESTQ        R8, R8
+	CMOVQLT      R10, R8
+	MOVL         $0xffffffff, R10
+	BZHIL        R8, R10, R10
+	KMOVW        R10, K1
+	SUBQ         $+16, DI
+	MOVQ         $0x00000010, R8
+	CMPQ         DI, R8
+	CMOVQGT      R8, DI
+	XORL         R8, R8
+	TESTQ        DI, DI
+	CMOVQLT      R8, DI
+	MOVL         $0xffffffff, R8
+	BZHIL        DI, R8, R8
+	KMOVW        R8, K2
+	MOVL         $0xffffffff, DI
+	BZHIL        R9, DI, DI
+	KMOVW        DI, K3
+	MOVQ         (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+	XORQ R10, R10
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VCVTPH2PS    (DX), Z15
+	VCVTPH2PS    32(DX), Z16
+	VMOVAPS      Z15, Z17
+	VPERMT2PS    Z16, Z0, Z17
+	VMOVAPS      Z15, Z15
+	VPERMT2PS    Z16, Z1, Z15
+	VCVTPH2PS    (DX)(SI*1), Z16
+	VCVTPH2PS    32(DX)(SI*1), Z18
+	VMOVAPS      Z16, Z19
+	VPERMT2PS    Z18, Z0, Z19
+	VMOVAPS      Z16, Z16
+	VPERMT2PS    Z18, Z1, Z16
+	VMOVQ        R10, X18
+	VPBROADCASTD X18, Z18
+	VPADDD       kernPairs<>+0(SB), Z18, Z18
+	VCMPPS       $0x16, Z17, Z15, K4
+	VCMPPS       $0x07, Z17, Z17, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z15, Z17, K4, Z3
+	VPADDD.BCST  kernConst<>+160(SB), Z18, Z15
+	VBLENDMPS    Z15, Z18, K4, Z4
+	VCMPPS       $0x16, Z3, Z19, K4
+	VCMPPS       $0x07, Z3, Z3, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z19, Z3, K4, Z5
+	VPADDD       Z2, Z18, Z15
+	VBLENDMPS    Z15, Z4, K4, Z6
+	VCMPPS       $0x16, Z5, Z16, K4
+	VCMPPS       $0x07, Z5, Z5, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z16, Z5, K4, Z7
+	VPADDD       Z2, Z18, Z15
+	VPADDD.BCST  kernConst<>+160(SB), Z15, Z15
+	VBLENDMPS    Z15, Z6, K4, Z8
+	VCVTPS2PH    $0x00, Z7, Y15
+	VMOVDQU64    Y15, (CX)
+	VMOVUPS      Z8, (BX)
+	ADDQ         $+64, DX
+	ADDQ         $+32, CX
+	ADDQ         $+64, BX
+	ADDQ         $+32, R10
+	DECQ         R9
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R9
+	TESTQ        R9, R9
+	JZ           next
+	VCVTPH2PS.Z  (DX), K1, Z15
+	VCVTPH2PS.Z  32(DX), K2, Z16
+	VMOVAPS      Z15, Z17
+	VPERMT2PS    Z16, Z0, Z17
+	VMOVAPS      Z15, Z15
+	VPERMT2PS    Z16, Z1, Z15
+	VCVTPH2PS.Z  (DX)(SI*1), K1, Z16
+	VCVTPH2PS.Z  32(DX)(SI*1), K2, Z18
+	VMOVAPS      Z16, Z19
+	VPERMT2PS    Z18, Z0, Z19
+	VMOVAPS      Z16, Z16
+	VPERMT2PS    Z18, Z1, Z16
+	VMOVQ        R10, X18
+	VPBROADCASTD X18, Z18
+	VPADDD       kernPairs<>+0(SB), Z18, Z18
+	VCMPPS       $0x16, Z17, Z15, K4
+	VCMPPS       $0x07, Z17, Z17, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z15, Z17, K4, Z9
+	VPADDD.BCST  kernConst<>+160(SB), Z18, Z15
+	VBLENDMPS    Z15, Z18, K4, Z10
+	VCMPPS       $0x16, Z9, Z19, K4
+	VCMPPS       $0x07, Z9, Z9, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z19, Z9, K4, Z11
+	VPADDD       Z2, Z18, Z15
+	VBLENDMPS    Z15, Z10, K4, Z12
+	VCMPPS       $0x16, Z11, Z16, K4
+	VCMPPS       $0x07, Z11, Z11, K5
+	KANDW        K4, K5, K4
+	VBLENDMPS    Z16, Z11, K4, Z13
+	VPADDD       Z2, Z18, Z15
+	VPADDD.BCST  kernConst<>+160(SB), Z15, Z15
+	VBLENDMPS    Z15, Z12, K4, Z14
+	VCVTPS2PH    $0x00, Z13, K3, (CX)
+	VMOVUPS      Z14, K3, (BX)
+	LEAQ         (CX)(R9*2), CX
+	LEAQ         (BX)(R9*4), BX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 64(AX), R10
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolGradF16AVX512(walk *int, dx *byte, dy *byte, x *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxPoolGradF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ      walk+0(FP), AX
+	MOVQ      dy+16(FP), CX
+	MOVQ      dx+8(FP), DX
+	MOVQ      x+24(FP), BX
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z3
+	VXORPS    Z4, Z4, Z4
+	MOVQ      32(AX), SI
+	MOVQ      24(AX), R9
+	LEAQ      (R9)(R9*1), DI
+	MOVQ      DI, R8
+	MOVQ      $0x00000010, R10
+	CMPQ      R8, R10
+	CMOVQGT   R10, R8
+	XORL      R10, R10
+	TESTQ     R8, R8
+	CMOVQLT   R10, R8
+	MOVL      $0xffffffff, R10
+	BZHIL     R8, R10, R10
+	KMOVW     R10, K1
+	SUBQ      $+16, DI
+	MOVQ      $0x00000010, R8
+	CMPQ      DI, R8
+	CMOVQGT   R8, DI
+	XORL      R8, R8
+	TESTQ     DI, DI
+	CMOVQLT   R8, DI
+	MOVL      $0xffffffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K2
+	MOVL      $0xffffffff, DI
+	BZHIL     R9, DI, DI
+	KMOVW     DI, K3
+	MOVQ      (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VCVTPH2PS (BX), Z5
+	VCVTPH2PS 32(BX), Z6
+	VMOVAPS   Z5, Z7
+	VPERMT2PS Z6, Z0, Z7
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z6, Z1, Z5
+	VCVTPH2PS (BX)(SI*1), Z6
+	VCVTPH2PS 32(BX)(SI*1), Z18
+	VMOVAPS   Z6, Z19
+	VPERMT2PS Z18, Z0, Z19
+	VMOVAPS   Z6, Z6
+	VPERMT2PS Z18, Z1, Z6
+	VCMPPS    $0x16, Z7, Z5, K4
+	VCMPPS    $0x07, Z7, Z7, K5
+	KANDW     K4, K5, K4
+	VBLENDMPS Z5, Z7, K4, Z8
+	VCMPPS    $0x16, Z8, Z19, K5
+	VCMPPS    $0x07, Z8, Z8, K6
+	KANDW     K5, K6, K5
+	VBLENDMPS Z19, Z8, K5, Z9
+	VCMPPS    $0x16, Z9, Z6, K6
+	VCMPPS    $0x07, Z9, Z9, K7
+	KANDW     K6, K7, K6
+	VCVTPH2PS (CX), Z5
+	VADDPS    Z4, Z5, Z5
+	VMOVAPS.Z Z5, K6, Z6
+	VBLENDMPS Z4, Z5, K6, Z10
+	VMOVAPS.Z Z10, K5, Z5
+	VBLENDMPS Z4, Z10, K5, Z11
+	VMOVAPS.Z Z11, K4, Z7
+	VBLENDMPS Z4, Z11, K4, Z12
+	VMOVAPS   Z12, Z18
+	VPERMT2PS Z7, Z2, Z18
+	VMOVAPS   Z12, Z19
+	VPERMT2PS Z7, Z3, Z19
+	VCVTPS2PH $0x00, Z18, Y7
+	VMOVDQU64 Y7, (DX)
+	VCVTPS2PH $0x00, Z19, Y7
+	VMOVDQU64 Y7, 32(DX)
+	VMOVAPS   Z5, Z7
+	VPERMT2PS Z6, Z2, Z7
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z6, Z3, Z5
+	VCVTPS2PH $0x00, Z7, Y6
+	VMOVDQU64 Y6, (DX)(SI*1)
+	VCVTPS2PH $0x00, Z5, Y5
+	VMOVDQU64 Y5, 32(DX)(SI*1)
+	ADDQ      $+64, DX
+	ADDQ      $+64, BX
+	ADDQ      $+32, CX
+	DECQ      R9
+	JNZ       whole
+
+tail:
+	MOVQ        24(AX), R9
+	TESTQ       R9, R9
+	JZ          next
+	VCVTPH2PS.Z (BX), K1, Z5
+	VCVTPH2PS.Z 32(BX), K2, Z6
+	VMOVAPS     Z5, Z7
+	VPERMT2PS   Z6, Z0, Z7
+	VMOVAPS     Z5, Z5
+	VPERMT2PS   Z6, Z1, Z5
+	VCVTPH2PS.Z (BX)(SI*1), K1, Z6
+	VCVTPH2PS.Z 32(BX)(SI*1), K2, Z18
+	VMOVAPS     Z6, Z19
+	VPERMT2PS   Z18, Z0, Z19
+	VMOVAPS     Z6, Z6
+	VPERMT2PS   Z18, Z1, Z6
+	VCMPPS      $0x16, Z7, Z5, K4
+	VCMPPS      $0x07, Z7, Z7, K5
+	KANDW       K4, K5, K4
+	VBLENDMPS   Z5, Z7, K4, Z13
+	VCMPPS      $0x16, Z13, Z19, K5
+	VCMPPS      $0x07, Z13, Z13, K6
+	KANDW       K5, K6, K5
+	VBLENDMPS   Z19, Z13, K5, Z14
+	VCMPPS      $0x16, Z14, Z6, K6
+	VCMPPS      $0x07, Z14, Z14, K7
+	KANDW       K6, K7, K6
+	VCVTPH2PS.Z (CX), K3, Z5
+	VADDPS      Z4, Z5, Z5
+	VMOVAPS.Z   Z5, K6, Z6
+	VBLENDMPS   Z4, Z5, K6, Z15
+	VMOVAPS.Z   Z15, K5, Z5
+	VBLENDMPS   Z4, Z15, K5, Z16
+	VMOVAPS.Z   Z16, K4, Z7
+	VBLENDMPS   Z4, Z16, K4, Z17
+	VMOVAPS     Z17, Z18
+	VPERMT2PS   Z7, Z2, Z18
+	VMOVAPS     Z17, Z19
+	VPERMT2PS   Z7, Z3, Z19
+	VCVTPS2PH   $0x00, Z18, K1, (DX)
+	VCVTPS2PH   $0x00, Z19, K2, 32(DX)
+	VMOVAPS     Z5, Z7
+	VPERMT2PS   Z6, Z2, Z7
+	VMOVAPS     Z5, Z5
+	VPERMT2PS   Z6, Z3, Z5
+	VCVTPS2PH   $0x00, Z7, K1, (DX)(SI*1)
+	VCVTPS2PH   $0x00, Z5, K2, 32(DX)(SI*1)
+	LEAQ        (CX)(R9*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 40(AX), BX
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	ADDQ 48(AX), BX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolF16AVX512(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·avgPoolF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z1
+	VMOVDQU32    kernPairs<>+128(SB), Z2
+	VMOVDQU32    kernPairs<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+2848(SB), Z3
+	VXORPS       Z2, Z2, Z2
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000010, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	MOVL         $0xffffffff, R9
+	BZHIL        DI, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, SI
+	MOVQ         $0x00000010, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K2
+	MOVL         $0xffffffff, SI
+	BZHIL        R8, SI, SI
+	KMOVW        SI, K3
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VCVTPH2PS (DX), Z4
+	VCVTPH2PS 32(DX), Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z5, Z0, Z6
+	VMOVAPS   Z4, Z4
+	VPERMT2PS Z5, Z1, Z4
+	VCVTPH2PS (DX)(BX*1), Z5
+	VCVTPH2PS 32(DX)(BX*1), Z7
+	VMOVAPS   Z5, Z8
+	VPERMT2PS Z7, Z0, Z8
+	VMOVAPS   Z5, Z5
+	VPERMT2PS Z7, Z1, Z5
+	VADDPS    Z6, Z2, Z6
+	VADDPS    Z4, Z6, Z4
+	VADDPS    Z8, Z4, Z4
+	VADDPS    Z5, Z4, Z4
+	VMULPS    Z3, Z4, Z4
+	VCVTPS2PH $0x00, Z4, Y4
+	VMOVDQU64 Y4, (CX)
+	ADDQ      $+64, DX
+	ADDQ      $+32, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ        24(AX), R8
+	TESTQ       R8, R8
+	JZ          next
+	VCVTPH2PS.Z (DX), K1, Z4
+	VCVTPH2PS.Z 32(DX), K2, Z5
+	VMOVAPS     Z4, Z6
+	VPERMT2PS   Z5, Z0, Z6
+	VMOVAPS     Z4, Z4
+	VPERMT2PS   Z5, Z1, Z4
+	VCVTPH2PS.Z (DX)(BX*1), K1, Z5
+	VCVTPH2PS.Z 32(DX)(BX*1), K2, Z7
+	VMOVAPS     Z5, Z8
+	VPERMT2PS   Z7, Z0, Z8
+	VMOVAPS     Z5, Z5
+	VPERMT2PS   Z7, Z1, Z5
+	VADDPS      Z6, Z2, Z6
+	VADDPS      Z4, Z6, Z4
+	VADDPS      Z8, Z4, Z4
+	VADDPS      Z5, Z4, Z4
+	VMULPS      Z3, Z4, Z4
+	VCVTPS2PH   $0x00, Z4, K3, (CX)
+	LEAQ        (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolGradF16AVX512(walk *int, dx *byte, dy *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·avgPoolGradF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         dy+16(FP), CX
+	MOVQ         dx+8(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z0
+	VMOVDQU32    kernPairs<>+128(SB), Z0
+	VMOVDQU32    kernPairs<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+2848(SB), Z3
+	VXORPS       Z2, Z2, Z2
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000010, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	MOVL         $0xffffffff, R9
+	BZHIL        DI, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, SI
+	MOVQ         $0x00000010, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K2
+	MOVL         $0xffffffff, SI
+	BZHIL        R8, SI, SI
+	KMOVW        SI, K3
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VCVTPH2PS (CX), Z4
+	VMULPS    Z3, Z4, Z4
+	VADDPS    Z2, Z4, Z4
+	VMOVAPS   Z4, Z5
+	VPERMT2PS Z4, Z0, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z4, Z1, Z6
+	VCVTPS2PH $0x00, Z5, Y5
+	VMOVDQU64 Y5, (DX)
+	VCVTPS2PH $0x00, Z6, Y5
+	VMOVDQU64 Y5, 32(DX)
+	VMOVAPS   Z4, Z5
+	VPERMT2PS Z4, Z0, Z5
+	VMOVAPS   Z4, Z6
+	VPERMT2PS Z4, Z1, Z6
+	VCVTPS2PH $0x00, Z5, Y4
+	VMOVDQU64 Y4, (DX)(BX*1)
+	VCVTPS2PH $0x00, Z6, Y4
+	VMOVDQU64 Y4, 32(DX)(BX*1)
+	ADDQ      $+64, DX
+	ADDQ      $+32, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ        24(AX), R8
+	TESTQ       R8, R8
+	JZ          next
+	VCVTPH2PS.Z (CX), K3, Z4
+	VMULPS      Z3, Z4, Z4
+	VADDPS      Z2, Z4, Z4
+	VMOVAPS     Z4, Z5
+	VPERMT2PS   Z4, Z0, Z5
+	VMOVAPS     Z4, Z6
+	VPERMT2PS   Z4, Z1, Z6
+	VCVTPS2PH   $0x00, Z5, K1, (DX)
+	VCVTPS2PH   $0x00, Z6, K2, 32(DX)
+	VMOVAPS     Z4, Z5
+	VPERMT2PS   Z4, Z0, Z5
+	VMOVAPS     Z4, Z6
+	VPERMT2PS   Z4, Z1, Z6
+	VCVTPS2PH   $0x00, Z5, K1, (DX)(BX*1)
+	VCVTPS2PH   $0x00, Z6, K2, 32(DX)(BX*1)
+	LEAQ        (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolBF16AVX512(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxPoolBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ      walk+0(FP), AX
+	MOVQ      y+8(FP), CX
+	MOVQ      x+16(FP), DX
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z2
+	MOVQ      32(AX), BX
+	MOVQ      24(AX), R8
+	LEAQ      (R8)(R8*1), SI
+	MOVQ      SI, DI
+	MOVQ      $0x00000010, R9
+	CMPQ      DI, R9
+	CMOVQGT   R9, DI
+	XORL      R9, R9
+	TESTQ     DI, DI
+	CMOVQLT   R9, DI
+	MOVL      $0xffffffff, R9
+	BZHIL     DI, R9, R9
+	KMOVW     R9, K1
+	SUBQ      $+16, SI
+	MOVQ      $0x00000010, DI
+	CMPQ      SI, DI
+	CMOVQGT   DI, SI
+	XORL      DI, DI
+	TESTQ     SI, SI
+	CMOVQLT   DI, SI
+	MOVL      $0xffffffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K2
+	MOVL      $0xffffffff, SI
+	BZHIL     R8, SI, SI
+	KMOVW     SI, K3
+	MOVQ      (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VPMOVZXWD     (DX), Z2
+	VPSLLD        $0x10, Z2, Z2
+	VPMOVZXWD     32(DX), Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMOVAPS       Z2, Z10
+	VPERMT2PS     Z9, Z0, Z10
+	VMOVAPS       Z2, Z2
+	VPERMT2PS     Z9, Z1, Z2
+	VPMOVZXWD     (DX)(BX*1), Z9
+	VPSLLD        $0x10, Z9, Z9
+	VPMOVZXWD     32(DX)(BX*1), Z11
+	VPSLLD        $0x10, Z11, Z11
+	VMOVAPS       Z9, Z12
+	VPERMT2PS     Z11, Z0, Z12
+	VMOVAPS       Z9, Z9
+	VPERMT2PS     Z11, Z1, Z9
+	VCMPPS        $0x16, Z10, Z2, K4
+	VCMPPS        $0x07, Z10, Z10, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z2, Z10, K4, Z3
+	VCMPPS        $0x16, Z3, Z12, K4
+	VCMPPS        $0x07, Z3, Z3, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z12, Z3, K4, Z4
+	VCMPPS        $0x16, Z4, Z9, K4
+	VCMPPS        $0x07, Z4, Z4, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z9, Z4, K4, Z5
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z2
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z2, K4, Z2
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z2
+	VPSRLD        $0x10, Z2, Z2
+	VPMOVDW       Z2, Y2
+	VMOVDQU64     Y2, (CX)
+	ADDQ          $+64, DX
+	ADDQ          $+32, CX
+	DECQ          R8
+	JNZ           whole
+
+tail:
+	MOVQ          24(AX), R8
+	TESTQ         R8, R8
+	JZ            next
+	VPMOVZXWD.Z   (DX), K1, Z2
+	VPSLLD        $0x10, Z2, Z2
+	VPMOVZXWD.Z   32(DX), K2, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VMOVAPS       Z2, Z10
+	VPERMT2PS     Z9, Z0, Z10
+	VMOVAPS       Z2, Z2
+	VPERMT2PS     Z9, Z1, Z2
+	VPMOVZXWD.Z   (DX)(BX*1), K1, Z9
+	VPSLLD        $0x10, Z9, Z9
+	VPMOVZXWD.Z   32(DX)(BX*1), K2, Z11
+	VPSLLD        $0x10, Z11, Z11
+	VMOVAPS       Z9, Z12
+	VPERMT2PS     Z11, Z0, Z12
+	VMOVAPS       Z9, Z9
+	VPERMT2PS     Z11, Z1, Z9
+	VCMPPS        $0x16, Z10, Z2, K4
+	VCMPPS        $0x07, Z10, Z10, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z2, Z10, K4, Z6
+	VCMPPS        $0x16, Z6, Z12, K4
+	VCMPPS        $0x07, Z6, Z6, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z12, Z6, K4, Z7
+	VCMPPS        $0x16, Z7, Z9, K4
+	VCMPPS        $0x07, Z7, Z7, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z9, Z7, K4, Z8
+	VPADDD.BCST   kernConst<>+96(SB), Z8, Z2
+	VPTESTMD.BCST kernConst<>+128(SB), Z8, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z2, K4, Z2
+	VCMPPS        $0x03, Z8, Z8, K4
+	VPORD.BCST    kernConst<>+192(SB), Z8, K4, Z2
+	VPSRLD        $0x10, Z2, Z2
+	VPMOVDW       Z2, K3, (CX)
+	LEAQ          (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolAtBF16AVX512(walk *int, y *byte, index *int32, x *byte)
+// Requires: AVX, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxPoolAtBF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+24(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z1
+	VMOVDQU32    kernPairs<>+128(SB), Z2
+	VMOVDQU32    kernPairs<>+192(SB), Z2
+	MOVQ         index+16(FP), BX
+	VPBROADCASTD 56(AX), Z2
+	MOVQ         32(AX), SI
+	MOVQ         24(AX), R9
+	LEAQ         (R9)(R9*1), DI
+	MOVQ         DI, R8
+	MOVQ         $0x00000010, R10
+	CMPQ         R8, R10
+	CMOVQGT      R10, R8
+	XORL         R10, R10
+	TESTQ        R8, R8
+	CMOVQLT      R10, R8
+	MOVL         $0xffffffff, R10
+	BZHIL        R8, R10, R10
+	KMOVW        R10, K1
+	SUBQ         $+16, DI
+	MOVQ         $0x00000010, R8
+	CMPQ         DI, R8
+	CMOVQGT      R8, DI
+	XORL         R8, R8
+	TESTQ        DI, DI
+	CMOVQLT      R8, DI
+	MOVL         $0xffffffff, R8
+	BZHIL        DI, R8, R8
+	KMOVW        R8, K2
+	MOVL         $0xffffffff, DI
+	BZHIL        R9, DI, DI
+	KMOVW        DI, K3
+	MOVQ         (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+	XORQ R10, R10
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VPMOVZXWD     (DX), Z15
+	VPSLLD        $0x10, Z15, Z15
+	VPMOVZXWD     32(DX), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VMOVAPS       Z15, Z17
+	VPERMT2PS     Z16, Z0, Z17
+	VMOVAPS       Z15, Z15
+	VPERMT2PS     Z16, Z1, Z15
+	VPMOVZXWD     (DX)(SI*1), Z16
+	VPSLLD        $0x10, Z16, Z16
+	VPMOVZXWD     32(DX)(SI*1), Z18
+	VPSLLD        $0x10, Z18, Z18
+	VMOVAPS       Z16, Z19
+	VPERMT2PS     Z18, Z0, Z19
+	VMOVAPS       Z16, Z16
+	VPERMT2PS     Z18, Z1, Z16
+	VMOVQ         R10, X18
+	VPBROADCASTD  X18, Z18
+	VPADDD        kernPairs<>+0(SB), Z18, Z18
+	VCMPPS        $0x16, Z17, Z15, K4
+	VCMPPS        $0x07, Z17, Z17, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z15, Z17, K4, Z3
+	VPADDD.BCST   kernConst<>+160(SB), Z18, Z15
+	VBLENDMPS     Z15, Z18, K4, Z4
+	VCMPPS        $0x16, Z3, Z19, K4
+	VCMPPS        $0x07, Z3, Z3, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z19, Z3, K4, Z5
+	VPADDD        Z2, Z18, Z15
+	VBLENDMPS     Z15, Z4, K4, Z6
+	VCMPPS        $0x16, Z5, Z16, K4
+	VCMPPS        $0x07, Z5, Z5, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z16, Z5, K4, Z7
+	VPADDD        Z2, Z18, Z15
+	VPADDD.BCST   kernConst<>+160(SB), Z15, Z15
+	VBLENDMPS     Z15, Z6, K4, Z8
+	VPADDD.BCST   kernConst<>+96(SB), Z7, Z15
+	VPTESTMD.BCST kernConst<>+128(SB), Z7, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z15, K4, Z15
+	VCMPPS        $0x03, Z7, Z7, K4
+	VPORD.BCST    kernConst<>+192(SB), Z7, K4, Z15
+	VPSRLD        $0x10, Z15, Z15
+	VPMOVDW       Z15, Y15
+	VMOVDQU64     Y15, (CX)
+	VMOVUPS       Z8, (BX)
+	ADDQ          $+64, DX
+	ADDQ          $+32, CX
+	ADDQ          $+64, BX
+	ADDQ          $+32, R10
+	DECQ          R9
+	JNZ           whole
+
+tail:
+	MOVQ          24(AX), R9
+	TESTQ         R9, R9
+	JZ            next
+	VPMOVZXWD.Z   (DX), K1, Z15
+	VPSLLD        $0x10, Z15, Z15
+	VPMOVZXWD.Z   32(DX), K2, Z16
+	VPSLLD        $0x10, Z16, Z16
+	VMOVAPS       Z15, Z17
+	VPERMT2PS     Z16, Z0, Z17
+	VMOVAPS       Z15, Z15
+	VPERMT2PS     Z16, Z1, Z15
+	VPMOVZXWD.Z   (DX)(SI*1), K1, Z16
+	VPSLLD        $0x10, Z16, Z16
+	VPMOVZXWD.Z   32(DX)(SI*1), K2, Z18
+	VPSLLD        $0x10, Z18, Z18
+	VMOVAPS       Z16, Z19
+	VPERMT2PS     Z18, Z0, Z19
+	VMOVAPS       Z16, Z16
+	VPERMT2PS     Z18, Z1, Z16
+	VMOVQ         R10, X18
+	VPBROADCASTD  X18, Z18
+	VPADDD        kernPairs<>+0(SB), Z18, Z18
+	VCMPPS        $0x16, Z17, Z15, K4
+	VCMPPS        $0x07, Z17, Z17, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z15, Z17, K4, Z9
+	VPADDD.BCST   kernConst<>+160(SB), Z18, Z15
+	VBLENDMPS     Z15, Z18, K4, Z10
+	VCMPPS        $0x16, Z9, Z19, K4
+	VCMPPS        $0x07, Z9, Z9, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z19, Z9, K4, Z11
+	VPADDD        Z2, Z18, Z15
+	VBLENDMPS     Z15, Z10, K4, Z12
+	VCMPPS        $0x16, Z11, Z16, K4
+	VCMPPS        $0x07, Z11, Z11, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z16, Z11, K4, Z13
+	VPADDD        Z2, Z18, Z15
+	VPADDD.BCST   kernConst<>+160(SB), Z15, Z15
+	VBLENDMPS     Z15, Z12, K4, Z14
+	VPADDD.BCST   kernConst<>+96(SB), Z13, Z15
+	VPTESTMD.BCST kernConst<>+128(SB), Z13, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z15, K4, Z15
+	VCMPPS        $0x03, Z13, Z13, K4
+	VPORD.BCST    kernConst<>+192(SB), Z13, K4, Z15
+	VPSRLD        $0x10, Z15, Z15
+	VPMOVDW       Z15, K3, (CX)
+	VMOVUPS       Z14, K3, (BX)
+	LEAQ          (CX)(R9*2), CX
+	LEAQ          (BX)(R9*4), BX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 64(AX), R10
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolGradBF16AVX512(walk *int, dx *byte, dy *byte, x *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·maxPoolGradBF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ      walk+0(FP), AX
+	MOVQ      dy+16(FP), CX
+	MOVQ      dx+8(FP), DX
+	MOVQ      x+24(FP), BX
+	VMOVDQU32 kernPairs<>+0(SB), Z0
+	VMOVDQU32 kernPairs<>+64(SB), Z1
+	VMOVDQU32 kernPairs<>+128(SB), Z2
+	VMOVDQU32 kernPairs<>+192(SB), Z3
+	VXORPS    Z4, Z4, Z4
+	MOVQ      32(AX), SI
+	MOVQ      24(AX), R9
+	LEAQ      (R9)(R9*1), DI
+	MOVQ      DI, R8
+	MOVQ      $0x00000010, R10
+	CMPQ      R8, R10
+	CMOVQGT   R10, R8
+	XORL      R10, R10
+	TESTQ     R8, R8
+	CMOVQLT   R10, R8
+	MOVL      $0xffffffff, R10
+	BZHIL     R8, R10, R10
+	KMOVW     R10, K1
+	SUBQ      $+16, DI
+	MOVQ      $0x00000010, R8
+	CMPQ      DI, R8
+	CMOVQGT   R8, DI
+	XORL      R8, R8
+	TESTQ     DI, DI
+	CMOVQLT   R8, DI
+	MOVL      $0xffffffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K2
+	MOVL      $0xffffffff, DI
+	BZHIL     R9, DI, DI
+	KMOVW     DI, K3
+	MOVQ      (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VPMOVZXWD     (BX), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VPMOVZXWD     32(BX), Z6
+	VPSLLD        $0x10, Z6, Z6
+	VMOVAPS       Z5, Z7
+	VPERMT2PS     Z6, Z0, Z7
+	VMOVAPS       Z5, Z5
+	VPERMT2PS     Z6, Z1, Z5
+	VPMOVZXWD     (BX)(SI*1), Z6
+	VPSLLD        $0x10, Z6, Z6
+	VPMOVZXWD     32(BX)(SI*1), Z18
+	VPSLLD        $0x10, Z18, Z18
+	VMOVAPS       Z6, Z19
+	VPERMT2PS     Z18, Z0, Z19
+	VMOVAPS       Z6, Z6
+	VPERMT2PS     Z18, Z1, Z6
+	VCMPPS        $0x16, Z7, Z5, K4
+	VCMPPS        $0x07, Z7, Z7, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z5, Z7, K4, Z8
+	VCMPPS        $0x16, Z8, Z19, K5
+	VCMPPS        $0x07, Z8, Z8, K6
+	KANDW         K5, K6, K5
+	VBLENDMPS     Z19, Z8, K5, Z9
+	VCMPPS        $0x16, Z9, Z6, K6
+	VCMPPS        $0x07, Z9, Z9, K7
+	KANDW         K6, K7, K6
+	VPMOVZXWD     (CX), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VADDPS        Z4, Z5, Z5
+	VMOVAPS.Z     Z5, K6, Z6
+	VBLENDMPS     Z4, Z5, K6, Z10
+	VMOVAPS.Z     Z10, K5, Z5
+	VBLENDMPS     Z4, Z10, K5, Z11
+	VMOVAPS.Z     Z11, K4, Z7
+	VBLENDMPS     Z4, Z11, K4, Z12
+	VMOVAPS       Z12, Z18
+	VPERMT2PS     Z7, Z2, Z18
+	VMOVAPS       Z12, Z19
+	VPERMT2PS     Z7, Z3, Z19
+	VPADDD.BCST   kernConst<>+96(SB), Z18, Z7
+	VPTESTMD.BCST kernConst<>+128(SB), Z18, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z7, K4, Z7
+	VCMPPS        $0x03, Z18, Z18, K4
+	VPORD.BCST    kernConst<>+192(SB), Z18, K4, Z7
+	VPSRLD        $0x10, Z7, Z7
+	VPMOVDW       Z7, Y7
+	VMOVDQU64     Y7, (DX)
+	VPADDD.BCST   kernConst<>+96(SB), Z19, Z7
+	VPTESTMD.BCST kernConst<>+128(SB), Z19, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z7, K4, Z7
+	VCMPPS        $0x03, Z19, Z19, K4
+	VPORD.BCST    kernConst<>+192(SB), Z19, K4, Z7
+	VPSRLD        $0x10, Z7, Z7
+	VPMOVDW       Z7, Y7
+	VMOVDQU64     Y7, 32(DX)
+	VMOVAPS       Z5, Z7
+	VPERMT2PS     Z6, Z2, Z7
+	VMOVAPS       Z5, Z5
+	VPERMT2PS     Z6, Z3, Z5
+	VPADDD.BCST   kernConst<>+96(SB), Z7, Z6
+	VPTESTMD.BCST kernConst<>+128(SB), Z7, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z6, K4, Z6
+	VCMPPS        $0x03, Z7, Z7, K4
+	VPORD.BCST    kernConst<>+192(SB), Z7, K4, Z6
+	VPSRLD        $0x10, Z6, Z6
+	VPMOVDW       Z6, Y6
+	VMOVDQU64     Y6, (DX)(SI*1)
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z6
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z6, K4, Z6
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z6
+	VPSRLD        $0x10, Z6, Z5
+	VPMOVDW       Z5, Y5
+	VMOVDQU64     Y5, 32(DX)(SI*1)
+	ADDQ          $+64, DX
+	ADDQ          $+64, BX
+	ADDQ          $+32, CX
+	DECQ          R9
+	JNZ           whole
+
+tail:
+	MOVQ          24(AX), R9
+	TESTQ         R9, R9
+	JZ            next
+	VPMOVZXWD.Z   (BX), K1, Z5
+	VPSLLD        $0x10, Z5, Z5
+	VPMOVZXWD.Z   32(BX), K2, Z6
+	VPSLLD        $0x10, Z6, Z6
+	VMOVAPS       Z5, Z7
+	VPERMT2PS     Z6, Z0, Z7
+	VMOVAPS       Z5, Z5
+	VPERMT2PS     Z6, Z1, Z5
+	VPMOVZXWD.Z   (BX)(SI*1), K1, Z6
+	VPSLLD        $0x10, Z6, Z6
+	VPMOVZXWD.Z   32(BX)(SI*1), K2, Z18
+	VPSLLD        $0x10, Z18, Z18
+	VMOVAPS       Z6, Z19
+	VPERMT2PS     Z18, Z0, Z19
+	VMOVAPS       Z6, Z6
+	VPERMT2PS     Z18, Z1, Z6
+	VCMPPS        $0x16, Z7, Z5, K4
+	VCMPPS        $0x07, Z7, Z7, K5
+	KANDW         K4, K5, K4
+	VBLENDMPS     Z5, Z7, K4, Z13
+	VCMPPS        $0x16, Z13, Z19, K5
+	VCMPPS        $0x07, Z13, Z13, K6
+	KANDW         K5, K6, K5
+	VBLENDMPS     Z19, Z13, K5, Z14
+	VCMPPS        $0x16, Z14, Z6, K6
+	VCMPPS        $0x07, Z14, Z14, K7
+	KANDW         K6, K7, K6
+	VPMOVZXWD.Z   (CX), K3, Z5
+	VPSLLD        $0x10, Z5, Z5
+	VADDPS        Z4, Z5, Z5
+	VMOVAPS.Z     Z5, K6, Z6
+	VBLENDMPS     Z4, Z5, K6, Z15
+	VMOVAPS.Z     Z15, K5, Z5
+	VBLENDMPS     Z4, Z15, K5, Z16
+	VMOVAPS.Z     Z16, K4, Z7
+	VBLENDMPS     Z4, Z16, K4, Z17
+	VMOVAPS       Z17, Z18
+	VPERMT2PS     Z7, Z2, Z18
+	VMOVAPS       Z17, Z19
+	VPERMT2PS     Z7, Z3, Z19
+	VPADDD.BCST   kernConst<>+96(SB), Z18, Z7
+	VPTESTMD.BCST kernConst<>+128(SB), Z18, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z7, K4, Z7
+	VCMPPS        $0x03, Z18, Z18, K4
+	VPORD.BCST    kernConst<>+192(SB), Z18, K4, Z7
+	VPSRLD        $0x10, Z7, Z7
+	VPMOVDW       Z7, K1, (DX)
+	VPADDD.BCST   kernConst<>+96(SB), Z19, Z7
+	VPTESTMD.BCST kernConst<>+128(SB), Z19, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z7, K4, Z7
+	VCMPPS        $0x03, Z19, Z19, K4
+	VPORD.BCST    kernConst<>+192(SB), Z19, K4, Z7
+	VPSRLD        $0x10, Z7, Z7
+	VPMOVDW       Z7, K2, 32(DX)
+	VMOVAPS       Z5, Z7
+	VPERMT2PS     Z6, Z2, Z7
+	VMOVAPS       Z5, Z5
+	VPERMT2PS     Z6, Z3, Z5
+	VPADDD.BCST   kernConst<>+96(SB), Z7, Z6
+	VPTESTMD.BCST kernConst<>+128(SB), Z7, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z6, K4, Z6
+	VCMPPS        $0x03, Z7, Z7, K4
+	VPORD.BCST    kernConst<>+192(SB), Z7, K4, Z6
+	VPSRLD        $0x10, Z6, Z6
+	VPMOVDW       Z6, K1, (DX)(SI*1)
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z6
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z6, K4, Z6
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z6
+	VPSRLD        $0x10, Z6, Z5
+	VPMOVDW       Z5, K2, 32(DX)(SI*1)
+	LEAQ          (CX)(R9*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 40(AX), BX
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	ADDQ 48(AX), BX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolBF16AVX512(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·avgPoolBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z1
+	VMOVDQU32    kernPairs<>+128(SB), Z2
+	VMOVDQU32    kernPairs<>+192(SB), Z2
+	VBROADCASTSS kernConst<>+2848(SB), Z3
+	VXORPS       Z2, Z2, Z2
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000010, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	MOVL         $0xffffffff, R9
+	BZHIL        DI, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, SI
+	MOVQ         $0x00000010, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K2
+	MOVL         $0xffffffff, SI
+	BZHIL        R8, SI, SI
+	KMOVW        SI, K3
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VPMOVZXWD     (DX), Z4
+	VPSLLD        $0x10, Z4, Z4
+	VPMOVZXWD     32(DX), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VMOVAPS       Z4, Z6
+	VPERMT2PS     Z5, Z0, Z6
+	VMOVAPS       Z4, Z4
+	VPERMT2PS     Z5, Z1, Z4
+	VPMOVZXWD     (DX)(BX*1), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VPMOVZXWD     32(DX)(BX*1), Z7
+	VPSLLD        $0x10, Z7, Z7
+	VMOVAPS       Z5, Z8
+	VPERMT2PS     Z7, Z0, Z8
+	VMOVAPS       Z5, Z5
+	VPERMT2PS     Z7, Z1, Z5
+	VADDPS        Z6, Z2, Z6
+	VADDPS        Z4, Z6, Z4
+	VADDPS        Z8, Z4, Z4
+	VADDPS        Z5, Z4, Z4
+	VMULPS        Z3, Z4, Z4
+	VPADDD.BCST   kernConst<>+96(SB), Z4, Z5
+	VPTESTMD.BCST kernConst<>+128(SB), Z4, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z5, K4, Z5
+	VCMPPS        $0x03, Z4, Z4, K4
+	VPORD.BCST    kernConst<>+192(SB), Z4, K4, Z5
+	VPSRLD        $0x10, Z5, Z4
+	VPMOVDW       Z4, Y4
+	VMOVDQU64     Y4, (CX)
+	ADDQ          $+64, DX
+	ADDQ          $+32, CX
+	DECQ          R8
+	JNZ           whole
+
+tail:
+	MOVQ          24(AX), R8
+	TESTQ         R8, R8
+	JZ            next
+	VPMOVZXWD.Z   (DX), K1, Z4
+	VPSLLD        $0x10, Z4, Z4
+	VPMOVZXWD.Z   32(DX), K2, Z5
+	VPSLLD        $0x10, Z5, Z5
+	VMOVAPS       Z4, Z6
+	VPERMT2PS     Z5, Z0, Z6
+	VMOVAPS       Z4, Z4
+	VPERMT2PS     Z5, Z1, Z4
+	VPMOVZXWD.Z   (DX)(BX*1), K1, Z5
+	VPSLLD        $0x10, Z5, Z5
+	VPMOVZXWD.Z   32(DX)(BX*1), K2, Z7
+	VPSLLD        $0x10, Z7, Z7
+	VMOVAPS       Z5, Z8
+	VPERMT2PS     Z7, Z0, Z8
+	VMOVAPS       Z5, Z5
+	VPERMT2PS     Z7, Z1, Z5
+	VADDPS        Z6, Z2, Z6
+	VADDPS        Z4, Z6, Z4
+	VADDPS        Z8, Z4, Z4
+	VADDPS        Z5, Z4, Z4
+	VMULPS        Z3, Z4, Z4
+	VPADDD.BCST   kernConst<>+96(SB), Z4, Z5
+	VPTESTMD.BCST kernConst<>+128(SB), Z4, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z5, K4, Z5
+	VCMPPS        $0x03, Z4, Z4, K4
+	VPORD.BCST    kernConst<>+192(SB), Z4, K4, Z5
+	VPSRLD        $0x10, Z5, Z4
+	VPMOVDW       Z4, K3, (CX)
+	LEAQ          (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolGradBF16AVX512(walk *int, dx *byte, dy *byte)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·avgPoolGradBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         dy+16(FP), CX
+	MOVQ         dx+8(FP), DX
+	VMOVDQU32    kernPairs<>+0(SB), Z0
+	VMOVDQU32    kernPairs<>+64(SB), Z0
+	VMOVDQU32    kernPairs<>+128(SB), Z0
+	VMOVDQU32    kernPairs<>+192(SB), Z1
+	VBROADCASTSS kernConst<>+2848(SB), Z3
+	VXORPS       Z2, Z2, Z2
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000010, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	MOVL         $0xffffffff, R9
+	BZHIL        DI, R9, R9
+	KMOVW        R9, K1
+	SUBQ         $+16, SI
+	MOVQ         $0x00000010, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	MOVL         $0xffffffff, DI
+	BZHIL        SI, DI, DI
+	KMOVW        DI, K2
+	MOVL         $0xffffffff, SI
+	BZHIL        R8, SI, SI
+	KMOVW        SI, K3
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VPMOVZXWD     (CX), Z4
+	VPSLLD        $0x10, Z4, Z4
+	VMULPS        Z3, Z4, Z4
+	VADDPS        Z2, Z4, Z4
+	VMOVAPS       Z4, Z5
+	VPERMT2PS     Z4, Z0, Z5
+	VMOVAPS       Z4, Z6
+	VPERMT2PS     Z4, Z1, Z6
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z7
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z7, K4, Z7
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z7
+	VPSRLD        $0x10, Z7, Z5
+	VPMOVDW       Z5, Y5
+	VMOVDQU64     Y5, (DX)
+	VPADDD.BCST   kernConst<>+96(SB), Z6, Z5
+	VPTESTMD.BCST kernConst<>+128(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z5, K4, Z5
+	VCMPPS        $0x03, Z6, Z6, K4
+	VPORD.BCST    kernConst<>+192(SB), Z6, K4, Z5
+	VPSRLD        $0x10, Z5, Z5
+	VPMOVDW       Z5, Y5
+	VMOVDQU64     Y5, 32(DX)
+	VMOVAPS       Z4, Z5
+	VPERMT2PS     Z4, Z0, Z5
+	VMOVAPS       Z4, Z6
+	VPERMT2PS     Z4, Z1, Z6
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z4
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z4, K4, Z4
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z4
+	VPSRLD        $0x10, Z4, Z4
+	VPMOVDW       Z4, Y4
+	VMOVDQU64     Y4, (DX)(BX*1)
+	VPADDD.BCST   kernConst<>+96(SB), Z6, Z4
+	VPTESTMD.BCST kernConst<>+128(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z4, K4, Z4
+	VCMPPS        $0x03, Z6, Z6, K4
+	VPORD.BCST    kernConst<>+192(SB), Z6, K4, Z4
+	VPSRLD        $0x10, Z4, Z4
+	VPMOVDW       Z4, Y4
+	VMOVDQU64     Y4, 32(DX)(BX*1)
+	ADDQ          $+64, DX
+	ADDQ          $+32, CX
+	DECQ          R8
+	JNZ           whole
+
+tail:
+	MOVQ          24(AX), R8
+	TESTQ         R8, R8
+	JZ            next
+	VPMOVZXWD.Z   (CX), K3, Z4
+	VPSLLD        $0x10, Z4, Z4
+	VMULPS        Z3, Z4, Z4
+	VADDPS        Z2, Z4, Z4
+	VMOVAPS       Z4, Z5
+	VPERMT2PS     Z4, Z0, Z5
+	VMOVAPS       Z4, Z6
+	VPERMT2PS     Z4, Z1, Z6
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z7
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z7, K4, Z7
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z7
+	VPSRLD        $0x10, Z7, Z5
+	VPMOVDW       Z5, K1, (DX)
+	VPADDD.BCST   kernConst<>+96(SB), Z6, Z5
+	VPTESTMD.BCST kernConst<>+128(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z5, K4, Z5
+	VCMPPS        $0x03, Z6, Z6, K4
+	VPORD.BCST    kernConst<>+192(SB), Z6, K4, Z5
+	VPSRLD        $0x10, Z5, Z5
+	VPMOVDW       Z5, K2, 32(DX)
+	VMOVAPS       Z4, Z5
+	VPERMT2PS     Z4, Z0, Z5
+	VMOVAPS       Z4, Z6
+	VPERMT2PS     Z4, Z1, Z6
+	VPADDD.BCST   kernConst<>+96(SB), Z5, Z4
+	VPTESTMD.BCST kernConst<>+128(SB), Z5, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z4, K4, Z4
+	VCMPPS        $0x03, Z5, Z5, K4
+	VPORD.BCST    kernConst<>+192(SB), Z5, K4, Z4
+	VPSRLD        $0x10, Z4, Z4
+	VPMOVDW       Z4, K1, (DX)(BX*1)
+	VPADDD.BCST   kernConst<>+96(SB), Z6, Z4
+	VPTESTMD.BCST kernConst<>+128(SB), Z6, K4
+	VPADDD.BCST   kernConst<>+160(SB), Z4, K4, Z4
+	VCMPPS        $0x03, Z6, Z6, K4
+	VPORD.BCST    kernConst<>+192(SB), Z6, K4, Z4
+	VPSRLD        $0x10, Z4, Z4
+	VPMOVDW       Z4, K2, 32(DX)(BX*1)
+	LEAQ          (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
 // func addRunsAVX512(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
 // Requires: AVX, AVX512F
 TEXT ·addRunsAVX512(SB), NOSPLIT, $0-72
@@ -72529,18 +74609,18 @@ topDone:
 	VMOVUPS          256(DI), Z0
 	VMULPS           Z1, Z0, Z0
 	VSUBPS           Z4, Z0, Z0
-	VBROADCASTSS     kernConst<>+2848(SB), Z5
-	VMINPS           Z0, Z5, Z0
 	VBROADCASTSS     kernConst<>+2880(SB), Z5
+	VMINPS           Z0, Z5, Z0
+	VBROADCASTSS     kernConst<>+2912(SB), Z5
 	VMAXPS           Z0, Z5, Z0
 	VRNDSCALEPS      $0x00, Z0, Z5
 	VSUBPS           Z5, Z0, Z0
-	VBROADCASTSS     kernConst<>+2912(SB), Z6
-	VFMADD213PS.BCST kernConst<>+2944(SB), Z0, Z6
+	VBROADCASTSS     kernConst<>+2944(SB), Z6
 	VFMADD213PS.BCST kernConst<>+2976(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3008(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3040(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+3072(SB), Z0, Z6
+	VFMADD213PS.BCST kernConst<>+3104(SB), Z0, Z6
 	VFMADD213PS.BCST kernConst<>+256(SB), Z0, Z6
 	VSCALEFPS        Z5, Z6, Z0
 	VMOVUPS          Z0, 256(DI)
@@ -72552,29 +74632,29 @@ topDone:
 	VMOVUPS          320(DI), Z0
 	VMULPS           Z1, Z0, Z0
 	VSUBPS           Z5, Z0, Z0
-	VBROADCASTSS     kernConst<>+2848(SB), Z6
-	VMINPS           Z0, Z6, Z0
 	VBROADCASTSS     kernConst<>+2880(SB), Z6
+	VMINPS           Z0, Z6, Z0
+	VBROADCASTSS     kernConst<>+2912(SB), Z6
 	VMAXPS           Z0, Z6, Z0
 	VRNDSCALEPS      $0x00, Z0, Z6
 	VSUBPS           Z6, Z0, Z0
-	VBROADCASTSS     kernConst<>+2912(SB), Z7
-	VFMADD213PS.BCST kernConst<>+2944(SB), Z0, Z7
+	VBROADCASTSS     kernConst<>+2944(SB), Z7
 	VFMADD213PS.BCST kernConst<>+2976(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3008(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3040(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+3072(SB), Z0, Z7
+	VFMADD213PS.BCST kernConst<>+3104(SB), Z0, Z7
 	VFMADD213PS.BCST kernConst<>+256(SB), Z0, Z7
 	VSCALEFPS        Z6, Z7, Z0
 	VMOVUPS          Z0, 320(DI)
-	VBROADCASTSS     kernConst<>+2848(SB), Z6
-	VBROADCASTSS     kernConst<>+2880(SB), Z7
-	VBROADCASTSS     kernConst<>+2912(SB), Z8
-	VBROADCASTSS     kernConst<>+2944(SB), Z9
-	VBROADCASTSS     kernConst<>+2976(SB), Z10
-	VBROADCASTSS     kernConst<>+3008(SB), Z11
-	VBROADCASTSS     kernConst<>+3040(SB), Z12
-	VBROADCASTSS     kernConst<>+3072(SB), Z13
+	VBROADCASTSS     kernConst<>+2880(SB), Z6
+	VBROADCASTSS     kernConst<>+2912(SB), Z7
+	VBROADCASTSS     kernConst<>+2944(SB), Z8
+	VBROADCASTSS     kernConst<>+2976(SB), Z9
+	VBROADCASTSS     kernConst<>+3008(SB), Z10
+	VBROADCASTSS     kernConst<>+3040(SB), Z11
+	VBROADCASTSS     kernConst<>+3072(SB), Z12
+	VBROADCASTSS     kernConst<>+3104(SB), Z13
 	VBROADCASTSS     kernConst<>+256(SB), Z14
 	MOVQ             SI, R8
 	MOVQ             CX, SI
@@ -72698,14 +74778,14 @@ TEXT ·softLanesGradAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS      64(R8), Z0
 	VMOVUPS      192(R8), Z5
 	VMULPS.BCST  kernConst<>+480(SB), Z0, Z6
-	VBROADCASTSS kernConst<>+2848(SB), Z7
-	VBROADCASTSS kernConst<>+2880(SB), Z8
-	VBROADCASTSS kernConst<>+2912(SB), Z9
-	VBROADCASTSS kernConst<>+2944(SB), Z10
-	VBROADCASTSS kernConst<>+2976(SB), Z11
-	VBROADCASTSS kernConst<>+3008(SB), Z12
-	VBROADCASTSS kernConst<>+3040(SB), Z13
-	VBROADCASTSS kernConst<>+3072(SB), Z14
+	VBROADCASTSS kernConst<>+2880(SB), Z7
+	VBROADCASTSS kernConst<>+2912(SB), Z8
+	VBROADCASTSS kernConst<>+2944(SB), Z9
+	VBROADCASTSS kernConst<>+2976(SB), Z10
+	VBROADCASTSS kernConst<>+3008(SB), Z11
+	VBROADCASTSS kernConst<>+3040(SB), Z12
+	VBROADCASTSS kernConst<>+3072(SB), Z13
+	VBROADCASTSS kernConst<>+3104(SB), Z14
 	VBROADCASTSS kernConst<>+256(SB), Z15
 	MOVQ         DI, R8
 	MOVQ         CX, DI
@@ -88735,10 +90815,10 @@ single:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y1, Y1
+	VPADDD       kernConst<>+3136(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
@@ -88809,10 +90889,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       kernConst<>+736(SB), Y1, Y2
@@ -89074,10 +91154,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VADDPS       kernConst<>+256(SB), Y3, Y3
@@ -89170,10 +91250,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS kernConst<>+256(SB), Y3
@@ -89259,10 +91339,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VCMPPS       $0x11, kernConst<>+288(SB), Y0, Y0
@@ -89484,10 +91564,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VADDPS       kernConst<>+256(SB), Y1, Y2
@@ -89621,10 +91701,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VMULPS       kernConst<>+736(SB), Y3, Y3
@@ -89719,10 +91799,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VCMPPS       $0x11, kernConst<>+288(SB), Y1, Y1
@@ -89800,10 +91880,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VCMPPS       $0x11, kernConst<>+288(SB), Y0, Y2
@@ -90180,10 +92260,10 @@ single:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y1, Y1
+	VPADDD       kernConst<>+3136(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (CX)
@@ -91313,10 +93393,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMULPS       kernConst<>+2784(SB), Y2, Y2
@@ -91355,10 +93435,10 @@ single:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VMULPS       kernConst<>+736(SB), Y5, Y5
@@ -91461,10 +93541,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VADDPS       kernConst<>+256(SB), Y3, Y4
@@ -91556,10 +93636,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       kernConst<>+256(SB), Y2, Y3
@@ -92162,10 +94242,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VMOVUPS      Y2, (CX)
@@ -101881,10 +103961,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -101965,10 +104045,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -102027,10 +104107,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
@@ -102102,10 +104182,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -102188,10 +104268,10 @@ many:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -102251,10 +104331,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -102342,10 +104422,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -102436,10 +104516,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -102498,10 +104578,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
@@ -102573,10 +104653,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -102658,10 +104738,10 @@ many:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -102720,10 +104800,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -102810,10 +104890,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -102905,10 +104985,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -102967,10 +105047,10 @@ many:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
@@ -103046,10 +105126,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -103134,10 +105214,10 @@ many:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -103196,10 +105276,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
@@ -103305,10 +105385,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
@@ -103413,10 +105493,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -103495,10 +105575,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VADDPS       kernConst<>+256(SB), Y5, Y5
@@ -103555,10 +105635,10 @@ many:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -103628,10 +105708,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -103712,10 +105792,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -103773,10 +105853,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VADDPS       kernConst<>+256(SB), Y5, Y5
@@ -103862,10 +105942,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -103954,10 +106034,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VADDPS       kernConst<>+256(SB), Y5, Y5
@@ -104014,10 +106094,10 @@ many:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -104087,10 +106167,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -104170,10 +106250,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -104230,10 +106310,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VADDPS       kernConst<>+256(SB), Y5, Y5
@@ -104318,10 +106398,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -104411,10 +106491,10 @@ many:
 	VCVTPS2DQ    Y6, Y6
 	VPSRAD       $0x01, Y6, Y7
 	VPSUBD       Y7, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
 	VADDPS       kernConst<>+256(SB), Y5, Y5
@@ -104471,10 +106551,10 @@ many:
 	VCVTPS2DQ    Y8, Y8
 	VPSRAD       $0x01, Y8, Y9
 	VPSUBD       Y9, Y8, Y8
-	VPADDD       kernConst<>+3104(SB), Y9, Y9
+	VPADDD       kernConst<>+3136(SB), Y9, Y9
 	VPSLLD       $0x17, Y9, Y9
 	VMULPS       Y9, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y7, Y7
 	VADDPS       kernConst<>+256(SB), Y7, Y7
@@ -104548,10 +106628,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -104634,10 +106714,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -104694,10 +106774,10 @@ many:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -104801,10 +106881,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VADDPS       kernConst<>+256(SB), Y4, Y4
@@ -104903,10 +106983,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -104951,10 +107031,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -105023,10 +107103,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -105071,10 +107151,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -105146,10 +107226,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -105194,10 +107274,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -105276,10 +107356,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -105324,10 +107404,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -105398,10 +107478,10 @@ single:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
@@ -105446,10 +107526,10 @@ single:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS 16(DX), Y4
@@ -105531,10 +107611,10 @@ single:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -105629,10 +107709,10 @@ single:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -105730,10 +107810,10 @@ single:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -105838,10 +107918,10 @@ single:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -105938,10 +108018,10 @@ single:
 	VCVTPS2DQ    Y7, Y7
 	VPSRAD       $0x01, Y7, Y8
 	VPSUBD       Y8, Y7, Y7
-	VPADDD       kernConst<>+3104(SB), Y8, Y8
+	VPADDD       kernConst<>+3136(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
 	VADDPS       kernConst<>+256(SB), Y6, Y6
@@ -106027,10 +108107,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106083,10 +108163,10 @@ many:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106117,10 +108197,10 @@ many:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
 	VBROADCASTSS (DX), Y4
@@ -106164,10 +108244,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106221,10 +108301,10 @@ many:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106255,10 +108335,10 @@ many:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -106317,10 +108397,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106384,10 +108464,10 @@ many:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y4
 	VPSUBD       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106418,10 +108498,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
 	VBROADCASTSS (DX), Y5
@@ -106469,10 +108549,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106529,10 +108609,10 @@ many:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106563,10 +108643,10 @@ many:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS (DX), Y4
@@ -106644,10 +108724,10 @@ single:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -106723,10 +108803,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -106787,10 +108867,10 @@ many:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y5
 	VPSUBD       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -106828,10 +108908,10 @@ many:
 	VCVTPS2DQ    Y5, Y5
 	VPSRAD       $0x01, Y5, Y6
 	VPSUBD       Y6, Y5, Y5
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
 	VBROADCASTSS (DX), Y5
@@ -106882,10 +108962,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -106948,10 +109028,10 @@ many:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -106990,10 +109070,10 @@ many:
 	VCVTPS2DQ    Y4, Y4
 	VPSRAD       $0x01, Y4, Y5
 	VPSUBD       Y5, Y4, Y4
-	VPADDD       kernConst<>+3104(SB), Y5, Y5
+	VPADDD       kernConst<>+3136(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
 	VBROADCASTSS (DX), Y4
@@ -107060,10 +109140,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -107137,10 +109217,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS (DX), Y3
@@ -107204,10 +109284,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS (DX), Y3
@@ -107272,10 +109352,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
 	VBROADCASTSS (DX), Y3
@@ -107342,10 +109422,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107412,10 +109492,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107484,10 +109564,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107554,10 +109634,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107625,10 +109705,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107695,10 +109775,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107766,10 +109846,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107839,10 +109919,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107912,10 +109992,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -107988,10 +110068,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -108061,10 +110141,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -108134,10 +110214,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -108209,10 +110289,10 @@ single:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -109281,10 +111361,10 @@ single:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y1, Y1
+	VPADDD       kernConst<>+3136(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -109336,10 +111416,10 @@ many:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
 	VBROADCASTSS (DX), Y2
@@ -109369,10 +111449,10 @@ many:
 	VCVTPS2DQ    Y3, Y3
 	VPSRAD       $0x01, Y3, Y4
 	VPSUBD       Y4, Y3, Y3
-	VPADDD       kernConst<>+3104(SB), Y4, Y4
+	VPADDD       kernConst<>+3136(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS (DX), Y3
@@ -109415,10 +111495,10 @@ single:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y1, Y1
+	VPADDD       kernConst<>+3136(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -109471,10 +111551,10 @@ many:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y1, Y1
+	VPADDD       kernConst<>+3136(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -109504,10 +111584,10 @@ many:
 	VCVTPS2DQ    Y2, Y2
 	VPSRAD       $0x01, Y2, Y3
 	VPSUBD       Y3, Y2, Y2
-	VPADDD       kernConst<>+3104(SB), Y3, Y3
+	VPADDD       kernConst<>+3136(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS (DX), Y2
@@ -109565,10 +111645,10 @@ single:
 	VCVTPS2DQ    Y1, Y1
 	VPSRAD       $0x01, Y1, Y2
 	VPSUBD       Y2, Y1, Y1
-	VPADDD       kernConst<>+3104(SB), Y2, Y2
+	VPADDD       kernConst<>+3136(SB), Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
 	VMULPS       Y2, Y0, Y0
-	VPADDD       kernConst<>+3104(SB), Y1, Y1
+	VPADDD       kernConst<>+3136(SB), Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
 	VBROADCASTSS (DX), Y1
@@ -119718,6 +121798,621 @@ store:
 	VZEROUPPER
 	RET
 
+// func maxPoolF32AVX2(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxPoolF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ    walk+0(FP), AX
+	MOVQ    y+8(FP), CX
+	MOVQ    x+16(FP), DX
+	MOVQ    32(AX), BX
+	MOVQ    24(AX), R8
+	LEAQ    (R8)(R8*1), SI
+	MOVQ    SI, DI
+	MOVQ    $0x00000008, R9
+	CMPQ    DI, R9
+	CMOVQGT R9, DI
+	XORL    R9, R9
+	TESTQ   DI, DI
+	CMOVQLT R9, DI
+	LEAQ    kernTail<>+32(SB), R9
+	NEGQ    DI
+	VMOVUPS (R9)(DI*4), Y0
+	SUBQ    $+8, SI
+	MOVQ    $0x00000008, DI
+	CMPQ    SI, DI
+	CMOVQGT DI, SI
+	XORL    DI, DI
+	TESTQ   SI, SI
+	CMOVQLT DI, SI
+	LEAQ    kernTail<>+32(SB), DI
+	NEGQ    SI
+	VMOVUPS (DI)(SI*4), Y1
+	LEAQ    kernTail<>+32(SB), SI
+	MOVQ    R8, DI
+	NEGQ    DI
+	VMOVUPS (SI)(DI*4), Y2
+	MOVQ    (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VMOVUPS   (DX), Y3
+	VMOVUPS   32(DX), Y4
+	VSHUFPS   $0x88, Y4, Y3, Y5
+	VPERMPD   $0xd8, Y5, Y5
+	VSHUFPS   $0xdd, Y4, Y3, Y3
+	VPERMPD   $0xd8, Y3, Y3
+	VMOVUPS   (DX)(BX*1), Y4
+	VMOVUPS   32(DX)(BX*1), Y6
+	VSHUFPS   $0x88, Y6, Y4, Y7
+	VPERMPD   $0xd8, Y7, Y7
+	VSHUFPS   $0xdd, Y6, Y4, Y4
+	VPERMPD   $0xd8, Y4, Y4
+	VCMPPS    $0x16, Y5, Y3, Y6
+	VCMPPS    $0x07, Y5, Y5, Y8
+	VANDPS    Y8, Y6, Y6
+	VBLENDVPS Y6, Y3, Y5, Y3
+	VCMPPS    $0x16, Y3, Y7, Y5
+	VCMPPS    $0x07, Y3, Y3, Y6
+	VANDPS    Y6, Y5, Y5
+	VBLENDVPS Y5, Y7, Y3, Y3
+	VCMPPS    $0x16, Y3, Y4, Y5
+	VCMPPS    $0x07, Y3, Y3, Y6
+	VANDPS    Y6, Y5, Y5
+	VBLENDVPS Y5, Y4, Y3, Y3
+	VMOVUPS   Y3, (CX)
+	ADDQ      $+64, DX
+	ADDQ      $+32, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ       24(AX), R8
+	TESTQ      R8, R8
+	JZ         next
+	VMASKMOVPS (DX), Y0, Y3
+	VMASKMOVPS 32(DX), Y1, Y4
+	VSHUFPS    $0x88, Y4, Y3, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VSHUFPS    $0xdd, Y4, Y3, Y3
+	VPERMPD    $0xd8, Y3, Y3
+	VMASKMOVPS (DX)(BX*1), Y0, Y4
+	VMASKMOVPS 32(DX)(BX*1), Y1, Y6
+	VSHUFPS    $0x88, Y6, Y4, Y7
+	VPERMPD    $0xd8, Y7, Y7
+	VSHUFPS    $0xdd, Y6, Y4, Y4
+	VPERMPD    $0xd8, Y4, Y4
+	VCMPPS     $0x16, Y5, Y3, Y6
+	VCMPPS     $0x07, Y5, Y5, Y8
+	VANDPS     Y8, Y6, Y6
+	VBLENDVPS  Y6, Y3, Y5, Y3
+	VCMPPS     $0x16, Y3, Y7, Y5
+	VCMPPS     $0x07, Y3, Y3, Y6
+	VANDPS     Y6, Y5, Y5
+	VBLENDVPS  Y5, Y7, Y3, Y3
+	VCMPPS     $0x16, Y3, Y4, Y5
+	VCMPPS     $0x07, Y3, Y3, Y6
+	VANDPS     Y6, Y5, Y5
+	VBLENDVPS  Y5, Y4, Y3, Y3
+	VMASKMOVPS Y3, Y2, (CX)
+	LEAQ       (CX)(R8*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolAtF32AVX2(walk *int, y *byte, index *int32, x *byte)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxPoolAtF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+24(FP), DX
+	MOVQ         index+16(FP), BX
+	VPBROADCASTD 56(AX), Y0
+	MOVQ         32(AX), SI
+	MOVQ         24(AX), R9
+	LEAQ         (R9)(R9*1), DI
+	MOVQ         DI, R8
+	MOVQ         $0x00000008, R10
+	CMPQ         R8, R10
+	CMOVQGT      R10, R8
+	XORL         R10, R10
+	TESTQ        R8, R8
+	CMOVQLT      R10, R8
+	LEAQ         kernTail<>+32(SB), R10
+	NEGQ         R8
+	VMOVUPS      (R10)(R8*4), Y1
+	SUBQ         $+8, DI
+	MOVQ         $0x00000008, R8
+	CMPQ         DI, R8
+	CMOVQGT      R8, DI
+	XORL         R8, R8
+	TESTQ        DI, DI
+	CMOVQLT      R8, DI
+	LEAQ         kernTail<>+32(SB), R8
+	NEGQ         DI
+	VMOVUPS      (R8)(DI*4), Y2
+	LEAQ         kernTail<>+32(SB), DI
+	MOVQ         R9, R8
+	NEGQ         R8
+	VMOVUPS      (DI)(R8*4), Y3
+	MOVQ         (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+	XORQ R10, R10
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VMOVUPS      (DX), Y4
+	VMOVUPS      32(DX), Y5
+	VSHUFPS      $0x88, Y5, Y4, Y6
+	VPERMPD      $0xd8, Y6, Y6
+	VSHUFPS      $0xdd, Y5, Y4, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VMOVUPS      (DX)(SI*1), Y5
+	VMOVUPS      32(DX)(SI*1), Y7
+	VSHUFPS      $0x88, Y7, Y5, Y8
+	VPERMPD      $0xd8, Y8, Y8
+	VSHUFPS      $0xdd, Y7, Y5, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VMOVQ        R10, X7
+	VPBROADCASTD X7, Y7
+	VPADDD       kernPairs<>+0(SB), Y7, Y7
+	VCMPPS       $0x16, Y6, Y4, Y9
+	VCMPPS       $0x07, Y6, Y6, Y10
+	VANDPS       Y10, Y9, Y9
+	VBLENDVPS    Y9, Y4, Y6, Y4
+	VPADDD       kernConst<>+160(SB), Y7, Y6
+	VBLENDVPS    Y9, Y6, Y7, Y6
+	VCMPPS       $0x16, Y4, Y8, Y9
+	VCMPPS       $0x07, Y4, Y4, Y10
+	VANDPS       Y10, Y9, Y9
+	VBLENDVPS    Y9, Y8, Y4, Y4
+	VPADDD       Y0, Y7, Y8
+	VBLENDVPS    Y9, Y8, Y6, Y6
+	VCMPPS       $0x16, Y4, Y5, Y8
+	VCMPPS       $0x07, Y4, Y4, Y9
+	VANDPS       Y9, Y8, Y8
+	VBLENDVPS    Y8, Y5, Y4, Y4
+	VPADDD       Y0, Y7, Y5
+	VPADDD       kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y8, Y5, Y6, Y5
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, (BX)
+	ADDQ         $+64, DX
+	ADDQ         $+32, CX
+	ADDQ         $+32, BX
+	ADDQ         $+16, R10
+	DECQ         R9
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R9
+	TESTQ        R9, R9
+	JZ           next
+	VMASKMOVPS   (DX), Y1, Y4
+	VMASKMOVPS   32(DX), Y2, Y5
+	VSHUFPS      $0x88, Y5, Y4, Y6
+	VPERMPD      $0xd8, Y6, Y6
+	VSHUFPS      $0xdd, Y5, Y4, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VMASKMOVPS   (DX)(SI*1), Y1, Y5
+	VMASKMOVPS   32(DX)(SI*1), Y2, Y7
+	VSHUFPS      $0x88, Y7, Y5, Y8
+	VPERMPD      $0xd8, Y8, Y8
+	VSHUFPS      $0xdd, Y7, Y5, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VMOVQ        R10, X7
+	VPBROADCASTD X7, Y7
+	VPADDD       kernPairs<>+0(SB), Y7, Y7
+	VCMPPS       $0x16, Y6, Y4, Y9
+	VCMPPS       $0x07, Y6, Y6, Y10
+	VANDPS       Y10, Y9, Y9
+	VBLENDVPS    Y9, Y4, Y6, Y4
+	VPADDD       kernConst<>+160(SB), Y7, Y6
+	VBLENDVPS    Y9, Y6, Y7, Y6
+	VCMPPS       $0x16, Y4, Y8, Y9
+	VCMPPS       $0x07, Y4, Y4, Y10
+	VANDPS       Y10, Y9, Y9
+	VBLENDVPS    Y9, Y8, Y4, Y4
+	VPADDD       Y0, Y7, Y8
+	VBLENDVPS    Y9, Y8, Y6, Y6
+	VCMPPS       $0x16, Y4, Y5, Y8
+	VCMPPS       $0x07, Y4, Y4, Y9
+	VANDPS       Y9, Y8, Y8
+	VBLENDVPS    Y8, Y5, Y4, Y4
+	VPADDD       Y0, Y7, Y5
+	VPADDD       kernConst<>+160(SB), Y5, Y5
+	VBLENDVPS    Y8, Y5, Y6, Y5
+	VMASKMOVPS   Y4, Y3, (CX)
+	VMASKMOVPS   Y5, Y3, (BX)
+	LEAQ         (CX)(R9*4), CX
+	LEAQ         (BX)(R9*4), BX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 64(AX), R10
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolGradF32AVX2(walk *int, dx *byte, dy *byte, x *byte)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maxPoolGradF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ    walk+0(FP), AX
+	MOVQ    dy+16(FP), CX
+	MOVQ    dx+8(FP), DX
+	MOVQ    x+24(FP), BX
+	VXORPS  Y0, Y0, Y0
+	MOVQ    32(AX), SI
+	MOVQ    24(AX), R9
+	LEAQ    (R9)(R9*1), DI
+	MOVQ    DI, R8
+	MOVQ    $0x00000008, R10
+	CMPQ    R8, R10
+	CMOVQGT R10, R8
+	XORL    R10, R10
+	TESTQ   R8, R8
+	CMOVQLT R10, R8
+	LEAQ    kernTail<>+32(SB), R10
+	NEGQ    R8
+	VMOVUPS (R10)(R8*4), Y1
+	SUBQ    $+8, DI
+	MOVQ    $0x00000008, R8
+	CMPQ    DI, R8
+	CMOVQGT R8, DI
+	XORL    R8, R8
+	TESTQ   DI, DI
+	CMOVQLT R8, DI
+	LEAQ    kernTail<>+32(SB), R8
+	NEGQ    DI
+	VMOVUPS (R8)(DI*4), Y2
+	LEAQ    kernTail<>+32(SB), DI
+	MOVQ    R9, R8
+	NEGQ    R8
+	VMOVUPS (DI)(R8*4), Y3
+	MOVQ    (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VMOVUPS    (BX), Y4
+	VMOVUPS    32(BX), Y5
+	VSHUFPS    $0x88, Y5, Y4, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VSHUFPS    $0xdd, Y5, Y4, Y4
+	VPERMPD    $0xd8, Y4, Y4
+	VMOVUPS    (BX)(SI*1), Y5
+	VMOVUPS    32(BX)(SI*1), Y7
+	VSHUFPS    $0x88, Y7, Y5, Y8
+	VPERMPD    $0xd8, Y8, Y8
+	VSHUFPS    $0xdd, Y7, Y5, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VCMPPS     $0x16, Y6, Y4, Y7
+	VCMPPS     $0x07, Y6, Y6, Y9
+	VANDPS     Y9, Y7, Y7
+	VBLENDVPS  Y7, Y4, Y6, Y4
+	VCMPPS     $0x16, Y4, Y8, Y6
+	VCMPPS     $0x07, Y4, Y4, Y9
+	VANDPS     Y9, Y6, Y6
+	VBLENDVPS  Y6, Y8, Y4, Y4
+	VCMPPS     $0x16, Y4, Y5, Y5
+	VCMPPS     $0x07, Y4, Y4, Y4
+	VANDPS     Y4, Y5, Y4
+	VMOVUPS    (CX), Y5
+	VADDPS     Y0, Y5, Y5
+	VANDPS     Y5, Y4, Y8
+	VBLENDVPS  Y4, Y0, Y5, Y4
+	VANDPS     Y4, Y6, Y5
+	VBLENDVPS  Y6, Y0, Y4, Y4
+	VANDPS     Y4, Y7, Y6
+	VBLENDVPS  Y7, Y0, Y4, Y4
+	VUNPCKLPS  Y6, Y4, Y7
+	VUNPCKHPS  Y6, Y4, Y4
+	VPERM2F128 $0x20, Y4, Y7, Y6
+	VPERM2F128 $0x31, Y4, Y7, Y4
+	VMOVUPS    Y6, (DX)
+	VMOVUPS    Y4, 32(DX)
+	VUNPCKLPS  Y8, Y5, Y4
+	VUNPCKHPS  Y8, Y5, Y5
+	VPERM2F128 $0x20, Y5, Y4, Y6
+	VPERM2F128 $0x31, Y5, Y4, Y4
+	VMOVUPS    Y6, (DX)(SI*1)
+	VMOVUPS    Y4, 32(DX)(SI*1)
+	ADDQ       $+64, DX
+	ADDQ       $+64, BX
+	ADDQ       $+32, CX
+	DECQ       R9
+	JNZ        whole
+
+tail:
+	MOVQ       24(AX), R9
+	TESTQ      R9, R9
+	JZ         next
+	VMASKMOVPS (BX), Y1, Y4
+	VMASKMOVPS 32(BX), Y2, Y5
+	VSHUFPS    $0x88, Y5, Y4, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VSHUFPS    $0xdd, Y5, Y4, Y4
+	VPERMPD    $0xd8, Y4, Y4
+	VMASKMOVPS (BX)(SI*1), Y1, Y5
+	VMASKMOVPS 32(BX)(SI*1), Y2, Y7
+	VSHUFPS    $0x88, Y7, Y5, Y8
+	VPERMPD    $0xd8, Y8, Y8
+	VSHUFPS    $0xdd, Y7, Y5, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VCMPPS     $0x16, Y6, Y4, Y7
+	VCMPPS     $0x07, Y6, Y6, Y9
+	VANDPS     Y9, Y7, Y7
+	VBLENDVPS  Y7, Y4, Y6, Y4
+	VCMPPS     $0x16, Y4, Y8, Y6
+	VCMPPS     $0x07, Y4, Y4, Y9
+	VANDPS     Y9, Y6, Y6
+	VBLENDVPS  Y6, Y8, Y4, Y4
+	VCMPPS     $0x16, Y4, Y5, Y5
+	VCMPPS     $0x07, Y4, Y4, Y4
+	VANDPS     Y4, Y5, Y4
+	VMASKMOVPS (CX), Y3, Y5
+	VADDPS     Y0, Y5, Y5
+	VANDPS     Y5, Y4, Y8
+	VBLENDVPS  Y4, Y0, Y5, Y4
+	VANDPS     Y4, Y6, Y5
+	VBLENDVPS  Y6, Y0, Y4, Y4
+	VANDPS     Y4, Y7, Y6
+	VBLENDVPS  Y7, Y0, Y4, Y4
+	VUNPCKLPS  Y6, Y4, Y7
+	VUNPCKHPS  Y6, Y4, Y4
+	VPERM2F128 $0x20, Y4, Y7, Y6
+	VPERM2F128 $0x31, Y4, Y7, Y4
+	VMASKMOVPS Y6, Y1, (DX)
+	VMASKMOVPS Y4, Y2, 32(DX)
+	VUNPCKLPS  Y8, Y5, Y4
+	VUNPCKHPS  Y8, Y5, Y5
+	VPERM2F128 $0x20, Y5, Y4, Y6
+	VPERM2F128 $0x31, Y5, Y4, Y4
+	VMASKMOVPS Y6, Y1, (DX)(SI*1)
+	VMASKMOVPS Y4, Y2, 32(DX)(SI*1)
+	LEAQ       (CX)(R9*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 40(AX), BX
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	ADDQ 48(AX), BX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolF32AVX2(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX2, CMOV
+TEXT ·avgPoolF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VBROADCASTSS kernConst<>+2848(SB), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000008, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	LEAQ         kernTail<>+32(SB), R9
+	NEGQ         DI
+	VMOVUPS      (R9)(DI*4), Y2
+	SUBQ         $+8, SI
+	MOVQ         $0x00000008, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	LEAQ         kernTail<>+32(SB), DI
+	NEGQ         SI
+	VMOVUPS      (DI)(SI*4), Y3
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         R8, DI
+	NEGQ         DI
+	VMOVUPS      (SI)(DI*4), Y4
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VMOVUPS (DX), Y5
+	VMOVUPS 32(DX), Y6
+	VSHUFPS $0x88, Y6, Y5, Y7
+	VPERMPD $0xd8, Y7, Y7
+	VSHUFPS $0xdd, Y6, Y5, Y5
+	VPERMPD $0xd8, Y5, Y5
+	VMOVUPS (DX)(BX*1), Y6
+	VMOVUPS 32(DX)(BX*1), Y8
+	VSHUFPS $0x88, Y8, Y6, Y9
+	VPERMPD $0xd8, Y9, Y9
+	VSHUFPS $0xdd, Y8, Y6, Y6
+	VPERMPD $0xd8, Y6, Y6
+	VADDPS  Y7, Y0, Y7
+	VADDPS  Y5, Y7, Y5
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y6, Y5, Y5
+	VMULPS  Y1, Y5, Y5
+	VMOVUPS Y5, (CX)
+	ADDQ    $+64, DX
+	ADDQ    $+32, CX
+	DECQ    R8
+	JNZ     whole
+
+tail:
+	MOVQ       24(AX), R8
+	TESTQ      R8, R8
+	JZ         next
+	VMASKMOVPS (DX), Y2, Y5
+	VMASKMOVPS 32(DX), Y3, Y6
+	VSHUFPS    $0x88, Y6, Y5, Y7
+	VPERMPD    $0xd8, Y7, Y7
+	VSHUFPS    $0xdd, Y6, Y5, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VMASKMOVPS (DX)(BX*1), Y2, Y6
+	VMASKMOVPS 32(DX)(BX*1), Y3, Y8
+	VSHUFPS    $0x88, Y8, Y6, Y9
+	VPERMPD    $0xd8, Y9, Y9
+	VSHUFPS    $0xdd, Y8, Y6, Y6
+	VPERMPD    $0xd8, Y6, Y6
+	VADDPS     Y7, Y0, Y7
+	VADDPS     Y5, Y7, Y5
+	VADDPS     Y9, Y5, Y5
+	VADDPS     Y6, Y5, Y5
+	VMULPS     Y1, Y5, Y5
+	VMASKMOVPS Y5, Y4, (CX)
+	LEAQ       (CX)(R8*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolGradF32AVX2(walk *int, dx *byte, dy *byte)
+// Requires: AVX, CMOV
+TEXT ·avgPoolGradF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         dy+16(FP), CX
+	MOVQ         dx+8(FP), DX
+	VBROADCASTSS kernConst<>+2848(SB), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         SI, DI
+	MOVQ         $0x00000008, R9
+	CMPQ         DI, R9
+	CMOVQGT      R9, DI
+	XORL         R9, R9
+	TESTQ        DI, DI
+	CMOVQLT      R9, DI
+	LEAQ         kernTail<>+32(SB), R9
+	NEGQ         DI
+	VMOVUPS      (R9)(DI*4), Y2
+	SUBQ         $+8, SI
+	MOVQ         $0x00000008, DI
+	CMPQ         SI, DI
+	CMOVQGT      DI, SI
+	XORL         DI, DI
+	TESTQ        SI, SI
+	CMOVQLT      DI, SI
+	LEAQ         kernTail<>+32(SB), DI
+	NEGQ         SI
+	VMOVUPS      (DI)(SI*4), Y3
+	LEAQ         kernTail<>+32(SB), SI
+	MOVQ         R8, DI
+	NEGQ         DI
+	VMOVUPS      (SI)(DI*4), Y4
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VMOVUPS    (CX), Y5
+	VMULPS     Y1, Y5, Y5
+	VADDPS     Y0, Y5, Y5
+	VUNPCKLPS  Y5, Y5, Y6
+	VUNPCKHPS  Y5, Y5, Y7
+	VPERM2F128 $0x20, Y7, Y6, Y8
+	VPERM2F128 $0x31, Y7, Y6, Y6
+	VMOVUPS    Y8, (DX)
+	VMOVUPS    Y6, 32(DX)
+	VUNPCKLPS  Y5, Y5, Y6
+	VUNPCKHPS  Y5, Y5, Y5
+	VPERM2F128 $0x20, Y5, Y6, Y7
+	VPERM2F128 $0x31, Y5, Y6, Y5
+	VMOVUPS    Y7, (DX)(BX*1)
+	VMOVUPS    Y5, 32(DX)(BX*1)
+	ADDQ       $+64, DX
+	ADDQ       $+32, CX
+	DECQ       R8
+	JNZ        whole
+
+tail:
+	MOVQ       24(AX), R8
+	TESTQ      R8, R8
+	JZ         next
+	VMASKMOVPS (CX), Y4, Y5
+	VMULPS     Y1, Y5, Y5
+	VADDPS     Y0, Y5, Y5
+	VUNPCKLPS  Y5, Y5, Y6
+	VUNPCKHPS  Y5, Y5, Y7
+	VPERM2F128 $0x20, Y7, Y6, Y8
+	VPERM2F128 $0x31, Y7, Y6, Y6
+	VMASKMOVPS Y8, Y2, (DX)
+	VMASKMOVPS Y6, Y3, 32(DX)
+	VUNPCKLPS  Y5, Y5, Y6
+	VUNPCKHPS  Y5, Y5, Y5
+	VPERM2F128 $0x20, Y5, Y6, Y7
+	VPERM2F128 $0x31, Y5, Y6, Y5
+	VMASKMOVPS Y7, Y2, (DX)(BX*1)
+	VMASKMOVPS Y5, Y3, 32(DX)(BX*1)
+	LEAQ       (CX)(R8*4), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
 // func addRunsAVX2(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
 // Requires: AVX
 TEXT ·addRunsAVX2(SB), NOSPLIT, $0-72
@@ -121260,21 +123955,21 @@ topDone:
 	VMOVUPS      128(DI), Y0
 	VMULPS       Y1, Y0, Y0
 	VSUBPS       Y4, Y0, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y5
-	VMINPS       Y0, Y5, Y0
 	VBROADCASTSS kernConst<>+3168(SB), Y5
+	VMINPS       Y0, Y5, Y0
+	VBROADCASTSS kernConst<>+3200(SB), Y5
 	VMAXPS       Y0, Y5, Y0
 	VROUNDPS     $0x00, Y0, Y5
 	VSUBPS       Y5, Y0, Y0
-	VBROADCASTSS kernConst<>+2912(SB), Y6
-	VFMADD213PS  kernConst<>+2944(SB), Y0, Y6
+	VBROADCASTSS kernConst<>+2944(SB), Y6
 	VFMADD213PS  kernConst<>+2976(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3008(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3040(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+3072(SB), Y0, Y6
+	VFMADD213PS  kernConst<>+3104(SB), Y0, Y6
 	VFMADD213PS  kernConst<>+256(SB), Y0, Y6
 	VCVTPS2DQ    Y5, Y0
-	VPADDD       kernConst<>+3104(SB), Y0, Y0
+	VPADDD       kernConst<>+3136(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y6, Y0
 	VMOVUPS      Y0, 128(DI)
@@ -121286,21 +123981,21 @@ topDone:
 	VMOVUPS      160(DI), Y0
 	VMULPS       Y1, Y0, Y0
 	VSUBPS       Y5, Y0, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y6
-	VMINPS       Y0, Y6, Y0
 	VBROADCASTSS kernConst<>+3168(SB), Y6
+	VMINPS       Y0, Y6, Y0
+	VBROADCASTSS kernConst<>+3200(SB), Y6
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+2912(SB), Y7
-	VFMADD213PS  kernConst<>+2944(SB), Y0, Y7
+	VBROADCASTSS kernConst<>+2944(SB), Y7
 	VFMADD213PS  kernConst<>+2976(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3008(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3040(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3072(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+3104(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+256(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
-	VPADDD       kernConst<>+3104(SB), Y0, Y0
+	VPADDD       kernConst<>+3136(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y7, Y0
 	VMOVUPS      Y0, 160(DI)
@@ -121312,42 +124007,42 @@ topDone:
 exp:
 	VMOVUPS      (R8), Y0
 	VFMSUB213PS  Y4, Y1, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y6
-	VMINPS       Y0, Y6, Y0
 	VBROADCASTSS kernConst<>+3168(SB), Y6
+	VMINPS       Y0, Y6, Y0
+	VBROADCASTSS kernConst<>+3200(SB), Y6
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+2912(SB), Y7
-	VFMADD213PS  kernConst<>+2944(SB), Y0, Y7
+	VBROADCASTSS kernConst<>+2944(SB), Y7
 	VFMADD213PS  kernConst<>+2976(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3008(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3040(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3072(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+3104(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+256(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
-	VPADDD       kernConst<>+3104(SB), Y0, Y0
+	VPADDD       kernConst<>+3136(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y7, Y0
 	VMOVUPS      Y0, (R8)
 	VADDPS       Y0, Y2, Y2
 	VMOVUPS      32(R8), Y0
 	VFMSUB213PS  Y5, Y1, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y6
-	VMINPS       Y0, Y6, Y0
 	VBROADCASTSS kernConst<>+3168(SB), Y6
+	VMINPS       Y0, Y6, Y0
+	VBROADCASTSS kernConst<>+3200(SB), Y6
 	VMAXPS       Y0, Y6, Y0
 	VROUNDPS     $0x00, Y0, Y6
 	VSUBPS       Y6, Y0, Y0
-	VBROADCASTSS kernConst<>+2912(SB), Y7
-	VFMADD213PS  kernConst<>+2944(SB), Y0, Y7
+	VBROADCASTSS kernConst<>+2944(SB), Y7
 	VFMADD213PS  kernConst<>+2976(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3008(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3040(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+3072(SB), Y0, Y7
+	VFMADD213PS  kernConst<>+3104(SB), Y0, Y7
 	VFMADD213PS  kernConst<>+256(SB), Y0, Y7
 	VCVTPS2DQ    Y6, Y0
-	VPADDD       kernConst<>+3104(SB), Y0, Y0
+	VPADDD       kernConst<>+3136(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y7, Y0
 	VMOVUPS      Y0, 32(R8)
@@ -121367,21 +124062,21 @@ expMasked:
 	VCMPPS       $0x04, kernConst<>+288(SB), Y0, Y0
 	VMOVUPS      (R8), Y6
 	VFMSUB213PS  Y4, Y1, Y6
-	VBROADCASTSS kernConst<>+3136(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+3168(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+3200(SB), Y7
 	VMAXPS       Y6, Y7, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+2912(SB), Y8
-	VFMADD213PS  kernConst<>+2944(SB), Y6, Y8
+	VBROADCASTSS kernConst<>+2944(SB), Y8
 	VFMADD213PS  kernConst<>+2976(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3008(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3040(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3072(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+3104(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+256(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y8, Y6
 	VANDPS       Y6, Y0, Y0
@@ -121391,21 +124086,21 @@ expMasked:
 	VCMPPS       $0x04, kernConst<>+288(SB), Y0, Y0
 	VMOVUPS      32(R8), Y6
 	VFMSUB213PS  Y5, Y1, Y6
-	VBROADCASTSS kernConst<>+3136(SB), Y7
-	VMINPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+3168(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VBROADCASTSS kernConst<>+3200(SB), Y7
 	VMAXPS       Y6, Y7, Y6
 	VROUNDPS     $0x00, Y6, Y7
 	VSUBPS       Y7, Y6, Y6
-	VBROADCASTSS kernConst<>+2912(SB), Y8
-	VFMADD213PS  kernConst<>+2944(SB), Y6, Y8
+	VBROADCASTSS kernConst<>+2944(SB), Y8
 	VFMADD213PS  kernConst<>+2976(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3008(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3040(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+3072(SB), Y6, Y8
+	VFMADD213PS  kernConst<>+3104(SB), Y6, Y8
 	VFMADD213PS  kernConst<>+256(SB), Y6, Y8
 	VCVTPS2DQ    Y7, Y6
-	VPADDD       kernConst<>+3104(SB), Y6, Y6
+	VPADDD       kernConst<>+3136(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y8, Y6
 	VANDPS       Y6, Y0, Y0
@@ -121454,21 +124149,21 @@ TEXT ·softLanesGradAVX2(SB), NOSPLIT, $0-64
 rows:
 	VMOVUPS      (SI), Y0
 	VFMADD213PS  Y4, Y1, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y7
-	VMINPS       Y0, Y7, Y0
 	VBROADCASTSS kernConst<>+3168(SB), Y7
+	VMINPS       Y0, Y7, Y0
+	VBROADCASTSS kernConst<>+3200(SB), Y7
 	VMAXPS       Y0, Y7, Y0
 	VROUNDPS     $0x00, Y0, Y7
 	VSUBPS       Y7, Y0, Y0
-	VBROADCASTSS kernConst<>+2912(SB), Y8
-	VFMADD213PS  kernConst<>+2944(SB), Y0, Y8
+	VBROADCASTSS kernConst<>+2944(SB), Y8
 	VFMADD213PS  kernConst<>+2976(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3008(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3040(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3072(SB), Y0, Y8
+	VFMADD213PS  kernConst<>+3104(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+256(SB), Y0, Y8
 	VCVTPS2DQ    Y7, Y0
-	VPADDD       kernConst<>+3104(SB), Y0, Y0
+	VPADDD       kernConst<>+3136(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y8, Y7
 	VADDPS       (R8), Y3, Y0
@@ -121478,21 +124173,21 @@ rows:
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      32(SI), Y0
 	VFMADD213PS  Y6, Y1, Y0
-	VBROADCASTSS kernConst<>+3136(SB), Y7
-	VMINPS       Y0, Y7, Y0
 	VBROADCASTSS kernConst<>+3168(SB), Y7
+	VMINPS       Y0, Y7, Y0
+	VBROADCASTSS kernConst<>+3200(SB), Y7
 	VMAXPS       Y0, Y7, Y0
 	VROUNDPS     $0x00, Y0, Y7
 	VSUBPS       Y7, Y0, Y0
-	VBROADCASTSS kernConst<>+2912(SB), Y8
-	VFMADD213PS  kernConst<>+2944(SB), Y0, Y8
+	VBROADCASTSS kernConst<>+2944(SB), Y8
 	VFMADD213PS  kernConst<>+2976(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3008(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3040(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+3072(SB), Y0, Y8
+	VFMADD213PS  kernConst<>+3104(SB), Y0, Y8
 	VFMADD213PS  kernConst<>+256(SB), Y0, Y8
 	VCVTPS2DQ    Y7, Y0
-	VPADDD       kernConst<>+3104(SB), Y0, Y0
+	VPADDD       kernConst<>+3136(SB), Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
 	VMULPS       Y0, Y8, Y7
 	VADDPS       32(R8), Y5, Y0
@@ -121516,21 +124211,21 @@ rowsMasked:
 	VCMPPS       $0x04, kernConst<>+288(SB), Y0, Y0
 	VMOVUPS      (SI), Y7
 	VFMADD213PS  Y4, Y1, Y7
-	VBROADCASTSS kernConst<>+3136(SB), Y8
-	VMINPS       Y7, Y8, Y7
 	VBROADCASTSS kernConst<>+3168(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+3200(SB), Y8
 	VMAXPS       Y7, Y8, Y7
 	VROUNDPS     $0x00, Y7, Y8
 	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS kernConst<>+2912(SB), Y9
-	VFMADD213PS  kernConst<>+2944(SB), Y7, Y9
+	VBROADCASTSS kernConst<>+2944(SB), Y9
 	VFMADD213PS  kernConst<>+2976(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3008(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3040(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3072(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+3104(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+256(SB), Y7, Y9
 	VCVTPS2DQ    Y8, Y7
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y9, Y8
 	VADDPS       (R8), Y3, Y7
@@ -121544,21 +124239,21 @@ rowsMasked:
 	VCMPPS       $0x04, kernConst<>+288(SB), Y0, Y0
 	VMOVUPS      32(SI), Y7
 	VFMADD213PS  Y6, Y1, Y7
-	VBROADCASTSS kernConst<>+3136(SB), Y8
-	VMINPS       Y7, Y8, Y7
 	VBROADCASTSS kernConst<>+3168(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VBROADCASTSS kernConst<>+3200(SB), Y8
 	VMAXPS       Y7, Y8, Y7
 	VROUNDPS     $0x00, Y7, Y8
 	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS kernConst<>+2912(SB), Y9
-	VFMADD213PS  kernConst<>+2944(SB), Y7, Y9
+	VBROADCASTSS kernConst<>+2944(SB), Y9
 	VFMADD213PS  kernConst<>+2976(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3008(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3040(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+3072(SB), Y7, Y9
+	VFMADD213PS  kernConst<>+3104(SB), Y7, Y9
 	VFMADD213PS  kernConst<>+256(SB), Y7, Y9
 	VCVTPS2DQ    Y8, Y7
-	VPADDD       kernConst<>+3104(SB), Y7, Y7
+	VPADDD       kernConst<>+3136(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y9, Y8
 	VADDPS       32(R8), Y5, Y7
@@ -122381,95 +125076,103 @@ DATA kernConst<>+2832(SB)/4, $0x3e5b33b6
 DATA kernConst<>+2836(SB)/4, $0x3e5b33b6
 DATA kernConst<>+2840(SB)/4, $0x3e5b33b6
 DATA kernConst<>+2844(SB)/4, $0x3e5b33b6
-DATA kernConst<>+2848(SB)/4, $0x43010000
-DATA kernConst<>+2852(SB)/4, $0x43010000
-DATA kernConst<>+2856(SB)/4, $0x43010000
-DATA kernConst<>+2860(SB)/4, $0x43010000
-DATA kernConst<>+2864(SB)/4, $0x43010000
-DATA kernConst<>+2868(SB)/4, $0x43010000
-DATA kernConst<>+2872(SB)/4, $0x43010000
-DATA kernConst<>+2876(SB)/4, $0x43010000
-DATA kernConst<>+2880(SB)/4, $0xc3170000
-DATA kernConst<>+2884(SB)/4, $0xc3170000
-DATA kernConst<>+2888(SB)/4, $0xc3170000
-DATA kernConst<>+2892(SB)/4, $0xc3170000
-DATA kernConst<>+2896(SB)/4, $0xc3170000
-DATA kernConst<>+2900(SB)/4, $0xc3170000
-DATA kernConst<>+2904(SB)/4, $0xc3170000
-DATA kernConst<>+2908(SB)/4, $0xc3170000
-DATA kernConst<>+2912(SB)/4, $0x3920fddc
-DATA kernConst<>+2916(SB)/4, $0x3920fddc
-DATA kernConst<>+2920(SB)/4, $0x3920fddc
-DATA kernConst<>+2924(SB)/4, $0x3920fddc
-DATA kernConst<>+2928(SB)/4, $0x3920fddc
-DATA kernConst<>+2932(SB)/4, $0x3920fddc
-DATA kernConst<>+2936(SB)/4, $0x3920fddc
-DATA kernConst<>+2940(SB)/4, $0x3920fddc
-DATA kernConst<>+2944(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2948(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2952(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2956(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2960(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2964(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2968(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2972(SB)/4, $0x3aaf9f2b
-DATA kernConst<>+2976(SB)/4, $0x3c1d96a6
-DATA kernConst<>+2980(SB)/4, $0x3c1d96a6
-DATA kernConst<>+2984(SB)/4, $0x3c1d96a6
-DATA kernConst<>+2988(SB)/4, $0x3c1d96a6
-DATA kernConst<>+2992(SB)/4, $0x3c1d96a6
-DATA kernConst<>+2996(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3000(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3004(SB)/4, $0x3c1d96a6
-DATA kernConst<>+3008(SB)/4, $0x3d635774
-DATA kernConst<>+3012(SB)/4, $0x3d635774
-DATA kernConst<>+3016(SB)/4, $0x3d635774
-DATA kernConst<>+3020(SB)/4, $0x3d635774
-DATA kernConst<>+3024(SB)/4, $0x3d635774
-DATA kernConst<>+3028(SB)/4, $0x3d635774
-DATA kernConst<>+3032(SB)/4, $0x3d635774
-DATA kernConst<>+3036(SB)/4, $0x3d635774
-DATA kernConst<>+3040(SB)/4, $0x3e75fdee
-DATA kernConst<>+3044(SB)/4, $0x3e75fdee
-DATA kernConst<>+3048(SB)/4, $0x3e75fdee
-DATA kernConst<>+3052(SB)/4, $0x3e75fdee
-DATA kernConst<>+3056(SB)/4, $0x3e75fdee
-DATA kernConst<>+3060(SB)/4, $0x3e75fdee
-DATA kernConst<>+3064(SB)/4, $0x3e75fdee
-DATA kernConst<>+3068(SB)/4, $0x3e75fdee
-DATA kernConst<>+3072(SB)/4, $0x3f317218
-DATA kernConst<>+3076(SB)/4, $0x3f317218
-DATA kernConst<>+3080(SB)/4, $0x3f317218
-DATA kernConst<>+3084(SB)/4, $0x3f317218
-DATA kernConst<>+3088(SB)/4, $0x3f317218
-DATA kernConst<>+3092(SB)/4, $0x3f317218
-DATA kernConst<>+3096(SB)/4, $0x3f317218
-DATA kernConst<>+3100(SB)/4, $0x3f317218
-DATA kernConst<>+3104(SB)/4, $0x0000007f
-DATA kernConst<>+3108(SB)/4, $0x0000007f
-DATA kernConst<>+3112(SB)/4, $0x0000007f
-DATA kernConst<>+3116(SB)/4, $0x0000007f
-DATA kernConst<>+3120(SB)/4, $0x0000007f
-DATA kernConst<>+3124(SB)/4, $0x0000007f
-DATA kernConst<>+3128(SB)/4, $0x0000007f
-DATA kernConst<>+3132(SB)/4, $0x0000007f
-DATA kernConst<>+3136(SB)/4, $0x43000000
-DATA kernConst<>+3140(SB)/4, $0x43000000
-DATA kernConst<>+3144(SB)/4, $0x43000000
-DATA kernConst<>+3148(SB)/4, $0x43000000
-DATA kernConst<>+3152(SB)/4, $0x43000000
-DATA kernConst<>+3156(SB)/4, $0x43000000
-DATA kernConst<>+3160(SB)/4, $0x43000000
-DATA kernConst<>+3164(SB)/4, $0x43000000
-DATA kernConst<>+3168(SB)/4, $0xc2fe0000
-DATA kernConst<>+3172(SB)/4, $0xc2fe0000
-DATA kernConst<>+3176(SB)/4, $0xc2fe0000
-DATA kernConst<>+3180(SB)/4, $0xc2fe0000
-DATA kernConst<>+3184(SB)/4, $0xc2fe0000
-DATA kernConst<>+3188(SB)/4, $0xc2fe0000
-DATA kernConst<>+3192(SB)/4, $0xc2fe0000
-DATA kernConst<>+3196(SB)/4, $0xc2fe0000
-GLOBL kernConst<>(SB), RODATA|NOPTR, $3200
+DATA kernConst<>+2848(SB)/4, $0x3e800000
+DATA kernConst<>+2852(SB)/4, $0x3e800000
+DATA kernConst<>+2856(SB)/4, $0x3e800000
+DATA kernConst<>+2860(SB)/4, $0x3e800000
+DATA kernConst<>+2864(SB)/4, $0x3e800000
+DATA kernConst<>+2868(SB)/4, $0x3e800000
+DATA kernConst<>+2872(SB)/4, $0x3e800000
+DATA kernConst<>+2876(SB)/4, $0x3e800000
+DATA kernConst<>+2880(SB)/4, $0x43010000
+DATA kernConst<>+2884(SB)/4, $0x43010000
+DATA kernConst<>+2888(SB)/4, $0x43010000
+DATA kernConst<>+2892(SB)/4, $0x43010000
+DATA kernConst<>+2896(SB)/4, $0x43010000
+DATA kernConst<>+2900(SB)/4, $0x43010000
+DATA kernConst<>+2904(SB)/4, $0x43010000
+DATA kernConst<>+2908(SB)/4, $0x43010000
+DATA kernConst<>+2912(SB)/4, $0xc3170000
+DATA kernConst<>+2916(SB)/4, $0xc3170000
+DATA kernConst<>+2920(SB)/4, $0xc3170000
+DATA kernConst<>+2924(SB)/4, $0xc3170000
+DATA kernConst<>+2928(SB)/4, $0xc3170000
+DATA kernConst<>+2932(SB)/4, $0xc3170000
+DATA kernConst<>+2936(SB)/4, $0xc3170000
+DATA kernConst<>+2940(SB)/4, $0xc3170000
+DATA kernConst<>+2944(SB)/4, $0x3920fddc
+DATA kernConst<>+2948(SB)/4, $0x3920fddc
+DATA kernConst<>+2952(SB)/4, $0x3920fddc
+DATA kernConst<>+2956(SB)/4, $0x3920fddc
+DATA kernConst<>+2960(SB)/4, $0x3920fddc
+DATA kernConst<>+2964(SB)/4, $0x3920fddc
+DATA kernConst<>+2968(SB)/4, $0x3920fddc
+DATA kernConst<>+2972(SB)/4, $0x3920fddc
+DATA kernConst<>+2976(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+2980(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+2984(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+2988(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+2992(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+2996(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3000(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3004(SB)/4, $0x3aaf9f2b
+DATA kernConst<>+3008(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3012(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3016(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3020(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3024(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3028(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3032(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3036(SB)/4, $0x3c1d96a6
+DATA kernConst<>+3040(SB)/4, $0x3d635774
+DATA kernConst<>+3044(SB)/4, $0x3d635774
+DATA kernConst<>+3048(SB)/4, $0x3d635774
+DATA kernConst<>+3052(SB)/4, $0x3d635774
+DATA kernConst<>+3056(SB)/4, $0x3d635774
+DATA kernConst<>+3060(SB)/4, $0x3d635774
+DATA kernConst<>+3064(SB)/4, $0x3d635774
+DATA kernConst<>+3068(SB)/4, $0x3d635774
+DATA kernConst<>+3072(SB)/4, $0x3e75fdee
+DATA kernConst<>+3076(SB)/4, $0x3e75fdee
+DATA kernConst<>+3080(SB)/4, $0x3e75fdee
+DATA kernConst<>+3084(SB)/4, $0x3e75fdee
+DATA kernConst<>+3088(SB)/4, $0x3e75fdee
+DATA kernConst<>+3092(SB)/4, $0x3e75fdee
+DATA kernConst<>+3096(SB)/4, $0x3e75fdee
+DATA kernConst<>+3100(SB)/4, $0x3e75fdee
+DATA kernConst<>+3104(SB)/4, $0x3f317218
+DATA kernConst<>+3108(SB)/4, $0x3f317218
+DATA kernConst<>+3112(SB)/4, $0x3f317218
+DATA kernConst<>+3116(SB)/4, $0x3f317218
+DATA kernConst<>+3120(SB)/4, $0x3f317218
+DATA kernConst<>+3124(SB)/4, $0x3f317218
+DATA kernConst<>+3128(SB)/4, $0x3f317218
+DATA kernConst<>+3132(SB)/4, $0x3f317218
+DATA kernConst<>+3136(SB)/4, $0x0000007f
+DATA kernConst<>+3140(SB)/4, $0x0000007f
+DATA kernConst<>+3144(SB)/4, $0x0000007f
+DATA kernConst<>+3148(SB)/4, $0x0000007f
+DATA kernConst<>+3152(SB)/4, $0x0000007f
+DATA kernConst<>+3156(SB)/4, $0x0000007f
+DATA kernConst<>+3160(SB)/4, $0x0000007f
+DATA kernConst<>+3164(SB)/4, $0x0000007f
+DATA kernConst<>+3168(SB)/4, $0x43000000
+DATA kernConst<>+3172(SB)/4, $0x43000000
+DATA kernConst<>+3176(SB)/4, $0x43000000
+DATA kernConst<>+3180(SB)/4, $0x43000000
+DATA kernConst<>+3184(SB)/4, $0x43000000
+DATA kernConst<>+3188(SB)/4, $0x43000000
+DATA kernConst<>+3192(SB)/4, $0x43000000
+DATA kernConst<>+3196(SB)/4, $0x43000000
+DATA kernConst<>+3200(SB)/4, $0xc2fe0000
+DATA kernConst<>+3204(SB)/4, $0xc2fe0000
+DATA kernConst<>+3208(SB)/4, $0xc2fe0000
+DATA kernConst<>+3212(SB)/4, $0xc2fe0000
+DATA kernConst<>+3216(SB)/4, $0xc2fe0000
+DATA kernConst<>+3220(SB)/4, $0xc2fe0000
+DATA kernConst<>+3224(SB)/4, $0xc2fe0000
+DATA kernConst<>+3228(SB)/4, $0xc2fe0000
+GLOBL kernConst<>(SB), RODATA|NOPTR, $3232
 
 DATA kernRamp<>+0(SB)/8, $0x0000000000000000
 DATA kernRamp<>+8(SB)/8, $0x0000000000000001
@@ -122514,6 +125217,72 @@ DATA kernOdds<>+58(SB)/2, $0x003b
 DATA kernOdds<>+60(SB)/2, $0x003d
 DATA kernOdds<>+62(SB)/2, $0x003f
 GLOBL kernOdds<>(SB), RODATA|NOPTR, $64
+
+DATA kernPairs<>+0(SB)/4, $0x00000000
+DATA kernPairs<>+4(SB)/4, $0x00000002
+DATA kernPairs<>+8(SB)/4, $0x00000004
+DATA kernPairs<>+12(SB)/4, $0x00000006
+DATA kernPairs<>+16(SB)/4, $0x00000008
+DATA kernPairs<>+20(SB)/4, $0x0000000a
+DATA kernPairs<>+24(SB)/4, $0x0000000c
+DATA kernPairs<>+28(SB)/4, $0x0000000e
+DATA kernPairs<>+32(SB)/4, $0x00000010
+DATA kernPairs<>+36(SB)/4, $0x00000012
+DATA kernPairs<>+40(SB)/4, $0x00000014
+DATA kernPairs<>+44(SB)/4, $0x00000016
+DATA kernPairs<>+48(SB)/4, $0x00000018
+DATA kernPairs<>+52(SB)/4, $0x0000001a
+DATA kernPairs<>+56(SB)/4, $0x0000001c
+DATA kernPairs<>+60(SB)/4, $0x0000001e
+DATA kernPairs<>+64(SB)/4, $0x00000001
+DATA kernPairs<>+68(SB)/4, $0x00000003
+DATA kernPairs<>+72(SB)/4, $0x00000005
+DATA kernPairs<>+76(SB)/4, $0x00000007
+DATA kernPairs<>+80(SB)/4, $0x00000009
+DATA kernPairs<>+84(SB)/4, $0x0000000b
+DATA kernPairs<>+88(SB)/4, $0x0000000d
+DATA kernPairs<>+92(SB)/4, $0x0000000f
+DATA kernPairs<>+96(SB)/4, $0x00000011
+DATA kernPairs<>+100(SB)/4, $0x00000013
+DATA kernPairs<>+104(SB)/4, $0x00000015
+DATA kernPairs<>+108(SB)/4, $0x00000017
+DATA kernPairs<>+112(SB)/4, $0x00000019
+DATA kernPairs<>+116(SB)/4, $0x0000001b
+DATA kernPairs<>+120(SB)/4, $0x0000001d
+DATA kernPairs<>+124(SB)/4, $0x0000001f
+DATA kernPairs<>+128(SB)/4, $0x00000000
+DATA kernPairs<>+132(SB)/4, $0x00000010
+DATA kernPairs<>+136(SB)/4, $0x00000001
+DATA kernPairs<>+140(SB)/4, $0x00000011
+DATA kernPairs<>+144(SB)/4, $0x00000002
+DATA kernPairs<>+148(SB)/4, $0x00000012
+DATA kernPairs<>+152(SB)/4, $0x00000003
+DATA kernPairs<>+156(SB)/4, $0x00000013
+DATA kernPairs<>+160(SB)/4, $0x00000004
+DATA kernPairs<>+164(SB)/4, $0x00000014
+DATA kernPairs<>+168(SB)/4, $0x00000005
+DATA kernPairs<>+172(SB)/4, $0x00000015
+DATA kernPairs<>+176(SB)/4, $0x00000006
+DATA kernPairs<>+180(SB)/4, $0x00000016
+DATA kernPairs<>+184(SB)/4, $0x00000007
+DATA kernPairs<>+188(SB)/4, $0x00000017
+DATA kernPairs<>+192(SB)/4, $0x00000008
+DATA kernPairs<>+196(SB)/4, $0x00000018
+DATA kernPairs<>+200(SB)/4, $0x00000009
+DATA kernPairs<>+204(SB)/4, $0x00000019
+DATA kernPairs<>+208(SB)/4, $0x0000000a
+DATA kernPairs<>+212(SB)/4, $0x0000001a
+DATA kernPairs<>+216(SB)/4, $0x0000000b
+DATA kernPairs<>+220(SB)/4, $0x0000001b
+DATA kernPairs<>+224(SB)/4, $0x0000000c
+DATA kernPairs<>+228(SB)/4, $0x0000001c
+DATA kernPairs<>+232(SB)/4, $0x0000000d
+DATA kernPairs<>+236(SB)/4, $0x0000001d
+DATA kernPairs<>+240(SB)/4, $0x0000000e
+DATA kernPairs<>+244(SB)/4, $0x0000001e
+DATA kernPairs<>+248(SB)/4, $0x0000000f
+DATA kernPairs<>+252(SB)/4, $0x0000001f
+GLOBL kernPairs<>(SB), RODATA|NOPTR, $256
 
 // func cpuid(leaf uint32, sub uint32) (eax uint32, ebx uint32, ecx uint32, edx uint32)
 // Requires: CPUID

@@ -42,6 +42,8 @@ type Path struct {
 	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
 	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
+	pools [numTypes]*poolKernels // nil where there are none
+
 	// unzip splits rows of 2n elements, n at most a vector, into those at even and odd places; zip is the inverse. Rows are
 	// ldd apart in what is written, lds in what is read.
 	unzip func(rows, n int, even, odd *float32, ldd int, src *float32, lds int)

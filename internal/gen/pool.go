@@ -1,0 +1,312 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// pools emits the pooling of windows of 2 x 2 elements, two apart: maximum and mean, and their gradients. AVX2 has them
+// in f32 alone: it moves parts of a vector of halves in three pieces.
+func (v *vm) pools() {
+	for _, t := range types {
+		if !v.wide() && t != "F32" {
+			continue
+		}
+		v.maxPool(t, false)
+		v.maxPool(t, true)
+		v.maxPoolGrad(t)
+		v.avgPool(t)
+		v.avgPoolGrad(t)
+	}
+}
+
+// Fields of windows2, which describes the walk.
+const (
+	fieldPlanes = 8 * iota
+	fieldRows
+	fieldWhole
+	fieldTail
+	fieldRow
+	fieldSkip
+	fieldJump
+	fieldWidth
+	fieldSkipped
+)
+
+// walk2 is a walk over windows, a vector of them at a time. Pairs are two rows of elements, of which single is a row with
+// one element a window.
+type walk2 struct {
+	v      *vm
+	t      string
+	g, row reg.GPVirtual
+	pairs  []reg.GPVirtual
+	single reg.GPVirtual
+	index  reg.GPVirtual // of the result, where there is one
+	base   reg.GPVirtual // then: the place in its plane of the first element of a vector
+
+	in   []reg.Register // lanes of a pair's last vectors
+	out  reg.Register   // of the last windows
+	part bool           // these are they
+	pick func(odd int, x, y vec) vec
+	join func(x, y vec) (low, high vec)
+}
+
+// walk emits the loops around turn, which computes a vector of windows.
+func (w *walk2) walk(turn func()) {
+	v := w.v
+	w.row = GP64()
+	planes, rows, left, both := GP64(), GP64(), GP64(), GP64()
+	field := func(at int) Mem { return Mem{Base: w.g, Disp: at} }
+	MOVQ(field(fieldRow), w.row)
+	MOVQ(field(fieldTail), left)
+	LEAQ(Mem{Base: left, Index: left, Scale: 1}, both)
+	w.in, w.out = v.colMasks(2, both), v.lanes(left)
+	MOVQ(field(fieldPlanes), planes)
+	if w.index != nil {
+		w.base = GP64()
+	}
+	Label("planes")
+	MOVQ(field(fieldRows), rows)
+	if w.index != nil {
+		XORQ(w.base, w.base)
+	}
+	Label("rows")
+	MOVQ(field(fieldWhole), left)
+	TESTQ(left, left)
+	JZ(LabelRef("tail"))
+	loop("whole", left, func() {
+		w.part = false
+		turn()
+		for _, p := range w.pairs {
+			ADDQ(imm(2*v.w*typeSize(w.t)), p)
+		}
+		ADDQ(imm(v.w*typeSize(w.t)), w.single)
+		if w.index != nil {
+			ADDQ(imm(4*v.w), w.index)
+			ADDQ(imm(2*v.w), w.base)
+		}
+	})
+	Label("tail")
+	MOVQ(field(fieldTail), left)
+	TESTQ(left, left)
+	JZ(LabelRef("next"))
+	w.part = true
+	turn()
+	LEAQ(Mem{Base: w.single, Index: left, Scale: uint8(typeSize(w.t))}, w.single)
+	if w.index != nil {
+		LEAQ(Mem{Base: w.index, Index: left, Scale: 4}, w.index)
+	}
+	Label("next")
+	for _, p := range w.pairs {
+		ADDQ(field(fieldSkip), p)
+	}
+	if w.index != nil {
+		ADDQ(field(fieldSkipped), w.base)
+	}
+	DECQ(rows)
+	JNZ(LabelRef("rows"))
+	for _, p := range w.pairs {
+		ADDQ(field(fieldJump), p)
+	}
+	DECQ(planes)
+	JNZ(LabelRef("planes"))
+	VZEROUPPER()
+	RET()
+}
+
+// read loads a vector at m, or the lanes of mask of the last one.
+func (w *walk2) read(m Mem, mask reg.Register) vec {
+	x := w.v.new()
+	if w.part {
+		w.v.loadEdge(w.t, m, &edge{lanes: mask}, x)
+	} else {
+		w.v.load(w.t, m, x)
+	}
+	return x
+}
+
+func (w *walk2) write(x vec, m Mem, mask reg.Register) {
+	if w.part {
+		w.v.storeEdge(w.t, x, &edge{lanes: mask}, m)
+	} else {
+		w.v.putWhole(w.t, x, m)
+	}
+}
+
+// lines are where the two vectors of a pair's row are.
+func (w *walk2) lines(pair reg.GPVirtual, below bool) (low, high Mem) {
+	low, high = Mem{Base: pair}, Mem{Base: pair, Disp: w.v.w * typeSize(w.t)}
+	if below {
+		low.Index, low.Scale, high.Index, high.Scale = w.row, 1, w.row, 1
+	}
+	return low, high
+}
+
+// taps loads the four elements of a vector of windows, in their order.
+func (w *walk2) taps(pair reg.GPVirtual) (x [4]vec) {
+	for i := range 2 {
+		low, high := w.lines(pair, i > 0)
+		a, b := w.read(low, w.in[0]), w.read(high, w.in[1])
+		x[2*i], x[2*i+1] = w.pick(0, a, b), w.pick(1, a, b)
+	}
+	return x
+}
+
+// spread stores the four elements of a vector of windows.
+func (w *walk2) spread(x [4]vec, pair reg.GPVirtual) {
+	for i := range 2 {
+		low, high := w.lines(pair, i > 0)
+		a, b := w.join(x[2*i], x[2*i+1])
+		w.write(a, low, w.in[0])
+		w.write(b, high, w.in[1])
+	}
+}
+
+func (v *vm) walk2(t string, single string, pairs ...string) *walk2 {
+	w := &walk2{v: v, t: t, g: ptrParam("walk"), single: ptrParam(single)}
+	for _, p := range pairs {
+		w.pairs = append(w.pairs, ptrParam(p))
+	}
+	w.pick, w.join = v.picker()
+	return w
+}
+
+// picker gives halver and joiner by permutations of two registers, which AVX-512 has.
+func (v *vm) picker() (pick func(odd int, x, y vec) vec, join func(x, y vec) (low, high vec)) {
+	if !v.wide() {
+		return v.halver(), v.joiner()
+	}
+	table := func(at int) vec {
+		d := v.new()
+		VMOVDQU32(NewDataAddr(NewStaticSymbol("kernPairs"), 64*at), d)
+		return d
+	}
+	take := func(at vec, x, y vec) vec {
+		d := v.copy(x)
+		VPERMT2PS(y, at, d)
+		return d
+	}
+	order := []vec{table(0), table(1), table(2), table(3)}
+	pick = func(odd int, x, y vec) vec { return take(order[odd], x, y) }
+	join = func(x, y vec) (vec, vec) { return take(order[2], x, y), take(order[3], x, y) }
+	return pick, join
+}
+
+// emitPairs emits the orders of picker: even and odd places of two vectors, and two vectors in turn, low and high half.
+func emitPairs() {
+	GLOBL("kernPairs", RODATA|NOPTR)
+	for i := range 64 {
+		lane, turn := i%16, i%16/2+i%2*16
+		DATA(4*i, U32(uint32([]int{2 * lane, 2*lane + 1, turn, turn + 8}[i/16])))
+	}
+}
+
+// larger is where e beats top, the largest so far: a NaN beats any number, and nothing beats a NaN.
+func (v *vm) larger(e, top vec) cond {
+	larger, number := v.cmp(notLessEq, e, top), v.cmp(ordered, top, top)
+	if !v.wide() {
+		return v.and(larger.(vec), number.(vec))
+	}
+	k := K()
+	KANDW(larger, number, k)
+	return k
+}
+
+func (v *vm) maxPool(t string, index bool) {
+	name, params := "maxPool", "walk *int, y, x *byte"
+	if index {
+		name, params = "maxPoolAt", "walk *int, y *byte, index *int32, x *byte"
+	}
+	v.text(name+t, params, "pools the largest element of each window, the first of them.")
+	w := v.walk2(t, "y", "x")
+	var width vec
+	if index {
+		w.index, width = ptrParam("index"), v.new()
+		v.spreadInt(Mem{Base: w.g, Disp: fieldWidth}, width)
+	}
+	w.walk(func() {
+		x := w.taps(w.pairs[0])
+		top := x[0]
+		var at, place vec
+		if index {
+			at = v.new()
+			base := XMM()
+			VMOVQ(w.base, base)
+			VPBROADCASTD(base, at)
+			VPADDD(NewDataAddr(NewStaticSymbol("kernPairs"), 0), at, at)
+			place = at
+		}
+		for i, e := range x[1:] {
+			larger := v.larger(e, top)
+			top = v.pick(larger, e, top)
+			if index {
+				tap := [...]func() vec{
+					func() vec { return v.addInt(at, bits(1)) },
+					func() vec { return v.addInt(at, width) },
+					func() vec { return v.addInt(v.addInt(at, width), bits(1)) },
+				}[i]()
+				place = v.pick(larger, tap, place)
+			}
+		}
+		w.write(top, Mem{Base: w.single}, w.out)
+		if index && w.part {
+			v.storePart(place, w.out, Mem{Base: w.index})
+		} else if index {
+			VMOVUPS(place, Mem{Base: w.index})
+		}
+	})
+}
+
+// spreadInt broadcasts the low half of the integer at m.
+func (v *vm) spreadInt(m Mem, d vec) { VPBROADCASTD(m, d) }
+
+func (v *vm) maxPoolGrad(t string) {
+	v.text("maxPoolGrad"+t, "walk *int, dx, dy, x *byte", "gives each gradient to the first largest element of its window, zero to the others.")
+	w := v.walk2(t, "dy", "dx", "x")
+	zero := v.new()
+	v.zero(zero)
+	w.walk(func() {
+		x := w.taps(w.pairs[1])
+		var larger [4]cond
+		top := x[0]
+		for i, e := range x[1:] {
+			larger[i+1] = v.larger(e, top)
+			if i < 2 {
+				top = v.pick(larger[i+1], e, top)
+			}
+		}
+		rest := v.add(w.read(Mem{Base: w.single}, w.out), zero) // sums begin with +0
+		for i := 3; i > 0; i-- {
+			x[i] = v.only(larger[i], rest)
+			rest = v.pick(larger[i], zero, rest)
+		}
+		x[0] = rest
+		w.spread(x, w.pairs[0])
+	})
+}
+
+func (v *vm) avgPool(t string) {
+	v.text("avgPool"+t, "walk *int, y, x *byte", "pools the mean of each window.")
+	w := v.walk2(t, "y", "x")
+	zero, quarter := v.new(), v.reg(f(0.25))
+	v.zero(zero)
+	w.walk(func() {
+		sum := zero
+		for _, e := range w.taps(w.pairs[0]) {
+			sum = v.add(sum, e)
+		}
+		w.write(v.mul(sum, quarter), Mem{Base: w.single}, w.out)
+	})
+}
+
+func (v *vm) avgPoolGrad(t string) {
+	v.text("avgPoolGrad"+t, "walk *int, dx, dy *byte", "gives a quarter of each gradient to the elements of its window.")
+	w := v.walk2(t, "dy", "dx")
+	zero, quarter := v.new(), v.reg(f(0.25))
+	v.zero(zero)
+	w.walk(func() {
+		d := v.add(v.mul(w.read(Mem{Base: w.single}, w.out), quarter), zero)
+		w.spread([4]vec{d, d, d, d}, w.pairs[0])
+	})
+}

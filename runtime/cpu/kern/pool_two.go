@@ -1,0 +1,81 @@
+package kern
+
+// Pool2 is pooling in windows of 2 x 2 elements, two apart and without padding, over planes of H x W elements that lie
+// one after the other: element (i, j) of a pooled plane of H/2 x W/2 is of the window from (2i, 2j) on.
+type Pool2 struct {
+	Planes, H, W int
+}
+
+// Of is the number of elements of n planes, in and out.
+func (g Pool2) Of(n int) (in, out int) { return n * g.H * g.W, n * (g.H / 2) * (g.W / 2) }
+
+// windows2 is how the kernels of a path walk over the windows of a Pool2: planes; rows of windows in one; whole vectors in
+// a row, and windows after them; bytes between rows of elements, from the last whole vector to the next rows, and then to
+// the next plane; elements of a row, and what is left of two of them after the whole vectors.
+type windows2 [9]int
+
+// poolKernels pool windows of one storage type; results are dense.
+type poolKernels struct { // g is the first number of windows2
+	max     func(g *int, y, x *byte)
+	maxAt   func(g *int, y *byte, index *int32, x *byte)
+	maxGrad func(g *int, dx, dy, x *byte)
+	avg     func(g *int, y, x *byte)
+	avgGrad func(g *int, dx, dy *byte)
+}
+
+// Pools2 says whether the path has kernels of Pool2 for elements of type t.
+func (p *Path) Pools2(t Type) bool { return p.pools[t] != nil }
+
+func (p *Path) windows2(g Pool2, t Type) windows2 {
+	n, size := g.W/2, t.Size()
+	whole := n / p.lanes
+	skipped := 2 * (g.W - whole*p.lanes)
+	return windows2{g.Planes, g.H / 2, whole, n % p.lanes, g.W * size, skipped * size, g.H % 2 * g.W * size, g.W, skipped}
+}
+
+func (g Pool2) empty() bool { _, out := g.Of(g.Planes); return out == 0 }
+
+// MaxPool2 pools the largest element of each window of x into y, of x's type; a NaN counts as larger than any number.
+// index, unless it is nil, gets the place in its plane of the first such element.
+func (p *Path) MaxPool2(g Pool2, y Buf, index []int32, x Buf) {
+	if g.empty() {
+		return
+	}
+	if w := p.windows2(g, x.Type); index == nil {
+		p.pools[x.Type].max(&w[0], y.at(0), x.at(0))
+	} else {
+		p.pools[x.Type].maxAt(&w[0], y.at(0), &index[0], x.at(0))
+	}
+}
+
+// MaxPool2Grad makes dx the gradient of x, which was pooled by its largest elements: dy at each, zero elsewhere. All are of
+// one type.
+func (p *Path) MaxPool2Grad(g Pool2, dx, dy, x Buf) {
+	g.clear(dx)
+	if w := p.windows2(g, x.Type); !g.empty() {
+		p.pools[x.Type].maxGrad(&w[0], dx.at(0), dy.at(0), x.at(0))
+	}
+}
+
+// AvgPool2 pools the mean of each window.
+func (p *Path) AvgPool2(g Pool2, y, x Buf) {
+	if w := p.windows2(g, x.Type); !g.empty() {
+		p.pools[x.Type].avg(&w[0], y.at(0), x.at(0))
+	}
+}
+
+// AvgPool2Grad makes dx the gradient of what was pooled by its mean.
+func (p *Path) AvgPool2Grad(g Pool2, dx, dy Buf) {
+	g.clear(dx)
+	if w := p.windows2(g, dx.Type); !g.empty() {
+		p.pools[dx.Type].avgGrad(&w[0], dx.at(0), dy.at(0))
+	}
+}
+
+// clear sets a gradient to zero if some elements are in no window.
+func (g Pool2) clear(dx Buf) {
+	if g.H%2 > 0 || g.W%2 > 0 {
+		in, _ := g.Of(g.Planes)
+		clear(dx.Data[:in*dx.Type.Size()])
+	}
+}
