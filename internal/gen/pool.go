@@ -47,10 +47,20 @@ type walk2 struct {
 
 	in   []reg.Register // lanes of a pair's last vectors
 	out  reg.Register   // of the last windows
-	part bool           // these are they
+	size walkSize       // of what turn computes
 	pick func(odd int, x, y vec) vec
 	join func(x, y vec) (low, high vec)
 }
+
+// walkSize is how many windows are computed at once: a vector, the last ones, or half a vector as the last ones, for AVX2,
+// whose masked stores are slow.
+type walkSize uint8
+
+const (
+	walkWhole walkSize = iota
+	walkPart
+	walkHalf
+)
 
 // walk emits the loops around turn, which computes a vector of windows.
 func (w *walk2) walk(turn func()) {
@@ -76,7 +86,7 @@ func (w *walk2) walk(turn func()) {
 	TESTQ(left, left)
 	JZ(LabelRef("tail"))
 	loop("whole", left, func() {
-		w.part = false
+		w.size = walkWhole
 		turn()
 		for _, p := range w.pairs {
 			ADDQ(imm(2*v.w*typeSize(w.t)), p)
@@ -91,8 +101,17 @@ func (w *walk2) walk(turn func()) {
 	MOVQ(field(fieldTail), left)
 	TESTQ(left, left)
 	JZ(LabelRef("next"))
-	w.part = true
+	if !v.wide() {
+		CMPQ(left, imm(v.w/2))
+		JNE(LabelRef("part"))
+		w.size = walkHalf
+		turn()
+		JMP(LabelRef("moved"))
+		Label("part")
+	}
+	w.size = walkPart
 	turn()
+	Label("moved")
 	LEAQ(Mem{Base: w.single, Index: left, Scale: uint8(typeSize(w.t))}, w.single)
 	if w.index != nil {
 		LEAQ(Mem{Base: w.index, Index: left, Scale: 4}, w.index)
@@ -115,23 +134,48 @@ func (w *walk2) walk(turn func()) {
 	RET()
 }
 
-// read loads a vector at m, or the lanes of mask of the last one.
-func (w *walk2) read(m Mem, mask reg.Register) vec {
+// read loads a vector at m: one of a pair's two, or all that there is of a single row.
+func (w *walk2) read(m Mem, which vector) vec {
 	x := w.v.new()
-	if w.part {
-		w.v.loadEdge(w.t, m, &edge{lanes: mask}, x)
-	} else {
+	switch {
+	case w.size == walkPart:
+		w.v.loadEdge(w.t, m, &edge{lanes: w.mask(which)}, x)
+	case w.size == walkHalf && which == second:
+		w.v.zero(x)
+	case w.size == walkHalf && which == all:
+		VMOVUPS(m, x.AsX())
+	default:
 		w.v.load(w.t, m, x)
 	}
 	return x
 }
 
-func (w *walk2) write(x vec, m Mem, mask reg.Register) {
-	if w.part {
-		w.v.storeEdge(w.t, x, &edge{lanes: mask}, m)
-	} else {
+func (w *walk2) write(x vec, m Mem, which vector) {
+	switch {
+	case w.size == walkPart:
+		w.v.storeEdge(w.t, x, &edge{lanes: w.mask(which)}, m)
+	case w.size == walkHalf && which == second:
+	case w.size == walkHalf && which == all:
+		VMOVUPS(x.AsX(), m)
+	default:
 		w.v.putWhole(w.t, x, m)
 	}
+}
+
+// vector is which of the vectors of some windows.
+type vector int
+
+const (
+	first vector = iota
+	second
+	all // a single row's
+)
+
+func (w *walk2) mask(which vector) reg.Register {
+	if which == all {
+		return w.out
+	}
+	return w.in[which]
 }
 
 // lines are where the two vectors of a pair's row are.
@@ -147,7 +191,7 @@ func (w *walk2) lines(pair reg.GPVirtual, below bool) (low, high Mem) {
 func (w *walk2) taps(pair reg.GPVirtual) (x [4]vec) {
 	for i := range 2 {
 		low, high := w.lines(pair, i > 0)
-		a, b := w.read(low, w.in[0]), w.read(high, w.in[1])
+		a, b := w.read(low, first), w.read(high, second)
 		x[2*i], x[2*i+1] = w.pick(0, a, b), w.pick(1, a, b)
 	}
 	return x
@@ -158,8 +202,8 @@ func (w *walk2) spread(x [4]vec, pair reg.GPVirtual) {
 	for i := range 2 {
 		low, high := w.lines(pair, i > 0)
 		a, b := w.join(x[2*i], x[2*i+1])
-		w.write(a, low, w.in[0])
-		w.write(b, high, w.in[1])
+		w.write(a, low, first)
+		w.write(b, high, second)
 	}
 }
 
@@ -249,11 +293,17 @@ func (v *vm) maxPool(t string, index bool) {
 				place = v.pick(larger, tap, place)
 			}
 		}
-		w.write(top, Mem{Base: w.single}, w.out)
-		if index && w.part {
-			v.storePart(place, w.out, Mem{Base: w.index})
-		} else if index {
-			VMOVUPS(place, Mem{Base: w.index})
+		w.write(top, Mem{Base: w.single}, all)
+		if !index {
+			return
+		}
+		switch to := (Mem{Base: w.index}); w.size {
+		case walkWhole:
+			VMOVUPS(place, to)
+		case walkHalf:
+			VMOVUPS(place.AsX(), to)
+		default:
+			v.storePart(place, w.out, to)
 		}
 	})
 }
@@ -276,7 +326,7 @@ func (v *vm) maxPoolGrad(t string) {
 				top = v.pick(larger[i+1], e, top)
 			}
 		}
-		rest := v.add(w.read(Mem{Base: w.single}, w.out), zero) // sums begin with +0
+		rest := v.add(w.read(Mem{Base: w.single}, all), zero) // sums begin with +0
 		for i := 3; i > 0; i-- {
 			x[i] = v.only(larger[i], rest)
 			rest = v.pick(larger[i], zero, rest)
@@ -296,7 +346,7 @@ func (v *vm) avgPool(t string) {
 		for _, e := range w.taps(w.pairs[0]) {
 			sum = v.add(sum, e)
 		}
-		w.write(v.mul(sum, quarter), Mem{Base: w.single}, w.out)
+		w.write(v.mul(sum, quarter), Mem{Base: w.single}, all)
 	})
 }
 
@@ -306,7 +356,7 @@ func (v *vm) avgPoolGrad(t string) {
 	zero, quarter := v.new(), v.reg(f(0.25))
 	v.zero(zero)
 	w.walk(func() {
-		d := v.add(v.mul(w.read(Mem{Base: w.single}, w.out), quarter), zero)
+		d := v.add(v.mul(w.read(Mem{Base: w.single}, all), quarter), zero)
 		w.spread([4]vec{d, d, d, d}, w.pairs[0])
 	})
 }

@@ -79,3 +79,28 @@ func BenchmarkSmooth(b *testing.B) {
 		b.Run("philox", func(b *testing.B) { bytesPerSec(b, 8*n, func() { m.Philox(philox.Draw{Seed: 1}, words, 0) }) })
 	})
 }
+
+// BenchmarkPool are pools of 2 x 2 windows side by side and their gradients, of LeNet's sizes: 40 planes, in cache.
+func BenchmarkPool(b *testing.B) {
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for _, size := range []int{24, 8} {
+			for t := range numTypes {
+				if !m.Pools2(t) {
+					continue
+				}
+				g := Pool2{Planes: 40, H: size, W: size}
+				in, out := g.Of(g.Planes)
+				d := newDice(4)
+				x, y, dx, index := d.buf(t, in), d.buf(t, out), zeros(t, in), make([]int32, out)
+				run := func(name string, elems int, f func()) {
+					b.Run(fmt.Sprintf("%dx%d/%v/%s", size, size, t, name), func(b *testing.B) { bytesPerSec(b, t.Size()*elems, f) })
+				}
+				run("max", in+out, func() { m.MaxPool2(g, y, nil, x) })
+				run("max_at", in+out+4/t.Size()*out, func() { m.MaxPool2(g, y, index, x) })
+				run("max_grad", 2*in+out, func() { m.MaxPool2Grad(g, dx, y, x) })
+				run("avg", in+out, func() { m.AvgPool2(g, y, x) })
+				run("avg_grad", in+out, func() { m.AvgPool2Grad(g, dx, y) })
+			}
+		}
+	})
+}
