@@ -2,6 +2,10 @@ package kern
 
 // ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
 func (m *Machine) ConvWeightGrad(c *Conv) {
+	if m.winsWeights(c) {
+		m.winoWeightGrad(c)
+		return
+	}
 	t, gt := &m.conv, &m.gemm
 	c = m.thin(c)
 	t.c = c

@@ -10,16 +10,17 @@ type Machine struct {
 	pool   *Pool
 	worker []worker
 
-	gemm      gemmTask
-	skinnyRun skinnyTask
-	conv      convTask
-	channel   channelTask
-	last      lastTask
-	attn      attnTask
-	row       rowTask
-	vec       vecTask
-	ends      endTask
-	winoRun   winoTask
+	gemm        gemmTask
+	skinnyRun   skinnyTask
+	conv        convTask
+	channel     channelTask
+	last        lastTask
+	attn        attnTask
+	row         rowTask
+	vec         vecTask
+	ends        endTask
+	winoRun     winoTask
+	winoGradRun winoGrad
 
 	whole     floats    // a result that only a Finisher sees
 	parts     []float32 // partial results, one per chunk of rows

@@ -24,10 +24,10 @@ func winoConv(d dice, i int) *Conv {
 	return c
 }
 
-// transforming is m with transforms for any number of channels.
+// transforming is m with transforms for as few channels, and tiles of weights' gradients, as keep the bound.
 func transforming(m *Machine) *Machine {
 	forced := *m.Path
-	forced.winoLeast = [2]int{}
+	forced.winoLeast = [2]int{10, 1}
 	return New(&forced, m.pool.Workers())
 }
 
@@ -37,7 +37,7 @@ func TestWinograd(t *testing.T) {
 		m = transforming(m)
 		defer m.Close()
 		d := newDice(8)
-		for i := range rounds(90) {
+		for i := range rounds(48) {
 			c := winoConv(d, i)
 			if m.pairing(c.X.Type, c.W.Type) || m.pairing(c.Y.Type, c.W.Type) {
 				c.W = d.buf(F32, c.W.Len())
@@ -81,10 +81,13 @@ func TestWinogradWorkers(t *testing.T) {
 			c.Y = zeros(F32, c.Y.Len())
 			grad := *c
 			grad.Y, grad.X, grad.W = d.buf(F32, c.Y.Len()), zeros(F32, c.X.Len()), c.W
+			weights := *c
+			weights.Y, weights.W = grad.Y, zeros(F32, c.W.Len())
 			run := func(m *Machine) [][]float32 {
 				m.Conv(c)
 				m.ConvInputGrad(&grad)
-				return [][]float32{slices.Clone(c.Y.f32()), slices.Clone(grad.X.f32())}
+				m.ConvWeightGrad(&weights)
+				return [][]float32{slices.Clone(c.Y.f32()), slices.Clone(grad.X.f32()), slices.Clone(weights.W.f32())}
 			}
 			want, got := run(one), run(many)
 			for k := range want {

@@ -1,0 +1,231 @@
+package kern
+
+// The gradient of the weights by Winograd's F(3x3,2x2), which has the same tiles of pixels: 16 products of a tile of the
+// image with a tile of 2 x 2 gradients, transformed like taps, give what they add to 3 x 3 taps. The sum over tiles and
+// images comes before the last transform, so there is a product of matrices for each point whose depth is the tiles. Tiles
+// are transformed block after block, and a block's products are added to what the blocks before left.
+
+// winoGrad is a running gradient.
+type winoGrad struct {
+	m     *Machine
+	c     *Conv
+	mode  winoGradMode
+	tiles [2]int // rows and columns of tiles of an image
+	block int    // tile rows of a block, at most
+	group int    // tile rows that a task transforms
+	row   int    // the block's first
+	rows  int    // and how many it has
+
+	v, y, sum floats
+	x, dy     winoSide
+}
+
+// winoSide is an operand of the products: panels of lanes, points, tiles.
+type winoSide struct {
+	image    grid
+	channels int
+	size     [2]int // of the image
+	lo       [2]int // where its first pixel is on the canvas
+	edge     int    // rows and columns of the canvas beyond two a tile
+	panels   int
+	point    int // elements between points of a panel
+}
+
+type winoGradMode uint8
+
+const (
+	winoImageMode winoGradMode = iota
+	winoGradientMode
+	winoSumMode
+	winoTapsMode
+)
+
+// winoGradBlock is how many floats of transformed tiles a worker has in a block, about; a block has winoGradTiles at least.
+const (
+	winoGradBlock = 1 << 17
+	winoGradTiles = 64
+)
+
+// winsWeights says whether the gradient of the weights of c goes by way of transforms: the same convolutions do, over as
+// many tiles as those have channels.
+func (m *Machine) winsWeights(c *Conv) bool {
+	if !m.wins(c, c.X.Type, min(c.C, c.K), min(c.C, c.K)) || m.pairing(c.X.Type, c.Y.Type) || !c.Epilogue.plain() || c.Weights == XIO {
+		return false
+	}
+	return c.N*ceilDiv(c.Out[1], 2)*ceilDiv(c.Out[2], 2) >= m.winoLeast[0]
+}
+
+func (m *Machine) winoWeightGrad(c *Conv) {
+	t := &m.winoGradRun
+	t.m, t.c = m, c
+	t.tiles = [2]int{ceilDiv(c.Out[1], 2), ceilDiv(c.Out[2], 2)}
+	all := c.N * t.tiles[0]
+	t.group = ceilDiv(2*m.vw, t.tiles[1])
+	t.block = max(winoGradTiles, winoGradBlock*m.pool.Workers()/(winoPoints*(c.C+c.K)))
+	t.block = min(all, roundUp(ceilDiv(t.block, t.tiles[1]), t.group))
+	depth := t.block * t.tiles[1]
+	t.x = winoSide{c.dense(c.X, c.C, c.In), c.C, [2]int{c.In[1], c.In[2]}, [2]int{c.Pad[1], c.Pad[2]}, 2, ceilDiv(c.C, m.nr), depth*m.nr + 16}
+	t.dy = winoSide{c.dense(c.Y, c.K, c.Out), c.K, [2]int{c.Out[1], c.Out[2]}, [2]int{}, 0, ceilDiv(c.K, m.mr), depth*m.mr + 16}
+	t.v.get(t.x.panels * winoPoints * t.x.point)
+	t.y.get(t.dy.panels * winoPoints * t.dy.point)
+	t.sum.get(t.dy.panels * winoPoints * t.sumPoint())
+	for t.row = 0; t.row < all; t.row += t.block {
+		t.rows = min(t.block, all-t.row)
+		n, tasks := t.rows*t.tiles[1], ceilDiv(t.rows, t.group)
+		t.mode = winoImageMode
+		m.run(8*winoPoints*n*c.C, tasks, t)
+		t.mode = winoGradientMode
+		m.run(8*winoPoints*n*c.K, tasks, t)
+		t.mode = winoSumMode
+		m.run(2*winoPoints*n*c.C*c.K, winoPoints*t.dy.panels, t)
+	}
+	t.mode = winoTapsMode
+	m.run(8*winoPoints*c.C*c.K, t.dy.panels, t)
+}
+
+// Run is the task of some tile rows, of a panel of one point, or of a panel of the result.
+func (t *winoGrad) Run(worker, i int) {
+	w := &t.m.worker[worker]
+	switch t.mode {
+	case winoImageMode, winoGradientMode:
+		t.eachBand(w, i*t.group, min(t.rows, (i+1)*t.group))
+	case winoSumMode:
+		t.products(i/t.dy.panels, i%t.dy.panels)
+	default:
+		t.taps(w, i)
+	}
+}
+
+// eachBand transforms tile rows [r0,r1) of the block, those of an image together.
+func (t *winoGrad) eachBand(w *worker, r0, r1 int) {
+	for r := r0; r < r1; {
+		image, y := (t.row+r)/t.tiles[0], (t.row+r)%t.tiles[0]
+		n := min(r1-r, t.tiles[0]-y)
+		if t.mode == winoImageMode {
+			t.imageBand(w, image, y, r, n)
+		} else {
+			t.gradientBand(w, image, y, r, n)
+		}
+		r += n
+	}
+}
+
+// imageBand transforms n tile rows of an image from y on, the block's from r on: channels are lanes.
+func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
+	m, s := t.m, &t.x
+	canvas, cols, px := t.lay(w, s, image, y, n)
+	for ch := 0; ch < s.channels; ch += m.vw {
+		to := t.v.s[ch/m.nr*winoPoints*s.point+ch%m.nr:]
+		for i := range n {
+			m.wino.in(t.tiles[1], m.vw, &to[(r+i)*t.tiles[1]*m.nr], m.nr, s.point, &canvas[2*i*cols*px+ch], 2*px, cols*px, px, 2*px)
+		}
+	}
+}
+
+// gradientBand is imageBand for the gradient, whose panels are as wide as tiles of the product are high.
+func (t *winoGrad) gradientBand(w *worker, image, y, r, n int) {
+	m, s := t.m, &t.dy
+	canvas, cols, px := t.lay(w, s, image, y, n)
+	for p := range s.panels {
+		r0, r1 := t.panel(p)
+		h := r1 - r0
+		for i := range n {
+			m.wino.two(t.tiles[1], h, &t.y.s[p*winoPoints*s.point+(r+i)*t.tiles[1]*h], h, s.point, &canvas[2*i*cols*px+r0], 2*px, cols*px, px, 0)
+		}
+	}
+}
+
+// panel is which output channels the i-th panel has.
+func (t *winoGrad) panel(i int) (r0, r1 int) {
+	n := t.dy.panels
+	return i * t.c.K / n, (i + 1) * t.c.K / n
+}
+
+// lay puts n tile rows of an image, from y on, on a canvas with channels last and zeros around: cols pixels a row, px
+// elements a pixel.
+func (t *winoGrad) lay(w *worker, s *winoSide, image, y, n int) (canvas []float32, cols, px int) {
+	m, g := t.m, &s.image
+	cols, px = 2*t.tiles[1]+s.edge, roundUp(s.channels, m.tw)
+	rows := 2*n + s.edge
+	canvas = w.wino.canvas.get(rows*cols*px + 2*m.nr)
+	clear(canvas)
+	first, wide := 2*y-s.lo[0], min(s.size[1], cols-s.lo[1])
+	for at := max(0, first); at < min(s.size[0], first+rows); at++ {
+		t.layRow(w, s, canvas[((at-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(image*g.item[0]+at*g.axis[1]))
+	}
+	return canvas, cols, px
+}
+
+// layRow puts n pixels, px elements apart.
+func (t *winoGrad) layRow(w *worker, s *winoSide, dst []float32, px, n int, src Buf) {
+	m, g := t.m, &s.image
+	if t.c.ChannelsLast {
+		if px == s.channels {
+			m.Load(dst[:n*px], src)
+			return
+		}
+		for i := range n {
+			m.Load(dst[i*px:][:s.channels], src.From(i*s.channels))
+		}
+		return
+	}
+	w.offs = getInts(&w.offs, m.tw)
+	for r := range w.offs {
+		w.offs[r] = r * g.channel * src.Type.Size()
+	}
+	for ch := 0; ch < s.channels; ch += m.tw {
+		m.trans[src.Type](n, min(m.tw, s.channels-ch), &dst[ch], px, src.at(ch*g.channel), &w.offs[0])
+	}
+}
+
+// sumPoint is the distance of points of a panel of sums: blocks of mr x nr.
+func (t *winoGrad) sumPoint() int { return t.x.panels*t.m.mr*t.m.nr + 16 }
+
+// products adds a block's products of one point for a panel of output channels.
+func (t *winoGrad) products(point, panel int) {
+	p, n, acc := t.m.Path, t.rows*t.tiles[1], min(1, t.row)
+	r0, r1 := t.panel(panel)
+	a := t.y.s[(panel*winoPoints+point)*t.dy.point:]
+	sum := t.sum.s[(panel*winoPoints+point)*t.sumPoint():]
+	for b := range t.x.panels {
+		cols := p.width(min(p.nr, t.c.C-b*p.nr))
+		p.tile[cols/p.nr][r1-r0-1](n, &a[0], &t.v.s[(b*winoPoints+point)*t.x.point], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, acc)
+	}
+}
+
+// taps transforms the sums of a panel to taps and stores them.
+func (t *winoGrad) taps(w *worker, panel int) {
+	m, c := t.m, t.c
+	r0, r1 := t.panel(panel)
+	h, row := r1-r0, t.x.panels*m.nr
+	flat := w.wino.planes.get(9*h*row + m.nr)
+	for ch := 0; ch < c.C; ch += m.vw {
+		sum := t.sum.s[panel*winoPoints*t.sumPoint()+ch/m.nr*m.mr*m.nr+ch%m.nr:]
+		point := t.sumPoint()
+		m.wino.taps(h, m.vw, &flat[ch], row, h*row, &sum[0], m.nr, 4*point, point, 2*point)
+	}
+	for i := range h {
+		t.storeTaps(w, r0+i, flat[i*row:], h*row)
+	}
+}
+
+// storeTaps stores the weights of output channel k, whose taps lie tap elements apart, in their order.
+func (t *winoGrad) storeTaps(w *worker, k int, flat []float32, tap int) {
+	m, c := t.m, t.c
+	if c.Weights == OXI {
+		for i := range 9 {
+			m.Store(c.W.From((9*k+i)*c.C), flat[i*tap:][:c.C])
+		}
+		return
+	}
+	row, lanes := w.row[0].get(9*c.C+m.vw), min(9, m.tw)
+	w.offs = getInts(&w.offs, m.tw)
+	for i := range lanes {
+		w.offs[i] = 4 * i * tap
+	}
+	m.trans[F32](c.C, lanes, &row[0], 9, bytes(&flat[0]), &w.offs[0])
+	for i := lanes; i < 9; i++ {
+		scatter(row[i:], flat[i*tap:][:c.C], 9)
+	}
+	m.Store(c.W.From(9*k*c.C), row[:9*c.C])
+}
