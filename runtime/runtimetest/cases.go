@@ -50,7 +50,7 @@ var cases = []string{
 	"conv_grad_x x[2,4,3,6] x[4,3,3,2] {strides=[2,1] pads=[1,0,1,2] dilations=[1,2] size=[5,6]}", "conv_grad_w x[2,3,5,6] x[2,4,3,6] {strides=[2,1] pads=[1,0,1,2] dilations=[1,2] kernel=[3,2]}",
 	"conv_grad_w x[2,6,8,8] x[2,6,8,8] {groups=6 pads=[1,1,1,1] kernel=[3,3]}", "conv_grad_x x[2,7,7,6] x[6,3,3,2] {pads=[1,1,1,1] groups=2 layout=NHWC size=[7,7]}",
 	"conv x[2,64,3,7] x[17,64,3,3] x[17] {pads=[1,1,1,1]}", "conv x[1,6,5,65] x[16,3,3,65] _ {pads=[1,0,1,2] layout=NHWC}", "conv_grad_x x[2,65,3,7] x[65,16,3,3] {pads=[1,1,1,1] size=[3,7]}", "conv_grad_x x[1,6,5,64] x[64,3,3,17] {pads=[1,0,1,2] size=[6,5] layout=NHWC}",
-	"conv_grad_w x[2,64,5,7] x[2,33,5,7] {pads=[1,1,1,1] kernel=[3,3]}", "conv_grad_w x[1,6,5,65] x[1,6,5,64] {pads=[1,0,1,2] kernel=[3,3] layout=NHWC}",
+	"conv_grad_w x[42,64,1,3] x[42,64,1,3] {pads=[1,1,1,1] kernel=[3,3]}", "conv_grad_w x[4,65,9,7] x[4,64,9,7] {pads=[1,1,1,1] kernel=[3,3]}", "conv_grad_w x[4,9,7,64] x[4,9,7,65] {pads=[1,0,1,2] kernel=[3,3] layout=NHWC}",
 	"conv_transpose x[2,4,3,3] x[4,2,3,3] x[4] {strides=[2,2] pads=[1,1,1,1] groups=2 output_padding=[1,0]}", "conv_transpose x[1,3,3,4] x[4,2,2,3] x[3] {layout=NHWC strides=[2,2]}",
 	// norm
 	"softmax x[3,33]", "softmax x[3,4,2] {axis=1}", "softmax_grad q[3,33] x[3,33]", "softmax_grad q[3,4,2] x[3,4,2] {axis=1}", "log_softmax x[3,33]", "log_softmax_grad n[3,33] x[3,33]",
