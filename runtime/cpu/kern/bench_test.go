@@ -312,7 +312,7 @@ func BenchmarkAttention(b *testing.B) {
 
 // BenchmarkRegion is an empty parallel region.
 func BenchmarkRegion(b *testing.B) {
-	for _, n := range []int{1, 2, 4} {
+	for _, n := range []int{1, 2, 4, 17, 64} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			p := NewPool(n)
 			defer p.Close()

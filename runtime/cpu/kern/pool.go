@@ -65,12 +65,17 @@ func (s *share) drop() int64 {
 	return int64(max(0, hi-lo))
 }
 
-// NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS. Close stops them.
+// NewPool makes a pool of n workers; n <= 0 means GOMAXPROCS, which follows a container's quota. Close stops them.
 func NewPool(n int) *Pool {
+	most := runtime.GOMAXPROCS(0)
 	if n <= 0 {
-		n = runtime.GOMAXPROCS(0)
+		n = most
 	}
-	p := &Pool{wake: make([]chan struct{}, n), shares: make([]share, n), done: make(chan struct{}, 1), eager: n <= runtime.GOMAXPROCS(0)}
+	return newPool(n, n <= most)
+}
+
+func newPool(n int, eager bool) *Pool {
+	p := &Pool{wake: make([]chan struct{}, n), shares: make([]share, n), done: make(chan struct{}, 1), eager: eager}
 	for w := 1; w < n; w++ {
 		p.wake[w] = make(chan struct{}, 1)
 		go p.worker(w)

@@ -63,3 +63,58 @@ func TestPoolMeter(t *testing.T) {
 		t.Errorf("the meter is off, and there is %+v", u)
 	}
 }
+
+// Every index runs once, by a worker that runs nothing else meanwhile, and a worker that takes its time does not keep the others
+// from what is left: with more workers than there are processors, more than a caller wakes by itself, and more than a tree of two
+// levels has. Those that wait look out for work or sleep at once.
+func TestPoolOfManyWorkers(t *testing.T) {
+	for _, workers := range []int{1, 2, 3, 16, 17, 40, 64, 200} {
+		for _, eager := range []bool{false, true} {
+			p := newPool(workers, eager)
+			busy, ran := make([]atomic.Bool, workers), make([]atomic.Int64, 1000)
+			for round := range 12 {
+				n := []int{0, 1, workers - 1, workers, workers + 1, 1000}[round%6]
+				p.For(n, func(w, i int) {
+					if busy[w].Swap(true) {
+						t.Errorf("%d workers: two tasks at once run as worker %d", workers, w)
+					}
+					if ran[i].Add(1); i == 0 && round > 6 {
+						time.Sleep(time.Millisecond)
+					}
+					busy[w].Store(false)
+				})
+				for i := range ran {
+					if got, want := ran[i].Swap(0), map[bool]int64{true: 1}[i < n]; got != want {
+						t.Fatalf("%d workers, %d tasks: task %d ran %d times", workers, n, i, got)
+					}
+				}
+			}
+			p.Close()
+		}
+	}
+}
+
+// Where a worker has as many tasks in one region as in the next, it runs the same ones, unless another was faster.
+func TestPoolKeepsShares(t *testing.T) {
+	p := NewPool(4)
+	defer p.Close()
+	for w := range p.shares {
+		p.shares[w].set(10*w, 10*(w+1))
+	}
+	for _, want := range []struct{ worker, index int }{{0, 0}, {0, 1}, {2, 20}, {2, 21}, {3, 30}} {
+		if got := p.next(want.worker); got != want.index {
+			t.Errorf("worker %d takes %d of its own, want %d", want.worker, got, want.index)
+		}
+	}
+	if n := p.shares[0].drop(); n != 8 {
+		t.Errorf("%d are dropped, want the 8 that are left", n)
+	}
+	for _, want := range []int{19, 18} {
+		if got := p.next(0); got != want {
+			t.Errorf("without any of its own, worker 0 takes %d, want the end of the next one's, %d", got, want)
+		}
+	}
+	if n := p.shares[1].drop() + p.shares[2].drop() + p.shares[3].drop(); n != 8+8+9 || p.next(0) != -1 || p.next(3) != -1 {
+		t.Errorf("%d were left", n)
+	}
+}
