@@ -71,7 +71,7 @@ func NewPool(n int) *Pool {
 	if n <= 0 {
 		n = most
 	}
-	return newPool(n, n <= most)
+	return newPool(n, n <= min(most, runtime.NumCPU()))
 }
 
 func newPool(n int, eager bool) *Pool {
