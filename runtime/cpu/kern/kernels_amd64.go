@@ -2404,6 +2404,21 @@ func dotAVX512(n int, a *float32, b *float32) (r float32)
 //go:noescape
 func sumSqAVX512(n int, x *float32, mean float32) (r float32)
 
+// addColumnsF32AVX512 is a columnsFunc.
+//
+//go:noescape
+func addColumnsF32AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+
+// addColumnsF16AVX512 is a columnsFunc.
+//
+//go:noescape
+func addColumnsF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+
+// addColumnsBF16AVX512 is a columnsFunc.
+//
+//go:noescape
+func addColumnsBF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+
 // maxOfAVX512 is the extreme of n elements, NaN if there is one.
 //
 //go:noescape
@@ -4538,6 +4553,21 @@ func dotAVX2(n int, a *float32, b *float32) (r float32)
 //
 //go:noescape
 func sumSqAVX2(n int, x *float32, mean float32) (r float32)
+
+// addColumnsF32AVX2 is a columnsFunc.
+//
+//go:noescape
+func addColumnsF32AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+
+// addColumnsF16AVX2 is a columnsFunc.
+//
+//go:noescape
+func addColumnsF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+
+// addColumnsBF16AVX2 is a columnsFunc.
+//
+//go:noescape
+func addColumnsBF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
 
 // maxOfAVX2 is the extreme of n elements, NaN if there is one.
 //

@@ -69256,6 +69256,286 @@ fold:
 	VZEROUPPER
 	RET
 
+// func addColumnsF32AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·addColumnsF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x02, BX
+	CMPQ AX, $+8
+	JL   eightDone
+
+eight:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+eightRows:
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	PREFETCHT0 256(R8)
+	PREFETCHT0 320(R8)
+	PREFETCHT0 384(R8)
+	PREFETCHT0 448(R8)
+	VADDPS     (DI), Z0, Z0
+	VADDPS     64(DI), Z1, Z1
+	VADDPS     128(DI), Z2, Z2
+	VADDPS     192(DI), Z3, Z3
+	VADDPS     256(DI), Z4, Z4
+	VADDPS     320(DI), Z5, Z5
+	VADDPS     384(DI), Z6, Z6
+	VADDPS     448(DI), Z7, Z7
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        eightRows
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	VMOVUPS    Z4, 256(CX)
+	VMOVUPS    Z5, 320(CX)
+	VMOVUPS    Z6, 384(CX)
+	VMOVUPS    Z7, 448(CX)
+	ADDQ       $0x00000200, CX
+	ADDQ       $0x00000200, DX
+	SUBQ       $+8, AX
+	CMPQ       AX, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Z0, Z0, Z0
+
+oneRows:
+	PREFETCHT0 (R8)
+	VADDPS     (DI), Z0, Z0
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        oneRows
+	VMOVUPS    Z0, (CX)
+	ADDQ       $+64, CX
+	ADDQ       $+64, DX
+	SUBQ       $+1, AX
+	CMPQ       AX, $+1
+	JGE        one
+
+oneDone:
+	VZEROUPPER
+	RET
+
+// func addColumnsF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·addColumnsF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	CMPQ AX, $+8
+	JL   eightDone
+
+eight:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+eightRows:
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	VCVTPH2PS  (DI), Z8
+	VADDPS     Z8, Z0, Z0
+	VCVTPH2PS  32(DI), Z8
+	VADDPS     Z8, Z1, Z1
+	VCVTPH2PS  64(DI), Z8
+	VADDPS     Z8, Z2, Z2
+	VCVTPH2PS  96(DI), Z8
+	VADDPS     Z8, Z3, Z3
+	VCVTPH2PS  128(DI), Z8
+	VADDPS     Z8, Z4, Z4
+	VCVTPH2PS  160(DI), Z8
+	VADDPS     Z8, Z5, Z5
+	VCVTPH2PS  192(DI), Z8
+	VADDPS     Z8, Z6, Z6
+	VCVTPH2PS  224(DI), Z8
+	VADDPS     Z8, Z7, Z7
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        eightRows
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	VMOVUPS    Z4, 256(CX)
+	VMOVUPS    Z5, 320(CX)
+	VMOVUPS    Z6, 384(CX)
+	VMOVUPS    Z7, 448(CX)
+	ADDQ       $0x00000200, CX
+	ADDQ       $0x00000100, DX
+	SUBQ       $+8, AX
+	CMPQ       AX, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Z0, Z0, Z0
+
+oneRows:
+	PREFETCHT0 (R8)
+	VCVTPH2PS  (DI), Z1
+	VADDPS     Z1, Z0, Z0
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        oneRows
+	VMOVUPS    Z0, (CX)
+	ADDQ       $+64, CX
+	ADDQ       $+32, DX
+	SUBQ       $+1, AX
+	CMPQ       AX, $+1
+	JGE        one
+
+oneDone:
+	VZEROUPPER
+	RET
+
+// func addColumnsBF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·addColumnsBF16AVX512(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	CMPQ AX, $+8
+	JL   eightDone
+
+eight:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	VXORPS Z4, Z4, Z4
+	VXORPS Z5, Z5, Z5
+	VXORPS Z6, Z6, Z6
+	VXORPS Z7, Z7, Z7
+
+eightRows:
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	VPMOVZXWD  (DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z0, Z0
+	VPMOVZXWD  32(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z1, Z1
+	VPMOVZXWD  64(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z2, Z2
+	VPMOVZXWD  96(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z3, Z3
+	VPMOVZXWD  128(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z4, Z4
+	VPMOVZXWD  160(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z5, Z5
+	VPMOVZXWD  192(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z6, Z6
+	VPMOVZXWD  224(DI), Z8
+	VPSLLD     $0x10, Z8, Z8
+	VADDPS     Z8, Z7, Z7
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        eightRows
+	VMOVUPS    Z0, (CX)
+	VMOVUPS    Z1, 64(CX)
+	VMOVUPS    Z2, 128(CX)
+	VMOVUPS    Z3, 192(CX)
+	VMOVUPS    Z4, 256(CX)
+	VMOVUPS    Z5, 320(CX)
+	VMOVUPS    Z6, 384(CX)
+	VMOVUPS    Z7, 448(CX)
+	ADDQ       $0x00000200, CX
+	ADDQ       $0x00000100, DX
+	SUBQ       $+8, AX
+	CMPQ       AX, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Z0, Z0, Z0
+
+oneRows:
+	PREFETCHT0 (R8)
+	VPMOVZXWD  (DI), Z1
+	VPSLLD     $0x10, Z1, Z1
+	VADDPS     Z1, Z0, Z0
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        oneRows
+	VMOVUPS    Z0, (CX)
+	ADDQ       $+64, CX
+	ADDQ       $+32, DX
+	SUBQ       $+1, AX
+	CMPQ       AX, $+1
+	JGE        one
+
+oneDone:
+	VZEROUPPER
+	RET
+
 // func maxOfAVX512(n int, x *float32) (r float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, SSE
 TEXT ·maxOfAVX512(SB), NOSPLIT, $0-20
@@ -121096,6 +121376,278 @@ fold:
 	VPERMILPS    $0xb1, X0, X1
 	VADDPS       X1, X0, X0
 	MOVSS        X0, r+24(FP)
+	VZEROUPPER
+	RET
+
+// func addColumnsF32AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, MMX+
+TEXT ·addColumnsF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x02, BX
+	CMPQ AX, $+8
+	JL   eightDone
+
+eight:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+eightRows:
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	VADDPS     (DI), Y0, Y0
+	VADDPS     32(DI), Y1, Y1
+	VADDPS     64(DI), Y2, Y2
+	VADDPS     96(DI), Y3, Y3
+	VADDPS     128(DI), Y4, Y4
+	VADDPS     160(DI), Y5, Y5
+	VADDPS     192(DI), Y6, Y6
+	VADDPS     224(DI), Y7, Y7
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        eightRows
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	VMOVUPS    Y4, 128(CX)
+	VMOVUPS    Y5, 160(CX)
+	VMOVUPS    Y6, 192(CX)
+	VMOVUPS    Y7, 224(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000100, DX
+	SUBQ       $+8, AX
+	CMPQ       AX, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Y0, Y0, Y0
+
+oneRows:
+	PREFETCHT0 (R8)
+	VADDPS     (DI), Y0, Y0
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        oneRows
+	VMOVUPS    Y0, (CX)
+	ADDQ       $+32, CX
+	ADDQ       $+32, DX
+	SUBQ       $+1, AX
+	CMPQ       AX, $+1
+	JGE        one
+
+oneDone:
+	VZEROUPPER
+	RET
+
+// func addColumnsF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, F16C, MMX+
+TEXT ·addColumnsF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	CMPQ AX, $+8
+	JL   eightDone
+
+eight:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+eightRows:
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	VCVTPH2PS  (DI), Y8
+	VADDPS     Y8, Y0, Y0
+	VCVTPH2PS  16(DI), Y8
+	VADDPS     Y8, Y1, Y1
+	VCVTPH2PS  32(DI), Y8
+	VADDPS     Y8, Y2, Y2
+	VCVTPH2PS  48(DI), Y8
+	VADDPS     Y8, Y3, Y3
+	VCVTPH2PS  64(DI), Y8
+	VADDPS     Y8, Y4, Y4
+	VCVTPH2PS  80(DI), Y8
+	VADDPS     Y8, Y5, Y5
+	VCVTPH2PS  96(DI), Y8
+	VADDPS     Y8, Y6, Y6
+	VCVTPH2PS  112(DI), Y8
+	VADDPS     Y8, Y7, Y7
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        eightRows
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	VMOVUPS    Y4, 128(CX)
+	VMOVUPS    Y5, 160(CX)
+	VMOVUPS    Y6, 192(CX)
+	VMOVUPS    Y7, 224(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000080, DX
+	SUBQ       $+8, AX
+	CMPQ       AX, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Y0, Y0, Y0
+
+oneRows:
+	PREFETCHT0 (R8)
+	VCVTPH2PS  (DI), Y1
+	VADDPS     Y1, Y0, Y0
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        oneRows
+	VMOVUPS    Y0, (CX)
+	ADDQ       $+32, CX
+	ADDQ       $+16, DX
+	SUBQ       $+1, AX
+	CMPQ       AX, $+1
+	JGE        one
+
+oneDone:
+	VZEROUPPER
+	RET
+
+// func addColumnsBF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·addColumnsBF16AVX2(SB), NOSPLIT, $0-40
+	MOVQ vecs+8(FP), AX
+	MOVQ sum+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	CMPQ AX, $+8
+	JL   eightDone
+
+eight:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+
+eightRows:
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	VPMOVZXWD  (DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y0, Y0
+	VPMOVZXWD  16(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y1, Y1
+	VPMOVZXWD  32(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y2, Y2
+	VPMOVZXWD  48(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y3, Y3
+	VPMOVZXWD  64(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y4, Y4
+	VPMOVZXWD  80(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y5, Y5
+	VPMOVZXWD  96(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y6, Y6
+	VPMOVZXWD  112(DI), Y8
+	VPSLLD     $0x10, Y8, Y8
+	VADDPS     Y8, Y7, Y7
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        eightRows
+	VMOVUPS    Y0, (CX)
+	VMOVUPS    Y1, 32(CX)
+	VMOVUPS    Y2, 64(CX)
+	VMOVUPS    Y3, 96(CX)
+	VMOVUPS    Y4, 128(CX)
+	VMOVUPS    Y5, 160(CX)
+	VMOVUPS    Y6, 192(CX)
+	VMOVUPS    Y7, 224(CX)
+	ADDQ       $0x00000100, CX
+	ADDQ       $0x00000080, DX
+	SUBQ       $+8, AX
+	CMPQ       AX, $+8
+	JGE        eight
+
+eightDone:
+	CMPQ AX, $+1
+	JL   oneDone
+
+one:
+	MOVQ   rows+0(FP), SI
+	MOVQ   DX, DI
+	LEAQ   (DX)(BX*8), R8
+	VXORPS Y0, Y0, Y0
+
+oneRows:
+	PREFETCHT0 (R8)
+	VPMOVZXWD  (DI), Y1
+	VPSLLD     $0x10, Y1, Y1
+	VADDPS     Y1, Y0, Y0
+	ADDQ       BX, DI
+	ADDQ       BX, R8
+	DECQ       SI
+	JNZ        oneRows
+	VMOVUPS    Y0, (CX)
+	ADDQ       $+32, CX
+	ADDQ       $+16, DX
+	SUBQ       $+1, AX
+	CMPQ       AX, $+1
+	JGE        one
+
+oneDone:
 	VZEROUPPER
 	RET
 

@@ -38,7 +38,8 @@ type Path struct {
 
 	// addRuns adds rows of runs of part, row bytes apart, to dst + outer[i] + starts[j], lengths[j] elements each;
 	// entries of outer are step bytes apart, offsets in bytes.
-	addRuns func(rows, runs int, dst, part *float32, row int, outer *int, step int, starts, lengths *int)
+	addRuns    func(rows, runs int, dst, part *float32, row int, outer *int, step int, starts, lengths *int)
+	addColumns [numTypes]columnsFunc // nil in Go
 	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
 	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
@@ -116,6 +117,9 @@ type transFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // putFunc rounds and stores the first n elements of h rows of a tile, nr apart; dst rows are ldd elements apart.
 type putFunc func(h, n int, dst *byte, ldd int, tile *float32)
+
+// columnsFunc sums the columns of rows > 0 rows of vecs vectors, lds elements apart, each in one chain over the rows.
+type columnsFunc func(rows, vecs int, sum *float32, src *byte, lds int)
 
 // stripeFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
 type stripeFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)

@@ -56,7 +56,34 @@ func (t *rowTask) strip(w *worker, i int) {
 	strips := ceilDiv(t.inner, t.chunk)
 	o, c0 := i/strips, i%strips*t.chunk
 	n := min(t.chunk, t.inner-c0)
-	p, acc, x := t.m.Path, w.row[0].get(n), w.row[1].get(n)
+	p, acc := t.m.Path, w.row[0].get(n)
+	done := t.addColumns(acc, o, c0)
+	t.reduceColumns(w, acc[done:], o, c0+done)
+	if t.reduce == ReduceMean {
+		for i := range acc {
+			acc[i] /= float32(t.n)
+		}
+	}
+	p.Store(t.dst.From(o*t.inner+c0), acc)
+}
+
+// addColumns sums whole vectors of columns from c0 on and says how many elements those are.
+func (t *rowTask) addColumns(acc []float32, o, c0 int) int {
+	p := t.m.Path
+	vecs := len(acc) / p.lanes
+	if add := p.addColumns[t.a.Type]; add != nil && vecs > 0 && t.n > 0 && (t.reduce == ReduceSum || t.reduce == ReduceMean) {
+		add(t.n, vecs, &acc[0], t.a.at(o*t.n*t.inner+c0), t.inner)
+		return vecs * p.lanes
+	}
+	return 0
+}
+
+// reduceColumns reduces columns from c0 on, row by row.
+func (t *rowTask) reduceColumns(w *worker, acc []float32, o, c0 int) {
+	p, x := t.m.Path, w.row[1].get(len(acc))
+	if len(acc) == 0 {
+		return
+	}
 	t.m.Fill(acc, identity(t.reduce))
 	for k := range t.n {
 		p.Load(x, t.a.From((o*t.n+k)*t.inner+c0))
@@ -71,12 +98,6 @@ func (t *rowTask) strip(w *worker, i int) {
 			p.Binary(Add, acc, acc, x)
 		}
 	}
-	if t.reduce == ReduceMean {
-		for i := range acc {
-			acc[i] /= float32(t.n)
-		}
-	}
-	p.Store(t.dst.From(o*t.inner+c0), acc)
 }
 
 func identity(op Reduction) float32 {

@@ -16,6 +16,7 @@ func kernelsAVX512(p *Path) {
 	p.trans[F32] = transF32AVX512
 	p.scaleCheck[F32] = scaleCheckF32AVX512
 	p.put[F32] = putF32AVX512
+	p.addColumns[F32] = addColumnsF32AVX512
 	p.pools[F32] = &poolKernels{maxPoolF32AVX512, maxPoolAtF32AVX512, maxPoolGradF32AVX512, avgPoolF32AVX512, avgPoolGradF32AVX512}
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
@@ -28,6 +29,7 @@ func kernelsAVX512(p *Path) {
 	p.narrow[F16] = narrowF16AVX512
 	p.scaleCheck[F16] = scaleCheckF16AVX512
 	p.put[F16] = putF16AVX512
+	p.addColumns[F16] = addColumnsF16AVX512
 	p.pools[F16] = &poolKernels{maxPoolF16AVX512, maxPoolAtF16AVX512, maxPoolGradF16AVX512, avgPoolF16AVX512, avgPoolGradF16AVX512}
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
@@ -40,6 +42,7 @@ func kernelsAVX512(p *Path) {
 	p.narrow[BF16] = narrowBF16AVX512
 	p.scaleCheck[BF16] = scaleCheckBF16AVX512
 	p.put[BF16] = putBF16AVX512
+	p.addColumns[BF16] = addColumnsBF16AVX512
 	p.pools[BF16] = &poolKernels{maxPoolBF16AVX512, maxPoolAtBF16AVX512, maxPoolGradBF16AVX512, avgPoolBF16AVX512, avgPoolGradBF16AVX512}
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX512, stripe2BF16AVX512, stripe4BF16AVX512, stripe8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
@@ -334,6 +337,7 @@ func kernelsAVX2(p *Path) {
 	p.trans[F32] = transF32AVX2
 	p.scaleCheck[F32] = scaleCheckF32AVX2
 	p.put[F32] = putF32AVX2
+	p.addColumns[F32] = addColumnsF32AVX2
 	p.pools[F32] = &poolKernels{maxPoolF32AVX2, maxPoolAtF32AVX2, maxPoolGradF32AVX2, avgPoolF32AVX2, avgPoolGradF32AVX2}
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
@@ -345,6 +349,7 @@ func kernelsAVX2(p *Path) {
 	p.narrow[F16] = narrowF16AVX2
 	p.scaleCheck[F16] = scaleCheckF16AVX2
 	p.put[F16] = putF16AVX2
+	p.addColumns[F16] = addColumnsF16AVX2
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
 	p.dots[F16][1] = dots2F16AVX2
@@ -356,6 +361,7 @@ func kernelsAVX2(p *Path) {
 	p.narrow[BF16] = narrowBF16AVX2
 	p.scaleCheck[BF16] = scaleCheckBF16AVX2
 	p.put[BF16] = putBF16AVX2
+	p.addColumns[BF16] = addColumnsBF16AVX2
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX2, stripe2BF16AVX2, stripe4BF16AVX2, stripe8BF16AVX2}
 	p.dots[BF16][0] = dots1BF16AVX2
 	p.dots[BF16][1] = dots2BF16AVX2
