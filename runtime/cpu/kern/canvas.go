@@ -67,6 +67,8 @@ func (t *convTask) Run(worker, n int) {
 		t.depthWeightImage(&t.m.worker[worker], n)
 	case turnMode:
 		t.turnImage(&t.m.worker[worker], n)
+	case turnBackMode:
+		t.turnBack(&t.m.worker[worker], n)
 	case wordMode:
 		t.joinImage(&t.m.worker[worker], n)
 	}

@@ -71,6 +71,7 @@ const (
 	depthMode
 	depthWeightMode
 	turnMode
+	turnBackMode
 	wordMode
 )
 

@@ -1,5 +1,7 @@
 package kern
 
+import "slices"
+
 // ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
 func (m *Machine) ConvWeightGrad(c *Conv) {
 	if m.winsWeights(c) {
@@ -52,57 +54,102 @@ func (m *Machine) gradSource(c *Conv) tableSource {
 // spread is the patches of g as the operand of a weights' gradient: lanes are positions in a patch, depths pixels.
 func (m *Machine) spread(g *grid, byLane bool) tableSource {
 	t, c := &m.conv, m.conv.c
-	return tableSource{p: m.Path, buf: g.buf, item: [2]int{0, g.item[1]}, inner: c.Groups, lane: t.patch.s, depth: t.pixel.s, byLane: byLane, tf32: c.TF32}
+	return tableSource{p: m.Path, buf: g.buf, item: [2]int{0, g.item[1]}, inner: c.Groups, lane: t.patch.s, depth: t.pixel.s, byLane: byLane, tf32: c.TF32,
+		words: g.words, clean: g.clean}
 }
 
 // turns says whether the weights' gradient is computed from images turned to channels last. Then the channels of a
-// pixel at a tap lie together, and tiles read them in place, or packing joins pairs of pixels; channels first have every
-// element transposed once a tap. With many rows of results that is a small part of the work, and putting the result in
-// its order is not.
+// pixel at a tap lie together, and tiles read them in place; channels first have every element transposed once a tap.
+// Putting the result in its order is a small part of the work unless it is as large as what it sums up.
 func (m *Machine) turns(c *Conv) bool {
 	in := c.C / c.Groups
 	return !c.ChannelsLast && c.Weights == OIX && !c.TF32 && c.Epilogue.plain() && volume(c.Kernel) > 1 &&
-		c.K/c.Groups <= 128 && in >= m.nr && in%m.vw == 0 && (m.far != nil || m.pairing(c.X.Type, c.Y.Type))
+		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && in >= m.nr && in%m.vw == 0 && (m.far != nil || m.pairing(c.X.Type, c.Y.Type))
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
-// weights.
+// weights. It takes as many images at a time as the second-level caches hold of their canvases.
 func (m *Machine) turnedWeightGrad(c *Conv) {
+	t := &m.conv
+	in, taps := c.C/c.Groups, volume(c.Kernel)
+	turned := t.turned.get(c.K * in * taps)
+	slice := c.N
+	if 4*len(turned) <= turnedBytes { // else adding up costs more
+		slice = max(1, m.pool.Workers()*turnedBytes/(4*volume(c.extent())*c.C))
+	}
+	for n := 0; n < c.N; n += slice {
+		part := &t.bare
+		*part = *c
+		part.N = min(slice, c.N-n)
+		part.X, part.Y = c.X.From(n*c.C*volume(c.In)), c.Y.From(n*c.K*volume(c.Out))
+		m.turnedProduct(part, turned, n > 0)
+	}
+	t.c, t.mode = c, turnBackMode
+	m.run(8*len(turned), c.K, t)
+}
+
+// turnedBytes is the size of canvases, or of a result, that a worker's cache holds while the former are multiplied.
+const turnedBytes = 1280 << 10
+
+// turnedProduct adds up the gradient over some images.
+func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	t, gt := &m.conv, &m.gemm
 	in, taps := c.C/c.Groups, volume(c.Kernel)
 	g := m.turn(c)
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, true)
-	t.pixel.pixels(&g, c.N, c.Out, c.Stride)
+	size, step := c.Out, c.Stride
+	if g.words {
+		size[2], step[2] = size[2]/2, 2*step[2]
+	}
+	t.pixel.pixels(&g, c.N, size, step)
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
-	turned := t.turned.get(c.K * in * taps)
-	gt.rows, gt.cols, gt.depth, gt.items = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups
+	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
 	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
 	m.multiply(gt)
-	for k := range c.K {
-		from, to := turned[k*in*taps:][:in*taps], m.worker[0].row[0].get(in*taps)
-		for tap := range taps {
-			scatter(to[tap:], from[tap*in:][:in], taps)
-		}
-		m.Store(c.W.From(k*in*taps), to)
-	}
+	gt.into = false
 }
 
-// turn copies the images of x to a canvas with channels last and zeros around: in bf16 where pairs are multiplied,
-// else in f32.
+// turnBack puts the gradient of output channel k in the order of the weights.
+func (t *convTask) turnBack(w *worker, k int) {
+	p, taps := t.m.Path, volume(t.c.Kernel)
+	in := t.c.C / t.c.Groups
+	from, to := t.turned.s[k*in*taps:][:in*taps], w.row[0].get(in*taps)
+	w.offs = getInts(&w.offs, taps)
+	for tap := range taps {
+		w.offs[tap] = 4 * tap * in
+	}
+	for g := (taps - 1) / p.tw * p.tw; g >= 0; g -= p.tw { // what is written past the taps of one group is the next's
+		p.trans[F32](in, min(p.tw, taps-g), &to[g], taps, bytes(&from[0]), &w.offs[g])
+	}
+	t.m.Store(t.c.W.From(k*in*taps), to)
+}
+
+// turn copies the images of x to a canvas with channels last and zeros around: where pairs are multiplied to one of
+// words, the pixel at a place and the next that the same tap meets, or in bf16 where rows of results are odd; else in f32.
 func (m *Machine) turn(c *Conv) grid {
 	t, size := &m.conv, c.extent()
 	d := grid{channel: 1, phases: 1, axis: [3]int{size[1] * size[2] * c.C, size[2] * c.C, c.C}}
 	d.item = [2]int{volume(size) * c.C, c.C / c.Groups}
 	typ := F32
 	if m.pairing(c.X.Type, c.Y.Type) {
-		typ = BF16
+		if d.words = c.Out[2]%2 == 0; !d.words {
+			typ = BF16
+		}
 	}
 	d.buf = t.canvas.bytes(typ, c.N*d.item[0])
 	t.m, t.c, t.mode = m, c, turnMode
 	t.src, t.dst, t.size, t.lo, t.channels = c.dense(c.X, c.C, c.In), d, c.In, c.Pad, c.C
+	if d.words {
+		t.rough = getBools(t.rough, c.N)
+		t.pairs = t.pairs[:0]
+		for x := range size[2] {
+			t.pairs = append(t.pairs, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
+		}
+	}
 	m.run(2*len(d.buf.Data), c.N, t)
+	d.clean = d.words && !slices.Contains(t.rough, true)
 	return d
 }
 
@@ -110,12 +157,20 @@ func (m *Machine) turn(c *Conv) grid {
 func (t *convTask) turnImage(w *worker, n int) {
 	at := n * t.dst.item[0]
 	end, es := at+t.dst.item[0], t.dst.buf.Type.Size()
+	first, row := t.lo[2], t.size[2]*t.channels
+	if t.dst.words {
+		first, row = 0, t.dst.axis[1]
+		t.startWords(w, n)
+	}
 	for z := range t.size[0] {
 		for y := range t.size[1] {
-			to := n*t.dst.item[0] + t.dst.at(t.lo[0]+z, t.lo[1]+y, t.lo[2])
+			from, to := n*t.src.item[0]+t.src.at(z, y, 0), n*t.dst.item[0]+t.dst.at(t.lo[0]+z, t.lo[1]+y, first)
 			clear(t.dst.buf.Data[at*es : to*es])
-			t.turnRow(w, n*t.src.item[0]+t.src.at(z, y, 0), to)
-			at = to + t.size[2]*t.channels
+			if at = to + row; t.dst.words {
+				t.turnWords(w, from, floatsAt(t.dst.buf.at(to), row))
+			} else {
+				t.turnRow(w, from, to)
+			}
 		}
 	}
 	clear(t.dst.buf.Data[at*es : end*es])
@@ -123,11 +178,18 @@ func (t *convTask) turnImage(w *worker, n int) {
 
 // turnRow turns the row of pixels at from of each channel.
 func (t *convTask) turnRow(w *worker, from, to int) {
-	p, src, n := t.m.Path, t.src.buf, t.size[2]*t.channels
-	row := w.row[0].get(n)
+	n := t.size[2] * t.channels
 	if t.dst.buf.Type == F32 {
-		row = floatsAt(t.dst.buf.at(to), n)
+		t.turnPixels(w, from, floatsAt(t.dst.buf.at(to), n))
+		return
 	}
+	row := w.row[0].get(n)
+	t.turnPixels(w, from, row)
+	t.m.Store(t.dst.buf.From(to), row)
+}
+
+func (t *convTask) turnPixels(w *worker, from int, row []float32) {
+	p, src := t.m.Path, t.src.buf
 	w.offs = getInts(&w.offs, p.tw)
 	for r := range p.tw {
 		w.offs[r] = r * t.src.channel * src.Type.Size()
@@ -135,7 +197,59 @@ func (t *convTask) turnRow(w *worker, from, to int) {
 	for ch := 0; ch < t.channels; ch += p.tw {
 		p.trans[src.Type](t.size[2], p.tw, &row[ch], t.channels, src.at(from+ch*t.src.channel), &w.offs[0])
 	}
-	if t.dst.buf.Type != F32 {
-		p.Store(t.dst.buf.From(to), row)
+}
+
+// wordsLie says whether the words of neighbouring pixels lie in the images.
+func (t *convTask) wordsLie() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
+
+// startWords looks for subnormal elements of image n, and clears what turnWords does not write of its rows.
+func (t *convTask) startWords(w *worker, n int) {
+	size := t.channels * volume(t.size)
+	image := t.src.buf.From(n * t.src.item[0])
+	t.rough[n] = t.m.rough(floatsAt(image.at(0), size/2))
+	if !t.wordsLie() {
+		clear(w.row[1].bytes(BF16, t.dst.axis[1]+t.c.Stride[2]*t.channels).Data)
+	}
+}
+
+// turnWords turns the row of pixels at from of each channel to words.
+func (t *convTask) turnWords(w *worker, from int, words []float32) {
+	px := t.channels
+	if t.wordsLie() {
+		t.turnPairs(w, from, words)
+		return
+	}
+	row, pixels := w.row[0].get(t.size[2]*px), w.row[1].bytes(BF16, len(words)+t.c.Stride[2]*px)
+	t.turnPixels(w, from, row)
+	t.m.Store(pixels.From(t.lo[2]*px), row)
+	t.m.joinRows(len(words)/px, px, words, px, pixels, t.pairs)
+}
+
+// turnPairs is turnWords where two pixels move as one: first those at even places, then those at odd ones, then the words
+// that have a zero beside the first pixel and the last.
+func (t *convTask) turnPairs(w *worker, from int, words []float32) {
+	p, px, first, end := t.m.Path, t.channels, t.lo[2], t.lo[2]+t.size[2]
+	w.offs = getInts(&w.offs, p.tw)
+	for r := range p.tw {
+		w.offs[r] = 2 * r * t.src.channel
+	}
+	clear(words[:max(0, first-1)*px])
+	clear(words[(end-1)*px:])
+	for ch := 0; ch < t.channels; ch += p.tw {
+		at := from + ch*t.src.channel
+		for odd := range 2 {
+			if n := (t.size[2] - odd) / 2; n > 0 {
+				p.trans[F32](n, p.tw, &words[(first+odd)*px+ch], 2*px, t.src.buf.at(at+odd), &w.offs[0])
+			}
+		}
+	}
+	halves := w.row[0].get(2 * p.nr)
+	for ch := 0; ch < t.channels; ch += p.nr {
+		n := min(p.nr, t.channels-ch)
+		if first > 0 {
+			p.pair.split(1, n, &halves[0], p.nr, &words[first*px+ch], 0)
+			copy(words[(first-1)*px+ch:], halves[:n])
+		}
+		p.pair.floats(2, n, &words[(end-1)*px+ch], 0, &words[(end-2)*px+ch], px)
 	}
 }
