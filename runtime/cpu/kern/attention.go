@@ -100,6 +100,7 @@ type attnMem struct {
 	head  attnHead
 	grad  attnGrad
 	k, v  floats // rows of keys and values
+	words floats // the keys for products of pairs
 	q, dy floats // queries and gradients of results, transposed, in tiles
 	s, ds floats // scores and their gradients
 	state floats // of softFunc or softGradFunc, by tile
@@ -111,21 +112,24 @@ type attnMem struct {
 
 func (x *attnHead) kvHead() int { return x.head * x.t.a.KVHeads / x.t.a.Heads }
 
-// keys is how many of the keys [k, k+attnKeys) query q sees.
-func (x *attnHead) keys(q, k int) int {
+// visible is how many keys query q sees: the first ones.
+func (x *attnHead) visible(q int) int {
 	a := &x.t.a
-	n := max(0, min(attnKeys, a.T-k))
-	if a.Causal {
-		n = max(0, min(n, q+a.Offset+1-k))
+	if !a.Causal {
+		return a.T
 	}
-	return n
+	return max(0, min(a.T, q+a.Offset+1))
 }
+
+// keys is how many of the keys [k, k+attnKeys) query q sees.
+func (x *attnHead) keys(q, k int) int { return max(0, min(attnKeys, x.visible(q)-k)) }
 
 // forward computes queries [q,q+h) of the head by the online softmax of Milakov and Gimelshein (2018), keys in blocks.
 func (x *attnHead) forward(q, h int) {
 	a, p, mem, wide := &x.t.a, x.p, x.mem, x.p.queries
 	tiles := ceilDiv(h, wide)
-	qs := x.columns(&a.Q, &mem.q, q, h, a.D)
+	pairs := x.paired(&a.Q, q, h, &a.K, x.kvHead(), 0, x.visible(q+h-1), a.D)
+	qs := x.columns(&a.Q, &mem.q, q, h, a.D, pairs)
 	o, state := mem.o.get(tiles*wide*a.DV), mem.state.get(tiles*stateRows*wide)
 	s := mem.s.get(attnKeys * wide)
 	clear(o)
@@ -136,7 +140,8 @@ func (x *attnHead) forward(q, h int) {
 		}
 	}
 	for k, n := 0, x.keys(q+h-1, 0); n > 0; k, n = k+n, x.keys(q+h-1, k+n) {
-		keys, values := x.along(&a.K, &mem.k, x.kvHead(), k, n, a.D), x.along(&a.V, &mem.v, x.kvHead(), k, n, a.DV)
+		keys := x.along(&a.K, &mem.k, x.kvHead(), k, n, a.D, pairs)
+		values := x.along(&a.V, &mem.v, x.kvHead(), k, n, a.DV, false)
 		for t := range tiles {
 			first := q + t*wide
 			n := x.keys(min(first+wide, q+h)-1, k)

@@ -3,7 +3,7 @@ package kern
 // gradHead computes the gradients of one key head and of the query heads that read it.
 func (x *attnHead) gradHead(kv int) {
 	a, mem := &x.t.a, x.mem
-	k, v := x.along(&a.K, &mem.k, kv, 0, a.T, a.D), x.along(&a.V, &mem.v, kv, 0, a.T, a.DV)
+	k := x.along(&a.K, &mem.k, kv, 0, a.T, a.D, false)
 	dk, dv := mem.sums[0].get(a.T*roundUp(a.D, x.p.nr)), mem.sums[1].get(a.T*roundUp(a.DV, x.p.nr))
 	clear(dk)
 	clear(dv)
@@ -12,9 +12,14 @@ func (x *attnHead) gradHead(kv int) {
 		if x.kvHead() != kv {
 			continue
 		}
+		scores, values := k, Mat{}
+		if x.paired(&a.Q, 0, a.S, &a.K, kv, 0, a.T, a.D) {
+			scores = x.along(&a.K, &mem.words, kv, 0, a.T, a.D, true)
+		}
+		values = x.along(&a.V, &mem.v, kv, 0, a.T, a.DV, x.paired(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
 		for q := 0; q < a.S; q += block {
 			g := &mem.grad
-			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, v: v, dk: dk, dv: dv}
+			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, toScore: scores, v: values, dk: dk, dv: dv}
 			g.run()
 		}
 	}
@@ -29,6 +34,7 @@ type attnGrad struct {
 	*attnHead
 	q, h, ld int
 	k, v     Mat
+	toScore  Mat       // k, in bf16 if scores are products of pairs
 	dk, dv   []float32 // as inColumns has them
 
 	s, ds              []float32 // scores, then P; dP, then dS: ld apart
@@ -41,7 +47,7 @@ func (g *attnGrad) run() {
 	a, mem, wide := &g.t.a, g.mem, g.p.queries
 	tiles := ceilDiv(g.h, wide)
 	g.s, g.ds = mem.s.get(attnKeys*g.ld), mem.ds.get(attnKeys*g.ld)
-	g.across, g.acrossDY = g.columns(&a.Q, &mem.q, g.q, g.h, a.D), g.columns(&a.DY, &mem.dy, g.q, g.h, a.DV)
+	g.across, g.acrossDY = g.columns(&a.Q, &mem.q, g.q, g.h, a.D, g.toScore.Type == BF16), g.columns(&a.DY, &mem.dy, g.q, g.h, a.DV, g.v.Type == BF16)
 	g.queries, g.grads = g.inColumns(&a.Q, &mem.rows[0], g.q, g.h, a.D), g.inColumns(&a.DY, &mem.rows[1], g.q, g.h, a.DV)
 	g.state = g.shifts(tiles)
 	g.dq = mem.o.get(tiles * wide * a.D)
@@ -67,7 +73,7 @@ func (g *attnGrad) scoresOf(at, k int) {
 		return
 	}
 	keys, s, ds := g.k.from(k), g.s[at:], g.ds[at:]
-	scale := g.scores(s, g.ld, g.q+at, k, n, keys, g.across[at*a.D:])
+	scale := g.scores(s, g.ld, g.q+at, k, n, g.toScore.from(k), g.across[at*a.D:])
 	g.product(n, wide, a.DV, g.v.from(k), g.acrossDY[at*a.DV:], wide, ds, g.ld, 0)
 	full, stair := g.stairs(g.q+at, k, n)
 	g.p.softLanesGrad(n, full, &s[0], &ds[0], g.ld, &g.state[2*at], stair, scale, a.Scale)

@@ -21,9 +21,44 @@ func (m Mat) turned() Mat {
 	return m
 }
 
-// along is n rows of keys or values from k, in f32.
-func (x *attnHead) along(v *View, mem *floats, head, k, n, width int) Mat {
-	p, m := x.p, v.mat(x.b, head, k)
+// words is a matrix of 16-bit elements, an even number of them a row, as one of pairs of them.
+func (m Mat) words() Mat { return Mat{Buf: Buf{F32, m.Data}, LD: m.LD / 2} }
+
+// paired says whether rows [i,i+n) of a and [j,j+m) of b, of another head, are multiplied as pairs of bf16: not where one of them has a subnormal
+// element (see pairKernels).
+func (x *attnHead) paired(a *View, i, n int, b *View, head, j, m, width int) bool {
+	if !x.p.pairing(a.Type, b.Type) || width%2+a.Stride[2]%2+b.Stride[2]%2 > 0 {
+		return false
+	}
+	return x.clean(a.mat(x.b, x.head, i).words(), n, width/2) && x.clean(b.mat(x.b, head, j).words(), m, width/2)
+}
+
+// clean says that n rows of words have no subnormal half.
+func (x *attnHead) clean(m Mat, n, width int) bool {
+	p := x.p
+	part := x.mem.mask.get(n * p.nr)
+	for c := 0; c < width && n > 0; c += p.nr {
+		lanes := min(p.nr, width-c)
+		p.rows[F32](n, lanes, &part[0], p.nr, m.at(c), m.LD)
+		if p.pair.tiny(n, lanes, &part[0], p.nr) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// along is n rows of keys or values from k: in f32, or in bf16 for products of pairs.
+func (x *attnHead) along(v *View, mem *floats, head, k, n, width int, pairs bool) Mat {
+	m := v.mat(x.b, head, k)
+	if !pairs {
+		return x.copyRows(m, mem, n, width)
+	}
+	m = x.copyRows(m.words(), mem, n, width/2)
+	return Mat{Buf: Buf{BF16, m.Data}, LD: 2 * m.LD}
+}
+
+func (x *attnHead) copyRows(m Mat, mem *floats, n, width int) Mat {
+	p := x.p
 	ld := roundUp(width, p.lanes)
 	dst := mem.get(n * ld)
 	for c := 0; c < width; c += p.nr {
@@ -32,13 +67,17 @@ func (x *attnHead) along(v *View, mem *floats, head, k, n, width int) Mat {
 	return Mat{Buf: Floats(dst), LD: ld}
 }
 
-// columns is h rows of queries from q in tiles of p.queries columns: element i of query j at i*p.queries + j.
-func (x *attnHead) columns(v *View, mem *floats, q, h, width int) []float32 {
-	wide := x.p.queries
+// columns is h rows of queries from q in tiles of p.queries columns, which begin p.queries*width apart: element i of query j at
+// i*p.queries + j, elements being words where pairs is set.
+func (x *attnHead) columns(v *View, mem *floats, q, h, width int, pairs bool) []float32 {
+	wide, depth := x.p.queries, width
 	dst := mem.get(roundUp(h, wide) * width)
 	m := v.mat(x.b, x.head, q)
+	if pairs {
+		m, depth = m.words(), width/2
+	}
 	for at := 0; at < h; at += wide {
-		x.transpose(width, min(wide, h-at), dst[at*width:], wide, m.from(at))
+		x.transpose(depth, min(wide, h-at), dst[at*width:], wide, m.from(at))
 	}
 	return dst
 }
@@ -85,23 +124,27 @@ func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
 	}
 }
 
-// product is c = a*b, or c += a*b if acc is not zero: rows x cols elements, whole tiles of columns.
+// product is c = a*b, or c += a*b if acc is not zero: rows x cols elements, whole tiles of columns. If a is in bf16 the rows of b
+// are words.
 func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
 	p := x.p
+	tiles, row, step := p.loose, 4*a.LD, 4
+	switch {
+	case a.Type == BF16:
+		tiles, depth, row = p.pair.loose, depth/2, row/2
+	case a.T:
+		row, step = step, row
+	}
 	panels := ceilDiv(rows, p.mr)
 	for i := range panels {
 		r0, r1 := i*rows/panels, (i+1)*rows/panels
-		if p.loose == nil {
+		if tiles == nil {
 			x.packedPanel(r0, r1-r0, cols, depth, a, b, ldb, c[r0*ldc:], ldc, acc)
 			continue
 		}
-		row, step := 4*a.LD, 4
-		if a.T {
-			row, step = step, row
-		}
 		left := a.byteAt(r0 * row)
 		for j := 0; j < cols; j += p.nr {
-			p.loose[r1-r0-1](depth, left, row, step, &b[j], ldb, &c[r0*ldc+j], ldc, acc)
+			tiles[r1-r0-1](depth, left, row, step, &b[j], ldb, &c[r0*ldc+j], ldc, acc)
 		}
 	}
 }

@@ -295,16 +295,19 @@ func BenchmarkDepthwise(b *testing.B) {
 func BenchmarkAttention(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
 		for _, s := range []struct{ batch, heads, s, d int }{{8, 8, 128, 32}, {1, 8, 1024, 64}} {
-			d := newDice(4)
-			a := &Attention{Batch: s.batch, Heads: s.heads, KVHeads: s.heads, S: s.s, T: s.s, D: s.d, DV: s.d, Scale: 0.125}
-			for _, v := range []*View{&a.Q, &a.K, &a.V, &a.Y, &a.DY, &a.GradQ, &a.GradK, &a.GradV} {
-				*v = d.view(F32, s.batch, s.heads, s.s, s.d)
-			}
-			a.LSE = make([]float32, s.batch*s.heads*s.s)
-			flop := 4 * float64(s.batch*s.heads*s.s*s.s*s.d)
-			for _, causal := range []bool{false, true} {
-				b.Run(fmt.Sprintf("%dx%d/causal=%v/fwd", s.s, s.d, causal), func(b *testing.B) { a.Causal = causal; flops(b, m, flop, func() { m.Attention(a) }) })
-				b.Run(fmt.Sprintf("%dx%d/causal=%v/bwd", s.s, s.d, causal), func(b *testing.B) { a.Causal = causal; flops(b, m, 2.5*flop, func() { m.AttentionGrad(a) }) })
+			for t := range numTypes {
+				d := newDice(4)
+				a := &Attention{Batch: s.batch, Heads: s.heads, KVHeads: s.heads, S: s.s, T: s.s, D: s.d, DV: s.d, Scale: 0.125}
+				for _, v := range []*View{&a.Q, &a.K, &a.V, &a.Y, &a.DY, &a.GradQ, &a.GradK, &a.GradV} {
+					*v = d.view(t, s.batch, s.heads, s.s, s.d)
+				}
+				a.LSE = make([]float32, s.batch*s.heads*s.s)
+				flop := 4 * float64(s.batch*s.heads*s.s*s.s*s.d)
+				for _, causal := range []bool{false, true} {
+					name := fmt.Sprintf("%dx%d/%v/causal=%v/", s.s, s.d, t, causal)
+					b.Run(name+"fwd", func(b *testing.B) { a.Causal = causal; flops(b, m, flop, func() { m.Attention(a) }) })
+					b.Run(name+"bwd", func(b *testing.B) { a.Causal = causal; flops(b, m, 2.5*flop, func() { m.AttentionGrad(a) }) })
+				}
 			}
 		}
 	})
