@@ -210,9 +210,9 @@ func (c *call) parallel(n, work int, f func(worker, i int)) func() {
 	return func() { pool.Run(n, r) }
 }
 
-// chunks cuts n elements into pieces of at most size: f gets each one's bounds.
-func (c *call) chunks(n, size int, f func(worker, lo, hi int)) func() {
-	return c.parallel((n+size-1)/size, size, func(w, i int) { f(w, i*size, min((i+1)*size, n)) })
+// chunks cuts n elements of so much work each into pieces of at most size: f gets each one's bounds.
+func (c *call) chunks(n, size, work int, f func(worker, lo, hi int)) func() {
+	return c.parallel((n+size-1)/size, size*work, func(w, i int) { f(w, i*size, min((i+1)*size, n)) })
 }
 
 // scratch gives every worker n floats while the step runs.

@@ -116,7 +116,7 @@ func bindGatherElements(c *call) (func(), error) {
 	x, ids, y := c.in[0], c.in[1], c.out[0]
 	axis := c.Axis()
 	p := newPicks(ids, x, axis)
-	run := c.chunks(y.len(), 1<<12, func(_, lo, hi int) {
+	run := c.chunks(y.len(), 1<<12, 1, func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			copy(y.bytes(i, 1), x.bytes(p.place(i, ids.int(i)), 1))
 		}
@@ -211,7 +211,7 @@ func bindIota(c *call) (func(), error) {
 		axis += y.t.Shape.Rank()
 	}
 	_, n, inner := around(y.dims(), axis)
-	return c.chunks(y.len(), 1<<14, func(_, lo, hi int) {
+	return c.chunks(y.len(), 1<<14, 1, func(_, lo, hi int) {
 		for i := lo; i < hi; i++ {
 			y.number(i, int64(i/inner%n))
 		}
@@ -312,7 +312,7 @@ func bindPad(c *call) (func(), error) {
 		}
 		st *= d[a]
 	}
-	return c.chunks(y.len(), 1<<12, func(_, start, end int) {
+	return c.chunks(y.len(), 1<<12, 1, func(_, start, end int) {
 		for i := start; i < end; i++ {
 			src, rest := 0, i
 			for a := len(out) - 1; a >= 0; a-- {

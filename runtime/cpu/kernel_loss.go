@@ -75,7 +75,7 @@ func pairLoss(make1 func(*call) func(x, t float64) float64) binder {
 		n := x.len()
 		xs, ts := c.scratch(lossChunk), c.scratch(lossChunk)
 		part := make([]float64, (n+lossChunk-1)/lossChunk)
-		run := c.chunks(n, lossChunk, func(w, lo, hi int) {
+		run := c.chunks(n, lossChunk, 8, func(w, lo, hi int) {
 			a, b := xs[w][:hi-lo], ts[w][:hi-lo]
 			c.m.Load(a, x.buf().From(lo))
 			c.m.Load(b, t.buf().From(lo))
@@ -194,7 +194,7 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	p, dloss := c.m, c.in[2]
 	block := max(1, min(rows, lossBlock/max(cols, 1))) // rows that the vector kernels take at once
 	tmp, exps := c.scratch(block*cols), c.scratch(block*cols)
-	run := c.chunks(rows, block, func(w, lo, hi int) {
+	run := c.chunks(rows, block, 16*max(cols, 1), func(w, lo, hi int) {
 		r, t := exps[w][:(hi-lo)*cols], tmp[w][:(hi-lo)*cols]
 		each := func(f func(row []float32) float32) { // t is what f gives for each row
 			for i := 0; i < len(r); i += cols {

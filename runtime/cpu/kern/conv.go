@@ -97,68 +97,9 @@ type convTask struct {
 	pairs    []int  // offsets of rows that become one of words
 
 	table        [4]offsets
+	kept         keptTables
 	sources      [2]tableSource
 	patch, pixel *offsets
-}
-
-// offsets is a reusable table of byte offsets.
-type offsets struct{ s []int }
-
-func (o *offsets) reset() { o.s = o.s[:0] }
-
-// pixels lists where each of size pixels, step apart, is in g: the reading positions of the first tap.
-func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
-	o.reset()
-	es := g.buf.Type.Size()
-	for n := range images {
-		for z := range size[0] {
-			for y := range size[1] {
-				row := (n*g.item[0] + z*step[0]*g.axis[0] + y*step[1]*g.axis[1]) * es
-				each := g.axis[2] * es // between pixels that are step apart, whole phases or not
-				if g.phases == 1 {
-					each *= step[2]
-				}
-				for range size[2] {
-					o.s = append(o.s, row)
-					row += each
-				}
-			}
-		}
-	}
-}
-
-// taps lists the patch positions: channels by taps, or taps by channels if last. Tap t is at from + t*by.
-func (o *offsets) taps(g *grid, channels int, kernel, from, by [3]int, last bool) {
-	o.reset()
-	es, n := g.buf.Type.Size(), volume(kernel)
-	for i := range channels * n {
-		ch, t := i/n, i%n
-		if last {
-			ch, t = i%channels, i/channels
-		}
-		z, y, x := t/(kernel[1]*kernel[2]), t/kernel[2]%kernel[1], t%kernel[2]
-		o.s = append(o.s, (ch*g.channel+g.at(from[0]+z*by[0], from[1]+y*by[1], from[2]+x*by[2]))*es)
-	}
-}
-
-// strided lists i*a + j*b for i < n, j < m, with j running faster.
-func (o *offsets) strided(n, a, m, b int) {
-	o.reset()
-	for i := range n {
-		for j := range m {
-			o.s = append(o.s, i*a+j*b)
-		}
-	}
-}
-
-// zipped is strided for pairs of i, which runs slowest: the two of a pair follow each other.
-func (o *offsets) zipped(n, a, m, b int) {
-	o.reset()
-	for i := 0; i < n; i += 2 {
-		for j := range m {
-			o.s = append(o.s, i*a+j*b, (i+1)*a+j*b)
-		}
-	}
 }
 
 // tableSource is an operand whose element (lane, depth) is at base + lane[l] + depth[k], all in bytes. Neighbours

@@ -57,6 +57,9 @@ func New(p *Path, n int) *Machine {
 	for i := range m.worker {
 		m.worker[i].id = i
 	}
+	for i := range m.conv.table {
+		m.conv.table[i].kept = &m.conv.kept
+	}
 	return m
 }
 

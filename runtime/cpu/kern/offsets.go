@@ -1,0 +1,142 @@
+package kern
+
+import "slices"
+
+// offsets is a table of byte offsets. What it was made of says all about it, and a step asks for the same ones every time: they
+// are kept, as writing the places of thousands of pixels anew takes their lines from every worker that has read them.
+type offsets struct {
+	s     []int
+	kept  *keptTables // nil where nothing is kept
+	lent  bool        // s is a kept one
+	spare []int       // memory for one that is not
+}
+
+// tableKey is what a table was made of.
+type tableKey struct {
+	kind                   tableKind
+	size, n, a, m, b       int
+	axis, span, step, from [3]int
+	last                   bool
+}
+
+type tableKind uint8
+
+const (
+	pixelTable tableKind = iota
+	tapTable
+	stridedTable
+	zippedTable
+)
+
+// keptTables are tables that have been made, up to mostKept offsets: what comes later is made anew every time.
+type keptTables struct {
+	tables map[tableKey][]int
+	total  int
+}
+
+const mostKept = 4 << 20
+
+// reset empties the table, for entries to be appended.
+func (o *offsets) reset() {
+	if !o.lent {
+		o.spare = o.s
+	}
+	o.s, o.lent = o.spare[:0], false
+}
+
+// begin shows the table of that key, or empties o for it to be written and reports false; end follows then.
+func (o *offsets) begin(key *tableKey) bool {
+	o.reset()
+	if o.kept == nil {
+		return false
+	}
+	s, ok := o.kept.tables[*key]
+	if ok {
+		o.s, o.lent = s, true
+	}
+	return ok
+}
+
+// end keeps the table that was written.
+func (o *offsets) end(key *tableKey) {
+	if k := o.kept; k != nil && k.total+len(o.s) <= mostKept {
+		if k.tables == nil {
+			k.tables = map[tableKey][]int{}
+		}
+		o.spare = o.s
+		o.s, o.lent = slices.Clone(o.s), true
+		k.tables[*key] = o.s
+		k.total += len(o.s)
+	}
+}
+
+// pixels lists where each of size pixels, step apart, is in g: the reading positions of the first tap.
+func (o *offsets) pixels(g *grid, images int, size, step [3]int) {
+	es := g.buf.Type.Size()
+	key := tableKey{kind: pixelTable, size: es, n: images, a: g.item[0], m: g.phases, axis: g.axis, span: size, step: step}
+	if o.begin(&key) {
+		return
+	}
+	for n := range images {
+		for z := range size[0] {
+			for y := range size[1] {
+				row := (n*g.item[0] + z*step[0]*g.axis[0] + y*step[1]*g.axis[1]) * es
+				each := g.axis[2] * es // between pixels that are step apart, whole phases or not
+				if g.phases == 1 {
+					each *= step[2]
+				}
+				for range size[2] {
+					o.s = append(o.s, row)
+					row += each
+				}
+			}
+		}
+	}
+	o.end(&key)
+}
+
+// taps lists the patch positions: channels by taps, or taps by channels if last. Tap t is at from + t*by.
+func (o *offsets) taps(g *grid, channels int, kernel, from, by [3]int, last bool) {
+	es, n := g.buf.Type.Size(), volume(kernel)
+	key := tableKey{kind: tapTable, size: es, n: channels, a: g.channel, m: g.phases, b: g.phase, axis: g.axis, span: kernel, step: by, from: from, last: last}
+	if o.begin(&key) {
+		return
+	}
+	for i := range channels * n {
+		ch, t := i/n, i%n
+		if last {
+			ch, t = i%channels, i/channels
+		}
+		z, y, x := t/(kernel[1]*kernel[2]), t/kernel[2]%kernel[1], t%kernel[2]
+		o.s = append(o.s, (ch*g.channel+g.at(from[0]+z*by[0], from[1]+y*by[1], from[2]+x*by[2]))*es)
+	}
+	o.end(&key)
+}
+
+// strided lists i*a + j*b for i < n, j < m, with j running faster.
+func (o *offsets) strided(n, a, m, b int) {
+	key := tableKey{kind: stridedTable, n: n, a: a, m: m, b: b}
+	if o.begin(&key) {
+		return
+	}
+	for i := range n {
+		for j := range m {
+			o.s = append(o.s, i*a+j*b)
+		}
+	}
+	o.end(&key)
+}
+
+// zipped is strided for pairs of i, which runs slowest: the two of a pair follow each other.
+func (o *offsets) zipped(n, a, m, b int) {
+	key := tableKey{kind: zippedTable, n: n, a: a, m: m, b: b}
+	if o.begin(&key) {
+		return
+	}
+	for i := 0; i < n; i += 2 {
+		for j := range m {
+			o.s = append(o.s, i*a+j*b, (i+1)*a+j*b)
+		}
+	}
+	o.end(&key)
+}
