@@ -7,21 +7,23 @@ type Finisher interface {
 	Finish(worker, at int, c []float32)
 }
 
-// What somebody goes on with comes in blocks of about finishBlock elements, which are still in the second-level cache,
-// and up to four times as many where that is all of a task. Blocks of a matrix are whole rows of their strip, of
-// finishPanels panels at least: what is read and stored beside them streams. Those of a convolution, whose operand is
-// costly to read again, are pixels of all channels.
+// What somebody goes on with comes in blocks that are still in the second-level cache: of a matrix in about finishRows
+// elements, whole rows of their strip, of finishPanels panels at least, as what is read and stored beside them streams;
+// of a convolution, whose operand is costly to read again, in about finishPixels, pixels of all channels. What a task
+// computes stays one block up to finishWhole.
 const (
-	finishBlock  = 1 << 15
+	finishRows   = 1 << 16
+	finishPixels = 1 << 15
+	finishWhole  = 1 << 17
 	finishPanels = 2
 )
 
 // blockRows is how many rows a block of a matrix has at most that somebody goes on with.
 func (t *gemmTask) blockRows() int {
-	if t.mt*t.nt <= 4*finishBlock {
+	if t.mt*t.nt <= finishWhole {
 		return t.mt
 	}
-	return max(finishPanels*t.p.mr, finishBlock/t.nt/t.p.mr*t.p.mr)
+	return max(finishPanels*t.p.mr, finishRows/t.nt/t.p.mr*t.p.mr)
 }
 
 // kept reports whether sums that are computed in a block's part stay there.
@@ -35,8 +37,8 @@ func (x *block) follow() {
 		return
 	}
 	x.told, x.chunk = x.j0, x.j1-x.j0
-	if rows := x.i1 - x.i0; rows*x.chunk > 4*finishBlock {
-		x.chunk = roundUp(max(1, finishBlock/rows), t.p.nr)
+	if rows := x.i1 - x.i0; rows*x.chunk > finishWhole {
+		x.chunk = roundUp(max(1, finishPixels/rows), t.p.nr)
 	}
 	if x.part == nil && t.out.c.absent() {
 		x.ldp = roundUp(x.chunk, t.p.nr)

@@ -335,7 +335,7 @@ func (x *block) run() {
 		if t.once || x.fresh {
 			x.packB(j, m/panels)
 		}
-		if n := min(t.p.nr, x.j1-j); t.direct && t.far == nil && !t.paired {
+		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.far == nil && !t.paired && deep > 0 {
 			x.straight(a, panels, j, n)
 		} else {
 			x.tiles(a, panels, j, n)
@@ -357,22 +357,21 @@ func (x *block) tiles(a []float32, panels, j, n int) {
 	}
 }
 
-// straight computes n columns from j on of all panels straight to C, with as little as can be between the tiles: those of
-// a weight's gradient are short.
+// straight computes n columns from j on of all panels straight to where they stay, with as little as can be between the
+// tiles: those of a weight's gradient are short.
 func (x *block) straight(a []float32, panels, j, n int) {
-	t, p, c, m, r0 := x.t, x.t.p, &x.t.out.c, x.i1-x.i0, 0
-	at, _ := t.out.cols.at(j, n)
-	to := (*float32)(ptr(c.at(c.item(x.item, t.out.inner) + x.i0*c.LD + at)))
+	p, m, r0 := x.t.p, x.i1-x.i0, 0
+	to, ld := x.place(0, j, n)
 	acc := x.adds()
 	if x.along != nil {
 		r0 = m / panels
-		x.multiply(a, r0, j, n, to, c.LD, acc)
+		x.multiply(a, r0, j, n, to, ld, acc)
 	}
 	width := p.width(n)
 	tiles, b := p.tile[width/p.nr], &x.b[(j-x.b0)*x.kc]
 	for i := min(r0, 1) + 1; r0 < m; i++ {
 		r1 := i * m / panels
-		tiles[r1-r0-1](x.kc, &a[r0*x.kc], b, width, after(to, r0*c.LD), c.LD, n, acc)
+		tiles[r1-r0-1](x.kc, &a[r0*x.kc], b, width, after(to, r0*ld), ld, n, acc)
 		r0 = r1
 	}
 }
@@ -432,6 +431,16 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 	p.tile[width/p.nr][h-1](x.kc, &a[0], &x.b[(j-x.b0)*x.kc], width, c, ldc, n, acc)
 }
 
+// place is where sums of row r0 of the block stay from column j on, n of them, and how far its rows are apart.
+func (x *block) place(r0, j, n int) (to *float32, ld int) {
+	if !x.t.direct {
+		return &x.part[r0*x.ldp+j-x.first], x.ldp
+	}
+	c := &x.t.out.c
+	at, _ := x.t.out.cols.at(j, n)
+	return (*float32)(ptr(c.at(c.item(x.item, x.t.out.inner) + (x.i0+r0)*c.LD + at))), c.LD
+}
+
 // tile computes rows r0.. of the block and columns j.., h x n of them.
 func (x *block) tile(a []float32, r0, h, j, n int) {
 	t, p, acc := x.t, x.t.p, x.adds()
@@ -441,10 +450,8 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 	}
 	switch {
 	case t.direct:
-		c := &t.out.c
-		at, _ := t.out.cols.at(j, n)
-		o := c.item(x.item, t.out.inner) + (x.i0+r0)*c.LD + at
-		x.multiply(a, h, j, n, (*float32)(ptr(c.at(o))), c.LD, acc)
+		to, ld := x.place(r0, j, n)
+		x.multiply(a, h, j, n, to, ld, acc)
 		return
 	case part != nil && x.kc > 0 && (t.depth > t.kc || t.kept()):
 		if x.k0+x.kc == t.depth {
