@@ -1,18 +1,18 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pools emits the pooling of windows of 2 x 2 elements, two apart: maximum and mean, and their gradients. AVX2 has them
-// in f32 alone: it moves parts of a vector of halves in three pieces.
+// pools emits the pooling of windows of 2 x 2 elements, two apart: maximum and mean, and their gradients. AVX2, which moves
+// other parts of a vector of halves in three pieces, takes halves of them in whole and half vectors alone.
 func (v *vm) pools() {
 	for _, t := range types {
-		if !v.wide() && t != "F32" {
-			continue
-		}
 		v.maxPool(t, false)
 		v.maxPool(t, true)
 		v.maxPoolGrad(t)
@@ -20,6 +20,19 @@ func (v *vm) pools() {
 		v.avgPoolGrad(t)
 	}
 }
+
+// poolTable emits a function that gives the kernels of each type.
+func (v *vm) poolTable(b *strings.Builder) {
+	s := v.suffix()
+	fmt.Fprintf(b, "// pools%s are the %d-lane kernels that pool.\nfunc pools%s(t Type) *poolKernels {\nreturn [...]*poolKernels{\n", s, v.w, s)
+	for _, t := range types {
+		fmt.Fprintf(b, "{%d, %t, maxPool%s%s, maxPoolAt%s%s, maxPoolGrad%s%s, avgPool%s%s, avgPoolGrad%s%s},\n", v.w, v.parts(t), t, s, t, s, t, s, t, s, t, s)
+	}
+	fmt.Fprint(b, "}[t]\n}\n\n")
+}
+
+// parts says whether kernels of type t take any number of windows, not whole and half vectors alone.
+func (v *vm) parts(t string) bool { return v.wide() || t == "F32" }
 
 // Fields of windows2, which describes the walk.
 const (
@@ -71,7 +84,9 @@ func (w *walk2) walk(turn func()) {
 	MOVQ(field(fieldRow), w.row)
 	MOVQ(field(fieldTail), left)
 	LEAQ(Mem{Base: left, Index: left, Scale: 1}, both)
-	w.in, w.out = v.colMasks(2, both), v.lanes(left)
+	if v.parts(w.t) {
+		w.in, w.out = v.colMasks(2, both), v.lanes(left)
+	}
 	MOVQ(field(fieldPlanes), planes)
 	if w.index != nil {
 		w.base = GP64()
@@ -109,8 +124,10 @@ func (w *walk2) walk(turn func()) {
 		JMP(LabelRef("moved"))
 		Label("part")
 	}
-	w.size = walkPart
-	turn()
+	if v.parts(w.t) {
+		w.size = walkPart
+		turn()
+	}
 	Label("moved")
 	LEAQ(Mem{Base: w.single, Index: left, Scale: uint8(typeSize(w.t))}, w.single)
 	if w.index != nil {
@@ -142,8 +159,12 @@ func (w *walk2) read(m Mem, which vector) vec {
 		w.v.loadEdge(w.t, m, &edge{lanes: w.mask(which)}, x)
 	case w.size == walkHalf && which == second:
 		w.v.zero(x)
-	case w.size == walkHalf && which == all:
+	case w.size == walkHalf && which == all && w.t == "F32":
 		VMOVUPS(m, x.AsX())
+	case w.size == walkHalf && which == all:
+		h := XMM()
+		VMOVQ(m, h)
+		w.v.load(w.t, h, x)
 	default:
 		w.v.load(w.t, m, x)
 	}
@@ -155,8 +176,10 @@ func (w *walk2) write(x vec, m Mem, which vector) {
 	case w.size == walkPart:
 		w.v.storeEdge(w.t, x, &edge{lanes: w.mask(which)}, m)
 	case w.size == walkHalf && which == second:
-	case w.size == walkHalf && which == all:
+	case w.size == walkHalf && which == all && w.t == "F32":
 		VMOVUPS(x.AsX(), m)
+	case w.size == walkHalf && which == all:
+		VMOVQ(w.v.halves(w.t, x).AsX(), m)
 	default:
 		w.v.putWhole(w.t, x, m)
 	}

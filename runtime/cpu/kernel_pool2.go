@@ -14,16 +14,16 @@ func (c *call) inPairs(w ir.Window) (g kern.Pool2, ok bool) {
 	two, one, none := [3]int{1, 2, 2}, [3]int{1, 1, 1}, [3]int{}
 	in, out := three(w.In, 1), three(w.Out, 1)
 	begin, end := three(w.Begin, 0), three(w.End, 0)
-	ok = c.m.Pools2(kern.F32) && !w.Last && three(w.Kernel, 1) == two && three(w.Stride, 1) == two && three(w.Dilation, 1) == one &&
+	g = kern.Pool2{Planes: int(w.N * w.C), H: in[1], W: in[2]}
+	return g, c.m.Pools2(g, kern.F32) && !w.Last && three(w.Kernel, 1) == two && three(w.Stride, 1) == two && three(w.Dilation, 1) == one &&
 		begin == none && end == none && in[0] == 1 && out[1] == in[1]/2 && out[2] == in[2]/2
-	return kern.Pool2{Planes: int(w.N * w.C), H: in[1], W: in[2]}, ok
 }
 
 // pool2 runs f over some planes at a time, from plane at on: operand or result i has sizes[i] elements in each. The first
 // is the result. Where the path has no kernels of their one type, f works on f32 in scratch memory.
 func (c *call) pool2(g kern.Pool2, views []view, sizes []int, f func(g kern.Pool2, at int, bufs []kern.Buf)) func() {
 	each := max(1, pool2Elems/max(1, g.H*g.W))
-	direct := c.m.Pools2(kernTypes[views[0].t.DType])
+	direct := c.m.Pools2(g, kernTypes[views[0].t.DType])
 	for _, v := range views {
 		direct = direct && v.t.DType == views[0].t.DType
 	}

@@ -85,10 +85,10 @@ func BenchmarkPool(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
 		for _, size := range []int{24, 8} {
 			for t := range numTypes {
-				if !m.Pools2(t) {
+				g := Pool2{Planes: 40, H: size, W: size}
+				if !m.Pools2(g, t) {
 					continue
 				}
-				g := Pool2{Planes: 40, H: size, W: size}
 				in, out := g.Of(g.Planes)
 				d := newDice(4)
 				x, y, dx, index := d.buf(t, in), d.buf(t, out), zeros(t, in), make([]int32, out)

@@ -4614,6 +4614,56 @@ func avgPoolF32AVX2(walk *int, y *byte, x *byte)
 //go:noescape
 func avgPoolGradF32AVX2(walk *int, dx *byte, dy *byte)
 
+// maxPoolF16AVX2 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolF16AVX2(walk *int, y *byte, x *byte)
+
+// maxPoolAtF16AVX2 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolAtF16AVX2(walk *int, y *byte, index *int32, x *byte)
+
+// maxPoolGradF16AVX2 gives each gradient to the first largest element of its window, zero to the others.
+//
+//go:noescape
+func maxPoolGradF16AVX2(walk *int, dx *byte, dy *byte, x *byte)
+
+// avgPoolF16AVX2 pools the mean of each window.
+//
+//go:noescape
+func avgPoolF16AVX2(walk *int, y *byte, x *byte)
+
+// avgPoolGradF16AVX2 gives a quarter of each gradient to the elements of its window.
+//
+//go:noescape
+func avgPoolGradF16AVX2(walk *int, dx *byte, dy *byte)
+
+// maxPoolBF16AVX2 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolBF16AVX2(walk *int, y *byte, x *byte)
+
+// maxPoolAtBF16AVX2 pools the largest element of each window, the first of them.
+//
+//go:noescape
+func maxPoolAtBF16AVX2(walk *int, y *byte, index *int32, x *byte)
+
+// maxPoolGradBF16AVX2 gives each gradient to the first largest element of its window, zero to the others.
+//
+//go:noescape
+func maxPoolGradBF16AVX2(walk *int, dx *byte, dy *byte, x *byte)
+
+// avgPoolBF16AVX2 pools the mean of each window.
+//
+//go:noescape
+func avgPoolBF16AVX2(walk *int, y *byte, x *byte)
+
+// avgPoolGradBF16AVX2 gives a quarter of each gradient to the elements of its window.
+//
+//go:noescape
+func avgPoolGradBF16AVX2(walk *int, dx *byte, dy *byte)
+
 // addRunsAVX2 adds rows of runs to scattered places.
 //
 //go:noescape

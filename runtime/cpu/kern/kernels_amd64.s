@@ -123133,6 +123133,1278 @@ next:
 	VZEROUPPER
 	RET
 
+// func maxPoolF16AVX2(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX2, F16C
+TEXT ·maxPoolF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ walk+0(FP), AX
+	MOVQ y+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ 32(AX), BX
+	MOVQ 24(AX), R8
+	LEAQ (R8)(R8*1), SI
+	MOVQ (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VCVTPH2PS (DX), Y0
+	VCVTPH2PS 16(DX), Y1
+	VSHUFPS   $0x88, Y1, Y0, Y2
+	VPERMPD   $0xd8, Y2, Y2
+	VSHUFPS   $0xdd, Y1, Y0, Y0
+	VPERMPD   $0xd8, Y0, Y0
+	VCVTPH2PS (DX)(BX*1), Y1
+	VCVTPH2PS 16(DX)(BX*1), Y3
+	VSHUFPS   $0x88, Y3, Y1, Y4
+	VPERMPD   $0xd8, Y4, Y4
+	VSHUFPS   $0xdd, Y3, Y1, Y1
+	VPERMPD   $0xd8, Y1, Y1
+	VCMPPS    $0x16, Y2, Y0, Y3
+	VCMPPS    $0x07, Y2, Y2, Y5
+	VANDPS    Y5, Y3, Y3
+	VBLENDVPS Y3, Y0, Y2, Y0
+	VCMPPS    $0x16, Y0, Y4, Y2
+	VCMPPS    $0x07, Y0, Y0, Y3
+	VANDPS    Y3, Y2, Y2
+	VBLENDVPS Y2, Y4, Y0, Y0
+	VCMPPS    $0x16, Y0, Y1, Y2
+	VCMPPS    $0x07, Y0, Y0, Y3
+	VANDPS    Y3, Y2, Y2
+	VBLENDVPS Y2, Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVDQU   X0, (CX)
+	ADDQ      $+32, DX
+	ADDQ      $+16, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ      24(AX), R8
+	TESTQ     R8, R8
+	JZ        next
+	CMPQ      R8, $+4
+	JNE       part
+	VCVTPH2PS (DX), Y0
+	VXORPS    Y1, Y1, Y1
+	VSHUFPS   $0x88, Y1, Y0, Y2
+	VPERMPD   $0xd8, Y2, Y2
+	VSHUFPS   $0xdd, Y1, Y0, Y0
+	VPERMPD   $0xd8, Y0, Y0
+	VCVTPH2PS (DX)(BX*1), Y1
+	VXORPS    Y3, Y3, Y3
+	VSHUFPS   $0x88, Y3, Y1, Y4
+	VPERMPD   $0xd8, Y4, Y4
+	VSHUFPS   $0xdd, Y3, Y1, Y1
+	VPERMPD   $0xd8, Y1, Y1
+	VCMPPS    $0x16, Y2, Y0, Y3
+	VCMPPS    $0x07, Y2, Y2, Y5
+	VANDPS    Y5, Y3, Y3
+	VBLENDVPS Y3, Y0, Y2, Y0
+	VCMPPS    $0x16, Y0, Y4, Y2
+	VCMPPS    $0x07, Y0, Y0, Y3
+	VANDPS    Y3, Y2, Y2
+	VBLENDVPS Y2, Y4, Y0, Y0
+	VCMPPS    $0x16, Y0, Y1, Y2
+	VCMPPS    $0x07, Y0, Y0, Y3
+	VANDPS    Y3, Y2, Y2
+	VBLENDVPS Y2, Y1, Y0, Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVQ     X0, (CX)
+	JMP       moved
+
+part:
+moved:
+	LEAQ (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolAtF16AVX2(walk *int, y *byte, index *int32, x *byte)
+// Requires: AVX, AVX2, F16C
+TEXT ·maxPoolAtF16AVX2(SB), NOSPLIT, $0-32
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+24(FP), DX
+	MOVQ         index+16(FP), BX
+	VPBROADCASTD 56(AX), Y0
+	MOVQ         32(AX), SI
+	MOVQ         24(AX), R9
+	LEAQ         (R9)(R9*1), DI
+	MOVQ         (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+	XORQ R10, R10
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VCVTPH2PS    (DX), Y1
+	VCVTPH2PS    16(DX), Y2
+	VSHUFPS      $0x88, Y2, Y1, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VSHUFPS      $0xdd, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VCVTPH2PS    (DX)(SI*1), Y2
+	VCVTPH2PS    16(DX)(SI*1), Y4
+	VSHUFPS      $0x88, Y4, Y2, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VSHUFPS      $0xdd, Y4, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VMOVQ        R10, X4
+	VPBROADCASTD X4, Y4
+	VPADDD       kernPairs<>+0(SB), Y4, Y4
+	VCMPPS       $0x16, Y3, Y1, Y6
+	VCMPPS       $0x07, Y3, Y3, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y1, Y3, Y1
+	VPADDD       kernConst<>+160(SB), Y4, Y3
+	VBLENDVPS    Y6, Y3, Y4, Y3
+	VCMPPS       $0x16, Y1, Y5, Y6
+	VCMPPS       $0x07, Y1, Y1, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPADDD       Y0, Y4, Y5
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VCMPPS       $0x16, Y1, Y2, Y5
+	VCMPPS       $0x07, Y1, Y1, Y6
+	VANDPS       Y6, Y5, Y5
+	VBLENDVPS    Y5, Y2, Y1, Y1
+	VPADDD       Y0, Y4, Y2
+	VPADDD       kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y5, Y2, Y3, Y2
+	VCVTPS2PH    $0x00, Y1, X1
+	VMOVDQU      X1, (CX)
+	VMOVUPS      Y2, (BX)
+	ADDQ         $+32, DX
+	ADDQ         $+16, CX
+	ADDQ         $+32, BX
+	ADDQ         $+16, R10
+	DECQ         R9
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R9
+	TESTQ        R9, R9
+	JZ           next
+	CMPQ         R9, $+4
+	JNE          part
+	VCVTPH2PS    (DX), Y1
+	VXORPS       Y2, Y2, Y2
+	VSHUFPS      $0x88, Y2, Y1, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VSHUFPS      $0xdd, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VCVTPH2PS    (DX)(SI*1), Y2
+	VXORPS       Y4, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y2, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VSHUFPS      $0xdd, Y4, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VMOVQ        R10, X4
+	VPBROADCASTD X4, Y4
+	VPADDD       kernPairs<>+0(SB), Y4, Y4
+	VCMPPS       $0x16, Y3, Y1, Y6
+	VCMPPS       $0x07, Y3, Y3, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y1, Y3, Y1
+	VPADDD       kernConst<>+160(SB), Y4, Y3
+	VBLENDVPS    Y6, Y3, Y4, Y3
+	VCMPPS       $0x16, Y1, Y5, Y6
+	VCMPPS       $0x07, Y1, Y1, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPADDD       Y0, Y4, Y5
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VCMPPS       $0x16, Y1, Y2, Y5
+	VCMPPS       $0x07, Y1, Y1, Y6
+	VANDPS       Y6, Y5, Y5
+	VBLENDVPS    Y5, Y2, Y1, Y1
+	VPADDD       Y0, Y4, Y2
+	VPADDD       kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y5, Y2, Y3, Y2
+	VCVTPS2PH    $0x00, Y1, X1
+	VMOVQ        X1, (CX)
+	VMOVUPS      X2, (BX)
+	JMP          moved
+
+part:
+moved:
+	LEAQ (CX)(R9*2), CX
+	LEAQ (BX)(R9*4), BX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 64(AX), R10
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolGradF16AVX2(walk *int, dx *byte, dy *byte, x *byte)
+// Requires: AVX, AVX2, F16C
+TEXT ·maxPoolGradF16AVX2(SB), NOSPLIT, $0-32
+	MOVQ   walk+0(FP), AX
+	MOVQ   dy+16(FP), CX
+	MOVQ   dx+8(FP), DX
+	MOVQ   x+24(FP), BX
+	VXORPS Y0, Y0, Y0
+	MOVQ   32(AX), SI
+	MOVQ   24(AX), R9
+	LEAQ   (R9)(R9*1), DI
+	MOVQ   (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VCVTPH2PS  (BX), Y1
+	VCVTPH2PS  16(BX), Y2
+	VSHUFPS    $0x88, Y2, Y1, Y3
+	VPERMPD    $0xd8, Y3, Y3
+	VSHUFPS    $0xdd, Y2, Y1, Y1
+	VPERMPD    $0xd8, Y1, Y1
+	VCVTPH2PS  (BX)(SI*1), Y2
+	VCVTPH2PS  16(BX)(SI*1), Y4
+	VSHUFPS    $0x88, Y4, Y2, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VSHUFPS    $0xdd, Y4, Y2, Y2
+	VPERMPD    $0xd8, Y2, Y2
+	VCMPPS     $0x16, Y3, Y1, Y4
+	VCMPPS     $0x07, Y3, Y3, Y6
+	VANDPS     Y6, Y4, Y4
+	VBLENDVPS  Y4, Y1, Y3, Y1
+	VCMPPS     $0x16, Y1, Y5, Y3
+	VCMPPS     $0x07, Y1, Y1, Y6
+	VANDPS     Y6, Y3, Y3
+	VBLENDVPS  Y3, Y5, Y1, Y1
+	VCMPPS     $0x16, Y1, Y2, Y2
+	VCMPPS     $0x07, Y1, Y1, Y1
+	VANDPS     Y1, Y2, Y1
+	VCVTPH2PS  (CX), Y2
+	VADDPS     Y0, Y2, Y2
+	VANDPS     Y2, Y1, Y5
+	VBLENDVPS  Y1, Y0, Y2, Y1
+	VANDPS     Y1, Y3, Y2
+	VBLENDVPS  Y3, Y0, Y1, Y1
+	VANDPS     Y1, Y4, Y3
+	VBLENDVPS  Y4, Y0, Y1, Y1
+	VUNPCKLPS  Y3, Y1, Y4
+	VUNPCKHPS  Y3, Y1, Y1
+	VPERM2F128 $0x20, Y1, Y4, Y3
+	VPERM2F128 $0x31, Y1, Y4, Y1
+	VCVTPS2PH  $0x00, Y3, X3
+	VMOVDQU    X3, (DX)
+	VCVTPS2PH  $0x00, Y1, X1
+	VMOVDQU    X1, 16(DX)
+	VUNPCKLPS  Y5, Y2, Y1
+	VUNPCKHPS  Y5, Y2, Y2
+	VPERM2F128 $0x20, Y2, Y1, Y3
+	VPERM2F128 $0x31, Y2, Y1, Y1
+	VCVTPS2PH  $0x00, Y3, X2
+	VMOVDQU    X2, (DX)(SI*1)
+	VCVTPS2PH  $0x00, Y1, X1
+	VMOVDQU    X1, 16(DX)(SI*1)
+	ADDQ       $+32, DX
+	ADDQ       $+32, BX
+	ADDQ       $+16, CX
+	DECQ       R9
+	JNZ        whole
+
+tail:
+	MOVQ       24(AX), R9
+	TESTQ      R9, R9
+	JZ         next
+	CMPQ       R9, $+4
+	JNE        part
+	VCVTPH2PS  (BX), Y1
+	VXORPS     Y2, Y2, Y2
+	VSHUFPS    $0x88, Y2, Y1, Y3
+	VPERMPD    $0xd8, Y3, Y3
+	VSHUFPS    $0xdd, Y2, Y1, Y1
+	VPERMPD    $0xd8, Y1, Y1
+	VCVTPH2PS  (BX)(SI*1), Y2
+	VXORPS     Y4, Y4, Y4
+	VSHUFPS    $0x88, Y4, Y2, Y5
+	VPERMPD    $0xd8, Y5, Y5
+	VSHUFPS    $0xdd, Y4, Y2, Y2
+	VPERMPD    $0xd8, Y2, Y2
+	VCMPPS     $0x16, Y3, Y1, Y4
+	VCMPPS     $0x07, Y3, Y3, Y6
+	VANDPS     Y6, Y4, Y4
+	VBLENDVPS  Y4, Y1, Y3, Y1
+	VCMPPS     $0x16, Y1, Y5, Y3
+	VCMPPS     $0x07, Y1, Y1, Y6
+	VANDPS     Y6, Y3, Y3
+	VBLENDVPS  Y3, Y5, Y1, Y1
+	VCMPPS     $0x16, Y1, Y2, Y2
+	VCMPPS     $0x07, Y1, Y1, Y1
+	VANDPS     Y1, Y2, Y1
+	VMOVQ      (CX), X2
+	VCVTPH2PS  X2, Y2
+	VADDPS     Y0, Y2, Y2
+	VANDPS     Y2, Y1, Y5
+	VBLENDVPS  Y1, Y0, Y2, Y1
+	VANDPS     Y1, Y3, Y2
+	VBLENDVPS  Y3, Y0, Y1, Y1
+	VANDPS     Y1, Y4, Y3
+	VBLENDVPS  Y4, Y0, Y1, Y1
+	VUNPCKLPS  Y3, Y1, Y4
+	VUNPCKHPS  Y3, Y1, Y1
+	VPERM2F128 $0x20, Y1, Y4, Y3
+	VPERM2F128 $0x31, Y1, Y4, Y1
+	VCVTPS2PH  $0x00, Y3, X1
+	VMOVDQU    X1, (DX)
+	VUNPCKLPS  Y5, Y2, Y1
+	VUNPCKHPS  Y5, Y2, Y2
+	VPERM2F128 $0x20, Y2, Y1, Y3
+	VPERM2F128 $0x31, Y2, Y1, Y1
+	VCVTPS2PH  $0x00, Y3, X1
+	VMOVDQU    X1, (DX)(SI*1)
+	JMP        moved
+
+part:
+moved:
+	LEAQ (CX)(R9*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 40(AX), BX
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	ADDQ 48(AX), BX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolF16AVX2(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX2, F16C
+TEXT ·avgPoolF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VBROADCASTSS kernConst<>+2848(SB), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VCVTPH2PS (DX), Y2
+	VCVTPH2PS 16(DX), Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VPERMPD   $0xd8, Y4, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VPERMPD   $0xd8, Y2, Y2
+	VCVTPH2PS (DX)(BX*1), Y3
+	VCVTPH2PS 16(DX)(BX*1), Y5
+	VSHUFPS   $0x88, Y5, Y3, Y6
+	VPERMPD   $0xd8, Y6, Y6
+	VSHUFPS   $0xdd, Y5, Y3, Y3
+	VPERMPD   $0xd8, Y3, Y3
+	VADDPS    Y4, Y0, Y4
+	VADDPS    Y2, Y4, Y2
+	VADDPS    Y6, Y2, Y2
+	VADDPS    Y3, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VMOVDQU   X2, (CX)
+	ADDQ      $+32, DX
+	ADDQ      $+16, CX
+	DECQ      R8
+	JNZ       whole
+
+tail:
+	MOVQ      24(AX), R8
+	TESTQ     R8, R8
+	JZ        next
+	CMPQ      R8, $+4
+	JNE       part
+	VCVTPH2PS (DX), Y2
+	VXORPS    Y3, Y3, Y3
+	VSHUFPS   $0x88, Y3, Y2, Y4
+	VPERMPD   $0xd8, Y4, Y4
+	VSHUFPS   $0xdd, Y3, Y2, Y2
+	VPERMPD   $0xd8, Y2, Y2
+	VCVTPH2PS (DX)(BX*1), Y3
+	VXORPS    Y5, Y5, Y5
+	VSHUFPS   $0x88, Y5, Y3, Y6
+	VPERMPD   $0xd8, Y6, Y6
+	VSHUFPS   $0xdd, Y5, Y3, Y3
+	VPERMPD   $0xd8, Y3, Y3
+	VADDPS    Y4, Y0, Y4
+	VADDPS    Y2, Y4, Y2
+	VADDPS    Y6, Y2, Y2
+	VADDPS    Y3, Y2, Y2
+	VMULPS    Y1, Y2, Y2
+	VCVTPS2PH $0x00, Y2, X2
+	VMOVQ     X2, (CX)
+	JMP       moved
+
+part:
+moved:
+	LEAQ (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolGradF16AVX2(walk *int, dx *byte, dy *byte)
+// Requires: AVX, F16C
+TEXT ·avgPoolGradF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         dy+16(FP), CX
+	MOVQ         dx+8(FP), DX
+	VBROADCASTSS kernConst<>+2848(SB), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VCVTPH2PS  (CX), Y2
+	VMULPS     Y1, Y2, Y2
+	VADDPS     Y0, Y2, Y2
+	VUNPCKLPS  Y2, Y2, Y3
+	VUNPCKHPS  Y2, Y2, Y4
+	VPERM2F128 $0x20, Y4, Y3, Y5
+	VPERM2F128 $0x31, Y4, Y3, Y3
+	VCVTPS2PH  $0x00, Y5, X4
+	VMOVDQU    X4, (DX)
+	VCVTPS2PH  $0x00, Y3, X3
+	VMOVDQU    X3, 16(DX)
+	VUNPCKLPS  Y2, Y2, Y3
+	VUNPCKHPS  Y2, Y2, Y2
+	VPERM2F128 $0x20, Y2, Y3, Y4
+	VPERM2F128 $0x31, Y2, Y3, Y2
+	VCVTPS2PH  $0x00, Y4, X3
+	VMOVDQU    X3, (DX)(BX*1)
+	VCVTPS2PH  $0x00, Y2, X2
+	VMOVDQU    X2, 16(DX)(BX*1)
+	ADDQ       $+32, DX
+	ADDQ       $+16, CX
+	DECQ       R8
+	JNZ        whole
+
+tail:
+	MOVQ       24(AX), R8
+	TESTQ      R8, R8
+	JZ         next
+	CMPQ       R8, $+4
+	JNE        part
+	VMOVQ      (CX), X2
+	VCVTPH2PS  X2, Y2
+	VMULPS     Y1, Y2, Y2
+	VADDPS     Y0, Y2, Y2
+	VUNPCKLPS  Y2, Y2, Y3
+	VUNPCKHPS  Y2, Y2, Y4
+	VPERM2F128 $0x20, Y4, Y3, Y5
+	VPERM2F128 $0x31, Y4, Y3, Y3
+	VCVTPS2PH  $0x00, Y5, X3
+	VMOVDQU    X3, (DX)
+	VUNPCKLPS  Y2, Y2, Y3
+	VUNPCKHPS  Y2, Y2, Y2
+	VPERM2F128 $0x20, Y2, Y3, Y4
+	VPERM2F128 $0x31, Y2, Y3, Y2
+	VCVTPS2PH  $0x00, Y4, X2
+	VMOVDQU    X2, (DX)(BX*1)
+	JMP        moved
+
+part:
+moved:
+	LEAQ (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolBF16AVX2(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX2
+TEXT ·maxPoolBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ walk+0(FP), AX
+	MOVQ y+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ 32(AX), BX
+	MOVQ 24(AX), R8
+	LEAQ (R8)(R8*1), SI
+	MOVQ (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VPMOVZXWD    (DX), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VPMOVZXWD    16(DX), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VSHUFPS      $0x88, Y1, Y0, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VSHUFPS      $0xdd, Y1, Y0, Y0
+	VPERMPD      $0xd8, Y0, Y0
+	VPMOVZXWD    (DX)(BX*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(DX)(BX*1), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VSHUFPS      $0x88, Y3, Y1, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VSHUFPS      $0xdd, Y3, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VCMPPS       $0x16, Y2, Y0, Y3
+	VCMPPS       $0x07, Y2, Y2, Y5
+	VANDPS       Y5, Y3, Y3
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCMPPS       $0x16, Y0, Y4, Y2
+	VCMPPS       $0x07, Y0, Y0, Y3
+	VANDPS       Y3, Y2, Y2
+	VBLENDVPS    Y2, Y4, Y0, Y0
+	VCMPPS       $0x16, Y0, Y1, Y2
+	VCMPPS       $0x07, Y0, Y0, Y3
+	VANDPS       Y3, Y2, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVDQU      X0, (CX)
+	ADDQ         $+32, DX
+	ADDQ         $+16, CX
+	DECQ         R8
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R8
+	TESTQ        R8, R8
+	JZ           next
+	CMPQ         R8, $+4
+	JNE          part
+	VPMOVZXWD    (DX), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VSHUFPS      $0x88, Y1, Y0, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VSHUFPS      $0xdd, Y1, Y0, Y0
+	VPERMPD      $0xd8, Y0, Y0
+	VPMOVZXWD    (DX)(BX*1), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VXORPS       Y3, Y3, Y3
+	VSHUFPS      $0x88, Y3, Y1, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VSHUFPS      $0xdd, Y3, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VCMPPS       $0x16, Y2, Y0, Y3
+	VCMPPS       $0x07, Y2, Y2, Y5
+	VANDPS       Y5, Y3, Y3
+	VBLENDVPS    Y3, Y0, Y2, Y0
+	VCMPPS       $0x16, Y0, Y4, Y2
+	VCMPPS       $0x07, Y0, Y0, Y3
+	VANDPS       Y3, Y2, Y2
+	VBLENDVPS    Y2, Y4, Y0, Y0
+	VCMPPS       $0x16, Y0, Y1, Y2
+	VCMPPS       $0x07, Y0, Y0, Y3
+	VANDPS       Y3, Y2, Y2
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	VPADDD       kernConst<>+96(SB), Y0, Y1
+	VPSRLD       $0x10, Y0, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y0, Y0, Y2
+	VORPS        kernConst<>+192(SB), Y0, Y0
+	VBLENDVPS    Y2, Y0, Y1, Y0
+	VPSRLD       $0x10, Y0, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X0
+	VMOVQ        X0, (CX)
+	JMP          moved
+
+part:
+moved:
+	LEAQ (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolAtBF16AVX2(walk *int, y *byte, index *int32, x *byte)
+// Requires: AVX, AVX2
+TEXT ·maxPoolAtBF16AVX2(SB), NOSPLIT, $0-32
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+24(FP), DX
+	MOVQ         index+16(FP), BX
+	VPBROADCASTD 56(AX), Y0
+	MOVQ         32(AX), SI
+	MOVQ         24(AX), R9
+	LEAQ         (R9)(R9*1), DI
+	MOVQ         (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+	XORQ R10, R10
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VPMOVZXWD    (DX), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(DX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSHUFPS      $0x88, Y2, Y1, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VSHUFPS      $0xdd, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VPMOVZXWD    (DX)(SI*1), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPMOVZXWD    16(DX)(SI*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y2, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VSHUFPS      $0xdd, Y4, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VMOVQ        R10, X4
+	VPBROADCASTD X4, Y4
+	VPADDD       kernPairs<>+0(SB), Y4, Y4
+	VCMPPS       $0x16, Y3, Y1, Y6
+	VCMPPS       $0x07, Y3, Y3, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y1, Y3, Y1
+	VPADDD       kernConst<>+160(SB), Y4, Y3
+	VBLENDVPS    Y6, Y3, Y4, Y3
+	VCMPPS       $0x16, Y1, Y5, Y6
+	VCMPPS       $0x07, Y1, Y1, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPADDD       Y0, Y4, Y5
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VCMPPS       $0x16, Y1, Y2, Y5
+	VCMPPS       $0x07, Y1, Y1, Y6
+	VANDPS       Y6, Y5, Y5
+	VBLENDVPS    Y5, Y2, Y1, Y1
+	VPADDD       Y0, Y4, Y2
+	VPADDD       kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y5, Y2, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y1, Y3
+	VPSRLD       $0x10, Y1, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y1, Y4
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X3
+	VPACKUSDW    X3, X1, X1
+	VMOVDQU      X1, (CX)
+	VMOVUPS      Y2, (BX)
+	ADDQ         $+32, DX
+	ADDQ         $+16, CX
+	ADDQ         $+32, BX
+	ADDQ         $+16, R10
+	DECQ         R9
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R9
+	TESTQ        R9, R9
+	JZ           next
+	CMPQ         R9, $+4
+	JNE          part
+	VPMOVZXWD    (DX), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VSHUFPS      $0x88, Y2, Y1, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VSHUFPS      $0xdd, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VPMOVZXWD    (DX)(SI*1), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VXORPS       Y4, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y2, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VSHUFPS      $0xdd, Y4, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VMOVQ        R10, X4
+	VPBROADCASTD X4, Y4
+	VPADDD       kernPairs<>+0(SB), Y4, Y4
+	VCMPPS       $0x16, Y3, Y1, Y6
+	VCMPPS       $0x07, Y3, Y3, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y1, Y3, Y1
+	VPADDD       kernConst<>+160(SB), Y4, Y3
+	VBLENDVPS    Y6, Y3, Y4, Y3
+	VCMPPS       $0x16, Y1, Y5, Y6
+	VCMPPS       $0x07, Y1, Y1, Y7
+	VANDPS       Y7, Y6, Y6
+	VBLENDVPS    Y6, Y5, Y1, Y1
+	VPADDD       Y0, Y4, Y5
+	VBLENDVPS    Y6, Y5, Y3, Y3
+	VCMPPS       $0x16, Y1, Y2, Y5
+	VCMPPS       $0x07, Y1, Y1, Y6
+	VANDPS       Y6, Y5, Y5
+	VBLENDVPS    Y5, Y2, Y1, Y1
+	VPADDD       Y0, Y4, Y2
+	VPADDD       kernConst<>+160(SB), Y2, Y2
+	VBLENDVPS    Y5, Y2, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y1, Y3
+	VPSRLD       $0x10, Y1, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y1, Y4
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X3
+	VPACKUSDW    X3, X1, X1
+	VMOVQ        X1, (CX)
+	VMOVUPS      X2, (BX)
+	JMP          moved
+
+part:
+moved:
+	LEAQ (CX)(R9*2), CX
+	LEAQ (BX)(R9*4), BX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 64(AX), R10
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func maxPoolGradBF16AVX2(walk *int, dx *byte, dy *byte, x *byte)
+// Requires: AVX, AVX2
+TEXT ·maxPoolGradBF16AVX2(SB), NOSPLIT, $0-32
+	MOVQ   walk+0(FP), AX
+	MOVQ   dy+16(FP), CX
+	MOVQ   dx+8(FP), DX
+	MOVQ   x+24(FP), BX
+	VXORPS Y0, Y0, Y0
+	MOVQ   32(AX), SI
+	MOVQ   24(AX), R9
+	LEAQ   (R9)(R9*1), DI
+	MOVQ   (AX), DI
+
+planes:
+	MOVQ 8(AX), R8
+
+rows:
+	MOVQ  16(AX), R9
+	TESTQ R9, R9
+	JZ    tail
+
+whole:
+	VPMOVZXWD    (BX), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VPMOVZXWD    16(BX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VSHUFPS      $0x88, Y2, Y1, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VSHUFPS      $0xdd, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VPMOVZXWD    (BX)(SI*1), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPMOVZXWD    16(BX)(SI*1), Y4
+	VPSLLD       $0x10, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y2, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VSHUFPS      $0xdd, Y4, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VCMPPS       $0x16, Y3, Y1, Y4
+	VCMPPS       $0x07, Y3, Y3, Y6
+	VANDPS       Y6, Y4, Y4
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VCMPPS       $0x16, Y1, Y5, Y3
+	VCMPPS       $0x07, Y1, Y1, Y6
+	VANDPS       Y6, Y3, Y3
+	VBLENDVPS    Y3, Y5, Y1, Y1
+	VCMPPS       $0x16, Y1, Y2, Y2
+	VCMPPS       $0x07, Y1, Y1, Y1
+	VANDPS       Y1, Y2, Y1
+	VPMOVZXWD    (CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y0, Y2, Y2
+	VANDPS       Y2, Y1, Y5
+	VBLENDVPS    Y1, Y0, Y2, Y1
+	VANDPS       Y1, Y3, Y2
+	VBLENDVPS    Y3, Y0, Y1, Y1
+	VANDPS       Y1, Y4, Y3
+	VBLENDVPS    Y4, Y0, Y1, Y1
+	VUNPCKLPS    Y3, Y1, Y4
+	VUNPCKHPS    Y3, Y1, Y1
+	VPERM2F128   $0x20, Y1, Y4, Y3
+	VPERM2F128   $0x31, Y1, Y4, Y1
+	VPADDD       kernConst<>+96(SB), Y3, Y4
+	VPSRLD       $0x10, Y3, Y6
+	VANDPS       kernConst<>+160(SB), Y6, Y6
+	VPADDD       Y6, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y6
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y6, Y3, Y4, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKUSDW    X4, X3, X3
+	VMOVDQU      X3, (DX)
+	VPADDD       kernConst<>+96(SB), Y1, Y3
+	VPSRLD       $0x10, Y1, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y1, Y1, Y4
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X3
+	VPACKUSDW    X3, X1, X1
+	VMOVDQU      X1, 16(DX)
+	VUNPCKLPS    Y5, Y2, Y1
+	VUNPCKHPS    Y5, Y2, Y2
+	VPERM2F128   $0x20, Y2, Y1, Y3
+	VPERM2F128   $0x31, Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y3, Y2
+	VPSRLD       $0x10, Y3, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y4, Y3, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VMOVDQU      X2, (DX)(SI*1)
+	VPADDD       kernConst<>+96(SB), Y1, Y2
+	VPSRLD       $0x10, Y1, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y1, Y1, Y3
+	VORPS        kernConst<>+192(SB), Y1, Y1
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X1
+	VMOVDQU      X1, 16(DX)(SI*1)
+	ADDQ         $+32, DX
+	ADDQ         $+32, BX
+	ADDQ         $+16, CX
+	DECQ         R9
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R9
+	TESTQ        R9, R9
+	JZ           next
+	CMPQ         R9, $+4
+	JNE          part
+	VPMOVZXWD    (BX), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VSHUFPS      $0x88, Y2, Y1, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VSHUFPS      $0xdd, Y2, Y1, Y1
+	VPERMPD      $0xd8, Y1, Y1
+	VPMOVZXWD    (BX)(SI*1), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VXORPS       Y4, Y4, Y4
+	VSHUFPS      $0x88, Y4, Y2, Y5
+	VPERMPD      $0xd8, Y5, Y5
+	VSHUFPS      $0xdd, Y4, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VCMPPS       $0x16, Y3, Y1, Y4
+	VCMPPS       $0x07, Y3, Y3, Y6
+	VANDPS       Y6, Y4, Y4
+	VBLENDVPS    Y4, Y1, Y3, Y1
+	VCMPPS       $0x16, Y1, Y5, Y3
+	VCMPPS       $0x07, Y1, Y1, Y6
+	VANDPS       Y6, Y3, Y3
+	VBLENDVPS    Y3, Y5, Y1, Y1
+	VCMPPS       $0x16, Y1, Y2, Y2
+	VCMPPS       $0x07, Y1, Y1, Y1
+	VANDPS       Y1, Y2, Y1
+	VMOVQ        (CX), X2
+	VPMOVZXWD    X2, Y2
+	VPSLLD       $0x10, Y2, Y2
+	VADDPS       Y0, Y2, Y2
+	VANDPS       Y2, Y1, Y5
+	VBLENDVPS    Y1, Y0, Y2, Y1
+	VANDPS       Y1, Y3, Y2
+	VBLENDVPS    Y3, Y0, Y1, Y1
+	VANDPS       Y1, Y4, Y3
+	VBLENDVPS    Y4, Y0, Y1, Y1
+	VUNPCKLPS    Y3, Y1, Y4
+	VUNPCKHPS    Y3, Y1, Y1
+	VPERM2F128   $0x20, Y1, Y4, Y3
+	VPERM2F128   $0x31, Y1, Y4, Y1
+	VPADDD       kernConst<>+96(SB), Y3, Y1
+	VPSRLD       $0x10, Y3, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VCMPPS       $0x03, Y3, Y3, Y4
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y4, Y3, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X3
+	VPACKUSDW    X3, X1, X1
+	VMOVDQU      X1, (DX)
+	VUNPCKLPS    Y5, Y2, Y1
+	VUNPCKHPS    Y5, Y2, Y2
+	VPERM2F128   $0x20, Y2, Y1, Y3
+	VPERM2F128   $0x31, Y2, Y1, Y1
+	VPADDD       kernConst<>+96(SB), Y3, Y1
+	VPSRLD       $0x10, Y3, Y2
+	VANDPS       kernConst<>+160(SB), Y2, Y2
+	VPADDD       Y2, Y1, Y1
+	VCMPPS       $0x03, Y3, Y3, Y2
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VPSRLD       $0x10, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X1
+	VMOVDQU      X1, (DX)(SI*1)
+	JMP          moved
+
+part:
+moved:
+	LEAQ (CX)(R9*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	ADDQ 40(AX), BX
+	DECQ R8
+	JNZ  rows
+	ADDQ 48(AX), DX
+	ADDQ 48(AX), BX
+	DECQ DI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolBF16AVX2(walk *int, y *byte, x *byte)
+// Requires: AVX, AVX2
+TEXT ·avgPoolBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VBROADCASTSS kernConst<>+2848(SB), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VPMOVZXWD    (DX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VPMOVZXWD    16(DX), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VPMOVZXWD    (DX)(BX*1), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VPMOVZXWD    16(DX)(BX*1), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VSHUFPS      $0x88, Y5, Y3, Y6
+	VPERMPD      $0xd8, Y6, Y6
+	VSHUFPS      $0xdd, Y5, Y3, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VADDPS       Y4, Y0, Y4
+	VADDPS       Y2, Y4, Y2
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y3, Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPADDD       kernConst<>+96(SB), Y2, Y3
+	VPSRLD       $0x10, Y2, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y2, Y4
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y4, Y2, Y3, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VMOVDQU      X2, (CX)
+	ADDQ         $+32, DX
+	ADDQ         $+16, CX
+	DECQ         R8
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R8
+	TESTQ        R8, R8
+	JZ           next
+	CMPQ         R8, $+4
+	JNE          part
+	VPMOVZXWD    (DX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VSHUFPS      $0x88, Y3, Y2, Y4
+	VPERMPD      $0xd8, Y4, Y4
+	VSHUFPS      $0xdd, Y3, Y2, Y2
+	VPERMPD      $0xd8, Y2, Y2
+	VPMOVZXWD    (DX)(BX*1), Y3
+	VPSLLD       $0x10, Y3, Y3
+	VXORPS       Y5, Y5, Y5
+	VSHUFPS      $0x88, Y5, Y3, Y6
+	VPERMPD      $0xd8, Y6, Y6
+	VSHUFPS      $0xdd, Y5, Y3, Y3
+	VPERMPD      $0xd8, Y3, Y3
+	VADDPS       Y4, Y0, Y4
+	VADDPS       Y2, Y4, Y2
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y3, Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VPADDD       kernConst<>+96(SB), Y2, Y3
+	VPSRLD       $0x10, Y2, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y2, Y4
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y4, Y2, Y3, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VMOVQ        X2, (CX)
+	JMP          moved
+
+part:
+moved:
+	LEAQ (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
+// func avgPoolGradBF16AVX2(walk *int, dx *byte, dy *byte)
+// Requires: AVX, AVX2
+TEXT ·avgPoolGradBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ         walk+0(FP), AX
+	MOVQ         dy+16(FP), CX
+	MOVQ         dx+8(FP), DX
+	VBROADCASTSS kernConst<>+2848(SB), Y1
+	VXORPS       Y0, Y0, Y0
+	MOVQ         32(AX), BX
+	MOVQ         24(AX), R8
+	LEAQ         (R8)(R8*1), SI
+	MOVQ         (AX), SI
+
+planes:
+	MOVQ 8(AX), DI
+
+rows:
+	MOVQ  16(AX), R8
+	TESTQ R8, R8
+	JZ    tail
+
+whole:
+	VPMOVZXWD    (CX), Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VADDPS       Y0, Y2, Y2
+	VUNPCKLPS    Y2, Y2, Y3
+	VUNPCKHPS    Y2, Y2, Y4
+	VPERM2F128   $0x20, Y4, Y3, Y5
+	VPERM2F128   $0x31, Y4, Y3, Y3
+	VPADDD       kernConst<>+96(SB), Y5, Y4
+	VPSRLD       $0x10, Y5, Y6
+	VANDPS       kernConst<>+160(SB), Y6, Y6
+	VPADDD       Y6, Y4, Y4
+	VCMPPS       $0x03, Y5, Y5, Y6
+	VORPS        kernConst<>+192(SB), Y5, Y5
+	VBLENDVPS    Y6, Y5, Y4, Y4
+	VPSRLD       $0x10, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPACKUSDW    X5, X4, X4
+	VMOVDQU      X4, (DX)
+	VPADDD       kernConst<>+96(SB), Y3, Y4
+	VPSRLD       $0x10, Y3, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y4, Y4
+	VCMPPS       $0x03, Y3, Y3, Y5
+	VORPS        kernConst<>+192(SB), Y3, Y3
+	VBLENDVPS    Y5, Y3, Y4, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKUSDW    X4, X3, X3
+	VMOVDQU      X3, 16(DX)
+	VUNPCKLPS    Y2, Y2, Y3
+	VUNPCKHPS    Y2, Y2, Y2
+	VPERM2F128   $0x20, Y2, Y3, Y4
+	VPERM2F128   $0x31, Y2, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y4, Y3
+	VPSRLD       $0x10, Y4, Y5
+	VANDPS       kernConst<>+160(SB), Y5, Y5
+	VPADDD       Y5, Y3, Y3
+	VCMPPS       $0x03, Y4, Y4, Y5
+	VORPS        kernConst<>+192(SB), Y4, Y4
+	VBLENDVPS    Y5, Y4, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKUSDW    X4, X3, X3
+	VMOVDQU      X3, (DX)(BX*1)
+	VPADDD       kernConst<>+96(SB), Y2, Y3
+	VPSRLD       $0x10, Y2, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y2, Y2, Y4
+	VORPS        kernConst<>+192(SB), Y2, Y2
+	VBLENDVPS    Y4, Y2, Y3, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VMOVDQU      X2, 16(DX)(BX*1)
+	ADDQ         $+32, DX
+	ADDQ         $+16, CX
+	DECQ         R8
+	JNZ          whole
+
+tail:
+	MOVQ         24(AX), R8
+	TESTQ        R8, R8
+	JZ           next
+	CMPQ         R8, $+4
+	JNE          part
+	VMOVQ        (CX), X2
+	VPMOVZXWD    X2, Y2
+	VPSLLD       $0x10, Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VADDPS       Y0, Y2, Y2
+	VUNPCKLPS    Y2, Y2, Y3
+	VUNPCKHPS    Y2, Y2, Y4
+	VPERM2F128   $0x20, Y4, Y3, Y5
+	VPERM2F128   $0x31, Y4, Y3, Y3
+	VPADDD       kernConst<>+96(SB), Y5, Y3
+	VPSRLD       $0x10, Y5, Y4
+	VANDPS       kernConst<>+160(SB), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VCMPPS       $0x03, Y5, Y5, Y4
+	VORPS        kernConst<>+192(SB), Y5, Y5
+	VBLENDVPS    Y4, Y5, Y3, Y3
+	VPSRLD       $0x10, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPACKUSDW    X4, X3, X3
+	VMOVDQU      X3, (DX)
+	VUNPCKLPS    Y2, Y2, Y3
+	VUNPCKHPS    Y2, Y2, Y2
+	VPERM2F128   $0x20, Y2, Y3, Y4
+	VPERM2F128   $0x31, Y2, Y3, Y2
+	VPADDD       kernConst<>+96(SB), Y4, Y2
+	VPSRLD       $0x10, Y4, Y3
+	VANDPS       kernConst<>+160(SB), Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y4, Y4, Y3
+	VORPS        kernConst<>+192(SB), Y4, Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VPSRLD       $0x10, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VMOVDQU      X2, (DX)(BX*1)
+	JMP          moved
+
+part:
+moved:
+	LEAQ (CX)(R8*2), CX
+
+next:
+	ADDQ 40(AX), DX
+	DECQ DI
+	JNZ  rows
+	ADDQ 48(AX), DX
+	DECQ SI
+	JNZ  planes
+	VZEROUPPER
+	RET
+
 // func addRunsAVX2(rows int, runs int, dst *float32, part *float32, row int, outer *int, step int, starts *int, lengths *int)
 // Requires: AVX
 TEXT ·addRunsAVX2(SB), NOSPLIT, $0-72

@@ -16,6 +16,8 @@ type windows2 [9]int
 
 // poolKernels pool windows of one storage type; results are dense.
 type poolKernels struct { // g is the first number of windows2
+	lanes   int
+	parts   bool // rows may have any number of windows, not whole and half vectors alone
 	max     func(g *int, y, x *byte)
 	maxAt   func(g *int, y *byte, index *int32, x *byte)
 	maxGrad func(g *int, dx, dy, x *byte)
@@ -23,14 +25,27 @@ type poolKernels struct { // g is the first number of windows2
 	avgGrad func(g *int, dx, dy *byte)
 }
 
-// Pools2 says whether the path has kernels of Pool2 for elements of type t.
-func (p *Path) Pools2(t Type) bool { return p.pools[t] != nil }
+// Pools2 says whether the path has kernels of g for elements of type t; if it has any, then for f32.
+func (p *Path) Pools2(g Pool2, t Type) bool { return p.poolsOf(g, t) != nil }
 
-func (p *Path) windows2(g Pool2, t Type) windows2 {
+// poolsOf finds the kernels of the narrowest vectors that hold a row of windows, else those of the widest.
+func (p *Path) poolsOf(g Pool2, t Type) (k *poolKernels) {
+	n := g.W / 2
+	for _, of := range p.pools {
+		if own := of(t); own.parts || n%(own.lanes/2) == 0 {
+			if k = own; n <= k.lanes {
+				break
+			}
+		}
+	}
+	return k
+}
+
+func (k *poolKernels) walk(g Pool2, t Type) windows2 {
 	n, size := g.W/2, t.Size()
-	whole := n / p.lanes
-	skipped := 2 * (g.W - whole*p.lanes)
-	return windows2{g.Planes, g.H / 2, whole, n % p.lanes, g.W * size, skipped * size, g.H % 2 * g.W * size, g.W, skipped}
+	whole := n / k.lanes
+	skipped := 2 * (g.W - whole*k.lanes)
+	return windows2{g.Planes, g.H / 2, whole, n % k.lanes, g.W * size, skipped * size, g.H % 2 * g.W * size, g.W, skipped}
 }
 
 func (g Pool2) empty() bool { _, out := g.Of(g.Planes); return out == 0 }
@@ -41,34 +56,39 @@ func (p *Path) MaxPool2(g Pool2, y Buf, index []int32, x Buf) {
 	if g.empty() {
 		return
 	}
-	if w := p.windows2(g, x.Type); index == nil {
-		p.pools[x.Type].max(&w[0], y.at(0), x.at(0))
+	k := p.poolsOf(g, x.Type)
+	if w := k.walk(g, x.Type); index == nil {
+		k.max(&w[0], y.at(0), x.at(0))
 	} else {
-		p.pools[x.Type].maxAt(&w[0], y.at(0), &index[0], x.at(0))
+		k.maxAt(&w[0], y.at(0), &index[0], x.at(0))
 	}
 }
 
 // MaxPool2Grad makes dx the gradient of x, which was pooled by its largest elements: dy at each, zero elsewhere. All are of
 // one type.
 func (p *Path) MaxPool2Grad(g Pool2, dx, dy, x Buf) {
-	g.clear(dx)
-	if w := p.windows2(g, x.Type); !g.empty() {
-		p.pools[x.Type].maxGrad(&w[0], dx.at(0), dy.at(0), x.at(0))
+	if g.clear(dx); !g.empty() {
+		k := p.poolsOf(g, x.Type)
+		w := k.walk(g, x.Type)
+		k.maxGrad(&w[0], dx.at(0), dy.at(0), x.at(0))
 	}
 }
 
 // AvgPool2 pools the mean of each window.
 func (p *Path) AvgPool2(g Pool2, y, x Buf) {
-	if w := p.windows2(g, x.Type); !g.empty() {
-		p.pools[x.Type].avg(&w[0], y.at(0), x.at(0))
+	if !g.empty() {
+		k := p.poolsOf(g, x.Type)
+		w := k.walk(g, x.Type)
+		k.avg(&w[0], y.at(0), x.at(0))
 	}
 }
 
 // AvgPool2Grad makes dx the gradient of what was pooled by its mean.
 func (p *Path) AvgPool2Grad(g Pool2, dx, dy Buf) {
-	g.clear(dx)
-	if w := p.windows2(g, dx.Type); !g.empty() {
-		p.pools[dx.Type].avgGrad(&w[0], dx.at(0), dy.at(0))
+	if g.clear(dx); !g.empty() {
+		k := p.poolsOf(g, dx.Type)
+		w := k.walk(g, dx.Type)
+		k.avgGrad(&w[0], dx.at(0), dy.at(0))
 	}
 }
 

@@ -17,7 +17,6 @@ func kernelsAVX512(p *Path) {
 	p.scaleCheck[F32] = scaleCheckF32AVX512
 	p.put[F32] = putF32AVX512
 	p.addColumns[F32] = addColumnsF32AVX512
-	p.pools[F32] = &poolKernels{maxPoolF32AVX512, maxPoolAtF32AVX512, maxPoolGradF32AVX512, avgPoolF32AVX512, avgPoolGradF32AVX512}
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
 	p.dots[F32][1] = dots2F32AVX512
@@ -30,7 +29,6 @@ func kernelsAVX512(p *Path) {
 	p.scaleCheck[F16] = scaleCheckF16AVX512
 	p.put[F16] = putF16AVX512
 	p.addColumns[F16] = addColumnsF16AVX512
-	p.pools[F16] = &poolKernels{maxPoolF16AVX512, maxPoolAtF16AVX512, maxPoolGradF16AVX512, avgPoolF16AVX512, avgPoolGradF16AVX512}
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
 	p.dots[F16][1] = dots2F16AVX512
@@ -43,7 +41,6 @@ func kernelsAVX512(p *Path) {
 	p.scaleCheck[BF16] = scaleCheckBF16AVX512
 	p.put[BF16] = putBF16AVX512
 	p.addColumns[BF16] = addColumnsBF16AVX512
-	p.pools[BF16] = &poolKernels{maxPoolBF16AVX512, maxPoolAtBF16AVX512, maxPoolGradBF16AVX512, avgPoolBF16AVX512, avgPoolGradBF16AVX512}
 	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX512, stripe2BF16AVX512, stripe4BF16AVX512, stripe8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
 	p.dots[BF16][1] = dots2BF16AVX512
@@ -323,6 +320,15 @@ func kernelsAVX512(p *Path) {
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
 }
 
+// poolsAVX512 are the 16-lane kernels that pool.
+func poolsAVX512(t Type) *poolKernels {
+	return [...]*poolKernels{
+		{16, true, maxPoolF32AVX512, maxPoolAtF32AVX512, maxPoolGradF32AVX512, avgPoolF32AVX512, avgPoolGradF32AVX512},
+		{16, true, maxPoolF16AVX512, maxPoolAtF16AVX512, maxPoolGradF16AVX512, avgPoolF16AVX512, avgPoolGradF16AVX512},
+		{16, true, maxPoolBF16AVX512, maxPoolAtBF16AVX512, maxPoolGradBF16AVX512, avgPoolBF16AVX512, avgPoolGradBF16AVX512},
+	}[t]
+}
+
 // kernelsAVX2 enters the 8-lane kernels.
 func kernelsAVX2(p *Path) {
 	p.tile[0] = []tileFunc{tile1x8AVX2, tile2x8AVX2, tile3x8AVX2, tile4x8AVX2, tile5x8AVX2, tile6x8AVX2}
@@ -338,7 +344,6 @@ func kernelsAVX2(p *Path) {
 	p.scaleCheck[F32] = scaleCheckF32AVX2
 	p.put[F32] = putF32AVX2
 	p.addColumns[F32] = addColumnsF32AVX2
-	p.pools[F32] = &poolKernels{maxPoolF32AVX2, maxPoolAtF32AVX2, maxPoolGradF32AVX2, avgPoolF32AVX2, avgPoolGradF32AVX2}
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
 	p.along[F16] = []alongFunc{2: alongF163x16AVX2, alongF164x16AVX2, alongF165x16AVX2, alongF166x16AVX2}
@@ -639,6 +644,15 @@ func kernelsAVX2(p *Path) {
 	p.fence = fenceAVX2
 	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBiasAVX2, tileShiftAVX2, touchAVX2, maxTapsAVX2, addRunsAVX2, unzipAVX2, zipAVX2
 	p.wino = &winoKernels{winoInAVX2, winoThreeAVX2, winoTwoAVX2, winoTapsAVX2, winoPixelsAVX2}
+}
+
+// poolsAVX2 are the 8-lane kernels that pool.
+func poolsAVX2(t Type) *poolKernels {
+	return [...]*poolKernels{
+		{8, true, maxPoolF32AVX2, maxPoolAtF32AVX2, maxPoolGradF32AVX2, avgPoolF32AVX2, avgPoolGradF32AVX2},
+		{8, false, maxPoolF16AVX2, maxPoolAtF16AVX2, maxPoolGradF16AVX2, avgPoolF16AVX2, avgPoolGradF16AVX2},
+		{8, false, maxPoolBF16AVX2, maxPoolAtBF16AVX2, maxPoolGradBF16AVX2, avgPoolBF16AVX2, avgPoolGradBF16AVX2},
+	}[t]
 }
 
 // pairsAVX512 are the kernels of products of two bf16 operands.
