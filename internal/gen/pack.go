@@ -79,6 +79,10 @@ func (v *vm) pick2(t string) {
 	CMPQ(n, imm(v.w))
 	JGT(LabelRef("two"))
 	JEQ(LabelRef("full"))
+	if v.wide() { // half a vector, as the rows of small images are
+		CMPQ(n, imm(v.w/2))
+		JEQ(LabelRef("half"))
+	}
 	part := v.edge(t, n)
 	loop("one", k, func() {
 		MOVQ(Mem{Base: offs}, o)
@@ -89,6 +93,19 @@ func (v *vm) pick2(t string) {
 	})
 	VZEROUPPER()
 	RET()
+	if v.wide() {
+		Label("half")
+		narrow, y := &vm{w: 8}, YMM()
+		loop("halves", k, func() {
+			MOVQ(Mem{Base: offs}, o)
+			narrow.load(t, Mem{Base: src, Index: o, Scale: 1}, y)
+			VMOVUPS(y, Mem{Base: dst})
+			ADDQ(imm(8), offs)
+			ADDQ(ldd, dst)
+		})
+		VZEROUPPER()
+		RET()
+	}
 	Label("full")
 	loop("fulls", k, func() {
 		whole(x, 0)

@@ -59,12 +59,14 @@ func (m *Machine) spread(g *grid, byLane bool) tableSource {
 }
 
 // turns says whether the weights' gradient is computed from images turned to channels last. Then the channels of a
-// pixel at a tap lie together, and tiles read them in place; channels first have every element transposed once a tap.
-// Putting the result in its order is a small part of the work unless it is as large as what it sums up.
+// pixel at a tap lie together: tiles read them in place where they fill vectors, else packing takes them by rows; channels
+// first have every element transposed once a tap. Putting the result in its order is a small part of the work unless it is
+// as large as what it sums up.
 func (m *Machine) turns(c *Conv) bool {
-	in := c.C / c.Groups
+	in, pairs := c.C/c.Groups, m.pairing(c.X.Type, c.Y.Type)
+	whole := in >= m.nr && in%m.vw == 0 && (m.far != nil || pairs)
 	return !c.ChannelsLast && c.Weights == OIX && !c.TF32 && c.Epilogue.plain() && volume(c.Kernel) > 1 &&
-		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && in >= m.nr && in%m.vw == 0 && (m.far != nil || m.pairing(c.X.Type, c.Y.Type))
+		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.far != nil && !pairs)
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
@@ -179,7 +181,7 @@ func (t *convTask) turnImage(w *worker, n int) {
 // turnRow turns the row of pixels at from of each channel.
 func (t *convTask) turnRow(w *worker, from, to int) {
 	n := t.size[2] * t.channels
-	if t.dst.buf.Type == F32 {
+	if t.dst.buf.Type == F32 && t.channels%t.m.tw == 0 {
 		t.turnPixels(w, from, floatsAt(t.dst.buf.at(to), n))
 		return
 	}
@@ -188,14 +190,16 @@ func (t *convTask) turnRow(w *worker, from, to int) {
 	t.m.Store(t.dst.buf.From(to), row)
 }
 
+// turnPixels turns a row to f32. Channels that fill no vector go before the others, which then lie over what was written
+// past them; past the last pixel that stays.
 func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 	p, src := t.m.Path, t.src.buf
 	w.offs = getInts(&w.offs, p.tw)
 	for r := range p.tw {
 		w.offs[r] = r * t.src.channel * src.Type.Size()
 	}
-	for ch := 0; ch < t.channels; ch += p.tw {
-		p.trans[src.Type](t.size[2], p.tw, &row[ch], t.channels, src.at(from+ch*t.src.channel), &w.offs[0])
+	for ch := (t.channels - 1) / p.tw * p.tw; ch >= 0; ch -= p.tw {
+		p.trans[src.Type](t.size[2], min(p.tw, t.channels-ch), &row[ch], t.channels, src.at(from+ch*t.src.channel), &w.offs[0])
 	}
 }
 

@@ -37742,6 +37742,8 @@ TEXT ·pickF32AVX512(SB), NOSPLIT, $0-48
 	CMPQ  CX, $+16
 	JGT   two
 	JEQ   full
+	CMPQ  CX, $+8
+	JEQ   half
 	MOVL  $0xffffffff, R8
 	BZHIL CX, R8, R8
 	KMOVW R8, K1
@@ -37754,6 +37756,18 @@ one:
 	ADDQ      SI, DX
 	DECQ      AX
 	JNZ       one
+	VZEROUPPER
+	RET
+
+half:
+halves:
+	MOVQ    (DI), CX
+	VMOVUPS (BX)(CX*1), Y0
+	VMOVUPS Y0, (DX)
+	ADDQ    $+8, DI
+	ADDQ    SI, DX
+	DECQ    AX
+	JNZ     halves
 	VZEROUPPER
 	RET
 
@@ -38242,7 +38256,7 @@ both:
 	RET
 
 // func pickF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, F16C
 TEXT ·pickF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  n+8(FP), CX
@@ -38254,6 +38268,8 @@ TEXT ·pickF16AVX512(SB), NOSPLIT, $0-48
 	CMPQ  CX, $+16
 	JGT   two
 	JEQ   full
+	CMPQ  CX, $+8
+	JEQ   half
 	MOVL  $0xffffffff, R8
 	BZHIL CX, R8, R8
 	KMOVW R8, K1
@@ -38266,6 +38282,18 @@ one:
 	ADDQ        SI, DX
 	DECQ        AX
 	JNZ         one
+	VZEROUPPER
+	RET
+
+half:
+halves:
+	MOVQ      (DI), CX
+	VCVTPH2PS (BX)(CX*1), Y0
+	VMOVUPS   Y0, (DX)
+	ADDQ      $+8, DI
+	ADDQ      SI, DX
+	DECQ      AX
+	JNZ       halves
 	VZEROUPPER
 	RET
 
@@ -38789,7 +38817,7 @@ both:
 	RET
 
 // func pickBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX2, AVX512F, BMI2
 TEXT ·pickBF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  n+8(FP), CX
@@ -38801,6 +38829,8 @@ TEXT ·pickBF16AVX512(SB), NOSPLIT, $0-48
 	CMPQ  CX, $+16
 	JGT   two
 	JEQ   full
+	CMPQ  CX, $+8
+	JEQ   half
 	MOVL  $0xffffffff, R8
 	BZHIL CX, R8, R8
 	KMOVW R8, K1
@@ -38814,6 +38844,19 @@ one:
 	ADDQ        SI, DX
 	DECQ        AX
 	JNZ         one
+	VZEROUPPER
+	RET
+
+half:
+halves:
+	MOVQ      (DI), CX
+	VPMOVZXWD (BX)(CX*1), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (DX)
+	ADDQ      $+8, DI
+	ADDQ      SI, DX
+	DECQ      AX
+	JNZ       halves
 	VZEROUPPER
 	RET
 

@@ -34,7 +34,10 @@ func (c *Conv) padded(channels int, size [3]int) grid {
 func (t *convTask) scatterImage(worker, n int) {
 	c, w := t.c, &t.m.worker[worker]
 	rows, px := len(t.patch.s), len(t.pixel.s)
-	image := w.row[0].get(t.dst.item[0])
+	image, whole := w.row[0].get(t.dst.item[0]), t.whole()
+	if whole && c.X.Type == F32 {
+		image = floatsAt(c.X.at(n*t.src.item[0]), t.dst.item[0])
+	}
 	clear(image)
 	part := w.row[1].get(rows * px)
 	for g := range c.Groups {
@@ -46,8 +49,16 @@ func (t *convTask) scatterImage(worker, n int) {
 			w.addRuns(t.m.Path, base, part, t.patch.s, t.pixel.s, t.turns())
 		}
 	}
-	t.crop(image, n)
+	switch {
+	case !whole:
+		t.crop(image, n)
+	case c.X.Type != F32:
+		t.m.Store(c.X.From(n*t.src.item[0]), image)
+	}
 }
+
+// whole says whether nothing of an image is cropped.
+func (t *convTask) whole() bool { return t.dst.item[0] == t.src.item[0] && t.c.Pad == [3]int{} }
 
 // patches computes the patches of one image and group: [patch, pixel], or [pixel, patch] channels last.
 func (t *convTask) patches(w *worker, worker, n, g int, part []float32) {
