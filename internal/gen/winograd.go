@@ -140,7 +140,7 @@ func (v *vm) winoPixels() {
 	join := v.joiner()
 	masks := v.colMasks(2, n)
 	points, rows := steps(spoint), []reg.GPVirtual{GP64(), GP64(), GP64(), GP64()}
-	body := func(label string, store func(x vec, j int, m Mem)) {
+	body := func(label string, vecs int, store func(x vec, j int, m Mem)) {
 		loop(label, count, func() {
 			MOVQ(src, rows[0])
 			for k := 1; k < 4; k++ {
@@ -149,7 +149,7 @@ func (v *vm) winoPixels() {
 			for i := 1; i >= 0; i-- { // the second row first: it may lie where the first does
 				row := v.winoRow(winoPixels, i, 4, func(k, j int) Mem { return points(rows[k], j) })
 				low, high := join(winoPixels[0](v, row), winoPixels[1](v, row))
-				for j, x := range []vec{low, high} {
+				for j, x := range []vec{low, high}[:vecs] {
 					to := Mem{Base: dst, Disp: j * v.size()}
 					if i > 0 {
 						to.Index, to.Scale = drow, 1
@@ -163,9 +163,14 @@ func (v *vm) winoPixels() {
 		VZEROUPPER()
 		RET()
 	}
+	whole := func(x vec, _ int, m Mem) { VMOVUPS(x, m) }
+	CMPQ(n, imm(v.w))
+	JEQ(LabelRef("one"))
 	CMPQ(n, imm(2*v.w))
 	JNE(LabelRef("part"))
-	body("whole", func(x vec, _ int, m Mem) { VMOVUPS(x, m) })
+	body("twoloop", 2, whole)
+	Label("one")
+	body("oneloop", 1, whole)
 	Label("part")
-	body("parts", func(x vec, j int, m Mem) { v.storePart(x, masks[j], m) })
+	body("parts", 2, func(x vec, j int, m Mem) { v.storePart(x, masks[j], m) })
 }

@@ -73137,10 +73137,12 @@ TEXT ·winoPixelsAVX512(SB), NOSPLIT, $0-64
 	BZHIL   R10, R11, R11
 	KMOVW   R11, K4
 	LEAQ    (R9)(R9*2), R10
+	CMPQ    CX, $+16
+	JEQ     one
 	CMPQ    CX, $+32
 	JNE     part
 
-whole:
+twoloop:
 	MOVQ          DI, CX
 	LEAQ          (CX)(R9*4), R11
 	LEAQ          (R11)(R9*4), R12
@@ -73196,7 +73198,66 @@ whole:
 	ADDQ          R8, DI
 	ADDQ          BX, DX
 	DECQ          AX
-	JNZ           whole
+	JNZ           twoloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	MOVQ          DI, CX
+	LEAQ          (CX)(R9*4), R11
+	LEAQ          (R11)(R9*4), R12
+	LEAQ          (R12)(R9*4), R13
+	VMOVUPS       (R11), Z0
+	VSUBPS        (R12), Z0, Z0
+	VSUBPS        (R13), Z0, Z0
+	VMOVUPS       (R11)(R9*1), Z3
+	VSUBPS        (R12)(R9*1), Z3, Z3
+	VSUBPS        (R13)(R9*1), Z3, Z3
+	VMOVUPS       (R11)(R9*2), Z4
+	VSUBPS        (R12)(R9*2), Z4, Z4
+	VSUBPS        (R13)(R9*2), Z4, Z4
+	VMOVUPS       (R11)(R10*1), Z5
+	VSUBPS        (R12)(R10*1), Z5, Z5
+	VSUBPS        (R13)(R10*1), Z5, Z5
+	VADDPS        Z4, Z3, Z6
+	VADDPS        Z0, Z6, Z0
+	VSUBPS        Z4, Z3, Z3
+	VSUBPS        Z5, Z3, Z3
+	VEXPANDPS.Z   Z0, K1, Z4
+	VEXPANDPS     Z3, K2, Z4
+	VEXTRACTF32X8 $0x01, Z0, Y1
+	VEXTRACTF32X8 $0x01, Z3, Y2
+	VEXPANDPS.Z   Z1, K1, Z0
+	VEXPANDPS     Z2, K2, Z0
+	VMOVUPS       Z4, (DX)(SI*1)
+	VMOVUPS       (R11), Z0
+	VADDPS        (R12), Z0, Z0
+	VADDPS        (CX), Z0, Z0
+	VMOVUPS       (R11)(R9*1), Z3
+	VADDPS        (R12)(R9*1), Z3, Z3
+	VADDPS        (CX)(R9*1), Z3, Z3
+	VMOVUPS       (R11)(R9*2), Z4
+	VADDPS        (R12)(R9*2), Z4, Z4
+	VADDPS        (CX)(R9*2), Z4, Z4
+	VMOVUPS       (R11)(R10*1), Z5
+	VADDPS        (R12)(R10*1), Z5, Z5
+	VADDPS        (CX)(R10*1), Z5, Z5
+	VADDPS        Z4, Z3, Z6
+	VADDPS        Z0, Z6, Z0
+	VSUBPS        Z4, Z3, Z3
+	VSUBPS        Z5, Z3, Z3
+	VEXPANDPS.Z   Z0, K1, Z4
+	VEXPANDPS     Z3, K2, Z4
+	VEXTRACTF32X8 $0x01, Z0, Y1
+	VEXTRACTF32X8 $0x01, Z3, Y2
+	VEXPANDPS.Z   Z1, K1, Z0
+	VEXPANDPS     Z2, K2, Z0
+	VMOVUPS       Z4, (DX)
+	ADDQ          R8, DI
+	ADDQ          BX, DX
+	DECQ          AX
+	JNZ           oneloop
 	VZEROUPPER
 	RET
 
@@ -125388,10 +125449,12 @@ TEXT ·winoPixelsAVX2(SB), NOSPLIT, $0-64
 	NEGQ    R10
 	VMOVUPS (R11)(R10*4), Y1
 	LEAQ    (R9)(R9*2), R10
+	CMPQ    CX, $+8
+	JEQ     one
 	CMPQ    CX, $+16
 	JNE     part
 
-whole:
+twoloop:
 	MOVQ       DI, CX
 	LEAQ       (CX)(R9*4), R11
 	LEAQ       (R11)(R9*4), R12
@@ -125443,7 +125506,62 @@ whole:
 	ADDQ       R8, DI
 	ADDQ       BX, DX
 	DECQ       AX
-	JNZ        whole
+	JNZ        twoloop
+	VZEROUPPER
+	RET
+
+one:
+oneloop:
+	MOVQ       DI, CX
+	LEAQ       (CX)(R9*4), R11
+	LEAQ       (R11)(R9*4), R12
+	LEAQ       (R12)(R9*4), R13
+	VMOVUPS    (R11), Y0
+	VSUBPS     (R12), Y0, Y0
+	VSUBPS     (R13), Y0, Y0
+	VMOVUPS    (R11)(R9*1), Y1
+	VSUBPS     (R12)(R9*1), Y1, Y1
+	VSUBPS     (R13)(R9*1), Y1, Y1
+	VMOVUPS    (R11)(R9*2), Y2
+	VSUBPS     (R12)(R9*2), Y2, Y2
+	VSUBPS     (R13)(R9*2), Y2, Y2
+	VMOVUPS    (R11)(R10*1), Y3
+	VSUBPS     (R12)(R10*1), Y3, Y3
+	VSUBPS     (R13)(R10*1), Y3, Y3
+	VADDPS     Y2, Y1, Y4
+	VADDPS     Y0, Y4, Y0
+	VSUBPS     Y2, Y1, Y1
+	VSUBPS     Y3, Y1, Y1
+	VUNPCKLPS  Y1, Y0, Y2
+	VUNPCKHPS  Y1, Y0, Y0
+	VPERM2F128 $0x20, Y0, Y2, Y1
+	VPERM2F128 $0x31, Y0, Y2, Y0
+	VMOVUPS    Y1, (DX)(SI*1)
+	VMOVUPS    (R11), Y0
+	VADDPS     (R12), Y0, Y0
+	VADDPS     (CX), Y0, Y0
+	VMOVUPS    (R11)(R9*1), Y1
+	VADDPS     (R12)(R9*1), Y1, Y1
+	VADDPS     (CX)(R9*1), Y1, Y1
+	VMOVUPS    (R11)(R9*2), Y2
+	VADDPS     (R12)(R9*2), Y2, Y2
+	VADDPS     (CX)(R9*2), Y2, Y2
+	VMOVUPS    (R11)(R10*1), Y3
+	VADDPS     (R12)(R10*1), Y3, Y3
+	VADDPS     (CX)(R10*1), Y3, Y3
+	VADDPS     Y2, Y1, Y4
+	VADDPS     Y0, Y4, Y0
+	VSUBPS     Y2, Y1, Y1
+	VSUBPS     Y3, Y1, Y1
+	VUNPCKLPS  Y1, Y0, Y2
+	VUNPCKHPS  Y1, Y0, Y0
+	VPERM2F128 $0x20, Y0, Y2, Y1
+	VPERM2F128 $0x31, Y0, Y2, Y0
+	VMOVUPS    Y1, (DX)
+	ADDQ       R8, DI
+	ADDQ       BX, DX
+	DECQ       AX
+	JNZ        oneloop
 	VZEROUPPER
 	RET
 

@@ -104,7 +104,7 @@ func (t *winoGrad) eachBand(w *worker, r0, r1 int) {
 		if t.mode == winoImageMode {
 			t.imageBand(w, image, y, r, n)
 		} else {
-			t.gradientBand(w, image, y, r, n)
+			t.gradientBand(w, image, y, r, n, r+n == r1)
 		}
 		r += n
 	}
@@ -122,15 +122,27 @@ func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 	}
 }
 
-// gradientBand is imageBand for the gradient, whose panels are as wide as tiles of the product are high.
-func (t *winoGrad) gradientBand(w *worker, image, y, r, n int) {
-	m, s := t.m, &t.dy
+// gradientBand is imageBand for the gradient, whose panels are as wide as tiles of the product are high. Whole vectors are
+// stored, into the next tile, but for the task's last tile, if that is here: the next one is another task's.
+func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
+	m, s, wide := t.m, &t.dy, t.tiles[1]
 	canvas, cols, px := t.lay(w, s, image, y, n)
 	for p := range s.panels {
 		r0, r1 := t.panel(p)
 		h := r1 - r0
+		to := t.y.s[p*winoPoints*s.point:]
 		for i := range n {
-			m.wino.two(t.tiles[1], h, &t.y.s[p*winoPoints*s.point+(r+i)*t.tiles[1]*h], h, s.point, &canvas[2*i*cols*px+r0], 2*px, cols*px, px, 0)
+			count, at := wide, (r+i)*wide
+			from := canvas[2*i*cols*px+r0:]
+			if last && i == n-1 {
+				count--
+			}
+			if count > 0 {
+				m.wino.two(count, m.vw, &to[at*h], h, s.point, &from[0], 2*px, cols*px, px, 0)
+			}
+			if count < wide {
+				m.wino.two(1, h, &to[(at+count)*h], h, s.point, &from[2*count*px], 2*px, cols*px, px, 0)
+			}
 		}
 	}
 }
