@@ -9,7 +9,7 @@
 // rounded once (to nearest even) when they are stored. A product is one chain of fused multiply-adds over k in
 // ascending order, however the work is blocked, so results depend neither on the number of threads nor, between
 // the vector paths, on the vector width. (With up to 8 rows against a transposed B it is 16 chains and a tree;
-// attention sums over blocks of keys, an input gradient that scatters over taps; "avx512bf16" adds the products of two
+// attention sums over blocks of keys, convolutions of 3 x 3 taps and many channels are 16 products of transformed tiles, an input gradient that scatters over taps; "avx512bf16" adds the products of two
 // bf16 operands in pairs, in an order of the processor's.) Reductions use 64 partial sums and
 // one tree on every path.
 //

@@ -21,6 +21,7 @@ type Machine struct {
 	ends        endTask
 	winoRun     winoTask
 	winoGradRun winoGrad
+	winoMem     floats // transformed weights, or sums of products
 
 	whole     floats    // a result that only a Finisher sees
 	parts     []float32 // partial results, one per chunk of rows

@@ -51,7 +51,7 @@ type winoTask struct {
 	weights tableSource
 	byTap   bool // depths of the weights are taps of channels, not channels of taps
 	flip    bool // the taps are read backwards
-	u       floats
+	u       []float32
 	upoint  int // elements between points of a panel of u
 }
 
@@ -242,7 +242,7 @@ func (t *winoTask) tell(w *worker, r0, r1 int) {
 // multiply computes the products of a panel of h rows of weights with n tiles.
 func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
 	p, vpoint := t.m.Path, t.vpoint()
-	u, v, prod := t.u.s[panel*winoPoints*t.upoint:], x.v.s, x.prod.s
+	u, v, prod := t.u[panel*winoPoints*t.upoint:], x.v.s, x.prod.s
 	for k := range winoPoints {
 		from := k
 		if t.flip {

@@ -16,8 +16,9 @@ type winoGrad struct {
 	row   int    // the block's first
 	rows  int    // and how many it has
 
-	v, y, sum floats
-	x, dy     winoSide
+	v, y  floats
+	sum   []float32
+	x, dy winoSide
 }
 
 // winoSide is an operand of the products: panels of lanes, points, tiles.
@@ -68,7 +69,7 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t.dy = winoSide{c.dense(c.Y, c.K, c.Out), c.K, [2]int{c.Out[1], c.Out[2]}, [2]int{}, 0, ceilDiv(c.K, m.mr), depth*m.mr + 16}
 	t.v.get(t.x.panels * winoPoints * t.x.point)
 	t.y.get(t.dy.panels * winoPoints * t.dy.point)
-	t.sum.get(t.dy.panels * winoPoints * t.sumPoint())
+	t.sum = m.winoMem.get(t.dy.panels * winoPoints * t.sumPoint())
 	for t.row = 0; t.row < all; t.row += t.block {
 		t.rows = min(t.block, all-t.row)
 		n, tasks := t.rows*t.tiles[1], ceilDiv(t.rows, t.group)
@@ -198,7 +199,7 @@ func (t *winoGrad) products(point, panel int) {
 	p, n, acc := t.m.Path, t.rows*t.tiles[1], min(1, t.row)
 	r0, r1 := t.panel(panel)
 	a := t.y.s[(panel*winoPoints+point)*t.dy.point:]
-	sum := t.sum.s[(panel*winoPoints+point)*t.sumPoint():]
+	sum := t.sum[(panel*winoPoints+point)*t.sumPoint():]
 	for b := range t.x.panels {
 		cols := p.width(min(p.nr, t.c.C-b*p.nr))
 		p.tile[cols/p.nr][r1-r0-1](n, &a[0], &t.v.s[(b*winoPoints+point)*t.x.point], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, acc)
@@ -212,7 +213,7 @@ func (t *winoGrad) taps(w *worker, panel int) {
 	h, row := r1-r0, t.x.panels*m.nr
 	flat := w.wino.planes.get(9*h*row + m.nr)
 	for ch := 0; ch < c.C; ch += m.vw {
-		sum := t.sum.s[panel*winoPoints*t.sumPoint()+ch/m.nr*m.mr*m.nr+ch%m.nr:]
+		sum := t.sum[panel*winoPoints*t.sumPoint()+ch/m.nr*m.mr*m.nr+ch%m.nr:]
 		point := t.sumPoint()
 		m.wino.taps(h, m.vw, &flat[ch], row, h*row, &sum[0], m.nr, 4*point, point, 2*point)
 	}

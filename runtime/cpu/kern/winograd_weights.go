@@ -23,7 +23,7 @@ func (t *winoTask) weightTable(turned bool) {
 	}
 	t.weights = tableSource{p: m.Path, buf: c.W, inner: 1, lane: lane.s, depth: depth.s, byLane: ls == 1}
 	t.upoint = t.depth*m.mr + m.vw
-	t.u.get(ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw)
+	t.u = m.winoMem.get(ceilDiv(t.rows, m.mr)*winoPoints*t.upoint + m.vw)
 }
 
 // weightPanel transforms the weights of a panel of rows: the rows of a channel follow each other, as tiles read them.
@@ -36,5 +36,5 @@ func (t *winoTask) weightPanel(w *worker, i int) {
 	if t.byTap {
 		step, tap = p.vw, t.depth*p.vw
 	}
-	p.wino.three(t.depth, p.vw, &t.u.s[i*winoPoints*t.upoint], r1-r0, t.upoint, &flat[0], step, 3*tap, tap, 2*tap)
+	p.wino.three(t.depth, p.vw, &t.u[i*winoPoints*t.upoint], r1-r0, t.upoint, &flat[0], step, 3*tap, tap, 2*tap)
 }
