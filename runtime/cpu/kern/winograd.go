@@ -80,14 +80,17 @@ const (
 )
 
 // wins says whether c, or its gradient of x, goes by way of transforms: from an image of type x with depth channels to rows
-// channels.
+// channels. Pairs of bf16 are as fast by the definition.
 func (m *Machine) wins(c *Conv, x Type, depth, rows int) bool {
-	if m.wino == nil || c.Groups != 1 || c.TF32 || m.pairing(x, c.W.Type) || !c.Epilogue.Residual.absent() || c.Epilogue.Accumulate {
-		return false
-	}
+	return m.winnable(c) && !m.pairing(x, c.W.Type) && depth >= m.winoLeast[0] && rows >= m.winoLeast[1]
+}
+
+// winnable says whether transforms can compute c and its gradients.
+func (m *Machine) winnable(c *Conv) bool {
 	ones := [3]int{1, 1, 1}
-	return c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&
-		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2 && depth >= m.winoLeast[0] && rows >= m.winoLeast[1]
+	return m.wino != nil && c.Groups == 1 && !c.TF32 && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
+		c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&
+		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2
 }
 
 // winoForward computes y from x and w.
@@ -145,13 +148,21 @@ func (t *winoTask) end(dst Buf, px int) {
 	t.plain = !c.ChannelsLast && dst.Type == F32 && epi.plain()
 }
 
-// winoBlock is how many floats of transformed tiles a block has, about: they stay in the second-level cache.
-const winoBlock = 1 << 16
+// A block has winoBlock floats of transformed tiles, about, which stay in the second-level cache; where those are fewer than
+// winoFew tiles, it has twice that many, as it does not stay there anyway and each block reads all weights.
+const (
+	winoBlock = 1 << 17
+	winoFew   = 32
+)
 
 // plan cuts the work into blocks of tiles, and in parts of the rows where those are few. It does not change the result.
 func (t *winoTask) plan() {
 	nr, workers := t.m.nr, t.m.pool.Workers()
-	t.panels = max(1, min(winoBlock/(winoPoints*t.depth*nr), ceilDiv(t.total, nr)))
+	tiles := winoBlock / (winoPoints * t.depth)
+	if tiles < winoFew {
+		tiles = 2 * winoFew
+	}
+	t.panels = min(max(1, tiles/nr), ceilDiv(t.total, nr))
 	for t.panels > 1 && ceilDiv(t.total, t.panels*nr) < 2*workers && workers > 1 {
 		t.panels--
 	}

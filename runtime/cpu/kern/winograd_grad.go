@@ -41,16 +41,13 @@ const (
 	winoTapsMode
 )
 
-// winoGradBlock is how many floats of transformed tiles a worker has in a block, about; a block has winoGradTiles at least.
-const (
-	winoGradBlock = 1 << 17
-	winoGradTiles = 64
-)
+// winoGradTiles is how many tiles a block has at least; with many workers it has half as many for each.
+const winoGradTiles = 128
 
 // winsWeights says whether the gradient of the weights of c goes by way of transforms: the same convolutions do, over as
-// many tiles as those have channels.
+// many tiles as those have channels. Pairs of bf16 would not be faster.
 func (m *Machine) winsWeights(c *Conv) bool {
-	if !m.wins(c, c.X.Type, min(c.C, c.K), min(c.C, c.K)) || m.pairing(c.X.Type, c.Y.Type) || !c.Epilogue.plain() || c.Weights == XIO {
+	if !m.winnable(c) || min(c.C, c.K) < m.winoLeast[0] || !c.Epilogue.plain() || c.Weights == XIO {
 		return false
 	}
 	return c.N*ceilDiv(c.Out[1], 2)*ceilDiv(c.Out[2], 2) >= m.winoLeast[0]
@@ -62,7 +59,7 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t.tiles = [2]int{ceilDiv(c.Out[1], 2), ceilDiv(c.Out[2], 2)}
 	all := c.N * t.tiles[0]
 	t.group = ceilDiv(2*m.vw, t.tiles[1])
-	t.block = max(winoGradTiles, winoGradBlock*m.pool.Workers()/(winoPoints*(c.C+c.K)))
+	t.block = max(winoGradTiles, winoGradTiles/2*m.pool.Workers())
 	t.block = min(all, roundUp(ceilDiv(t.block, t.tiles[1]), t.group))
 	depth := t.block * t.tiles[1]
 	t.x = winoSide{c.dense(c.X, c.C, c.In), c.C, [2]int{c.In[1], c.In[2]}, [2]int{c.Pad[1], c.Pad[2]}, 2, ceilDiv(c.C, m.nr), depth*m.nr + 16}
