@@ -69,6 +69,8 @@ func (t *convTask) Run(worker, n int) {
 		t.turnImage(&t.m.worker[worker], n)
 	case turnBackMode:
 		t.turnBack(&t.m.worker[worker], n)
+	case weightMode:
+		t.joinWeights(&t.m.worker[worker], n)
 	case wordMode:
 		t.joinImage(&t.m.worker[worker], n)
 	}

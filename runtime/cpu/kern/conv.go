@@ -73,6 +73,7 @@ const (
 	turnMode
 	turnBackMode
 	wordMode
+	weightMode
 )
 
 // convTask holds the tables of a running convolution and copies images onto their canvas.
@@ -95,6 +96,8 @@ type convTask struct {
 	turned   floats // the gradient of weights, taps before channels
 	rough    []bool // images with subnormal elements
 	pairs    []int  // offsets of rows that become one of words
+	weights  floats // words of them
+	swapped  bool   // and their order
 
 	table        [4]offsets
 	kept         keptTables
@@ -330,6 +333,9 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 // swapped says that the product runs from K to C, zip that the depths meet words.
 func (m *Machine) weights(lanes, depths int, swapped, zip bool) tableSource {
 	t, c := &m.conv, m.conv.c
+	if zip && c.Weights == OIX {
+		return m.wordWeights(swapped)
+	}
 	es, taps := c.W.Type.Size(), volume(c.Kernel)
 	so, si, sx := c.weightStrides()
 	group := c.K / c.Groups * so

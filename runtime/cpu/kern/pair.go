@@ -81,6 +81,9 @@ func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, k
 	switch {
 	case kc == 0 || s.zip && !s.byLane:
 		return 0
+	case s.words && !s.byLane:
+		s.packDepths(dst, ld, base, l0, n, k0/2, kc/2)
+		return kc
 	case s.words:
 		s.packLanes(dst, ld, base, l0, n, k0/2, kc/2)
 		return kc

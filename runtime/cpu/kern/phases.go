@@ -28,7 +28,9 @@ func (m *Machine) phasedGrad(c *Conv) {
 	ones := [3]int{1, 1, 1}
 	var g grid
 	if dy := c.dense(c.Y, c.K, c.Out); m.joins(c.Y.Type, c.K) {
-		g = m.layWords(dy, c.K, c.Out, lo, size, 1)
+		if g = m.layWords(dy, c.K, c.Out, lo, size, 1); c.Weights == OIX {
+			m.layWeights(true)
+		}
 	} else {
 		g = m.lay(dy, c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
 	}
@@ -60,6 +62,7 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
 	es, ws := g.buf.Type.Size(), c.W.Type.Size()
 	so, si, sx := c.weightStrides()
 	lane, depth := &t.table[2], &t.table[3]
+	words := g.words && c.Weights == OIX
 	lane.strided(1, 0, c.C/c.Groups, si*ws)
 	t.patch.reset()
 	depth.reset()
@@ -77,9 +80,16 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
 			continue
 		}
 		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
+		if words {
+			depth.s = append(depth.s, 4*i*m.tw)
+			continue
+		}
 		for e := range each {
 			depth.s = append(depth.s, ((k*each+e)*so+tap*sx)*ws)
 		}
+	}
+	if words {
+		return m.swappedWords()
 	}
 	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.words}
 }
