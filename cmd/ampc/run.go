@@ -178,23 +178,26 @@ func describeHost(name string, h ampc.Host) string {
 // range that their readers take.
 func randomInput(r *rand.Rand, g *ir.Graph, name string, t ir.Type) any {
 	n := int(t.Shape.Elements())
-	if t.DType.Float() {
-		x := make([]float64, n)
-		for i := range x {
-			x[i] = r.NormFloat64()
-		}
-		return x
+	switch d := t.DType; {
+	case d == ir.F32:
+		return drawn(n, func() float32 { return float32(r.NormFloat64()) })
+	case d.Float():
+		return drawn(n, r.NormFloat64)
+	case d == ir.Bool:
+		return drawn(n, func() bool { return r.IntN(2) == 1 })
 	}
-	if t.DType == ir.Bool {
-		x := make([]bool, n)
-		for i := range x {
-			x[i] = r.IntN(2) == 1
-		}
-		return x
+	bound := indexBound(g, name)
+	if t.DType == ir.I32 {
+		return drawn(n, func() int32 { return int32(r.Int64N(bound)) })
 	}
-	x, bound := make([]int64, n), indexBound(g, name)
+	return drawn(n, func() int64 { return r.Int64N(bound) })
+}
+
+// drawn are n numbers, one after the other.
+func drawn[T any](n int, next func() T) []T {
+	x := make([]T, n)
 	for i := range x {
-		x[i] = r.Int64N(bound)
+		x[i] = next()
 	}
 	return x
 }

@@ -116,3 +116,32 @@ update:
 		}
 	}
 }
+
+// TestSpread holds that every chunk of every tensor is there once, and that a worker's share has its part of each tensor, one chunk
+// more or less, in order.
+func TestSpread(t *testing.T) {
+	for _, chunks := range [][]int{{}, {1}, {8, 8}, {40, 1, 20, 3, 0, 7}, {5, 5, 5}} {
+		for _, workers := range []int{1, 2, 3, 7} {
+			order := spread(chunks, workers)
+			seen := map[chunk]bool{}
+			for w := range workers {
+				share := shareOf(order, w, workers)
+				for i, c := range share {
+					if n := chunks[c.tensor]; seen[c] || c.at >= n || c.at < w*n/workers-1 || c.at > ((w+1)*n+workers-1)/workers {
+						t.Errorf("%v: worker %d of %d has chunk %d of tensor %d", chunks, w, workers, c.at, c.tensor)
+					}
+					if seen[c] = true; i > 0 && (share[i-1].tensor > c.tensor || share[i-1].tensor == c.tensor && share[i-1].at != c.at-1) {
+						t.Errorf("%v: worker %d of %d goes from %v to %v", chunks, w, workers, share[i-1], c)
+					}
+				}
+			}
+			want := 0
+			for _, n := range chunks {
+				want += n
+			}
+			if len(order) != want || len(seen) != want {
+				t.Errorf("%v: %d chunks, want %d", chunks, len(order), want)
+			}
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"ampc/ir"
 	"ampc/runtime/cpu/kern"
 )
@@ -22,22 +24,22 @@ const (
 // gives for the blocks of each: x is a block in f32, tmp as long. flaws[k] is
 // NaN where something in chunk k is not finite, if check asks for that.
 func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) float64) (run func(), sums, flaws []float64) {
-	type place struct {
-		v    view
-		from int
+	chunks, first, n := make([]int, len(list)), make([]int, len(list)), 0
+	for i, v := range list {
+		chunks[i], first[i] = (v.len()+updateChunk-1)/updateChunk, n
+		n += chunks[i]
 	}
-	var places []place
-	for _, v := range list {
-		for at := 0; at < v.len(); at += updateChunk {
-			places = append(places, place{v, at})
-		}
+	workers := c.m.Pool().Workers()
+	order := spread(chunks, workers)
+	for w := range workers { // an update, which goes forwards, finds in the cache what is read last
+		slices.Reverse(shareOf(order, w, workers))
 	}
 	scratch := c.scratch(2 * updateBlock)
-	sums, flaws = make([]float64, len(places)), make([]float64, len(places))
+	sums, flaws = make([]float64, n), make([]float64, n)
 	zeros := make([]float32, updateBlock)
-	return c.parallel(len(places), updateChunk, func(w, k int) {
-		k = len(places) - 1 - k // an update, which goes forwards, finds in the cache what is read last
-		v, from := places[k].v, places[k].from
+	return c.parallel(n, updateChunk, func(w, task int) {
+		k := order[task]
+		v, from := list[k.tensor], k.at*updateChunk
 		end := min(from+updateChunk, v.len())
 		sum, flaw := 0.0, 0.0
 		for at := from; at < end; at += updateBlock {
@@ -55,7 +57,8 @@ func (c *call) overChunks(list []view, check bool, f func(x, tmp []float32) floa
 				sum += f(x, scratch[w][updateBlock:updateBlock+n])
 			}
 		}
-		sums[k], flaws[k] = sum, flaw
+		i := first[k.tensor] + k.at
+		sums[i], flaws[i] = sum, flaw
 	}), sums, flaws
 }
 
