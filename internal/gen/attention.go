@@ -15,57 +15,69 @@ func (v *vm) attention() {
 		v.looseTile("loose", rows, VFMADD231PS)
 	}
 	v.scaleLanes()
+	v.rowDots()
 	v.softLanes()
 	v.softLanesGrad()
 }
 
-// looseTile emits a tile of two vectors that finds element i, k of A at a + i*row + k*step.
+// looseTile emits a tile of two vectors, one panel of rows below the other, that finds element i, k of A at a + i*row + k*step.
 func (v *vm) looseTile(name string, mr int, mul func(...Op)) {
-	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int",
-		fmt.Sprintf("is a looseFunc of %d rows.", mr))
-	at := newRows(ptrParam("a"), ptrParam("row"), mr)
-	kc, step, b, ldb := ptrParam("kc"), ptrParam("step"), ptrParam("b"), ptrParam("ldb")
+	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int",
+		fmt.Sprintf("is a looseFunc of %d rows a panel.", mr))
+	a, row, step, c := ptrParam("a"), ptrParam("row"), ptrParam("step"), ptrParam("c")
+	ldb, ldc, panels := ptrParam("ldb"), ptrParam("ldc"), ptrParam("panels")
 	scaleBy(ldb, 4)
+	scaleBy(ldc, 4)
+	at := newRows(row, mr)
 	var sum [][]vec
 	for range mr {
 		sum = append(sum, []vec{v.new(), v.new()})
 	}
 	eachRow := func(f func(m Mem, s vec)) {
-		c, ldc := ptrParam("c"), ptrParam("ldc")
-		scaleBy(ldc, 4)
+		p := GP64()
+		MOVQ(c, p)
 		for i, r := range sum {
 			for j, s := range r {
-				f(Mem{Base: c, Disp: j * v.size()}, s)
+				f(Mem{Base: p, Disp: j * v.size()}, s)
 			}
 			if i < mr-1 {
-				ADDQ(ldc, c)
+				ADDQ(ldc, p)
 			}
 		}
 	}
-	for _, r := range sum {
-		v.zero(r[0])
-		v.zero(r[1])
-	}
-	acc := ptrParam("acc")
-	TESTQ(acc, acc)
-	JZ(LabelRef("loop"))
-	eachRow(func(m Mem, s vec) { VMOVUPS(m, s) })
-	col, row := []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
-	loop("loop", kc, func() {
-		for j, c := range col {
-			VMOVUPS(Mem{Base: b, Disp: j * v.size()}, c)
+	loop("panel", panels, func() {
+		for _, r := range sum {
+			v.zero(r[0])
+			v.zero(r[1])
 		}
-		ADDQ(ldb, b)
-		for i, s := range sum {
-			r := row[i%2]
-			VBROADCASTSS(at.row(i), r)
+		acc := ptrParam("acc")
+		TESTQ(acc, acc)
+		JZ(LabelRef("begin"))
+		eachRow(func(m Mem, s vec) { VMOVUPS(m, s) })
+		Label("begin")
+		at.start(a)
+		col, x := []vec{v.new(), v.new()}, []vec{v.new(), v.new()}
+		b := ptrParam("b")
+		loop("depth", ptrParam("kc"), func() {
 			for j, c := range col {
-				mul(c, r, s[j])
+				VMOVUPS(Mem{Base: b, Disp: j * v.size()}, c)
 			}
+			ADDQ(ldb, b)
+			for i, s := range sum {
+				r := x[i%2]
+				VBROADCASTSS(at.row(i), r)
+				for j, c := range col {
+					mul(c, r, s[j])
+				}
+			}
+			at.step(step)
+		})
+		eachRow(func(m Mem, s vec) { VMOVUPS(s, m) })
+		for range mr {
+			ADDQ(row, a)
+			ADDQ(ldc, c)
 		}
-		at.step(step)
 	})
-	eachRow(func(m Mem, s vec) { VMOVUPS(s, m) })
 	VZEROUPPER()
 	RET()
 }
@@ -76,8 +88,8 @@ type rowsAt struct {
 	one, three, five reg.GPVirtual // times the distance
 }
 
-func newRows(base, apart reg.GPVirtual, n int) *rowsAt {
-	r := &rowsAt{bases: []reg.GPVirtual{base}, one: apart}
+func newRows(apart reg.GPVirtual, n int) *rowsAt {
+	r := &rowsAt{bases: []reg.GPVirtual{GP64()}, one: apart}
 	if n > 3 {
 		r.three = GP64()
 		LEAQ(Mem{Base: apart, Index: apart, Scale: 2}, r.three)
@@ -87,12 +99,18 @@ func newRows(base, apart reg.GPVirtual, n int) *rowsAt {
 		LEAQ(Mem{Base: apart, Index: apart, Scale: 4}, r.five)
 	}
 	if n > 7 {
-		second := GP64()
-		LEAQ(Mem{Base: base, Index: r.three, Scale: 2}, second)
-		ADDQ(apart, second)
-		r.bases = append(r.bases, second)
+		r.bases = append(r.bases, GP64())
 	}
 	return r
+}
+
+// start sets the first row.
+func (r *rowsAt) start(at reg.GPVirtual) {
+	MOVQ(at, r.bases[0])
+	if len(r.bases) > 1 {
+		LEAQ(Mem{Base: at, Index: r.three, Scale: 2}, r.bases[1])
+		ADDQ(r.one, r.bases[1])
+	}
 }
 
 func (r *rowsAt) row(i int) Mem {
@@ -198,6 +216,47 @@ func (v *vm) scaleLanes() {
 			VMOVUPS(y, m)
 		}
 		ADDQ(ld, s)
+	})
+	VZEROUPPER()
+	RET()
+}
+
+// rowDots emits a rowDotsFunc.
+func (v *vm) rowDots() {
+	v.text("rowDots", "rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32", "is a rowDotsFunc.")
+	rows, a, lda, b, ldb, dots := ptrParam("rows"), ptrParam("a"), ptrParam("lda"), ptrParam("b"), ptrParam("ldb"), ptrParam("dots")
+	scaleBy(lda, 4)
+	scaleBy(ldb, 4)
+	sum, x := v.new(), v.new()
+	last, n := GP64(), ptrParam("n")
+	MOVQ(n, last)
+	ANDQ(imm(v.w-1), last)
+	mask := v.lanes(last)
+	SHRQ(Imm(map[bool]uint64{true: 4, false: 3}[v.wide()]), n)
+	loop("row", rows, func() {
+		v.zero(sum)
+		left, at := GP64(), GP64()
+		XORQ(at, at)
+		MOVQ(n, left)
+		TESTQ(left, left)
+		JZ(LabelRef("tail"))
+		loop("whole", left, func() {
+			VMOVUPS(Mem{Base: a, Index: at, Scale: 1}, x)
+			VFMADD231PS(Mem{Base: b, Index: at, Scale: 1}, x, sum)
+			ADDQ(imm(v.size()), at)
+		})
+		Label("tail")
+		TESTQ(last, last)
+		JZ(LabelRef("fold"))
+		y := v.new()
+		v.loadPart(Mem{Base: a, Index: at, Scale: 1}, mask, x)
+		v.loadPart(Mem{Base: b, Index: at, Scale: 1}, mask, y)
+		VFMADD231PS(x, y, sum)
+		Label("fold")
+		VMOVSS(v.fold(addI, []vec{sum}), Mem{Base: dots})
+		ADDQ(lda, a)
+		ADDQ(ldb, b)
+		ADDQ(imm(4), dots)
 	})
 	VZEROUPPER()
 	RET()

@@ -106,16 +106,19 @@ func (g *attnGrad) shifts(tiles int) []float32 {
 	state := g.mem.state.get(tiles * 2 * wide)
 	y := a.Y.wide(p, &g.w.row[0], g.b, g.head, g.q, g.h, a.DV)
 	dy := a.DY.wide(p, &g.w.row[1], g.b, g.head, g.q, g.h, a.DV)
-	for i := range tiles * wide {
-		less, delta := &state[i/wide*2*wide+i%wide], &state[(i/wide*2+1)*wide+i%wide]
-		*less, *delta = negInf, 0
-		if i >= g.h {
-			continue
+	for t := range tiles {
+		less, delta, h := state[t*2*wide:][:wide], state[(t*2+1)*wide:][:wide], min(wide, g.h-t*wide)
+		p.rowDots(h, a.DV, &y.x[t*wide*y.step], y.step, &dy.x[t*wide*dy.step], dy.step, &delta[0])
+		for i := range less {
+			if i >= h {
+				less[i], delta[i] = negInf, 0
+				continue
+			}
+			if less[i] = -a.LSE[(g.b*a.Heads+g.head)*a.S+g.q+t*wide+i]; less[i] == -negInf {
+				less[i] = negInf
+			}
+			delta[i] = -delta[i]
 		}
-		if lse := a.LSE[(g.b*a.Heads+g.head)*a.S+g.q+i]; lse != negInf {
-			*less = -lse
-		}
-		*delta = -p.Dot(y.row(i, a.DV), dy.row(i, a.DV))
 	}
 	return state
 }
@@ -126,8 +129,6 @@ type wideRows struct {
 	step int
 }
 
-func (w wideRows) row(r, n int) []float32 { return w.x[r*w.step:][:n] }
-
 // wide shows n elements of each of h rows from q in f32: where they lie, or widened into mem.
 func (v *View) wide(p *Path, mem *floats, b, head, q, h, n int) wideRows {
 	m := v.mat(b, head, q)
@@ -136,7 +137,7 @@ func (v *View) wide(p *Path, mem *floats, b, head, q, h, n int) wideRows {
 	}
 	w := wideRows{mem.get(h * n), n}
 	for r := range h {
-		p.Load(w.row(r, n), m.From(r*m.LD))
+		p.Load(w.x[r*n:][:n], m.From(r*m.LD))
 	}
 	return w
 }

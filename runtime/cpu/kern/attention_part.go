@@ -136,16 +136,20 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 		row, step = step, row
 	}
 	panels := ceilDiv(rows, p.mr)
-	for i := range panels {
-		r0, r1 := i*rows/panels, (i+1)*rows/panels
-		if tiles == nil {
+	if tiles == nil {
+		for i := range panels {
+			r0, r1 := i*rows/panels, (i+1)*rows/panels
 			x.packedPanel(r0, r1-r0, cols, depth, a, b, ldb, c[r0*ldc:], ldc, acc)
-			continue
 		}
-		left := a.byteAt(r0 * row)
-		for j := 0; j < cols; j += p.nr {
-			tiles[r1-r0-1](depth, left, row, step, &b[j], ldb, &c[r0*ldc+j], ldc, acc)
+		return
+	}
+	h, taller := rows/panels, rows%panels // the first have a row more
+	at := taller * (h + 1)
+	for j := 0; j < cols; j += p.nr {
+		if taller > 0 {
+			tiles[h](taller, depth, a.byteAt(0), row, step, &b[j], ldb, &c[j], ldc, acc)
 		}
+		tiles[h-1](panels-taller, depth, a.byteAt(at*row), row, step, &b[j], ldb, &c[at*ldc+j], ldc, acc)
 	}
 }
 
@@ -243,6 +247,13 @@ func (p *Path) softGradRows(n, full int, s, ds *float32, ld int, state, stair *f
 		p.binary[Add](w, &g[0], &g[0], after(state, w))
 		p.softGrad(w, &g[0], &g[0], &row[0], gain, 0)
 		p.hide(g, r-full, stair, 0)
+	}
+}
+
+// dotRows is a rowDotsFunc by other kernels of the path.
+func (p *Path) dotRows(rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32) {
+	for r := range rows {
+		*after(dots, r) = p.dot(n, after(a, r*lda), after(b, r*ldb))
 	}
 }
 

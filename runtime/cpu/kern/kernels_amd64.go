@@ -484,140 +484,140 @@ func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func farPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair1x32AVX512 is a looseFunc of 1 rows.
+// loosePair1x32AVX512 is a looseFunc of 1 rows a panel.
 //
 //go:noescape
-func loosePair1x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair2x32AVX512 is a farFunc of 2 rows.
 //
 //go:noescape
 func farPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair2x32AVX512 is a looseFunc of 2 rows.
+// loosePair2x32AVX512 is a looseFunc of 2 rows a panel.
 //
 //go:noescape
-func loosePair2x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair3x32AVX512 is a farFunc of 3 rows.
 //
 //go:noescape
 func farPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair3x32AVX512 is a looseFunc of 3 rows.
+// loosePair3x32AVX512 is a looseFunc of 3 rows a panel.
 //
 //go:noescape
-func loosePair3x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair4x32AVX512 is a farFunc of 4 rows.
 //
 //go:noescape
 func farPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair4x32AVX512 is a looseFunc of 4 rows.
+// loosePair4x32AVX512 is a looseFunc of 4 rows a panel.
 //
 //go:noescape
-func loosePair4x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair5x32AVX512 is a farFunc of 5 rows.
 //
 //go:noescape
 func farPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair5x32AVX512 is a looseFunc of 5 rows.
+// loosePair5x32AVX512 is a looseFunc of 5 rows a panel.
 //
 //go:noescape
-func loosePair5x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair6x32AVX512 is a farFunc of 6 rows.
 //
 //go:noescape
 func farPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair6x32AVX512 is a looseFunc of 6 rows.
+// loosePair6x32AVX512 is a looseFunc of 6 rows a panel.
 //
 //go:noescape
-func loosePair6x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair7x32AVX512 is a farFunc of 7 rows.
 //
 //go:noescape
 func farPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair7x32AVX512 is a looseFunc of 7 rows.
+// loosePair7x32AVX512 is a looseFunc of 7 rows a panel.
 //
 //go:noescape
-func loosePair7x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair8x32AVX512 is a farFunc of 8 rows.
 //
 //go:noescape
 func farPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair8x32AVX512 is a looseFunc of 8 rows.
+// loosePair8x32AVX512 is a looseFunc of 8 rows a panel.
 //
 //go:noescape
-func loosePair8x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair9x32AVX512 is a farFunc of 9 rows.
 //
 //go:noescape
 func farPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair9x32AVX512 is a looseFunc of 9 rows.
+// loosePair9x32AVX512 is a looseFunc of 9 rows a panel.
 //
 //go:noescape
-func loosePair9x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair10x32AVX512 is a farFunc of 10 rows.
 //
 //go:noescape
 func farPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair10x32AVX512 is a looseFunc of 10 rows.
+// loosePair10x32AVX512 is a looseFunc of 10 rows a panel.
 //
 //go:noescape
-func loosePair10x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair11x32AVX512 is a farFunc of 11 rows.
 //
 //go:noescape
 func farPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair11x32AVX512 is a looseFunc of 11 rows.
+// loosePair11x32AVX512 is a looseFunc of 11 rows a panel.
 //
 //go:noescape
-func loosePair11x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair12x32AVX512 is a farFunc of 12 rows.
 //
 //go:noescape
 func farPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair12x32AVX512 is a looseFunc of 12 rows.
+// loosePair12x32AVX512 is a looseFunc of 12 rows a panel.
 //
 //go:noescape
-func loosePair12x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair13x32AVX512 is a farFunc of 13 rows.
 //
 //go:noescape
 func farPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair13x32AVX512 is a looseFunc of 13 rows.
+// loosePair13x32AVX512 is a looseFunc of 13 rows a panel.
 //
 //go:noescape
-func loosePair13x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // farPair14x32AVX512 is a farFunc of 14 rows.
 //
 //go:noescape
 func farPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair14x32AVX512 is a looseFunc of 14 rows.
+// loosePair14x32AVX512 is a looseFunc of 14 rows a panel.
 //
 //go:noescape
-func loosePair14x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loosePair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // pairRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
 //
@@ -2554,80 +2554,85 @@ func winoTapsAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, s
 //go:noescape
 func winoPixelsAVX512(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
 
-// loose1x32AVX512 is a looseFunc of 1 rows.
+// loose1x32AVX512 is a looseFunc of 1 rows a panel.
 //
 //go:noescape
-func loose1x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose2x32AVX512 is a looseFunc of 2 rows.
+// loose2x32AVX512 is a looseFunc of 2 rows a panel.
 //
 //go:noescape
-func loose2x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose3x32AVX512 is a looseFunc of 3 rows.
+// loose3x32AVX512 is a looseFunc of 3 rows a panel.
 //
 //go:noescape
-func loose3x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose4x32AVX512 is a looseFunc of 4 rows.
+// loose4x32AVX512 is a looseFunc of 4 rows a panel.
 //
 //go:noescape
-func loose4x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose5x32AVX512 is a looseFunc of 5 rows.
+// loose5x32AVX512 is a looseFunc of 5 rows a panel.
 //
 //go:noescape
-func loose5x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose6x32AVX512 is a looseFunc of 6 rows.
+// loose6x32AVX512 is a looseFunc of 6 rows a panel.
 //
 //go:noescape
-func loose6x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose7x32AVX512 is a looseFunc of 7 rows.
+// loose7x32AVX512 is a looseFunc of 7 rows a panel.
 //
 //go:noescape
-func loose7x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose8x32AVX512 is a looseFunc of 8 rows.
+// loose8x32AVX512 is a looseFunc of 8 rows a panel.
 //
 //go:noescape
-func loose8x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose9x32AVX512 is a looseFunc of 9 rows.
+// loose9x32AVX512 is a looseFunc of 9 rows a panel.
 //
 //go:noescape
-func loose9x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose10x32AVX512 is a looseFunc of 10 rows.
+// loose10x32AVX512 is a looseFunc of 10 rows a panel.
 //
 //go:noescape
-func loose10x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose11x32AVX512 is a looseFunc of 11 rows.
+// loose11x32AVX512 is a looseFunc of 11 rows a panel.
 //
 //go:noescape
-func loose11x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose12x32AVX512 is a looseFunc of 12 rows.
+// loose12x32AVX512 is a looseFunc of 12 rows a panel.
 //
 //go:noescape
-func loose12x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose13x32AVX512 is a looseFunc of 13 rows.
+// loose13x32AVX512 is a looseFunc of 13 rows a panel.
 //
 //go:noescape
-func loose13x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose14x32AVX512 is a looseFunc of 14 rows.
+// loose14x32AVX512 is a looseFunc of 14 rows a panel.
 //
 //go:noescape
-func loose14x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // scaleLanesAVX512 multiplies n > 0 rows of two vectors by a row.
 //
 //go:noescape
 func scaleLanesAVX512(n int, s *float32, ld int, lanes *float32)
+
+// rowDotsAVX512 is a rowDotsFunc.
+//
+//go:noescape
+func rowDotsAVX512(rows int, n int, a *float32, lda int, b *float32, ldb int, dots *float32)
 
 // softLanesAVX512 is a softFunc of two vectors.
 //
@@ -4704,40 +4709,45 @@ func winoTapsAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src
 //go:noescape
 func winoPixelsAVX2(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
 
-// loose1x16AVX2 is a looseFunc of 1 rows.
+// loose1x16AVX2 is a looseFunc of 1 rows a panel.
 //
 //go:noescape
-func loose1x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose1x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose2x16AVX2 is a looseFunc of 2 rows.
+// loose2x16AVX2 is a looseFunc of 2 rows a panel.
 //
 //go:noescape
-func loose2x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose2x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose3x16AVX2 is a looseFunc of 3 rows.
+// loose3x16AVX2 is a looseFunc of 3 rows a panel.
 //
 //go:noescape
-func loose3x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose3x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose4x16AVX2 is a looseFunc of 4 rows.
+// loose4x16AVX2 is a looseFunc of 4 rows a panel.
 //
 //go:noescape
-func loose4x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose4x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose5x16AVX2 is a looseFunc of 5 rows.
+// loose5x16AVX2 is a looseFunc of 5 rows a panel.
 //
 //go:noescape
-func loose5x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose5x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose6x16AVX2 is a looseFunc of 6 rows.
+// loose6x16AVX2 is a looseFunc of 6 rows a panel.
 //
 //go:noescape
-func loose6x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func loose6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // scaleLanesAVX2 multiplies n > 0 rows of two vectors by a row.
 //
 //go:noescape
 func scaleLanesAVX2(n int, s *float32, ld int, lanes *float32)
+
+// rowDotsAVX2 is a rowDotsFunc.
+//
+//go:noescape
+func rowDotsAVX2(rows int, n int, a *float32, lda int, b *float32, ldb int, dots *float32)
 
 // softLanesAVX2 is a softFunc of two vectors.
 //

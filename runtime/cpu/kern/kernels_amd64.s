@@ -31350,42 +31350,51 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair1x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair1x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), CX
-	MOVQ    step+24(FP), DX
-	MOVQ    b+32(FP), BX
-	MOVQ    ldb+40(FP), SI
-	SHLQ    $0x02, SI
+TEXT ·loosePair1x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
-	MOVQ    acc+64(FP), DI
-	TESTQ   DI, DI
-	JZ      loop
-	MOVQ    c+48(FP), DI
-	MOVQ    ldc+56(FP), R8
-	SHLQ    $0x02, R8
-	VMOVUPS (DI), Z0
-	VMOVUPS 64(DI), Z1
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
 
-loop:
-	VMOVUPS      (BX), Z2
-	VMOVUPS      64(BX), Z3
-	ADDQ         SI, BX
-	VBROADCASTSS (AX), Z4
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Z2
+	VMOVUPS      64(R10), Z3
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Z4
 	LONG $0x485ef262; WORD $0xc252 // VDPBF16PS Z2, Z4, Z0
 	LONG $0x485ef262; WORD $0xcb52 // VDPBF16PS Z3, Z4, Z1
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -31564,53 +31573,64 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair2x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair2x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), DX
-	MOVQ    step+24(FP), BX
-	MOVQ    b+32(FP), SI
-	MOVQ    ldb+40(FP), DI
-	SHLQ    $0x02, DI
+TEXT ·loosePair2x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
 	VXORPS  Z3, Z3, Z3
-	MOVQ    acc+64(FP), R8
-	TESTQ   R8, R8
-	JZ      loop
-	MOVQ    c+48(FP), R8
-	MOVQ    ldc+56(FP), R9
-	SHLQ    $0x02, R9
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	ADDQ    R9, R8
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
 
-loop:
-	VMOVUPS      (SI), Z4
-	VMOVUPS      64(SI), Z5
-	ADDQ         DI, SI
-	VBROADCASTSS (AX), Z6
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Z4
+	VMOVUPS      64(R10), Z5
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Z6
 	LONG $0x484ef262; WORD $0xc452 // VDPBF16PS Z4, Z6, Z0
 	LONG $0x484ef262; WORD $0xcd52 // VDPBF16PS Z5, Z6, Z1
-	VBROADCASTSS (AX)(CX*1), Z6
+	VBROADCASTSS (R9)(CX*1), Z6
 	LONG $0x484ef262; WORD $0xd452 // VDPBF16PS Z4, Z6, Z2
 	LONG $0x484ef262; WORD $0xdd52 // VDPBF16PS Z5, Z6, Z3
-	ADDQ         BX, AX
-	DECQ         DX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -31817,64 +31837,77 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair3x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair3x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), DX
-	MOVQ    step+24(FP), BX
-	MOVQ    b+32(FP), SI
-	MOVQ    ldb+40(FP), DI
-	SHLQ    $0x02, DI
+TEXT ·loosePair3x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
 	VXORPS  Z3, Z3, Z3
 	VXORPS  Z4, Z4, Z4
 	VXORPS  Z5, Z5, Z5
-	MOVQ    acc+64(FP), R8
-	TESTQ   R8, R8
-	JZ      loop
-	MOVQ    c+48(FP), R8
-	MOVQ    ldc+56(FP), R9
-	SHLQ    $0x02, R9
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	ADDQ    R9, R8
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
-	ADDQ    R9, R8
-	VMOVUPS (R8), Z4
-	VMOVUPS 64(R8), Z5
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
 
-loop:
-	VMOVUPS      (SI), Z6
-	VMOVUPS      64(SI), Z7
-	ADDQ         DI, SI
-	VBROADCASTSS (AX), Z8
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Z6
+	VMOVUPS      64(R10), Z7
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Z8
 	LONG $0x483ef262; WORD $0xc652 // VDPBF16PS Z6, Z8, Z0
 	LONG $0x483ef262; WORD $0xcf52 // VDPBF16PS Z7, Z8, Z1
-	VBROADCASTSS (AX)(CX*1), Z8
+	VBROADCASTSS (R9)(CX*1), Z8
 	LONG $0x483ef262; WORD $0xd652 // VDPBF16PS Z6, Z8, Z2
 	LONG $0x483ef262; WORD $0xdf52 // VDPBF16PS Z7, Z8, Z3
-	VBROADCASTSS (AX)(CX*2), Z8
+	VBROADCASTSS (R9)(CX*2), Z8
 	LONG $0x483ef262; WORD $0xe652 // VDPBF16PS Z6, Z8, Z4
 	LONG $0x483ef262; WORD $0xef52 // VDPBF16PS Z7, Z8, Z5
-	ADDQ         BX, AX
-	DECQ         DX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -32109,17 +32142,21 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair4x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair4x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	MOVQ    kc+0(FP), BX
-	MOVQ    step+24(FP), SI
-	MOVQ    b+32(FP), DI
-	MOVQ    ldb+40(FP), R8
-	SHLQ    $0x02, R8
+TEXT ·loosePair4x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -32128,57 +32165,68 @@ TEXT ·loosePair4x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z5, Z5, Z5
 	VXORPS  Z6, Z6, Z6
 	VXORPS  Z7, Z7, Z7
-	MOVQ    acc+64(FP), R9
+	MOVQ    acc+72(FP), R9
 	TESTQ   R9, R9
-	JZ      loop
-	MOVQ    c+48(FP), R9
-	MOVQ    ldc+56(FP), R10
-	SHLQ    $0x02, R10
+	JZ      begin
+	MOVQ    BX, R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z2
 	VMOVUPS 64(R9), Z3
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z4
 	VMOVUPS 64(R9), Z5
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z6
 	VMOVUPS 64(R9), Z7
 
-loop:
-	VMOVUPS      (DI), Z8
-	VMOVUPS      64(DI), Z9
-	ADDQ         R8, DI
-	VBROADCASTSS (AX), Z10
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R11
+	MOVQ kc+8(FP), R12
+
+depth:
+	VMOVUPS      (R11), Z8
+	VMOVUPS      64(R11), Z9
+	ADDQ         SI, R11
+	VBROADCASTSS (R9), Z10
 	LONG $0x482ed262; WORD $0xc052 // VDPBF16PS Z8, Z10, Z0
 	LONG $0x482ed262; WORD $0xc952 // VDPBF16PS Z9, Z10, Z1
-	VBROADCASTSS (AX)(CX*1), Z10
+	VBROADCASTSS (R9)(CX*1), Z10
 	LONG $0x482ed262; WORD $0xd052 // VDPBF16PS Z8, Z10, Z2
 	LONG $0x482ed262; WORD $0xd952 // VDPBF16PS Z9, Z10, Z3
-	VBROADCASTSS (AX)(CX*2), Z10
+	VBROADCASTSS (R9)(CX*2), Z10
 	LONG $0x482ed262; WORD $0xe052 // VDPBF16PS Z8, Z10, Z4
 	LONG $0x482ed262; WORD $0xe952 // VDPBF16PS Z9, Z10, Z5
-	VBROADCASTSS (AX)(DX*1), Z10
+	VBROADCASTSS (R9)(R10*1), Z10
 	LONG $0x482ed262; WORD $0xf052 // VDPBF16PS Z8, Z10, Z6
 	LONG $0x482ed262; WORD $0xf952 // VDPBF16PS Z9, Z10, Z7
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R12
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -32441,17 +32489,21 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair5x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair5x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	MOVQ    kc+0(FP), BX
-	MOVQ    step+24(FP), SI
-	MOVQ    b+32(FP), DI
-	MOVQ    ldb+40(FP), R8
-	SHLQ    $0x02, R8
+TEXT ·loosePair5x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -32462,66 +32514,79 @@ TEXT ·loosePair5x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z7, Z7, Z7
 	VXORPS  Z8, Z8, Z8
 	VXORPS  Z9, Z9, Z9
-	MOVQ    acc+64(FP), R9
+	MOVQ    acc+72(FP), R9
 	TESTQ   R9, R9
-	JZ      loop
-	MOVQ    c+48(FP), R9
-	MOVQ    ldc+56(FP), R10
-	SHLQ    $0x02, R10
+	JZ      begin
+	MOVQ    BX, R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z2
 	VMOVUPS 64(R9), Z3
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z4
 	VMOVUPS 64(R9), Z5
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z6
 	VMOVUPS 64(R9), Z7
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z8
 	VMOVUPS 64(R9), Z9
 
-loop:
-	VMOVUPS      (DI), Z10
-	VMOVUPS      64(DI), Z11
-	ADDQ         R8, DI
-	VBROADCASTSS (AX), Z12
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R11
+	MOVQ kc+8(FP), R12
+
+depth:
+	VMOVUPS      (R11), Z10
+	VMOVUPS      64(R11), Z11
+	ADDQ         SI, R11
+	VBROADCASTSS (R9), Z12
 	LONG $0x481ed262; WORD $0xc252 // VDPBF16PS Z10, Z12, Z0
 	LONG $0x481ed262; WORD $0xcb52 // VDPBF16PS Z11, Z12, Z1
-	VBROADCASTSS (AX)(CX*1), Z12
+	VBROADCASTSS (R9)(CX*1), Z12
 	LONG $0x481ed262; WORD $0xd252 // VDPBF16PS Z10, Z12, Z2
 	LONG $0x481ed262; WORD $0xdb52 // VDPBF16PS Z11, Z12, Z3
-	VBROADCASTSS (AX)(CX*2), Z12
+	VBROADCASTSS (R9)(CX*2), Z12
 	LONG $0x481ed262; WORD $0xe252 // VDPBF16PS Z10, Z12, Z4
 	LONG $0x481ed262; WORD $0xeb52 // VDPBF16PS Z11, Z12, Z5
-	VBROADCASTSS (AX)(DX*1), Z12
+	VBROADCASTSS (R9)(R10*1), Z12
 	LONG $0x481ed262; WORD $0xf252 // VDPBF16PS Z10, Z12, Z6
 	LONG $0x481ed262; WORD $0xfb52 // VDPBF16PS Z11, Z12, Z7
-	VBROADCASTSS (AX)(CX*4), Z12
+	VBROADCASTSS (R9)(CX*4), Z12
 	LONG $0x481e5262; WORD $0xc252 // VDPBF16PS Z10, Z12, Z8
 	LONG $0x481e5262; WORD $0xcb52 // VDPBF16PS Z11, Z12, Z9
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R12
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -32812,18 +32877,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair6x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair6x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	MOVQ    kc+0(FP), SI
-	MOVQ    step+24(FP), DI
-	MOVQ    b+32(FP), R8
-	MOVQ    ldb+40(FP), R9
-	SHLQ    $0x02, R9
+TEXT ·loosePair6x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -32836,75 +32905,90 @@ TEXT ·loosePair6x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z9, Z9, Z9
 	VXORPS  Z10, Z10, Z10
 	VXORPS  Z11, Z11, Z11
-	MOVQ    acc+64(FP), R10
-	TESTQ   R10, R10
-	JZ      loop
-	MOVQ    c+48(FP), R10
-	MOVQ    ldc+56(FP), R11
-	SHLQ    $0x02, R11
-	VMOVUPS (R10), Z0
-	VMOVUPS 64(R10), Z1
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z2
-	VMOVUPS 64(R10), Z3
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z4
-	VMOVUPS 64(R10), Z5
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z6
-	VMOVUPS 64(R10), Z7
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z8
-	VMOVUPS 64(R10), Z9
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z10
-	VMOVUPS 64(R10), Z11
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
 
-loop:
-	VMOVUPS      (R8), Z12
-	VMOVUPS      64(R8), Z13
-	ADDQ         R9, R8
-	VBROADCASTSS (AX), Z14
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R12
+	MOVQ kc+8(FP), R13
+
+depth:
+	VMOVUPS      (R12), Z12
+	VMOVUPS      64(R12), Z13
+	ADDQ         SI, R12
+	VBROADCASTSS (R9), Z14
 	LONG $0x480ed262; WORD $0xc452 // VDPBF16PS Z12, Z14, Z0
 	LONG $0x480ed262; WORD $0xcd52 // VDPBF16PS Z13, Z14, Z1
-	VBROADCASTSS (AX)(CX*1), Z14
+	VBROADCASTSS (R9)(CX*1), Z14
 	LONG $0x480ed262; WORD $0xd452 // VDPBF16PS Z12, Z14, Z2
 	LONG $0x480ed262; WORD $0xdd52 // VDPBF16PS Z13, Z14, Z3
-	VBROADCASTSS (AX)(CX*2), Z14
+	VBROADCASTSS (R9)(CX*2), Z14
 	LONG $0x480ed262; WORD $0xe452 // VDPBF16PS Z12, Z14, Z4
 	LONG $0x480ed262; WORD $0xed52 // VDPBF16PS Z13, Z14, Z5
-	VBROADCASTSS (AX)(DX*1), Z14
+	VBROADCASTSS (R9)(R10*1), Z14
 	LONG $0x480ed262; WORD $0xf452 // VDPBF16PS Z12, Z14, Z6
 	LONG $0x480ed262; WORD $0xfd52 // VDPBF16PS Z13, Z14, Z7
-	VBROADCASTSS (AX)(CX*4), Z14
+	VBROADCASTSS (R9)(CX*4), Z14
 	LONG $0x480e5262; WORD $0xc452 // VDPBF16PS Z12, Z14, Z8
 	LONG $0x480e5262; WORD $0xcd52 // VDPBF16PS Z13, Z14, Z9
-	VBROADCASTSS (AX)(BX*1), Z14
+	VBROADCASTSS (R9)(R11*1), Z14
 	LONG $0x480e5262; WORD $0xd452 // VDPBF16PS Z12, Z14, Z10
 	LONG $0x480e5262; WORD $0xdd52 // VDPBF16PS Z13, Z14, Z11
-	ADDQ         DI, AX
-	DECQ         SI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R13
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -33223,18 +33307,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair7x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair7x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	MOVQ    kc+0(FP), SI
-	MOVQ    step+24(FP), DI
-	MOVQ    b+32(FP), R8
-	MOVQ    ldb+40(FP), R9
-	SHLQ    $0x02, R9
+TEXT ·loosePair7x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -33249,84 +33337,101 @@ TEXT ·loosePair7x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z11, Z11, Z11
 	VXORPS  Z12, Z12, Z12
 	VXORPS  Z13, Z13, Z13
-	MOVQ    acc+64(FP), R10
-	TESTQ   R10, R10
-	JZ      loop
-	MOVQ    c+48(FP), R10
-	MOVQ    ldc+56(FP), R11
-	SHLQ    $0x02, R11
-	VMOVUPS (R10), Z0
-	VMOVUPS 64(R10), Z1
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z2
-	VMOVUPS 64(R10), Z3
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z4
-	VMOVUPS 64(R10), Z5
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z6
-	VMOVUPS 64(R10), Z7
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z8
-	VMOVUPS 64(R10), Z9
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z10
-	VMOVUPS 64(R10), Z11
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z12
-	VMOVUPS 64(R10), Z13
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
 
-loop:
-	VMOVUPS      (R8), Z14
-	VMOVUPS      64(R8), Z15
-	ADDQ         R9, R8
-	VBROADCASTSS (AX), Z16
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R12
+	MOVQ kc+8(FP), R13
+
+depth:
+	VMOVUPS      (R12), Z14
+	VMOVUPS      64(R12), Z15
+	ADDQ         SI, R12
+	VBROADCASTSS (R9), Z16
 	LONG $0x407ed262; WORD $0xc652 // VDPBF16PS Z14, Z16, Z0
 	LONG $0x407ed262; WORD $0xcf52 // VDPBF16PS Z15, Z16, Z1
-	VBROADCASTSS (AX)(CX*1), Z16
+	VBROADCASTSS (R9)(CX*1), Z16
 	LONG $0x407ed262; WORD $0xd652 // VDPBF16PS Z14, Z16, Z2
 	LONG $0x407ed262; WORD $0xdf52 // VDPBF16PS Z15, Z16, Z3
-	VBROADCASTSS (AX)(CX*2), Z16
+	VBROADCASTSS (R9)(CX*2), Z16
 	LONG $0x407ed262; WORD $0xe652 // VDPBF16PS Z14, Z16, Z4
 	LONG $0x407ed262; WORD $0xef52 // VDPBF16PS Z15, Z16, Z5
-	VBROADCASTSS (AX)(DX*1), Z16
+	VBROADCASTSS (R9)(R10*1), Z16
 	LONG $0x407ed262; WORD $0xf652 // VDPBF16PS Z14, Z16, Z6
 	LONG $0x407ed262; WORD $0xff52 // VDPBF16PS Z15, Z16, Z7
-	VBROADCASTSS (AX)(CX*4), Z16
+	VBROADCASTSS (R9)(CX*4), Z16
 	LONG $0x407e5262; WORD $0xc652 // VDPBF16PS Z14, Z16, Z8
 	LONG $0x407e5262; WORD $0xcf52 // VDPBF16PS Z15, Z16, Z9
-	VBROADCASTSS (AX)(BX*1), Z16
+	VBROADCASTSS (R9)(R11*1), Z16
 	LONG $0x407e5262; WORD $0xd652 // VDPBF16PS Z14, Z16, Z10
 	LONG $0x407e5262; WORD $0xdf52 // VDPBF16PS Z15, Z16, Z11
-	VBROADCASTSS (AX)(DX*2), Z16
+	VBROADCASTSS (R9)(R10*2), Z16
 	LONG $0x407e5262; WORD $0xe652 // VDPBF16PS Z14, Z16, Z12
 	LONG $0x407e5262; WORD $0xef52 // VDPBF16PS Z15, Z16, Z13
-	ADDQ         DI, AX
-	DECQ         SI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R13
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -33673,20 +33778,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair8x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair8x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair8x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -33703,94 +33810,115 @@ TEXT ·loosePair8x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z13, Z13, Z13
 	VXORPS  Z14, Z14, Z14
 	VXORPS  Z15, Z15, Z15
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
 
-loop:
-	VMOVUPS      (R9), Z16
-	VMOVUPS      64(R9), Z17
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z18
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z16
+	VMOVUPS      64(R13), Z17
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z18
 	LONG $0x406eb262; WORD $0xc052 // VDPBF16PS Z16, Z18, Z0
 	LONG $0x406eb262; WORD $0xc952 // VDPBF16PS Z17, Z18, Z1
-	VBROADCASTSS (AX)(CX*1), Z18
+	VBROADCASTSS (R9)(CX*1), Z18
 	LONG $0x406eb262; WORD $0xd052 // VDPBF16PS Z16, Z18, Z2
 	LONG $0x406eb262; WORD $0xd952 // VDPBF16PS Z17, Z18, Z3
-	VBROADCASTSS (AX)(CX*2), Z18
+	VBROADCASTSS (R9)(CX*2), Z18
 	LONG $0x406eb262; WORD $0xe052 // VDPBF16PS Z16, Z18, Z4
 	LONG $0x406eb262; WORD $0xe952 // VDPBF16PS Z17, Z18, Z5
-	VBROADCASTSS (AX)(DX*1), Z18
+	VBROADCASTSS (R9)(R10*1), Z18
 	LONG $0x406eb262; WORD $0xf052 // VDPBF16PS Z16, Z18, Z6
 	LONG $0x406eb262; WORD $0xf952 // VDPBF16PS Z17, Z18, Z7
-	VBROADCASTSS (AX)(CX*4), Z18
+	VBROADCASTSS (R9)(CX*4), Z18
 	LONG $0x406e3262; WORD $0xc052 // VDPBF16PS Z16, Z18, Z8
 	LONG $0x406e3262; WORD $0xc952 // VDPBF16PS Z17, Z18, Z9
-	VBROADCASTSS (AX)(BX*1), Z18
+	VBROADCASTSS (R9)(R11*1), Z18
 	LONG $0x406e3262; WORD $0xd052 // VDPBF16PS Z16, Z18, Z10
 	LONG $0x406e3262; WORD $0xd952 // VDPBF16PS Z17, Z18, Z11
-	VBROADCASTSS (AX)(DX*2), Z18
+	VBROADCASTSS (R9)(R10*2), Z18
 	LONG $0x406e3262; WORD $0xe052 // VDPBF16PS Z16, Z18, Z12
 	LONG $0x406e3262; WORD $0xe952 // VDPBF16PS Z17, Z18, Z13
-	VBROADCASTSS (SI), Z18
+	VBROADCASTSS (R12), Z18
 	LONG $0x406e3262; WORD $0xf052 // VDPBF16PS Z16, Z18, Z14
 	LONG $0x406e3262; WORD $0xf952 // VDPBF16PS Z17, Z18, Z15
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -34165,20 +34293,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair9x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair9x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair9x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -34197,103 +34327,126 @@ TEXT ·loosePair9x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z15, Z15, Z15
 	VXORPS  Z16, Z16, Z16
 	VXORPS  Z17, Z17, Z17
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
 
-loop:
-	VMOVUPS      (R9), Z18
-	VMOVUPS      64(R9), Z19
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z20
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z18
+	VMOVUPS      64(R13), Z19
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z20
 	LONG $0x405eb262; WORD $0xc252 // VDPBF16PS Z18, Z20, Z0
 	LONG $0x405eb262; WORD $0xcb52 // VDPBF16PS Z19, Z20, Z1
-	VBROADCASTSS (AX)(CX*1), Z20
+	VBROADCASTSS (R9)(CX*1), Z20
 	LONG $0x405eb262; WORD $0xd252 // VDPBF16PS Z18, Z20, Z2
 	LONG $0x405eb262; WORD $0xdb52 // VDPBF16PS Z19, Z20, Z3
-	VBROADCASTSS (AX)(CX*2), Z20
+	VBROADCASTSS (R9)(CX*2), Z20
 	LONG $0x405eb262; WORD $0xe252 // VDPBF16PS Z18, Z20, Z4
 	LONG $0x405eb262; WORD $0xeb52 // VDPBF16PS Z19, Z20, Z5
-	VBROADCASTSS (AX)(DX*1), Z20
+	VBROADCASTSS (R9)(R10*1), Z20
 	LONG $0x405eb262; WORD $0xf252 // VDPBF16PS Z18, Z20, Z6
 	LONG $0x405eb262; WORD $0xfb52 // VDPBF16PS Z19, Z20, Z7
-	VBROADCASTSS (AX)(CX*4), Z20
+	VBROADCASTSS (R9)(CX*4), Z20
 	LONG $0x405e3262; WORD $0xc252 // VDPBF16PS Z18, Z20, Z8
 	LONG $0x405e3262; WORD $0xcb52 // VDPBF16PS Z19, Z20, Z9
-	VBROADCASTSS (AX)(BX*1), Z20
+	VBROADCASTSS (R9)(R11*1), Z20
 	LONG $0x405e3262; WORD $0xd252 // VDPBF16PS Z18, Z20, Z10
 	LONG $0x405e3262; WORD $0xdb52 // VDPBF16PS Z19, Z20, Z11
-	VBROADCASTSS (AX)(DX*2), Z20
+	VBROADCASTSS (R9)(R10*2), Z20
 	LONG $0x405e3262; WORD $0xe252 // VDPBF16PS Z18, Z20, Z12
 	LONG $0x405e3262; WORD $0xeb52 // VDPBF16PS Z19, Z20, Z13
-	VBROADCASTSS (SI), Z20
+	VBROADCASTSS (R12), Z20
 	LONG $0x405e3262; WORD $0xf252 // VDPBF16PS Z18, Z20, Z14
 	LONG $0x405e3262; WORD $0xfb52 // VDPBF16PS Z19, Z20, Z15
-	VBROADCASTSS (SI)(CX*1), Z20
+	VBROADCASTSS (R12)(CX*1), Z20
 	LONG $0x405ea262; WORD $0xc252 // VDPBF16PS Z18, Z20, Z16
 	LONG $0x405ea262; WORD $0xcb52 // VDPBF16PS Z19, Z20, Z17
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -34696,20 +34849,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair10x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair10x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair10x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -34730,112 +34885,137 @@ TEXT ·loosePair10x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z17, Z17, Z17
 	VXORPS  Z18, Z18, Z18
 	VXORPS  Z19, Z19, Z19
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
 
-loop:
-	VMOVUPS      (R9), Z20
-	VMOVUPS      64(R9), Z21
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z22
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z20
+	VMOVUPS      64(R13), Z21
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z22
 	LONG $0x404eb262; WORD $0xc452 // VDPBF16PS Z20, Z22, Z0
 	LONG $0x404eb262; WORD $0xcd52 // VDPBF16PS Z21, Z22, Z1
-	VBROADCASTSS (AX)(CX*1), Z22
+	VBROADCASTSS (R9)(CX*1), Z22
 	LONG $0x404eb262; WORD $0xd452 // VDPBF16PS Z20, Z22, Z2
 	LONG $0x404eb262; WORD $0xdd52 // VDPBF16PS Z21, Z22, Z3
-	VBROADCASTSS (AX)(CX*2), Z22
+	VBROADCASTSS (R9)(CX*2), Z22
 	LONG $0x404eb262; WORD $0xe452 // VDPBF16PS Z20, Z22, Z4
 	LONG $0x404eb262; WORD $0xed52 // VDPBF16PS Z21, Z22, Z5
-	VBROADCASTSS (AX)(DX*1), Z22
+	VBROADCASTSS (R9)(R10*1), Z22
 	LONG $0x404eb262; WORD $0xf452 // VDPBF16PS Z20, Z22, Z6
 	LONG $0x404eb262; WORD $0xfd52 // VDPBF16PS Z21, Z22, Z7
-	VBROADCASTSS (AX)(CX*4), Z22
+	VBROADCASTSS (R9)(CX*4), Z22
 	LONG $0x404e3262; WORD $0xc452 // VDPBF16PS Z20, Z22, Z8
 	LONG $0x404e3262; WORD $0xcd52 // VDPBF16PS Z21, Z22, Z9
-	VBROADCASTSS (AX)(BX*1), Z22
+	VBROADCASTSS (R9)(R11*1), Z22
 	LONG $0x404e3262; WORD $0xd452 // VDPBF16PS Z20, Z22, Z10
 	LONG $0x404e3262; WORD $0xdd52 // VDPBF16PS Z21, Z22, Z11
-	VBROADCASTSS (AX)(DX*2), Z22
+	VBROADCASTSS (R9)(R10*2), Z22
 	LONG $0x404e3262; WORD $0xe452 // VDPBF16PS Z20, Z22, Z12
 	LONG $0x404e3262; WORD $0xed52 // VDPBF16PS Z21, Z22, Z13
-	VBROADCASTSS (SI), Z22
+	VBROADCASTSS (R12), Z22
 	LONG $0x404e3262; WORD $0xf452 // VDPBF16PS Z20, Z22, Z14
 	LONG $0x404e3262; WORD $0xfd52 // VDPBF16PS Z21, Z22, Z15
-	VBROADCASTSS (SI)(CX*1), Z22
+	VBROADCASTSS (R12)(CX*1), Z22
 	LONG $0x404ea262; WORD $0xc452 // VDPBF16PS Z20, Z22, Z16
 	LONG $0x404ea262; WORD $0xcd52 // VDPBF16PS Z21, Z22, Z17
-	VBROADCASTSS (SI)(CX*2), Z22
+	VBROADCASTSS (R12)(CX*2), Z22
 	LONG $0x404ea262; WORD $0xd452 // VDPBF16PS Z20, Z22, Z18
 	LONG $0x404ea262; WORD $0xdd52 // VDPBF16PS Z21, Z22, Z19
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -35266,20 +35446,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair11x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair11x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair11x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -35302,121 +35484,148 @@ TEXT ·loosePair11x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z19, Z19, Z19
 	VXORPS  Z20, Z20, Z20
 	VXORPS  Z21, Z21, Z21
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
 
-loop:
-	VMOVUPS      (R9), Z22
-	VMOVUPS      64(R9), Z23
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z24
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z22
+	VMOVUPS      64(R13), Z23
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z24
 	LONG $0x403eb262; WORD $0xc652 // VDPBF16PS Z22, Z24, Z0
 	LONG $0x403eb262; WORD $0xcf52 // VDPBF16PS Z23, Z24, Z1
-	VBROADCASTSS (AX)(CX*1), Z24
+	VBROADCASTSS (R9)(CX*1), Z24
 	LONG $0x403eb262; WORD $0xd652 // VDPBF16PS Z22, Z24, Z2
 	LONG $0x403eb262; WORD $0xdf52 // VDPBF16PS Z23, Z24, Z3
-	VBROADCASTSS (AX)(CX*2), Z24
+	VBROADCASTSS (R9)(CX*2), Z24
 	LONG $0x403eb262; WORD $0xe652 // VDPBF16PS Z22, Z24, Z4
 	LONG $0x403eb262; WORD $0xef52 // VDPBF16PS Z23, Z24, Z5
-	VBROADCASTSS (AX)(DX*1), Z24
+	VBROADCASTSS (R9)(R10*1), Z24
 	LONG $0x403eb262; WORD $0xf652 // VDPBF16PS Z22, Z24, Z6
 	LONG $0x403eb262; WORD $0xff52 // VDPBF16PS Z23, Z24, Z7
-	VBROADCASTSS (AX)(CX*4), Z24
+	VBROADCASTSS (R9)(CX*4), Z24
 	LONG $0x403e3262; WORD $0xc652 // VDPBF16PS Z22, Z24, Z8
 	LONG $0x403e3262; WORD $0xcf52 // VDPBF16PS Z23, Z24, Z9
-	VBROADCASTSS (AX)(BX*1), Z24
+	VBROADCASTSS (R9)(R11*1), Z24
 	LONG $0x403e3262; WORD $0xd652 // VDPBF16PS Z22, Z24, Z10
 	LONG $0x403e3262; WORD $0xdf52 // VDPBF16PS Z23, Z24, Z11
-	VBROADCASTSS (AX)(DX*2), Z24
+	VBROADCASTSS (R9)(R10*2), Z24
 	LONG $0x403e3262; WORD $0xe652 // VDPBF16PS Z22, Z24, Z12
 	LONG $0x403e3262; WORD $0xef52 // VDPBF16PS Z23, Z24, Z13
-	VBROADCASTSS (SI), Z24
+	VBROADCASTSS (R12), Z24
 	LONG $0x403e3262; WORD $0xf652 // VDPBF16PS Z22, Z24, Z14
 	LONG $0x403e3262; WORD $0xff52 // VDPBF16PS Z23, Z24, Z15
-	VBROADCASTSS (SI)(CX*1), Z24
+	VBROADCASTSS (R12)(CX*1), Z24
 	LONG $0x403ea262; WORD $0xc652 // VDPBF16PS Z22, Z24, Z16
 	LONG $0x403ea262; WORD $0xcf52 // VDPBF16PS Z23, Z24, Z17
-	VBROADCASTSS (SI)(CX*2), Z24
+	VBROADCASTSS (R12)(CX*2), Z24
 	LONG $0x403ea262; WORD $0xd652 // VDPBF16PS Z22, Z24, Z18
 	LONG $0x403ea262; WORD $0xdf52 // VDPBF16PS Z23, Z24, Z19
-	VBROADCASTSS (SI)(DX*1), Z24
+	VBROADCASTSS (R12)(R10*1), Z24
 	LONG $0x403ea262; WORD $0xe652 // VDPBF16PS Z22, Z24, Z20
 	LONG $0x403ea262; WORD $0xef52 // VDPBF16PS Z23, Z24, Z21
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -35875,20 +36084,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair12x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair12x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair12x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -35913,130 +36124,159 @@ TEXT ·loosePair12x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z21, Z21, Z21
 	VXORPS  Z22, Z22, Z22
 	VXORPS  Z23, Z23, Z23
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z22
-	VMOVUPS 64(R11), Z23
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z22
+	VMOVUPS 64(R9), Z23
 
-loop:
-	VMOVUPS      (R9), Z24
-	VMOVUPS      64(R9), Z25
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z26
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z24
+	VMOVUPS      64(R13), Z25
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z26
 	LONG $0x402e9262; WORD $0xc052 // VDPBF16PS Z24, Z26, Z0
 	LONG $0x402e9262; WORD $0xc952 // VDPBF16PS Z25, Z26, Z1
-	VBROADCASTSS (AX)(CX*1), Z26
+	VBROADCASTSS (R9)(CX*1), Z26
 	LONG $0x402e9262; WORD $0xd052 // VDPBF16PS Z24, Z26, Z2
 	LONG $0x402e9262; WORD $0xd952 // VDPBF16PS Z25, Z26, Z3
-	VBROADCASTSS (AX)(CX*2), Z26
+	VBROADCASTSS (R9)(CX*2), Z26
 	LONG $0x402e9262; WORD $0xe052 // VDPBF16PS Z24, Z26, Z4
 	LONG $0x402e9262; WORD $0xe952 // VDPBF16PS Z25, Z26, Z5
-	VBROADCASTSS (AX)(DX*1), Z26
+	VBROADCASTSS (R9)(R10*1), Z26
 	LONG $0x402e9262; WORD $0xf052 // VDPBF16PS Z24, Z26, Z6
 	LONG $0x402e9262; WORD $0xf952 // VDPBF16PS Z25, Z26, Z7
-	VBROADCASTSS (AX)(CX*4), Z26
+	VBROADCASTSS (R9)(CX*4), Z26
 	LONG $0x402e1262; WORD $0xc052 // VDPBF16PS Z24, Z26, Z8
 	LONG $0x402e1262; WORD $0xc952 // VDPBF16PS Z25, Z26, Z9
-	VBROADCASTSS (AX)(BX*1), Z26
+	VBROADCASTSS (R9)(R11*1), Z26
 	LONG $0x402e1262; WORD $0xd052 // VDPBF16PS Z24, Z26, Z10
 	LONG $0x402e1262; WORD $0xd952 // VDPBF16PS Z25, Z26, Z11
-	VBROADCASTSS (AX)(DX*2), Z26
+	VBROADCASTSS (R9)(R10*2), Z26
 	LONG $0x402e1262; WORD $0xe052 // VDPBF16PS Z24, Z26, Z12
 	LONG $0x402e1262; WORD $0xe952 // VDPBF16PS Z25, Z26, Z13
-	VBROADCASTSS (SI), Z26
+	VBROADCASTSS (R12), Z26
 	LONG $0x402e1262; WORD $0xf052 // VDPBF16PS Z24, Z26, Z14
 	LONG $0x402e1262; WORD $0xf952 // VDPBF16PS Z25, Z26, Z15
-	VBROADCASTSS (SI)(CX*1), Z26
+	VBROADCASTSS (R12)(CX*1), Z26
 	LONG $0x402e8262; WORD $0xc052 // VDPBF16PS Z24, Z26, Z16
 	LONG $0x402e8262; WORD $0xc952 // VDPBF16PS Z25, Z26, Z17
-	VBROADCASTSS (SI)(CX*2), Z26
+	VBROADCASTSS (R12)(CX*2), Z26
 	LONG $0x402e8262; WORD $0xd052 // VDPBF16PS Z24, Z26, Z18
 	LONG $0x402e8262; WORD $0xd952 // VDPBF16PS Z25, Z26, Z19
-	VBROADCASTSS (SI)(DX*1), Z26
+	VBROADCASTSS (R12)(R10*1), Z26
 	LONG $0x402e8262; WORD $0xe052 // VDPBF16PS Z24, Z26, Z20
 	LONG $0x402e8262; WORD $0xe952 // VDPBF16PS Z25, Z26, Z21
-	VBROADCASTSS (SI)(CX*4), Z26
+	VBROADCASTSS (R12)(CX*4), Z26
 	LONG $0x402e8262; WORD $0xf052 // VDPBF16PS Z24, Z26, Z22
 	LONG $0x402e8262; WORD $0xf952 // VDPBF16PS Z25, Z26, Z23
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      Z23, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z22, (AX)
-	VMOVUPS      Z23, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -36523,20 +36763,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair13x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair13x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair13x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -36563,139 +36805,170 @@ TEXT ·loosePair13x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z23, Z23, Z23
 	VXORPS  Z24, Z24, Z24
 	VXORPS  Z25, Z25, Z25
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z22
-	VMOVUPS 64(R11), Z23
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z24
-	VMOVUPS 64(R11), Z25
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z22
+	VMOVUPS 64(R9), Z23
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z24
+	VMOVUPS 64(R9), Z25
 
-loop:
-	VMOVUPS      (R9), Z26
-	VMOVUPS      64(R9), Z27
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z28
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z26
+	VMOVUPS      64(R13), Z27
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z28
 	LONG $0x401e9262; WORD $0xc252 // VDPBF16PS Z26, Z28, Z0
 	LONG $0x401e9262; WORD $0xcb52 // VDPBF16PS Z27, Z28, Z1
-	VBROADCASTSS (AX)(CX*1), Z28
+	VBROADCASTSS (R9)(CX*1), Z28
 	LONG $0x401e9262; WORD $0xd252 // VDPBF16PS Z26, Z28, Z2
 	LONG $0x401e9262; WORD $0xdb52 // VDPBF16PS Z27, Z28, Z3
-	VBROADCASTSS (AX)(CX*2), Z28
+	VBROADCASTSS (R9)(CX*2), Z28
 	LONG $0x401e9262; WORD $0xe252 // VDPBF16PS Z26, Z28, Z4
 	LONG $0x401e9262; WORD $0xeb52 // VDPBF16PS Z27, Z28, Z5
-	VBROADCASTSS (AX)(DX*1), Z28
+	VBROADCASTSS (R9)(R10*1), Z28
 	LONG $0x401e9262; WORD $0xf252 // VDPBF16PS Z26, Z28, Z6
 	LONG $0x401e9262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z7
-	VBROADCASTSS (AX)(CX*4), Z28
+	VBROADCASTSS (R9)(CX*4), Z28
 	LONG $0x401e1262; WORD $0xc252 // VDPBF16PS Z26, Z28, Z8
 	LONG $0x401e1262; WORD $0xcb52 // VDPBF16PS Z27, Z28, Z9
-	VBROADCASTSS (AX)(BX*1), Z28
+	VBROADCASTSS (R9)(R11*1), Z28
 	LONG $0x401e1262; WORD $0xd252 // VDPBF16PS Z26, Z28, Z10
 	LONG $0x401e1262; WORD $0xdb52 // VDPBF16PS Z27, Z28, Z11
-	VBROADCASTSS (AX)(DX*2), Z28
+	VBROADCASTSS (R9)(R10*2), Z28
 	LONG $0x401e1262; WORD $0xe252 // VDPBF16PS Z26, Z28, Z12
 	LONG $0x401e1262; WORD $0xeb52 // VDPBF16PS Z27, Z28, Z13
-	VBROADCASTSS (SI), Z28
+	VBROADCASTSS (R12), Z28
 	LONG $0x401e1262; WORD $0xf252 // VDPBF16PS Z26, Z28, Z14
 	LONG $0x401e1262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z15
-	VBROADCASTSS (SI)(CX*1), Z28
+	VBROADCASTSS (R12)(CX*1), Z28
 	LONG $0x401e8262; WORD $0xc252 // VDPBF16PS Z26, Z28, Z16
 	LONG $0x401e8262; WORD $0xcb52 // VDPBF16PS Z27, Z28, Z17
-	VBROADCASTSS (SI)(CX*2), Z28
+	VBROADCASTSS (R12)(CX*2), Z28
 	LONG $0x401e8262; WORD $0xd252 // VDPBF16PS Z26, Z28, Z18
 	LONG $0x401e8262; WORD $0xdb52 // VDPBF16PS Z27, Z28, Z19
-	VBROADCASTSS (SI)(DX*1), Z28
+	VBROADCASTSS (R12)(R10*1), Z28
 	LONG $0x401e8262; WORD $0xe252 // VDPBF16PS Z26, Z28, Z20
 	LONG $0x401e8262; WORD $0xeb52 // VDPBF16PS Z27, Z28, Z21
-	VBROADCASTSS (SI)(CX*4), Z28
+	VBROADCASTSS (R12)(CX*4), Z28
 	LONG $0x401e8262; WORD $0xf252 // VDPBF16PS Z26, Z28, Z22
 	LONG $0x401e8262; WORD $0xfb52 // VDPBF16PS Z27, Z28, Z23
-	VBROADCASTSS (SI)(BX*1), Z28
+	VBROADCASTSS (R12)(R11*1), Z28
 	LONG $0x401e0262; WORD $0xc252 // VDPBF16PS Z26, Z28, Z24
 	LONG $0x401e0262; WORD $0xcb52 // VDPBF16PS Z27, Z28, Z25
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      Z23, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z24, (R9)
+	VMOVUPS      Z25, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z22, (AX)
-	VMOVUPS      Z23, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z24, (AX)
-	VMOVUPS      Z25, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -37210,20 +37483,22 @@ edge:
 	VZEROUPPER
 	RET
 
-// func loosePair14x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loosePair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair14x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loosePair14x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -37252,148 +37527,181 @@ TEXT ·loosePair14x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z25, Z25, Z25
 	VXORPS  Z26, Z26, Z26
 	VXORPS  Z27, Z27, Z27
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z22
-	VMOVUPS 64(R11), Z23
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z24
-	VMOVUPS 64(R11), Z25
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z26
-	VMOVUPS 64(R11), Z27
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z22
+	VMOVUPS 64(R9), Z23
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z24
+	VMOVUPS 64(R9), Z25
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z26
+	VMOVUPS 64(R9), Z27
 
-loop:
-	VMOVUPS      (R9), Z28
-	VMOVUPS      64(R9), Z29
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z30
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z28
+	VMOVUPS      64(R13), Z29
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z30
 	LONG $0x400e9262; WORD $0xc452 // VDPBF16PS Z28, Z30, Z0
 	LONG $0x400e9262; WORD $0xcd52 // VDPBF16PS Z29, Z30, Z1
-	VBROADCASTSS (AX)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	LONG $0x400e9262; WORD $0xd452 // VDPBF16PS Z28, Z30, Z2
 	LONG $0x400e9262; WORD $0xdd52 // VDPBF16PS Z29, Z30, Z3
-	VBROADCASTSS (AX)(CX*2), Z30
+	VBROADCASTSS (R9)(CX*2), Z30
 	LONG $0x400e9262; WORD $0xe452 // VDPBF16PS Z28, Z30, Z4
 	LONG $0x400e9262; WORD $0xed52 // VDPBF16PS Z29, Z30, Z5
-	VBROADCASTSS (AX)(DX*1), Z30
+	VBROADCASTSS (R9)(R10*1), Z30
 	LONG $0x400e9262; WORD $0xf452 // VDPBF16PS Z28, Z30, Z6
 	LONG $0x400e9262; WORD $0xfd52 // VDPBF16PS Z29, Z30, Z7
-	VBROADCASTSS (AX)(CX*4), Z30
+	VBROADCASTSS (R9)(CX*4), Z30
 	LONG $0x400e1262; WORD $0xc452 // VDPBF16PS Z28, Z30, Z8
 	LONG $0x400e1262; WORD $0xcd52 // VDPBF16PS Z29, Z30, Z9
-	VBROADCASTSS (AX)(BX*1), Z30
+	VBROADCASTSS (R9)(R11*1), Z30
 	LONG $0x400e1262; WORD $0xd452 // VDPBF16PS Z28, Z30, Z10
 	LONG $0x400e1262; WORD $0xdd52 // VDPBF16PS Z29, Z30, Z11
-	VBROADCASTSS (AX)(DX*2), Z30
+	VBROADCASTSS (R9)(R10*2), Z30
 	LONG $0x400e1262; WORD $0xe452 // VDPBF16PS Z28, Z30, Z12
 	LONG $0x400e1262; WORD $0xed52 // VDPBF16PS Z29, Z30, Z13
-	VBROADCASTSS (SI), Z30
+	VBROADCASTSS (R12), Z30
 	LONG $0x400e1262; WORD $0xf452 // VDPBF16PS Z28, Z30, Z14
 	LONG $0x400e1262; WORD $0xfd52 // VDPBF16PS Z29, Z30, Z15
-	VBROADCASTSS (SI)(CX*1), Z30
+	VBROADCASTSS (R12)(CX*1), Z30
 	LONG $0x400e8262; WORD $0xc452 // VDPBF16PS Z28, Z30, Z16
 	LONG $0x400e8262; WORD $0xcd52 // VDPBF16PS Z29, Z30, Z17
-	VBROADCASTSS (SI)(CX*2), Z30
+	VBROADCASTSS (R12)(CX*2), Z30
 	LONG $0x400e8262; WORD $0xd452 // VDPBF16PS Z28, Z30, Z18
 	LONG $0x400e8262; WORD $0xdd52 // VDPBF16PS Z29, Z30, Z19
-	VBROADCASTSS (SI)(DX*1), Z30
+	VBROADCASTSS (R12)(R10*1), Z30
 	LONG $0x400e8262; WORD $0xe452 // VDPBF16PS Z28, Z30, Z20
 	LONG $0x400e8262; WORD $0xed52 // VDPBF16PS Z29, Z30, Z21
-	VBROADCASTSS (SI)(CX*4), Z30
+	VBROADCASTSS (R12)(CX*4), Z30
 	LONG $0x400e8262; WORD $0xf452 // VDPBF16PS Z28, Z30, Z22
 	LONG $0x400e8262; WORD $0xfd52 // VDPBF16PS Z29, Z30, Z23
-	VBROADCASTSS (SI)(BX*1), Z30
+	VBROADCASTSS (R12)(R11*1), Z30
 	LONG $0x400e0262; WORD $0xc452 // VDPBF16PS Z28, Z30, Z24
 	LONG $0x400e0262; WORD $0xcd52 // VDPBF16PS Z29, Z30, Z25
-	VBROADCASTSS (SI)(DX*2), Z30
+	VBROADCASTSS (R12)(R10*2), Z30
 	LONG $0x400e0262; WORD $0xd452 // VDPBF16PS Z28, Z30, Z26
 	LONG $0x400e0262; WORD $0xdd52 // VDPBF16PS Z29, Z30, Z27
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      Z23, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z24, (R9)
+	VMOVUPS      Z25, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z26, (R9)
+	VMOVUPS      Z27, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z22, (AX)
-	VMOVUPS      Z23, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z24, (AX)
-	VMOVUPS      Z25, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z26, (AX)
-	VMOVUPS      Z27, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -73322,167 +73630,204 @@ parts:
 	VZEROUPPER
 	RET
 
-// func loose1x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose1x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), CX
-	MOVQ    step+24(FP), DX
-	MOVQ    b+32(FP), BX
-	MOVQ    ldb+40(FP), SI
-	SHLQ    $0x02, SI
+TEXT ·loose1x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
-	MOVQ    acc+64(FP), DI
-	TESTQ   DI, DI
-	JZ      loop
-	MOVQ    c+48(FP), DI
-	MOVQ    ldc+56(FP), R8
-	SHLQ    $0x02, R8
-	VMOVUPS (DI), Z0
-	VMOVUPS 64(DI), Z1
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
 
-loop:
-	VMOVUPS      (BX), Z2
-	VMOVUPS      64(BX), Z3
-	ADDQ         SI, BX
-	VBROADCASTSS (AX), Z4
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Z2
+	VMOVUPS      64(R10), Z3
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Z4
 	VFMADD231PS  Z2, Z4, Z0
 	VFMADD231PS  Z3, Z4, Z1
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose2x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose2x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), DX
-	MOVQ    step+24(FP), BX
-	MOVQ    b+32(FP), SI
-	MOVQ    ldb+40(FP), DI
-	SHLQ    $0x02, DI
+TEXT ·loose2x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
 	VXORPS  Z3, Z3, Z3
-	MOVQ    acc+64(FP), R8
-	TESTQ   R8, R8
-	JZ      loop
-	MOVQ    c+48(FP), R8
-	MOVQ    ldc+56(FP), R9
-	SHLQ    $0x02, R9
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	ADDQ    R9, R8
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
 
-loop:
-	VMOVUPS      (SI), Z4
-	VMOVUPS      64(SI), Z5
-	ADDQ         DI, SI
-	VBROADCASTSS (AX), Z6
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Z4
+	VMOVUPS      64(R10), Z5
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Z6
 	VFMADD231PS  Z4, Z6, Z0
 	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (AX)(CX*1), Z6
+	VBROADCASTSS (R9)(CX*1), Z6
 	VFMADD231PS  Z4, Z6, Z2
 	VFMADD231PS  Z5, Z6, Z3
-	ADDQ         BX, AX
-	DECQ         DX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose3x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose3x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), DX
-	MOVQ    step+24(FP), BX
-	MOVQ    b+32(FP), SI
-	MOVQ    ldb+40(FP), DI
-	SHLQ    $0x02, DI
+TEXT ·loose3x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
 	VXORPS  Z3, Z3, Z3
 	VXORPS  Z4, Z4, Z4
 	VXORPS  Z5, Z5, Z5
-	MOVQ    acc+64(FP), R8
-	TESTQ   R8, R8
-	JZ      loop
-	MOVQ    c+48(FP), R8
-	MOVQ    ldc+56(FP), R9
-	SHLQ    $0x02, R9
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	ADDQ    R9, R8
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
-	ADDQ    R9, R8
-	VMOVUPS (R8), Z4
-	VMOVUPS 64(R8), Z5
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
 
-loop:
-	VMOVUPS      (SI), Z6
-	VMOVUPS      64(SI), Z7
-	ADDQ         DI, SI
-	VBROADCASTSS (AX), Z8
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Z6
+	VMOVUPS      64(R10), Z7
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Z8
 	VFMADD231PS  Z6, Z8, Z0
 	VFMADD231PS  Z7, Z8, Z1
-	VBROADCASTSS (AX)(CX*1), Z8
+	VBROADCASTSS (R9)(CX*1), Z8
 	VFMADD231PS  Z6, Z8, Z2
 	VFMADD231PS  Z7, Z8, Z3
-	VBROADCASTSS (AX)(CX*2), Z8
+	VBROADCASTSS (R9)(CX*2), Z8
 	VFMADD231PS  Z6, Z8, Z4
 	VFMADD231PS  Z7, Z8, Z5
-	ADDQ         BX, AX
-	DECQ         DX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose4x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose4x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	MOVQ    kc+0(FP), BX
-	MOVQ    step+24(FP), SI
-	MOVQ    b+32(FP), DI
-	MOVQ    ldb+40(FP), R8
-	SHLQ    $0x02, R8
+TEXT ·loose4x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -73491,71 +73836,86 @@ TEXT ·loose4x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z5, Z5, Z5
 	VXORPS  Z6, Z6, Z6
 	VXORPS  Z7, Z7, Z7
-	MOVQ    acc+64(FP), R9
+	MOVQ    acc+72(FP), R9
 	TESTQ   R9, R9
-	JZ      loop
-	MOVQ    c+48(FP), R9
-	MOVQ    ldc+56(FP), R10
-	SHLQ    $0x02, R10
+	JZ      begin
+	MOVQ    BX, R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z2
 	VMOVUPS 64(R9), Z3
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z4
 	VMOVUPS 64(R9), Z5
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z6
 	VMOVUPS 64(R9), Z7
 
-loop:
-	VMOVUPS      (DI), Z8
-	VMOVUPS      64(DI), Z9
-	ADDQ         R8, DI
-	VBROADCASTSS (AX), Z10
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R11
+	MOVQ kc+8(FP), R12
+
+depth:
+	VMOVUPS      (R11), Z8
+	VMOVUPS      64(R11), Z9
+	ADDQ         SI, R11
+	VBROADCASTSS (R9), Z10
 	VFMADD231PS  Z8, Z10, Z0
 	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS (AX)(CX*1), Z10
+	VBROADCASTSS (R9)(CX*1), Z10
 	VFMADD231PS  Z8, Z10, Z2
 	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS (AX)(CX*2), Z10
+	VBROADCASTSS (R9)(CX*2), Z10
 	VFMADD231PS  Z8, Z10, Z4
 	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (AX)(DX*1), Z10
+	VBROADCASTSS (R9)(R10*1), Z10
 	VFMADD231PS  Z8, Z10, Z6
 	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R12
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose5x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose5x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	MOVQ    kc+0(FP), BX
-	MOVQ    step+24(FP), SI
-	MOVQ    b+32(FP), DI
-	MOVQ    ldb+40(FP), R8
-	SHLQ    $0x02, R8
+TEXT ·loose5x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -73566,81 +73926,98 @@ TEXT ·loose5x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z7, Z7, Z7
 	VXORPS  Z8, Z8, Z8
 	VXORPS  Z9, Z9, Z9
-	MOVQ    acc+64(FP), R9
+	MOVQ    acc+72(FP), R9
 	TESTQ   R9, R9
-	JZ      loop
-	MOVQ    c+48(FP), R9
-	MOVQ    ldc+56(FP), R10
-	SHLQ    $0x02, R10
+	JZ      begin
+	MOVQ    BX, R9
 	VMOVUPS (R9), Z0
 	VMOVUPS 64(R9), Z1
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z2
 	VMOVUPS 64(R9), Z3
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z4
 	VMOVUPS 64(R9), Z5
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z6
 	VMOVUPS 64(R9), Z7
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Z8
 	VMOVUPS 64(R9), Z9
 
-loop:
-	VMOVUPS      (DI), Z10
-	VMOVUPS      64(DI), Z11
-	ADDQ         R8, DI
-	VBROADCASTSS (AX), Z12
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R11
+	MOVQ kc+8(FP), R12
+
+depth:
+	VMOVUPS      (R11), Z10
+	VMOVUPS      64(R11), Z11
+	ADDQ         SI, R11
+	VBROADCASTSS (R9), Z12
 	VFMADD231PS  Z10, Z12, Z0
 	VFMADD231PS  Z11, Z12, Z1
-	VBROADCASTSS (AX)(CX*1), Z12
+	VBROADCASTSS (R9)(CX*1), Z12
 	VFMADD231PS  Z10, Z12, Z2
 	VFMADD231PS  Z11, Z12, Z3
-	VBROADCASTSS (AX)(CX*2), Z12
+	VBROADCASTSS (R9)(CX*2), Z12
 	VFMADD231PS  Z10, Z12, Z4
 	VFMADD231PS  Z11, Z12, Z5
-	VBROADCASTSS (AX)(DX*1), Z12
+	VBROADCASTSS (R9)(R10*1), Z12
 	VFMADD231PS  Z10, Z12, Z6
 	VFMADD231PS  Z11, Z12, Z7
-	VBROADCASTSS (AX)(CX*4), Z12
+	VBROADCASTSS (R9)(CX*4), Z12
 	VFMADD231PS  Z10, Z12, Z8
 	VFMADD231PS  Z11, Z12, Z9
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R12
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose6x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose6x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	MOVQ    kc+0(FP), SI
-	MOVQ    step+24(FP), DI
-	MOVQ    b+32(FP), R8
-	MOVQ    ldb+40(FP), R9
-	SHLQ    $0x02, R9
+TEXT ·loose6x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -73653,90 +74030,109 @@ TEXT ·loose6x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z9, Z9, Z9
 	VXORPS  Z10, Z10, Z10
 	VXORPS  Z11, Z11, Z11
-	MOVQ    acc+64(FP), R10
-	TESTQ   R10, R10
-	JZ      loop
-	MOVQ    c+48(FP), R10
-	MOVQ    ldc+56(FP), R11
-	SHLQ    $0x02, R11
-	VMOVUPS (R10), Z0
-	VMOVUPS 64(R10), Z1
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z2
-	VMOVUPS 64(R10), Z3
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z4
-	VMOVUPS 64(R10), Z5
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z6
-	VMOVUPS 64(R10), Z7
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z8
-	VMOVUPS 64(R10), Z9
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z10
-	VMOVUPS 64(R10), Z11
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
 
-loop:
-	VMOVUPS      (R8), Z12
-	VMOVUPS      64(R8), Z13
-	ADDQ         R9, R8
-	VBROADCASTSS (AX), Z14
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R12
+	MOVQ kc+8(FP), R13
+
+depth:
+	VMOVUPS      (R12), Z12
+	VMOVUPS      64(R12), Z13
+	ADDQ         SI, R12
+	VBROADCASTSS (R9), Z14
 	VFMADD231PS  Z12, Z14, Z0
 	VFMADD231PS  Z13, Z14, Z1
-	VBROADCASTSS (AX)(CX*1), Z14
+	VBROADCASTSS (R9)(CX*1), Z14
 	VFMADD231PS  Z12, Z14, Z2
 	VFMADD231PS  Z13, Z14, Z3
-	VBROADCASTSS (AX)(CX*2), Z14
+	VBROADCASTSS (R9)(CX*2), Z14
 	VFMADD231PS  Z12, Z14, Z4
 	VFMADD231PS  Z13, Z14, Z5
-	VBROADCASTSS (AX)(DX*1), Z14
+	VBROADCASTSS (R9)(R10*1), Z14
 	VFMADD231PS  Z12, Z14, Z6
 	VFMADD231PS  Z13, Z14, Z7
-	VBROADCASTSS (AX)(CX*4), Z14
+	VBROADCASTSS (R9)(CX*4), Z14
 	VFMADD231PS  Z12, Z14, Z8
 	VFMADD231PS  Z13, Z14, Z9
-	VBROADCASTSS (AX)(BX*1), Z14
+	VBROADCASTSS (R9)(R11*1), Z14
 	VFMADD231PS  Z12, Z14, Z10
 	VFMADD231PS  Z13, Z14, Z11
-	ADDQ         DI, AX
-	DECQ         SI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R13
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose7x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose7x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	MOVQ    kc+0(FP), SI
-	MOVQ    step+24(FP), DI
-	MOVQ    b+32(FP), R8
-	MOVQ    ldb+40(FP), R9
-	SHLQ    $0x02, R9
+TEXT ·loose7x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -73751,101 +74147,120 @@ TEXT ·loose7x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z11, Z11, Z11
 	VXORPS  Z12, Z12, Z12
 	VXORPS  Z13, Z13, Z13
-	MOVQ    acc+64(FP), R10
-	TESTQ   R10, R10
-	JZ      loop
-	MOVQ    c+48(FP), R10
-	MOVQ    ldc+56(FP), R11
-	SHLQ    $0x02, R11
-	VMOVUPS (R10), Z0
-	VMOVUPS 64(R10), Z1
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z2
-	VMOVUPS 64(R10), Z3
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z4
-	VMOVUPS 64(R10), Z5
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z6
-	VMOVUPS 64(R10), Z7
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z8
-	VMOVUPS 64(R10), Z9
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z10
-	VMOVUPS 64(R10), Z11
-	ADDQ    R11, R10
-	VMOVUPS (R10), Z12
-	VMOVUPS 64(R10), Z13
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
 
-loop:
-	VMOVUPS      (R8), Z14
-	VMOVUPS      64(R8), Z15
-	ADDQ         R9, R8
-	VBROADCASTSS (AX), Z16
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R12
+	MOVQ kc+8(FP), R13
+
+depth:
+	VMOVUPS      (R12), Z14
+	VMOVUPS      64(R12), Z15
+	ADDQ         SI, R12
+	VBROADCASTSS (R9), Z16
 	VFMADD231PS  Z14, Z16, Z0
 	VFMADD231PS  Z15, Z16, Z1
-	VBROADCASTSS (AX)(CX*1), Z16
+	VBROADCASTSS (R9)(CX*1), Z16
 	VFMADD231PS  Z14, Z16, Z2
 	VFMADD231PS  Z15, Z16, Z3
-	VBROADCASTSS (AX)(CX*2), Z16
+	VBROADCASTSS (R9)(CX*2), Z16
 	VFMADD231PS  Z14, Z16, Z4
 	VFMADD231PS  Z15, Z16, Z5
-	VBROADCASTSS (AX)(DX*1), Z16
+	VBROADCASTSS (R9)(R10*1), Z16
 	VFMADD231PS  Z14, Z16, Z6
 	VFMADD231PS  Z15, Z16, Z7
-	VBROADCASTSS (AX)(CX*4), Z16
+	VBROADCASTSS (R9)(CX*4), Z16
 	VFMADD231PS  Z14, Z16, Z8
 	VFMADD231PS  Z15, Z16, Z9
-	VBROADCASTSS (AX)(BX*1), Z16
+	VBROADCASTSS (R9)(R11*1), Z16
 	VFMADD231PS  Z14, Z16, Z10
 	VFMADD231PS  Z15, Z16, Z11
-	VBROADCASTSS (AX)(DX*2), Z16
+	VBROADCASTSS (R9)(R10*2), Z16
 	VFMADD231PS  Z14, Z16, Z12
 	VFMADD231PS  Z15, Z16, Z13
-	ADDQ         DI, AX
-	DECQ         SI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	DECQ         R13
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose8x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose8x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose8x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -73862,111 +74277,134 @@ TEXT ·loose8x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z13, Z13, Z13
 	VXORPS  Z14, Z14, Z14
 	VXORPS  Z15, Z15, Z15
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
 
-loop:
-	VMOVUPS      (R9), Z16
-	VMOVUPS      64(R9), Z17
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z18
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z16
+	VMOVUPS      64(R13), Z17
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z18
 	VFMADD231PS  Z16, Z18, Z0
 	VFMADD231PS  Z17, Z18, Z1
-	VBROADCASTSS (AX)(CX*1), Z18
+	VBROADCASTSS (R9)(CX*1), Z18
 	VFMADD231PS  Z16, Z18, Z2
 	VFMADD231PS  Z17, Z18, Z3
-	VBROADCASTSS (AX)(CX*2), Z18
+	VBROADCASTSS (R9)(CX*2), Z18
 	VFMADD231PS  Z16, Z18, Z4
 	VFMADD231PS  Z17, Z18, Z5
-	VBROADCASTSS (AX)(DX*1), Z18
+	VBROADCASTSS (R9)(R10*1), Z18
 	VFMADD231PS  Z16, Z18, Z6
 	VFMADD231PS  Z17, Z18, Z7
-	VBROADCASTSS (AX)(CX*4), Z18
+	VBROADCASTSS (R9)(CX*4), Z18
 	VFMADD231PS  Z16, Z18, Z8
 	VFMADD231PS  Z17, Z18, Z9
-	VBROADCASTSS (AX)(BX*1), Z18
+	VBROADCASTSS (R9)(R11*1), Z18
 	VFMADD231PS  Z16, Z18, Z10
 	VFMADD231PS  Z17, Z18, Z11
-	VBROADCASTSS (AX)(DX*2), Z18
+	VBROADCASTSS (R9)(R10*2), Z18
 	VFMADD231PS  Z16, Z18, Z12
 	VFMADD231PS  Z17, Z18, Z13
-	VBROADCASTSS (SI), Z18
+	VBROADCASTSS (R12), Z18
 	VFMADD231PS  Z16, Z18, Z14
 	VFMADD231PS  Z17, Z18, Z15
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose9x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose9x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose9x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -73985,120 +74423,145 @@ TEXT ·loose9x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z15, Z15, Z15
 	VXORPS  Z16, Z16, Z16
 	VXORPS  Z17, Z17, Z17
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
 
-loop:
-	VMOVUPS      (R9), Z18
-	VMOVUPS      64(R9), Z19
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z20
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z18
+	VMOVUPS      64(R13), Z19
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z20
 	VFMADD231PS  Z18, Z20, Z0
 	VFMADD231PS  Z19, Z20, Z1
-	VBROADCASTSS (AX)(CX*1), Z20
+	VBROADCASTSS (R9)(CX*1), Z20
 	VFMADD231PS  Z18, Z20, Z2
 	VFMADD231PS  Z19, Z20, Z3
-	VBROADCASTSS (AX)(CX*2), Z20
+	VBROADCASTSS (R9)(CX*2), Z20
 	VFMADD231PS  Z18, Z20, Z4
 	VFMADD231PS  Z19, Z20, Z5
-	VBROADCASTSS (AX)(DX*1), Z20
+	VBROADCASTSS (R9)(R10*1), Z20
 	VFMADD231PS  Z18, Z20, Z6
 	VFMADD231PS  Z19, Z20, Z7
-	VBROADCASTSS (AX)(CX*4), Z20
+	VBROADCASTSS (R9)(CX*4), Z20
 	VFMADD231PS  Z18, Z20, Z8
 	VFMADD231PS  Z19, Z20, Z9
-	VBROADCASTSS (AX)(BX*1), Z20
+	VBROADCASTSS (R9)(R11*1), Z20
 	VFMADD231PS  Z18, Z20, Z10
 	VFMADD231PS  Z19, Z20, Z11
-	VBROADCASTSS (AX)(DX*2), Z20
+	VBROADCASTSS (R9)(R10*2), Z20
 	VFMADD231PS  Z18, Z20, Z12
 	VFMADD231PS  Z19, Z20, Z13
-	VBROADCASTSS (SI), Z20
+	VBROADCASTSS (R12), Z20
 	VFMADD231PS  Z18, Z20, Z14
 	VFMADD231PS  Z19, Z20, Z15
-	VBROADCASTSS (SI)(CX*1), Z20
+	VBROADCASTSS (R12)(CX*1), Z20
 	VFMADD231PS  Z18, Z20, Z16
 	VFMADD231PS  Z19, Z20, Z17
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose10x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose10x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose10x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -74119,129 +74582,156 @@ TEXT ·loose10x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z17, Z17, Z17
 	VXORPS  Z18, Z18, Z18
 	VXORPS  Z19, Z19, Z19
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
 
-loop:
-	VMOVUPS      (R9), Z20
-	VMOVUPS      64(R9), Z21
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z22
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z20
+	VMOVUPS      64(R13), Z21
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z22
 	VFMADD231PS  Z20, Z22, Z0
 	VFMADD231PS  Z21, Z22, Z1
-	VBROADCASTSS (AX)(CX*1), Z22
+	VBROADCASTSS (R9)(CX*1), Z22
 	VFMADD231PS  Z20, Z22, Z2
 	VFMADD231PS  Z21, Z22, Z3
-	VBROADCASTSS (AX)(CX*2), Z22
+	VBROADCASTSS (R9)(CX*2), Z22
 	VFMADD231PS  Z20, Z22, Z4
 	VFMADD231PS  Z21, Z22, Z5
-	VBROADCASTSS (AX)(DX*1), Z22
+	VBROADCASTSS (R9)(R10*1), Z22
 	VFMADD231PS  Z20, Z22, Z6
 	VFMADD231PS  Z21, Z22, Z7
-	VBROADCASTSS (AX)(CX*4), Z22
+	VBROADCASTSS (R9)(CX*4), Z22
 	VFMADD231PS  Z20, Z22, Z8
 	VFMADD231PS  Z21, Z22, Z9
-	VBROADCASTSS (AX)(BX*1), Z22
+	VBROADCASTSS (R9)(R11*1), Z22
 	VFMADD231PS  Z20, Z22, Z10
 	VFMADD231PS  Z21, Z22, Z11
-	VBROADCASTSS (AX)(DX*2), Z22
+	VBROADCASTSS (R9)(R10*2), Z22
 	VFMADD231PS  Z20, Z22, Z12
 	VFMADD231PS  Z21, Z22, Z13
-	VBROADCASTSS (SI), Z22
+	VBROADCASTSS (R12), Z22
 	VFMADD231PS  Z20, Z22, Z14
 	VFMADD231PS  Z21, Z22, Z15
-	VBROADCASTSS (SI)(CX*1), Z22
+	VBROADCASTSS (R12)(CX*1), Z22
 	VFMADD231PS  Z20, Z22, Z16
 	VFMADD231PS  Z21, Z22, Z17
-	VBROADCASTSS (SI)(CX*2), Z22
+	VBROADCASTSS (R12)(CX*2), Z22
 	VFMADD231PS  Z20, Z22, Z18
 	VFMADD231PS  Z21, Z22, Z19
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose11x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose11x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose11x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -74264,138 +74754,167 @@ TEXT ·loose11x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z19, Z19, Z19
 	VXORPS  Z20, Z20, Z20
 	VXORPS  Z21, Z21, Z21
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
 
-loop:
-	VMOVUPS      (R9), Z22
-	VMOVUPS      64(R9), Z23
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z24
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z22
+	VMOVUPS      64(R13), Z23
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z24
 	VFMADD231PS  Z22, Z24, Z0
 	VFMADD231PS  Z23, Z24, Z1
-	VBROADCASTSS (AX)(CX*1), Z24
+	VBROADCASTSS (R9)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z2
 	VFMADD231PS  Z23, Z24, Z3
-	VBROADCASTSS (AX)(CX*2), Z24
+	VBROADCASTSS (R9)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z4
 	VFMADD231PS  Z23, Z24, Z5
-	VBROADCASTSS (AX)(DX*1), Z24
+	VBROADCASTSS (R9)(R10*1), Z24
 	VFMADD231PS  Z22, Z24, Z6
 	VFMADD231PS  Z23, Z24, Z7
-	VBROADCASTSS (AX)(CX*4), Z24
+	VBROADCASTSS (R9)(CX*4), Z24
 	VFMADD231PS  Z22, Z24, Z8
 	VFMADD231PS  Z23, Z24, Z9
-	VBROADCASTSS (AX)(BX*1), Z24
+	VBROADCASTSS (R9)(R11*1), Z24
 	VFMADD231PS  Z22, Z24, Z10
 	VFMADD231PS  Z23, Z24, Z11
-	VBROADCASTSS (AX)(DX*2), Z24
+	VBROADCASTSS (R9)(R10*2), Z24
 	VFMADD231PS  Z22, Z24, Z12
 	VFMADD231PS  Z23, Z24, Z13
-	VBROADCASTSS (SI), Z24
+	VBROADCASTSS (R12), Z24
 	VFMADD231PS  Z22, Z24, Z14
 	VFMADD231PS  Z23, Z24, Z15
-	VBROADCASTSS (SI)(CX*1), Z24
+	VBROADCASTSS (R12)(CX*1), Z24
 	VFMADD231PS  Z22, Z24, Z16
 	VFMADD231PS  Z23, Z24, Z17
-	VBROADCASTSS (SI)(CX*2), Z24
+	VBROADCASTSS (R12)(CX*2), Z24
 	VFMADD231PS  Z22, Z24, Z18
 	VFMADD231PS  Z23, Z24, Z19
-	VBROADCASTSS (SI)(DX*1), Z24
+	VBROADCASTSS (R12)(R10*1), Z24
 	VFMADD231PS  Z22, Z24, Z20
 	VFMADD231PS  Z23, Z24, Z21
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose12x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose12x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose12x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -74420,147 +74939,178 @@ TEXT ·loose12x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z21, Z21, Z21
 	VXORPS  Z22, Z22, Z22
 	VXORPS  Z23, Z23, Z23
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z22
-	VMOVUPS 64(R11), Z23
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z22
+	VMOVUPS 64(R9), Z23
 
-loop:
-	VMOVUPS      (R9), Z24
-	VMOVUPS      64(R9), Z25
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z26
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z24
+	VMOVUPS      64(R13), Z25
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z26
 	VFMADD231PS  Z24, Z26, Z0
 	VFMADD231PS  Z25, Z26, Z1
-	VBROADCASTSS (AX)(CX*1), Z26
+	VBROADCASTSS (R9)(CX*1), Z26
 	VFMADD231PS  Z24, Z26, Z2
 	VFMADD231PS  Z25, Z26, Z3
-	VBROADCASTSS (AX)(CX*2), Z26
+	VBROADCASTSS (R9)(CX*2), Z26
 	VFMADD231PS  Z24, Z26, Z4
 	VFMADD231PS  Z25, Z26, Z5
-	VBROADCASTSS (AX)(DX*1), Z26
+	VBROADCASTSS (R9)(R10*1), Z26
 	VFMADD231PS  Z24, Z26, Z6
 	VFMADD231PS  Z25, Z26, Z7
-	VBROADCASTSS (AX)(CX*4), Z26
+	VBROADCASTSS (R9)(CX*4), Z26
 	VFMADD231PS  Z24, Z26, Z8
 	VFMADD231PS  Z25, Z26, Z9
-	VBROADCASTSS (AX)(BX*1), Z26
+	VBROADCASTSS (R9)(R11*1), Z26
 	VFMADD231PS  Z24, Z26, Z10
 	VFMADD231PS  Z25, Z26, Z11
-	VBROADCASTSS (AX)(DX*2), Z26
+	VBROADCASTSS (R9)(R10*2), Z26
 	VFMADD231PS  Z24, Z26, Z12
 	VFMADD231PS  Z25, Z26, Z13
-	VBROADCASTSS (SI), Z26
+	VBROADCASTSS (R12), Z26
 	VFMADD231PS  Z24, Z26, Z14
 	VFMADD231PS  Z25, Z26, Z15
-	VBROADCASTSS (SI)(CX*1), Z26
+	VBROADCASTSS (R12)(CX*1), Z26
 	VFMADD231PS  Z24, Z26, Z16
 	VFMADD231PS  Z25, Z26, Z17
-	VBROADCASTSS (SI)(CX*2), Z26
+	VBROADCASTSS (R12)(CX*2), Z26
 	VFMADD231PS  Z24, Z26, Z18
 	VFMADD231PS  Z25, Z26, Z19
-	VBROADCASTSS (SI)(DX*1), Z26
+	VBROADCASTSS (R12)(R10*1), Z26
 	VFMADD231PS  Z24, Z26, Z20
 	VFMADD231PS  Z25, Z26, Z21
-	VBROADCASTSS (SI)(CX*4), Z26
+	VBROADCASTSS (R12)(CX*4), Z26
 	VFMADD231PS  Z24, Z26, Z22
 	VFMADD231PS  Z25, Z26, Z23
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      Z23, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z22, (AX)
-	VMOVUPS      Z23, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose13x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose13x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose13x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -74587,156 +75137,189 @@ TEXT ·loose13x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z23, Z23, Z23
 	VXORPS  Z24, Z24, Z24
 	VXORPS  Z25, Z25, Z25
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z22
-	VMOVUPS 64(R11), Z23
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z24
-	VMOVUPS 64(R11), Z25
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z22
+	VMOVUPS 64(R9), Z23
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z24
+	VMOVUPS 64(R9), Z25
 
-loop:
-	VMOVUPS      (R9), Z26
-	VMOVUPS      64(R9), Z27
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z28
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z26
+	VMOVUPS      64(R13), Z27
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z28
 	VFMADD231PS  Z26, Z28, Z0
 	VFMADD231PS  Z27, Z28, Z1
-	VBROADCASTSS (AX)(CX*1), Z28
+	VBROADCASTSS (R9)(CX*1), Z28
 	VFMADD231PS  Z26, Z28, Z2
 	VFMADD231PS  Z27, Z28, Z3
-	VBROADCASTSS (AX)(CX*2), Z28
+	VBROADCASTSS (R9)(CX*2), Z28
 	VFMADD231PS  Z26, Z28, Z4
 	VFMADD231PS  Z27, Z28, Z5
-	VBROADCASTSS (AX)(DX*1), Z28
+	VBROADCASTSS (R9)(R10*1), Z28
 	VFMADD231PS  Z26, Z28, Z6
 	VFMADD231PS  Z27, Z28, Z7
-	VBROADCASTSS (AX)(CX*4), Z28
+	VBROADCASTSS (R9)(CX*4), Z28
 	VFMADD231PS  Z26, Z28, Z8
 	VFMADD231PS  Z27, Z28, Z9
-	VBROADCASTSS (AX)(BX*1), Z28
+	VBROADCASTSS (R9)(R11*1), Z28
 	VFMADD231PS  Z26, Z28, Z10
 	VFMADD231PS  Z27, Z28, Z11
-	VBROADCASTSS (AX)(DX*2), Z28
+	VBROADCASTSS (R9)(R10*2), Z28
 	VFMADD231PS  Z26, Z28, Z12
 	VFMADD231PS  Z27, Z28, Z13
-	VBROADCASTSS (SI), Z28
+	VBROADCASTSS (R12), Z28
 	VFMADD231PS  Z26, Z28, Z14
 	VFMADD231PS  Z27, Z28, Z15
-	VBROADCASTSS (SI)(CX*1), Z28
+	VBROADCASTSS (R12)(CX*1), Z28
 	VFMADD231PS  Z26, Z28, Z16
 	VFMADD231PS  Z27, Z28, Z17
-	VBROADCASTSS (SI)(CX*2), Z28
+	VBROADCASTSS (R12)(CX*2), Z28
 	VFMADD231PS  Z26, Z28, Z18
 	VFMADD231PS  Z27, Z28, Z19
-	VBROADCASTSS (SI)(DX*1), Z28
+	VBROADCASTSS (R12)(R10*1), Z28
 	VFMADD231PS  Z26, Z28, Z20
 	VFMADD231PS  Z27, Z28, Z21
-	VBROADCASTSS (SI)(CX*4), Z28
+	VBROADCASTSS (R12)(CX*4), Z28
 	VFMADD231PS  Z26, Z28, Z22
 	VFMADD231PS  Z27, Z28, Z23
-	VBROADCASTSS (SI)(BX*1), Z28
+	VBROADCASTSS (R12)(R11*1), Z28
 	VFMADD231PS  Z26, Z28, Z24
 	VFMADD231PS  Z27, Z28, Z25
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      Z23, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z24, (R9)
+	VMOVUPS      Z25, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z22, (AX)
-	VMOVUPS      Z23, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z24, (AX)
-	VMOVUPS      Z25, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose14x32AVX512(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose14x32AVX512(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	LEAQ    (AX)(DX*2), SI
-	ADDQ    CX, SI
-	MOVQ    kc+0(FP), DI
-	MOVQ    step+24(FP), R8
-	MOVQ    b+32(FP), R9
-	MOVQ    ldb+40(FP), R10
-	SHLQ    $0x02, R10
+TEXT ·loose14x32AVX512(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Z0, Z0, Z0
 	VXORPS  Z1, Z1, Z1
 	VXORPS  Z2, Z2, Z2
@@ -74765,148 +75348,181 @@ TEXT ·loose14x32AVX512(SB), NOSPLIT, $0-72
 	VXORPS  Z25, Z25, Z25
 	VXORPS  Z26, Z26, Z26
 	VXORPS  Z27, Z27, Z27
-	MOVQ    acc+64(FP), R11
-	TESTQ   R11, R11
-	JZ      loop
-	MOVQ    c+48(FP), R11
-	MOVQ    ldc+56(FP), R12
-	SHLQ    $0x02, R12
-	VMOVUPS (R11), Z0
-	VMOVUPS 64(R11), Z1
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z2
-	VMOVUPS 64(R11), Z3
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z4
-	VMOVUPS 64(R11), Z5
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z6
-	VMOVUPS 64(R11), Z7
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z8
-	VMOVUPS 64(R11), Z9
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z10
-	VMOVUPS 64(R11), Z11
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z12
-	VMOVUPS 64(R11), Z13
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z14
-	VMOVUPS 64(R11), Z15
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z16
-	VMOVUPS 64(R11), Z17
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z18
-	VMOVUPS 64(R11), Z19
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z20
-	VMOVUPS 64(R11), Z21
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z22
-	VMOVUPS 64(R11), Z23
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z24
-	VMOVUPS 64(R11), Z25
-	ADDQ    R12, R11
-	VMOVUPS (R11), Z26
-	VMOVUPS 64(R11), Z27
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z10
+	VMOVUPS 64(R9), Z11
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z12
+	VMOVUPS 64(R9), Z13
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z14
+	VMOVUPS 64(R9), Z15
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z16
+	VMOVUPS 64(R9), Z17
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z18
+	VMOVUPS 64(R9), Z19
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z20
+	VMOVUPS 64(R9), Z21
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z22
+	VMOVUPS 64(R9), Z23
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z24
+	VMOVUPS 64(R9), Z25
+	ADDQ    DI, R9
+	VMOVUPS (R9), Z26
+	VMOVUPS 64(R9), Z27
 
-loop:
-	VMOVUPS      (R9), Z28
-	VMOVUPS      64(R9), Z29
-	ADDQ         R10, R9
-	VBROADCASTSS (AX), Z30
+begin:
+	MOVQ AX, R9
+	LEAQ (AX)(R10*2), R12
+	ADDQ CX, R12
+	MOVQ b+40(FP), R13
+	MOVQ kc+8(FP), R14
+
+depth:
+	VMOVUPS      (R13), Z28
+	VMOVUPS      64(R13), Z29
+	ADDQ         SI, R13
+	VBROADCASTSS (R9), Z30
 	VFMADD231PS  Z28, Z30, Z0
 	VFMADD231PS  Z29, Z30, Z1
-	VBROADCASTSS (AX)(CX*1), Z30
+	VBROADCASTSS (R9)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z2
 	VFMADD231PS  Z29, Z30, Z3
-	VBROADCASTSS (AX)(CX*2), Z30
+	VBROADCASTSS (R9)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z4
 	VFMADD231PS  Z29, Z30, Z5
-	VBROADCASTSS (AX)(DX*1), Z30
+	VBROADCASTSS (R9)(R10*1), Z30
 	VFMADD231PS  Z28, Z30, Z6
 	VFMADD231PS  Z29, Z30, Z7
-	VBROADCASTSS (AX)(CX*4), Z30
+	VBROADCASTSS (R9)(CX*4), Z30
 	VFMADD231PS  Z28, Z30, Z8
 	VFMADD231PS  Z29, Z30, Z9
-	VBROADCASTSS (AX)(BX*1), Z30
+	VBROADCASTSS (R9)(R11*1), Z30
 	VFMADD231PS  Z28, Z30, Z10
 	VFMADD231PS  Z29, Z30, Z11
-	VBROADCASTSS (AX)(DX*2), Z30
+	VBROADCASTSS (R9)(R10*2), Z30
 	VFMADD231PS  Z28, Z30, Z12
 	VFMADD231PS  Z29, Z30, Z13
-	VBROADCASTSS (SI), Z30
+	VBROADCASTSS (R12), Z30
 	VFMADD231PS  Z28, Z30, Z14
 	VFMADD231PS  Z29, Z30, Z15
-	VBROADCASTSS (SI)(CX*1), Z30
+	VBROADCASTSS (R12)(CX*1), Z30
 	VFMADD231PS  Z28, Z30, Z16
 	VFMADD231PS  Z29, Z30, Z17
-	VBROADCASTSS (SI)(CX*2), Z30
+	VBROADCASTSS (R12)(CX*2), Z30
 	VFMADD231PS  Z28, Z30, Z18
 	VFMADD231PS  Z29, Z30, Z19
-	VBROADCASTSS (SI)(DX*1), Z30
+	VBROADCASTSS (R12)(R10*1), Z30
 	VFMADD231PS  Z28, Z30, Z20
 	VFMADD231PS  Z29, Z30, Z21
-	VBROADCASTSS (SI)(CX*4), Z30
+	VBROADCASTSS (R12)(CX*4), Z30
 	VFMADD231PS  Z28, Z30, Z22
 	VFMADD231PS  Z29, Z30, Z23
-	VBROADCASTSS (SI)(BX*1), Z30
+	VBROADCASTSS (R12)(R11*1), Z30
 	VFMADD231PS  Z28, Z30, Z24
 	VFMADD231PS  Z29, Z30, Z25
-	VBROADCASTSS (SI)(DX*2), Z30
+	VBROADCASTSS (R12)(R10*2), Z30
 	VFMADD231PS  Z28, Z30, Z26
 	VFMADD231PS  Z29, Z30, Z27
-	ADDQ         R8, AX
-	ADDQ         R8, SI
-	DECQ         DI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
+	ADDQ         DX, R9
+	ADDQ         DX, R12
+	DECQ         R14
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Z0, (R9)
+	VMOVUPS      Z1, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z2, (R9)
+	VMOVUPS      Z3, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z4, (R9)
+	VMOVUPS      Z5, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z6, (R9)
+	VMOVUPS      Z7, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	VMOVUPS      Z9, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	VMOVUPS      Z11, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z12, (R9)
+	VMOVUPS      Z13, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z14, (R9)
+	VMOVUPS      Z15, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z16, (R9)
+	VMOVUPS      Z17, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z18, (R9)
+	VMOVUPS      Z19, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z20, (R9)
+	VMOVUPS      Z21, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z22, (R9)
+	VMOVUPS      Z23, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z24, (R9)
+	VMOVUPS      Z25, 64(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z26, (R9)
+	VMOVUPS      Z27, 64(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	VMOVUPS      Z3, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	VMOVUPS      Z5, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	VMOVUPS      Z7, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	VMOVUPS      Z9, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z10, (AX)
-	VMOVUPS      Z11, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z12, (AX)
-	VMOVUPS      Z13, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z14, (AX)
-	VMOVUPS      Z15, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z16, (AX)
-	VMOVUPS      Z17, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z18, (AX)
-	VMOVUPS      Z19, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z20, (AX)
-	VMOVUPS      Z21, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z22, (AX)
-	VMOVUPS      Z23, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z24, (AX)
-	VMOVUPS      Z25, 64(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Z26, (AX)
-	VMOVUPS      Z27, 64(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -74929,6 +75545,64 @@ rows:
 	ADDQ    DX, CX
 	DECQ    AX
 	JNZ     rows
+	VZEROUPPER
+	RET
+
+// func rowDotsAVX512(rows int, n int, a *float32, lda int, b *float32, ldb int, dots *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·rowDotsAVX512(SB), NOSPLIT, $0-56
+	MOVQ  rows+0(FP), AX
+	MOVQ  a+16(FP), CX
+	MOVQ  lda+24(FP), DX
+	MOVQ  b+32(FP), BX
+	MOVQ  ldb+40(FP), SI
+	MOVQ  dots+48(FP), DI
+	SHLQ  $0x02, DX
+	SHLQ  $0x02, SI
+	MOVQ  n+8(FP), R9
+	MOVQ  R9, R8
+	ANDQ  $+15, R8
+	MOVL  $0xffffffff, R10
+	BZHIL R8, R10, R10
+	KMOVW R10, K1
+	SHRQ  $0x04, R9
+
+row:
+	VXORPS Z0, Z0, Z0
+	XORQ   R11, R11
+	MOVQ   R9, R10
+	TESTQ  R10, R10
+	JZ     tail
+
+whole:
+	VMOVUPS     (CX)(R11*1), Z1
+	VFMADD231PS (BX)(R11*1), Z1, Z0
+	ADDQ        $+64, R11
+	DECQ        R10
+	JNZ         whole
+
+tail:
+	TESTQ       R8, R8
+	JZ          fold
+	VMOVUPS.Z   (CX)(R11*1), K1, Z1
+	VMOVUPS.Z   (BX)(R11*1), K1, Z2
+	VFMADD231PS Z1, Z2, Z0
+
+fold:
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X0
+	VPERMILPS     $0x4e, X0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPS     $0xb1, X0, X1
+	VADDPS        X1, X0, X0
+	VMOVSS        X0, (DI)
+	ADDQ          DX, CX
+	ADDQ          SI, BX
+	ADDQ          $+4, DI
+	DECQ          AX
+	JNZ           row
 	VZEROUPPER
 	RET
 
@@ -125622,167 +126296,204 @@ parts:
 	VZEROUPPER
 	RET
 
-// func loose1x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose1x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose1x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), CX
-	MOVQ    step+24(FP), DX
-	MOVQ    b+32(FP), BX
-	MOVQ    ldb+40(FP), SI
-	SHLQ    $0x02, SI
+TEXT ·loose1x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
-	MOVQ    acc+64(FP), DI
-	TESTQ   DI, DI
-	JZ      loop
-	MOVQ    c+48(FP), DI
-	MOVQ    ldc+56(FP), R8
-	SHLQ    $0x02, R8
-	VMOVUPS (DI), Y0
-	VMOVUPS 32(DI), Y1
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
 
-loop:
-	VMOVUPS      (BX), Y2
-	VMOVUPS      32(BX), Y3
-	ADDQ         SI, BX
-	VBROADCASTSS (AX), Y4
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Y2
+	VMOVUPS      32(R10), Y3
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Y4
 	VFMADD231PS  Y2, Y4, Y0
 	VFMADD231PS  Y3, Y4, Y1
-	ADDQ         DX, AX
-	DECQ         CX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose2x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose2x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose2x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), DX
-	MOVQ    step+24(FP), BX
-	MOVQ    b+32(FP), SI
-	MOVQ    ldb+40(FP), DI
-	SHLQ    $0x02, DI
+TEXT ·loose2x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
-	MOVQ    acc+64(FP), R8
-	TESTQ   R8, R8
-	JZ      loop
-	MOVQ    c+48(FP), R8
-	MOVQ    ldc+56(FP), R9
-	SHLQ    $0x02, R9
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	ADDQ    R9, R8
-	VMOVUPS (R8), Y2
-	VMOVUPS 32(R8), Y3
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
 
-loop:
-	VMOVUPS      (SI), Y4
-	VMOVUPS      32(SI), Y5
-	ADDQ         DI, SI
-	VBROADCASTSS (AX), Y6
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Y4
+	VMOVUPS      32(R10), Y5
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Y6
 	VFMADD231PS  Y4, Y6, Y0
 	VFMADD231PS  Y5, Y6, Y1
-	VBROADCASTSS (AX)(CX*1), Y6
+	VBROADCASTSS (R9)(CX*1), Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VFMADD231PS  Y5, Y6, Y3
-	ADDQ         BX, AX
-	DECQ         DX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose3x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose3x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose3x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	MOVQ    kc+0(FP), DX
-	MOVQ    step+24(FP), BX
-	MOVQ    b+32(FP), SI
-	MOVQ    ldb+40(FP), DI
-	SHLQ    $0x02, DI
+TEXT ·loose3x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+
+panel:
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	VXORPS  Y5, Y5, Y5
-	MOVQ    acc+64(FP), R8
-	TESTQ   R8, R8
-	JZ      loop
-	MOVQ    c+48(FP), R8
-	MOVQ    ldc+56(FP), R9
-	SHLQ    $0x02, R9
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	ADDQ    R9, R8
-	VMOVUPS (R8), Y2
-	VMOVUPS 32(R8), Y3
-	ADDQ    R9, R8
-	VMOVUPS (R8), Y4
-	VMOVUPS 32(R8), Y5
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
 
-loop:
-	VMOVUPS      (SI), Y6
-	VMOVUPS      32(SI), Y7
-	ADDQ         DI, SI
-	VBROADCASTSS (AX), Y8
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R10
+	MOVQ kc+8(FP), R11
+
+depth:
+	VMOVUPS      (R10), Y6
+	VMOVUPS      32(R10), Y7
+	ADDQ         SI, R10
+	VBROADCASTSS (R9), Y8
 	VFMADD231PS  Y6, Y8, Y0
 	VFMADD231PS  Y7, Y8, Y1
-	VBROADCASTSS (AX)(CX*1), Y8
+	VBROADCASTSS (R9)(CX*1), Y8
 	VFMADD231PS  Y6, Y8, Y2
 	VFMADD231PS  Y7, Y8, Y3
-	VBROADCASTSS (AX)(CX*2), Y8
+	VBROADCASTSS (R9)(CX*2), Y8
 	VFMADD231PS  Y6, Y8, Y4
 	VFMADD231PS  Y7, Y8, Y5
-	ADDQ         BX, AX
-	DECQ         DX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
+	ADDQ         DX, R9
+	DECQ         R11
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose4x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose4x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose4x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	MOVQ    kc+0(FP), BX
-	MOVQ    step+24(FP), SI
-	MOVQ    b+32(FP), DI
-	MOVQ    ldb+40(FP), R8
-	SHLQ    $0x02, R8
+TEXT ·loose4x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+
+panel:
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -125791,71 +126502,86 @@ TEXT ·loose4x16AVX2(SB), NOSPLIT, $0-72
 	VXORPS  Y5, Y5, Y5
 	VXORPS  Y6, Y6, Y6
 	VXORPS  Y7, Y7, Y7
-	MOVQ    acc+64(FP), R9
+	MOVQ    acc+72(FP), R9
 	TESTQ   R9, R9
-	JZ      loop
-	MOVQ    c+48(FP), R9
-	MOVQ    ldc+56(FP), R10
-	SHLQ    $0x02, R10
+	JZ      begin
+	MOVQ    BX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y2
 	VMOVUPS 32(R9), Y3
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y4
 	VMOVUPS 32(R9), Y5
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y6
 	VMOVUPS 32(R9), Y7
 
-loop:
-	VMOVUPS      (DI), Y8
-	VMOVUPS      32(DI), Y9
-	ADDQ         R8, DI
-	VBROADCASTSS (AX), Y10
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R11
+	MOVQ kc+8(FP), R12
+
+depth:
+	VMOVUPS      (R11), Y8
+	VMOVUPS      32(R11), Y9
+	ADDQ         SI, R11
+	VBROADCASTSS (R9), Y10
 	VFMADD231PS  Y8, Y10, Y0
 	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS (AX)(CX*1), Y10
+	VBROADCASTSS (R9)(CX*1), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS (AX)(CX*2), Y10
+	VBROADCASTSS (R9)(CX*2), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (AX)(DX*1), Y10
+	VBROADCASTSS (R9)(R10*1), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
+	ADDQ         DX, R9
+	DECQ         R12
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y6, (R9)
+	VMOVUPS      Y7, 32(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose5x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose5x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose5x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	MOVQ    kc+0(FP), BX
-	MOVQ    step+24(FP), SI
-	MOVQ    b+32(FP), DI
-	MOVQ    ldb+40(FP), R8
-	SHLQ    $0x02, R8
+TEXT ·loose5x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+
+panel:
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -125866,81 +126592,98 @@ TEXT ·loose5x16AVX2(SB), NOSPLIT, $0-72
 	VXORPS  Y7, Y7, Y7
 	VXORPS  Y8, Y8, Y8
 	VXORPS  Y9, Y9, Y9
-	MOVQ    acc+64(FP), R9
+	MOVQ    acc+72(FP), R9
 	TESTQ   R9, R9
-	JZ      loop
-	MOVQ    c+48(FP), R9
-	MOVQ    ldc+56(FP), R10
-	SHLQ    $0x02, R10
+	JZ      begin
+	MOVQ    BX, R9
 	VMOVUPS (R9), Y0
 	VMOVUPS 32(R9), Y1
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y2
 	VMOVUPS 32(R9), Y3
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y4
 	VMOVUPS 32(R9), Y5
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y6
 	VMOVUPS 32(R9), Y7
-	ADDQ    R10, R9
+	ADDQ    DI, R9
 	VMOVUPS (R9), Y8
 	VMOVUPS 32(R9), Y9
 
-loop:
-	VMOVUPS      (DI), Y10
-	VMOVUPS      32(DI), Y11
-	ADDQ         R8, DI
-	VBROADCASTSS (AX), Y12
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R11
+	MOVQ kc+8(FP), R12
+
+depth:
+	VMOVUPS      (R11), Y10
+	VMOVUPS      32(R11), Y11
+	ADDQ         SI, R11
+	VBROADCASTSS (R9), Y12
 	VFMADD231PS  Y10, Y12, Y0
 	VFMADD231PS  Y11, Y12, Y1
-	VBROADCASTSS (AX)(CX*1), Y12
+	VBROADCASTSS (R9)(CX*1), Y12
 	VFMADD231PS  Y10, Y12, Y2
 	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (AX)(CX*2), Y12
+	VBROADCASTSS (R9)(CX*2), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (AX)(DX*1), Y12
+	VBROADCASTSS (R9)(R10*1), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (AX)(CX*4), Y12
+	VBROADCASTSS (R9)(CX*4), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
+	ADDQ         DX, R9
+	DECQ         R12
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y6, (R9)
+	VMOVUPS      Y7, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y8, (R9)
+	VMOVUPS      Y9, 32(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y8, (AX)
-	VMOVUPS      Y9, 32(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
-// func loose6x16AVX2(kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func loose6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose6x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    a+8(FP), AX
-	MOVQ    row+16(FP), CX
-	LEAQ    (CX)(CX*2), DX
-	LEAQ    (CX)(CX*4), BX
-	MOVQ    kc+0(FP), SI
-	MOVQ    step+24(FP), DI
-	MOVQ    b+32(FP), R8
-	MOVQ    ldb+40(FP), R9
-	SHLQ    $0x02, R9
+TEXT ·loose6x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ a+16(FP), AX
+	MOVQ row+24(FP), CX
+	MOVQ step+32(FP), DX
+	MOVQ c+56(FP), BX
+	MOVQ ldb+48(FP), SI
+	MOVQ ldc+64(FP), DI
+	MOVQ panels+0(FP), R8
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	LEAQ (CX)(CX*2), R10
+	LEAQ (CX)(CX*4), R11
+
+panel:
 	VXORPS  Y0, Y0, Y0
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
@@ -125953,75 +126696,90 @@ TEXT ·loose6x16AVX2(SB), NOSPLIT, $0-72
 	VXORPS  Y9, Y9, Y9
 	VXORPS  Y10, Y10, Y10
 	VXORPS  Y11, Y11, Y11
-	MOVQ    acc+64(FP), R10
-	TESTQ   R10, R10
-	JZ      loop
-	MOVQ    c+48(FP), R10
-	MOVQ    ldc+56(FP), R11
-	SHLQ    $0x02, R11
-	VMOVUPS (R10), Y0
-	VMOVUPS 32(R10), Y1
-	ADDQ    R11, R10
-	VMOVUPS (R10), Y2
-	VMOVUPS 32(R10), Y3
-	ADDQ    R11, R10
-	VMOVUPS (R10), Y4
-	VMOVUPS 32(R10), Y5
-	ADDQ    R11, R10
-	VMOVUPS (R10), Y6
-	VMOVUPS 32(R10), Y7
-	ADDQ    R11, R10
-	VMOVUPS (R10), Y8
-	VMOVUPS 32(R10), Y9
-	ADDQ    R11, R10
-	VMOVUPS (R10), Y10
-	VMOVUPS 32(R10), Y11
+	MOVQ    acc+72(FP), R9
+	TESTQ   R9, R9
+	JZ      begin
+	MOVQ    BX, R9
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y6
+	VMOVUPS 32(R9), Y7
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y8
+	VMOVUPS 32(R9), Y9
+	ADDQ    DI, R9
+	VMOVUPS (R9), Y10
+	VMOVUPS 32(R9), Y11
 
-loop:
-	VMOVUPS      (R8), Y12
-	VMOVUPS      32(R8), Y13
-	ADDQ         R9, R8
-	VBROADCASTSS (AX), Y14
+begin:
+	MOVQ AX, R9
+	MOVQ b+40(FP), R12
+	MOVQ kc+8(FP), R13
+
+depth:
+	VMOVUPS      (R12), Y12
+	VMOVUPS      32(R12), Y13
+	ADDQ         SI, R12
+	VBROADCASTSS (R9), Y14
 	VFMADD231PS  Y12, Y14, Y0
 	VFMADD231PS  Y13, Y14, Y1
-	VBROADCASTSS (AX)(CX*1), Y14
+	VBROADCASTSS (R9)(CX*1), Y14
 	VFMADD231PS  Y12, Y14, Y2
 	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (AX)(CX*2), Y14
+	VBROADCASTSS (R9)(CX*2), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (AX)(DX*1), Y14
+	VBROADCASTSS (R9)(R10*1), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (AX)(CX*4), Y14
+	VBROADCASTSS (R9)(CX*4), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (AX)(BX*1), Y14
+	VBROADCASTSS (R9)(R11*1), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         DI, AX
-	DECQ         SI
-	JNZ          loop
-	MOVQ         c+48(FP), AX
-	MOVQ         ldc+56(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Y0, (AX)
-	VMOVUPS      Y1, 32(AX)
+	ADDQ         DX, R9
+	DECQ         R13
+	JNZ          depth
+	MOVQ         BX, R9
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y6, (R9)
+	VMOVUPS      Y7, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y8, (R9)
+	VMOVUPS      Y9, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y10, (R9)
+	VMOVUPS      Y11, 32(R9)
 	ADDQ         CX, AX
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y8, (AX)
-	VMOVUPS      Y9, 32(AX)
+	ADDQ         DI, BX
 	ADDQ         CX, AX
-	VMOVUPS      Y10, (AX)
-	VMOVUPS      Y11, 32(AX)
+	ADDQ         DI, BX
+	ADDQ         CX, AX
+	ADDQ         DI, BX
+	DECQ         R8
+	JNZ          panel
 	VZEROUPPER
 	RET
 
@@ -126044,6 +126802,63 @@ rows:
 	ADDQ    DX, CX
 	DECQ    AX
 	JNZ     rows
+	VZEROUPPER
+	RET
+
+// func rowDotsAVX2(rows int, n int, a *float32, lda int, b *float32, ldb int, dots *float32)
+// Requires: AVX, FMA3
+TEXT ·rowDotsAVX2(SB), NOSPLIT, $0-56
+	MOVQ    rows+0(FP), AX
+	MOVQ    a+16(FP), CX
+	MOVQ    lda+24(FP), DX
+	MOVQ    b+32(FP), BX
+	MOVQ    ldb+40(FP), SI
+	MOVQ    dots+48(FP), DI
+	SHLQ    $0x02, DX
+	SHLQ    $0x02, SI
+	MOVQ    n+8(FP), R9
+	MOVQ    R9, R8
+	ANDQ    $+7, R8
+	LEAQ    kernTail<>+32(SB), R11
+	MOVQ    R8, R10
+	NEGQ    R10
+	VMOVUPS (R11)(R10*4), Y2
+	SHRQ    $0x03, R9
+
+row:
+	VXORPS Y0, Y0, Y0
+	XORQ   R11, R11
+	MOVQ   R9, R10
+	TESTQ  R10, R10
+	JZ     tail
+
+whole:
+	VMOVUPS     (CX)(R11*1), Y1
+	VFMADD231PS (BX)(R11*1), Y1, Y0
+	ADDQ        $+32, R11
+	DECQ        R10
+	JNZ         whole
+
+tail:
+	TESTQ       R8, R8
+	JZ          fold
+	VMASKMOVPS  (CX)(R11*1), Y2, Y1
+	VMASKMOVPS  (BX)(R11*1), Y2, Y3
+	VFMADD231PS Y1, Y3, Y0
+
+fold:
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, (DI)
+	ADDQ         DX, CX
+	ADDQ         SI, BX
+	ADDQ         $+4, DI
+	DECQ         AX
+	JNZ          row
 	VZEROUPPER
 	RET
 

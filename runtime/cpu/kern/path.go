@@ -64,8 +64,9 @@ type Path struct {
 
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
-	sumSq         func(n int, x *float32, mean float32) float32   // sum of (x-mean)^2
-	queries       int                                             // columns of the next three
+	sumSq         func(n int, x *float32, mean float32) float32 // sum of (x-mean)^2
+	queries       int                                           // columns of the three after the next
+	rowDots       rowDotsFunc
 	scaleLanes    func(n int, s *float32, ld int, lanes *float32) // multiply rows by one row
 	softLanes     softFunc
 	softLanesGrad softGradFunc
@@ -91,8 +92,12 @@ type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, 
 // alongFunc is a tileFunc of nr columns whose B has not been packed: row k is at b+k*ldb, and is packed on the way.
 type alongFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
 
-// looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes.
-type looseFunc func(kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
+// looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes. It computes panels of its
+// rows, one below the other.
+type looseFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
+
+// rowDotsFunc computes dots[r] as the product of row r of a and row r of b, n elements.
+type rowDotsFunc func(rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32)
 
 // softFunc turns n rows of scores, keys, times scale into exponentials less the largest of each column, the queries. Rows from
 // full on hide columns: row full those where stair is zero, and stair begins an element earlier for each next row. state has

@@ -42,7 +42,7 @@ func goPath() *Path {
 	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
 	p.wino, p.winoLeast = winoGo(), [2]int{winoDepth, winoRows}
-	p.queries, p.scaleLanes, p.softLanes, p.softLanesGrad = 64, p.scaleRows, p.softRows, p.softGradRows
+	p.queries, p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = 64, p.dotRows, p.scaleRows, p.softRows, p.softGradRows
 	p.addRuns, p.unzip, p.zip, p.probe, p.probeFlop = addRunsGo, unzipGo, zipGo, probeGo, 8
 	return p
 }
