@@ -170,8 +170,8 @@ func (w places) candidates(lib string) []string {
 	if p := w.env("AMPC_LIB" + strings.ToUpper(lib)); p != "" {
 		if strings.Contains(filepath.Base(p), ".so") {
 			add(p)
-		} else {
-			folders(p)
+		} else if folders(p); len(out) == 0 {
+			add(filepath.Join(p, sonames[lib][0])) // the report says that it was looked for there
 		}
 	}
 	for _, d := range filepath.SplitList(w.env("AMPC_CUDA_LIBDIR")) {
