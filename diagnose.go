@@ -67,8 +67,8 @@ func (l *launched) skips() int {
 // micro-batches. After a step that was taken it is one on the variables as they
 // are now, which the report mentions.
 //
-// A Host that was fed is kept by reference: its bytes must be what they were.
-// So must the variables: diagnose before SetVariable, LoadFile or another step.
+// What was fed and not converted (see Feed) is kept by reference: it must hold what it
+// held. So must the variables: diagnose before SetVariable, LoadFile or another step.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	c, err := s.replayable()
 	if err != nil {
@@ -100,6 +100,9 @@ func DiagnoseFile(ctx context.Context, path string, custom ...CustomOp) (*Diagno
 
 // replayable gathers what a replay of the last step needs.
 func (s *Step) replayable() (*doctor.Case, error) {
+	if s.exec == nil {
+		return nil, errClosed
+	}
 	if len(s.last.results) == 0 {
 		return nil, fmt.Errorf("diagnose: no step was run yet")
 	}

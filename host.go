@@ -59,9 +59,9 @@ func (h Host) At(i int) float64 {
 }
 
 // Feed holds one micro-batch: a value for every input by name. It may be a
-// Host, or a slice of the elements in row-major order: []float32 or []float64
-// for float inputs ([]float16.Float16 for f16), []int32, []int64 or []int for
-// integers, []uint8, []bool, or a single number for a scalar. A Host or a slice
+// Host, or a slice of the elements in row-major order: []float32, []float64 or
+// []float16.Float16 for float inputs, []int32, []int64, []int or []uint8 for
+// integers, []bool, or a single number for a scalar. A Host or a slice
 // whose elements are of the input's own type is read where it is, by Run and by
 // a Diagnose or SaveReplay of that step; anything else is converted first.
 type Feed map[string]any
@@ -81,11 +81,13 @@ func encode(v any, t ir.Type) ([]byte, error) {
 	if out == nil {
 		out, err = convert(v, t)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if want := t.Bytes(); int64(len(out)) != want {
-		return nil, fmt.Errorf("is a %T of %d bytes as %s, want %s, which has %d", v, len(out), t.DType, t, want)
+	case out == nil:
+		return nil, fmt.Errorf("is a %T, want %s", v, t)
+	case int64(len(out)) != t.Bytes():
+		return nil, fmt.Errorf("has %d elements, want %s, which has %d", int64(len(out))/t.DType.Size(), t, t.Shape.Elements())
 	}
 	return out, nil
 }
@@ -118,7 +120,7 @@ func memory[T float32 | int32 | float16.Float16](v []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }
 
-// convert writes what is fed as elements of t. Where none of them can be, it returns nothing, which the caller reports as a wrong length.
+// convert writes what is fed as elements of t. Where no such slice becomes t's dtype, it returns nil.
 func convert(v any, t ir.Type) (out []byte, err error) {
 	switch v := v.(type) {
 	case []float32:
@@ -129,7 +131,12 @@ func convert(v any, t ir.Type) (out []byte, err error) {
 		out = appendFloats([]float32{v}, t.DType)
 	case float64:
 		out = appendFloats([]float64{v}, t.DType)
-	case []float16.Float16: // for another dtype
+	case []float16.Float16:
+		wide := make([]float32, len(v))
+		for i, x := range v {
+			wide[i] = x.Float32()
+		}
+		out = appendFloats(wide, t.DType)
 	case []int32:
 		out, err = appendInts(v, t.DType)
 	case []int64:
@@ -143,14 +150,16 @@ func convert(v any, t ir.Type) (out []byte, err error) {
 	case []bool:
 		out = appendBools(v, t.DType)
 	default:
-		return nil, fmt.Errorf("is a %T, want a slice of numbers for %s", v, t)
+		return nil, fmt.Errorf("is a %T, want a Host or a slice of numbers for %s", v, t)
 	}
 	return out, err
 }
 
-// appendFloats encodes for a float dtype; for any other it returns nothing,
-// which the caller reports as a wrong length.
+// appendFloats encodes for a float dtype; for any other it returns nil.
 func appendFloats[T float32 | float64](v []T, d DType) []byte {
+	if !d.Float() {
+		return nil
+	}
 	out := make([]byte, 0, len(v)*int(d.Size()))
 	for _, x := range v {
 		switch d {
@@ -170,6 +179,9 @@ func appendFloats[T float32 | float64](v []T, d DType) []byte {
 // appendInts encodes for an integer dtype, as appendFloats does for floats; a
 // number out of its range is an error.
 func appendInts[T int | int32 | int64 | uint8](v []T, d DType) ([]byte, error) {
+	if d.Float() || d == Bool {
+		return nil, nil
+	}
 	out := make([]byte, 0, len(v)*int(d.Size()))
 	for i, x := range v {
 		fits := true

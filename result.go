@@ -17,7 +17,7 @@ const (
 )
 
 // Result is what one Run computed. Accessors wait for the step to finish; the
-// last few results stay readable, older ones give an error.
+// last few results stay readable, older ones give an error, or NaN.
 type Result struct {
 	step   *Step
 	ticket runtime.Ticket
@@ -26,6 +26,9 @@ type Result struct {
 // Loss returns what the step minimises: the weighted sum of its losses. It is
 // NaN where the value cannot be read.
 func (r Result) Loss() float64 {
+	if r.step == nil {
+		return math.NaN()
+	}
 	sum := 0.0
 	for _, l := range r.step.losses {
 		h, err := r.Value(l.Value)
@@ -47,6 +50,9 @@ func (r Result) Skipped() bool { return r.scalar(resultSkip) > 0 } // NaN where 
 
 // Scale returns the factor on the loss in this step, 1 where nothing scales it.
 func (r Result) Scale() float64 {
+	if r.step == nil {
+		return math.NaN()
+	}
 	if _, ok := r.step.results[resultScale]; !ok {
 		return 1
 	}
@@ -122,6 +128,12 @@ const (
 // for many steps in a row, or gradients overflow although the scale cannot
 // fall further. It looks at the newest state, so it may speak of a later step.
 func (r Result) Err() error {
+	switch {
+	case r.step == nil:
+		return fmt.Errorf("the step did not run")
+	case r.step.exec == nil:
+		return errClosed
+	}
 	s := r.step.model.session
 	for _, v := range r.step.program.Vars {
 		if v.Role() != "scaler" {

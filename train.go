@@ -2,6 +2,7 @@ package ampc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -326,6 +327,9 @@ func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) b
 // Run runs one step over one or more micro-batches and updates the variables
 // once. It returns as soon as the step is launched; the Result's accessors wait.
 func (s *Step) Run(ctx context.Context, micro ...Feed) (Result, error) {
+	if s.exec == nil {
+		return Result{}, errClosed
+	}
 	if len(s.pending) > 0 {
 		return Result{}, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
 	}
@@ -339,6 +343,9 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (Result, error) {
 // Accumulate adds a micro-batch to the step that Apply will take; the feed's
 // data is copied.
 func (s *Step) Accumulate(ctx context.Context, f Feed) error {
+	if s.exec == nil {
+		return errClosed
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -362,8 +369,14 @@ func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 
 // Apply runs the accumulated micro-batches as one step.
 func (s *Step) Apply(ctx context.Context) (Result, error) {
+	if s.exec == nil {
+		return Result{}, errClosed
+	}
 	if len(s.pending) == 0 {
 		return Result{}, fmt.Errorf("apply: no micro-batch was accumulated")
+	}
+	if err := ctx.Err(); err != nil { // they wait for another call
+		return Result{}, err
 	}
 	feeds := s.pending
 	s.pending = nil
@@ -429,6 +442,9 @@ func (m *Model) isInput(name string) bool {
 // this step gives each value, over the same variables and low copies, so that
 // its losses are comparable. bind gives sizes to named dimensions.
 func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
+	if s.exec == nil {
+		return nil, errClosed
+	}
 	c := Config{Policy: s.config.Policy, Pad: s.config.Pad, Bind: s.config.Bind, Disable: s.config.Disable, inherit: &s.assigned}
 	if bind != nil {
 		c.Bind = bind
@@ -439,6 +455,9 @@ func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
 // SetLR changes the base learning rate of every group of the step; schedules
 // go on from it.
 func (s *Step) SetLR(rate float64) error {
+	if s.exec == nil {
+		return errClosed
+	}
 	found := false
 	for _, v := range s.program.Vars {
 		if v.Kind == ir.State && v.Role() == "lr" {
@@ -453,6 +472,9 @@ func (s *Step) SetLR(rate float64) error {
 	}
 	return nil
 }
+
+// errClosed is the error of a step that Close, its own or the model's, has ended.
+var errClosed = errors.New("the step is closed")
 
 // Close releases what the step holds on the backend; the model's variables stay.
 func (s *Step) Close() error {

@@ -1,0 +1,103 @@
+package ampc_test
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/x448/float16"
+
+	"ampc"
+)
+
+// tiny is a model of one layer with a step that was run once.
+func tiny(t *testing.T, c ampc.Config) (*ampc.Model, *ampc.Step, ampc.Result) {
+	t.Helper()
+	m := ampc.New("tiny")
+	x, y := m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2)
+	loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
+	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.1)
+	step, err := ampc.Train(m, loss, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := step.Run(t.Context(), tinyFeed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, step, r
+}
+
+func tinyFeed() ampc.Feed {
+	return ampc.Feed{"x": []float32{1, 2, 3, 4, 5, 6}, "y": []int32{0, 1}}
+}
+
+// A step that was closed, or whose model was, says so; so does the result of a step that did not run.
+func TestClosedStepsSaySo(t *testing.T) {
+	for name, end := range map[string]func(*ampc.Model, *ampc.Step) error{
+		"step":  func(_ *ampc.Model, s *ampc.Step) error { return s.Close() },
+		"model": func(m *ampc.Model, _ *ampc.Step) error { return m.Close() },
+	} {
+		m, step, r := tiny(t, ampc.Config{})
+		if err := end(m, step); err != nil {
+			t.Fatal(err)
+		}
+		for call, f := range map[string]func() error{
+			"Run":        func() error { _, err := step.Run(t.Context(), tinyFeed()); return err },
+			"Accumulate": func() error { return step.Accumulate(t.Context(), tinyFeed()) },
+			"Apply":      func() error { _, err := step.Apply(t.Context()); return err },
+			"Eval":       func() error { _, err := step.Eval([]ampc.Tensor{nil}, nil); return err },
+			"SetLR":      func() error { return step.SetLR(1) },
+			"Diagnose":   func() error { _, err := step.Diagnose(t.Context()); return err },
+			"SaveReplay": func() error { return step.SaveReplay(filepath.Join(t.TempDir(), "a.ampc")) },
+			"Err":        r.Err,
+		} {
+			if err := f(); err == nil || err.Error() != "the step is closed" {
+				t.Errorf("%s closed: %s gives %v", name, call, err)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	var none ampc.Result
+	for name, x := range map[string]float64{"Loss": none.Loss(), "Scale": none.Scale(), "LR": none.LR(), "GradNorm": none.GradNorm()} {
+		if !math.IsNaN(x) {
+			t.Errorf("%s of a step that did not run is %g", name, x)
+		}
+	}
+	if _, err := none.Value(nil); err == nil || none.Err() == nil || none.Skipped() {
+		t.Errorf("a step that did not run has a value (%v), no error (%v) or was skipped", err, none.Err())
+	}
+}
+
+// A context that ended does not lose what was accumulated.
+func TestApplyKeepsMicroBatchesForAnotherCall(t *testing.T) {
+	m, step, first := tiny(t, ampc.Config{})
+	defer m.Close()
+	if err := step.Accumulate(t.Context(), tinyFeed()); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := step.Apply(ended); err != context.Canceled {
+		t.Fatalf("error %v", err)
+	}
+	r, err := step.Apply(t.Context())
+	if err != nil || !(r.Loss() < first.Loss()) {
+		t.Errorf("loss %g after %g (%v)", r.Loss(), first.Loss(), err)
+	}
+}
+
+// Halves are taken for f32 as they are for f16.
+func TestHalvesFedForF32(t *testing.T) {
+	m, step, r := tiny(t, ampc.Config{})
+	defer m.Close()
+	half := tinyFeed()
+	half["x"] = []float16.Float16{float16.Fromfloat32(1), float16.Fromfloat32(2), float16.Fromfloat32(3), float16.Fromfloat32(4), float16.Fromfloat32(5), float16.Fromfloat32(6)}
+	again, err := step.Run(t.Context(), half)
+	if err != nil || !(again.Loss() < r.Loss()) {
+		t.Errorf("halves fed for f32: loss %g after %g (%v)", again.Loss(), r.Loss(), err)
+	}
+}
