@@ -148,7 +148,7 @@ func (m *Model) Precision(p Pin) *Model { return m.with(m.Builder.Pinned(p)) }
 // Input declares a tensor that every run feeds. A dimension is an int, or a
 // Dim that is bound when a step is compiled.
 func (m *Model) Input(name string, d DType, dims ...any) Tensor {
-	shape, err := m.shape(dims)
+	shape, err := m.shape(name, dims)
 	if err != nil {
 		m.Fail("input %q: %v", name, err)
 		return nil
@@ -156,7 +156,10 @@ func (m *Model) Input(name string, d DType, dims ...any) Tensor {
 	return m.Declare(ir.Input, name, ir.Type{DType: d, Shape: shape}, nil, nil)
 }
 
-func (m *Model) shape(dims []any) (ir.Shape, error) {
+func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
+	if name == "" {
+		return ir.Shape{}, fmt.Errorf("want a name")
+	}
 	out := make([]ir.Dim, len(dims))
 	for i, d := range dims {
 		switch d := d.(type) {
@@ -179,7 +182,7 @@ func (m *Model) shape(dims []any) (ir.Shape, error) {
 	return ir.MakeShape(out...), nil
 }
 
-// Param declares a trained f32 tensor. Within a further application of a
+// Param declares a trained f32 tensor of dims, each 1 or more. A nil init is zeros. Within a further application of a
 // Shared layer it returns the one that the first application declared.
 func (m *Model) Param(name string, init *Init, dims ...int) Tensor {
 	return m.variable(ir.Param, name, F32, init, dims, nil)
@@ -193,9 +196,13 @@ func (m *Model) State(name string, init *Init, dims ...int) Tensor {
 func (m *Model) variable(kind ir.VarKind, name string, d DType, init *Init, dims []int, a ir.Attrs) Tensor {
 	all := make([]any, len(dims))
 	for i, n := range dims {
+		if n < 1 {
+			m.Fail("%s %q: dimension %d is %d, want 1 or more", kind, m.ScopeName()+name, i, n)
+			return nil
+		}
 		all[i] = n
 	}
-	shape, err := m.shape(all)
+	shape, err := m.shape(name, all)
 	if err != nil {
 		m.Fail("%s %q: %v", kind, m.ScopeName()+name, err)
 		return nil
@@ -220,7 +227,13 @@ func (m *Model) Shared(name string, f func(*Model, ...Tensor) Tensor) func(...Te
 	}
 	m.shared[full] = userLine()
 	applied := false
+	if f == nil {
+		m.Fail("shared %q: no function that builds it", full)
+	}
 	return func(x ...Tensor) Tensor {
+		if m.Err() != nil {
+			return nil
+		}
 		c := m.Scope(name)
 		c.reuse = m.reuse || applied
 		applied = true
@@ -235,6 +248,10 @@ func (m *Model) Apply(op CustomOp, x ...Tensor) Tensor {
 
 // ApplyAll applies a custom op with attributes and returns all its results.
 func (m *Model) ApplyAll(op CustomOp, a ir.Attrs, x ...Tensor) []Tensor {
+	if op == nil {
+		m.Fail("apply: no op")
+		return make([]Tensor, 1)
+	}
 	return m.EmitCustom(op, x, a)
 }
 
@@ -255,8 +272,10 @@ func (m *Model) Grad(y Tensor, wrt ...Tensor) []Tensor { return m.ScaledGrad(1, 
 // ones survive.
 func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 	out := make([]Tensor, len(wrt))
-	if m.Err() != nil || y == nil {
-		return out
+	for _, t := range append([]Tensor{y}, wrt...) {
+		if !m.given("gradient", "", t) {
+			return out
+		}
 	}
 	g, err := passes.Gradients(m.root, y, wrt, passes.GradScale{Scale: scale})
 	if err != nil {

@@ -1,7 +1,9 @@
 package ampc
 
 import (
+	"fmt"
 	"math"
+	"strings"
 
 	"ampc/ir"
 )
@@ -226,7 +228,7 @@ func (m *Model) Attention(name string, x Tensor, heads int, opts ...Option) Tens
 	if kv == 0 {
 		kv = heads
 	}
-	if heads <= 0 || dim%heads != 0 || heads%kv != 0 {
+	if heads <= 0 || kv < 0 || dim%heads != 0 || heads%kv != 0 {
 		m.Fail("attention %q: width %d does not divide into %d heads, or those into %d for keys and values", name, dim, heads, kv)
 		return nil
 	}
@@ -324,7 +326,7 @@ func (m *Model) size(kind, name string, x Tensor, i int) int {
 // mistake is one.
 func (m *Model) given(kind, name string, x Tensor) bool {
 	if m.Err() == nil && x == nil {
-		m.Fail("%s %q: the tensor it is given is nil", kind, name)
+		m.Fail("%s: the tensor it is given is nil", strings.TrimSuffix(fmt.Sprintf("%s %q", kind, name), ` ""`))
 	}
 	return m.Err() == nil
 }

@@ -41,6 +41,18 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("fc", m.Lookup("none"), 2)
 		}, []string{`linear "fc"`, "is nil"}},
+		"no output":     {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("fc", x, 0) }, []string{`"fc.w"`, "dimension 1 is 0, want 1 or more"}},
+		"no name":       {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("", ampc.Fill(0), 3) }, []string{`param ""`, "want a name"}},
+		"nothing drawn": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("p", ampc.Uniform(1, -1), 3) }, []string{"draws nothing finite"}},
+		"momentum":      {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.BatchNorm("bn", x, ampc.Momentum(2)) }, []string{`batch_norm "bn"`, "want 0 to 1"}},
+		"negative heads": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 2, ampc.KVHeads(-1))
+		}, []string{`attention "attn"`, "width 4"}},
+		"no op":          {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Apply(nil, x) }, []string{"apply", "no op"}},
+		"shared nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Shared("s", nil)(x) }, []string{`shared "s"`}},
+		"gradient by nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Grad(m.ReduceSum(x, false), nil)[0]
+		}, []string{"gradient", "is nil"}},
 		"gradient of nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2), false), x)[0]
 		}, []string{"does not depend on %x"}},
@@ -88,6 +100,17 @@ func TestBadConfigs(t *testing.T) {
 	wantError(t, err, "no loss")
 	_, err = m.Infer(ampc.Config{})
 	wantError(t, err, "nothing to compute")
+}
+
+// A tensor that is nil is a mistake wherever a config names tensors.
+func TestNilTensorsInConfigs(t *testing.T) {
+	m, loss := small(8)
+	_, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Outputs: []ampc.Tensor{nil}})
+	wantError(t, err, "nil")
+	_, err = ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Grads: []ampc.Tensor{nil}})
+	wantError(t, err, "nil")
+	_, err = m.Infer(ampc.Config{}, nil)
+	wantError(t, err, "nil")
 }
 
 func TestBadFeeds(t *testing.T) {

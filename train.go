@@ -79,6 +79,9 @@ func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
 			return nil, fmt.Errorf("train: a loss without a value")
 		}
 	}
+	if slices.Contains(c.Outputs, nil) || slices.Contains(c.Grads, nil) {
+		return nil, fmt.Errorf("train: Config.Outputs or Config.Grads holds a nil tensor")
+	}
 	return m.compile(c, losses)
 }
 
@@ -92,6 +95,9 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 		return nil, fmt.Errorf("infer: nothing to compute")
 	}
 	c.Outputs = append(slices.Clone(out), c.Outputs...)
+	if slices.Contains(c.Outputs, nil) {
+		return nil, fmt.Errorf("infer: a tensor to compute is nil")
+	}
 	return m.compile(c, nil)
 }
 

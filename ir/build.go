@@ -3,6 +3,7 @@ package ir
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -214,7 +215,30 @@ func checkInit(t Type, i *Init) error {
 	if want != len(i.Args) {
 		return fmt.Errorf("initialiser %s takes %d arguments, got %d", i.Func, want, len(i.Args))
 	}
+	if !i.draws() {
+		return fmt.Errorf("initialiser %s(%v) draws nothing finite", i.Func, i.Args)
+	}
 	return nil
+}
+
+// draws reports whether a random initialiser gives finite numbers; one number may be any.
+func (i *Init) draws() bool {
+	for _, x := range i.Args {
+		if i.Func != "" && (math.IsNaN(x) || math.IsInf(x, 0)) {
+			return false
+		}
+	}
+	switch i.Func {
+	case "normal", "trunc_normal":
+		return i.Args[1] >= 0
+	case "uniform":
+		return i.Args[0] <= i.Args[1]
+	case "kaiming":
+		return i.Args[0] > 0
+	case "xavier":
+		return i.Args[0]+i.Args[1] > 0
+	}
+	return true
 }
 
 // Emit appends a node; every op method ends here. It checks arity, operand

@@ -157,8 +157,8 @@ func (n *Node) normGradTypes() []Type {
 }
 
 func (n *Node) checkNorm(least int) error {
-	if !(n.Float("eps") >= 0) {
-		return fmt.Errorf("eps=%g, want zero or more", n.Float("eps"))
+	if eps := n.Float("eps"); !(eps >= 0 && eps <= math.MaxFloat32) {
+		return fmt.Errorf("eps=%g, want zero or more", eps)
 	}
 	scale, bias := n.Operand("scale"), n.Operand("bias")
 	if bias != nil && scale == nil {
@@ -269,6 +269,9 @@ func inferGroupNormGrad(n *Node) ([]Type, error) {
 func inferBatchNorm(n *Node) ([]Type, error) {
 	if err := n.checkNorm(2); err != nil {
 		return nil, err
+	}
+	if m := n.Float("momentum"); !(m >= 0 && m <= 1) {
+		return nil, fmt.Errorf("momentum=%g, want 0 to 1", m)
 	}
 	mean, variance, c := n.operand(3), n.operand(4), n.channels()
 	if (mean == nil) != (variance == nil) {

@@ -221,13 +221,14 @@ func (o Optimizer) stalls(name string, decay float64) error {
 type ScheduleKind uint8
 
 const (
-	ConstantRate ScheduleKind = iota
-	CosineRate                // from the rate down to Min over Total steps, half a cosine
-	LinearRate                // from the rate down to Min over Total steps
-	StepRate                  // times Drop after every Every steps
+	NoRate ScheduleKind = iota // of the zero Schedule; with a rate, ConstantRate
+	ConstantRate
+	CosineRate // from the rate down to Min over Total steps, half a cosine
+	LinearRate // from the rate down to Min over Total steps
+	StepRate   // times Drop after every Every steps
 )
 
-var scheduleNames = [...]string{"constant", "cosine", "linear", "step"}
+var scheduleNames = [...]string{"constant", "constant", "cosine", "linear", "step"}
 
 func (k ScheduleKind) String() string { return scheduleNames[k] }
 
@@ -246,7 +247,7 @@ type Schedule struct {
 }
 
 // Constant is a rate that stays.
-func Constant(rate float64) Schedule { return Schedule{Rate: rate} }
+func Constant(rate float64) Schedule { return Schedule{Rate: rate, Kind: ConstantRate} }
 
 // Cosine rises over warmup steps and falls to 0 at step total.
 func Cosine(rate float64, warmup, total int64) Schedule {
@@ -265,6 +266,8 @@ func StepDecay(rate, drop float64, every int64) Schedule {
 
 func (s Schedule) check() error {
 	switch {
+	case s == Schedule{}:
+		return fmt.Errorf("no learning rate: give LR, such as Constant(1e-3)")
 	case s.Rate < 0 || math.IsNaN(s.Rate) || math.IsInf(s.Rate, 0):
 		return fmt.Errorf("learning rate %g: want a finite rate, not below zero", s.Rate)
 	case s.Warmup < 0:

@@ -98,7 +98,7 @@ func (o *updating) rate(s Schedule, tr *track) *ir.Value {
 		o.bases[s] = base
 	}
 	v := base
-	if s.Kind != ConstantRate || s.Warmup > 0 {
+	if s.Kind > ConstantRate || s.Warmup > 0 {
 		count := tr.step
 		if s.CountAll {
 			count = o.attempt

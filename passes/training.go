@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -95,20 +96,27 @@ func (t *training) plan(g *ir.Graph, c *Context) error {
 	return t.planParams(g, c)
 }
 
+// check looks at what trains a group's parameters; where nothing here updates them, at the clip alone.
+func (g *Group) check() error {
+	if !g.NoUpdate {
+		if err := cmp.Or(g.Optimizer.check(), g.LR.check()); err != nil {
+			return err
+		}
+	}
+	return g.Clip.check()
+}
+
 func checkTraining(c *Context) error {
 	for i := range c.Groups {
 		gr := &c.Groups[i]
 		if gr.Freeze {
 			continue
 		}
-		if err := gr.Optimizer.check(); err != nil && !gr.NoUpdate {
-			return fmt.Errorf("group %q: %w", gr.Pattern, err)
-		}
-		if err := gr.LR.check(); err != nil {
-			return fmt.Errorf("group %q: %w", gr.Pattern, err)
-		}
-		if err := gr.Clip.check(); err != nil {
-			return fmt.Errorf("group %q: %w", gr.Pattern, err)
+		if err := gr.check(); err != nil {
+			if gr.Pattern != "" {
+				err = fmt.Errorf("group %q: %w", gr.Pattern, err)
+			}
+			return err
 		}
 	}
 	if err := c.Clip.check(); err != nil {

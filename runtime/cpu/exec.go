@@ -64,6 +64,9 @@ type refresh struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
+	if err := fits(p.Arenas[:]...); err != nil {
+		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
+	}
 	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
 	refreshes, err := e.bind(s)

@@ -39,10 +39,30 @@ type lowCopy struct {
 	version int64
 }
 
+// fits is an error where the machine has less memory than these sizes in bytes together: the process would end without one.
+func fits(sizes ...int64) error {
+	var n int64
+	for _, size := range sizes {
+		n += size
+	}
+	if all := physical(); all > 0 && n > all {
+		const giga = 1 << 30
+		return fmt.Errorf("%.1f GB are more than the %.1f GB of this machine: make the batch or the model smaller", float64(n)/giga, float64(all)/giga)
+	}
+	return nil
+}
+
 // Declare implements runtime.Store.
 func (s *store) Declare(vars []lower.Var) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	sizes := make([]int64, len(vars))
+	for i, v := range vars {
+		sizes[i] = v.Type.Bytes()
+	}
+	if err := fits(sizes...); err != nil {
+		return fmt.Errorf("cpu: variables: %w", err)
+	}
 	for i := range vars {
 		v := &vars[i]
 		if v.Kind != ir.Param && v.Kind != ir.State {
