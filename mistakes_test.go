@@ -78,13 +78,15 @@ func TestBadConfigs(t *testing.T) {
 		edit func(*ampc.Config)
 		want string
 	}{
-		"no optimizer":          {func(c *ampc.Config) { c.Optimizer = ampc.Optimizer{} }, "trains"},
-		"group matches nothing": {func(c *ampc.Config) { c.Groups = []ampc.Group{{Pattern: "head", Optimizer: ampc.Adam()}} }, `pattern "head" matches no parameter`},
-		"pattern of a policy":   {func(c *ampc.Config) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
-		"scale":                 {func(c *ampc.Config) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
-		"momentum":              {func(c *ampc.Config) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
-		"unbound dimension":     {func(c *ampc.Config) { c.Bind = map[string]int64{"batch": 3} }, `no dimension "batch"`},
-		"unknown pass":          {func(c *ampc.Config) { c.Disable = []string{"nothing"} }, `no pass "nothing"`},
+		"no optimizer": {func(c *ampc.Config) { c.Optimizer = ampc.Optimizer{} }, "trains"},
+		"group matches nothing": {func(c *ampc.Config) {
+			c.Groups = []ampc.Group{{Pattern: "head", Optimizer: ampc.Adam(), LR: ampc.Constant(1)}}
+		}, `pattern "head" matches no parameter`},
+		"pattern of a policy": {func(c *ampc.Config) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
+		"scale":               {func(c *ampc.Config) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
+		"momentum":            {func(c *ampc.Config) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
+		"unbound dimension":   {func(c *ampc.Config) { c.Bind = map[string]int64{"batch": 3} }, `no dimension "batch"`},
+		"unknown pass":        {func(c *ampc.Config) { c.Disable = []string{"nothing"} }, `no pass "nothing"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, loss := small(8)
