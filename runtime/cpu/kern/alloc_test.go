@@ -17,7 +17,7 @@ func TestNoAllocations(t *testing.T) {
 		Stride: [3]int{1, 2, 2}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}, X: d.buf(F16, 9600), W: d.buf(F16, 432), Y: d.buf(F16, 3600)}
 	last := *conv
 	last.ChannelsLast, last.Weights = true, OXI
-	wino := benchConv(F16, 2, winoDepth, winoDepth, 5, 3, 1, false)
+	wino := benchConv(F16, 3, winoDepth, winoDepth, 9, 3, 1, false)
 	attn := &Attention{Batch: 2, Heads: 2, KVHeads: 1, S: 70, T: 70, D: 16, DV: 16, Scale: 0.25, Causal: true, LSE: make([]float32, 280)}
 	for _, v := range []*View{&attn.Q, &attn.K, &attn.V, &attn.Y, &attn.DY, &attn.GradQ, &attn.GradK, &attn.GradV} {
 		*v = d.view(F32, 2, 2, 70, 16)

@@ -257,28 +257,6 @@ func BenchmarkConv(b *testing.B) {
 	})
 }
 
-// BenchmarkWinograd are the 3x3 layers of ResNet-18 at batch 32 with the same convolution by the definition as the probe:
-// of-probe is how much faster they are. Flops are those of the definition.
-func BenchmarkWinograd(b *testing.B) {
-	onVectorPaths(b, func(b *testing.B, m *Machine) {
-		direct := byDefinition(m)
-		defer direct.Close()
-		for _, t := range []Type{F32, F16, BF16} {
-			for _, last := range []bool{false, true} {
-				for i := range 4 {
-					c := benchConv(t, 32, 64<<i, 64<<i, 32>>i, 3, 1, last)
-					flop := 2 * float64(c.N*c.K*c.C*volume(c.Out)*volume(c.Kernel))
-					for name, f := range map[string]func(*Machine, *Conv){"fwd": (*Machine).Conv, "dx": (*Machine).ConvInputGrad, "dw": (*Machine).ConvWeightGrad} {
-						b.Run(fmt.Sprintf("%dx%d/last=%v/%v/%s", c.In[1], c.C, last, t, name), func(b *testing.B) {
-							ratio(b, "GFLOP/s", flop, func() { f(m, c) }, flop, func() { f(direct, c) })
-						})
-					}
-				}
-			}
-		}
-	})
-}
-
 // BenchmarkDepthwise is a 3x3 layer of 128 channels.
 func BenchmarkDepthwise(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {

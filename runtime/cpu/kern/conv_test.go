@@ -140,11 +140,11 @@ func TestConv(t *testing.T) {
 	})
 }
 
-// checkConv checks c and its gradients against the definition.
-func checkConv(t *testing.T, m *Machine, c *Conv) {
-	t.Helper()
-	type sums struct{ want, mag []float64 }
-	var y, x, w sums
+// sums are the elements of a result, and the sums of the magnitudes of their terms.
+type sums struct{ want, mag []float64 }
+
+// results are those of c and its gradients by the definition.
+func (c *Conv) results() (y, x, w sums) {
 	for b, s := range map[*Buf]*sums{&c.Y: &y, &c.X: &x, &c.W: &w} {
 		s.want, s.mag = make([]float64, b.Len()), make([]float64, b.Len())
 	}
@@ -159,6 +159,13 @@ func checkConv(t *testing.T, m *Machine, c *Conv) {
 			e.s.mag[e.i] += math.Abs(e.v)
 		}
 	})
+	return y, x, w
+}
+
+// checkConv checks c and its gradients against the definition.
+func checkConv(t *testing.T, m *Machine, c *Conv) {
+	t.Helper()
+	y, x, w := c.results()
 	check := func(what string, got Buf, s sums, depth int) {
 		for i, want := range s.want {
 			if !near(t, what+" "+c.String(), got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {

@@ -25,8 +25,8 @@ type Path struct {
 	loose    []looseFunc  // by rows-1; nil where there are none
 	pair     *pairKernels // nil where bf16 is only multiplied as f32
 	wino     *winoKernels // nil where convolutions go by their definition
-	// winoLeast are the least channels of the image and of the result for which they do not.
-	winoLeast [2]int
+	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not.
+	winoLeast struct{ depth, rows, tiles int }
 	rows      [numTypes]rowsFunc
 	pick      [numTypes]pickFunc
 	trans     [numTypes]transFunc

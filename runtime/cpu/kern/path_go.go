@@ -41,7 +41,8 @@ func goPath() *Path {
 	p.sum, p.max, p.min, p.dot, p.sumSq = sumGo, maxGo, minGo, dotGo, sumSqGo
 	p.expAxpb, p.softGrad = expAxpbGo, softGradGo
 	p.axpb, p.axpy, p.affine, p.normGrad = axpbGo, axpyGo, affineGo, normGradGo
-	p.wino, p.winoLeast = winoGo(), [2]int{winoDepth, winoRows}
+	p.wino = winoGo()
+	p.winoLeast.depth, p.winoLeast.rows, p.winoLeast.tiles = winoDepth, winoRows, winoTiles
 	p.queries, p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = 64, p.dotRows, p.scaleRows, p.softRows, p.softGradRows
 	p.addRuns, p.unzip, p.zip, p.probe, p.probeFlop = addRunsGo, unzipGo, zipGo, probeGo, 8
 	return p

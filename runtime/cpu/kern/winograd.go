@@ -71,19 +71,23 @@ type winoWorker struct {
 	planes, canvas, v, prod, tile, part floats
 }
 
-// Convolutions of fewer channels than winoDepth, or with fewer than winoRows channels of results, go by their definition: the
-// rounding of the transforms, which mix taps and pixels that never meet, must stay within the bound of a chain of
+// Convolutions of fewer channels than winoDepth, with fewer than winoRows channels of results, or of fewer than winoTiles tiles, go
+// by their definition: the rounding of the transforms, which mix taps and pixels that never meet, must stay within the bound of a chain of
 // multiply-adds, which grows with the channels; and the transforms must pay.
 const (
 	winoDepth = 64
 	winoRows  = 16
+	winoTiles = 32
 )
 
 // wins says whether c, or its gradient of x, goes by way of transforms: from an image of type x with depth channels to rows
 // channels. Pairs of bf16 are as fast by the definition.
 func (m *Machine) wins(c *Conv, x Type, depth, rows int) bool {
-	return m.winnable(c) && !m.pairing(x, c.W.Type) && depth >= m.winoLeast[0] && rows >= m.winoLeast[1]
+	return m.winnable(c) && !m.pairing(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
+
+// tiles is how many tiles the results of c have, about as many as its image.
+func (c *Conv) tiles() int { return c.N * ceilDiv(c.Out[1], 2) * ceilDiv(c.Out[2], 2) }
 
 // winnable says whether transforms can compute c and its gradients.
 func (m *Machine) winnable(c *Conv) bool {

@@ -47,10 +47,7 @@ const winoGradTiles = 128
 // winsWeights says whether the gradient of the weights of c goes by way of transforms: the same convolutions do, over as
 // many tiles as those have channels. Pairs of bf16 would not be faster.
 func (m *Machine) winsWeights(c *Conv) bool {
-	if !m.winnable(c) || min(c.C, c.K) < m.winoLeast[0] || !c.Epilogue.plain() || c.Weights == XIO {
-		return false
-	}
-	return c.N*ceilDiv(c.Out[1], 2)*ceilDiv(c.Out[2], 2) >= m.winoLeast[0]
+	return m.winnable(c) && min(c.C, c.K, c.tiles()) >= m.winoLeast.depth && c.Epilogue.plain() && c.Weights != XIO
 }
 
 func (m *Machine) winoWeightGrad(c *Conv) {

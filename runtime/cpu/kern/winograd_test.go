@@ -27,7 +27,7 @@ func winoConv(d dice, i int) *Conv {
 // transforming is m with transforms for as few channels, and tiles of weights' gradients, as keep the bound.
 func transforming(m *Machine) *Machine {
 	forced := *m.Path
-	forced.winoLeast = [2]int{10, 1}
+	forced.winoLeast.depth, forced.winoLeast.rows, forced.winoLeast.tiles = 10, 1, 1
 	return New(&forced, m.pool.Workers())
 }
 
