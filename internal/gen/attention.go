@@ -132,19 +132,13 @@ func (r *rowsAt) step(by reg.GPVirtual) {
 	}
 }
 
-// exp2 is 2^y, zero below 2^-150 at the latest; a polynomial for the fraction in [-1/2, 1/2], off by 2e-9.
+// exp2 is 2^y, zero below 2^-150 at the latest; its polynomial is off by 2e-9.
 func (v *vm) exp2(y vec) vec {
 	low, high := f(-127), f(128)
 	if v.wide() {
 		low, high = f(-151), f(129)
 	}
-	y = v.clamp(y, low, high)
-	n := v.round(y, 0)
-	p := v.poly(v.sub(y, n), 1.535335905e-4, 1.3398876181e-3, 9.6184369177e-3, 5.5503323674e-2, 2.4022647738e-1, 6.9314718246e-1, 1)
-	if v.wide() {
-		return v.pow2(p, n)
-	}
-	return v.mul(p, v.shl(v.addInt(v.toInt(n), bits(127)), 23))
+	return v.exp2Of(v.clamp(y, low, high), 1.535335905e-4, 1.3398876181e-3, 9.6184369177e-3, 5.5503323674e-2, 2.4022647738e-1, 6.9314718246e-1, 1)
 }
 
 // lanesLoop is what the kernels over columns of scores share: rows of two vectors, of which those from full on hide columns

@@ -166,11 +166,23 @@ func (v *vm) erfLow(x vec) vec {
 
 const erfSplit = 0.927734375
 
+// erf is 1 - 2^p(t) with p = log2(1-erf(t)) for t = |x| from 0.92 to 4, where erf is 1; its fit is off by 2e-9 in the result.
 func (v *vm) erf(x vec) vec {
-	t := v.abs(x)
-	high := v.sub(f(1), v.exp(v.erfcArg(t)))
+	t := v.minOf(f(4), v.abs(x))
+	p := v.poly(t, 3.0871536e-4, -4.638202954e-3, 3.3023245633e-2, -1.5186074376e-1, -9.1714763641e-1, -1.6281020641)
+	high := v.sub(f(1), v.exp2Of(v.mul(p, t), 1.3264718e-3, 9.671512991e-3, 5.550733954e-2, 2.4022242427e-1, 6.931470037e-1, 1))
 	high = v.or(high, v.and(x, bits(signBit)))
 	return v.pick(v.cmp(greater, t, f(erfSplit)), high, v.erfLow(x))
+}
+
+// exp2Of is 2^y for y from -126 to 127, by a polynomial of 2^r for r in [-1/2, 1/2].
+func (v *vm) exp2Of(y vec, c ...float64) vec {
+	n := v.round(y, 0)
+	p := v.poly(v.sub(y, n), c...)
+	if v.wide() {
+		return v.pow2(p, n)
+	}
+	return v.mul(p, v.shl(v.addInt(v.toInt(n), bits(127)), 23))
 }
 
 // cdf is the normal distribution function, without cancellation for negative x.

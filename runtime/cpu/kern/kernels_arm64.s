@@ -4411,41 +4411,41 @@ TEXT ·erfNEON(SB), NOSPLIT, $32-24
 	VLD1R (R13), [V31.S4]
 	MOVD $kernConst<>+4(SB), R13
 	VLD1R (R13), [V30.S4]
-	MOVD $kernConst<>+36(SB), R13
-	VLD1R (R13), [V29.S4]
 	MOVD $kernConst<>+184(SB), R13
-	VLD1R (R13), [V28.S4]
+	VLD1R (R13), [V29.S4]
 	MOVD $kernConst<>+188(SB), R13
-	VLD1R (R13), [V27.S4]
+	VLD1R (R13), [V28.S4]
 	MOVD $kernConst<>+192(SB), R13
-	VLD1R (R13), [V26.S4]
+	VLD1R (R13), [V27.S4]
 	MOVD $kernConst<>+196(SB), R13
-	VLD1R (R13), [V25.S4]
+	VLD1R (R13), [V26.S4]
 	MOVD $kernConst<>+200(SB), R13
-	VLD1R (R13), [V24.S4]
+	VLD1R (R13), [V25.S4]
 	MOVD $kernConst<>+204(SB), R13
-	VLD1R (R13), [V23.S4]
+	VLD1R (R13), [V24.S4]
 	MOVD $kernConst<>+208(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+212(SB), R13
 	VLD1R (R13), [V22.S4]
-	MOVD $kernConst<>+40(SB), R13
+	MOVD $kernConst<>+216(SB), R13
 	VLD1R (R13), [V21.S4]
-	MOVD $kernConst<>+44(SB), R13
+	MOVD $kernConst<>+220(SB), R13
 	VLD1R (R13), [V20.S4]
-	MOVD $kernConst<>+48(SB), R13
+	MOVD $kernConst<>+224(SB), R13
 	VLD1R (R13), [V19.S4]
-	MOVD $kernConst<>+52(SB), R13
+	MOVD $kernConst<>+228(SB), R13
 	VLD1R (R13), [V18.S4]
-	MOVD $kernConst<>+56(SB), R13
+	MOVD $kernConst<>+36(SB), R13
 	VLD1R (R13), [V17.S4]
-	MOVD $kernConst<>+60(SB), R13
+	MOVD $kernConst<>+232(SB), R13
 	VLD1R (R13), [V16.S4]
-	MOVD $kernConst<>+64(SB), R13
+	MOVD $kernConst<>+236(SB), R13
 	VLD1R (R13), [V15.S4]
-	MOVD $kernConst<>+68(SB), R13
+	MOVD $kernConst<>+240(SB), R13
 	VLD1R (R13), [V14.S4]
-	MOVD $kernConst<>+72(SB), R13
+	MOVD $kernConst<>+244(SB), R13
 	VLD1R (R13), [V13.S4]
-	MOVD $kernConst<>+76(SB), R13
+	MOVD $kernConst<>+248(SB), R13
 	VLD1R (R13), [V12.S4]
 	MOVD $0, R7
 	SUBS $4, R0, R0
@@ -4453,88 +4453,58 @@ TEXT ·erfNEON(SB), NOSPLIT, $32-24
 single:
 	VLD1.P 16(R2), [V0.S4]
 	WORD $0x4e7f1c0b // BIC V11, V0, V31
-	WORD $0x6e2bdd6a // FMUL V10, V11, V11
-	WORD $0x4ebb1f69 // MOV V9, V27, V27
-	WORD $0x4e2bcf89 // FMLA V9, V28, V11
-	WORD $0x4eb91f28 // MOV V8, V25, V25
-	WORD $0x4e2bcf48 // FMLA V8, V26, V11
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e2acd28 // FMLA V8, V9, V10
-	WORD $0x4eb81f0a // MOV V10, V24, V24
-	WORD $0x4e2bcd0a // FMLA V10, V8, V11
-	WORD $0x4eb71ee8 // MOV V8, V23, V23
-	WORD $0x4e2bcd48 // FMLA V8, V10, V11
-	WORD $0x4eb61eca // MOV V10, V22, V22
-	WORD $0x4e2bcd0a // FMLA V10, V8, V11
-	WORD $0x6e3f1d68 // EOR V8, V11, V31
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e2bcd48 // FMLA V8, V10, V11
-	WORD $0x4ea8f6a8 // FMIN V8, V21, V8
-	WORD $0x4e28f688 // FMAX V8, V20, V8
-	WORD $0x6e33dd0a // FMUL V10, V8, V19
-	WORD $0x4e21894a // FRINT V10, V10
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4eb2cd48 // FMLS V8, V10, V18
-	WORD $0x4eb1cd48 // FMLS V8, V10, V17
-	WORD $0x4eaf1de9 // MOV V9, V15, V15
-	WORD $0x4e28ce09 // FMLA V9, V16, V8
-	WORD $0x4eae1dc7 // MOV V7, V14, V14
-	WORD $0x4e28cd27 // FMLA V7, V9, V8
-	WORD $0x4ead1da9 // MOV V9, V13, V13
-	WORD $0x4e28cce9 // FMLA V9, V7, V8
-	WORD $0x4eac1d87 // MOV V7, V12, V12
-	WORD $0x4e28cd27 // FMLA V7, V9, V8
-	MOVD $kernConst<>+80(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e28cce9 // FMLA V9, V7, V8
-	WORD $0x6e28dd07 // FMUL V7, V8, V8
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e27cd28 // FMLA V8, V9, V7
-	WORD $0x4e3ed508 // FADD V8, V8, V30
-	WORD $0x4e21a94a // FCVTNS V10, V10
-	WORD $0x4f3f0547 // SSHR V7, V10
-	WORD $0x6ea7854a // SUB V10, V10, V7
-	WORD $0x4ebd84e7 // ADD V7, V7, V29
-	WORD $0x4f3754e7 // SHL V7, V7
-	WORD $0x6e27dd07 // FMUL V7, V8, V7
-	WORD $0x4ebd854a // ADD V10, V10, V29
-	WORD $0x4f37554a // SHL V10, V10
-	WORD $0x6e2adcea // FMUL V10, V7, V10
-	WORD $0x4eaad7ca // FSUB V10, V30, V10
-	WORD $0x4e3f1c07 // AND V7, V0, V31
-	WORD $0x4ea71d47 // ORR V7, V10, V7
-	MOVD $kernConst<>+212(SB), R13
+	WORD $0x4eabf7ab // FMIN V11, V29, V11
+	WORD $0x4ebb1f6a // MOV V10, V27, V27
+	WORD $0x4e2bcf8a // FMLA V10, V28, V11
+	WORD $0x4eba1f49 // MOV V9, V26, V26
+	WORD $0x4e2bcd49 // FMLA V9, V10, V11
+	WORD $0x4eb91f2a // MOV V10, V25, V25
+	WORD $0x4e2bcd2a // FMLA V10, V9, V11
+	WORD $0x4eb81f09 // MOV V9, V24, V24
+	WORD $0x4e2bcd49 // FMLA V9, V10, V11
+	WORD $0x4eb71eea // MOV V10, V23, V23
+	WORD $0x4e2bcd2a // FMLA V10, V9, V11
+	WORD $0x6e2bdd4a // FMUL V10, V10, V11
+	WORD $0x4e218949 // FRINT V9, V10
+	WORD $0x4ea9d54a // FSUB V10, V10, V9
+	WORD $0x4eb51ea8 // MOV V8, V21, V21
+	WORD $0x4e2acec8 // FMLA V8, V22, V10
+	WORD $0x4eb41e87 // MOV V7, V20, V20
+	WORD $0x4e2acd07 // FMLA V7, V8, V10
+	WORD $0x4eb31e68 // MOV V8, V19, V19
+	WORD $0x4e2acce8 // FMLA V8, V7, V10
+	WORD $0x4eb21e47 // MOV V7, V18, V18
+	WORD $0x4e2acd07 // FMLA V7, V8, V10
+	WORD $0x4ebe1fc8 // MOV V8, V30, V30
+	WORD $0x4e2acce8 // FMLA V8, V7, V10
+	WORD $0x4e21a929 // FCVTNS V9, V9
+	WORD $0x4eb18529 // ADD V9, V9, V17
+	WORD $0x4f375529 // SHL V9, V9
+	WORD $0x6e29dd09 // FMUL V9, V8, V9
+	WORD $0x4ea9d7c9 // FSUB V9, V30, V9
+	WORD $0x4e3f1c08 // AND V8, V0, V31
+	WORD $0x4ea81d28 // ORR V8, V9, V8
+	WORD $0x6eb0e56b // FCMGT V11, V11, V16
+	WORD $0x6e20dc09 // FMUL V9, V0, V0
+	WORD $0x4eae1dca // MOV V10, V14, V14
+	WORD $0x4e29cdea // FMLA V10, V15, V9
+	WORD $0x4ead1da7 // MOV V7, V13, V13
+	WORD $0x4e29cd47 // FMLA V7, V10, V9
+	WORD $0x4eac1d8a // MOV V10, V12, V12
+	WORD $0x4e29ccea // FMLA V10, V7, V9
+	MOVD $kernConst<>+252(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e29cd47 // FMLA V7, V10, V9
+	MOVD $kernConst<>+256(SB), R13
 	VLD1R (R13), [V10.S4]
-	WORD $0x6eaae56a // FCMGT V10, V11, V10
-	WORD $0x6e20dc0b // FMUL V11, V0, V0
-	MOVD $kernConst<>+216(SB), R13
-	VLD1R (R13), [V8.S4]
-	MOVD $kernConst<>+220(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e2bcd09 // FMLA V9, V8, V11
-	MOVD $kernConst<>+224(SB), R13
-	VLD1R (R13), [V8.S4]
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e2bcd28 // FMLA V8, V9, V11
-	MOVD $kernConst<>+228(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e2bcd09 // FMLA V9, V8, V11
-	MOVD $kernConst<>+232(SB), R13
-	VLD1R (R13), [V8.S4]
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e2bcd28 // FMLA V8, V9, V11
-	MOVD $kernConst<>+236(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e2bcd09 // FMLA V9, V8, V11
-	WORD $0x4ea01c0b // MOV V11, V0, V0
-	WORD $0x4e20cd2b // FMLA V11, V9, V0
 	WORD $0x4eaa1d4a // MOV V10, V10, V10
-	WORD $0x6e6b1cea // BSL V10, V7, V11
-	VST1.P [V10.S4], 16(R1)
+	WORD $0x4e29ccea // FMLA V10, V7, V9
+	WORD $0x4ea01c09 // MOV V9, V0, V0
+	WORD $0x4e20cd49 // FMLA V9, V10, V0
+	WORD $0x4eab1d6b // MOV V11, V11, V11
+	WORD $0x6e691d0b // BSL V11, V8, V9
+	VST1.P [V11.S4], 16(R1)
 	SUBS $4, R0, R0
 	BGE single
 last:
@@ -4681,25 +4651,25 @@ TEXT ·sinNEON(SB), NOSPLIT, $32-24
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD src+16(FP), R2
-	MOVD $kernConst<>+240(SB), R13
-	VLD1R (R13), [V31.S4]
-	MOVD $kernConst<>+244(SB), R13
-	VLD1R (R13), [V30.S4]
-	MOVD $kernConst<>+248(SB), R13
-	VLD1R (R13), [V29.S4]
-	MOVD $kernConst<>+252(SB), R13
-	VLD1R (R13), [V28.S4]
-	MOVD $kernConst<>+256(SB), R13
-	VLD1R (R13), [V27.S4]
 	MOVD $kernConst<>+260(SB), R13
-	VLD1R (R13), [V26.S4]
+	VLD1R (R13), [V31.S4]
 	MOVD $kernConst<>+264(SB), R13
-	VLD1R (R13), [V25.S4]
+	VLD1R (R13), [V30.S4]
 	MOVD $kernConst<>+268(SB), R13
-	VLD1R (R13), [V24.S4]
+	VLD1R (R13), [V29.S4]
 	MOVD $kernConst<>+272(SB), R13
-	VLD1R (R13), [V23.S4]
+	VLD1R (R13), [V28.S4]
 	MOVD $kernConst<>+276(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+280(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+284(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+288(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+292(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+296(SB), R13
 	VLD1R (R13), [V22.S4]
 	MOVD $kernConst<>+80(SB), R13
 	VLD1R (R13), [V21.S4]
@@ -4778,25 +4748,25 @@ TEXT ·cosNEON(SB), NOSPLIT, $32-24
 	MOVD n+0(FP), R0
 	MOVD dst+8(FP), R1
 	MOVD src+16(FP), R2
-	MOVD $kernConst<>+240(SB), R13
-	VLD1R (R13), [V31.S4]
-	MOVD $kernConst<>+244(SB), R13
-	VLD1R (R13), [V30.S4]
-	MOVD $kernConst<>+248(SB), R13
-	VLD1R (R13), [V29.S4]
-	MOVD $kernConst<>+252(SB), R13
-	VLD1R (R13), [V28.S4]
-	MOVD $kernConst<>+256(SB), R13
-	VLD1R (R13), [V27.S4]
 	MOVD $kernConst<>+260(SB), R13
-	VLD1R (R13), [V26.S4]
+	VLD1R (R13), [V31.S4]
 	MOVD $kernConst<>+264(SB), R13
-	VLD1R (R13), [V25.S4]
+	VLD1R (R13), [V30.S4]
 	MOVD $kernConst<>+268(SB), R13
-	VLD1R (R13), [V24.S4]
+	VLD1R (R13), [V29.S4]
 	MOVD $kernConst<>+272(SB), R13
-	VLD1R (R13), [V23.S4]
+	VLD1R (R13), [V28.S4]
 	MOVD $kernConst<>+276(SB), R13
+	VLD1R (R13), [V27.S4]
+	MOVD $kernConst<>+280(SB), R13
+	VLD1R (R13), [V26.S4]
+	MOVD $kernConst<>+284(SB), R13
+	VLD1R (R13), [V25.S4]
+	MOVD $kernConst<>+288(SB), R13
+	VLD1R (R13), [V24.S4]
+	MOVD $kernConst<>+292(SB), R13
+	VLD1R (R13), [V23.S4]
+	MOVD $kernConst<>+296(SB), R13
 	VLD1R (R13), [V22.S4]
 	MOVD $kernConst<>+80(SB), R13
 	VLD1R (R13), [V21.S4]
@@ -5088,19 +5058,19 @@ TEXT ·geluerfNEON(SB), NOSPLIT, $32-24
 	VLD1R (R13), [V28.S4]
 	MOVD $kernConst<>+104(SB), R13
 	VLD1R (R13), [V27.S4]
-	MOVD $kernConst<>+184(SB), R13
+	MOVD $kernConst<>+300(SB), R13
 	VLD1R (R13), [V26.S4]
-	MOVD $kernConst<>+188(SB), R13
+	MOVD $kernConst<>+304(SB), R13
 	VLD1R (R13), [V25.S4]
-	MOVD $kernConst<>+192(SB), R13
+	MOVD $kernConst<>+308(SB), R13
 	VLD1R (R13), [V24.S4]
-	MOVD $kernConst<>+196(SB), R13
+	MOVD $kernConst<>+312(SB), R13
 	VLD1R (R13), [V23.S4]
-	MOVD $kernConst<>+200(SB), R13
+	MOVD $kernConst<>+316(SB), R13
 	VLD1R (R13), [V22.S4]
-	MOVD $kernConst<>+204(SB), R13
+	MOVD $kernConst<>+320(SB), R13
 	VLD1R (R13), [V21.S4]
-	MOVD $kernConst<>+208(SB), R13
+	MOVD $kernConst<>+324(SB), R13
 	VLD1R (R13), [V20.S4]
 	MOVD $kernConst<>+40(SB), R13
 	VLD1R (R13), [V19.S4]
@@ -5183,25 +5153,25 @@ single:
 	WORD $0x4ea61cc6 // MOV V6, V6, V6
 	WORD $0x6e671d26 // BSL V6, V9, V7
 	WORD $0x6e2bdd67 // FMUL V7, V11, V11
-	MOVD $kernConst<>+216(SB), R13
-	VLD1R (R13), [V9.S4]
-	MOVD $kernConst<>+220(SB), R13
-	VLD1R (R13), [V8.S4]
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e27cd28 // FMLA V8, V9, V7
-	MOVD $kernConst<>+224(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e27cd09 // FMLA V9, V8, V7
-	MOVD $kernConst<>+228(SB), R13
-	VLD1R (R13), [V8.S4]
-	WORD $0x4ea81d08 // MOV V8, V8, V8
-	WORD $0x4e27cd28 // FMLA V8, V9, V7
-	MOVD $kernConst<>+232(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e27cd09 // FMLA V9, V8, V7
 	MOVD $kernConst<>+236(SB), R13
+	VLD1R (R13), [V9.S4]
+	MOVD $kernConst<>+240(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27cd28 // FMLA V8, V9, V7
+	MOVD $kernConst<>+244(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e27cd09 // FMLA V9, V8, V7
+	MOVD $kernConst<>+248(SB), R13
+	VLD1R (R13), [V8.S4]
+	WORD $0x4ea81d08 // MOV V8, V8, V8
+	WORD $0x4e27cd28 // FMLA V8, V9, V7
+	MOVD $kernConst<>+252(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e27cd09 // FMLA V9, V8, V7
+	MOVD $kernConst<>+256(SB), R13
 	VLD1R (R13), [V8.S4]
 	WORD $0x4ea81d08 // MOV V8, V8, V8
 	WORD $0x4e27cd28 // FMLA V8, V9, V7
@@ -5209,7 +5179,7 @@ single:
 	WORD $0x4e2bcd07 // FMLA V7, V8, V11
 	WORD $0x4ebf1feb // MOV V11, V31, V31
 	WORD $0x4e3fcceb // FMLA V11, V7, V31
-	MOVD $kernConst<>+212(SB), R13
+	MOVD $kernConst<>+232(SB), R13
 	VLD1R (R13), [V7.S4]
 	WORD $0x6ea7e547 // FCMGT V7, V10, V7
 	WORD $0x4ea71ce7 // MOV V7, V7, V7
@@ -5257,9 +5227,9 @@ TEXT ·gelutanhNEON(SB), NOSPLIT, $32-24
 	VLD1R (R13), [V31.S4]
 	MOVD $kernConst<>+36(SB), R13
 	VLD1R (R13), [V30.S4]
-	MOVD $kernConst<>+280(SB), R13
+	MOVD $kernConst<>+328(SB), R13
 	VLD1R (R13), [V29.S4]
-	MOVD $kernConst<>+284(SB), R13
+	MOVD $kernConst<>+332(SB), R13
 	VLD1R (R13), [V28.S4]
 	MOVD $kernConst<>+0(SB), R13
 	VLD1R (R13), [V27.S4]
@@ -5665,23 +5635,23 @@ TEXT ·powNEON(SB), NOSPLIT, $48-32
 	VLD1R (R13), [V24.S4]
 	MOVD $kernConst<>+104(SB), R13
 	VLD1R (R13), [V23.S4]
-	MOVD $kernConst<>+288(SB), R13
+	MOVD $kernConst<>+336(SB), R13
 	VLD1R (R13), [V22.S4]
-	MOVD $kernConst<>+292(SB), R13
+	MOVD $kernConst<>+340(SB), R13
 	VLD1R (R13), [V21.S4]
-	MOVD $kernConst<>+296(SB), R13
+	MOVD $kernConst<>+344(SB), R13
 	VLD1R (R13), [V20.S4]
-	MOVD $kernConst<>+300(SB), R13
+	MOVD $kernConst<>+348(SB), R13
 	VLD1R (R13), [V19.S4]
-	MOVD $kernConst<>+304(SB), R13
+	MOVD $kernConst<>+352(SB), R13
 	VLD1R (R13), [V18.S4]
-	MOVD $kernConst<>+308(SB), R13
+	MOVD $kernConst<>+356(SB), R13
 	VLD1R (R13), [V17.S4]
-	MOVD $kernConst<>+312(SB), R13
+	MOVD $kernConst<>+360(SB), R13
 	VLD1R (R13), [V16.S4]
-	MOVD $kernConst<>+316(SB), R13
+	MOVD $kernConst<>+364(SB), R13
 	VLD1R (R13), [V15.S4]
-	MOVD $kernConst<>+320(SB), R13
+	MOVD $kernConst<>+368(SB), R13
 	VLD1R (R13), [V14.S4]
 	MOVD $kernConst<>+48(SB), R13
 	VLD1R (R13), [V13.S4]
@@ -5778,10 +5748,10 @@ single:
 	WORD $0x4eaa1d4a // MOV V10, V10, V10
 	WORD $0x4e2bccea // FMLA V10, V7, V11
 	WORD $0x4e3fd54a // FADD V10, V10, V31
-	MOVD $kernConst<>+324(SB), R13
+	MOVD $kernConst<>+372(SB), R13
 	VLD1R (R13), [V11.S4]
 	WORD $0x4ea6f566 // FMIN V6, V11, V6
-	MOVD $kernConst<>+328(SB), R13
+	MOVD $kernConst<>+376(SB), R13
 	VLD1R (R13), [V11.S4]
 	WORD $0x4e26f566 // FMAX V6, V11, V6
 	WORD $0x4e21a8c6 // FCVTNS V6, V6
@@ -6629,17 +6599,17 @@ TEXT ·geluerfgradNEON(SB), NOSPLIT, $48-32
 	VLD1R (R13), [V19.S4]
 	MOVD $kernConst<>+0(SB), R13
 	VLD1R (R13), [V18.S4]
-	MOVD $kernConst<>+332(SB), R13
+	MOVD $kernConst<>+380(SB), R13
 	VLD1R (R13), [V17.S4]
-	MOVD $kernConst<>+336(SB), R13
+	MOVD $kernConst<>+384(SB), R13
 	VLD1R (R13), [V16.S4]
 	MOVD $kernConst<>+104(SB), R13
 	VLD1R (R13), [V15.S4]
-	MOVD $kernConst<>+184(SB), R13
+	MOVD $kernConst<>+300(SB), R13
 	VLD1R (R13), [V14.S4]
-	MOVD $kernConst<>+188(SB), R13
+	MOVD $kernConst<>+304(SB), R13
 	VLD1R (R13), [V13.S4]
-	MOVD $kernConst<>+192(SB), R13
+	MOVD $kernConst<>+308(SB), R13
 	VLD1R (R13), [V12.S4]
 	MOVD $0, R7
 	SUBS $4, R0, R0
@@ -6685,21 +6655,21 @@ single:
 	WORD $0x6e2bdd69 // FMUL V9, V11, V11
 	WORD $0x4ead1da7 // MOV V7, V13, V13
 	WORD $0x4e2bcdc7 // FMLA V7, V14, V11
-	MOVD $kernConst<>+196(SB), R13
+	MOVD $kernConst<>+312(SB), R13
 	VLD1R (R13), [V6.S4]
 	WORD $0x4ea61cc6 // MOV V6, V6, V6
 	WORD $0x4e2bcd86 // FMLA V6, V12, V11
 	WORD $0x4ea61cc6 // MOV V6, V6, V6
 	WORD $0x4e29cce6 // FMLA V6, V7, V9
-	MOVD $kernConst<>+200(SB), R13
+	MOVD $kernConst<>+316(SB), R13
 	VLD1R (R13), [V9.S4]
 	WORD $0x4ea91d29 // MOV V9, V9, V9
 	WORD $0x4e2bccc9 // FMLA V9, V6, V11
-	MOVD $kernConst<>+204(SB), R13
+	MOVD $kernConst<>+320(SB), R13
 	VLD1R (R13), [V6.S4]
 	WORD $0x4ea61cc6 // MOV V6, V6, V6
 	WORD $0x4e2bcd26 // FMLA V6, V9, V11
-	MOVD $kernConst<>+208(SB), R13
+	MOVD $kernConst<>+324(SB), R13
 	VLD1R (R13), [V9.S4]
 	WORD $0x4ea91d29 // MOV V9, V9, V9
 	WORD $0x4e2bccc9 // FMLA V9, V6, V11
@@ -6744,25 +6714,25 @@ single:
 	WORD $0x4ea51ca5 // MOV V5, V5, V5
 	WORD $0x6e661d25 // BSL V5, V9, V6
 	WORD $0x6e28dd06 // FMUL V6, V8, V8
-	MOVD $kernConst<>+216(SB), R13
-	VLD1R (R13), [V9.S4]
-	MOVD $kernConst<>+220(SB), R13
-	VLD1R (R13), [V7.S4]
-	WORD $0x4ea71ce7 // MOV V7, V7, V7
-	WORD $0x4e26cd27 // FMLA V7, V9, V6
-	MOVD $kernConst<>+224(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e26cce9 // FMLA V9, V7, V6
-	MOVD $kernConst<>+228(SB), R13
-	VLD1R (R13), [V7.S4]
-	WORD $0x4ea71ce7 // MOV V7, V7, V7
-	WORD $0x4e26cd27 // FMLA V7, V9, V6
-	MOVD $kernConst<>+232(SB), R13
-	VLD1R (R13), [V9.S4]
-	WORD $0x4ea91d29 // MOV V9, V9, V9
-	WORD $0x4e26cce9 // FMLA V9, V7, V6
 	MOVD $kernConst<>+236(SB), R13
+	VLD1R (R13), [V9.S4]
+	MOVD $kernConst<>+240(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e26cd27 // FMLA V7, V9, V6
+	MOVD $kernConst<>+244(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e26cce9 // FMLA V9, V7, V6
+	MOVD $kernConst<>+248(SB), R13
+	VLD1R (R13), [V7.S4]
+	WORD $0x4ea71ce7 // MOV V7, V7, V7
+	WORD $0x4e26cd27 // FMLA V7, V9, V6
+	MOVD $kernConst<>+252(SB), R13
+	VLD1R (R13), [V9.S4]
+	WORD $0x4ea91d29 // MOV V9, V9, V9
+	WORD $0x4e26cce9 // FMLA V9, V7, V6
+	MOVD $kernConst<>+256(SB), R13
 	VLD1R (R13), [V7.S4]
 	WORD $0x4ea71ce7 // MOV V7, V7, V7
 	WORD $0x4e26cd27 // FMLA V7, V9, V6
@@ -6770,7 +6740,7 @@ single:
 	WORD $0x4e28cce6 // FMLA V6, V7, V8
 	WORD $0x4ebf1fe8 // MOV V8, V31, V31
 	WORD $0x4e3fccc8 // FMLA V8, V6, V31
-	MOVD $kernConst<>+212(SB), R13
+	MOVD $kernConst<>+232(SB), R13
 	VLD1R (R13), [V6.S4]
 	WORD $0x6ea6e566 // FCMGT V6, V11, V6
 	WORD $0x4ea61cc6 // MOV V6, V6, V6
@@ -6828,11 +6798,11 @@ TEXT ·gelutanhgradNEON(SB), NOSPLIT, $48-32
 	MOVD b+24(FP), R3
 	MOVD $kernConst<>+4(SB), R13
 	VLD1R (R13), [V31.S4]
-	MOVD $kernConst<>+284(SB), R13
+	MOVD $kernConst<>+332(SB), R13
 	VLD1R (R13), [V30.S4]
 	MOVD $kernConst<>+36(SB), R13
 	VLD1R (R13), [V29.S4]
-	MOVD $kernConst<>+280(SB), R13
+	MOVD $kernConst<>+328(SB), R13
 	VLD1R (R13), [V28.S4]
 	MOVD $kernConst<>+0(SB), R13
 	VLD1R (R13), [V27.S4]
@@ -6860,7 +6830,7 @@ TEXT ·gelutanhgradNEON(SB), NOSPLIT, $48-32
 	VLD1R (R13), [V16.S4]
 	MOVD $kernConst<>+8(SB), R13
 	VLD1R (R13), [V15.S4]
-	MOVD $kernConst<>+340(SB), R13
+	MOVD $kernConst<>+388(SB), R13
 	VLD1R (R13), [V14.S4]
 	MOVD $0, R7
 	SUBS $4, R0, R0
@@ -10149,44 +10119,56 @@ DATA kernConst<>+168(SB)/4, $0x3e088393
 DATA kernConst<>+172(SB)/4, $0xbeaaaa99
 DATA kernConst<>+176(SB)/4, $0x40000000
 DATA kernConst<>+180(SB)/4, $0x3f200000
-DATA kernConst<>+184(SB)/4, $0xb7910000
-DATA kernConst<>+188(SB)/4, $0x39c8e7d9
-DATA kernConst<>+192(SB)/4, $0xbb7e8a1c
-DATA kernConst<>+196(SB)/4, $0x3cc6b1a1
-DATA kernConst<>+200(SB)/4, $0xbddaae5c
-DATA kernConst<>+204(SB)/4, $0xbf228550
-DATA kernConst<>+208(SB)/4, $0xbe03ce86
-DATA kernConst<>+212(SB)/4, $0x3f6d8000
-DATA kernConst<>+216(SB)/4, $0xba1c7000
-DATA kernConst<>+220(SB)/4, $0x3ba38d2c
-DATA kernConst<>+224(SB)/4, $0xbcdb48d9
-DATA kernConst<>+228(SB)/4, $0x3de70e22
-DATA kernConst<>+232(SB)/4, $0xbec09380
-DATA kernConst<>+236(SB)/4, $0x3e0375d4
-DATA kernConst<>+240(SB)/4, $0x3f22f983
-DATA kernConst<>+244(SB)/4, $0x3fc90fdb
-DATA kernConst<>+248(SB)/4, $0xb33bbd2e
-DATA kernConst<>+252(SB)/4, $0xa6f72ced
-DATA kernConst<>+256(SB)/4, $0xb94ca1f9
-DATA kernConst<>+260(SB)/4, $0x3c08839e
-DATA kernConst<>+264(SB)/4, $0xbe2aaaa3
-DATA kernConst<>+268(SB)/4, $0x37ccf5ce
-DATA kernConst<>+272(SB)/4, $0xbab6061a
-DATA kernConst<>+276(SB)/4, $0x3d2aaaa5
-DATA kernConst<>+280(SB)/4, $0x3d922279
-DATA kernConst<>+284(SB)/4, $0x3fcc422a
-DATA kernConst<>+288(SB)/4, $0x3d9d89d9
-DATA kernConst<>+292(SB)/4, $0x3dba2e8c
-DATA kernConst<>+296(SB)/4, $0x3de38e39
-DATA kernConst<>+300(SB)/4, $0x3e124925
-DATA kernConst<>+304(SB)/4, $0x3e4ccccd
-DATA kernConst<>+308(SB)/4, $0x3eaaaaab
-DATA kernConst<>+312(SB)/4, $0x43480000
-DATA kernConst<>+316(SB)/4, $0x43020000
-DATA kernConst<>+320(SB)/4, $0xc3160000
-DATA kernConst<>+324(SB)/4, $0x43200000
-DATA kernConst<>+328(SB)/4, $0xc3200000
-DATA kernConst<>+332(SB)/4, $0xbf000000
-DATA kernConst<>+336(SB)/4, $0x3ecc422a
-DATA kernConst<>+340(SB)/4, $0x3e5b33b6
-GLOBL kernConst<>(SB), RODATA|NOPTR, $344
+DATA kernConst<>+184(SB)/4, $0x40800000
+DATA kernConst<>+188(SB)/4, $0x39a1db13
+DATA kernConst<>+192(SB)/4, $0xbb97fc11
+DATA kernConst<>+196(SB)/4, $0x3d074362
+DATA kernConst<>+200(SB)/4, $0xbe1b8162
+DATA kernConst<>+204(SB)/4, $0xbf6aca30
+DATA kernConst<>+208(SB)/4, $0xbfd065a6
+DATA kernConst<>+212(SB)/4, $0x3aaddd02
+DATA kernConst<>+216(SB)/4, $0x3c1e7544
+DATA kernConst<>+220(SB)/4, $0x3d635baa
+DATA kernConst<>+224(SB)/4, $0x3e75fcde
+DATA kernConst<>+228(SB)/4, $0x3f317215
+DATA kernConst<>+232(SB)/4, $0x3f6d8000
+DATA kernConst<>+236(SB)/4, $0xba1c7000
+DATA kernConst<>+240(SB)/4, $0x3ba38d2c
+DATA kernConst<>+244(SB)/4, $0xbcdb48d9
+DATA kernConst<>+248(SB)/4, $0x3de70e22
+DATA kernConst<>+252(SB)/4, $0xbec09380
+DATA kernConst<>+256(SB)/4, $0x3e0375d4
+DATA kernConst<>+260(SB)/4, $0x3f22f983
+DATA kernConst<>+264(SB)/4, $0x3fc90fdb
+DATA kernConst<>+268(SB)/4, $0xb33bbd2e
+DATA kernConst<>+272(SB)/4, $0xa6f72ced
+DATA kernConst<>+276(SB)/4, $0xb94ca1f9
+DATA kernConst<>+280(SB)/4, $0x3c08839e
+DATA kernConst<>+284(SB)/4, $0xbe2aaaa3
+DATA kernConst<>+288(SB)/4, $0x37ccf5ce
+DATA kernConst<>+292(SB)/4, $0xbab6061a
+DATA kernConst<>+296(SB)/4, $0x3d2aaaa5
+DATA kernConst<>+300(SB)/4, $0xb7910000
+DATA kernConst<>+304(SB)/4, $0x39c8e7d9
+DATA kernConst<>+308(SB)/4, $0xbb7e8a1c
+DATA kernConst<>+312(SB)/4, $0x3cc6b1a1
+DATA kernConst<>+316(SB)/4, $0xbddaae5c
+DATA kernConst<>+320(SB)/4, $0xbf228550
+DATA kernConst<>+324(SB)/4, $0xbe03ce86
+DATA kernConst<>+328(SB)/4, $0x3d922279
+DATA kernConst<>+332(SB)/4, $0x3fcc422a
+DATA kernConst<>+336(SB)/4, $0x3d9d89d9
+DATA kernConst<>+340(SB)/4, $0x3dba2e8c
+DATA kernConst<>+344(SB)/4, $0x3de38e39
+DATA kernConst<>+348(SB)/4, $0x3e124925
+DATA kernConst<>+352(SB)/4, $0x3e4ccccd
+DATA kernConst<>+356(SB)/4, $0x3eaaaaab
+DATA kernConst<>+360(SB)/4, $0x43480000
+DATA kernConst<>+364(SB)/4, $0x43020000
+DATA kernConst<>+368(SB)/4, $0xc3160000
+DATA kernConst<>+372(SB)/4, $0x43200000
+DATA kernConst<>+376(SB)/4, $0xc3200000
+DATA kernConst<>+380(SB)/4, $0xbf000000
+DATA kernConst<>+384(SB)/4, $0x3ecc422a
+DATA kernConst<>+388(SB)/4, $0x3e5b33b6
+GLOBL kernConst<>(SB), RODATA|NOPTR, $392
