@@ -7,7 +7,8 @@
 #
 # OUT: a folder; every model in f32, f16 and bf16 where none is named. Threads: 1 where nothing is said; with 1,2
 # each runs with one and with two, and the table has how much two gain. PyTorch runs with channels
-# first and last; the faster counts.
+# first and last, and several threads of it that wait spin or sleep (where they spin, OpenBLAS's and OpenMP's take
+# the processors from each other: 20 times slower); the fastest counts.
 set -eu
 threads=1
 if [ "${1:-}" = --threads ]; then
@@ -55,8 +56,11 @@ train() {
 	"$out/bench" train "$start" "$@" "$out/results.jsonl"
 	for layout in '' --planes; do
 		case $model:$layout in mlp:--planes | gpt:--planes) continue ;; esac
-		# shellcheck disable=SC2086
-		"$python" "$out/train.py" "$start" "$@" "$out/results.jsonl" --mode eager $layout
+		for wait in ACTIVE PASSIVE; do
+			[ "$OMP_NUM_THREADS $wait" != '1 PASSIVE' ] || continue
+			# shellcheck disable=SC2086
+			OMP_WAIT_POLICY=$wait "$python" "$out/train.py" "$start" "$@" "$out/results.jsonl" --mode eager $layout
+		done
 	done
 }
 
