@@ -195,19 +195,14 @@ type region struct {
 
 func (r *region) Run(worker, i int) { r.f(worker, i) }
 
+// workerShare is the work, in elements that are looked at once, that a worker is woken for at least.
+const workerShare = 1 << 13
+
 // parallel returns a loop over n pieces of work units each; a small loop stays
 // on the caller's goroutine. How work is cut never depends on the number of workers.
 func (c *call) parallel(n, work int, f func(worker, i int)) func() {
-	if n*work < 1<<16 || n < 2 {
-		return func() {
-			for i := range n {
-				f(0, i)
-			}
-		}
-	}
-	r := &region{f}
-	pool := c.m.Pool()
-	return func() { pool.Run(n, r) }
+	r, pool := &region{f}, c.m.Pool()
+	return func() { pool.RunBy(n*work/workerShare, n, r) }
 }
 
 // chunks cuts n elements of so much work each into pieces of at most size: f gets each one's bounds.

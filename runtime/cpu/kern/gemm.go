@@ -222,14 +222,18 @@ func (t *gemmTask) blocks() {
 	}
 }
 
+// evenWork is the flops from which a product is cut in two blocks a worker, so that one who is late is helped.
+const evenWork = 1 << 27
+
 // split chooses gm x gn blocks of C an item: enough for every worker, square, no smaller than pays.
 func (t *gemmTask) split(workers int) {
 	want := 1
 	if workers > 1 {
-		want = ceilDiv(2*workers, t.items)
-		if most := 2 * t.rows * t.cols * max(1, t.depth) >> 18; want > most {
-			want = max(1, most)
+		work := 2 * t.rows * t.cols * max(1, t.depth)
+		if want = workers; work*t.items >= evenWork { // packing twice costs less than waiting for who is late
+			want *= 2
 		}
+		want = min(ceilDiv(want, t.items), max(1, work>>18))
 	}
 	t.gm, t.gn = 1, 1
 	for t.gm*t.gn < want {

@@ -1,8 +1,7 @@
 package kern
 
-// serialWork is the work, in units of about one flop or half a byte of memory traffic, below which waking workers
-// costs more than they save.
-const serialWork = 1 << 19
+// workerShare is the work, in units of about one flop or half a byte of memory traffic, that a worker is woken for at least.
+const workerShare = 1 << 16
 
 // Machine runs the kernels of a path on a pool of workers. Its methods are called one at a time.
 type Machine struct {
@@ -71,15 +70,7 @@ func (m *Machine) Pool() *Pool { return m.pool }
 func (m *Machine) Close() { m.pool.Close() }
 
 // run is a parallel region of n tasks that do work units of work together, serial when that is little.
-func (m *Machine) run(work, n int, t Task) {
-	if work < serialWork {
-		for i := range n {
-			t.Run(0, i)
-		}
-		return
-	}
-	m.pool.Run(n, t)
-}
+func (m *Machine) run(work, n int, t Task) { m.pool.RunBy(work/workerShare, n, t) }
 
 // floats is reusable aligned storage.
 type floats struct{ s []float32 }

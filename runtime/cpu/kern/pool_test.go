@@ -94,6 +94,24 @@ func TestPoolOfManyWorkers(t *testing.T) {
 	}
 }
 
+// A region by few workers is run by those and by who was still about, whole; by none or one it is run where it was called.
+func TestPoolRunBy(t *testing.T) {
+	p := newPool(8, false)
+	defer p.Close()
+	for _, workers := range []int{-1, 0, 1, 2, 7, 8, 100} {
+		p.Meter(true)
+		var ran atomic.Int64
+		p.RunBy(workers, 30, &funcTask{func(w, _ int) {
+			if ran.Add(1); workers < 2 && w != 0 {
+				t.Errorf("by %d: worker %d has a task", workers, w)
+			}
+		}})
+		if n := p.Use().Regions; ran.Load() != 30 || n > 0 != (workers > 1) {
+			t.Errorf("by %d: %d of 30 tasks ran, in %d regions", workers, ran.Load(), n)
+		}
+	}
+}
+
 // Where a worker has as many tasks in one region as in the next, it runs the same ones, unless another was faster.
 func TestPoolKeepsShares(t *testing.T) {
 	p := NewPool(4)
