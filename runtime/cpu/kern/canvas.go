@@ -10,7 +10,7 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	if c.ChannelsLast {
 		phases = 1
 	}
-	if in == size && phases == 1 {
+	if in == size && phases == 1 && typ == g.buf.Type {
 		return g
 	}
 	d := grid{channel: 1, phases: phases}

@@ -95,7 +95,12 @@ type matSource struct {
 	tf32   bool
 }
 
-func (m *Mat) item(i, inner int) int { return i/inner*m.Stride[0] + i%inner*m.Stride[1] }
+func (m *Mat) item(i, inner int) int {
+	if i == 0 { // as of most products
+		return 0
+	}
+	return i/inner*m.Stride[0] + i%inner*m.Stride[1]
+}
 
 func (s *matSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int) {
 	base := s.m.item(item, s.inner)
@@ -350,14 +355,45 @@ func (x *block) run() {
 
 // tiles computes n columns from j on of all panels.
 func (x *block) tiles(a []float32, panels, j, n int) {
-	m, deep := x.i1-x.i0, x.t.words(x.kc)
+	t, m, deep := x.t, x.i1-x.i0, x.t.words(x.kc)
+	if deep > 0 && t.depth <= t.kc && !t.direct && !(x.part != nil && t.kept()) {
+		x.finished(a, panels, j, n)
+		return
+	}
 	for i := range panels {
 		r0, r1 := i*m/panels, (i+1)*m/panels
 		if deep > 0 {
 			x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
 		}
-		x.fetch(j+x.t.p.nr, i*deep/panels, (i+1)*deep/panels)
+		x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
 		x.tile(a[r0*deep:], r0, r1-r0, j, n)
+	}
+}
+
+// finishTogether is how many elements of a column of tiles are finished at once: they stay in the first cache.
+const finishTogether = 1 << 12
+
+// finished computes n columns from j on of all panels, which are sums already, and finishes those of several panels
+// together.
+func (x *block) finished(a []float32, panels, j, n int) {
+	t, p, m, deep := x.t, x.t.p, x.i1-x.i0, x.t.words(x.kc)
+	some := max(1, finishTogether/(p.mr*p.nr))
+	for i := 0; i < panels; {
+		from, end := i*m/panels, min(panels, i+some)
+		rows := end*m/panels - from
+		tile := x.w.tile.get(rows * p.nr)
+		for ; i < end; i++ {
+			r0, r1 := i*m/panels, (i+1)*m/panels
+			x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
+			x.fetch(j+p.nr, i*deep/panels, (i+1)*deep/panels)
+			t.out.touch(x.item, x.i0+r0, r1-r0, j, n)
+			x.multiply(a[r0*deep:], r1-r0, j, n, &tile[(r0-from)*p.nr], p.nr, 0)
+		}
+		var part []float32
+		if x.part != nil {
+			part = x.part[from*x.ldp+j-x.first:]
+		}
+		t.out.finish(x.w, tile, x.item, x.i0+from, rows, j, n, part, x.ldp)
 	}
 }
 
@@ -457,7 +493,7 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		to, ld := x.place(r0, j, n)
 		x.multiply(a, h, j, n, to, ld, acc)
 		return
-	case part != nil && x.kc > 0 && (t.depth > t.kc || t.kept()):
+	case part != nil && x.kc > 0:
 		if x.k0+x.kc == t.depth {
 			t.out.touch(x.item, x.i0+r0, h, j, n)
 		}
@@ -469,12 +505,7 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		}
 		return
 	}
-	tile := x.w.tile.get(h * p.nr)
-	if x.kc == 0 {
-		clear(tile)
-	} else {
-		t.out.touch(x.item, x.i0+r0, h, j, n)
-		x.multiply(a, h, j, n, &tile[0], p.nr, 0)
-	}
+	tile := x.w.tile.get(h * p.nr) // of no depth
+	clear(tile)
 	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
 }
