@@ -207,14 +207,15 @@ func (m *Machine) Conv(c *Conv) {
 	if c.N == 0 {
 		return
 	}
-	if c.Then != nil && c.depthwise() {
+	wins := m.wins(c, c.X.Type, c.C, c.K)
+	if c.Then != nil && (c.depthwise() || wins && c.ChannelsLast) {
 		bare := m.bare(c)
 		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
 		m.Conv(bare)
 		m.finishAll(c.Then, whole)
 		return
 	}
-	if m.wins(c, c.X.Type, c.C, c.K) {
+	if wins {
 		m.winoForward(c)
 		return
 	}
@@ -244,14 +245,15 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 	if c.N == 0 {
 		return
 	}
-	if c.Then != nil && (c.phased() || c.scatters() || c.depthwise()) {
+	wins := m.wins(c, c.Y.Type, c.K, c.C)
+	if c.Then != nil && (c.phased() || c.scatters() || c.depthwise() || wins && c.ChannelsLast) {
 		bare := m.bare(c)
 		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
 		m.ConvInputGrad(bare)
 		m.finishAll(c.Then, whole)
 		return
 	}
-	if m.wins(c, c.Y.Type, c.K, c.C) {
+	if wins {
 		m.winoInputGrad(c)
 		return
 	}

@@ -99,25 +99,11 @@ func (m *Machine) winnable(c *Conv) bool {
 
 // winoForward computes y from x and w.
 func (m *Machine) winoForward(c *Conv) {
-	if c.Then != nil && c.ChannelsLast {
-		bare := m.bare(c)
-		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
-		m.winoForward(bare)
-		m.finishAll(c.Then, whole)
-		return
-	}
 	m.winoProduct(c, c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, c.Y, c.K, c.Out, false)
 }
 
 // winoInputGrad computes the gradient of x: a convolution of that of y with the weights turned by half a turn.
 func (m *Machine) winoInputGrad(c *Conv) {
-	if c.Then != nil && c.ChannelsLast {
-		bare := m.bare(c)
-		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
-		m.winoInputGrad(bare)
-		m.finishAll(c.Then, whole)
-		return
-	}
 	m.winoProduct(c, c.dense(c.Y, c.K, c.Out), c.K, c.Out, [3]int{0, 2 - c.Pad[1], 2 - c.Pad[2]}, c.X, c.C, c.In, true)
 }
 

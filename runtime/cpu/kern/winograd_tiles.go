@@ -3,6 +3,7 @@ package kern
 // winoBand is the tile rows of one image in a block: its canvas has two rows for each, and two more.
 type winoBand struct {
 	image, y0, y1 int // tile rows
+	x0, x1        int // tiles of a row: all but where there is only one row
 	row           int // first row on the canvas
 	part          int // first row of its results among those of a block
 }
@@ -11,7 +12,8 @@ type winoBand struct {
 type winoSeg struct {
 	image, y, x, n int // tiles x to x+n of tile row y
 	at             int // number of the first in its block
-	row, part      int // of the canvas, of the block's results
+	row, col       int // of the canvas, in tiles along it
+	part           int // row of the block's results
 }
 
 // winoRun is a stretch of a channel's results of a block.
@@ -27,12 +29,15 @@ func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
 	for at := t0; at < t1; {
 		image := at / per
 		end := min(t1, (image+1)*per)
-		b := winoBand{image, at % per / t.tiles[1], (end-1)%per/t.tiles[1] + 1, row, part}
+		b := winoBand{image, at % per / t.tiles[1], (end-1)%per/t.tiles[1] + 1, 0, t.tiles[1], row, part}
+		if b.y1-b.y0 == 1 {
+			b.x0, b.x1 = at%t.tiles[1], (end-1)%t.tiles[1]+1
+		}
 		x.bands = append(x.bands, b)
 		row, part = row+2*(b.y1-b.y0)+2, part+2*(b.y1-b.y0)
 		for at < end {
 			s := winoSeg{image: image, y: at % per / t.tiles[1], x: at % t.tiles[1], at: at - t0}
-			s.n = min(t.tiles[1]-s.x, end-at)
+			s.n, s.col = min(t.tiles[1]-s.x, end-at), s.x-b.x0
 			s.row, s.part = b.row+2*(s.y-b.y0), b.part+2*(s.y-b.y0)
 			t.follow(x, &s)
 			t.cut(x, s)
@@ -46,7 +51,7 @@ func (t *winoTask) cut(x *winoWorker, s winoSeg) {
 	for left := s.n; left > 0; {
 		s.n = min(t.m.vw, left, t.m.nr-s.at%t.m.nr)
 		x.segs = append(x.segs, s)
-		s.at, s.x, left = s.at+s.n, s.x+s.n, left-s.n
+		s.at, s.x, s.col, left = s.at+s.n, s.x+s.n, s.col+s.n, left-s.n
 	}
 }
 
@@ -63,10 +68,13 @@ func (t *winoTask) follow(x *winoWorker, s *winoSeg) {
 	}
 }
 
-// canvasRows is how many rows the canvas of the bands has.
-func (x *winoWorker) canvasRows() int {
-	b := &x.bands[len(x.bands)-1]
-	return b.row + 2*(b.y1-b.y0) + 2
+// canvasSize is how many rows the canvas of the bands has, and how many even, or odd, pixels a row.
+func (x *winoWorker) canvasSize() (rows, half int) {
+	for i := range x.bands {
+		b := &x.bands[i]
+		rows, half = b.row+2*(b.y1-b.y0)+2, max(half, b.x1-b.x0+1)
+	}
+	return rows, half
 }
 
 // vpoint is the distance of points of a panel of transformed tiles, in which channels have nr tiles each. They do not
@@ -80,8 +88,8 @@ const winoCanvas = 4 << 10
 // and odd places lie apart, with the padding around.
 func (t *winoTask) layTiles(w *worker) {
 	x, vp := &w.wino, t.vpoint()
-	odd := t.tiles[1] + 1
-	plane := 2*odd*x.canvasRows() + 8
+	rows, odd := x.canvasSize()
+	plane := 2*odd*rows + 8
 	group := max(1, min(t.depth, winoCanvas/plane))
 	if t.image.channel == 1 || t.image.buf.Type != F32 {
 		group = min(t.depth, roundUp(group, t.m.tw))
@@ -93,7 +101,7 @@ func (t *winoTask) layTiles(w *worker) {
 	for ch := 0; ch < t.depth; ch += group {
 		n := min(group, t.depth-ch)
 		for b := range x.bands {
-			t.layBand(w, &x.bands[b], ch, n, canvas, plane)
+			t.layBand(w, &x.bands[b], ch, n, canvas, plane, odd)
 		}
 		for i := range x.segs {
 			s := &x.segs[i]
@@ -101,18 +109,19 @@ func (t *winoTask) layTiles(w *worker) {
 			if lane+lanes > t.m.nr {
 				lanes = s.n // the next channel's are there already
 			}
-			t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+ch*t.m.nr+lane], t.m.nr, vp, &canvas[s.row*2*odd+s.x], plane, 2*odd, odd, 1)
+			t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+ch*t.m.nr+lane], t.m.nr, vp, &canvas[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
 		}
 	}
 }
 
-// layBand copies n channels of a band to the canvas.
-func (t *winoTask) layBand(w *worker, b *winoBand, ch, n int, canvas []float32, plane int) {
+// layBand copies n channels of a band to the canvas, with odd pixels of a row that far behind the even ones.
+func (t *winoTask) layBand(w *worker, b *winoBand, ch, n int, canvas []float32, plane, odd int) {
 	first := 2*b.y0 - t.lo[0] // row of the image that is the canvas's first
 	y0, y1 := max(0, first), min(t.size[0], first+2*(b.y1-b.y0)+2)
-	odd, lo := t.tiles[1]+1, t.lo[1]
-	cols := min(t.size[1], 2*odd-lo)
-	if y1 <= y0 {
+	lo := t.lo[1] - 2*b.x0 // where the image's first pixel would be on the canvas
+	x0, lo := max(0, -lo), max(0, lo)
+	cols := min(t.size[1]-x0, 2*(b.x1-b.x0+1)-lo)
+	if y1 <= y0 || cols <= 0 {
 		return
 	}
 	even, other := lo/2, odd+lo/2
@@ -122,7 +131,7 @@ func (t *winoTask) layBand(w *worker, b *winoBand, ch, n int, canvas []float32, 
 	src, apart := t.flat(w, b.image, y0, y1, ch, n)
 	for i := range n {
 		to := canvas[i*plane+(b.row+y0-first)*2*odd:]
-		t.m.unzipRows(y1-y0, cols, to[even:], to[other:], 2*odd, src[i*apart:], t.size[1])
+		t.m.unzipRows(y1-y0, cols, to[even:], to[other:], 2*odd, src[i*apart+x0:], t.size[1])
 	}
 }
 
