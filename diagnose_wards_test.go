@@ -207,7 +207,7 @@ func illnesses() []illness {
 			layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
 		{name: "sqrt at zero", lower: "h*.square", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "square was rounded to 0 in f16"},
 			layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
-		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%sbend", "matmul", "inner gradient", "loss scale: 16384"},
+		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%smid", "matmul", "inner gradient", "loss scale: 16384"},
 			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
 			config: func(c *ampc.Config) { c.Scaler = ampc.Static(16) }},
 	}
@@ -295,7 +295,8 @@ func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // steepLayer has a small value before a large weight: forward is calm, its
 // gradient is not.
 func steepLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	small := m.Named("small").Affine(m.Tanh(m.Linear("up", h, wardWidth)), 0x1p-10, 0)
+	bend := m.Tanh(m.Linear("up", h, wardWidth))
+	small := m.Linear("small", bend, wardWidth, ampc.NoBias(), ampc.WeightInit(ampc.Normal(0, 0x1p-12)))
 	return branch(m, h, small), nil
 }
 
@@ -346,6 +347,7 @@ func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // computed scaled by 2^14.
 func penaltyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := m.Named("bend").Tanh(m.Linear("up", h, wardWidth))
-	slope := m.ScaledGrad(1<<14, m.Named("level").ReduceSum(m.Linear("read", u, 1), false), h)[0]
+	read := m.Linear("read", m.Linear("mid", u, wardWidth), 1)
+	slope := m.ScaledGrad(1<<14, m.Named("level").ReduceSum(read, false), h)[0]
 	return branch(m, h, u), m.Named("slope").ReduceMean(m.Square(slope), false)
 }

@@ -36,7 +36,7 @@ func castcache(g *ir.Graph, c *Context) error {
 			return false
 		}
 		first[k] = n
-		if p := v.Def; p != nil && sec[p.ID] != s && storesCasts(p, c.Caps) {
+		if p := v.Def; p != nil && sec[p.ID] != s && storesCasts(p, c) {
 			beside[sec[p.ID]] = append(beside[sec[p.ID]], n)
 			n.Of = nil
 			c.Count("casts_moved", 1)

@@ -47,7 +47,6 @@ type Config struct {
 	flip    *flip       // a question of WhyNot
 
 	Caps     ir.Caps       // which stored dtypes the target's kernels take
-	LowEnds  bool          // products go on with their groups (Caps.Continues) under 16-bit policies too
 	Disable  []string      // passes to leave out
 	Only     []string      // run these passes alone, in pipeline order; empty: all
 	Until    string        // stop after this pass; empty: none

@@ -38,7 +38,7 @@ type fuser struct {
 // join puts cast n into its producer's group, or into the group of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c.Caps) && !f.product[p.Why.Group] {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.product[p.Why.Group] {
 		if p.Why.Group == 0 {
 			f.last++
 			p.Why.Group = f.last
@@ -55,9 +55,10 @@ func (f *fuser) join(n *ir.Node) {
 
 // storesCasts reports whether a cast of p's result may be one more store of the
 // step that p becomes part of: of an elementwise node, of a product that goes on
-// with such, or of the cast by which a value leaves its group.
-func storesCasts(p *ir.Node, caps ir.Caps) bool {
-	return fusible(p) || caps.Continues(p) || p.Op == ir.OpCast && p.Why.Group > 0
+// with such (those of an eager system store and end), or of the cast by which a
+// value leaves its group.
+func storesCasts(p *ir.Node, c *Context) bool {
+	return fusible(p) || c.Caps.Continues(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Group > 0
 }
 
 // onlyGroup returns the group that all readers of n belong to, 0 where there is

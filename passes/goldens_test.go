@@ -65,6 +65,8 @@ func goldenConfig(c *golden.Case) (cfg Config, mode ir.PrintMode, err error) {
 			mode |= ir.Reasons
 		case "--check":
 			cfg.Check = true
+		case "--one-end":
+			cfg.Caps.OneEnd = true
 		case "--policy", "--passes", "--disable", "--no-load", "--no-store":
 			i++
 			if err := goldenOption(&cfg, c, run[i-1], run[i]); err != nil {

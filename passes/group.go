@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // group marks fusible groups: connected elementwise nodes of one section, one
 // shape and one forced precision, that can run as one step. It looks at ops and
@@ -11,7 +15,8 @@ import "ampc/ir"
 // outside that this node reads; a further node may join when all it reads from
 // outside lies strictly below. Whatever depends on a member from outside lies
 // strictly above, so no path comes back. The rule looks at operands alone,
-// hence the order of nodes does not matter.
+// hence the order of nodes does not matter. A product that only one node of its
+// section reads waits for what else that reads.
 //
 // A product makes a group with the elementwise nodes over its result that its
 // kernel goes on with, or with the bias, activation and residual that its kernel
@@ -103,7 +108,10 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 			best = p
 		}
 	}
-	if best > 0 && w.below(s, n, best) {
+	if best == 0 || !w.below(s, n, best) {
+		best = w.waiting(s, n, level)
+	}
+	if best > 0 {
 		w.of[n.ID] = best
 		m := &w.info[best]
 		m.size++
@@ -121,6 +129,50 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 	}
 	w.of[n.ID] = int32(len(w.info))
 	w.info = append(w.info, m)
+}
+
+// waiting finds a product that n alone reads in its section and may end. Nothing
+// but n lies above it there, so it may lie above all else that n reads: of two
+// products the last operand's goes on, and reads what the other has stored. Its
+// level is raised to that of n. Its operands live until it runs, so they must be
+// no larger than the result that would wait instead: not those of the gradient of
+// tied weights, which are as large as all logits.
+func (w *grouper) waiting(s ir.Section, n *ir.Node, level int32) int32 {
+	for _, v := range slices.Backward(n.In) {
+		if v == nil || v.Def == nil {
+			continue
+		}
+		p := w.of[v.Def.ID]
+		if m := &w.info[p]; m.section == s && m.product != ir.NoEpilogue && m.size == 1 && w.readAlone(s, v.Def, n) && w.shrinks(v.Def) && w.joins(n, p) {
+			m.level = max(m.level, level)
+			return p
+		}
+	}
+	return 0
+}
+
+// readAlone reports whether no node of section s but n reads a result of p.
+func (w *grouper) readAlone(s ir.Section, p, n *ir.Node) bool {
+	for _, v := range p.Out {
+		for _, u := range w.uses.Of(v) {
+			if u.Section == s && u.Node != n {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// shrinks reports whether the operands of product p that the step computes have
+// no more elements than its result.
+func (w *grouper) shrinks(p *ir.Node) bool {
+	size := int64(0)
+	for _, v := range p.In {
+		if v != nil && v.Def != nil {
+			size += w.g.Elements(v.Type)
+		}
+	}
+	return size <= w.g.Elements(p.Out[0].Type)
 }
 
 // joins reports whether n could be a member of group p.

@@ -63,13 +63,13 @@ func (a *assigner) vetoed(n *ir.Node, i int) bool {
 	return true
 }
 
-// veto puts the tensors that the guard keeps f32, and that the cut without it
+// veto puts the stored tensors that the guard keeps f32, and that the cut without it
 // would store low, on the f32 side of the network. The others stay where they
 // are: a forced f32 makes no minimum cut store more low.
 func (m *cutModel) veto(c *cut) {
 	for _, n := range m.g.Nodes {
 		for _, v := range n.Out {
-			if x := m.v[v.ID]; x >= 2 && c.sink[x] && m.guard[v.ID] != "" {
+			if x := m.v[v.ID]; x >= 2 && c.sink[x] && m.guard[v.ID] != "" && m.leaves(n, v) {
 				m.pin(x, ir.F32, pinned{ir.ByGuard, v, m.guard[v.ID]})
 			}
 		}

@@ -142,7 +142,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 	for name, model := range testModels() {
 		for _, micro := range []int{1, 4} {
 			cfg := trainConfig(withMincut(MixedF16()))
-			cfg.Micro, cfg.LowEnds = micro, micro > 1
+			cfg.Micro = micro
 			cut, program, err := counted(t, model(), cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -156,7 +156,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		g := randomGraph(r, 4+r.IntN(30), seed%2 == 1, ir.OpCast) // a cast by hand is the user's to price
 		source := g.String()
-		cut, program, err := counted(t, g, Config{Policy: MixedF16(), Only: precisionPasses, Micro: int(seed % 4), LowEnds: seed%3 > 0})
+		cut, program, err := counted(t, g, Config{Policy: MixedF16(), Only: precisionPasses, Micro: int(seed % 4)})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -117,9 +117,6 @@ type Context struct {
 
 // NewContext returns the context Run gives to a pass; tests of single passes use it.
 func NewContext(cfg Config) *Context {
-	if cfg.Policy.Low.Low() && !cfg.LowEnds {
-		cfg.Caps.OneEnd = true
-	}
 	return &Context{Config: cfg, counters: map[string]int{}, training: &training{}}
 }
 

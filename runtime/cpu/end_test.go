@@ -38,18 +38,23 @@ backward:
 `
 
 func ffnGraph(tb testing.TB, act string, policy passes.Policy, caps ir.Caps, rows, dim, wide int) *ir.Graph {
-	tb.Helper()
 	name, attrs, _ := strings.Cut(act, " ")
-	text := strings.NewReplacer("ROWS", fmt.Sprint(rows), "DIM", fmt.Sprint(dim), "WIDE", fmt.Sprint(wide),
-		"%a = ACT %h", "%a = "+name+" %h "+attrs, "ACT_grad %d.a, %h", name+"_grad %d.a, %h "+attrs).Replace(ffn)
+	text := strings.NewReplacer("%a = ACT %h", "%a = "+name+" %h "+attrs, "ACT_grad %d.a, %h", name+"_grad %d.a, %h "+attrs).Replace(ffn)
 	if name == "relu" { // as autodiff has it
 		text = strings.Replace(text, "relu_grad %d.a, %h", "relu_grad %d.a, %a", 1)
 	}
+	return fusedGraph(tb, text, policy, caps, rows, dim, wide)
+}
+
+// fusedGraph is a graph of the given sizes as a step that is ready to lower.
+func fusedGraph(tb testing.TB, text string, policy passes.Policy, caps ir.Caps, rows, dim, wide int) *ir.Graph {
+	tb.Helper()
+	text = strings.NewReplacer("ROWS", fmt.Sprint(rows), "DIM", fmt.Sprint(dim), "WIDE", fmt.Sprint(wide)).Replace(text)
 	g, err := ir.Parse("ffn.ir", []byte(text))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := passes.Config{Policy: policy, Caps: caps, LowEnds: true, Only: []string{"group", "amp", "castcache", "castelim", "castfold", "fuse", "dce", "order"}}
+	c := passes.Config{Policy: policy, Caps: caps, Only: []string{"group", "amp", "castcache", "castelim", "castfold", "fuse", "dce", "order"}}
 	if err := passes.Run(g, c); err != nil {
 		tb.Fatal(err)
 	}
@@ -61,23 +66,63 @@ func ffnGraph(tb testing.TB, act string, policy passes.Policy, caps ir.Caps, row
 func TestProductEnds(t *testing.T) {
 	for _, act := range []string{"relu", "gelu", "gelu {approx=tanh}", "silu", "sigmoid", "tanh"} {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
-			g := ffnGraph(t, act, policy, ir.Caps{}, 75, 40, 136)
-			p := lowered(t, g)
-			apart := lowered(t, ffnGraph(t, act, policy, ir.Caps{OneEnd: true}, 75, 40, 136))
-			if ends := count(p); ends == 0 || moved(p) >= moved(apart) {
-				t.Errorf("%s under %s: %d products go on, %d bytes for %d apart", act, policy.Name, ends, moved(p), moved(apart))
-			}
-			single, err := lower.LowerNodes(g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, path := range kern.Paths() {
-				want := outputs(t, single, path, 1)
-				for _, threads := range []int{1, 3} {
-					if got := outputs(t, p, path, threads); !slices.EqualFunc(got, want, slices.Equal) {
-						t.Errorf("%s under %s, %s with %d threads: other bits than step by step", act, policy.Name, path.Name(), threads)
-					}
-				}
+			sameAsApart(t, act+" under "+policy.Name, func(caps ir.Caps) *ir.Graph { return ffnGraph(t, act, policy, caps, 75, 40, 136) })
+		}
+	}
+}
+
+// gated is a layer whose gate and value are products, and the gradients of both.
+const gated = `graph @gated {
+  input %x : f32[ROWS,DIM]
+  input %dh : f32[ROWS,WIDE]
+  param %w : f32[DIM,WIDE] = normal(0, 0.06)
+  param %v : f32[DIM,WIDE] = normal(0, 0.06)
+forward:
+  %g = linear %x, %w
+  %u = linear %x, %v
+  %s = silu %g
+  %h = mul %s, %u
+  %y = reduce_sum %h {axes=[0]}
+backward:
+  %d.s = mul %dh, %u
+  %d.g = silu_grad %d.s, %g
+  %d.u = mul %dh, %s
+  %d.w = matmul %x, %d.g {ta}
+  %d.v = matmul %x, %d.u {ta}
+  return %y, %d.w, %d.v
+}
+`
+
+// What reads two products goes on with the later one and reads what the other left.
+func TestProductEndsBesideAnother(t *testing.T) {
+	for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
+		g := func(caps ir.Caps) *ir.Graph { return fusedGraph(t, gated, policy, caps, 75, 40, 136) }
+		if ends := count(lowered(t, g(ir.Caps{}))); ends != 2 {
+			t.Errorf("%s: %d products go on, want the gate's and the value's", policy.Name, ends)
+		}
+		sameAsApart(t, policy.Name, g)
+	}
+}
+
+// sameAsApart holds a step whose products go on against its nodes one by one, on
+// every path and any number of threads, and its bytes against those of a step whose
+// products do not.
+func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) {
+	t.Helper()
+	g := graph(ir.Caps{})
+	p, apart := lowered(t, g), lowered(t, graph(ir.Caps{OneEnd: true}))
+	if ends := count(p); ends == 0 || moved(p) >= moved(apart) {
+		t.Errorf("%s: %d products go on, %d bytes for %d apart", what, ends, moved(p), moved(apart))
+	}
+	single, err := lower.LowerNodes(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range kern.Paths() {
+		want := outputs(t, single, path, 1)
+		for _, threads := range []int{1, 3} {
+			if got := outputs(t, p, path, threads); !slices.EqualFunc(got, want, slices.Equal) {
+				t.Errorf("%s, %s with %d threads: other bits than step by step", what, path.Name(), threads)
 			}
 		}
 	}
