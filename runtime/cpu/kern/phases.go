@@ -81,7 +81,7 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
 		}
 		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
 		if words {
-			depth.s = append(depth.s, 4*i*m.tw)
+			depth.s = append(depth.s, 4*(k*c.wordRow(m.Path)+tap*m.tw))
 			continue
 		}
 		for e := range each {

@@ -2,16 +2,13 @@ package kern
 
 // The weights of a convolution whose canvas holds words become words too, once for all the blocks that pack them: of
 // channels 2i and 2i+1 as [output channel, i, tap], and for the input gradient, which sums over output channels 2o and
-// 2o+1, as [input channel / 16, o, tap, 16 input channels], where 16 stands for the lanes that a call transposes.
+// 2o+1, as [o, input channel / 16, tap, 16 input channels], where 16 stands for the lanes that a call transposes.
 
-// wordBlock is the size of such a block of input channels of a group, whole or not.
-func (c *Conv) wordBlock(p *Path) int { return c.K / c.Groups / 2 * volume(c.Kernel) * p.tw }
+// wordRow is the size of the words of two output channels in the input gradient.
+func (c *Conv) wordRow(p *Path) int { return ceilDiv(c.C/c.Groups, p.tw) * volume(c.Kernel) * p.tw }
 
-// wordGroup is the size of the words of a group.
-func (c *Conv) wordGroup(p *Path) int { return ceilDiv(c.C/c.Groups, p.tw) * c.wordBlock(p) }
-
-// wordLane is the place of an input channel among the words of an input gradient.
-func (c *Conv) wordLane(p *Path, i int) int { return i/p.tw*c.wordBlock(p) + i%p.tw }
+// wordLane is the place of an input channel among them.
+func (c *Conv) wordLane(p *Path, i int) int { return i/p.tw*volume(c.Kernel)*p.tw + i%p.tw }
 
 // layWeights makes words of the weights, those of the input gradient if swapped.
 func (m *Machine) layWeights(swapped bool) {
@@ -20,7 +17,7 @@ func (m *Machine) layWeights(swapped bool) {
 	t.m, t.mode, t.swapped, t.pairs = m, weightMode, swapped, t.pairs[:0]
 	tasks, size := c.K, c.K*in/2*taps
 	if swapped {
-		tasks, size = c.K/2, c.Groups*c.wordGroup(m.Path)
+		tasks, size = c.K/2, c.K/2*c.wordRow(m.Path)
 		for at := 0; at < in*taps; at += m.nr {
 			t.pairs = append(t.pairs, 2*at, 2*(in*taps+at))
 		}
@@ -53,8 +50,7 @@ func (t *convTask) joinWeights(w *worker, k int) {
 	for i := range in {
 		w.offs[i] = 4 * i * taps
 	}
-	half := c.K / c.Groups / 2
-	to := t.weights.s[k/half*c.wordGroup(p)+k%half*taps*p.tw:]
+	to := t.weights.s[k*c.wordRow(p):]
 	for i := 0; i < in; i += p.tw {
 		p.trans[F32](taps, min(p.tw, in-i), &to[c.wordLane(p, i)], p.tw, bytes(&row[0]), &w.offs[i])
 	}
@@ -71,7 +67,7 @@ func (m *Machine) wordWeights(swapped bool) tableSource {
 		depth.strided(1, 0, in/2*taps, 4)
 		return m.wordSource(per*in/2*taps, false)
 	}
-	depth.strided(1, 0, per/2*taps, 4*m.tw)
+	depth.strided(per/2, 4*c.wordRow(m.Path), taps, 4*m.tw)
 	return m.swappedWords()
 }
 
@@ -82,7 +78,7 @@ func (m *Machine) swappedWords() tableSource {
 	for i := range c.C / c.Groups {
 		lane.s = append(lane.s, 4*c.wordLane(m.Path, i))
 	}
-	return m.wordSource(c.wordGroup(m.Path), true)
+	return m.wordSource(c.K/c.Groups/2*c.wordRow(m.Path), true)
 }
 
 // wordSource is an operand of the words in weights; group is the distance between those of groups.
