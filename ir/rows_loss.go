@@ -49,8 +49,7 @@ var lossRows = map[Op]Def{
 		},
 		Expand: func(b *Builder, n *Node) []*Value {
 			x, axis := n.In[0], n.Int("axis")
-			ones := b.ReduceMean(b.broadcastLike(b.Scalar(n.statDType(), 1), x), false, axis)
-			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), b.sumAll(ones)}
+			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), b.counts(n, axis)}
 		},
 	},
 	OpNLL: {
@@ -148,12 +147,11 @@ func pairLoss(d Def, cost int64, term func(b *Builder, n *Node, x, t *Value) *Va
 		})
 	}
 	d.Expand = func(b *Builder, n *Node) []*Value {
-		t := term(b, n, n.In[0], n.In[1])
-		ones := b.broadcastLike(b.Scalar(n.statDType(), 1), n.In[0])
+		t, each := term(b, n, n.In[0], n.In[1]), []int64(nil)
 		if n.Op == OpKLDiv {
-			ones = b.ReduceMean(ones, false, -1)
+			each = []int64{-1}
 		}
-		return []*Value{b.sumAll(t), b.sumAll(ones)}
+		return []*Value{b.sumAll(t), b.counts(n, each...)}
 	}
 	return d
 }
@@ -280,6 +278,23 @@ func (b *Builder) counted(n *Node) *Value {
 		return nil
 	}
 	return b.Unsqueeze(b.Ne(labels, b.Scalar(labels.Type.DType, float64(n.Int("ignore")))), int64(axis))
+}
+
+// counts is the number of elements of x, or of its lines along an axis: a constant where sizes are known.
+func (b *Builder) counts(n *Node, axis ...int64) *Value {
+	x, d := n.In[0], n.statDType()
+	if x != nil && x.Type.Shape.Static() {
+		each := int64(1)
+		if len(axis) > 0 {
+			each = max(int64(x.Type.Shape.Dim(int(axis[0]))), 1)
+		}
+		return b.Scalar(d, float64(x.Type.Shape.Elements()/each))
+	}
+	ones := b.broadcastLike(b.Scalar(d, 1), x)
+	if len(axis) > 0 {
+		ones = b.ReduceMean(ones, false, axis...)
+	}
+	return b.sumAll(ones)
 }
 
 // maskedSum sums terms whose label counts, and counts those labels.

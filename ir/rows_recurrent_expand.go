@@ -26,7 +26,11 @@ func (b *Builder) joinDirections(y *Value) *Value {
 	return b.reshaped(y, d[0], d[1], mulDims(d[3], d[2]))
 }
 
+// sliceAxis is x where the slice takes all of it.
 func (b *Builder) sliceAxis(x *Value, axis, from, to int64) *Value {
+	if x != nil && from == 0 && to > 0 && x.Type.Shape.Known() && x.Type.Shape.Dim(int(axis)) == Dim(to) {
+		return x
+	}
 	return b.Slice(x, []int64{axis}, []int64{from}, []int64{to})
 }
 

@@ -238,7 +238,15 @@ func (c *cudaCall) channelSums(g *Group, values []int, channels, each int) (part
 		parts = append(parts, c.temp("parts", ir.F32, int64(kernel.Split), int64(channels)))
 	}
 	total = ptx.ColReduce{Op: "sum", Outer: 1, N: kernel.Split, Inner: channels, Out: ptx.Float32, Scale: 1}
-	return parts, total, c.launch("channel_sums", kernel.Build, append(args, parts...)...)
+	if err := c.launch("channel_sums", kernel.Build, append(args, parts...)...); err != nil {
+		return nil, total, err
+	}
+	k := c.out[len(c.out)-1].Kernel
+	k.End.Before = g
+	for _, r := range values {
+		k.Sums = append(k.Sums, ir.Reg(r))
+	}
+	return parts, total, nil
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -120,12 +120,24 @@ func (p *Program) printPart(w io.Writer, part Part) {
 			}
 		}
 		if s.Kernel != nil && s.Kernel.End.Before != nil {
-			fmt.Fprintf(w, "        before: %s; x=%s\n", s.Kernel.End.Before, s.Kernel.End.Before.reg(s.Kernel.End.Made))
+			fmt.Fprintf(w, "        before: %s; %s\n", s.Kernel.End.Before, s.Kernel.made())
 		}
 		if s.Kernel != nil && s.Kernel.End.After != nil {
 			fmt.Fprintf(w, "        after: %s\n", s.Kernel.End.After)
 		}
 	}
+}
+
+// made names the registers that a kernel goes on with: what is normalised, or what it adds up.
+func (k *Kernel) made() string {
+	if len(k.Sums) == 0 {
+		return "x=" + k.End.Before.reg(k.End.Made)
+	}
+	var names []string
+	for _, r := range k.Sums {
+		names = append(names, k.End.Before.reg(r))
+	}
+	return "sums " + strings.Join(names, ", ")
 }
 
 // library names what runs a step of a GPU's Program that is no launch.
@@ -350,21 +362,20 @@ func (e NormEnd) String() string {
 
 // String writes the code of a group on one line: r2=mul(l0,r1).
 func (g *Group) String() string {
-	var b strings.Builder
+	var parts []string
 	for r, i := range g.Code {
-		if i.Op == ir.PIn {
-			continue
+		if i.Op != ir.PIn {
+			parts = append(parts, fmt.Sprintf("r%d=%s", r, g.instr(&i)))
 		}
-		fmt.Fprintf(&b, "r%d=%s; ", r, g.instr(&g.Code[r]))
-		_ = i
 	}
+	var stores []string
 	for i, s := range g.Stores {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "s%d=%s", i, g.reg(s.Reg))
+		stores = append(stores, fmt.Sprintf("s%d=%s", i, g.reg(s.Reg)))
 	}
-	return b.String()
+	if len(stores) > 0 {
+		parts = append(parts, strings.Join(stores, ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func (g *Group) reg(r ir.Reg) string {

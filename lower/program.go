@@ -328,6 +328,8 @@ type Kernel struct {
 	Pool *ir.Window
 	// End is of a norm over channels: what elementwise steps beside it did before they were joined.
 	End NormEnd
+	// Sums are the registers of End.Before whose channels a pass adds up, on a GPU.
+	Sums []ir.Reg
 	// Seen are operands of any_nonfinite that an earlier global_norm of the part
 	// reads: on the CPU it looks for what is not finite on its way. Bytes counts
 	// them all the same, as the price of a cut does.

@@ -15,7 +15,7 @@ func amp(g *ir.Graph, c *Context) error {
 		return ir.Verify(g, ir.Mixed) // what does not fit is the user's to cast
 	}
 	c.Policy = c.Policy.decided()
-	if err := c.Policy.checkFree(); err != nil {
+	if err := c.Policy.check(); err != nil {
 		return err
 	}
 	a, err := newAssigner(g, c)

@@ -7,9 +7,11 @@ import (
 	"ampc/passes/ranges"
 )
 
-// checkFree refuses a range guard, and rules about free values, where none is free.
-func (p Policy) checkFree() error {
+// check refuses a low dtype that is none, and a range guard, and rules about free values, where none is free.
+func (p Policy) check() error {
 	switch {
+	case p.Low != ir.Invalid && !p.Low.Low():
+		return fmt.Errorf("policy %s: %s is not a 16-bit float: want f16 or bf16", p.Name, p.Low)
 	case len(p.Stores) > 0 && p.Algorithm != "mincut":
 		return fmt.Errorf("policy %s: store: only algorithm mincut takes it; use keep or lower", p.Name)
 	case p.Guard == 0:

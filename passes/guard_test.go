@@ -116,3 +116,13 @@ func TestGuardReadsBack(t *testing.T) {
 		}
 	}
 }
+
+func TestPoliciesLowerToSixteenBits(t *testing.T) {
+	g, err := ir.Parse("tall.ir", []byte(tall))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(g, trainConfig(O1(ir.I32))); err == nil || !strings.Contains(err.Error(), "i32 is not a 16-bit float: want f16 or bf16") {
+		t.Errorf("%v", err)
+	}
+}

@@ -28,13 +28,11 @@ func (m *Machine) phasedGrad(c *Conv) {
 	ones := [3]int{1, 1, 1}
 	var g grid
 	if dy := c.dense(c.Y, c.K, c.Out); m.joins(c.Y.Type, c.K) {
-		g = m.layWords(dy, c.K, c.Out, lo, size, 1)
+		if g = m.layWords(dy, c.K, c.Out, lo, size, 1); c.Weights == OIX {
+			m.layWeights(true)
+		}
 	} else {
 		g = m.lay(dy, c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
-	}
-	laid := m.laysWeights(&g)
-	if laid {
-		m.layWeights(true, g.words)
 	}
 	t.phases = t.phases[:0]
 	mem := t.phaseMem.bytes(c.X.Type, c.N*c.C*volume(c.In))
@@ -51,31 +49,20 @@ func (m *Machine) phasedGrad(c *Conv) {
 		}
 		t.phases = append(t.phases, ph)
 		t.patch, t.pixel = &t.table[0], &t.table[1]
-		weights := m.phaseTables(&g, &ph, lo, laid)
-		if len(t.patch.s) == 0 && c.Epilogue.plain() {
-			clear(ph.buf.Data)
-			continue
-		}
+		weights := m.phaseTables(&g, &ph, lo)
 		m.convProduct(&g, ph.buf, c.C, ph.size, ones, weights)
 	}
-	t.m, t.mode, t.dst = m, phaseMode, c.dense(c.X, c.C, c.In)
+	t.mode, t.dst = phaseMode, c.dense(c.X, c.C, c.In)
 	m.run(2*len(c.X.Data), c.N, t)
 }
 
-// laysWeights says whether the phases' products read weights that layWeights has put in order, as some taps of each lie
-// far apart.
-func (m *Machine) laysWeights(g *grid) bool {
-	c := m.conv.c
-	return c.Weights == OIX && !c.ChannelsLast && volume(c.Kernel) > 1 && (g.words || !m.pairing(c.Y.Type, c.W.Type))
-}
-
-// phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights, which may have
-// been laid.
-func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSource {
+// phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights.
+func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
 	t, c := &m.conv, m.conv.c
 	es, ws := g.buf.Type.Size(), c.W.Type.Size()
 	so, si, sx := c.weightStrides()
 	lane, depth := &t.table[2], &t.table[3]
+	words := g.words && c.Weights == OIX
 	lane.strided(1, 0, c.C/c.Groups, si*ws)
 	t.patch.reset()
 	depth.reset()
@@ -93,15 +80,15 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSou
 			continue
 		}
 		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
-		if laid {
-			depth.s = append(depth.s, 4*(k*c.wordRow(m.Path)+tap*m.tw))
+		if words {
+			depth.s = append(depth.s, 4*i*m.tw)
 			continue
 		}
 		for e := range each {
 			depth.s = append(depth.s, ((k*each+e)*so+tap*sx)*ws)
 		}
 	}
-	if laid {
+	if words {
 		return m.swappedWords()
 	}
 	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.words}
