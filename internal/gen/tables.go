@@ -73,5 +73,8 @@ func (v *vm) table(b *strings.Builder) {
 	}
 	v.fusedTable(b)
 	fmt.Fprintf(b, "p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBias%s, tileShift%s, touch%s, maxTaps%s, addRuns%s, unzip%s, zip%s\n", s, s, s, s, s, s, s)
+	if v.wide() {
+		fmt.Fprintf(b, "p.unzipHalves = unzipHalves%s\n", s)
+	}
 	fmt.Fprintf(b, "p.wino = &winoKernels{winoIn%s, winoThree%s, winoTwo%s, winoTaps%s, winoPixels%s}\n}\n\n", s, s, s, s, s)
 }

@@ -20,6 +20,31 @@ func laneMask(bits uint32) reg.Register {
 func (v *vm) zips() {
 	v.unzip()
 	v.zip()
+	if v.wide() {
+		v.unzipHalves()
+	}
+}
+
+// unzipHalves emits unzip for 16-bit elements: a word has one of each.
+func (v *vm) unzipHalves() {
+	v.text("unzipHalves", "rows, n int, even, odd *byte, ldd int, src *byte, lds int",
+		"splits rows of 2n halves, n up to a vector: even[i] = src[2i], odd[i] = src[2i+1].")
+	rows, n, even, odd, src := ptrParam("rows"), ptrParam("n"), ptrParam("even"), ptrParam("odd"), ptrParam("src")
+	ldd, lds := ptrParam("ldd"), ptrParam("lds")
+	scaleBy(ldd, 2)
+	scaleBy(lds, 2)
+	mask, x := v.lanes(n), v.new()
+	loop("rows", rows, func() {
+		v.loadPart(Mem{Base: src}, mask, x)
+		VPMOVDW(x, mask, Mem{Base: even})
+		VPSRLD(Imm(16), x, x)
+		VPMOVDW(x, mask, Mem{Base: odd})
+		ADDQ(ldd, even)
+		ADDQ(ldd, odd)
+		ADDQ(lds, src)
+	})
+	VZEROUPPER()
+	RET()
 }
 
 func (v *vm) unzip() {

@@ -257,6 +257,32 @@ func BenchmarkConv(b *testing.B) {
 	})
 }
 
+// BenchmarkResNet are the convolutions of ResNet-18 at batch 32, by whichever way they go: stem, layers, those of stride 2 and
+// their shortcuts.
+func BenchmarkResNet(b *testing.B) {
+	layers := []struct{ c, k, size, kernel, stride int }{{3, 64, 32, 3, 1}, {64, 64, 32, 3, 1}, {128, 128, 16, 3, 1}, {256, 256, 8, 3, 1}, {512, 512, 4, 3, 1},
+		{64, 128, 32, 3, 2}, {128, 256, 16, 3, 2}, {256, 512, 8, 3, 2}, {64, 128, 32, 1, 2}, {128, 256, 16, 1, 2}, {256, 512, 8, 1, 2}}
+	onVectorPaths(b, func(b *testing.B, m *Machine) {
+		for t := range numTypes {
+			for _, l := range layers {
+				name := fmt.Sprintf("%v/%dx%dx%d/%dx%d/stride=%d", t, l.size, l.c, l.k, l.kernel, l.kernel, l.stride)
+				b.Run(name, func(b *testing.B) {
+					c := benchConv(t, 32, l.c, l.k, l.size, l.kernel, l.kernel/2, false)
+					out := l.size / l.stride
+					c.Stride, c.Out = [3]int{1, l.stride, l.stride}, [3]int{1, out, out}
+					c.Y.Data = c.Y.Data[:c.N*c.K*out*out*t.Size()]
+					grad := *c
+					grad.W = zeros(F32, c.W.Len())
+					flop := 2 * float64(c.N*c.K*c.C*volume(c.Out)*volume(c.Kernel))
+					b.Run("fwd", func(b *testing.B) { flops(b, m, flop, func() { m.Conv(c) }) })
+					b.Run("dx", func(b *testing.B) { flops(b, m, flop, func() { m.ConvInputGrad(c) }) })
+					b.Run("dw", func(b *testing.B) { flops(b, m, flop, func() { m.ConvWeightGrad(&grad) }) })
+				})
+			}
+		}
+	})
+}
+
 // BenchmarkDepthwise is a 3x3 layer of 128 channels.
 func BenchmarkDepthwise(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {

@@ -56,7 +56,7 @@ func (t *convTask) Run(worker, n int) {
 	case canvasMode:
 		t.copyImage(&t.m.worker[worker], n)
 	case thinMode:
-		t.thinImage(n)
+		t.thinImage(&t.m.worker[worker], n)
 	case phaseMode:
 		t.phaseImage(&t.m.worker[worker], n)
 	case scatterMode:
@@ -158,9 +158,9 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	src, dst, es := t.src.buf, t.dst.buf, t.dst.buf.Type.Size()
 	split := run == 1 && t.step[2] == 1
 	for z := range t.size[0] {
-		if split && dst.Type == F32 && src.Type == F32 && t.dst.phases == 2 {
+		if split && dst.Type == src.Type && t.m.unzips(src.Type) && t.dst.phases == 2 {
 			from, to := s+z*t.src.axis[0], d+t.dst.at(t.lo[0]+z*t.step[0], t.lo[1], 0)
-			t.unzipPlane(dst.From(to).f32(), t.step[1]*t.dst.axis[1], src.From(from).f32(), t.src.axis[1])
+			t.unzipPlane(dst.From(to), t.step[1]*t.dst.axis[1], src.From(from), t.src.axis[1])
 			continue
 		}
 		for y := range t.size[1] {
@@ -179,9 +179,9 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 }
 
 // unzipPlane copies the rows of a plane, lds apart, to a canvas of two phases.
-func (t *convTask) unzipPlane(dst []float32, ldd int, src []float32, lds int) {
+func (t *convTask) unzipPlane(dst Buf, ldd int, src Buf, lds int) {
 	even, odd := t.dst.at(0, 0, t.lo[2]), t.dst.at(0, 0, t.lo[2]+1)
-	t.m.unzipRows(t.size[1], t.size[2], dst[even:], dst[odd:], ldd, src, lds)
+	t.m.unzipTyped(t.size[1], t.size[2], dst.From(even), dst.From(odd), ldd, src, lds)
 }
 
 // splitRow copies a row phase by phase.
@@ -235,27 +235,37 @@ func (m *Machine) thin(c *Conv) *Conv {
 }
 
 // thinImage copies the pixels of image n that are read.
-func (t *convTask) thinImage(n int) {
-	c, es := t.c, t.dst.buf.Type.Size()
+func (t *convTask) thinImage(w *worker, n int) {
+	c := t.c
 	planes, run := t.planes(c.C)
-	step := c.Stride[2]
+	unzip := run == 1 && c.Stride[2] == 2 && t.m.unzips(c.X.Type)
 	for p := range planes {
 		for z := range c.Out[0] {
+			from := n*t.src.item[0] + p*t.src.channel + t.src.at(z*c.Stride[0], 0, 0)
+			to := n*t.dst.item[0] + p*t.dst.channel + t.dst.at(z, 0, 0)
+			if unzip {
+				rest := w.row[0].bytes(c.X.Type, c.Out[1]*c.Out[2])
+				t.m.unzipTyped(c.Out[1], min(2*c.Out[2], c.In[2]), t.dst.buf.From(to), rest, c.Out[2], t.src.buf.From(from), c.Stride[1]*c.In[2])
+				continue
+			}
 			for y := range c.Out[1] {
-				from := n*t.src.item[0] + p*t.src.channel + t.src.at(z*c.Stride[0], y*c.Stride[1], 0)
-				to := n*t.dst.item[0] + p*t.dst.channel + t.dst.at(z, y, 0)
-				w := c.Out[2]
-				switch {
-				case run > 1:
-					for x := range w {
-						copy(t.dst.buf.Data[(to+x*run)*es:(to+x*run+run)*es], t.src.buf.Data[(from+x*step*run)*es:])
-					}
-				case t.dst.buf.Type == F32:
-					gather(floatsAt(t.dst.buf.at(to), w), floatsAt(t.src.buf.at(from), (w-1)*step+1), step)
-				default:
-					gather(halvesAt(t.dst.buf.at(to), w), halvesAt(t.src.buf.at(from), (w-1)*step+1), step)
-				}
+				t.thinRow(from+t.src.at(0, y*c.Stride[1], 0), to+t.dst.at(0, y, 0), run)
 			}
 		}
+	}
+}
+
+// thinRow copies the pixels of a row that are read, run elements each.
+func (t *convTask) thinRow(from, to, run int) {
+	w, step, es := t.c.Out[2], t.c.Stride[2], t.dst.buf.Type.Size()
+	switch {
+	case run > 1:
+		for x := range w {
+			copy(t.dst.buf.Data[(to+x*run)*es:(to+x*run+run)*es], t.src.buf.Data[(from+x*step*run)*es:])
+		}
+	case t.dst.buf.Type == F32:
+		gather(floatsAt(t.dst.buf.at(to), w), floatsAt(t.src.buf.at(from), (w-1)*step+1), step)
+	default:
+		gather(halvesAt(t.dst.buf.at(to), w), halvesAt(t.src.buf.at(from), (w-1)*step+1), step)
 	}
 }

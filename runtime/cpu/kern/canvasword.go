@@ -56,7 +56,7 @@ func (t *convTask) joinImage(w *worker, n int) {
 			}
 			p.joinRows(rows, width, dense, width, from, t.pairs)
 			if t.dst.phases == 2 {
-				t.unzipPlane(to, t.dst.axis[1], dense, width)
+				t.unzipPlane(Floats(to), t.dst.axis[1], Floats(dense), width)
 				continue
 			}
 			for y := range rows {

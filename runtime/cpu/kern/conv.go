@@ -98,6 +98,7 @@ type convTask struct {
 	pairs    []int  // offsets of rows that become one of words
 	weights  floats // words of them
 	swapped  bool   // and their order
+	joined   bool   // whether they are words
 
 	table        [4]offsets
 	kept         keptTables

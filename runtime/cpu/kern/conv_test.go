@@ -260,3 +260,34 @@ func TestConvBias(t *testing.T) {
 		}
 	})
 }
+
+// TestConvFirst: each direction may be the first thing that a machine does, strided single pixels among them.
+func TestConvFirst(t *testing.T) {
+	for _, p := range Paths() {
+		for _, typ := range []Type{F32, F16, BF16} {
+			for _, kernel := range []int{1, 3} {
+				for i, f := range []func(*Machine, *Conv){(*Machine).Conv, (*Machine).ConvInputGrad, (*Machine).ConvWeightGrad} {
+					d := newDice(8)
+					c := &Conv{N: 2, C: 4, K: 6, Groups: 1, In: [3]int{1, 7, 9}, Out: [3]int{1, 4, 5}, Kernel: [3]int{1, kernel, kernel},
+						Stride: [3]int{1, 2, 2}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, kernel / 2, kernel / 2}}
+					c.X, c.W, c.Y = d.buf(typ, c.N*c.C*volume(c.In)), d.buf(typ, c.K*c.C*volume(c.Kernel)), d.buf(typ, c.N*c.K*volume(c.Out))
+					first, again := *c, *c
+					result := func(c *Conv) *Buf { return []*Buf{&c.Y, &c.X, &c.W}[i] }
+					*result(&first), *result(&again) = zeros(typ, result(c).Len()), zeros(typ, result(c).Len())
+					m := New(p, 1)
+					defer m.Close()
+					f(m, &first)
+					between := *c
+					between.Y = zeros(typ, c.Y.Len())
+					m.Conv(&between)
+					f(m, &again)
+					for e := range result(&first).Len() {
+						if got, want := result(&first).get(e), result(&again).get(e); got != want {
+							t.Fatalf("%s: direction %d of %d x %d taps in %v: element %d is %g, later %g", p.Name(), i, kernel, kernel, typ, e, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}

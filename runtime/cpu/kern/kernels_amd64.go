@@ -2529,6 +2529,11 @@ func unzipAVX512(rows int, n int, even *float32, odd *float32, ldd int, src *flo
 //go:noescape
 func zipAVX512(rows int, n int, dst *float32, ldd int, even *float32, odd *float32, lds int)
 
+// unzipHalvesAVX512 splits rows of 2n halves, n up to a vector: even[i] = src[2i], odd[i] = src[2i+1].
+//
+//go:noescape
+func unzipHalvesAVX512(rows int, n int, even *byte, odd *byte, ldd int, src *byte, lds int)
+
 // winoInAVX512 is a squareFunc.
 //
 //go:noescape

@@ -72422,6 +72422,35 @@ rows:
 	VZEROUPPER
 	RET
 
+// func unzipHalvesAVX512(rows int, n int, even *byte, odd *byte, ldd int, src *byte, lds int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·unzipHalvesAVX512(SB), NOSPLIT, $0-56
+	MOVQ  rows+0(FP), AX
+	MOVQ  n+8(FP), CX
+	MOVQ  even+16(FP), DX
+	MOVQ  odd+24(FP), BX
+	MOVQ  src+40(FP), SI
+	MOVQ  ldd+32(FP), DI
+	MOVQ  lds+48(FP), R8
+	SHLQ  $0x01, DI
+	SHLQ  $0x01, R8
+	MOVL  $0xffffffff, R9
+	BZHIL CX, R9, R9
+	KMOVW R9, K1
+
+rows:
+	VMOVUPS.Z (SI), K1, Z0
+	VPMOVDW   Z0, K1, (DX)
+	VPSRLD    $0x10, Z0, Z0
+	VPMOVDW   Z0, K1, (BX)
+	ADDQ      DI, DX
+	ADDQ      DI, BX
+	ADDQ      R8, SI
+	DECQ      AX
+	JNZ       rows
+	VZEROUPPER
+	RET
+
 // func winoInAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, src *float32, sstep int, srow int, odd int, two int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·winoInAVX512(SB), NOSPLIT, $0-80

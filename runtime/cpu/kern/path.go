@@ -48,7 +48,9 @@ type Path struct {
 	// unzip splits rows of 2n elements, n at most a vector, into those at even and odd places; zip is the inverse. Rows are
 	// ldd apart in what is written, lds in what is read.
 	unzip func(rows, n int, even, odd *float32, ldd int, src *float32, lds int)
-	zip   func(rows, n int, dst *float32, ldd int, even, odd *float32, lds int)
+	// unzipHalves is unzip for 16-bit elements, nil where there is none.
+	unzipHalves func(rows, n int, even, odd *byte, ldd int, src *byte, lds int)
+	zip         func(rows, n int, dst *float32, ldd int, even, odd *float32, lds int)
 
 	stripe [numTypes][4]stripeFunc // 1, 2, 4 and 8 rows
 	dots   [numTypes][2]dotsFunc   // 1 and 2 rows, nil if absent

@@ -28,11 +28,13 @@ func (m *Machine) phasedGrad(c *Conv) {
 	ones := [3]int{1, 1, 1}
 	var g grid
 	if dy := c.dense(c.Y, c.K, c.Out); m.joins(c.Y.Type, c.K) {
-		if g = m.layWords(dy, c.K, c.Out, lo, size, 1); c.Weights == OIX {
-			m.layWeights(true)
-		}
+		g = m.layWords(dy, c.K, c.Out, lo, size, 1)
 	} else {
 		g = m.lay(dy, c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
+	}
+	laid := m.laysWeights(&g)
+	if laid {
+		m.layWeights(true, g.words)
 	}
 	t.phases = t.phases[:0]
 	mem := t.phaseMem.bytes(c.X.Type, c.N*c.C*volume(c.In))
@@ -49,20 +51,31 @@ func (m *Machine) phasedGrad(c *Conv) {
 		}
 		t.phases = append(t.phases, ph)
 		t.patch, t.pixel = &t.table[0], &t.table[1]
-		weights := m.phaseTables(&g, &ph, lo)
+		weights := m.phaseTables(&g, &ph, lo, laid)
+		if len(t.patch.s) == 0 && c.Epilogue.plain() {
+			clear(ph.buf.Data)
+			continue
+		}
 		m.convProduct(&g, ph.buf, c.C, ph.size, ones, weights)
 	}
-	t.mode, t.dst = phaseMode, c.dense(c.X, c.C, c.In)
+	t.m, t.mode, t.dst = m, phaseMode, c.dense(c.X, c.C, c.In)
 	m.run(2*len(c.X.Data), c.N, t)
 }
 
-// phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights.
-func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
+// laysWeights says whether the phases' products read weights that layWeights has put in order, as some taps of each lie
+// far apart.
+func (m *Machine) laysWeights(g *grid) bool {
+	c := m.conv.c
+	return c.Weights == OIX && !c.ChannelsLast && volume(c.Kernel) > 1 && (g.words || !m.pairing(c.Y.Type, c.W.Type))
+}
+
+// phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights, which may have
+// been laid.
+func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	es, ws := g.buf.Type.Size(), c.W.Type.Size()
 	so, si, sx := c.weightStrides()
 	lane, depth := &t.table[2], &t.table[3]
-	words := g.words && c.Weights == OIX
 	lane.strided(1, 0, c.C/c.Groups, si*ws)
 	t.patch.reset()
 	depth.reset()
@@ -80,15 +93,15 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int) tableSource {
 			continue
 		}
 		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
-		if words {
-			depth.s = append(depth.s, 4*i*m.tw)
+		if laid {
+			depth.s = append(depth.s, 4*(k*c.wordRow(m.Path)+tap*m.tw))
 			continue
 		}
 		for e := range each {
 			depth.s = append(depth.s, ((k*each+e)*so+tap*sx)*ws)
 		}
 	}
-	if words {
+	if laid {
 		return m.swappedWords()
 	}
 	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.words}

@@ -317,6 +317,7 @@ func kernelsAVX512(p *Path) {
 	}
 	p.fence = fenceAVX512
 	p.tileBias, p.tileShift, p.touch, p.maxTaps, p.addRuns, p.unzip, p.zip = tileBiasAVX512, tileShiftAVX512, touchAVX512, maxTapsAVX512, addRunsAVX512, unzipAVX512, zipAVX512
+	p.unzipHalves = unzipHalvesAVX512
 	p.wino = &winoKernels{winoInAVX512, winoThreeAVX512, winoTwoAVX512, winoTapsAVX512, winoPixelsAVX512}
 }
 

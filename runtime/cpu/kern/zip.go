@@ -17,6 +17,25 @@ func (p *Path) unzipRows(rows, n int, even, odd []float32, ldd int, src []float3
 	}
 }
 
+// unzips says whether a kernel splits rows of type t.
+func (p *Path) unzips(t Type) bool { return t == F32 || p.unzipHalves != nil }
+
+// unzipTyped is unzipRows for elements of any type that unzips.
+func (p *Path) unzipTyped(rows, n int, even, odd Buf, ldd int, src Buf, lds int) {
+	if src.Type == F32 {
+		p.unzipRows(rows, n, even.f32(), odd.f32(), ldd, src.f32(), lds)
+		return
+	}
+	for at := 0; at < n/2; at += p.vw {
+		p.unzipHalves(rows, min(p.vw, n/2-at), even.at(at), odd.at(at), ldd, src.at(2*at), lds)
+	}
+	if n%2 > 0 {
+		for r := range rows {
+			copy(even.From(r*ldd + n/2).Data[:2], src.From(r*lds+n-1).Data)
+		}
+	}
+}
+
 // zips says whether a kernel joins rows of two phases of type t.
 func (p *Path) zips(t Type) bool { return t == F32 || p.pair != nil }
 
