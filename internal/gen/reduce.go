@@ -36,6 +36,7 @@ func (v *vm) reductions() {
 	for _, t := range types {
 		v.addColumns(t)
 	}
+	v.normBack()
 	v.extreme("maxOf", maxI, VANDPS, 0xff800000)
 	v.extreme("minOf", minI, VORPS, 0x7f800000)
 }

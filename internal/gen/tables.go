@@ -41,7 +41,7 @@ func (v *vm) table(b *strings.Builder) {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		fmt.Fprintf(b, "loose%dx%d%s, ", rows, 2*v.w, s)
 	}
-	fmt.Fprintf(b, "}\np.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDots%s, scaleLanes%s, softLanes%s, softLanesGrad%s\n", s, s, s, s)
+	fmt.Fprintf(b, "}\np.normBack = normBack%s\np.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDots%s, scaleLanes%s, softLanes%s, softLanesGrad%s\n", s, s, s, s, s)
 	for _, t := range types {
 		fmt.Fprintf(b, "p.along[%s] = []alongFunc{%d: ", t, v.alongFrom()-1)
 		for rows := v.alongFrom(); rows <= v.tileRows(); rows++ {

@@ -2419,6 +2419,11 @@ func addColumnsF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
 //go:noescape
 func addColumnsBF16AVX512(rows int, vecs int, sum *float32, src *byte, lds int)
 
+// normBackAVX512 is a normBackFunc.
+//
+//go:noescape
+func normBackAVX512(n int, dx *float32, x *float32, dy *float32, gamma *float32, dgamma *float32, dbeta *float32, mean float32, rstd float32, inv float32, center float32)
+
 // maxOfAVX512 is the extreme of n elements, NaN if there is one.
 //
 //go:noescape
@@ -4578,6 +4583,11 @@ func addColumnsF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
 //
 //go:noescape
 func addColumnsBF16AVX2(rows int, vecs int, sum *float32, src *byte, lds int)
+
+// normBackAVX2 is a normBackFunc.
+//
+//go:noescape
+func normBackAVX2(n int, dx *float32, x *float32, dy *float32, gamma *float32, dgamma *float32, dbeta *float32, mean float32, rstd float32, inv float32, center float32)
 
 // maxOfAVX2 is the extreme of n elements, NaN if there is one.
 //

@@ -69621,6 +69621,137 @@ oneDone:
 	VZEROUPPER
 	RET
 
+// func normBackAVX512(n int, dx *float32, x *float32, dy *float32, gamma *float32, dgamma *float32, dbeta *float32, mean float32, rstd float32, inv float32, center float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·normBackAVX512(SB), NOSPLIT, $0-72
+	MOVQ         n+0(FP), AX
+	MOVQ         AX, CX
+	ANDQ         $+15, CX
+	MOVL         $0xffffffff, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	MOVQ         x+16(FP), DX
+	MOVQ         dy+24(FP), BX
+	MOVQ         gamma+32(FP), SI
+	VBROADCASTSS mean+56(FP), Z0
+	VBROADCASTSS rstd+60(FP), Z1
+	VXORPS       Z2, Z2, Z2
+	VXORPS       Z3, Z3, Z3
+	MOVQ         dgamma+40(FP), DI
+	MOVQ         dbeta+48(FP), R8
+	XORQ         R10, R10
+	MOVQ         AX, R9
+	SHRQ         $0x04, R9
+	JZ           sumsTail
+
+sums:
+	VMOVUPS     (DX)(R10*1), Z4
+	VSUBPS      Z0, Z4, Z4
+	VMULPS      Z1, Z4, Z4
+	VMOVUPS     (BX)(R10*1), Z5
+	VMOVUPS     (DI)(R10*1), Z6
+	VFMADD231PS Z4, Z5, Z6
+	VMOVUPS     Z6, (DI)(R10*1)
+	VMOVUPS     (R8)(R10*1), Z6
+	VADDPS      Z5, Z6, Z6
+	VMOVUPS     Z6, (R8)(R10*1)
+	VMOVUPS     (SI)(R10*1), Z6
+	VMULPS      Z6, Z5, Z5
+	VADDPS      Z5, Z2, Z2
+	VFMADD231PS Z4, Z5, Z3
+	ADDQ        $+64, R10
+	DECQ        R9
+	JNZ         sums
+
+sumsTail:
+	TESTQ       CX, CX
+	JZ          sumsDone
+	VMOVUPS.Z   (DX)(R10*1), K1, Z4
+	VSUBPS      Z0, Z4, Z4
+	VMULPS      Z1, Z4, Z4
+	VMOVUPS.Z   (BX)(R10*1), K1, Z5
+	VMOVUPS.Z   (DI)(R10*1), K1, Z6
+	VFMADD231PS Z4, Z5, Z6
+	VMOVUPS     Z6, K1, (DI)(R10*1)
+	VMOVUPS.Z   (R8)(R10*1), K1, Z6
+	VADDPS      Z5, Z6, Z6
+	VMOVUPS     Z6, K1, (R8)(R10*1)
+	VMOVUPS.Z   (SI)(R10*1), K1, Z6
+	VMULPS      Z6, Z5, Z5
+	VADDPS      Z5, Z2, Z2
+	VFMADD231PS Z4, Z5, Z3
+
+sumsDone:
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y4
+	VEXTRACTF128  $0x01, Y4, X3
+	VADDPS        X3, X4, X3
+	VPERMILPS     $0x4e, X3, X4
+	VADDPS        X4, X3, X3
+	VPERMILPS     $0xb1, X3, X4
+	VADDPS        X4, X3, X3
+	VBROADCASTSS  X3, Z4
+	VBROADCASTSS  inv+64(FP), Z3
+	VCMPPS.BCST   $0x04, kernConst<>+288(SB), Z3, K2
+	VMULPS        Z3, Z4, Z3
+	VMULPS        Z1, Z3, Z3
+	VMOVAPS.Z     Z3, K2, Z3
+	VXORPS.BCST   kernConst<>+224(SB), Z3, Z3
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y4
+	VEXTRACTF128  $0x01, Y4, X2
+	VADDPS        X2, X4, X2
+	VPERMILPS     $0x4e, X2, X4
+	VADDPS        X4, X2, X2
+	VPERMILPS     $0xb1, X2, X4
+	VADDPS        X4, X2, X2
+	VBROADCASTSS  X2, Z4
+	VBROADCASTSS  center+68(FP), Z2
+	VCMPPS.BCST   $0x04, kernConst<>+288(SB), Z2, K2
+	VMULPS        Z2, Z4, Z2
+	VMULPS        Z1, Z2, Z2
+	VMOVAPS.Z     Z2, K2, Z2
+	VXORPS.BCST   kernConst<>+224(SB), Z2, Z2
+	MOVQ          dx+8(FP), DI
+	XORQ          R8, R8
+	SHRQ          $0x04, AX
+	JZ            outTail
+
+out:
+	VMOVUPS     (DX)(R8*1), Z4
+	VSUBPS      Z0, Z4, Z4
+	VMULPS      Z1, Z4, Z4
+	VMOVUPS     (BX)(R8*1), Z5
+	VMOVUPS     (SI)(R8*1), Z6
+	VMULPS      Z6, Z5, Z5
+	VMOVAPS     Z4, Z4
+	VFMADD213PS Z2, Z3, Z4
+	VMOVAPS     Z5, Z5
+	VFMADD213PS Z4, Z1, Z5
+	VMOVUPS     Z5, (DI)(R8*1)
+	ADDQ        $+64, R8
+	DECQ        AX
+	JNZ         out
+
+outTail:
+	TESTQ       CX, CX
+	JZ          outDone
+	VMOVUPS.Z   (DX)(R8*1), K1, Z4
+	VSUBPS      Z0, Z4, Z0
+	VMULPS      Z1, Z0, Z0
+	VMOVUPS.Z   (BX)(R8*1), K1, Z4
+	VMOVUPS.Z   (SI)(R8*1), K1, Z5
+	VMULPS      Z5, Z4, Z4
+	VMOVAPS     Z0, Z0
+	VFMADD213PS Z2, Z3, Z0
+	VMOVAPS     Z4, Z2
+	VFMADD213PS Z0, Z1, Z2
+	VMOVUPS     Z2, K1, (DI)(R8*1)
+
+outDone:
+	VZEROUPPER
+	RET
+
 // func maxOfAVX512(n int, x *float32) (r float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, SSE
 TEXT ·maxOfAVX512(SB), NOSPLIT, $0-20
@@ -121764,6 +121895,134 @@ oneRows:
 	JGE        one
 
 oneDone:
+	VZEROUPPER
+	RET
+
+// func normBackAVX2(n int, dx *float32, x *float32, dy *float32, gamma *float32, dgamma *float32, dbeta *float32, mean float32, rstd float32, inv float32, center float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·normBackAVX2(SB), NOSPLIT, $0-72
+	MOVQ         n+0(FP), AX
+	MOVQ         AX, CX
+	ANDQ         $+7, CX
+	LEAQ         kernTail<>+32(SB), BX
+	MOVQ         CX, DX
+	NEGQ         DX
+	VMOVUPS      (BX)(DX*4), Y0
+	MOVQ         x+16(FP), DX
+	MOVQ         dy+24(FP), BX
+	MOVQ         gamma+32(FP), SI
+	VBROADCASTSS mean+56(FP), Y1
+	VBROADCASTSS rstd+60(FP), Y2
+	VXORPS       Y3, Y3, Y3
+	VXORPS       Y4, Y4, Y4
+	MOVQ         dgamma+40(FP), DI
+	MOVQ         dbeta+48(FP), R8
+	XORQ         R10, R10
+	MOVQ         AX, R9
+	SHRQ         $0x03, R9
+	JZ           sumsTail
+
+sums:
+	VMOVUPS     (DX)(R10*1), Y5
+	VSUBPS      Y1, Y5, Y5
+	VMULPS      Y2, Y5, Y5
+	VMOVUPS     (BX)(R10*1), Y6
+	VMOVUPS     (DI)(R10*1), Y7
+	VFMADD231PS Y5, Y6, Y7
+	VMOVUPS     Y7, (DI)(R10*1)
+	VMOVUPS     (R8)(R10*1), Y7
+	VADDPS      Y6, Y7, Y7
+	VMOVUPS     Y7, (R8)(R10*1)
+	VMOVUPS     (SI)(R10*1), Y7
+	VMULPS      Y7, Y6, Y6
+	VADDPS      Y6, Y3, Y3
+	VFMADD231PS Y5, Y6, Y4
+	ADDQ        $+32, R10
+	DECQ        R9
+	JNZ         sums
+
+sumsTail:
+	TESTQ       CX, CX
+	JZ          sumsDone
+	VMASKMOVPS  (DX)(R10*1), Y0, Y5
+	VSUBPS      Y1, Y5, Y5
+	VMULPS      Y2, Y5, Y5
+	VMASKMOVPS  (BX)(R10*1), Y0, Y6
+	VMASKMOVPS  (DI)(R10*1), Y0, Y7
+	VFMADD231PS Y5, Y6, Y7
+	VMASKMOVPS  Y7, Y0, (DI)(R10*1)
+	VMASKMOVPS  (R8)(R10*1), Y0, Y7
+	VADDPS      Y6, Y7, Y7
+	VMASKMOVPS  Y7, Y0, (R8)(R10*1)
+	VMASKMOVPS  (SI)(R10*1), Y0, Y7
+	VMULPS      Y7, Y6, Y6
+	VADDPS      Y6, Y3, Y3
+	VFMADD231PS Y5, Y6, Y4
+
+sumsDone:
+	VEXTRACTF128 $0x01, Y4, X5
+	VADDPS       X5, X4, X5
+	VPERMILPS    $0x4e, X5, X4
+	VADDPS       X4, X5, X5
+	VPERMILPS    $0xb1, X5, X4
+	VADDPS       X4, X5, X5
+	VBROADCASTSS X5, Y5
+	VBROADCASTSS inv+64(FP), Y4
+	VCMPPS       $0x04, kernConst<>+288(SB), Y4, Y6
+	VMULPS       Y4, Y5, Y4
+	VMULPS       Y2, Y4, Y4
+	VANDPS       Y4, Y6, Y4
+	VXORPS       kernConst<>+224(SB), Y4, Y4
+	VEXTRACTF128 $0x01, Y3, X5
+	VADDPS       X5, X3, X5
+	VPERMILPS    $0x4e, X5, X3
+	VADDPS       X3, X5, X5
+	VPERMILPS    $0xb1, X5, X3
+	VADDPS       X3, X5, X5
+	VBROADCASTSS X5, Y5
+	VBROADCASTSS center+68(FP), Y3
+	VCMPPS       $0x04, kernConst<>+288(SB), Y3, Y6
+	VMULPS       Y3, Y5, Y3
+	VMULPS       Y2, Y3, Y3
+	VANDPS       Y3, Y6, Y3
+	VXORPS       kernConst<>+224(SB), Y3, Y3
+	MOVQ         dx+8(FP), DI
+	XORQ         R8, R8
+	SHRQ         $0x03, AX
+	JZ           outTail
+
+out:
+	VMOVUPS     (DX)(R8*1), Y5
+	VSUBPS      Y1, Y5, Y5
+	VMULPS      Y2, Y5, Y5
+	VMOVUPS     (BX)(R8*1), Y6
+	VMOVUPS     (SI)(R8*1), Y7
+	VMULPS      Y7, Y6, Y6
+	VMOVAPS     Y5, Y5
+	VFMADD213PS Y3, Y4, Y5
+	VMOVAPS     Y6, Y6
+	VFMADD213PS Y5, Y2, Y6
+	VMOVUPS     Y6, (DI)(R8*1)
+	ADDQ        $+32, R8
+	DECQ        AX
+	JNZ         out
+
+outTail:
+	TESTQ       CX, CX
+	JZ          outDone
+	VMASKMOVPS  (DX)(R8*1), Y0, Y5
+	VSUBPS      Y1, Y5, Y1
+	VMULPS      Y2, Y1, Y1
+	VMASKMOVPS  (BX)(R8*1), Y0, Y5
+	VMASKMOVPS  (SI)(R8*1), Y0, Y6
+	VMULPS      Y6, Y5, Y5
+	VMOVAPS     Y1, Y1
+	VFMADD213PS Y3, Y4, Y1
+	VMOVAPS     Y5, Y3
+	VFMADD213PS Y1, Y2, Y3
+	VMASKMOVPS  Y3, Y0, (DI)(R8*1)
+
+outDone:
 	VZEROUPPER
 	RET
 

@@ -110,24 +110,37 @@ func (t *rowTask) normGrads(w *worker, i, r0, r1 int) {
 	clear(dgamma)
 	clear(dbeta)
 	gamma := t.vector(w, 2, n.Gamma, 1)
-	xhat, g := w.row[3].get(cols), w.row[4].get(cols)
-	inv := 1 / float32(cols)
+	inv, center := 1/float32(cols), 1/float32(cols)
+	if n.RMS {
+		center = 0
+	}
 	for r := r0; r < r1; r++ {
 		x, dy, dx := t.load(w, 0, n.X, r), t.load(w, 1, n.DY, r), t.place(w, 5, n.DX, r)
 		rstd, mean := n.Rstd[r], float32(0)
 		if !n.RMS {
 			mean = n.Mean[r]
 		}
-		p.axpb(cols, &xhat[0], &x[0], 1, -mean)
-		p.axpb(cols, &xhat[0], &xhat[0], rstd, 0)
-		p.Ternary(FMA, dgamma, dy, xhat, dgamma)
-		p.Binary(Add, dbeta, dbeta, dy)
-		p.Binary(Mul, g, dy, gamma)
-		mg, mgx := float32(0), p.Dot(g, xhat)*inv
-		if !n.RMS {
-			mg = p.Sum(g) * inv
+		if p.normBack != nil {
+			p.normBack(cols, &dx[0], &x[0], &dy[0], &gamma[0], &dgamma[0], &dbeta[0], mean, rstd, inv, center)
+		} else {
+			p.normBackRows(w, dx, x, dy, gamma, dgamma, dbeta, mean, rstd, inv, center)
 		}
-		p.normGrad(cols, &dx[0], &g[0], &xhat[0], rstd, -rstd*mgx, -rstd*mg)
 		t.save(n.DX, r, dx)
 	}
+}
+
+// normBackRows is a normBackFunc by other kernels.
+func (p *Path) normBackRows(w *worker, dx, x, dy, gamma, dgamma, dbeta []float32, mean, rstd, inv, center float32) {
+	cols := len(x)
+	xhat, g := w.row[3].get(cols), w.row[4].get(cols)
+	p.axpb(cols, &xhat[0], &x[0], 1, -mean)
+	p.axpb(cols, &xhat[0], &xhat[0], rstd, 0)
+	p.Ternary(FMA, dgamma, dy, xhat, dgamma)
+	p.Binary(Add, dbeta, dbeta, dy)
+	p.Binary(Mul, g, dy, gamma)
+	mg := float32(0)
+	if center != 0 {
+		mg = p.Sum(g) * center
+	}
+	p.normGrad(cols, &dx[0], &g[0], &xhat[0], rstd, -rstd*p.Dot(g, xhat)*inv, -rstd*mg)
 }

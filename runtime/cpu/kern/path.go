@@ -67,6 +67,7 @@ type Path struct {
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32
 	sumSq         func(n int, x *float32, mean float32) float32 // sum of (x-mean)^2
+	normBack      normBackFunc                                  // nil: by other kernels
 	queries       int                                           // columns of the three after the next
 	rowDots       rowDotsFunc
 	scaleLanes    func(n int, s *float32, ld int, lanes *float32) // multiply rows by one row
@@ -124,6 +125,10 @@ type transFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // putFunc rounds and stores the first n elements of h rows of a tile, nr apart; dst rows are ldd elements apart.
 type putFunc func(h, n int, dst *byte, ldd int, tile *float32)
+
+// normBackFunc is a row of NormGrad: with xhat = (x-mean)*rstd and g = dy*gamma it adds dy*xhat to dgamma and dy to dbeta, and
+// sets dx = rstd*(g - center*sum(g) - xhat*inv*sum(g*xhat)).
+type normBackFunc func(n int, dx, x, dy, gamma, dgamma, dbeta *float32, mean, rstd, inv, center float32)
 
 // columnsFunc sums the columns of rows > 0 rows of vecs vectors, lds elements apart, each in one chain over the rows.
 type columnsFunc func(rows, vecs int, sum *float32, src *byte, lds int)

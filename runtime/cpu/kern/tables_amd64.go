@@ -9,6 +9,7 @@ func kernelsAVX512(p *Path) {
 	p.far = []farFunc{far1x32AVX512, far2x32AVX512, far3x32AVX512, far4x32AVX512, far5x32AVX512, far6x32AVX512, far7x32AVX512, far8x32AVX512, far9x32AVX512, far10x32AVX512, far11x32AVX512, far12x32AVX512, far13x32AVX512, far14x32AVX512}
 	p.farFetch = farFetchAVX512
 	p.loose = []looseFunc{loose1x32AVX512, loose2x32AVX512, loose3x32AVX512, loose4x32AVX512, loose5x32AVX512, loose6x32AVX512, loose7x32AVX512, loose8x32AVX512, loose9x32AVX512, loose10x32AVX512, loose11x32AVX512, loose12x32AVX512, loose13x32AVX512, loose14x32AVX512}
+	p.normBack = normBackAVX512
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX512, scaleLanesAVX512, softLanesAVX512, softLanesGradAVX512
 	p.along[F32] = []alongFunc{6: alongF327x32AVX512, alongF328x32AVX512, alongF329x32AVX512, alongF3210x32AVX512, alongF3211x32AVX512, alongF3212x32AVX512, alongF3213x32AVX512, alongF3214x32AVX512}
 	p.rows[F32] = rowsF32AVX512
@@ -337,6 +338,7 @@ func kernelsAVX2(p *Path) {
 	p.far = []farFunc{far1x16AVX2, far2x16AVX2, far3x16AVX2, far4x16AVX2, far5x16AVX2, far6x16AVX2}
 	p.farFetch = farFetchAVX2
 	p.loose = []looseFunc{loose1x16AVX2, loose2x16AVX2, loose3x16AVX2, loose4x16AVX2, loose5x16AVX2, loose6x16AVX2}
+	p.normBack = normBackAVX2
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX2, scaleLanesAVX2, softLanesAVX2, softLanesGradAVX2
 	p.along[F32] = []alongFunc{2: alongF323x16AVX2, alongF324x16AVX2, alongF325x16AVX2, alongF326x16AVX2}
 	p.rows[F32] = rowsF32AVX2
