@@ -26,6 +26,8 @@ func TestNoAllocations(t *testing.T) {
 		DY: dy, DX: y, DGamma: zeros(F32, 100)}
 	loss := &CrossEntropy{Rows: 90, Cols: 100, X: x, Labels: Ints32(index), Ignore: -1, LSE: make([]float32, 90), DX: y, DLoss: []float32{1}, Scale: 1}
 	list := []Tensor{{make([]float32, 9000), x}}
+	pool := Pool2{Planes: 3, H: 32, W: 32, Walk: new(Windows2)}
+	image, pooled, grown := d.buf(F32, 3*32*32), zeros(F32, 3*16*16), zeros(F32, 3*32*32)
 	kernels := map[string]func(m *Machine){
 		"gemm":       func(m *Machine) { m.Gemm(gemm); m.Gemm(skinny); m.Gemm(pairs); m.Gemm(&dots) },
 		"conv":       func(m *Machine) { m.Conv(conv); m.ConvInputGrad(conv); m.ConvWeightGrad(conv) },
@@ -39,6 +41,13 @@ func TestNoAllocations(t *testing.T) {
 		"embedding": func(m *Machine) {
 			m.Gather(y, x, Ints32(index), 100)
 			m.ScatterAdd(x, y, Ints32(index), 100, true)
+		},
+		"pool": func(m *Machine) {
+			if m.Pools2(pool, F32) {
+				m.MaxPool2(pool, pooled, nil, image)
+				m.MaxPool2Grad(pool, grown, pooled, image)
+				m.AvgPool2(pool, pooled, image)
+			}
 		},
 		"unscale": func(m *Machine) { m.UnscaleNorm(list, 0.5) },
 	}

@@ -43,7 +43,7 @@ type Path struct {
 	// maxTaps is MaxTaps for n vectors of windows, stride apart from tap to tap; nil in Go.
 	maxTaps func(n, taps int, best *float32, index *int32, x *float32, cells *int32, stride int)
 
-	pools []func(Type) *poolKernels // by ascending lanes; none in Go
+	pools []poolTable // by ascending lanes; none in Go
 
 	// unzip splits rows of 2n elements, n at most a vector, into those at even and odd places; zip is the inverse. Rows are
 	// ldd apart in what is written, lds in what is read.

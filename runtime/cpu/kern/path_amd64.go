@@ -53,7 +53,7 @@ func avx512Path() *Path {
 	p := goPath()
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx512", 16, 14, 32, 16, 16, 1024, 8*14*1024
 	kernelsAVX512(p)
-	p.pools = []func(Type) *poolKernels{poolsAVX2, poolsAVX512}
+	p.pools = []poolTable{poolTableOf(poolsAVX2), poolTableOf(poolsAVX512)}
 	p.probe, p.probeFlop = probeAVX512, 4*24*16*2
 	return p.common()
 }
@@ -62,7 +62,7 @@ func avx2Path() *Path {
 	p := goPath()
 	p.name, p.lanes, p.mr, p.nr, p.vw, p.tw, p.kc, p.mc = "avx2", 8, 6, 16, 8, 8, 1024, 6*6*1024
 	kernelsAVX2(p)
-	p.pools = []func(Type) *poolKernels{poolsAVX2}
+	p.pools = []poolTable{poolTableOf(poolsAVX2)}
 	p.probe, p.probeFlop = probeAVX2, 4*12*8*2
 	return p.common()
 }

@@ -4,18 +4,19 @@ package kern
 // one after the other: element (i, j) of a pooled plane of H/2 x W/2 is of the window from (2i, 2j) on.
 type Pool2 struct {
 	Planes, H, W int
+	Walk         *Windows2 // the worker's memory for how it is walked; nil: some is allocated
 }
 
 // Of is the number of elements of n planes, in and out.
 func (g Pool2) Of(n int) (in, out int) { return n * g.H * g.W, n * (g.H / 2) * (g.W / 2) }
 
-// windows2 is how the kernels of a path walk over the windows of a Pool2: planes; rows of windows in one; whole vectors in
+// Windows2 is how the kernels of a path walk over the windows of a Pool2: planes; rows of windows in one; whole vectors in
 // a row, and windows after them; bytes between rows of elements, from the last whole vector to the next rows, and then to
 // the next plane; elements of a row, and what is left of two of them after the whole vectors.
-type windows2 [9]int
+type Windows2 [9]int
 
 // poolKernels pool windows of one storage type; results are dense.
-type poolKernels struct { // g is the first number of windows2
+type poolKernels struct { // g is the first number of a Windows2
 	lanes   int
 	parts   bool // rows may have any number of windows, not whole and half vectors alone
 	max     func(g *int, y, x *byte)
@@ -25,6 +26,16 @@ type poolKernels struct { // g is the first number of windows2
 	avgGrad func(g *int, dx, dy *byte)
 }
 
+// poolTable has the kernels of each storage type.
+type poolTable [numTypes]*poolKernels
+
+func poolTableOf(kernels func(Type) *poolKernels) (table poolTable) {
+	for t := range table {
+		table[t] = kernels(Type(t))
+	}
+	return table
+}
+
 // Pools2 says whether the path has kernels of g for elements of type t; if it has any, then for f32.
 func (p *Path) Pools2(g Pool2, t Type) bool { return p.poolsOf(g, t) != nil }
 
@@ -32,7 +43,7 @@ func (p *Path) Pools2(g Pool2, t Type) bool { return p.poolsOf(g, t) != nil }
 func (p *Path) poolsOf(g Pool2, t Type) (k *poolKernels) {
 	n := g.W / 2
 	for _, of := range p.pools {
-		if own := of(t); own.parts || n%(own.lanes/2) == 0 {
+		if own := of[t]; own.parts || n%(own.lanes/2) == 0 {
 			if k = own; n <= k.lanes {
 				break
 			}
@@ -41,11 +52,16 @@ func (p *Path) poolsOf(g Pool2, t Type) (k *poolKernels) {
 	return k
 }
 
-func (k *poolKernels) walk(g Pool2, t Type) windows2 {
+func (k *poolKernels) walk(g Pool2, t Type) *Windows2 {
 	n, size := g.W/2, t.Size()
 	whole := n / k.lanes
 	skipped := 2 * (g.W - whole*k.lanes)
-	return windows2{g.Planes, g.H / 2, whole, n % k.lanes, g.W * size, skipped * size, g.H % 2 * g.W * size, g.W, skipped}
+	w := g.Walk
+	if w == nil {
+		w = new(Windows2)
+	}
+	*w = Windows2{g.Planes, g.H / 2, whole, n % k.lanes, g.W * size, skipped * size, g.H % 2 * g.W * size, g.W, skipped}
+	return w
 }
 
 func (g Pool2) empty() bool { _, out := g.Of(g.Planes); return out == 0 }
