@@ -26,17 +26,19 @@ type Loss struct {
 // Config says what to compile a model to. Its zero value trains nothing: Train
 // wants an Optimizer or Groups.
 type Config struct {
-	Optimizer Optimizer // with LR: one group over every parameter
-	LR        Schedule
+	Optimizer Optimizer // with LR: a last group, over every parameter that no other trains
+	LR        Schedule  // an update takes this times its step; the zero Schedule is none
 	Groups    []Group
 	Clip      Clip // over all trained parameters; a Group's is over its own
 
-	Policy    Policy // zero: f32, no casts
-	Scaler    Scaler // zero: what the policy wants
-	Ranges    Ranges // what the policy's range guard may assume
-	NoSkip    bool   // let steps that are not finite reach the weights
+	Policy Policy // zero: f32, no casts
+	Scaler Scaler // zero: what the policy wants
+	Ranges Ranges // what passes may assume of values: the policy's guard, the place of a score's scale
+	NoSkip bool   // let steps that are not finite reach the weights
+	// Gradients edits the gradients, unscaled and divided by the count, before
+	// they are clipped. It returns one for each parameter it was given.
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
-	EMA       float64  // decay of a running average of the parameters; 0: none
+	EMA       float64  // decay of a running average of the parameters, from 0 to below 1; 0: none
 	Pad       bool     // zeros fill products up to the multiples that tensor cores want; see Program.Misaligned
 	Shadow    bool     // the update writes the weights' low copies too, so that no step begins with casts
 	Micro     int      // micro-batches that one Run may take; zero: 1

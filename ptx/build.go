@@ -22,9 +22,6 @@ func NewBuilder(fl Flavour, name string, threads int) *Builder {
 	return &Builder{fl: fl, k: Kernel{Name: name, Threads: threads}}
 }
 
-// Flavour is the dialect the kernel is written in.
-func (b *Builder) Flavour() Flavour { return b.fl }
-
 // Kernel ends the kernel with a return and gives it back, verified, without the instructions whose
 // results nothing reads.
 func (b *Builder) Kernel() (*Kernel, error) {

@@ -57,15 +57,6 @@ var prims = map[string]prim{
 	}},
 }
 
-// Prims lists the primitives a Group may use.
-func Prims() []string {
-	var names []string
-	for name := range prims {
-		names = append(names, name)
-	}
-	return names
-}
-
 // letters is the PTX arithmetic type of a value type.
 var letters = map[DType]string{Float32: "f32", Float64: "f64", Int32: "s32", Int64: "s64", Bool: "pred"}
 

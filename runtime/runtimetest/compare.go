@@ -178,18 +178,6 @@ func (l *Loaded) Close(t testing.TB) {
 // tolerance says by how much element i may differ; nil: not at all.
 type tolerance func(i int, want float64) float64
 
-// Close32 allows ulp units in the last place of f32 relative to the largest
-// magnitude of the tensor; for whole models, where errors travel.
-func Close32(x *eval.Tensor, ulp float64) func(i int, want float64) float64 {
-	top := 0.0
-	for _, v := range x.F {
-		if a := math.Abs(v); a-a == 0 {
-			top = math.Max(top, a)
-		}
-	}
-	return func(int, float64) float64 { return ulp * 0x1p-23 * top }
-}
-
 // differ describes the first element in which got misses want, "" for none,
 // and returns the largest share of the tolerance that was used.
 func differ(got, want *eval.Tensor, tol tolerance) (string, float64) {
