@@ -149,7 +149,7 @@ type lanesLoop struct {
 	x                  vec
 }
 
-// rows emits body for all rows, its last argument being what is visible, nil for the rows before full. It leaves the
+// lanesRows emits body for all rows, its last argument being what is visible, nil for the rows before full. It leaves the
 // registers as they were.
 func (v *vm) lanesRows(l *lanesLoop, label string, body func(j int, m []Mem, seen cond)) {
 	count, stair := GP64(), GP64()
@@ -221,32 +221,15 @@ func (v *vm) rowDots() {
 	rows, a, lda, b, ldb, dots := ptrParam("rows"), ptrParam("a"), ptrParam("lda"), ptrParam("b"), ptrParam("ldb"), ptrParam("dots")
 	scaleBy(lda, 4)
 	scaleBy(ldb, 4)
-	sum, x := v.new(), v.new()
-	last, n := GP64(), ptrParam("n")
+	n, last, sum := ptrParam("n"), GP64(), v.new()
 	MOVQ(n, last)
 	ANDQ(imm(v.w-1), last)
-	mask := v.lanes(last)
-	SHRQ(Imm(map[bool]uint64{true: 4, false: 3}[v.wide()]), n)
+	part := v.lanes(last)
 	loop("row", rows, func() {
 		v.zero(sum)
-		left, at := GP64(), GP64()
-		XORQ(at, at)
-		MOVQ(n, left)
-		TESTQ(left, left)
-		JZ(LabelRef("tail"))
-		loop("whole", left, func() {
-			VMOVUPS(Mem{Base: a, Index: at, Scale: 1}, x)
-			VFMADD231PS(Mem{Base: b, Index: at, Scale: 1}, x, sum)
-			ADDQ(imm(v.size()), at)
+		v.row("dot", n, last, part, func(at reg.GPVirtual, mask reg.Register) {
+			v.addMul(sum, v.fetch(Mem{Base: a, Index: at, Scale: 1}, mask), v.fetch(Mem{Base: b, Index: at, Scale: 1}, mask))
 		})
-		Label("tail")
-		TESTQ(last, last)
-		JZ(LabelRef("fold"))
-		y := v.new()
-		v.loadPart(Mem{Base: a, Index: at, Scale: 1}, mask, x)
-		v.loadPart(Mem{Base: b, Index: at, Scale: 1}, mask, y)
-		VFMADD231PS(x, y, sum)
-		Label("fold")
 		VMOVSS(v.fold(addI, []vec{sum}), Mem{Base: dots})
 		ADDQ(lda, a)
 		ADDQ(ldb, b)

@@ -6,13 +6,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// row emits body for each vector of a row of n elements, n > 0: at is how many bytes into the row it is, mask is nil for whole vectors. last is
-// n modulo the width, mask its lanes.
+// row emits body for each vector of a row of n > 0 elements, at bytes into it: mask is nil for whole vectors, and part, the lanes of the last n
+// modulo the width, for the rest.
 func (v *vm) row(label string, n, last reg.GPVirtual, part reg.Register, body func(at reg.GPVirtual, mask reg.Register)) {
 	left, at := GP64(), GP64()
 	XORQ(at, at)
 	MOVQ(n, left)
-	SHRQ(Imm(map[bool]uint64{true: 4, false: 3}[v.wide()]), left)
+	SHRQ(Imm(v.log2()), left)
 	JZ(LabelRef(label + "Tail"))
 	loop(label, left, func() {
 		body(at, nil)
@@ -23,6 +23,14 @@ func (v *vm) row(label string, n, last reg.GPVirtual, part reg.Register, body fu
 	JZ(LabelRef(label + "Done"))
 	body(at, part)
 	Label(label + "Done")
+}
+
+// log2 is the logarithm of the width.
+func (v *vm) log2() uint64 {
+	if v.wide() {
+		return 4
+	}
+	return 3
 }
 
 // normBack emits a normBackFunc.

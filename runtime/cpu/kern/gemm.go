@@ -183,13 +183,12 @@ func (t *gemmTask) serial(m *Machine) {
 	t.blocks()
 }
 
-// multiplyLocal is the product of rows x cols elements inside a task of another kernel: c = a*b, added to c if into.
-func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c []float32, ldc int, into bool) {
+// multiplyLocal is the product of rows x cols elements inside a task of another kernel: c = a*b.
+func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c []float32, ldc int) {
 	t.mats[0], t.mats[1] = matSource{m.Path, a, 1, a.T, false}, matSource{m.Path, b, 1, !b.T, false}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.depth, t.items = depth, 1
 	t.out = output{m.Path, Mat{Buf: Floats(c), LD: ldc}, 1, Epilogue{}, 0, colRun{}}
-	t.into = into
 	t.serial(m)
 	t.Run(worker, 0)
 }

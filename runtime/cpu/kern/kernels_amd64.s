@@ -75453,36 +75453,36 @@ TEXT ·rowDotsAVX512(SB), NOSPLIT, $0-56
 	MOVQ  dots+48(FP), DI
 	SHLQ  $0x02, DX
 	SHLQ  $0x02, SI
-	MOVQ  n+8(FP), R9
-	MOVQ  R9, R8
-	ANDQ  $+15, R8
+	MOVQ  n+8(FP), R8
+	MOVQ  R8, R9
+	ANDQ  $+15, R9
 	MOVL  $0xffffffff, R10
-	BZHIL R8, R10, R10
+	BZHIL R9, R10, R10
 	KMOVW R10, K1
-	SHRQ  $0x04, R9
 
 row:
 	VXORPS Z0, Z0, Z0
 	XORQ   R11, R11
-	MOVQ   R9, R10
-	TESTQ  R10, R10
-	JZ     tail
+	MOVQ   R8, R10
+	SHRQ   $0x04, R10
+	JZ     dotTail
 
-whole:
+dot:
 	VMOVUPS     (CX)(R11*1), Z1
-	VFMADD231PS (BX)(R11*1), Z1, Z0
+	VMOVUPS     (BX)(R11*1), Z2
+	VFMADD231PS Z2, Z1, Z0
 	ADDQ        $+64, R11
 	DECQ        R10
-	JNZ         whole
+	JNZ         dot
 
-tail:
-	TESTQ       R8, R8
-	JZ          fold
+dotTail:
+	TESTQ       R9, R9
+	JZ          dotDone
 	VMOVUPS.Z   (CX)(R11*1), K1, Z1
 	VMOVUPS.Z   (BX)(R11*1), K1, Z2
-	VFMADD231PS Z1, Z2, Z0
+	VFMADD231PS Z2, Z1, Z0
 
-fold:
+dotDone:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X0
@@ -126413,44 +126413,44 @@ TEXT ·rowDotsAVX2(SB), NOSPLIT, $0-56
 	MOVQ    dots+48(FP), DI
 	SHLQ    $0x02, DX
 	SHLQ    $0x02, SI
-	MOVQ    n+8(FP), R9
-	MOVQ    R9, R8
-	ANDQ    $+7, R8
+	MOVQ    n+8(FP), R8
+	MOVQ    R8, R9
+	ANDQ    $+7, R9
 	LEAQ    kernTail<>+32(SB), R11
-	MOVQ    R8, R10
+	MOVQ    R9, R10
 	NEGQ    R10
-	VMOVUPS (R11)(R10*4), Y2
-	SHRQ    $0x03, R9
+	VMOVUPS (R11)(R10*4), Y1
 
 row:
 	VXORPS Y0, Y0, Y0
 	XORQ   R11, R11
-	MOVQ   R9, R10
-	TESTQ  R10, R10
-	JZ     tail
+	MOVQ   R8, R10
+	SHRQ   $0x03, R10
+	JZ     dotTail
 
-whole:
-	VMOVUPS     (CX)(R11*1), Y1
-	VFMADD231PS (BX)(R11*1), Y1, Y0
+dot:
+	VMOVUPS     (CX)(R11*1), Y2
+	VMOVUPS     (BX)(R11*1), Y3
+	VFMADD231PS Y3, Y2, Y0
 	ADDQ        $+32, R11
 	DECQ        R10
-	JNZ         whole
+	JNZ         dot
 
-tail:
-	TESTQ       R8, R8
-	JZ          fold
-	VMASKMOVPS  (CX)(R11*1), Y2, Y1
-	VMASKMOVPS  (BX)(R11*1), Y2, Y3
-	VFMADD231PS Y1, Y3, Y0
+dotTail:
+	TESTQ       R9, R9
+	JZ          dotDone
+	VMASKMOVPS  (CX)(R11*1), Y1, Y2
+	VMASKMOVPS  (BX)(R11*1), Y1, Y3
+	VFMADD231PS Y3, Y2, Y0
 
-fold:
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X1, X0, X1
-	VPERMILPS    $0x4e, X1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0xb1, X1, X0
-	VADDPS       X0, X1, X1
-	VMOVSS       X1, (DI)
+dotDone:
+	VEXTRACTF128 $0x01, Y0, X2
+	VADDPS       X2, X0, X2
+	VPERMILPS    $0x4e, X2, X0
+	VADDPS       X0, X2, X2
+	VPERMILPS    $0xb1, X2, X0
+	VADDPS       X0, X2, X2
+	VMOVSS       X2, (DI)
 	ADDQ         DX, CX
 	ADDQ         SI, BX
 	ADDQ         $+4, DI

@@ -78,7 +78,7 @@ func (t *convTask) patches(w *worker, worker, n, g int, part []float32) {
 		weights, grads = grads, weights
 		l.rows, l.cols = px, rows
 	}
-	l.multiplyLocal(t.m, worker, weights, grads, per, part, l.cols, false)
+	l.multiplyLocal(t.m, worker, weights, grads, per, part, l.cols)
 }
 
 // turns is how many neighbours in the table of patches are taps of one channel. Their places overlap: adding one right
