@@ -87,7 +87,7 @@ func (v *vm) pick2(t string) {
 	loop("one", k, func() {
 		MOVQ(Mem{Base: offs}, o)
 		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1}, part, x)
-		v.storePart(x, part.lanes, Mem{Base: dst})
+		v.mergePart(x, part.lanes, Mem{Base: dst})
 		ADDQ(imm(8), offs)
 		ADDQ(ldd, dst)
 	})
@@ -122,12 +122,25 @@ func (v *vm) pick2(t string) {
 		whole(x, 0)
 		v.loadEdge(t, Mem{Base: src, Index: o, Scale: 1, Disp: v.w * typeSize(t)}, part, y)
 		VMOVUPS(x, Mem{Base: dst})
-		v.storePart(y, part.lanes, Mem{Base: dst, Disp: v.size()})
+		v.mergePart(y, part.lanes, Mem{Base: dst, Disp: v.size()})
 		ADDQ(imm(8), offs)
 		ADDQ(ldd, dst)
 	})
 	VZEROUPPER()
 	RET()
+}
+
+// mergePart stores the lanes of s that mask holds; AVX2, whose masked stores take a dozen cycles, stores the others as they
+// are.
+func (v *vm) mergePart(s vec, mask reg.Register, m Mem) {
+	if v.wide() {
+		v.storePart(s, mask, m)
+		return
+	}
+	old := v.new()
+	VMOVUPS(m, old)
+	VBLENDVPS(mask, s, old, old)
+	VMOVUPS(old, m)
 }
 
 // trans emits a transFunc for up to w lanes: blocks of w x w are loaded by rows, transposed in registers and stored.

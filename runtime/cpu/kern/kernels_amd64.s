@@ -82868,7 +82868,9 @@ TEXT ·pickF32AVX2(SB), NOSPLIT, $0-48
 one:
 	MOVQ       (DI), CX
 	VMASKMOVPS (BX)(CX*1), Y1, Y0
-	VMASKMOVPS Y0, Y1, (DX)
+	VMOVUPS    (DX), Y2
+	VBLENDVPS  Y1, Y0, Y2, Y2
+	VMOVUPS    Y2, (DX)
 	ADDQ       $+8, DI
 	ADDQ       SI, DX
 	DECQ       AX
@@ -82899,7 +82901,9 @@ both:
 	VMOVUPS    (BX)(CX*1), Y0
 	VMASKMOVPS 32(BX)(CX*1), Y2, Y1
 	VMOVUPS    Y0, (DX)
-	VMASKMOVPS Y1, Y2, 32(DX)
+	VMOVUPS    32(DX), Y0
+	VBLENDVPS  Y2, Y1, Y0, Y0
+	VMOVUPS    Y0, 32(DX)
 	ADDQ       $+8, DI
 	ADDQ       SI, DX
 	DECQ       AX
@@ -83243,7 +83247,9 @@ one:
 	VPBROADCASTW (CX)(R8*1), X4
 	VPBLENDVB    X3, X4, X0, X0
 	VCVTPH2PS    X0, Y0
-	VMASKMOVPS   Y0, Y1, (DX)
+	VMOVUPS      (DX), Y4
+	VBLENDVPS    Y1, Y0, Y4, Y4
+	VMOVUPS      Y4, (DX)
 	ADDQ         $+8, DI
 	ADDQ         SI, DX
 	DECQ         AX
@@ -83298,7 +83304,9 @@ both:
 	VPBLENDVB    X4, X5, X1, X1
 	VCVTPH2PS    X1, Y1
 	VMOVUPS      Y0, (DX)
-	VMASKMOVPS   Y1, Y2, 32(DX)
+	VMOVUPS      32(DX), Y0
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DX)
 	ADDQ         $+8, DI
 	ADDQ         SI, DX
 	DECQ         AX
@@ -83698,7 +83706,9 @@ one:
 	VPBLENDVB    X3, X4, X0, X0
 	VPMOVZXWD    X0, Y0
 	VPSLLD       $0x10, Y0, Y0
-	VMASKMOVPS   Y0, Y1, (DX)
+	VMOVUPS      (DX), Y4
+	VBLENDVPS    Y1, Y0, Y4, Y4
+	VMOVUPS      Y4, (DX)
 	ADDQ         $+8, DI
 	ADDQ         SI, DX
 	DECQ         AX
@@ -83756,7 +83766,9 @@ both:
 	VPMOVZXWD    X1, Y1
 	VPSLLD       $0x10, Y1, Y1
 	VMOVUPS      Y0, (DX)
-	VMASKMOVPS   Y1, Y2, 32(DX)
+	VMOVUPS      32(DX), Y0
+	VBLENDVPS    Y2, Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DX)
 	ADDQ         $+8, DI
 	ADDQ         SI, DX
 	DECQ         AX

@@ -116,7 +116,8 @@ type softGradFunc func(n, full int, s, ds *float32, ld int, state, stair *float3
 // dst row, rows in ascending order.
 type rowsFunc func(k, n int, dst *float32, ldd int, src *byte, lds int)
 
-// pickFunc widens n lanes of k scattered rows: dst[r*ldd+j] = src[offs[r]+j], offs in bytes. It writes nothing else.
+// pickFunc widens n lanes of k scattered rows: dst[r*ldd+j] = src[offs[r]+j], offs in bytes. It changes nothing else, but
+// may store up to the next full vector as it is.
 type pickFunc func(k, n int, dst *float32, ldd int, src *byte, offs *int)
 
 // transFunc widens and transposes: dst[c*ldd+r] = src[offs[r]+c] for c < k and r < n; offs in bytes, c in elements.
