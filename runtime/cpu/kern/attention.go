@@ -153,7 +153,7 @@ func (x *attnHead) forward(q, h int) {
 			full, stair := x.stairs(first, k, n)
 			p.softLanes(n, full, &s[0], wide, &st[0], stair, scale)
 			sums := o[t*wide*a.DV:]
-			if k > 0 {
+			if k > 0 && a.DV > 0 {
 				p.scaleLanes(a.DV, &sums[0], wide, &st[2*wide])
 			}
 			x.product(a.DV, wide, n, values.turned(), s, wide, sums, wide, 1)
@@ -183,6 +183,9 @@ func (x *attnHead) store(q, h int, o, state []float32) {
 		if s == 0 {
 			rest[i] = 0
 		}
+	}
+	if a.DV == 0 {
+		return
 	}
 	p.scaleLanes(a.DV, &o[0], wide, &state[2*wide])
 	x.putAcross(&a.Y, q, h, a.DV, o)

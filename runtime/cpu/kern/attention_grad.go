@@ -108,7 +108,10 @@ func (g *attnGrad) shifts(tiles int) []float32 {
 	dy := a.DY.wide(p, &g.w.row[1], g.b, g.head, g.q, g.h, a.DV)
 	for t := range tiles {
 		less, delta, h := state[t*2*wide:][:wide], state[(t*2+1)*wide:][:wide], min(wide, g.h-t*wide)
-		p.rowDots(h, a.DV, &y.x[t*wide*y.step], y.step, &dy.x[t*wide*dy.step], dy.step, &delta[0])
+		clear(delta)
+		if a.DV > 0 {
+			p.rowDots(h, a.DV, &y.x[t*wide*y.step], y.step, &dy.x[t*wide*dy.step], dy.step, &delta[0])
+		}
 		for i := range less {
 			if i >= h {
 				less[i], delta[i] = negInf, 0

@@ -61,7 +61,7 @@ func (x *attnHead) copyRows(m Mat, mem *floats, n, width int) Mat {
 	p := x.p
 	ld := roundUp(width, p.lanes)
 	dst := mem.get(n * ld)
-	for c := 0; c < width; c += p.nr {
+	for c := 0; c < width && n > 0; c += p.nr {
 		p.rows[m.Type](n, min(p.nr, width-c), &dst[c], ld, m.at(c), m.LD)
 	}
 	return Mat{Buf: Floats(dst), LD: ld}
@@ -86,7 +86,7 @@ func (x *attnHead) columns(v *View, mem *floats, q, h, width int, pairs bool) []
 func (x *attnHead) transpose(depth, h int, dst []float32, ld int, m Mat) {
 	p := x.p
 	x.w.offs = getInts(&x.w.offs, p.tw)
-	for g := 0; g < h; g += p.tw {
+	for g := 0; g < h && depth > 0; g += p.tw {
 		n := min(p.tw, h-g)
 		for r := range n {
 			x.w.offs[r] = r * m.LD * m.Type.Size()
@@ -108,7 +108,7 @@ func (x *attnHead) inColumns(v *View, mem *floats, q, h, width int) []float32 {
 // putColumns stores h rows that lie like those of inColumns.
 func (x *attnHead) putColumns(v *View, head, h, width int, src []float32) {
 	p, m := x.p, v.mat(x.b, head, 0)
-	for c := 0; c < width; c += p.nr {
+	for c := 0; c < width && h > 0; c += p.nr {
 		p.put[m.Type](h, min(p.nr, width-c), m.at(c), m.LD, &src[c*h])
 	}
 }
@@ -128,6 +128,12 @@ func (x *attnHead) putAcross(v *View, q, h, width int, src []float32) {
 // are words.
 func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c []float32, ldc, acc int) {
 	p := x.p
+	if rows == 0 || depth == 0 {
+		for r := 0; r < rows && acc == 0; r++ {
+			clear(c[r*ldc:][:cols])
+		}
+		return
+	}
 	tiles, row, step := p.loose, 4*a.LD, 4
 	switch {
 	case a.Type == BF16:

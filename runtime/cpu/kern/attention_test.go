@@ -153,3 +153,27 @@ func TestAttentionPairs(t *testing.T) {
 		}
 	}
 }
+
+// TestAttentionEmpty: no keys give zeros, no width of q and k gives every key the same weight.
+func TestAttentionEmpty(t *testing.T) {
+	for _, p := range Paths() {
+		m := New(p, 1)
+		defer m.Close()
+		for _, size := range [][4]int{{0, 5, 4, 3}, {5, 0, 4, 3}, {5, 6, 0, 3}, {5, 6, 4, 0}} {
+			d := newDice(10)
+			a := &Attention{Batch: 1, Heads: 2, KVHeads: 1, S: size[0], T: size[1], D: size[2], DV: size[3], Scale: 1}
+			q, kv := func(width int) View { return d.view(F32, 1, 2, a.S, width) }, func(width int) View { return d.view(F32, 1, 1, a.T, width) }
+			a.Q, a.K, a.V, a.Y, a.DY = q(a.D), kv(a.D), kv(a.DV), q(a.DV), q(a.DV)
+			a.GradQ, a.GradK, a.GradV = q(a.D), kv(a.D), kv(a.DV)
+			a.LSE = make([]float32, 2*a.S)
+			y, _, dq, dk, dv := refAttention(a)
+			m.Attention(a)
+			m.AttentionGrad(a)
+			for i, want := range [][]float64{y, dq, dk, dv} {
+				for j, w := range want {
+					near(t, p.Name(), F32, j, [...]View{a.Y, a.GradQ, a.GradK, a.GradV}[i].get(j), w, 2e-5)
+				}
+			}
+		}
+	}
+}
