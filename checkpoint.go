@@ -23,11 +23,6 @@ const (
 	format     = "1"
 )
 
-var storedAs = map[DType]safetensors.DType{
-	F32: safetensors.F32, F16: safetensors.F16, BF16: safetensors.BF16, ir.F64: safetensors.F64,
-	I32: safetensors.I32, I64: safetensors.I64, U8: safetensors.U8, Bool: safetensors.Bool,
-}
-
 // SetMeta puts an entry into the checkpoints that SaveFile writes; LoadFile
 // brings it back. Data positions and vocabularies go here.
 func (m *Model) SetMeta(key, value string) error {
@@ -65,7 +60,7 @@ func (m *Model) SaveFile(path string) error {
 			continue
 		}
 		tensors = append(tensors, safetensors.Tensor{
-			Name: v.Name, DType: storedAs[v.Type.DType], Shape: sizes(v.Type.Shape),
+			Name: v.Name, DType: safetensors.Named(v.Type.DType.String()), Shape: sizes(v.Type.Shape),
 			Write: func(w io.Writer) error {
 				data, err := s.read(v)
 				if err != nil {
@@ -185,7 +180,7 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 		}
 		info, ok := f.Lookup(v.Name)
 		switch {
-		case ok && (info.DType != storedAs[v.Type.DType] || !slices.Equal(info.Shape, sizes(v.Type.Shape))):
+		case ok && (info.DType != safetensors.Named(v.Type.DType.String()) || !slices.Equal(info.Shape, sizes(v.Type.Shape))):
 			return nil, fmt.Errorf("holds %s, the model wants %s", info, v.Type)
 		case !ok && v.Kind == ir.Param:
 			return nil, fmt.Errorf("has no parameter %q %s", v.Name, v.Type)

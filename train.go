@@ -27,7 +27,7 @@ type Loss struct {
 // wants an Optimizer or Groups.
 type Config struct {
 	Optimizer Optimizer // with LR: a last group, over every parameter that no other trains
-	LR        Schedule  // an update takes this times its step; the zero Schedule is none
+	LR        Schedule  // learning rate of that group; the zero Schedule is none
 	Groups    []Group
 	Clip      Clip // over all trained parameters; a Group's is over its own
 

@@ -99,14 +99,12 @@ func recipeOf(z *models.Zoo, spec string, batches int) (recipe, error) {
 	return r, nil
 }
 
-var storedAs = map[ir.DType]safetensors.DType{ir.F32: safetensors.F32, ir.I32: safetensors.I32}
-
 func tensor(name string, t ir.Type, data []byte) safetensors.Tensor {
 	shape := []int64{}
 	for _, d := range t.Shape.Dims() {
 		shape = append(shape, int64(d))
 	}
-	return safetensors.Tensor{Name: name, DType: storedAs[t.DType], Shape: shape, Write: safetensors.Bytes(data)}
+	return safetensors.Tensor{Name: name, DType: safetensors.Named(t.DType.String()), Shape: shape, Write: safetensors.Bytes(data)}
 }
 
 // bytesOf lays out what Batch makes.

@@ -94,3 +94,26 @@ func TestPolicyWithoutAlgorithm(t *testing.T) {
 		t.Errorf("hold became %g", got.Hold)
 	}
 }
+
+// Whatever a policy file holds: a policy that prints and reads back, or an error.
+func FuzzParsePolicy(f *testing.F) {
+	for _, name := range PolicyNames() {
+		p, err := PolicyNamed(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(p.String())
+	}
+	f.Add("eager on\nscaler dynamic init=0\n")
+	f.Add("from mixed-f16\nguard 4 # a comment\nkeep h*.attn\nstore f32 h0.up\nclass softmax low\nscaler dynamic init=2 every=3\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePolicy("p", []byte(text))
+		if err != nil {
+			return
+		}
+		q, err := ParsePolicy("p", []byte(p.String()))
+		if err != nil || p.String() != q.String() {
+			t.Errorf("reads back as\n%s(%v) from\n%s", q, err, p)
+		}
+	})
+}

@@ -308,8 +308,8 @@ func setScaler(s *Scaler, a string) error {
 	for _, f := range scalerNumbers(s) {
 		if f.name == name {
 			x, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return fmt.Errorf("scaler: %s=%q is not a number", name, value)
+			if err != nil || x == 0 { // in Go, zero stands for the default; here that is left out
+				return fmt.Errorf("scaler: %s=%q is not a number other than 0", name, value)
 			}
 			*f.at = x
 			return nil
@@ -318,8 +318,8 @@ func setScaler(s *Scaler, a string) error {
 	for _, f := range scalerCounts(s) {
 		if f.name == name {
 			x, err := strconv.ParseInt(value, 10, 64)
-			if err != nil {
-				return fmt.Errorf("scaler: %s=%q is not a whole number", name, value)
+			if err != nil || x == 0 {
+				return fmt.Errorf("scaler: %s=%q is not a whole number other than 0", name, value)
 			}
 			*f.at = x
 			return nil

@@ -140,8 +140,7 @@ func showResults(w io.Writer, o *opened, r ampc.Result, results []ampc.Tensor, o
 		for _, d := range h.Type.Shape.Dims() {
 			shape = append(shape, int64(d))
 		}
-		dtype := safetensors.DType(strings.ToUpper(h.Type.DType.String()))
-		tensors = append(tensors, safetensors.Tensor{Name: t.Name, DType: dtype, Shape: shape, Write: safetensors.Bytes(h.Bytes)})
+		tensors = append(tensors, safetensors.Tensor{Name: t.Name, DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
 	}
 	if len(o.losses) > 0 {
 		fmt.Fprintf(w, "loss %g, scale %g, skipped %t\n", r.Loss(), r.Scale(), r.Skipped())

@@ -69,3 +69,27 @@ func TestNPZ(t *testing.T) {
 		t.Errorf("missing file: %v", err)
 	}
 }
+
+// Whatever a file holds: an array whose data fills its shape, or an error.
+func FuzzParse(f *testing.F) {
+	f.Add(npyFile("{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }\n", 1, 2, 3, 4))
+	f.Add(npyFile("{'descr': '>i4', 'fortran_order': True, 'shape': (0, 9999999999, 1), }\n"))
+	f.Add([]byte("PK\x03\x04"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		arrays, err := parse(data)
+		if err != nil {
+			return
+		}
+		for name, a := range arrays {
+			n := int64(1)
+			for _, d := range a.Shape {
+				n *= d
+			}
+			for _, d := range dtypes {
+				if d.name == a.DType && int64(len(a.Data)) != n*d.size {
+					t.Errorf("%q is %s%v in %d bytes", name, a.DType, a.Shape, len(a.Data))
+				}
+			}
+		}
+	})
+}

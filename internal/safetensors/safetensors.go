@@ -28,6 +28,16 @@ const (
 	Bool DType = "BOOL"
 )
 
+// Named is the element type that the rest of ampc calls name, such as f32; "" where ampc stores no such elements.
+func Named(name string) DType {
+	d := DType(strings.ToUpper(name))
+	switch d {
+	case F64, F32, F16, BF16, I64, I32, U8, Bool:
+		return d
+	}
+	return ""
+}
+
 // Size returns the bytes of one element, 0 for a spelling the format does not have.
 func (d DType) Size() int64 {
 	switch d {

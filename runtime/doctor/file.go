@@ -28,11 +28,6 @@ const (
 	feedPrefix    = "feed/"
 )
 
-var storedAs = map[ir.DType]safetensors.DType{
-	ir.F32: safetensors.F32, ir.F16: safetensors.F16, ir.BF16: safetensors.BF16, ir.F64: safetensors.F64,
-	ir.I32: safetensors.I32, ir.I64: safetensors.I64, ir.U8: safetensors.U8, ir.Bool: safetensors.Bool,
-}
-
 // position is where a value was built, which the text form does not say.
 type position struct {
 	File string `json:"file"`
@@ -77,7 +72,7 @@ func tensor(name string, t ir.Type, data []byte) safetensors.Tensor {
 	for _, d := range t.Shape.Dims() {
 		shape = append(shape, int64(d))
 	}
-	return safetensors.Tensor{Name: name, DType: storedAs[t.DType], Shape: shape, Write: safetensors.Bytes(data)}
+	return safetensors.Tensor{Name: name, DType: safetensors.Named(t.DType.String()), Shape: shape, Write: safetensors.Bytes(data)}
 }
 
 // Load reads what Save wrote. Custom ops of the graph must be given.
