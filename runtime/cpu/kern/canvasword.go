@@ -1,6 +1,9 @@
 package kern
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A convolution of two bf16 operands multiplies pairs of channels: its canvas holds words, channels 2c and 2c+1 of a
 // pixel together, so that a row of words is what tiles read, in place or packed by moving words. Joined while packing,
@@ -41,9 +44,10 @@ func getBools(s []bool, n int) []bool {
 
 // joinImage lays image n, pair of planes by pair of planes, and looks for subnormal elements.
 func (t *convTask) joinImage(w *worker, n int) {
+	p, src := t.m.Path, t.src.buf
+	t.rough[n] = p.rough(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
 	image := floatsAt(t.dst.buf.at(n*t.dst.item[0]), t.dst.item[0])
 	clear(image)
-	p, src := t.m.Path, t.src.buf
 	rows, width := t.size[1], t.size[2]
 	dense := w.row[0].get(rows * width)
 	for ch := range t.channels / 2 {
@@ -64,7 +68,6 @@ func (t *convTask) joinImage(w *worker, n int) {
 			}
 		}
 	}
-	t.rough[n] = p.rough(image)
 }
 
 // joinRows joins the rows of width halves that offs lists in pairs, in bytes from src, to rows of words, ld apart.
@@ -83,11 +86,20 @@ func (t *convTask) splitWords(dst, row []float32) {
 	}
 }
 
-// rough says whether a half of any word is subnormal.
+// rough says whether a half of any word is subnormal. It reads nothing behind the last.
 func (p *Path) rough(words []float32) bool {
-	whole, rest := len(words)/p.nr, len(words)%p.nr
-	if whole > 0 && p.pair.tiny(whole, p.nr, &words[0], p.nr) != 0 {
+	whole, n := len(words)/p.nr, len(words)
+	switch {
+	case whole == 0:
+		return slices.ContainsFunc(words, func(x float32) bool {
+			b := math.Float32bits(x)
+			return tinyHalf(b) || tinyHalf(b>>16)
+		})
+	case p.pair.tiny(whole, p.nr, &words[0], p.nr) != 0:
 		return true
 	}
-	return rest > 0 && p.pair.tiny(1, rest, &words[whole*p.nr], p.nr) != 0
+	return n%p.nr > 0 && p.pair.tiny(1, p.nr, &words[n-p.nr], p.nr) != 0
 }
+
+// tinyHalf says whether the low half of b is a subnormal bf16.
+func tinyHalf(b uint32) bool { return b&0x7f80 == 0 && b&0x7f != 0 }

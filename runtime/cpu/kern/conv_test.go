@@ -291,3 +291,35 @@ func TestConvFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightGradEnds: one subnormal element of an image or of its gradient counts as what it is.
+func TestWeightGradEnds(t *testing.T) {
+	onPaths(t, func(t *testing.T, m *Machine) {
+		for i := range 8 {
+			c := &Conv{N: 3, C: 64, K: 18, Groups: 1, In: [3]int{1, 6, 8}, Out: [3]int{1, 6, 8}, Kernel: [3]int{1, 3, 3},
+				Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}}
+			if i >= 4 { // of stride 2
+				c.In, c.Stride = [3]int{1, 12, 16}, [3]int{1, 2, 2}
+			}
+			c.X, c.W, c.Y = zeros(BF16, c.N*c.C*volume(c.In)), zeros(F32, c.K*c.C*9), zeros(BF16, c.N*c.K*48)
+			x, dy := float32(0x1p-130), float32(0x1p120)
+			if i%2 > 0 {
+				x, dy = dy, x
+			}
+			image, o := 1+i/2%2, 2*8+3
+			pixel, _ := c.reads(o, 4) // the middle tap
+			c.X.set(c.image(image, 5, pixel, c.C, volume(c.In)), x)
+			c.Y.set(c.image(image, 7, o, c.K, 48), dy)
+			m.ConvWeightGrad(c)
+			for e := range c.W.Len() {
+				want := float32(0)
+				if e == (7*c.C+5)*9+4 {
+					want = x * dy
+				}
+				if got := c.W.get(e); got != want {
+					t.Fatalf("%v: element %d is %g, want %g", c, e, got, want)
+				}
+			}
+		}
+	})
+}

@@ -106,6 +106,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	}
 	t.pixel.pixels(&g, c.N, size, step)
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
+	t.sources[0].clean = g.words && !slices.Contains(t.rough[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
 	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
@@ -144,14 +145,14 @@ func (m *Machine) turn(c *Conv) grid {
 	t.m, t.c, t.mode = m, c, turnMode
 	t.src, t.dst, t.size, t.lo, t.channels = c.dense(c.X, c.C, c.In), d, c.In, c.Pad, c.C
 	if d.words {
-		t.rough = getBools(t.rough, c.N)
+		t.rough = getBools(t.rough, 2*c.N)
 		t.pairs = t.pairs[:0]
 		for x := range size[2] {
 			t.pairs = append(t.pairs, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
 		}
 	}
 	m.run(2*len(d.buf.Data), c.N, t)
-	d.clean = d.words && !slices.Contains(t.rough, true)
+	d.clean = d.words && !slices.Contains(t.rough[:c.N], true)
 	return d
 }
 
@@ -206,11 +207,12 @@ func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 // wordsLie says whether the words of neighbouring pixels lie in the images.
 func (t *convTask) wordsLie() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
 
-// startWords looks for subnormal elements of image n, and clears what turnWords does not write of its rows.
+// startWords looks for subnormal elements of image n and of its gradient, which fetches both, and clears what turnWords
+// does not write of its rows.
 func (t *convTask) startWords(w *worker, n int) {
-	size := t.channels * volume(t.size)
-	image := t.src.buf.From(n * t.src.item[0])
-	t.rough[n] = t.m.rough(floatsAt(image.at(0), size/2))
+	c, size, grad := t.c, t.channels*volume(t.size), t.c.K*volume(t.c.Out)
+	t.rough[n] = t.m.rough(floatsAt(t.src.buf.at(n*size), size/2))
+	t.rough[c.N+n] = t.m.rough(floatsAt(c.Y.at(n*grad), grad/2))
 	if !t.wordsLie() {
 		clear(w.row[1].bytes(BF16, t.dst.axis[1]+t.c.Stride[2]*t.channels).Data)
 	}

@@ -13,16 +13,16 @@ type cliff struct{ mem []byte }
 
 func newCliff(t *testing.T) *cliff {
 	t.Helper()
-	page := syscall.Getpagesize()
-	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	const size = 1 << 16 // whole pages
+	mem, err := syscall.Mmap(-1, 0, 2*size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mprotect(mem[page:], syscall.PROT_NONE); err != nil {
+	if err := syscall.Mprotect(mem[size:], syscall.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Munmap(mem) })
-	return &cliff{mem[:page]}
+	return &cliff{mem[:size]}
 }
 
 // buf is the last n elements before the edge, filled with numbers that every type holds.
@@ -134,6 +134,13 @@ func TestFedOperands(t *testing.T) {
 			c.X, c.W, c.Y = edges[0].buf(typ, c.C*volume(c.In)), d.buf(typ, c.K*c.C*9), d.buf(typ, c.K*volume(c.Out))
 			m.Conv(c)
 			m.ConvWeightGrad(c)
+			c = turnedConv(d, typ, typ, 1)
+			c.X, c.W = edges[0].buf(typ, c.X.Len()), d.buf(typ, c.W.Len())
+			c.Y = edges[1].buf(typ, c.Y.Len())
+			m.ConvWeightGrad(c)
+			c.W = edges[0].buf(typ, c.W.Len())
+			c.X = d.buf(typ, c.X.Len())
+			m.ConvInputGrad(c)
 		}
 	})
 }

@@ -53,7 +53,7 @@ func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0,
 		t.p.pair.floats(h+h%2, n, &dst[done/2*ld], ld, &wide[0], t.p.nr)
 		done += h
 	}
-	if f, ok := s.(*tableSource); ok && f.words && f.clean {
+	if f, ok := s.(*tableSource); ok && f.clean {
 		return 0
 	}
 	return t.p.pair.tiny(t.words(kc), n, &dst[0], ld)
