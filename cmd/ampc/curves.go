@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -24,9 +25,7 @@ type curves struct {
 
 func (c *curves) add(step int, loss, scale float64, skipped bool) {
 	x := float64(step)
-	if !math.IsNaN(loss) && !math.IsInf(loss, 0) { // a plot has no place for them; skips shows where they were
-		c.loss = append(c.loss, plotter.XY{X: x, Y: loss})
-	}
+	c.loss = append(c.loss, plotter.XY{X: x, Y: loss})
 	if scale > 0 {
 		c.scale = append(c.scale, plotter.XY{X: x, Y: scale})
 		if skipped {
@@ -126,7 +125,9 @@ func scaleText(x float64) string {
 	return fmt.Sprintf("%g", x)
 }
 
+// addLine draws the points that are finite; skips shows where the others were.
 func addLine(p *plot.Plot, i int, name string, points plotter.XYs) error {
+	points = slices.DeleteFunc(slices.Clone(points), func(p plotter.XY) bool { return math.IsNaN(p.Y) || math.IsInf(p.Y, 0) })
 	if len(points) == 0 {
 		return nil
 	}

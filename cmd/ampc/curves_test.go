@@ -8,6 +8,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"gonum.org/v1/plot/plotter"
 )
 
 func TestCurves(t *testing.T) {
@@ -21,6 +23,7 @@ func TestCurves(t *testing.T) {
 			}
 			c.add(50, math.NaN(), 1, true)
 			c.add(51, math.Inf(1), 1, true)
+			c.held = plotter.XYs{{X: 1, Y: 2}, {X: 50, Y: math.NaN()}}
 		case "unscaled":
 			c.add(1, 3, 0, false)
 			c.add(2, 2, 0, true)

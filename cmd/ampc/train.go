@@ -126,11 +126,15 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 		return fmt.Errorf("%s: %d steps are done already: give more with --steps", f.resume, t.done)
 	}
 	t.heldEvery = max(f.steps/10, 1)
+	before := t.done
 	bar := newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
 	err = t.run(c.Context(), bar)
 	bar.close()
 	interrupted := errors.Is(err, context.Canceled)
 	if err != nil && !interrupted {
+		if t.done > before && t.checkpoint() == nil { // what was learned until then
+			fmt.Fprintf(c.ErrOrStderr(), "wrote step %d: %s\n", t.done, filepath.Join(f.out, checkpointFile))
+		}
 		return err
 	}
 	if interrupted {
@@ -305,7 +309,8 @@ const (
 	curvesFile     = "curves.svg"
 )
 
-func (t *trainer) save() error {
+// checkpoint writes the model and where its training stands.
+func (t *trainer) checkpoint() error {
 	meta := map[string]string{
 		"spec": t.spec, "position": strconv.FormatInt(t.position, 10), "steps": strconv.Itoa(t.done),
 		"skipped": strconv.Itoa(t.skipped), "seed": strconv.FormatInt(t.flags.seed, 10),
@@ -318,7 +323,12 @@ func (t *trainer) save() error {
 			return err
 		}
 	}
-	if err := t.model.SaveFile(filepath.Join(t.flags.out, checkpointFile)); err != nil {
+	return t.model.SaveFile(filepath.Join(t.flags.out, checkpointFile))
+}
+
+// save writes all there is to keep.
+func (t *trainer) save() error {
+	if err := t.checkpoint(); err != nil {
 		return err
 	}
 	t.curves.title = fmt.Sprintf("zoo:%s, %s", t.zoo.Name, t.flags.policy)

@@ -142,7 +142,7 @@ func TestTrainDigits(t *testing.T) {
 }
 
 // Training that goes nowhere ends with what the doctor says and the step itself,
-// which the doctor reads again.
+// which the doctor reads again. What was learned before is in a checkpoint.
 func TestTrainStuck(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.ampc")
@@ -151,6 +151,11 @@ func TestTrainStuck(t *testing.T) {
 		if code != exitInput || !strings.Contains(stderr, "in a row") || !strings.Contains(stderr, cause) {
 			t.Errorf("%s: code %d\n%s", policy, code, stderr)
 		}
+		checkpoint := filepath.Join(dir, checkpointFile)
+		if _, err := os.Stat(checkpoint); err != nil || !strings.Contains(stderr, checkpoint) {
+			t.Errorf("%s: no checkpoint (%v):\n%s", policy, err, stderr)
+		}
+		os.Remove(checkpoint)
 		code, stdout, errs := ampcRun("", "doctor", bad)
 		if code != 0 || !strings.Contains(stderr, strings.TrimSpace(stdout)) {
 			t.Errorf("%s: the doctor says of the file: code %d\n%s%s\nand train said:\n%s", policy, code, stdout, errs, stderr)
