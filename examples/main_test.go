@@ -76,7 +76,7 @@ func TestExamples(t *testing.T) {
 			return contains(lines[len(lines)-1], "skipped false")
 		},
 		"whichlayer": func(lines []string, _ [][]float64) error {
-			return contains(lines[1], "forward overflow: %h7.up = linear")
+			return contains(lines[1], "forward overflow: %h7.gelu = gelu")
 		},
 		"adamhalf": func(lines []string, _ [][]float64) error {
 			if err := contains(strings.Join(lines, "\n"), "the constant 1e-08 that affine adds is 0 in f16"); err != nil {
