@@ -130,9 +130,10 @@ func manyConvs(d dice) (list []*Conv) {
 }
 
 func TestConv(t *testing.T) {
+	cases := solve(manyConvs(newDice(6)))
 	onPaths(t, func(t *testing.T, m *Machine) {
-		for _, c := range manyConvs(newDice(6)) {
-			checkConv(t, m, c)
+		for _, c := range cases {
+			c.check(t, m)
 			if t.Failed() {
 				return
 			}
@@ -162,10 +163,24 @@ func (c *Conv) results() (y, x, w sums) {
 	return y, x, w
 }
 
-// checkConv checks c and its gradients against the definition.
-func checkConv(t *testing.T, m *Machine, c *Conv) {
+// solvedConv is a convolution with its results by the definition, which take longer than the kernels of every path.
+type solvedConv struct {
+	*Conv
+	y, x, w sums
+}
+
+func solve(list []*Conv) []solvedConv {
+	solved := make([]solvedConv, len(list))
+	for i, c := range list {
+		solved[i].Conv = c
+		solved[i].y, solved[i].x, solved[i].w = c.results()
+	}
+	return solved
+}
+
+// check checks c and its gradients against the definition.
+func (c solvedConv) check(t *testing.T, m *Machine) {
 	t.Helper()
-	y, x, w := c.results()
 	check := func(what string, got Buf, s sums, depth int) {
 		for i, want := range s.want {
 			if !near(t, what+" "+c.String(), got.Type, i, got.get(i), want, s.mag[i]*float64(depth)*0x1p-23) {
@@ -173,14 +188,14 @@ func checkConv(t *testing.T, m *Machine, c *Conv) {
 			}
 		}
 	}
-	fwd, dx, dw := *c, *c, *c
+	fwd, dx, dw := *c.Conv, *c.Conv, *c.Conv
 	fwd.Y, dx.X, dw.W = zeros(c.Y.Type, c.Y.Len()), zeros(c.X.Type, c.X.Len()), zeros(c.W.Type, c.W.Len())
 	m.Conv(&fwd)
 	m.ConvInputGrad(&dx)
 	m.ConvWeightGrad(&dw)
-	check("y", fwd.Y, y, c.C/c.Groups*volume(c.Kernel))
-	check("dx", dx.X, x, c.K/c.Groups*volume(c.Kernel))
-	check("dw", dw.W, w, c.N*volume(c.Out))
+	check("y", fwd.Y, c.y, c.C/c.Groups*volume(c.Kernel))
+	check("dx", dx.X, c.x, c.K/c.Groups*volume(c.Kernel))
+	check("dw", dw.W, c.w, c.N*volume(c.Out))
 }
 
 // TestConvEnds: one subnormal element, of the image or of the weights, counts as what it is, and one infinity stays with
