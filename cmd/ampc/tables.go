@@ -72,7 +72,7 @@ func passesCommand() *cobra.Command {
 }
 
 func devicesCommand() *cobra.Command {
-	return command("devices", "say what this machine can run on", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	c := command("devices", "say what this machine can run on", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		b, err := cpu.Open(0)
 		if err != nil {
 			return err
@@ -83,6 +83,11 @@ func devicesCommand() *cobra.Command {
 		_, err = io.WriteString(out, cuda.Discover().String())
 		return err
 	})
+	c.Long = `Says what this machine can run on: the CPU's set of kernels and threads, and what it has of CUDA.
+
+Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|neon picks a set of kernels that the processor has, GOMAXPROCS the
+threads; AMPC_WINOGRAD=off keeps convolutions to their definition.`
+	return c
 }
 
 // zooList is the zoo as help texts show it.
