@@ -50,12 +50,14 @@ func stepWith(t *testing.T, z *models.Zoo, policy ampc.Policy, layout string) (m
 	c.Groups = nil
 	p := c.Passes(z.Steps[0].Losses...)
 	p.Check, p.Caps.Layout = true, layout
+	var source *ir.Graph
+	p.Source = func(t *ir.Graph) { source = t }
 	converted := 0
 	p.After = func(e passes.Event) { converted += e.Counters["nodes_converted"] }
 	if err := passes.Run(g, p); err != nil {
 		t.Fatalf("%s: %v", z.Name, err)
 	}
-	for _, f := range prove.Prove(g, policy.ProofRules(false)) {
+	for _, f := range prove.Prove(source, g, policy.ProofRules(source, false)) {
 		t.Errorf("%s with layout %q: %s", z.Name, layout, f)
 	}
 	env := map[string]*eval.Tensor{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"ampc/ir"
 	"ampc/models"
 	"ampc/passes"
 	"ampc/passes/prove"
@@ -23,10 +24,13 @@ func TestEveryStepIsProved(t *testing.T) {
 					c := step.Config
 					c.Policy, c.Micro = policy, micro
 					g := z.Model.Graph().Clone()
-					if err := passes.Run(g, c.Passes(step.Losses...)); err != nil {
+					var source *ir.Graph
+					p := c.Passes(step.Losses...)
+					p.Source = func(t *ir.Graph) { source = t }
+					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
 					}
-					for _, f := range prove.Prove(g, policy.ProofRules(c.NoSkip)) {
+					for _, f := range prove.Prove(source, g, policy.ProofRules(source, c.NoSkip)) {
 						t.Errorf("%s %s under %s, %d micro-batches: %s", spec, step.Name, policy.Name, micro, f)
 					}
 				}

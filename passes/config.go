@@ -46,13 +46,17 @@ type Config struct {
 	Record  *Assignment // filled with what this step decides; nil: not wanted
 	flip    *flip       // a question of WhyNot
 
-	Caps     ir.Caps       // which stored dtypes the target's kernels take
-	Disable  []string      // passes to leave out
-	Only     []string      // run these passes alone, in pipeline order; empty: all
-	Until    string        // stop after this pass; empty: none
-	NoVerify bool          // trust every pass
-	Check    bool          // shuffle before every pass, round-trip the text after it
-	After    func(e Event) // dump, time, trace; nil in production
+	Caps     ir.Caps  // which stored dtypes the target's kernels take
+	Disable  []string // passes to leave out
+	Only     []string // run these passes alone, in pipeline order; empty: all
+	Until    string   // stop after this pass; empty: none
+	NoVerify bool     // trust every pass
+	Check    bool     // shuffle before every pass, round-trip the text after it, prove the result
+	Prove    bool     // hold the finished step against the graph before layout
+	// Source is given a copy of the graph as it is before the pass layout, which the
+	// finished step is a translation of: the graph that prove compares it with.
+	Source func(t *ir.Graph)
+	After  func(e Event) // dump, time, trace; nil in production
 }
 
 // Widen changes the config to one that keeps every value f32 and the loss scales

@@ -65,6 +65,8 @@ func TestPaddingUnderMincut(t *testing.T) {
 			t.Run(name+"/"+p.Name, func(t *testing.T) {
 				cfg := trainConfig(p)
 				cfg.Pad, cfg.Check = true, true
+				var source *ir.Graph
+				cfg.Source = func(t *ir.Graph) { source = t }
 				cut, program, err := counted(t, model(), cfg)
 				if err != nil || cut != program {
 					t.Errorf("the cut says %d bytes, the program moves %d (%v)", cut, program, err)
@@ -75,7 +77,7 @@ func TestPaddingUnderMincut(t *testing.T) {
 					return g, results(t, g, env)["result 0"].F[0]
 				}
 				g, loss := step(cfg)
-				if found := prove.Prove(g, p.ProofRules(false)); len(found) > 0 {
+				if found := prove.Prove(source, g, p.ProofRules(source, false)); len(found) > 0 {
 					t.Errorf("%v", found)
 				}
 				_, plain := step(trainConfig(p))

@@ -49,7 +49,7 @@ func Pipeline() []Pass {
 		{"fuse", "completes groups with the casts around them", fuse, false, ir.Mixed},
 		{"dce", "drops nodes that no result depends on", dce, false, ir.Mixed},
 		{"order", "a topological order of low peak memory", orderPass, false, ir.Ready},
-		{"prove", "judges the finished step by rules of its own, under -check", judge, false, ir.Ready},
+		{"prove", "holds the finished step against the graph before layout, by rules of its own", judge, false, ir.Ready},
 	}
 }
 
@@ -188,6 +188,9 @@ func Run(g *ir.Graph, cfg Config) error {
 		took := time.Since(start)
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
+		}
+		if p.Name == "optimizer" { // the last that says what is computed; the others say how
+			shared.keepSource(g, cfg)
 		}
 		stage = p.Stage
 		if cfg.After != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc/ir"
+	"ampc/passes"
 	"ampc/passes/prove"
 )
 
@@ -21,11 +22,11 @@ func proveCommand() *cobra.Command {
 		if err := o.apply(&f); err != nil {
 			return err
 		}
-		g, err := o.finished()
+		t, g, err := o.finished()
 		if err != nil {
 			return err
 		}
-		found := prove.Prove(g, o.config.Policy.ProofRules(o.config.NoSkip))
+		found := prove.Prove(t, g, o.config.Policy.ProofRules(t, o.config.NoSkip))
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
@@ -47,10 +48,12 @@ func proveCommand() *cobra.Command {
 	return c
 }
 
-// finished is the model's compiled graph: the file's own, or the result of all passes.
-func (o *opened) finished() (*ir.Graph, error) {
+// finished is the model's compiled graph: the file's own, or the result of all
+// passes, with the graph before layout that it was made of.
+func (o *opened) finished() (source, step *ir.Graph, err error) {
 	if o.compiled {
-		return o.model.Graph(), nil
+		return nil, o.model.Graph(), nil
 	}
-	return o.compile(nil)
+	step, err = o.compile(func(p *passes.Config) { p.Source = func(t *ir.Graph) { source = t } })
+	return source, step, err
 }

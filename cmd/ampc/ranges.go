@@ -41,7 +41,7 @@ func rangesCommand() *cobra.Command {
 }
 
 func (f *rangesFlags) report(w io.Writer, model *opened) error {
-	g, err := model.finished()
+	_, g, err := model.finished()
 	if err != nil {
 		return err
 	}

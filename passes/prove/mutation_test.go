@@ -351,7 +351,7 @@ func TestMutantsAreCaught(t *testing.T) {
 		{"micro-batches, clipped", true, nil},
 		{"one micro-batch", false, func(c *passes.Config) { c.Micro, c.Clip = 1, passes.Clip{} }},
 	} {
-		g, r := compiled(t, "mixed-f16", c.edit)
+		source, g, r := compiled(t, "mixed-f16", c.edit)
 		for _, m := range mutators {
 			n, alive := 0, 0
 			for {
@@ -364,7 +364,7 @@ func TestMutantsAreCaught(t *testing.T) {
 					break
 				}
 				n++
-				if len(prove.Prove(broken, r)) > 0 {
+				if len(prove.Prove(source, broken, r)) > 0 {
 					continue
 				}
 				if reason := equivalent(m.name, c.clipped, broken, what); reason != "" {

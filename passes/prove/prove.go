@@ -1,7 +1,38 @@
-// Package prove judges a finished training step. It shares no code with the
-// passes that made it: it imports the graph alone, reads what each row
-// promises, and reports every place where the step breaks a rule of mixed
-// precision. A step without findings is proved for the rules below, nothing more.
+// Package prove validates a translation: it holds a finished step F against T,
+// the training graph as it was before the pass layout. It shares no code with
+// the passes that made F of T and imports the graph alone.
+//
+// A step without findings has a map from F to T such that
+//
+//	(a) variables, returned values, random sites and writes correspond one to
+//	    one: names, kinds, types, roles and initial values of variables are
+//	    equal, each next value is that of the same variable, returns stand in
+//	    the same order;
+//	(b) after erasing casts, stored dtypes, permutations of layout, views and
+//	    second computations of one value, each node of F that a write or a
+//	    return depends on has the op, the attributes and the operands, in order
+//	    and number, of its image in T. Constants may differ by the clamp of a
+//	    mask to the range of its dtype alone;
+//	(c) each value of F is its image times its unit, a product of loss scales
+//	    that F lacks; what is written and returned has unit 1;
+//	(d) every rounding in F, in memory, of an operand and of a register that
+//	    sums, is admitted by the row's class, the policy and the pin of the image
+//	    in T;
+//	(e) every guarded write keeps the old value exactly when its skip holds, and
+//	    skip, as a boolean function of all checks of all micro-batches, is the OR
+//	    of non-finiteness of exactly the gradients and losses that the step
+//	    requires, and drives the states of the loss scales and the counters;
+//	(f) no read is stale: a node reads of each variable the value, before or
+//	    after the write, that its image reads.
+//
+// Trusted are the rows of package ir, T (but for its gradients, which
+// ampc prove compares with a sweep of its own, and what (e) says of it) and
+// the lowering of F to a program. Not claimed: speed and traffic, the order of
+// nodes but for what (f) needs, the size of errors, that moments stay finite,
+// and that custom kernels compute what their row says.
+//
+// Why, Of, GradOf, Group, Pin and names of results in F are hints: nothing of
+// them is believed, and F without them is judged the same.
 package prove
 
 import (
@@ -24,6 +55,9 @@ type Rules struct {
 	Unchecked bool
 	// Class overrides the classes of rows, as the policy did.
 	Class map[ir.Op]ir.Class
+	// Pins are the precisions that code and patterns force on the nodes of T, in
+	// T's order; nil: none.
+	Pins []ir.Pin
 }
 
 // Finding is one broken rule.
@@ -69,10 +103,11 @@ func Checks() []Check {
 	}
 }
 
-// Prove judges g by every rule and returns the findings, those of one rule
-// together, each rule's in graph order.
-func Prove(g *ir.Graph, r Rules) []Finding {
-	p := newProof(g, r)
+// Prove judges f, a finished step, by every rule and returns the findings, those
+// of one rule together, each rule's in graph order. t is the training graph that
+// f was made of, as it was before the pass layout; nil: not known.
+func Prove(t, f *ir.Graph, r Rules) []Finding {
+	p := newProof(t, f, r)
 	for _, c := range Checks() {
 		p.check = c.Name
 		c.run(p)
@@ -93,6 +128,7 @@ func Error(fs []Finding) error {
 }
 
 type proof struct {
+	t     *ir.Graph // nil: not known
 	g     *ir.Graph
 	rules Rules
 	check string
@@ -108,8 +144,8 @@ type place struct {
 	pos int
 }
 
-func newProof(g *ir.Graph, r Rules) *proof {
-	p := &proof{g: g, rules: r, uses: g.Uses()}
+func newProof(t, g *ir.Graph, r Rules) *proof {
+	p := &proof{t: t, g: g, rules: r, uses: g.Uses()}
 	p.at = make([]place, g.NumNodes())
 	count := [ir.NumSections]int{}
 	for s, n := range g.Nodes {

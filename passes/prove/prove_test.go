@@ -8,9 +8,9 @@ import (
 	"ampc/passes/prove"
 )
 
-// source builds a step that has one of everything the rules look at: shared
+// everything builds a step that has one of everything the rules look at: shared
 // weights, a residual trunk, norms, attention, two losses, a frozen parameter.
-func source(t *testing.T) *ir.Graph {
+func everything(t *testing.T) *ir.Graph {
 	t.Helper()
 	b := ir.NewBuilder("all")
 	param := func(name string, d ...ir.Dim) *ir.Value {
@@ -44,7 +44,7 @@ func source(t *testing.T) *ir.Graph {
 	return b.Graph()
 }
 
-// config trains source with everything that adds to the update.
+// config trains everything with everything that adds to the update.
 func config(t *testing.T, policy string) passes.Config {
 	t.Helper()
 	p, err := passes.PolicyNamed(policy)
@@ -63,17 +63,19 @@ func config(t *testing.T, policy string) passes.Config {
 	}
 }
 
-func compiled(t *testing.T, policy string, edit func(*passes.Config)) (*ir.Graph, prove.Rules) {
+// compiled is the graph before layout, the finished step and what the policy allows.
+func compiled(t *testing.T, policy string, edit func(*passes.Config)) (source, step *ir.Graph, r prove.Rules) {
 	t.Helper()
 	cfg := config(t, policy)
 	if edit != nil {
 		edit(&cfg)
 	}
-	g := source(t)
+	cfg.Source = func(t *ir.Graph) { source = t }
+	g := everything(t)
 	if err := passes.Run(g, cfg); err != nil {
 		t.Fatal(err)
 	}
-	return g, cfg.Policy.ProofRules(cfg.NoSkip)
+	return source, g, cfg.Policy.ProofRules(source, cfg.NoSkip)
 }
 
 func TestPipelineIsProved(t *testing.T) {
@@ -88,8 +90,8 @@ func TestPipelineIsProved(t *testing.T) {
 			{"value clip, dropped micro-batches", func(c *passes.Config) { c.Clip, c.BadMicro = passes.Clip{Value: 0.5}, passes.DropMicro }},
 		} {
 			t.Run(policy+"/"+c.name, func(t *testing.T) {
-				g, r := compiled(t, policy, c.edit)
-				for _, f := range prove.Prove(g, r) {
+				source, g, r := compiled(t, policy, c.edit)
+				for _, f := range prove.Prove(source, g, r) {
 					t.Error(f)
 				}
 				if t.Failed() && testing.Verbose() {
