@@ -19,6 +19,7 @@
 package ampc
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -119,7 +120,7 @@ func userLine() ir.Pos {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if !strings.HasPrefix(f.Function, "ampc.") && !strings.HasPrefix(f.Function, "ampc/ir.") {
+		if !strings.HasPrefix(f.Function, "ampc.") && !strings.HasPrefix(f.Function, "ampc/ir.") && !strings.HasPrefix(f.Function, "ampc/passes.") {
 			return ir.Pos{File: filepath.Base(f.File), Line: f.Line}
 		}
 		if !more {
@@ -278,7 +279,13 @@ func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 		}
 	}
 	g, err := passes.Gradients(m.root, y, wrt, passes.GradScale{Scale: scale})
-	if err != nil {
+	var at *ir.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &at): // the line that matters is that of this call
+		m.Fail("gradient of %s: %s", y, at.Msg)
+		return out
+	default:
 		m.Fail("gradient of %s: %v", y, err)
 		return out
 	}

@@ -28,6 +28,15 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 3)
 		}, []string{`attention "attn"`, "width 4"}},
 		"rank": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Conv2d("conv", x, 4, 3) }, []string{"conv"}},
+		"gradient of a tensor": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Grad(m.Square(x), x)[0] },
+			[]string{"gradient of %square", "want f32[]: reduce it to one number"}},
+		"gradient that cannot be built": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			op := boost()
+			op.Grad = func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
+				return []*ir.Value{b.Add(d[0], b.Reshape(d[0], 32))}
+			}
+			return m.Grad(m.ReduceSum(m.Apply(op, x), false), x)[0]
+		}, []string{"do not broadcast"}},
 		"huge": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("fc", x, 1<<44)
 		}, []string{`"fc.w"`, "more than"}},

@@ -113,3 +113,21 @@ func (p *parser) setGrads(n *Node) {
 	}
 	p.grads = nil
 }
+
+// Decider is the value by whose name a policy rule decides how v is stored. A
+// gradient goes with the forward value that it is the gradient of, or where that is a
+// variable or none, with the node whose gradient computes it; nil where v is
+// a gradient of neither.
+func (v *Value) Decider() *Value {
+	switch {
+	case v.Def == nil:
+		return nil
+	case v.GradOf != nil && v.GradOf.Def != nil:
+		return v.GradOf
+	case v.Def.Of == nil || v.Def.Of == v.Def:
+		return v
+	case len(v.Def.Of.Out) > 0:
+		return v.Def.Of.Out[0]
+	}
+	return nil
+}

@@ -139,7 +139,7 @@ func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) ([]*ir
 		return nil, b.Err()
 	}
 	if y.Type != ir.T(ir.F32) {
-		return nil, &ir.Error{Pos: posOf(y), Msg: fmt.Sprintf("gradient of %s %s, want f32[]: reduce it to one number", y, b.Graph().TypeString(y.Type))}
+		return nil, &ir.Error{Pos: posOf(y), Msg: fmt.Sprintf("%s is %s, want f32[]: reduce it to one number", y, b.Graph().TypeString(y.Type))}
 	}
 	seed, mul := innerSeed(b, gs), (*ir.Value)(nil)
 	if gs.scaled() {

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -15,8 +16,8 @@ type force struct {
 
 // forcedPins returns, by node ID, what is forced: a pin in code beats the last
 // matching rule of the policy, which beats an island; a policy that lists bce
-// otherwise has none. A backward node goes with
-// its forward node. A rule that matches nothing is an error.
+// otherwise has none. A gradient goes with its forward node: no rule matches
+// its name. A rule that changes nothing is an error.
 func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 	_, nodes := g.Number()
 	forced := make([]force, nodes)
@@ -25,11 +26,6 @@ func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 		island = islands(g)
 	}
 	used := make([]bool, len(p.Rules))
-	for _, v := range g.Vars {
-		for i, r := range p.Rules {
-			used[i] = used[i] || matchScope(r.Pattern, v.Name)
-		}
-	}
 	for _, n := range g.Nodes {
 		f := &forced[n.ID]
 		if n.Of != nil && n.Of != n {
@@ -38,28 +34,106 @@ func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 		if v := island[n]; v != nil {
 			*f = force{ir.PinF32, ir.ByIsland, "around " + v.String()}
 		}
-		p.force(n, f, used)
+		p.force(n, f)
+		for i, r := range p.Rules {
+			used[i] = used[i] || r.names(n) && decidable(n) && (f.pin == r.Pin || !p.Mixed())
+		}
 	}
 	for i, r := range p.Rules {
-		if !used[i] {
-			return nil, fmt.Errorf("policy %s: pattern %q matches nothing in graph @%s", p.Name, r.Pattern, g.Name)
+		if !used[i] && !p.decidesVar(g, r) {
+			return nil, fmt.Errorf("policy %s: %s", p.Name, p.idle(g, i))
 		}
 	}
 	return forced, nil
 }
 
-// force overwrites f with what n's own pin or else the last matching rule says,
-// and marks the rules that match.
-func (p Policy) force(n *ir.Node, f *force, used []bool) {
-	for i, r := range p.Rules {
-		if len(n.Out) > 0 && n.Out[0].Next == nil && matchScope(r.Pattern, n.Out[0].Name) {
-			used[i] = true
+// force overwrites f with what n's own pin or else the last matching rule says.
+func (p Policy) force(n *ir.Node, f *force) {
+	for _, r := range p.Rules {
+		if r.names(n) {
 			*f = force{r.Pin, ir.ByPattern, r.Pattern}
 		}
 	}
 	if n.Pin != ir.Unpinned {
 		*f = force{n.Pin, ir.ByPin, ""}
 	}
+}
+
+// names reports whether r speaks of node n: of a result by its name, or of a
+// scope around it. Gradients are decided with the node that they are of.
+func (r Rule) names(n *ir.Node) bool {
+	return (n.Of == nil || n.Of == n) && slices.ContainsFunc(n.Out, func(v *ir.Value) bool {
+		return v.Next == nil && matchScope(r.Pattern, v.Name)
+	})
+}
+
+// decidable reports whether a rule could change how n computes or what it stores.
+func decidable(n *ir.Node) bool {
+	float := func(v *ir.Value) bool { return v != nil && v.Type.DType.Float() }
+	return n.Def().Class != ir.Fixed && (slices.ContainsFunc(n.In, float) || slices.ContainsFunc(n.Out, float))
+}
+
+// decidesVar reports whether r changes how a variable is stored or read: it does
+// where the policy casts variables for every reader.
+func (p Policy) decidesVar(g *ir.Graph, r Rule) bool {
+	return slices.ContainsFunc(g.Vars, func(v *ir.Value) bool {
+		cast := p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) || p.NoMasters && v.Kind == ir.Param
+		return (cast || !p.Mixed()) && v.Type.DType.Float() && matchScope(r.Pattern, v.Name)
+	})
+}
+
+// idle says why rule i changes nothing, and what to write instead.
+func (p Policy) idle(g *ir.Graph, i int) string {
+	r := p.Rules[i]
+	for _, n := range g.Nodes {
+		if r.names(n) {
+			return fmt.Sprintf("pattern %q changes nothing: %s", r.Pattern, p.overruled(n, i))
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if of := v.Decider(); of != nil && of != v && v.Next == nil && matchScope(r.Pattern, v.Name) {
+				return fmt.Sprintf("pattern %q changes nothing: %s is a gradient and goes with %s; name that", r.Pattern, v, of)
+			}
+		}
+	}
+	for _, v := range g.Vars {
+		if !matchScope(r.Pattern, v.Name) {
+			continue
+		}
+		if reader := readerOf(g, v); reader != nil {
+			return fmt.Sprintf("pattern %q changes nothing: %s is a variable and keeps its dtype; name what reads it, such as %s", r.Pattern, v, reader.Out[0])
+		}
+		return fmt.Sprintf("pattern %q changes nothing: %s is a variable and keeps its dtype", r.Pattern, v)
+	}
+	return fmt.Sprintf("pattern %q matches nothing in graph @%s", r.Pattern, g.Name)
+}
+
+// overruled says what decides n, which rule i names, in the rule's place.
+func (p Policy) overruled(n *ir.Node, i int) string {
+	v := n.Out[0]
+	if !decidable(n) {
+		return fmt.Sprintf("no policy decides the dtype of %s = %s", v, n.Def().Name)
+	}
+	if n.Pin != ir.Unpinned {
+		return fmt.Sprintf("%s is pinned in code (%s)", v, n.Pos)
+	}
+	for k := len(p.Rules) - 1; k > i; k-- {
+		if p.Rules[k].names(n) {
+			return fmt.Sprintf("the later pattern %q decides %s", p.Rules[k].Pattern, v)
+		}
+	}
+	return fmt.Sprintf("%s has its precision from elsewhere", v)
+}
+
+// readerOf is the first node that reads v and has a result, nil where none does.
+func readerOf(g *ir.Graph, v *ir.Value) *ir.Node {
+	for _, n := range g.Nodes {
+		if slices.Contains(n.In, v) && len(n.Out) > 0 {
+			return n
+		}
+	}
+	return nil
 }
 
 // islands are the nodes that stay f32 together, their gradients with them: a

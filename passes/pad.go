@@ -176,7 +176,7 @@ func (p *padder) want(n *ir.Node) int64 {
 	if class, ok := p.c.Policy.Class[n.Op]; ok && class != ir.Low {
 		f.pin = ir.PinF32
 	}
-	p.c.Policy.force(n, &f, make([]bool, len(p.c.Policy.Rules)))
+	p.c.Policy.force(n, &f)
 	switch {
 	case f.pin == ir.PinTF32, p.c.Policy.TF32 && f.pin == ir.Unpinned:
 		return ir.F32.Multiple(true)

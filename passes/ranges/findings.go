@@ -1,6 +1,7 @@
 package ranges
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -127,7 +128,7 @@ func (f *finder) rangeOf(n *ir.Node, v *ir.Value) {
 		return
 	}
 	largest, smallest := d.Max(), d.Tiny()
-	fix := fmt.Sprintf("keep %s in f32, or use bf16", v)
+	fix := fmt.Sprintf("keep %s in f32, or use bf16", cmp.Or(v.Decider(), v))
 	switch {
 	case iv.Lo > largest || iv.Hi < -largest:
 		f.report(n, v, Finding{Kind: Overflow, Certain: true, Error: true, Text: fmt.Sprintf("lies in %s, beyond %s", ends(iv), d), Fix: fix})
