@@ -8,30 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
-
-// Exit codes.
-const (
-	exitOK    = 0
-	exitInput = 1 // bad input: a model, a file, data
-	exitUsage = 2 // a command line that makes no sense
-)
-
-// failure marks an error of a command at work, apart from wrong usage.
-type failure struct{ error }
+func main() { os.Exit(supervised(os.Args[1:])) }
 
 // run executes one command line. Results go to stdout, messages to stderr; an
 // error is one line.
@@ -46,8 +28,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	switch {
 	case err == nil:
 		return exitOK
+	case interruption(ctx, err) != nil:
+		fmt.Fprintln(stderr, interruption(ctx, err))
+		return exitInterrupted
 	case errors.As(err, &f):
 		fmt.Fprintln(stderr, f.error)
+		if errors.As(err, &stuckError{}) {
+			return exitStuck
+		}
 		return exitInput
 	}
 	fmt.Fprintf(stderr, "%s: %v; see %[1]s --help\n", c.CommandPath(), err)
@@ -58,7 +46,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "ampc",
 		Short:         "automatic mixed precision, decided ahead of time",
-		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.\n\nThe exit code is 1 where a model, a file or data is at fault, 2 where the command line is. An error is one line.",
+		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.\n\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// Without arguments there is nothing to run.
@@ -98,8 +86,3 @@ func wanted(use string, args cobra.PositionalArgs) cobra.PositionalArgs {
 		return fmt.Errorf("want %s, got %q", cmp.Or(names, "no arguments"), given)
 	}
 }
-
-// usageError is a mistake in the command line that cobra cannot see.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -10,7 +10,7 @@ import (
 
 // summary prints what a run came to. After an interruption it leaves out what
 // takes time.
-func (t *trainer) summary(w io.Writer, interrupted bool) error {
+func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) error {
 	seconds := t.took.Seconds()
 	fmt.Fprintf(w, "step %d: training loss %.4f, %d skipped", t.done, t.loss, t.skipped)
 	if t.step.Scaled() {
@@ -22,7 +22,6 @@ func (t *trainer) summary(w io.Writer, interrupted bool) error {
 	}
 	fmt.Fprintln(w)
 	if !interrupted {
-		ctx := context.Background()
 		loss, accuracy, err := t.evaluate(ctx)
 		if err != nil {
 			return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -127,23 +126,29 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	}
 	t.heldEvery = max(f.steps/10, 1)
 	before := t.done
+	ctx, unwatch := untilClosed(c.Context())
+	defer unwatch()
+	defer hold(ctx)()
 	bar := newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
-	err = t.run(c.Context(), bar)
+	err = t.run(ctx, bar)
 	bar.close()
-	interrupted := errors.Is(err, context.Canceled)
-	if err != nil && !interrupted {
+	interrupted := interruption(ctx, err)
+	if err != nil && interrupted == nil {
 		if t.done > before && t.checkpoint() == nil { // what was learned until then
 			fmt.Fprintf(c.ErrOrStderr(), "wrote step %d: %s\n", t.done, filepath.Join(f.out, checkpointFile))
 		}
 		return err
 	}
-	if interrupted {
-		fmt.Fprintf(out, "interrupted after step %d\n", t.done)
+	if interrupted != nil {
+		fmt.Fprintf(c.ErrOrStderr(), "%v after step %d: saving\n", interrupted, t.done)
 	}
 	if err := t.save(); err != nil {
 		return err
 	}
-	return t.summary(out, interrupted)
+	if err := t.summary(ctx, out, interrupted != nil); err != nil {
+		return err
+	}
+	return interrupted
 }
 
 // newTrainer opens the data, builds the model for it and compiles its steps.

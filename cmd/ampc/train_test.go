@@ -67,11 +67,11 @@ func interrupt(t *testing.T, step int, args ...string) {
 	defer cancel()
 	var out bytes.Buffer
 	w := &watcher{want: fmt.Sprintf("step %d/", step), found: cancel}
-	if code := run(ctx, args, strings.NewReader(""), &out, w); code != 0 {
+	if code := run(ctx, args, strings.NewReader(""), &out, w); code != exitInterrupted {
 		t.Fatalf("interrupted: code %d\n%s", code, w.text.String())
 	}
-	if !strings.Contains(out.String(), "interrupted after step") {
-		t.Fatalf("nothing was interrupted:\n%s", out.String())
+	if !strings.Contains(w.text.String(), "interrupted after step") {
+		t.Fatalf("nothing was interrupted:\n%s", w.text.String())
 	}
 }
 

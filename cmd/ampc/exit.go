@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitInput       = 1
+	exitUsage       = 2
+	exitStuck       = 3
+	exitInterrupted = 130 // as shells report a process that Ctrl-C ended
+)
+
+// exitCodes says what each code means.
+var exitCodes = []struct {
+	code  int
+	means string
+}{
+	{exitOK, "done"},
+	{exitInput, "a model, a file, data or the machine is at fault"},
+	{exitUsage, "the command line is at fault"},
+	{exitStuck, "training was stopped because it no longer got anywhere"},
+	{exitInterrupted, "interrupted: Ctrl-C, SIGTERM, SIGHUP; train then saves first, and also stops so when its output is closed"},
+}
+
+// exitHelp is the part of the help about exit codes.
+func exitHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes (an error is one line):\n")
+	for _, e := range exitCodes {
+		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.means)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// failure marks an error of a command at work, apart from wrong usage.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+// stuckError ends a training run that no longer gets anywhere.
+type stuckError struct{ error }
+
+func (e stuckError) Unwrap() error { return e.error }
+
+// usageError is a mistake in the command line that cobra cannot see.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

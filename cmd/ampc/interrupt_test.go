@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asCommand makes the test binary be the command itself.
+const asCommand = "AMPC_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(supervised(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// process is a command line in a process of its own.
+type process struct {
+	*exec.Cmd
+	out, errs bytes.Buffer
+	ended     chan struct{} // closed once it is over
+}
+
+// launch starts a command line in dir.
+func launch(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(exe, args...), ended: make(chan struct{})}
+	p.Dir, p.Env = dir, append(os.Environ(), asCommand+"=1")
+	p.Stdout, p.Stderr = &p.out, &p.errs
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		p.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.Process.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+// over waits for the end, at most that long.
+func (p *process) over(limit time.Duration) bool {
+	select {
+	case <-p.ended:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
+// Every command that computes ends at once when it is interrupted, whatever it is at. The models are large enough to keep
+// each busy for a minute or more.
+func TestEveryCommandIsInterrupted(t *testing.T) {
+	large := "zoo:gpt?layers=24&dim=1024&heads=16&batch=16&seq=512"
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "t.txt"), []byte(strings.Repeat("so long as men can breathe or eyes can see ", 400)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string][]string{
+		"ranges":  {large, "--record", "3"},
+		"dump":    {large, "--record", "3"},
+		"why":     {large, "--record", "3"},
+		"why-not": {large},
+		"plan":    {large, "--record", "3"},
+		"prove":   {large, "--record", "3"},
+		"doctor":  {large},
+		"run":     {large, "--steps", "1000"},
+		"bench":   {large, "--steps", "1000"},
+		"compare": {"--steps", "100000"},
+		"advise":  {"zoo:gpt?layers=12&dim=512&heads=8&batch=16&seq=256", "--text", "t.txt", "--steps", "100000"},
+		"train":   {"zoo:gpt?layers=2&dim=64&heads=2&batch=4&seq=32", "--text", "t.txt", "--steps", "1000000", "--quiet"},
+	}
+	quick := map[string]bool{"ops": true, "passes": true, "policy": true, "devices": true, "algorithms": true, "version": true}
+	for _, c := range newRoot().Commands() {
+		name := c.Name()
+		if quick[name] {
+			continue // prints a table
+		}
+		args, ok := commands[name]
+		if !ok {
+			t.Errorf("%s: no command line here that runs long, nor a word that it never does", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := launch(t, dir, append([]string{name}, args...)...)
+			if p.over(400 * time.Millisecond) {
+				t.Fatalf("ended by itself:\n%s%s", p.out.String(), p.errs.String())
+			}
+			start := time.Now()
+			p.Process.Signal(os.Interrupt)
+			// 200 ms on a machine at rest; others may be at work on this one.
+			if !p.over(5 * time.Second) {
+				t.Fatal("still running")
+			}
+			t.Logf("ended after %v", time.Since(start).Round(time.Millisecond))
+			if code := p.ProcessState.ExitCode(); code != exitInterrupted {
+				t.Errorf("code %d, want %d\n%s", code, exitInterrupted, p.errs.String())
+			}
+			if !strings.Contains(p.errs.String(), "interrupted") || strings.Contains(p.errs.String(), "context canceled") {
+				t.Errorf("it says %q", p.errs.String())
+			}
+		})
+	}
+}
+
+// Each signal that ends a command gives the same code, and says which it was.
+func TestSignals(t *testing.T) {
+	for signal, want := range map[syscall.Signal]error{syscall.SIGTERM: errTerminated, syscall.SIGHUP: errHangup} {
+		p := launch(t, t.TempDir(), "ranges", "zoo:gpt?layers=24&dim=1024&heads=16&batch=16&seq=512", "--record", "3")
+		if p.over(200 * time.Millisecond) {
+			t.Fatalf("ended by itself: %s", p.errs.String())
+		}
+		p.Process.Signal(signal)
+		if !p.over(5*time.Second) || p.ProcessState.ExitCode() != exitInterrupted || strings.TrimSpace(p.errs.String()) != want.Error() {
+			t.Errorf("%v: %v, %q", signal, p.ProcessState, p.errs.String())
+		}
+	}
+	if !errors.Is(failure{stuckError{errInterrupted}}, errInterrupted) {
+		t.Error("a failure hides what it is")
+	}
+}
