@@ -85,6 +85,7 @@ type Result struct {
 	StoresF32 bool  // the out attribute may choose f32 although the operands are low
 	Optional  bool  // trailing results that a node may leave out
 	Strided   bool  // its rows are stored by strides: they need not lie one after the other
+	Finite    bool  // no element is Inf or NaN, whatever the operands hold
 }
 
 // Cost is what one execution of a node does, from types alone. Bytes count
@@ -145,7 +146,11 @@ type Def struct {
 	// for rows that only move elements.
 	Bound func(n *Node) Bound
 	Range func(n *Node, in []Interval) []Interval
-	Cost  func(n *Node) Cost // nil: one flop per result element of an elementwise row, none for others
+	// Nonfinite says what an element of operand i that is x, one kind of Inf or
+	// NaN, leaves in some element of some float result, whatever stands beside it
+	// (see Node.HandsOn). nil: the row's code says it; without code it may be lost.
+	Nonfinite func(n *Node, i int, x Numbers) Numbers
+	Cost      func(n *Node) Cost // nil: one flop per result element of an elementwise row, none for others
 
 	// Kernel is the Go implementation of a custom op: flat row-major f32 (or
 	// int) data in, data out. Nil for built-in rows.

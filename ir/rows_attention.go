@@ -26,7 +26,7 @@ var attentionRows = map[Op]Def{
 		Bound: boundAttention, Cost: func(n *Node) Cost { return Cost{Flops: 5 * n.pairs()} },
 	},
 	OpRope: {
-		Name: "rope", Doc: "Rotates pairs of the last dimension of x[..,S,D] by angles that grow with the position: pair i by pos·base^(−2i/dims).",
+		Name: "rope", Nonfinite: added, Doc: "Rotates pairs of the last dimension of x[..,S,D] by angles that grow with the position: pair i by pos·base^(−2i/dims).",
 		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "pos", Kinds: KInt, Class: Fixed, Optional: true}),
 		Out: out(Result{Name: "y", StoresLow: true}),
 		Attrs: []AttrDef{

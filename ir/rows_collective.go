@@ -9,13 +9,13 @@ var (
 
 var collectiveRows = map[Op]Def{
 	OpAllReduce: collective(Def{
-		Name: "all_reduce", Doc: "The sum or mean of x over all ranks, on every rank.", Attrs: []AttrDef{ranksAttr, reduceAttr}, Infer: inferAllReduce,
+		Name: "all_reduce", Nonfinite: added, Doc: "The sum or mean of x over all ranks, on every rank.", Attrs: []AttrDef{ranksAttr, reduceAttr}, Infer: inferAllReduce,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.AllReduce(d[0], n.Int("ranks"), n.Str("op"))}
 		},
 	}),
 	OpAllGather: collective(Def{
-		Name: "all_gather", Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis}, Infer: inferAllGather,
+		Name: "all_gather", Nonfinite: passed, Doc: "Joins every rank's x along an axis in rank order, on every rank.", Attrs: []AttrDef{ranksAttr, alongAxis}, Infer: inferAllGather,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.ReduceScatter(d[0], n.Int("ranks"), n.Int("axis"), "sum")}
 		},

@@ -55,7 +55,7 @@ var indexRows = map[Op]Def{
 		},
 	},
 	OpScatterAdd: {
-		Name: "scatter_add", Doc: "x with updates added to single elements along an axis, in the order of updates: y[ids[i,j],j] += updates[i,j] for axis 0.",
+		Name: "scatter_add", Nonfinite: only(addedAsIs, "x", "updates"), Doc: "x with updates added to single elements along an axis, in the order of updates: y[ids[i,j],j] += updates[i,j] for axis 0.",
 		In:  in(Operand{Name: "x", ReadsLow: true}, ids("ids"), Operand{Name: "updates", ReadsLow: true}),
 		Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{alongAxis},
 		Flags: InPlace, Class: Keep, Why: whySums, Unit: UnitSame, Infer: inferScatter,

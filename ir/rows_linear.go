@@ -4,7 +4,7 @@ import "fmt"
 
 var linearRows = map[Op]Def{
 	OpMatmul: {
-		Name: "matmul", Doc: "Multiplies matrices a[..,M,K] and b[..,K,N]; leading dimensions broadcast; ta, tb: that operand is stored transposed.",
+		Name: "matmul", Nonfinite: added, Doc: "Multiplies matrices a[..,M,K] and b[..,K,N]; leading dimensions broadcast; ta, tb: that operand is stored transposed.",
 		In: in(x("a"), x("b")), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "ta", Kind: AttrBool, Doc: "a is [..,K,M]"}, {Name: "tb", Kind: AttrBool, Doc: "b is [..,N,K]"}},
 		Class: Low, Why: "tensor cores", Unit: UnitProduct,
@@ -12,7 +12,7 @@ var linearRows = map[Op]Def{
 		Cost: func(n *Node) Cost { return Cost{Flops: 2 * count(n.Out[0].Type) * size(n.inner())} },
 	},
 	OpLinear: {
-		Name: "linear", Doc: "Applies a weight matrix to the last dimension: x[..,K]·w[K,N] + b[N]; tb: w is [N,K].",
+		Name: "linear", Nonfinite: added, Doc: "Applies a weight matrix to the last dimension: x[..,K]·w[K,N] + b[N]; tb: w is [N,K].",
 		In: in(x("x"), x("w"), Operand{Name: "b", Optional: true}), Out: out(Result{Name: "y", StoresF32: true}),
 		Attrs: []AttrDef{{Name: "tb", Kind: AttrBool, Doc: "w is [N,K]"}},
 		Class: Low, Why: "tensor cores", Unit: unitLinear,
@@ -34,7 +34,7 @@ var linearRows = map[Op]Def{
 		Infer: inferEmbedding, Range: within(0), Grad: gradEmbedding,
 	},
 	OpEmbeddingGrad: {
-		Name: "embedding_grad", Doc: "Sums the rows of dy into a table[V,D] at their ids, in the order of ids.",
+		Name: "embedding_grad", Nonfinite: addedAsIs, Doc: "Sums the rows of dy into a table[V,D] at their ids, in the order of ids.",
 		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "ids", Kinds: KInt, Class: Fixed}),
 		Out:   out(Result{Name: "dtable", StoresLow: true}),
 		Attrs: []AttrDef{{Name: "rows", Kind: AttrInt, Required: true, Doc: "V"}},

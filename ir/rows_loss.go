@@ -83,19 +83,19 @@ var lossRows = map[Op]Def{
 			dp = b.Div(b.Sub(p, t), b.Clip(b.Mul(p, q), 1e-12, 1))
 			return dp, b.Sub(b.logClamped(q), b.logClamped(p))
 		}),
-	OpMSE: pairLoss(Def{Name: "mse", Doc: "Σ (x − target)².", Why: "squares need range"}, 3,
+	OpMSE: pairLoss(Def{Name: "mse", Nonfinite: addedUp, Doc: "Σ (x − target)².", Why: "squares need range"}, 3,
 		func(b *Builder, n *Node, x, t *Value) *Value { return b.Square(b.Sub(x, t)) },
 		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) {
 			g := b.Affine(b.Sub(x, t), 2, 0)
 			return g, b.Neg(g)
 		}),
-	OpL1Loss: pairLoss(Def{Name: "l1_loss", Doc: "Σ |x − target|.", Why: "long sums lose bits"}, 3,
+	OpL1Loss: pairLoss(Def{Name: "l1_loss", Nonfinite: addedUp, Doc: "Σ |x − target|.", Why: "long sums lose bits"}, 3,
 		func(b *Builder, n *Node, x, t *Value) *Value { return b.Abs(b.Sub(x, t)) },
 		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) {
 			g := b.Sign(b.Sub(x, t))
 			return g, b.Neg(g)
 		}),
-	OpHuber: pairLoss(Def{Name: "huber", Doc: "Σ of r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere, r = x − target.", Why: "squares need range",
+	OpHuber: pairLoss(Def{Name: "huber", Nonfinite: addedUp, Doc: "Σ of r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere, r = x − target.", Why: "squares need range",
 		Attrs: []AttrDef{{Name: "delta", Kind: AttrFloat, Default: float64(1), Doc: "where the square turns into a line"}}}, 5,
 		func(b *Builder, n *Node, x, t *Value) *Value {
 			delta := n.Float("delta")
@@ -124,7 +124,7 @@ var lossRows = map[Op]Def{
 }
 
 var (
-	lossOut       = out(Result{Name: "sum", Class: Fixed}, Result{Name: "count", Class: Fixed})
+	lossOut       = out(Result{Name: "sum", Class: Fixed}, Result{Name: "count", Class: Fixed, Finite: true})
 	smoothingAttr = AttrDef{Name: "smoothing", Kind: AttrFloat, Default: float64(0), Doc: "share of the target spread over all classes"}
 )
 

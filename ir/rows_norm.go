@@ -10,7 +10,7 @@ import (
 // dscale and dbias where there is a scale.
 var normRows = map[Op]Def{
 	OpLayerNorm: {
-		Name: "layer_norm", Doc: "(x − mean)/√(var + eps)·scale + bias over the last dims dimensions; saves mean and 1/√(var+eps).",
+		Name: "layer_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias over the last dims dimensions; saves mean and 1/√(var+eps).",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -20,12 +20,12 @@ var normRows = map[Op]Def{
 		Expand: expandNorm,
 	},
 	OpLayerNormGrad: {
-		Name: "layer_norm_grad", Doc: "The gradients of layer_norm.",
+		Name: "layer_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of layer_norm.",
 		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{dimsAttr},
 		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpRMSNorm: {
-		Name: "rms_norm", Doc: "x/√(mean x² + eps)·scale over the last dims dimensions; saves 1/√(mean x² + eps).",
+		Name: "rms_norm", Nonfinite: only(added, "x", "scale"), Doc: "x/√(mean x² + eps)·scale over the last dims dimensions; saves 1/√(mean x² + eps).",
 		In: normIn("scale"), Out: normOut("rstd"), Attrs: []AttrDef{epsAttr, dimsAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferLayerNorm, Bound: boundNorm, Cost: flops(0, 5), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -35,12 +35,12 @@ var normRows = map[Op]Def{
 		Expand: expandNorm,
 	},
 	OpRMSNormGrad: {
-		Name: "rms_norm_grad", Doc: "The gradients of rms_norm.",
+		Name: "rms_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of rms_norm.",
 		In: normGradIn("rstd"), Out: normGradOut[:2], Attrs: []AttrDef{dimsAttr},
 		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferLayerNormGrad, Bound: boundNorm, Cost: flops(0, 9), Expand: expandNormGrad,
 	},
 	OpGroupNorm: {
-		Name: "group_norm", Doc: "Normalises each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
+		Name: "group_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each of groups groups of channels over itself and all positions; saves mean and rstd [N,groups].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, groupsAttr, layoutAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -50,12 +50,12 @@ var normRows = map[Op]Def{
 		Expand: expandNorm,
 	},
 	OpGroupNormGrad: {
-		Name: "group_norm_grad", Doc: "The gradients of group_norm, and of instance_norm with as many groups as channels.",
+		Name: "group_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of group_norm, and of instance_norm with as many groups as channels.",
 		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{groupsAttr, layoutAttr},
 		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferGroupNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpInstanceNorm: {
-		Name: "instance_norm", Doc: "Normalises each channel of each image over its positions; saves mean and rstd [N,C].",
+		Name: "instance_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each channel of each image over its positions; saves mean and rstd [N,C].",
 		In: normIn("scale", "bias"), Out: normOut("mean", "rstd"), Attrs: []AttrDef{epsAttr, layoutAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferGroupNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -65,7 +65,7 @@ var normRows = map[Op]Def{
 		Expand: expandNorm,
 	},
 	OpBatchNorm: {
-		Name: "batch_norm", Doc: "Normalises each channel over batch and positions. new_mean and new_var are the pending next values of the running statistics: old + momentum·(batch − old), the variance unbiased.",
+		Name: "batch_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each channel over batch and positions. new_mean and new_var are the pending next values of the running statistics: old + momentum·(batch − old), the variance unbiased.",
 		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
 		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
 		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
@@ -77,12 +77,12 @@ var normRows = map[Op]Def{
 		Expand: expandNorm,
 	},
 	OpBatchNormGrad: {
-		Name: "batch_norm_grad", Doc: "The gradients of batch_norm.",
+		Name: "batch_norm_grad", Nonfinite: only(added, "dy"), Doc: "The gradients of batch_norm.",
 		In: normGradIn("mean", "rstd"), Out: normGradOut, Attrs: []AttrDef{layoutAttr},
 		Class: Keep, Why: normWhy, Unit: UnitProduct, Infer: inferBatchNormGrad, Bound: boundNorm, Cost: flops(0, 14), Expand: expandNormGrad,
 	},
 	OpBatchNormInfer: {
-		Name: "batch_norm_infer", Doc: "(x − mean)/√(var + eps)·scale + bias per channel, with given statistics.",
+		Name: "batch_norm_infer", Nonfinite: only(added, "x", "scale", "bias"), Doc: "(x − mean)/√(var + eps)·scale + bias per channel, with given statistics.",
 		In:  append(normIn("scale", "bias"), stat("mean", false), stat("var", false)),
 		Out: normOut(), Attrs: []AttrDef{epsAttr, layoutAttr},
 		Class: Keep, Why: normWhy, Infer: inferBatchNormInfer, Bound: boundNorm, Cost: flops(0, 4), Expand: expandBatchNormInfer,

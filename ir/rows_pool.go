@@ -23,7 +23,7 @@ var poolRows = map[Op]Def{
 		},
 	},
 	OpMaxPoolGrad: {
-		Name: "max_pool_grad", Doc: "Adds each element of dy to the position of x that index names; windows may share positions.",
+		Name: "max_pool_grad", Nonfinite: addedAsIs, Doc: "Adds each element of dy to the position of x that index names; windows may share positions.",
 		In:    in(Operand{Name: "dy", ReadsLow: true}, Operand{Name: "index", Kinds: KInt, Class: Fixed}),
 		Out:   out(Result{Name: "dx", StoresLow: true}),
 		Attrs: []AttrDef{sizeAttr, layoutAttr}, Class: Keep, Why: "sums overlapping windows", Unit: UnitSame,
@@ -49,7 +49,7 @@ var poolRows = map[Op]Def{
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.AvgPool(d[0], poolAttrs(n))} },
 	},
 	OpAdaptiveAvgPool: {
-		Name: "adaptive_avg_pool", Doc: "The mean over windows that split each spatial dimension into size parts: part i of n over in elements covers floor(i·in/n) up to ceil((i+1)·in/n).",
+		Name: "adaptive_avg_pool", Nonfinite: addedAsIs, Doc: "The mean over windows that split each spatial dimension into size parts: part i of n over in elements covers floor(i·in/n) up to ceil((i+1)·in/n).",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{sizeAttr, layoutAttr},
 		Class: Keep, Why: "sums need f32", Unit: UnitSame, Infer: inferAdaptive, Cost: flops(0, 1), Range: within(0),
 		Bound: func(n *Node) Bound { return Bound{ULP: 1, K: count(n.In[0].Type)} },
@@ -58,7 +58,7 @@ var poolRows = map[Op]Def{
 		},
 	},
 	OpAdaptiveAvgPoolGrad: {
-		Name: "adaptive_avg_pool_grad", Doc: "Spreads dy evenly over the parts it came from.",
+		Name: "adaptive_avg_pool_grad", Nonfinite: addedAsIs, Doc: "Spreads dy evenly over the parts it came from.",
 		In: in(Operand{Name: "dy", ReadsLow: true}), Out: out(Result{Name: "dx", StoresLow: true}), Attrs: []AttrDef{sizeAttr, layoutAttr},
 		Class: Keep, Why: "sums overlapping windows", Unit: UnitSame, Infer: inferPoolGrad, Bound: boundPoolGrad, Cost: flops(0, 1),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {

@@ -59,7 +59,7 @@ var precisionRows = map[Op]Def{
 		Bound:  noBound,
 	},
 	OpGlobalNorm: {
-		Name: "global_norm", Doc: "Is the 2-norm of all elements of all operands g, each times mul (where given).",
+		Name: "global_norm", Nonfinite: addedUp, Doc: "Is the 2-norm of all elements of all operands g, each times mul (where given).",
 		In:  in(Operand{Name: "mul", Class: Fixed, Optional: true}, Operand{Name: "g", ReadsLow: true, Variadic: true}),
 		Out: out(Result{Name: "y"}), Class: Fixed, Why: "long sums lose bits", Unit: unitNorm, NoGrad: "belongs to the update",
 		Infer: func(n *Node) ([]Type, error) {

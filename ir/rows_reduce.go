@@ -40,15 +40,15 @@ func ordering(d Def) Def {
 }
 
 var reduceRows = map[Op]Def{
-	OpReduceSum: reduction(Def{Name: "reduce_sum", Doc: "Sum along axes; integers wrap.", In: in(Operand{Name: "x", Kinds: KNum, ReadsLow: true}), Unit: UnitSame,
+	OpReduceSum: reduction(Def{Name: "reduce_sum", Nonfinite: addedAsIs, Doc: "Sum along axes; integers wrap.", In: in(Operand{Name: "x", Kinds: KNum, ReadsLow: true}), Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.spread(n, d[0])} },
 		Range: func(n *Node, in []Interval) []Interval {
 			k := sure(n.In[0].Type.Shape, n.reduced())
 			return []Interval{finite(k*in[0].Lo, k*in[0].Hi, in)}
 		}}),
-	OpReduceMean: reduction(Def{Name: "reduce_mean", Doc: "Mean along axes.", Unit: UnitSame, Range: within(0),
+	OpReduceMean: reduction(Def{Name: "reduce_mean", Nonfinite: addedAsIs, Doc: "Mean along axes.", Unit: UnitSame, Range: within(0),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.perElement(n, b.spread(n, d[0]), 0)} }}),
-	OpReduceVar: reduction(Def{Name: "reduce_var", Doc: "Variance along axes: squared distances from the mean, summed and divided by their number less correction.", Unit: unitPower(2),
+	OpReduceVar: reduction(Def{Name: "reduce_var", Nonfinite: spoils, Doc: "Variance along axes: squared distances from the mean, summed and divided by their number less correction.", Unit: unitPower(2),
 		Attrs: []AttrDef{{Name: "correction", Kind: AttrInt, Default: int64(0), Doc: "0: of the population, 1: of a sample"}}, Cost: flops(0, 4),
 		Bound: func(n *Node) Bound { return Bound{ULP: 4, K: 2 * n.reduced()} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -56,21 +56,21 @@ var reduceRows = map[Op]Def{
 			centred := b.Sub(x, b.ReduceMean(x, true, ints64(n.Axes())...))
 			return []*Value{b.perElement(n, b.Mul(b.Affine(b.spread(n, d[0]), 2, 0), centred), n.Int("correction"))}
 		}}),
-	OpReduceMax: ordering(Def{Name: "reduce_max", Doc: "Largest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
-	OpReduceMin: ordering(Def{Name: "reduce_min", Doc: "Smallest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
-	OpReduceProd: reduction(Def{Name: "reduce_prod", Doc: "Product along axes.", Why: "products leave f16's range", Class: Keep, Grad: gradProd,
+	OpReduceMax: ordering(Def{Name: "reduce_max", Nonfinite: largest, Doc: "Largest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
+	OpReduceMin: ordering(Def{Name: "reduce_min", Nonfinite: smallest, Doc: "Smallest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
+	OpReduceProd: reduction(Def{Name: "reduce_prod", Nonfinite: added, Doc: "Product along axes.", Why: "products leave f16's range", Class: Keep, Grad: gradProd,
 		Bound: func(n *Node) Bound { return Bound{ULP: float64(n.reduced())} }}),
-	OpReduceL1: reduction(Def{Name: "reduce_l1", Doc: "Sum of absolute values along axes.", Unit: UnitSame,
+	OpReduceL1: reduction(Def{Name: "reduce_l1", Nonfinite: addedUp, Doc: "Sum of absolute values along axes.", Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.Mul(b.spread(n, d[0]), b.Sign(n.In[0]))}
 		}}),
-	OpReduceL2: reduction(Def{Name: "reduce_l2", Doc: "Square root of the sum of squares along axes; the gradient at zero is zero.", Unit: UnitSame, Cost: flops(0, 2),
+	OpReduceL2: reduction(Def{Name: "reduce_l2", Nonfinite: addedUp, Doc: "Square root of the sum of squares along axes; the gradient at zero is zero.", Unit: UnitSame, Cost: flops(0, 2),
 		Bound: func(n *Node) Bound { return Bound{ULP: 2 + float64(n.reduced())} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			y := b.Clip(b.keptAxes(n, n.Out[0]), math.SmallestNonzeroFloat32, math.Inf(1))
 			return []*Value{b.Mul(b.spread(n, d[0]), b.Div(n.In[0], y))}
 		}}),
-	OpLogSumExp: reduction(Def{Name: "logsumexp", Doc: "log Σ eˣ along axes, the largest x taken out first.", Class: Keep, Why: whyRange, Cost: flops(0, 4),
+	OpLogSumExp: reduction(Def{Name: "logsumexp", Nonfinite: largest, Doc: "log Σ eˣ along axes, the largest x taken out first.", Class: Keep, Why: whyRange, Cost: flops(0, 4),
 		Bound: func(n *Node) Bound { return Bound{ULP: 4 + float64(n.reduced()), K: 4} },
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.Mul(b.spread(n, d[0]), b.Exp(b.Sub(n.In[0], b.keptAxes(n, n.Out[0]))))}
@@ -78,7 +78,7 @@ var reduceRows = map[Op]Def{
 	OpArgmax: arg(Def{Name: "argmax", Doc: "Index of the largest element along an axis: the first of equal ones; NaN counts as the largest."}),
 	OpArgmin: arg(Def{Name: "argmin", Doc: "Index of the smallest element along an axis: the first of equal ones; NaN counts as the smallest."}),
 	OpCumsum: {
-		Name: "cumsum", Doc: "Running sum along an axis.", In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}),
+		Name: "cumsum", Nonfinite: whole(addedAsIs, func(n *Node) bool { return !n.Flag("exclusive") }), Doc: "Running sum along an axis.", In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}),
 		Attrs: []AttrDef{alongAxis, {Name: "exclusive", Kind: AttrBool, Doc: "without the element itself"}, {Name: "reverse", Kind: AttrBool, Doc: "from the end"}},
 		Class: Keep, Why: whySums, Unit: UnitSame, Infer: inferCumsum, Cost: flops(0, 1),
 		Bound: func(n *Node) Bound { return Bound{K: size(dimOrUnknown(n.In[0], n.Int("axis")))} },
@@ -101,7 +101,7 @@ var reduceRows = map[Op]Def{
 		},
 	},
 	OpSumTo: {
-		Name: "sum_to", Doc: "Sums the dimensions away that broadcasting to the operand's shape had added: the gradient of broadcasting.",
+		Name: "sum_to", Nonfinite: only(addedAsIs, "x"), Doc: "Sums the dimensions away that broadcasting to the operand's shape had added: the gradient of broadcasting.",
 		In: in(Operand{Name: "x", ReadsLow: true}, likeIn), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{shapeAttr},
 		Class: Keep, Why: whySums, Unit: unitFirst, Infer: inferSumTo, Cost: flops(0, 1),
 		Bound: func(n *Node) Bound { return Bound{K: count(n.In[0].Type) / max(count(n.Out[0].Type), 1)} },

@@ -8,12 +8,12 @@ import (
 
 var shapeRows = map[Op]Def{
 	OpReshape: moving(Def{
-		Name: "reshape", Doc: "The same elements in row-major order under another shape; -1 stands for what is left, 0 for the operand's size at that place.",
+		Name: "reshape", Nonfinite: only(passed, "x"), Doc: "The same elements in row-major order under another shape; -1 stands for what is left, 0 for the operand's size at that place.",
 		In: in(Operand{Name: "x", Kinds: KAny}, likeIn), Flags: View, Attrs: []AttrDef{shapeAttr}, Infer: inferReshape,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.reshapeLike(d[0], n.In[0]), nil} },
 	}),
 	OpTranspose: moving(Def{
-		Name: "transpose", Doc: "Permutes the axes: result axis i is operand axis perm[i].",
+		Name: "transpose", Nonfinite: passed, Doc: "Permutes the axes: result axis i is operand axis perm[i].",
 		Attrs: []AttrDef{{Name: "perm", Kind: AttrInts, Required: true, Doc: "a permutation of 0..rank-1"}, viewAttr}, Infer: inferTranspose,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			back := make([]int64, len(n.Ints("perm")))
@@ -24,12 +24,12 @@ var shapeRows = map[Op]Def{
 		},
 	}),
 	OpBroadcast: moving(Def{
-		Name: "broadcast", Doc: "Repeats along axes of size 1 and new leading axes; -1 keeps the operand's size.",
+		Name: "broadcast", Nonfinite: only(passed, "x"), Doc: "Repeats along axes of size 1 and new leading axes; -1 keeps the operand's size.",
 		In: in(Operand{Name: "x", Kinds: KAny}, likeIn), Attrs: []AttrDef{shapeAttr}, Infer: inferBroadcastTo,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.sumTo(d[0], n.In[0]), nil} },
 	}),
 	OpSqueeze: moving(Def{
-		Name: "squeeze", Doc: "Drops axes of size 1.", Flags: View, Attrs: []AttrDef{requiredAxes}, Infer: inferSqueeze,
+		Name: "squeeze", Nonfinite: passed, Doc: "Drops axes of size 1.", Flags: View, Attrs: []AttrDef{requiredAxes}, Infer: inferSqueeze,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			if len(n.Ints("axes")) == 0 { // nothing was dropped
 				return d[:1]
@@ -38,17 +38,17 @@ var shapeRows = map[Op]Def{
 		},
 	}),
 	OpUnsqueeze: moving(Def{
-		Name: "unsqueeze", Doc: "Inserts axes of size 1 at those places of the result.", Flags: View, Attrs: []AttrDef{requiredAxes}, Infer: inferUnsqueeze,
+		Name: "unsqueeze", Nonfinite: passed, Doc: "Inserts axes of size 1 at those places of the result.", Flags: View, Attrs: []AttrDef{requiredAxes}, Infer: inferUnsqueeze,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.Squeeze(d[0], n.Ints("axes")...)} },
 	}),
 	OpSlice: moving(Def{
-		Name: "slice", Doc: "Takes elements from starts to before ends in steps, along axes (none given: the first ones); below zero counts from the end, limits outside are clipped.",
+		Name: "slice", Nonfinite: whole(passed, takesAll), Doc: "Takes elements from starts to before ends in steps, along axes (none given: the first ones); below zero counts from the end, limits outside are clipped.",
 		Attrs: []AttrDef{{Name: "starts", Kind: AttrInts, Required: true, Doc: "first index of each axis"}, {Name: "ends", Kind: AttrInts, Required: true, Doc: "index after the last"},
 			{Name: "steps", Kind: AttrInts, Doc: "above zero; none: 1"}, {Name: "axes", Kind: AttrInts, Doc: "none: 0, 1, ..."}, viewAttr},
 		Infer: inferSlice, Grad: gradSlice,
 	}),
 	OpPad: moving(Def{
-		Name: "pad", Doc: "Adds lo elements before, hi after and inner between neighbours of each axis (a negative lo or hi drops some): a constant, the edge, or a reflection.",
+		Name: "pad", Nonfinite: whole(passed, dropsNone), Doc: "Adds lo elements before, hi after and inner between neighbours of each axis (a negative lo or hi drops some): a constant, the edge, or a reflection.",
 		Attrs: []AttrDef{{Name: "lo", Kind: AttrInts, Required: true, Doc: "per axis"}, {Name: "hi", Kind: AttrInts, Required: true, Doc: "per axis"},
 			{Name: "inner", Kind: AttrInts, Doc: "per axis, constant mode only; none: 0"}, {Name: "mode", Kind: AttrString, Default: "constant", Doc: "constant, edge or reflect"},
 			{Name: "value", Kind: AttrFloat, Default: 0.0, Doc: "the constant"}},
@@ -59,12 +59,12 @@ var shapeRows = map[Op]Def{
 		},
 	}),
 	OpConcat: {
-		Name: "concat", Doc: "Joins operands along an axis.", In: in(Operand{Name: "x", Kinds: KAny, Variadic: true}), Out: out(Result{Name: "y"}),
+		Name: "concat", Nonfinite: passed, Doc: "Joins operands along an axis.", In: in(Operand{Name: "x", Kinds: KAny, Variadic: true}), Out: out(Result{Name: "y"}),
 		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, viewAttr},
 		Flags: Moves, Class: PromoteC, Why: whyWider, Unit: UnitSame, Infer: inferConcat, Grad: gradConcat,
 	},
 	OpSplit: moving(Def{
-		Name: "split", Doc: "Cuts into pieces of the given sizes along an axis.",
+		Name: "split", Nonfinite: passed, Doc: "Cuts into pieces of the given sizes along an axis.",
 		Attrs: []AttrDef{{Name: "axis", Kind: AttrInt, Doc: "counts from the end where negative"}, {Name: "sizes", Kind: AttrInts, Required: true, Doc: "they add up to the axis"}, viewAttr},
 		Infer: inferSplit,
 		Range: func(n *Node, in []Interval) []Interval { return slices.Repeat(in[:1], len(n.Out)) },
@@ -78,11 +78,11 @@ var shapeRows = map[Op]Def{
 		},
 	}),
 	OpTile: moving(Def{
-		Name: "tile", Doc: "Repeats the whole operand reps[i] times along axis i.",
+		Name: "tile", Nonfinite: passed, Doc: "Repeats the whole operand reps[i] times along axis i.",
 		Attrs: []AttrDef{{Name: "reps", Kind: AttrInts, Required: true, Doc: "per axis, above zero"}}, Infer: inferTile, Grad: gradTile,
 	}),
 	OpFlip: moving(Def{
-		Name: "flip", Doc: "Reverses the order along axes.", Attrs: []AttrDef{requiredAxes}, Infer: inferSameShape,
+		Name: "flip", Nonfinite: passed, Doc: "Reverses the order along axes.", Attrs: []AttrDef{requiredAxes}, Infer: inferSameShape,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.Flip(d[0], n.Ints("axes")...)} },
 	}),
 	OpTril: moving(Def{
@@ -94,13 +94,13 @@ var shapeRows = map[Op]Def{
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.Triu(d[0], n.Int("k"))} }, Range: withZero,
 	}),
 	OpDepthToSpace: moving(Def{
-		Name: "depth_to_space", Doc: "Moves blocks of channels into blocks of pixels: [N,C·b²,H,W] to [N,C,H·b,W·b].", Attrs: blockAttrs, Infer: inferBlocks,
+		Name: "depth_to_space", Nonfinite: passed, Doc: "Moves blocks of channels into blocks of pixels: [N,C·b²,H,W] to [N,C,H·b,W·b].", Attrs: blockAttrs, Infer: inferBlocks,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.SpaceToDepth(d[0], n.Int("block"), n.Str("mode"))}
 		},
 	}),
 	OpSpaceToDepth: moving(Def{
-		Name: "space_to_depth", Doc: "Moves blocks of pixels into channels: [N,C,H·b,W·b] to [N,C·b²,H,W].", Attrs: blockAttrs, Infer: inferBlocks,
+		Name: "space_to_depth", Nonfinite: passed, Doc: "Moves blocks of pixels into channels: [N,C,H·b,W·b] to [N,C·b²,H,W].", Attrs: blockAttrs, Infer: inferBlocks,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.DepthToSpace(d[0], n.Int("block"), n.Str("mode"))}
 		},

@@ -7,7 +7,7 @@ const poleMasked = "has a row that is masked whole"
 
 var softmaxRows = map[Op]Def{
 	OpSoftmax: {
-		Name: "softmax", Doc: "Normalises exp(x) along one axis.",
+		Name: "softmax", Nonfinite: largestSpoils, Doc: "Normalises exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "exp needs range", Poles: poleMasked, Infer: inferAxis, Bound: boundSoftmax, Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -20,7 +20,7 @@ var softmaxRows = map[Op]Def{
 		Range: func(*Node, []Interval) []Interval { return []Interval{{Lo: 0, Hi: 1, NaN: true}} },
 	},
 	OpSoftmaxGrad: {
-		Name: "softmax_grad", Doc: "y·(dy − Σ dy·y) along one axis.",
+		Name: "softmax_grad", Nonfinite: added, Doc: "y·(dy − Σ dy·y) along one axis.",
 		In:  in(Operand{Name: "y", ReadsLow: true}, Operand{Name: "dy", ReadsLow: true}),
 		Out: out(Result{Name: "dx", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "long sums lose bits", Unit: UnitProduct, Infer: inferAxisPair, Bound: boundAxis(1), Cost: flops(0, 4),
@@ -30,7 +30,7 @@ var softmaxRows = map[Op]Def{
 		},
 	},
 	OpLogSoftmax: {
-		Name: "log_softmax", Doc: "x − log Σ exp(x) along one axis.",
+		Name: "log_softmax", Nonfinite: largestSpoils, Doc: "x − log Σ exp(x) along one axis.",
 		In: in(Operand{Name: "x", ReadsLow: true}), Out: out(Result{Name: "y", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "exp and log need range", Poles: poleMasked, Infer: inferAxis, Bound: boundAxis(1), Cost: flops(0, 5),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
@@ -44,7 +44,7 @@ var softmaxRows = map[Op]Def{
 		Range: func(*Node, []Interval) []Interval { return []Interval{{Lo: math.Inf(-1), Hi: 0, NaN: true}} },
 	},
 	OpLogSoftmaxGrad: {
-		Name: "log_softmax_grad", Doc: "dy − exp(y)·Σ dy along one axis.",
+		Name: "log_softmax_grad", Nonfinite: only(added, "dy"), Doc: "dy − exp(y)·Σ dy along one axis.",
 		In:  in(Operand{Name: "y", ReadsLow: true}, Operand{Name: "dy", ReadsLow: true}),
 		Out: out(Result{Name: "dx", StoresLow: true}), Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "long sums lose bits", Unit: UnitProduct, Infer: inferAxisPair, Bound: boundAxis(1), Cost: flops(0, 4),

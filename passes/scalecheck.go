@@ -50,16 +50,6 @@ func tensors(v *ir.Value, f func(*ir.Value)) {
 	}
 }
 
-// passesOn reports whether a result of n is not finite as soon as an element of
-// an operand is not.
-func passesOn(n *ir.Node) bool {
-	switch n.Op {
-	case ir.OpAdd, ir.OpAddN, ir.OpSub, ir.OpNeg, ir.OpMul, ir.OpAffine, ir.OpSquare, ir.OpScale, ir.OpUnscale, ir.OpCast, ir.OpReduceSum, ir.OpGlobalNorm:
-		return true
-	}
-	return n.Def().Is(ir.View)
-}
-
 // scaledBehind finds the values with a loss scale that an update reads as its
 // gradient, or that its gradient was unscaled from.
 func scaledBehind(grad *ir.Value) []*ir.Value {
@@ -89,8 +79,12 @@ func seenBy(g *ir.Graph, skip *ir.Value) map[*ir.Value]bool {
 	look = func(v *ir.Value) {
 		if !seen[v] {
 			seen[v] = true
-			if v.Def != nil && passesOn(v.Def) {
-				tensors(v, look)
+			if n := v.Def; n != nil && len(n.Out) == 1 {
+				for i, o := range n.In {
+					if n.Keeps(i) {
+						look(o)
+					}
+				}
 			}
 		}
 	}

@@ -52,26 +52,31 @@ func checkCovered() (code int) {
 }
 
 func writeCases() (code int) {
+	code = write("../../testdata/nonfinite.txt", []byte(handedTable()))
 	for family, cases := range texts {
 		a := &txtar.Archive{Comment: []byte("# One node of every row and variant: written by the tests of ir/eval under -update.\n")}
 		for _, name := range slices.Sorted(maps.Keys(cases)) {
 			a.Files = append(a.Files, txtar.File{Name: name, Data: []byte(cases[name])})
 		}
-		path, want := filepath.Join("../../testdata/ops", family+".txtar"), txtar.Format(a)
-		if got, _ := os.ReadFile(path); bytes.Equal(got, want) {
-			continue
-		}
-		if !golden.Updating() {
-			fmt.Printf("%s is stale: run go test ./ir/eval -update\n", path)
-			code = 1
-			continue
-		}
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
+		code = max(code, write(filepath.Join("../../testdata/ops", family+".txtar"), txtar.Format(a)))
 	}
 	return code
+}
+
+// write compares a file with what it should hold, and writes it under -update.
+func write(path string, want []byte) (code int) {
+	if got, _ := os.ReadFile(path); bytes.Equal(got, want) {
+		return 0
+	}
+	if !golden.Updating() {
+		fmt.Printf("%s is stale: run go test ./ir/eval -update\n", path)
+		return 1
+	}
+	if err := os.WriteFile(path, want, 0o644); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
 }
 
 // unchecked are the rows without a case, and why.

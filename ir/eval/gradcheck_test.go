@@ -226,6 +226,7 @@ func checkRow(t *testing.T, c rowCase) {
 	k.symbolic(t)
 	k.expansion(t)
 	k.ranges(t)
+	k.nonfinite(t)
 	if c.op.Def().NoGrad != "" {
 		return
 	}

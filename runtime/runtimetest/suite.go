@@ -19,6 +19,7 @@ func Run(t *testing.T, open func(t *testing.T, threads int) runtime.Backend) {
 	t.Run("steps", func(t *testing.T) { testSteps(t, open) })
 	t.Run("pools", func(t *testing.T) { testPools(t, open) })
 	t.Run("graphs", func(t *testing.T) { testGraphs(t, open) })
+	t.Run("nonfinite", func(t *testing.T) { testNonfinite(t, open(t, 2)) })
 	t.Run("rows", func(t *testing.T) {
 		covered := map[string]bool{}
 		for _, c := range testRows(t, open, cases) {
@@ -160,6 +161,22 @@ func (s *sample) compare(t *testing.T, got [][]byte, want []*eval.Tensor, specia
 
 // run lowers the sample's graph, runs one step and reads the results.
 func (s *sample) run(b runtime.Backend) ([][]byte, error) {
+	l, err := s.load(b)
+	if err != nil {
+		return nil, err
+	}
+	defer l.close()
+	return l.step(s.feed)
+}
+
+// loaded is a sample's program on a backend.
+type loaded struct {
+	p     *lower.Program
+	store runtime.Store
+	exec  runtime.Exec
+}
+
+func (s *sample) load(b runtime.Backend) (*loaded, error) {
 	p, err := lower.Lower(s.g, b.Target())
 	if err != nil {
 		return nil, err
@@ -171,21 +188,30 @@ func (s *sample) run(b runtime.Backend) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close()
 	e, err := b.Load(p, store)
-	if _, again := runtime.Narrow(b, err); again {
-		return s.run(b)
-	}
 	if err != nil {
+		store.Close()
+		if _, again := runtime.Narrow(b, err); again {
+			return s.load(b)
+		}
 		return nil, err
 	}
-	defer e.Close()
-	ticket, err := e.Step(Feeds(s.feed))
+	return &loaded{p, store, e}, nil
+}
+
+func (l *loaded) close() {
+	l.exec.Close()
+	l.store.Close()
+}
+
+// step feeds the program once and reads the results.
+func (l *loaded) step(feed map[string]*eval.Tensor) ([][]byte, error) {
+	ticket, err := l.exec.Step(Feeds(feed))
 	if err != nil {
 		return nil, err
 	}
 	var got [][]byte
-	for i, o := range p.Outputs {
+	for i, o := range l.p.Outputs {
 		buf := make([]byte, o.Type.Bytes())
 		if err := ticket.Read(i, buf); err != nil {
 			return nil, err
