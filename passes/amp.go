@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"strings"
 
 	"ampc/ir"
 )
@@ -163,11 +164,26 @@ func (a *assigner) treat(n *ir.Node, f force) treatment {
 		t.class = ir.Keep
 	default:
 		t.force = force{cause: ir.ByClass}
-		if class, ok := a.p.Class[n.Op]; ok && class != d.Class {
+		if class := a.p.ClassOf(n); class != d.Class {
 			t.class, t.cause = class, ir.ByOp
 		}
+		a.gradient(n, &t)
 	}
 	return t
+}
+
+// gradient gives a row that an eager system would keep, a sum above all, the
+// class of the op whose gradient it is part of: backward runs in the dtypes that
+// forward ran in, so a bias's gradient is a 16-bit result. Rows of gradients have
+// their own class.
+func (a *assigner) gradient(n *ir.Node, t *treatment) {
+	of := n.Of
+	if !a.p.Eager || t.class != ir.Keep || of == nil || of == n || a.sec[n.ID] != ir.Backward || a.sec[of.ID] != ir.Forward || strings.Contains(n.Op.String(), "_grad") {
+		return
+	}
+	if class := a.node[of.ID].class; class == ir.Low || class == ir.PromoteC || class == ir.Clear {
+		t.class, t.cause, t.from = class, ir.ByForward, of.Out[0]
+	}
 }
 
 // kept32 reports whether n is forced to compute and store f32.
@@ -204,9 +220,6 @@ func (a *assigner) demand(n *ir.Node, i int) ir.DType {
 	case ir.Low:
 		return a.low
 	case ir.Keep:
-		if a.p.Eager && a.ofProduct(n) {
-			return a.low // an eager system hands a product's backward the 16-bit gradient, the bias's sum too
-		}
 		if n.OperandClass(i) == ir.Low || !a.c.Caps.Loads(n, i) && !(a.node[n.ID].kept32() && a.movesSource(n)) {
 			return ir.F32
 		}
@@ -236,11 +249,6 @@ func (a *assigner) copiedLow(v *ir.Value) bool {
 		}
 	}
 	return false
-}
-
-// ofProduct reports whether n is part of the gradient of a row that runs low.
-func (a *assigner) ofProduct(n *ir.Node) bool {
-	return n.Of != nil && n.Of.Def().Class == ir.Low && a.node[n.Of.ID].class == ir.Low
 }
 
 // storeParams turns parameters low in place under NoMasters, and marks which

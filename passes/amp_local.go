@@ -1,6 +1,10 @@
 package passes
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // wishes are facts about the readers of a value, those behind rows that take
 // what they are given included.
@@ -110,6 +114,8 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []i
 	switch {
 	case t.class == ir.Low && onlyF32 && a.c.Caps.StoresF32(n):
 		return ir.F32, ir.F32
+	case t.class == ir.Low && a.widened(n, seen):
+		return ir.F32, ir.F32
 	case t.class == ir.Low:
 		return a.low, a.low
 	case t.class == ir.Keep:
@@ -150,12 +156,42 @@ func (a *assigner) follow(s ir.Section, n *ir.Node, t *treatment, seen []ir.DTyp
 	return d
 }
 
+// widened reports whether an operand that widens n's result (Policy.Widens) is
+// f32, or was made by a product of something f32.
+func (a *assigner) widened(n *ir.Node, seen []ir.DType) bool {
+	if !a.storesWide(n) {
+		return false
+	}
+	for i, v := range n.In {
+		if v == nil || !a.p.widens(n, i) {
+			continue
+		}
+		for v.Def != nil && (v.Def.Def().Is(ir.Moves) || v.Def.Def().Is(ir.View)) {
+			v = v.Def.In[0]
+		}
+		if v.Def != nil && a.node[v.Def.ID].class == ir.Low {
+			v = v.Def.In[0]
+		}
+		if a.assignable(v) && seen[v.ID] == ir.F32 {
+			return true
+		}
+	}
+	return false
+}
+
+// storesWide reports whether an operand may widen n's result and its kernel can
+// store that, whatever n's other results are stored in.
+func (a *assigner) storesWide(n *ir.Node) bool {
+	of := func(w Widen) bool { return w.Op == n.Op }
+	return slices.ContainsFunc(a.p.Widens, of) && !a.c.Caps.NoStore[n.Op] && n.Def().Out[0].StoresF32
+}
+
 // widest returns the dtype that n's float operands meet in, and the operand
 // that made it so. Constants of one element take no part unless alone.
 func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 	d, from := ir.Invalid, (*ir.Value)(nil)
 	for i, v := range n.In {
-		if v == nil || !a.assignable(v) || a.weak[v.ID] || n.OperandClass(i) == ir.Fixed {
+		if v == nil || !a.assignable(v) || a.weak[v.ID] || n.OperandClass(i) == ir.Fixed && !a.p.widens(n, i) {
 			continue
 		}
 		x := seen[v.ID]

@@ -151,7 +151,7 @@ func (r *realiser) store(n *ir.Node, t *treatment) error {
 
 func (r *realiser) canStore(n *ir.Node, d ir.DType) bool {
 	if d == ir.F32 {
-		return r.c.Caps.StoresF32(n)
+		return r.c.Caps.StoresF32(n) || r.storesWide(n)
 	}
 	return r.c.Caps.StoresLow(n)
 }

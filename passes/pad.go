@@ -173,7 +173,7 @@ func (p *padder) more(n *ir.Node) [][]int64 {
 // want is the multiple for the dtype that n will read.
 func (p *padder) want(n *ir.Node) int64 {
 	var f force
-	if class, ok := p.c.Policy.Class[n.Op]; ok && class != ir.Low {
+	if p.c.Policy.ClassOf(n) != ir.Low {
 		f.pin = ir.PinF32
 	}
 	p.c.Policy.force(n, &f)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/passes/systems"
 )
 
 // Policy says which precision each op gets. It is a value: methods return
@@ -39,8 +40,11 @@ type Policy struct {
 	// Outputs casts returned values to this dtype; Invalid: returns keep their
 	// source types (cast_model_outputs).
 	Outputs ir.DType
-	// Class overrides the classes of ops.
+	// Class overrides the classes of ops, Cases those of some nodes of an op; a case is the stronger.
 	Class map[ir.Op]ir.Class
+	Cases []Case
+	// Widens names operands that widen their op's result although their own dtype is fixed.
+	Widens []Widen
 	// Rules force precision by name; the last that matches wins.
 	Rules []Rule
 	// Stores decide how free values are stored, by name; the last that matches wins.
@@ -56,6 +60,13 @@ type Rule struct {
 	Pattern string
 	Pin     ir.Pin // PinF32, PinTF32 or PinLow
 }
+
+// Case gives nodes of an op that have something in common another class than
+// the op has: "resize.nearest", "pow.scalar", "matmul.bmm".
+type Case = systems.Case
+
+// Widen says that an op's result is at least as wide as one of its operands.
+type Widen = systems.Widen
 
 // Mixed reports whether the policy stores anything in 16 bits.
 func (p Policy) Mixed() bool { return p.Low != ir.Invalid }
@@ -99,6 +110,25 @@ func (p Policy) SetClass(op ir.Op, c ir.Class) Policy {
 	}
 	p.Class[op] = c
 	return p
+}
+
+// ClassOf is the class of n under the policy, overrides of its op and of its
+// case included; its own pins and the rules by name are not looked at.
+func (p Policy) ClassOf(n *ir.Node) ir.Class {
+	for _, c := range p.Cases {
+		if c.Holds(n) {
+			return c.Class
+		}
+	}
+	if c, ok := p.Class[n.Op]; ok {
+		return c
+	}
+	return n.Def().Class
+}
+
+// widens reports whether operand i widens the result of n.
+func (p Policy) widens(n *ir.Node, i int) bool {
+	return len(p.Widens) > 0 && slices.Contains(p.Widens, Widen{Op: n.Op, Operand: n.OperandDef(i).Name})
 }
 
 // scalers gives the first p.Losses losses that name none a scaler each.

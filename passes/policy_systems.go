@@ -19,8 +19,11 @@ func System(name string, low ir.DType) (Policy, error) {
 	if low == ir.F16 {
 		p.Scaler = systemScaler(name)
 	}
-	p.Class, err = list.Classes()
-	return p, err
+	if p.Class, err = list.Classes(); err != nil {
+		return p, err
+	}
+	p.Cases, p.Widens = list.CaseClasses(p.Class), list.Widens
+	return p, nil
 }
 
 // systemScaler is the loss scaling that a system brings; TVM brings none and

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"testing"
 
 	"ampc/ir"
@@ -116,6 +117,12 @@ func checkSystem(t *testing.T, graphs map[ir.Op]string, p Policy, system string)
 		}
 		for _, narrow := range []bool{false, true} {
 			n := compileOne(t, text, op, p, narrow)
+			class := class
+			for _, c := range p.Cases {
+				if c.Holds(n) {
+					class = c.Class
+				}
+			}
 			got := n.Why.Class
 			if got == ir.Clear {
 				got = ir.PromoteC
@@ -127,9 +134,87 @@ func checkSystem(t *testing.T, graphs map[ir.Op]string, p Policy, system string)
 			if !v.Type.DType.Float() || n.ResultClass(0) == ir.Fixed {
 				continue
 			}
-			if d := stores(class, p.Low, narrow); v.Type.DType != d {
+			d := stores(class, p.Low, narrow)
+			for i, in := range n.In {
+				if in != nil && in.Def != nil && in.Def.Op == ir.OpCast {
+					in = in.Def.In[0]
+				}
+				if in != nil && p.widens(n, i) && in.Type.DType == ir.F32 {
+					d = ir.F32
+				}
+			}
+			if v.Type.DType != d {
 				t.Errorf("%s (%s), low operands %v: stores %s, want %s", op, by[op], narrow, v.Type.DType, d)
 			}
+		}
+	}
+}
+
+// Decisions that one op of ours has several of in another system, or that hang
+// on how that system is built: what the named node stores. %x is f32, %l is its
+// 16-bit copy, made by a product.
+func TestDecisionsOfSystems(t *testing.T) {
+	for _, c := range []struct {
+		policy, node string
+		want         ir.DType
+	}{
+		{"torch-f16", "%y = square %l", ir.F32}, // square calls pow
+		{"torch-cpu-f16", "%y = square %l", ir.F16},
+		{"torch-f16", "%y = softplus %l", ir.F32},
+		{"torch-cpu-f16", "%y = softplus %l", ir.F16}, // its list has soft_margin_loss alone
+		{"torch-cpu-bf16", "%y = softplus %x", ir.F32},
+		{"torch-f16", "%y, %s = rms_norm %l, %scale", ir.F32},
+		{"torch-cpu-f16", "%y, %s = rms_norm %l, %scale", ir.F32}, // the f32 weight widens
+		{"torch-cpu-f16", "%y, %s = rms_norm %l, _", ir.F16},
+		{"torch-cpu-f16", "%y, %m, %s = layer_norm %l, %scale, _", ir.F16},
+		{"torch-f16", "%y, %g = gru %x4, %r, _, _", ir.F16},
+		{"torch-cpu-f16", "%y, %g = gru %x4, %r, _, _", ir.F32}, // the state is as wide as the sequence
+		{"torch-cpu-f16", "%y, %g = gru %l4, %r, _, _", ir.F16},
+		{"oneflow-f16", "%y = pow %l, %l", ir.F32}, // broadcast_pow is in no list
+		{"oneflow-f16", "%y = pow %l, %three", ir.F16},
+		{"oneflow-f16", "%y = resize %l3 {sizes=[4]}", ir.F16},
+		{"oneflow-f16", "%y = resize %l3 {sizes=[4] mode=linear}", ir.F32},
+		{"paddle-f16", "%y = pow %l, %l", ir.F16}, // elementwise_pow is gray
+		{"paddle-f16", "%y = pow %l, %three", ir.F32},
+		{"paddle-f16", "%y = matmul %x3, %x3 {ta}", ir.F32}, // bmm is gray, matmul white
+		{"paddle-f16", "%y = matmul %l3, %l3 {ta}", ir.F16},
+		{"paddle-f16", "%y = matmul %x, %w", ir.F16},
+		{"tensorflow-f16", "%y = resize %l3 {sizes=[4]}", ir.F16},
+		{"tensorflow-f16", "%y = resize %l3 {sizes=[4] mode=linear}", ir.F32},
+		{"tensorflow-bf16", "%y = resize %l3 {sizes=[4] mode=linear}", ir.BF16},
+		{"torch-f16", "%y = resize %l3 {sizes=[4]}", ir.F32},
+	} {
+		p, err := PolicyNamed(c.policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := ir.Parse("decision", fmt.Appendf(nil, `graph @d {
+  input %%x : f32[8,8]
+  param %%w : f32[8,8] = ones()
+  param %%scale : f32[8] = ones()
+  param %%r : f32[1,2,6] = ones()
+  const %%three : f32[] = 3
+forward:
+  %%l = linear %%x, %%w, _
+  %%x3 = reshape %%x {shape=[2,4,8]}
+  %%l3 = reshape %%l {shape=[2,4,8]}
+  %%w6 = slice %%w {starts=[0] ends=[6] axes=[1]}
+  %%p = linear %%x, %%w6, _
+  %%q = linear %%l, %%w6, _
+  %%x4 = reshape %%p {shape=[4,2,1,6]}
+  %%l4 = reshape %%q {shape=[4,2,1,6]}
+  %s
+}
+`, c.node))
+		if err != nil {
+			t.Fatalf("%s: %v", c.node, err)
+		}
+		if err := Run(g, Config{Policy: p, Only: []string{"amp"}}); err != nil {
+			t.Fatalf("%s: %s: %v", c.policy, c.node, err)
+		}
+		body := g.Body[ir.Forward]
+		if got := body[len(body)-1].Out[0].Type.DType; got != c.want {
+			t.Errorf("%s: %s stores %s, want %s\n%s", c.policy, c.node, got, c.want, g)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ampc/ir"
+	"ampc/passes/systems"
 )
 
 // A policy file is lines of a word and its arguments; # starts a comment.
@@ -22,7 +23,8 @@ import (
 //	outputs DTYPE|none
 //	losses N
 //	scaler none|dynamic|static SCALE|torch|apex|deepspeed|oneflow|keras|paddle [field=value ...]
-//	class OP low|keep|promote|clear
+//	class OP|CASE low|keep|promote|clear      a case: matmul.bmm, pow.scalar, resize.nearest
+//	widens OP OPERAND            the result is at least as wide as the operand
 //	keep|lower|tf32 PATTERN      rules, later ones win
 //	store f32|low PATTERN        how free values are stored (mincut)
 
@@ -77,6 +79,12 @@ func (p Policy) String() string {
 	slices.SortFunc(ops, func(a, b ir.Op) int { return cmp.Compare(a.String(), b.String()) })
 	for _, op := range ops {
 		fmt.Fprintf(&b, "class %s %s\n", op, p.Class[op])
+	}
+	for _, c := range p.Cases {
+		fmt.Fprintf(&b, "class %s %s\n", c, c.Class)
+	}
+	for _, w := range p.Widens {
+		fmt.Fprintf(&b, "widens %s %s\n", w.Op, w.Operand)
 	}
 	for _, r := range p.Rules {
 		fmt.Fprintf(&b, "%s %s\n", ruleWords[r.Pin], r.Pattern)
@@ -187,6 +195,8 @@ func (p *Policy) line(word string, args []string) error {
 		return parseScaler(args, &p.Scaler)
 	case "class":
 		return p.parseClass(args)
+	case "widens":
+		return p.parseWidens(args)
 	case "keep":
 		*p = p.Keep(args[0])
 	case "store":
@@ -257,18 +267,42 @@ func (p *Policy) parseClass(args []string) error {
 	if len(args) != 2 {
 		return fmt.Errorf("class: want an op and a class")
 	}
+	c, ok := ir.ClassOf(args[1])
+	if !ok || c == ir.Fixed {
+		return fmt.Errorf("class %s: %q is none of low, keep, promote, clear", args[0], args[1])
+	}
+	if strings.Contains(args[0], ".") {
+		of, err := systems.ParseCase(args[0])
+		if err != nil {
+			return fmt.Errorf("class: %w", err)
+		}
+		of.Class = c
+		same := func(x Case) bool { return x.String() == of.String() }
+		p.Cases = append(slices.DeleteFunc(slices.Clone(p.Cases), same), of)
+		return nil
+	}
 	op, ok := ir.OpNamed(args[0])
 	if !ok {
 		return fmt.Errorf("class: unknown op %q", args[0])
-	}
-	c, ok := ir.ClassOf(args[1])
-	if !ok || c == ir.Fixed {
-		return fmt.Errorf("class %s: %q is none of low, keep, promote, clear", op, args[1])
 	}
 	if op.Def().Class == ir.Fixed {
 		return fmt.Errorf("class %s: its dtypes are the op's contract (%s)", op, op.Def().Why)
 	}
 	*p = p.SetClass(op, c)
+	return nil
+}
+
+func (p *Policy) parseWidens(args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("widens: want an op and one of its operands")
+	}
+	w, err := systems.ParseWiden(args[0], args[1])
+	if err != nil {
+		return fmt.Errorf("widens: %w", err)
+	}
+	if !slices.Contains(p.Widens, w) {
+		p.Widens = append(slices.Clip(p.Widens), w)
+	}
 	return nil
 }
 

@@ -49,6 +49,8 @@ type System struct {
 	Category map[string]Category // by the system's op name; Unlisted is the rest
 	Ops      map[string][]ir.Op  // theirs to ours: their category is the class of ours
 	Part     map[string][]ir.Op  // ours cover more than theirs, which decides nothing
+	Cases    map[string][]Case   // theirs to a case of ours, written OP.CASE; the class is to be filled in
+	Widens   []Widen             // operands that widen a result here, although their own dtype is fixed
 }
 
 // sources names each system's files: the list and the map, by low dtype where
@@ -77,7 +79,7 @@ func Load(name string, low ir.DType) (*System, error) {
 	if low == ir.BF16 {
 		list = src.bf16
 	}
-	s := &System{Name: name, Category: map[string]Category{}, Ops: map[string][]ir.Op{}, Part: map[string][]ir.Op{}}
+	s := &System{Name: name, Category: map[string]Category{}, Ops: map[string][]ir.Op{}, Part: map[string][]ir.Op{}, Cases: map[string][]Case{}}
 	if err := eachLine(list+".list", func(f []string) error { return s.category(f, low) }); err != nil {
 		return nil, err
 	}
@@ -119,8 +121,16 @@ func (s *System) category(words []string, low ir.DType) error {
 	return nil
 }
 
-// names reads a line "THEIRS... = OURS..." or "THEIRS... ~ OURS...".
+// names reads a line "THEIRS... = OURS...", "THEIRS... ~ OURS..." or
+// "widens[@SYSTEM] OP OPERAND".
 func (s *System) names(words []string) error {
+	if word, only, limited := strings.Cut(words[0], "@"); word == "widens" && len(words) == 3 {
+		w, err := ParseWiden(words[1], words[2])
+		if err == nil && (!limited || only == s.Name) {
+			s.Widens = append(s.Widens, w)
+		}
+		return err
+	}
 	k := slices.IndexFunc(words, func(w string) bool { return w == "=" || w == "~" })
 	if k < 1 || k == len(words)-1 {
 		return fmt.Errorf("want THEIRS = OURS or THEIRS ~ OURS")
@@ -130,6 +140,16 @@ func (s *System) names(words []string) error {
 		to = s.Part
 	}
 	for _, ours := range words[k+1:] {
+		if strings.Contains(ours, ".") {
+			c, err := ParseCase(ours)
+			if err != nil {
+				return err
+			}
+			for _, theirs := range words[:k] {
+				s.Cases[theirs] = append(s.Cases[theirs], c)
+			}
+			continue
+		}
 		op, ok := ir.OpNamed(ours)
 		if !ok {
 			return fmt.Errorf("no op %q", ours)
@@ -153,7 +173,7 @@ func (s *System) Of(theirs string) Category {
 func (s *System) Unmapped() []string {
 	var out []string
 	for name := range s.Category {
-		if name != Unlisted && s.Ops[name] == nil && s.Part[name] == nil {
+		if name != Unlisted && s.Ops[name] == nil && s.Part[name] == nil && s.Cases[name] == nil {
 			out = append(out, name)
 		}
 	}
