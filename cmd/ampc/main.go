@@ -8,12 +8,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"ampc/runtime/cpu"
 )
 
-func main() { os.Exit(supervised(os.Args[1:])) }
+func main() {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(cpu.Available() / 10 * 9) // the rest is for stacks, code and kernels
+	}
+	os.Exit(supervised(os.Args[1:]))
+}
 
 // run executes one command line. Results go to stdout, messages to stderr; an
 // error is one line.

@@ -4,8 +4,12 @@ package file
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -22,56 +26,169 @@ func Error(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// Write makes path hold what write writes: beside it, synced and renamed, so that a reader finds the old file or the new one.
-// Where anything fails, the old file is as it was and nothing lies beside it.
+// Write makes path hold what write writes.
+//
+// A regular file is replaced: the bytes go to a temporary file beside it, reach the disk and are renamed, so that a reader
+// finds the old file or the new one. Where anything fails, the old file is as it was and nothing lies beside it. A new file
+// has the mode that the umask leaves of 0666, a replaced one keeps its own. Where path is a symbolic link, what it points
+// to is replaced and the link stays.
+//
+// What is no regular file, such as a device or a FIFO, gets the bytes written to it once write has written all of them.
 func Write(path string, write func(*os.File) error) error {
-	tmp, err := beside(path)
-	if err != nil {
-		return err
+	to, err := resolve(path)
+	if err == nil && to.inPlace {
+		err = pour(to.path, write)
+	} else if err == nil {
+		err = to.replace(write)
 	}
-	if err = finish(tmp, write); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
 	if err != nil {
-		os.Remove(tmp.Name())
 		return Error(path, err)
 	}
-	syncDir(filepath.Dir(path))
 	return nil
 }
 
-// Writable is the error that Write would begin with: a directory, no folder around it, no right to write there.
+// Writable is the error that Write would begin with: a directory, no folder around it, no right to write there. It opens
+// no FIFO: its reader would see an end.
 func Writable(path string) error {
-	tmp, err := beside(path)
+	to, err := resolve(path)
+	if err == nil && !to.inPlace {
+		var tmp *os.File
+		if tmp, err = to.beside(); err == nil {
+			tmp.Close()
+			err = os.Remove(tmp.Name())
+		}
+	}
+	if err != nil {
+		return Error(path, err)
+	}
+	return nil
+}
+
+// target is what a path leads to.
+type target struct {
+	path    string
+	inPlace bool        // no regular file
+	old     fs.FileInfo // the file that stands there; nil: none
+}
+
+// resolve follows links to the file that is to be written. The error is that of a file that cannot be.
+func resolve(path string) (target, error) {
+	old, err := os.Stat(path)
+	switch {
+	case err == nil && old.IsDir():
+		return target{}, syscall.EISDIR
+	case err == nil && !old.Mode().IsRegular():
+		return target{path: path, inPlace: true}, nil
+	case err == nil:
+		// What may not be written to is not replaced either.
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return target{}, err
+		}
+		f.Close()
+	case !errors.Is(err, fs.ErrNotExist):
+		return target{}, err
+	}
+	const most = 40 // links, as on Linux
+	for range most {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return target{}, err
+		}
+		// The links of open files, as in /dev/stdout, have no name that could be replaced.
+		if strings.HasPrefix(dir, "/proc/") {
+			return target{path: path, inPlace: true}, nil
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		next, err := os.Readlink(path)
+		if err != nil { // no link
+			return target{path: path, old: old}, nil
+		}
+		if !filepath.IsAbs(next) {
+			next = filepath.Join(dir, next)
+		}
+		path = next
+	}
+	return target{}, syscall.ELOOP
+}
+
+// replace writes a file beside the target and renames it.
+func (t target) replace(write func(*os.File) error) error {
+	tmp, err := t.beside()
 	if err != nil {
 		return err
 	}
-	tmp.Close()
-	return os.Remove(tmp.Name())
-}
-
-// beside makes the temporary file for path.
-func beside(path string) (*os.File, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, Error(path, syscall.EISDIR)
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp*")
-	if err != nil {
-		return nil, Error(path, err)
-	}
-	return tmp, nil
-}
-
-// finish writes, syncs and closes tmp.
-func finish(tmp *os.File, write func(*os.File) error) error {
-	err := write(tmp)
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
+	err = write(tmp)
 	if err == nil {
 		err = tmp.Sync()
 	}
 	if closed := tmp.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), t.path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return err
+	}
+	syncDir(filepath.Dir(t.path))
+	return nil
+}
+
+// beside makes the temporary file for the target, with the mode that it is to have.
+func (t target) beside() (*os.File, error) {
+	mode := fs.FileMode(0o666)
+	if t.old != nil {
+		mode = 0o600 // until it has that of the old file
+	}
+	tmp, err := temporary(t.path, mode)
+	if err != nil || t.old == nil {
+		return tmp, err
+	}
+	if err := tmp.Chmod(t.old.Mode().Perm()); err != nil {
+		tmp.Close()
+		os.Remove(tmp.Name())
+		return nil, err
+	}
+	return tmp, nil
+}
+
+// temporary makes a file beside path that was not there. os.CreateTemp would leave the umask out.
+func temporary(path string, mode fs.FileMode) (*os.File, error) {
+	const tries = 100
+	dir, base := filepath.Split(path)
+	var err error
+	for range tries {
+		var tmp *os.File
+		name := fmt.Sprintf("%s.%s.tmp%d", dir, base, rand.Uint32())
+		if tmp, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode); !errors.Is(err, fs.ErrExist) {
+			return tmp, err
+		}
+	}
+	return nil, err
+}
+
+// pour collects what write writes, which may seek, and copies it to what is no regular file.
+func pour(path string, write func(*os.File) error) error {
+	spool, err := os.CreateTemp("", "ampc")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(spool.Name())
+	defer spool.Close()
+	if err := write(spool); err != nil {
+		return err
+	}
+	if _, err := spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	to, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, spool)
+	if closed := to.Close(); err == nil {
 		err = closed
 	}
 	return err

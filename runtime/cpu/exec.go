@@ -64,7 +64,11 @@ type refresh struct {
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
-	if err := fits(p.Arenas[:]...); err != nil {
+	need := -s.held(p)
+	for _, n := range p.Arenas {
+		need += n
+	}
+	if err := fits(need); err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
 	}
 	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),

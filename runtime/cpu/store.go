@@ -16,6 +16,22 @@ type store struct {
 	work []byte // the largest work arena so far
 }
 
+// held is how much of a program's arenas the store has already.
+func (s *store) held(p *lower.Program) int64 {
+	n := min(int64(len(s.work)), p.Arenas[lower.WorkArena])
+	for i := range p.Vars {
+		if v := s.vars[p.Vars[i].Name]; v != nil {
+			n += int64(len(v.mem))
+		}
+	}
+	for _, c := range p.Copies {
+		if v := s.vars[c.Var]; v != nil && v.low[c.DType] != nil {
+			n += int64(len(v.low[c.DType].mem))
+		}
+	}
+	return n
+}
+
 // workArena returns n bytes for the work of a program. Programs over one store
 // never run at once and keep nothing in it from step to step, so they share it.
 func (s *store) workArena(n int64) []byte {
@@ -39,28 +55,17 @@ type lowCopy struct {
 	version int64
 }
 
-// fits is an error where the machine has less memory than these sizes in bytes together: the process would end without one.
-func fits(sizes ...int64) error {
-	var n int64
-	for _, size := range sizes {
-		n += size
-	}
-	if all := physical(); all > 0 && n > all {
-		const giga = 1 << 30
-		return fmt.Errorf("%.1f GB are more than the %.1f GB of this machine: make the batch or the model smaller", float64(n)/giga, float64(all)/giga)
-	}
-	return nil
-}
-
 // Declare implements runtime.Store.
 func (s *store) Declare(vars []lower.Var) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sizes := make([]int64, len(vars))
-	for i, v := range vars {
-		sizes[i] = v.Type.Bytes()
+	need := int64(0)
+	for _, v := range vars {
+		if s.vars[v.Name] == nil && (v.Kind == ir.Param || v.Kind == ir.State) {
+			need += v.Type.Bytes()
+		}
 	}
-	if err := fits(sizes...); err != nil {
+	if err := fits(need); err != nil {
 		return fmt.Errorf("cpu: variables: %w", err)
 	}
 	for i := range vars {

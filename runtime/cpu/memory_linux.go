@@ -1,0 +1,145 @@
+package cpu
+
+import (
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+const (
+	// beside is what a process needs apart from its heap: pages of its code, stacks, the collector's tables. A small
+	// model's run has 22 MB of them resident.
+	beside = 24 << 20
+	// arena is the least address space by which the heap grows.
+	arena = 64 << 20
+)
+
+// ceilings are the bounds on this process's memory.
+func ceilings(h heapUse) []ceiling {
+	root := os.DirFS("/")
+	var list []ceiling
+	var s syscall.Sysinfo_t
+	if syscall.Sysinfo(&s) == nil {
+		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + beside, "of this machine"})
+	}
+	if n := groupLimit(root); n > 0 {
+		list = append(list, ceiling{n, h.objects + beside, "that the container (its cgroup) may use"})
+	}
+	for _, r := range []struct {
+		number, field int
+		flag          string
+	}{{syscall.RLIMIT_AS, addressSpace, "-v"}, {syscall.RLIMIT_DATA, dataSegment, "-d"}} {
+		var l syscall.Rlimit
+		if syscall.Getrlimit(r.number, &l) == nil && l.Cur < math.MaxInt64 {
+			list = append(list, ceiling{int64(l.Cur), mapped(root, r.field) + arena - h.idle, "that ulimit " + r.flag + " allows"})
+		}
+	}
+	return list
+}
+
+// Fields of /proc/self/statm.
+const (
+	addressSpace = 0
+	dataSegment  = 5
+)
+
+// mapped is a field of /proc/self/statm in bytes, 0 where there is none.
+func mapped(root fs.FS, field int) int64 {
+	data, _ := fs.ReadFile(root, "proc/self/statm")
+	words := strings.Fields(string(data))
+	if len(words) <= field {
+		return 0
+	}
+	pages, err := strconv.ParseInt(words[field], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// groupLimit is the least memory limit in bytes of the control groups that this process is in, version 1 and 2, those
+// around them included; 0: there is none. root is the file system from its root. See cgroups(7), proc_pid_mountinfo(5).
+func groupLimit(root fs.FS) int64 {
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return 0
+	}
+	mounts, err := fs.ReadFile(root, "proc/self/mountinfo")
+	if err != nil {
+		return 0
+	}
+	least := int64(0)
+	for line := range strings.Lines(string(groups)) { // hierarchy:controllers:path
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		kind, file := "", ""
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+			kind, file = "cgroup2", "memory.max"
+		case listed(parts[1], "memory"):
+			kind, file = "cgroup", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for _, m := range groupMounts(string(mounts), kind) {
+			if n := m.limit(root, parts[2], file); n > 0 && (least == 0 || n < least) {
+				least = n
+			}
+		}
+	}
+	return least
+}
+
+// groupMount is where a hierarchy of groups is mounted: the group at root lies at dir.
+type groupMount struct{ root, dir string }
+
+// groupMounts finds the mounts of a kind, of version 1 those with the memory controller, in the text of mountinfo:
+//
+//	36 35 0:32 /root /dir rw,noatime shared:1 - cgroup cgroup rw,memory
+func groupMounts(mounts, kind string) []groupMount {
+	var list []groupMount
+	for line := range strings.Lines(mounts) {
+		before, after, _ := strings.Cut(line, " - ")
+		place, system := strings.Fields(before), strings.Fields(after)
+		if len(place) < 5 || len(system) < 3 || system[0] != kind || kind == "cgroup" && !listed(system[2], "memory") {
+			continue
+		}
+		list = append(list, groupMount{plain(place[3]), plain(place[4])})
+	}
+	return list
+}
+
+// limit is the least limit of group and those around it, as far as they are mounted.
+func (m groupMount) limit(root fs.FS, group, file string) int64 {
+	// A container may see the group's name from outside and only its own part mounted.
+	below, ok := strings.CutPrefix(path.Clean("/"+group)+"/", strings.TrimSuffix(m.root, "/")+"/")
+	if !ok {
+		below = ""
+	}
+	least := int64(0)
+	for at := path.Clean("/" + below); ; at = path.Dir(at) {
+		data, err := fs.ReadFile(root, strings.TrimPrefix(path.Join(m.dir, at, file), "/"))
+		if err == nil { // the outermost group has no file; "max" is no number
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && n > 0 && (least == 0 || n < least) {
+				least = n
+			}
+		}
+		if at == "/" {
+			return least
+		}
+	}
+}
+
+// listed says whether a list with commas names a word.
+func listed(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
+
+// plain undoes mountinfo's escapes of blanks.
+func plain(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
