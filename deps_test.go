@@ -66,10 +66,8 @@ var externals = map[string][]string{
 	"google.golang.org/protobuf":       {"onnx"},
 	"github.com/mmcloughlin/avo":       {"internal/gen"},
 	"github.com/spf13/cobra":           {"cmd/ampc"},
-	"github.com/schollz/progressbar":   {"cmd/ampc"},
 	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
 	"golang.org/x/term":                {"cmd/ampc"},
-	"gonum.org/v1/plot":                {"cmd/ampc"},
 }
 
 type source struct {

@@ -62,12 +62,16 @@ func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
 	}
 	defer t.model.Close()
 	// Being stuck is a finding here, not the end.
-	if err := t.run(c.Context(), newProgress(io.Discard, true, 0, f.steps)); err != nil && c.Context().Err() != nil {
+	if err := t.run(c.Context()); err != nil && c.Context().Err() != nil {
 		return trial{}, err
 	}
-	r := trial{policy: f.policy, loss: t.loss, skipped: t.skipped, atStart: t.skippedAtStart, step: t.took / time.Duration(max(t.done, 1)), report: *t.report}
-	if len(t.curves.loss) > 0 {
-		r.start = t.curves.loss[0].Y
+	loss, ok := t.recent.mean()
+	if !ok {
+		loss = math.NaN()
+	}
+	r := trial{policy: f.policy, loss: loss, skipped: t.skipped, atStart: t.skippedAtStart, step: t.took / time.Duration(max(t.done, 1)), report: *t.report}
+	if len(t.curves.points) > 0 {
+		r.start = t.curves.points[0].loss
 	}
 	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.zoo.Metrics["correct"] == nil {
 		r.accuracy = math.NaN()

@@ -1,142 +1,136 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"math"
-	"slices"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// curves is what a training run records for its picture, one point per step.
+// curves is what a training run records, one point per step.
 type curves struct {
-	title string
-	loss  plotter.XYs
-	held  plotter.XYs
-	scale plotter.XYs // empty where nothing scales the loss
-	skips plotter.XYs // steps that were skipped, at their scale
+	title  string
+	points []point
+
+	saved int // points that the files of numbers hold; see flush
 }
 
-func (c *curves) add(step int, loss, scale float64, skipped bool) {
-	x := float64(step)
-	c.loss = append(c.loss, plotter.XY{X: x, Y: loss})
-	if scale > 0 {
-		c.scale = append(c.scale, plotter.XY{X: x, Y: scale})
-		if skipped {
-			c.skips = append(c.skips, plotter.XY{X: x, Y: scale})
-		}
-	}
+// point is one step.
+type point struct {
+	step    int
+	loss    float64 // NaN or infinite where it was not finite
+	rate    float64 // learning rate
+	scale   float64 // 0: nothing scales the loss
+	skipped bool
+	held    float64 // held-out loss after the step, NaN where it was not evaluated
 }
+
+func (c *curves) add(p point) { c.points = append(c.points, p) }
+
+func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
+// Colours that people with the common kinds of colour blindness tell apart
+// (Okabe and Ito).
+const (
+	blue       = "#0072b2"
+	vermillion = "#d55e00"
+	green      = "#009e73"
+)
 
 // svg draws the loss above the scale, whose axis is logarithmic.
-func (c *curves) svg() ([]byte, error) {
-	loss, err := c.lossPlot()
-	if err != nil {
-		return nil, err
+func (c *curves) svg() []byte {
+	lo, hi := 0.0, 1.0
+	if n := len(c.points); n > 0 {
+		lo, hi = float64(c.points[0].step), float64(c.points[n-1].step)
 	}
-	plots := [][]*plot.Plot{{loss}}
-	if len(c.scale) > 0 {
-		scale, err := c.scalePlot()
-		if err != nil {
-			return nil, err
+	charts := []chart{{title: c.title, label: "loss", series: c.losses()}}
+	if s := c.scales(); len(s) > 0 {
+		charts = append(charts, chart{label: "loss scale", log: true, series: s})
+	}
+	return drawCharts(charts, lo, hi)
+}
+
+// columns is the most points a line is drawn with.
+const columns = 400
+
+// each calls f with runs of neighbouring points, at most columns of them.
+func (c *curves) each(f func(part []point, step float64)) (width int) {
+	width = max((len(c.points)+columns-1)/columns, 1)
+	for from := 0; from < len(c.points); from += width {
+		part := c.points[from:min(from+width, len(c.points))]
+		f(part, float64(part[0].step+part[len(part)-1].step)/2)
+	}
+	return width
+}
+
+// losses are the training loss, smoothed and thinned with a band for its
+// extremes, and the held-out loss. What is not finite is left out; the skipped
+// steps of the scale show where.
+func (c *curves) losses() []series {
+	training, held := series{name: "training", color: blue}, series{name: "held out", color: vermillion}
+	width := c.each(func(part []point, step float64) {
+		sum, n, lo, hi := 0.0, 0.0, math.Inf(1), math.Inf(-1)
+		for _, p := range part {
+			if finite(p.held) {
+				held.line = append(held.line, [2]float64{float64(p.step), p.held})
+			}
+			if finite(p.loss) {
+				n++
+				sum += (p.loss - sum) / n // the mean so far
+				lo, hi = min(lo, p.loss), max(hi, p.loss)
+			}
 		}
-		plots = append(plots, []*plot.Plot{scale})
-	}
-	canvas := vgsvg.New(16*vg.Centimeter, vg.Length(len(plots))*8*vg.Centimeter)
-	tiles := draw.Tiles{Rows: len(plots), Cols: 1, PadY: 4 * vg.Millimeter, PadRight: 6 * vg.Millimeter, PadTop: 3 * vg.Millimeter}
-	for row, cells := range plot.Align(plots, tiles, draw.New(canvas)) {
-		plots[row][0].Draw(cells[0])
-	}
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return nil, fmt.Errorf("curves: %w", err)
-	}
-	return b.Bytes(), nil
-}
-
-func (c *curves) lossPlot() (*plot.Plot, error) {
-	p := plot.New()
-	p.Title.Text = c.title
-	p.Y.Label.Text = "loss"
-	if len(c.scale) == 0 {
-		p.X.Label.Text = "step"
-	}
-	p.Add(plotter.NewGrid())
-	p.Legend.Top = true
-	if err := addLine(p, 0, "training", c.loss); err != nil {
-		return nil, err
-	}
-	return p, addLine(p, 1, "held out", c.held)
-}
-
-func (c *curves) scalePlot() (*plot.Plot, error) {
-	p := plot.New()
-	p.Y.Label.Text = "loss scale"
-	p.X.Label.Text = "step"
-	p.Y.Scale = plot.LogScale{}
-	p.Y.Tick.Marker = plot.TickerFunc(powersOfTwo)
-	p.Add(plotter.NewGrid())
-	p.Legend.Top = true
-	if err := addLine(p, 2, "scale", c.scale); err != nil {
-		return nil, err
-	}
-	// A flat line leaves a logarithmic axis no room.
-	p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
-	if len(c.skips) == 0 {
-		return p, nil
-	}
-	dots, err := plotter.NewScatter(c.skips)
-	if err != nil {
-		return nil, err
-	}
-	dots.GlyphStyle.Color = plotutil.Color(1)
-	p.Add(dots)
-	p.Legend.Add("skipped", dots)
-	return p, nil
-}
-
-// powersOfTwo marks a logarithmic axis at the values a loss scale takes, at
-// most about eight of them.
-func powersOfTwo(lo, hi float64) []plot.Tick {
-	from, to := int(math.Ceil(math.Log2(lo))), int(math.Floor(math.Log2(hi)))
-	every := max((to-from+7)/8, 1)
-	var ticks []plot.Tick
-	for e := from; e <= to; e++ {
-		t := plot.Tick{Value: math.Exp2(float64(e))}
-		if e%every == 0 {
-			t.Label = scaleText(t.Value)
+		if n > 0 {
+			training.line = append(training.line, [2]float64{step, sum})
+			training.band = append(training.band, [3]float64{step, lo, hi})
 		}
-		ticks = append(ticks, t)
+	})
+	if width > 1 {
+		training.name = fmt.Sprintf("training: mean and range of every %d steps", width)
+	} else {
+		training.band = nil
 	}
-	return ticks
+	var out []series
+	for _, s := range []series{training, held} {
+		if len(s.line) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// scales are the loss scale and the skipped steps on it.
+func (c *curves) scales() []series {
+	line, skips := series{name: "scale", color: green}, series{name: "skipped", color: vermillion, dotted: true}
+	c.each(func(part []point, step float64) {
+		lo, hi, skipped := math.Inf(1), 0.0, false
+		for _, p := range part {
+			if p.scale > 0 && finite(p.scale) {
+				lo, hi, skipped = min(lo, p.scale), max(hi, p.scale), skipped || p.skipped
+			}
+		}
+		if hi == 0 {
+			return
+		}
+		line.line = append(line.line, [2]float64{step, lo})
+		if hi > lo {
+			line.line = append(line.line, [2]float64{step, hi})
+		}
+		if skipped {
+			skips.line = append(skips.line, [2]float64{step, lo})
+		}
+	})
+	var out []series
+	for _, s := range []series{line, skips} {
+		if len(s.line) > 0 {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // scaleText prints a loss scale: powers of two by their exponent.
 func scaleText(x float64) string {
-	if frac, exp := math.Frexp(x); frac == 0.5 && exp > 1 {
+	if frac, exp := math.Frexp(x); frac == 0.5 && (exp > 1 || exp < 0) {
 		return fmt.Sprintf("2^%d", exp-1)
 	}
 	return fmt.Sprintf("%g", x)
-}
-
-// addLine draws the points that are finite; skips shows where the others were.
-func addLine(p *plot.Plot, i int, name string, points plotter.XYs) error {
-	points = slices.DeleteFunc(slices.Clone(points), func(p plotter.XY) bool { return math.IsNaN(p.Y) || math.IsInf(p.Y, 0) })
-	if len(points) == 0 {
-		return nil
-	}
-	line, err := plotter.NewLine(points)
-	if err != nil {
-		return fmt.Errorf("curves: %s: %w", name, err)
-	}
-	line.Color = plotutil.Color(i)
-	p.Add(line)
-	p.Legend.Add(name, line)
-	return nil
 }

@@ -4,49 +4,123 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
-// progress shows how a run is getting on: a bar on a terminal, now and then a
-// line anywhere else.
+// progress shows how a run is getting on: a line that is written over and over
+// on a terminal, now and then a line anywhere else.
 type progress struct {
-	w     io.Writer
-	bar   *progressbar.ProgressBar // nil off a terminal
-	every int                      // steps between lines; 0: silent
-	total int
+	w           io.Writer
+	width       func() int // columns of the terminal; nil off a terminal
+	silent      bool
+	every       int // steps between lines off a terminal
+	from, total int
+	began, last time.Time
+	open        bool // the cursor stands behind a line that will be written over
 }
 
+// status is what a progress line says of a step.
+type status struct {
+	step    int
+	loss    float64 // of this step
+	mean    string  // of recent steps
+	taken   bool    // whether the step was
+	scale   float64
+	skipped int
+	rate    float64
+	unit    string
+}
+
+const (
+	lineEvery    = time.Minute // at the latest, off a terminal
+	redrawEvery  = 100 * time.Millisecond
+	defaultWidth = 80
+)
+
 func newProgress(w io.Writer, quiet bool, done, total int) *progress {
-	p := &progress{w: w, total: total}
-	if quiet {
-		return p
+	p := &progress{w: w, silent: quiet, from: done, total: total, every: max(total/10, 1), began: time.Now(), last: time.Now()}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.last = time.Time{}
+		p.width = func() int {
+			if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+				return columns
+			}
+			return defaultWidth
+		}
 	}
-	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
-		p.every = max(total/10, 1)
-		return p
-	}
-	p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionShowCount(),
-		progressbar.OptionSetWidth(20), progressbar.OptionThrottle(100e6), progressbar.OptionSetPredictTime(true))
-	p.bar.Set(done)
 	return p
 }
 
-func (p *progress) show(step int, loss, scale float64, skipped int, rate float64, unit string) {
-	line := fmt.Sprintf("loss %.4f  scale %s  skipped %d  %.0f %s/s", loss, scaleText(scale), skipped, rate, unit)
+func (p *progress) show(s status) {
+	now := time.Now()
+	ended := s.step == p.total
 	switch {
-	case p.bar != nil:
-		p.bar.Describe(line)
-		p.bar.Set(step)
-	case p.every > 0 && (step%p.every == 0 || step == p.total):
-		fmt.Fprintf(p.w, "step %d/%d  %s\n", step, p.total, line)
+	case p.silent:
+	case p.width != nil && (ended || now.Sub(p.last) >= redrawEvery):
+		// A line as wide as the terminal would wrap on some.
+		fmt.Fprintf(p.w, "\r%s\x1b[K", fit(p.fields(s, now), p.width()-1))
+		p.last, p.open = now, true
+	case p.width == nil && (ended || s.step%p.every == 0 || now.Sub(p.last) >= lineEvery):
+		fmt.Fprintln(p.w, strings.Join(p.fields(s, now), "  "))
+		p.last = now
 	}
 }
 
+// note prints a line of its own, also where progress is not shown.
+func (p *progress) note(format string, args ...any) {
+	p.close()
+	fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+// close ends the line that is written over.
 func (p *progress) close() {
-	if p.bar != nil {
-		p.bar.Exit()
+	if p.open {
 		fmt.Fprintln(p.w)
+		p.open = false
 	}
+}
+
+// fields are the parts of the line, what matters most first.
+func (p *progress) fields(s status, now time.Time) []string {
+	loss := fmt.Sprintf("loss %.4f", s.loss)
+	if !s.taken {
+		loss += " (skipped)"
+	}
+	f := []string{fmt.Sprintf("step %d/%d", s.step, p.total), loss}
+	if s.scale > 0 {
+		f = append(f, "scale "+scaleText(s.scale))
+	}
+	f = append(f, fmt.Sprintf("skipped %d", s.skipped))
+	if left := p.left(s.step, now); left > 0 {
+		f = append(f, left.String()+" left")
+	}
+	return append(f, "mean "+s.mean, fmt.Sprintf("%.0f %s/s", s.rate, s.unit))
+}
+
+// left is how long the rest takes at the pace so far.
+func (p *progress) left(step int, now time.Time) time.Duration {
+	if step <= p.from {
+		return 0
+	}
+	pace := now.Sub(p.began) / time.Duration(step-p.from)
+	return (pace * time.Duration(p.total-step)).Round(time.Second)
+}
+
+// fit joins as many fields as have room in a line of that many columns.
+func fit(fields []string, columns int) string {
+	line := ""
+	for i, f := range fields {
+		if i > 0 {
+			f = "  " + f
+		}
+		if utf8.RuneCountInString(line)+utf8.RuneCountInString(f) > columns {
+			break
+		}
+		line += f
+	}
+	return line
 }

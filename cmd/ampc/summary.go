@@ -11,14 +11,13 @@ import (
 // summary prints what a run came to. After an interruption it leaves out what
 // takes time.
 func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) error {
-	seconds := t.took.Seconds()
-	fmt.Fprintf(w, "step %d: training loss %.4f, %d skipped", t.done, t.loss, t.skipped)
+	fmt.Fprintf(w, "step %d: training loss %s, %d skipped", t.done, t.recent.meanText(), t.skipped)
 	if t.step.Scaled() {
 		fmt.Fprintf(w, ", loss scale %s after %d backoffs and %d growths", scaleText(t.scale), t.backed, t.grown)
 	}
 	fmt.Fprintf(w, ", %s", t.took.Round(100*time.Millisecond))
-	if seconds > 0 {
-		fmt.Fprintf(w, ", %.0f %s/s", float64(len(t.curves.loss)*t.unitsPerBatch*t.flags.micro)/seconds, t.unit)
+	if t.made > 0 {
+		fmt.Fprintf(w, ", %.0f %s/s", t.pace(), t.unit)
 	}
 	fmt.Fprintln(w)
 	if !interrupted {
@@ -40,7 +39,7 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 		}
 	}
 	t.report.print(w)
-	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {graphFile, "annotated IR"}, {curvesFile, "curves"}} {
+	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {graphFile, "annotated IR"}, {curvesFile, "curves"}, {curvesTable, "their numbers"}} {
 		fmt.Fprintf(w, "wrote %s: %s\n", f[1], filepath.Join(t.flags.out, f[0]))
 	}
 	return nil

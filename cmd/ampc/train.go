@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-	"gonum.org/v1/plot/plotter"
 
 	"ampc"
 	"ampc/internal/file"
@@ -75,19 +75,21 @@ type trainer struct {
 	report *castReport
 	curves curves
 
+	scaler ampc.Scaler
+	recent recent
+
 	heldEvery      int       // steps between evaluations for the curves; 0: none
 	position       int64     // batches drawn, steps times micro-batches
 	errs           io.Writer // where a step that training is stuck at is explained; nil: nowhere
-	done           int       // steps made, those before a resume included
+	bar            *progress
+	done           int // steps made, those before a resume included
 	skipped        int
-	skippedInRow   int
-	skippedAtStart int     // before the first step that was taken
-	grown          int     // times the scale doubled
-	backed         int     // times it was halved
-	loss           float64 // mean of recent steps, for the eye
-	weight         float64 // of the steps in loss
+	skippedAtStart int // before the first step that was taken
+	grown          int // times the scale doubled
+	backed         int // times it was halved
 	scale          float64
 	took           time.Duration
+	made           int // steps of this process
 }
 
 func train(c *cobra.Command, spec string, f *trainFlags) error {
@@ -129,12 +131,12 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 	ctx, unwatch := untilClosed(c.Context())
 	defer unwatch()
 	defer hold(ctx)()
-	bar := newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
-	err = t.run(ctx, bar)
-	bar.close()
+	t.bar = newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
+	err = t.run(ctx)
+	t.bar.close()
 	interrupted := interruption(ctx, err)
 	if err != nil && interrupted == nil {
-		if t.done > before && t.checkpoint() == nil { // what was learned until then
+		if t.done > before && t.save() == nil { // what was learned until then
 			fmt.Fprintf(c.ErrOrStderr(), "wrote step %d: %s\n", t.done, filepath.Join(f.out, checkpointFile))
 		}
 		return err
@@ -154,16 +156,16 @@ func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backen
 // newTrainer opens the data, builds the model for it and compiles its steps.
 func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, error) {
 	if f.steps < 0 {
-		return nil, fmt.Errorf("--steps %d: want 1 or more, or 0 for about two minutes", f.steps)
+		return nil, usagef("--steps %d: want 1 or more, or 0 for about two minutes", f.steps)
 	}
 	if f.micro < 1 {
-		return nil, fmt.Errorf("--micro %d: want 1 or more", f.micro)
+		return nil, usagef("--micro %d: want 1 or more", f.micro)
 	}
 	job, err := newTask(spec, f)
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{task: job, flags: f, model: job.zoo.Model, report: &castReport{}}
+	t := &trainer{task: job, flags: f, model: job.zoo.Model, report: &castReport{}, bar: newProgress(io.Discard, true, 0, f.steps)}
 	c := job.zoo.Steps[0].Config
 	if c.Policy, err = loadPolicy(f.policy); err != nil {
 		return nil, err
@@ -171,6 +173,7 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	if c.Scaler, err = f.lossScaling(c.Policy); err != nil {
 		return nil, err
 	}
+	t.scaler = c.Scaler
 	if f.steps == 0 {
 		f.steps = job.steps
 	}
@@ -215,9 +218,8 @@ func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 }
 
 // run trains up to the wanted step or until ctx ends.
-func (t *trainer) run(ctx context.Context, bar *progress) error {
+func (t *trainer) run(ctx context.Context) error {
 	start := time.Now()
-	tokens := 0
 	for t.done < t.flags.steps {
 		feeds := make([]ampc.Feed, t.flags.micro)
 		for i := range feeds {
@@ -229,10 +231,10 @@ func (t *trainer) run(ctx context.Context, bar *progress) error {
 		}
 		t.position += int64(len(feeds))
 		t.done++
-		tokens += len(feeds) * t.unitsPerBatch
+		t.made++
 		t.record(r)
 		t.took = time.Since(start)
-		bar.show(t.done, t.loss, t.scale, t.skipped, float64(tokens)/t.took.Seconds(), t.unit)
+		t.bar.show(status{t.done, r.Loss(), t.recent.meanText(), !r.Skipped(), t.scale, t.skipped, t.pace(), t.unit})
 		if err := t.stuck(ctx, r); err != nil {
 			return err
 		}
@@ -241,40 +243,21 @@ func (t *trainer) run(ctx context.Context, bar *progress) error {
 			if err != nil {
 				return err
 			}
-			t.curves.held = append(t.curves.held, plotter.XY{X: float64(t.done), Y: loss})
+			t.curves.points[len(t.curves.points)-1].held = loss
 		}
 	}
 	return nil
 }
 
-// hopeless is how many steps in a row may be skipped where no loss scale would
-// help: as many as Result.Err allows where one might.
-const hopeless = 25
-
-// stuck returns an error where training goes nowhere any more, after it had the
-// doctor say why and saved the step where that was asked for.
-func (t *trainer) stuck(ctx context.Context, r ampc.Result) error {
-	err := r.Err()
-	if err == nil && !t.step.Scaled() && t.skippedInRow >= hopeless {
-		err = fmt.Errorf("step %d: %d steps in a row were not finite and skipped", t.done, t.skippedInRow)
+// pace is how many tokens or images a second were trained on.
+func (t *trainer) pace() float64 {
+	if t.took == 0 {
+		return 0
 	}
-	if err == nil || t.errs == nil {
-		return err
-	}
-	if path := t.flags.saveBad; path != "" {
-		if err := t.step.SaveReplay(path); err != nil {
-			return err
-		}
-		fmt.Fprintf(t.errs, "wrote the step: ampc doctor %s\n", path)
-	}
-	d, failed := t.step.Diagnose(ctx)
-	if failed != nil {
-		return failed
-	}
-	fmt.Fprintln(t.errs, d)
-	return err
+	return float64(t.made*t.unitsPerBatch*t.flags.micro) / t.took.Seconds()
 }
 
+// record takes in what a step came to.
 func (t *trainer) record(r ampc.Result) {
 	loss, skipped, scale := r.Loss(), r.Skipped(), r.Scale()
 	if t.scale != 0 && scale > t.scale {
@@ -283,23 +266,17 @@ func (t *trainer) record(r ampc.Result) {
 		t.backed++
 	}
 	t.scale = scale
-	t.skippedInRow++
-	if !skipped {
-		t.skippedInRow = 0
-	}
+	t.recent.add(loss, scale, skipped)
 	if skipped {
 		t.skipped++
-		if t.weight == 0 {
+		if t.skippedAtStart == t.made-1 {
 			t.skippedAtStart++
 		}
-	} else { // an average that forgets, over as many steps as there were
-		t.weight = 0.95*t.weight + 1
-		t.loss += (loss - t.loss) / t.weight
 	}
 	if scale == 1 && !t.step.Scaled() {
 		scale = 0 // nothing to draw
 	}
-	t.curves.add(t.done, loss, scale, skipped)
+	t.curves.add(point{t.done, loss, r.LR(), scale, skipped, math.NaN()})
 }
 
 // evaluate returns the mean held-out loss, and the accuracy where the task has one.
@@ -312,6 +289,8 @@ const (
 	checkpointFile = "checkpoint.safetensors"
 	graphFile      = "step.ir"
 	curvesFile     = "curves.svg"
+	curvesLines    = "curves.jsonl" // the numbers behind the picture
+	curvesTable    = "curves.csv"
 )
 
 // checkpoint writes the model and where its training stands.
@@ -337,11 +316,10 @@ func (t *trainer) save() error {
 		return err
 	}
 	t.curves.title = fmt.Sprintf("zoo:%s, %s", t.zoo.Name, t.flags.policy)
-	svg, err := t.curves.svg()
-	if err != nil {
+	if err := t.curves.flush(t.flags.out); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(t.flags.out, curvesFile), svg); err != nil {
+	if err := writeFile(filepath.Join(t.flags.out, curvesFile), t.curves.svg()); err != nil {
 		return err
 	}
 	return writeGraph(filepath.Join(t.flags.out, graphFile), t.step.Graph())
