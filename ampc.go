@@ -270,7 +270,9 @@ func (m *Model) Grad(y Tensor, wrt ...Tensor) []Tensor { return m.ScaledGrad(1, 
 
 // ScaledGrad is Grad computed with y multiplied by scale, a power of two, and
 // the gradients divided by it again: where they are computed in f16, small
-// ones survive.
+// ones survive. In a step with a dynamic loss scale this is where the scale
+// starts: it backs off when these gradients overflow and grows after as many
+// clean steps, by the rule of the step's scaler and apart from the loss scale.
 func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 	out := make([]Tensor, len(wrt))
 	for _, t := range append([]Tensor{y}, wrt...) {

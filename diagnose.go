@@ -136,7 +136,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 // launched steps, which random draws depend on, and the loss scales.
 func (s *Step) rewind(state map[string][]byte, skipped bool) error {
 	since := s.model.session.launches - s.last.at
-	first := true
+	first := true // of the scales of losses
 	for _, v := range s.program.Vars {
 		if v.Kind != ir.State {
 			continue
@@ -150,11 +150,10 @@ func (s *Step) rewind(state map[string][]byte, skipped bool) error {
 			}
 			state[v.Name] = was
 		case ir.RoleScale:
-			was := s.last.newest().Scale() // that of the first sweep
-			if !first {
-				was = s.scaleBefore(v.Name, now(0), state, skipped)
+			was := s.scaleBefore(v.Name, now(0), state, skipped)
+			if first && v.Attr.Get("sweep") != ir.InnerSweep {
+				was, first = s.last.newest().Scale(), false
 			}
-			first = false
 			state[v.Name] = appendFloats([]float64{was}, v.Type.DType)
 		}
 	}

@@ -152,7 +152,7 @@ func (r Result) Err() error {
 		case counter == "fwd_run" && n >= maxForwardRun:
 			return fmt.Errorf("step %d: the loss was not finite for %d steps in a row: no loss scale helps; look at the data, the learning rate, or what overflows in forward", r.step.runs, n)
 		case counter == "floor_hits" && n >= maxFloorHits:
-			return fmt.Errorf("step %d: gradients overflow although %s.scale is at its floor: lower the learning rate, or set a floor below 1", r.step.runs, name)
+			return fmt.Errorf("step %d: gradients overflow although %s.scale is at its floor: ask Step.Diagnose, lower the learning rate, or set a floor below 1", r.step.runs, name)
 		}
 	}
 	return nil

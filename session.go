@@ -101,6 +101,16 @@ func (s *session) average(g *ir.Graph) {
 	}
 }
 
+// scaled makes g, which trains nothing, read the scales of gradients inside the
+// forward pass where training has brought them.
+func (s *session) scaled(g *ir.Graph) {
+	for _, v := range g.Vars {
+		if _, ok := s.types[v.Name]; ok && v.Kind == ir.Const && ir.InnerScale(v) {
+			v.Kind, v.Attr = ir.State, v.Attr.With("sweep", ir.InnerSweep)
+		}
+	}
+}
+
 // initial computes what a variable holds before the first step.
 func (s *session) initial(v lower.Var) ([]byte, error) {
 	if v.Role() == "seed" {

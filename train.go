@@ -205,6 +205,9 @@ func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 			return nil, err
 		}
 	}
+	if len(losses) == 0 {
+		s.scaled(g)
+	}
 	if len(losses) == 0 && c.EMA > 0 {
 		s.average(g)
 	}

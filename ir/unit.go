@@ -15,6 +15,16 @@ type Unit string
 // RoleScale is the role attribute of a loss scale variable.
 const RoleScale = "scale"
 
+// InnerSweep is the sweep attribute of a state that scales no loss but the start
+// of a gradient inside the forward pass.
+const InnerSweep = "inner"
+
+// InnerScale reports whether v is the scale of a gradient inside the forward
+// pass: a constant, or a state with the attribute sweep.
+func InnerScale(v *Value) bool {
+	return v.Attr.Get("role") == RoleScale && (v.Kind == Const || v.Attr.Get("sweep") == InnerSweep)
+}
+
 // RoleCopy is the role attribute of a state that holds another variable
 // (attribute of) rounded to 16 bits and is written together with it. A runtime
 // refreshes it whenever anything but such a step wrote the variable.

@@ -18,6 +18,9 @@ func accumulate(g *ir.Graph, c *Context) error {
 	if len(t.sweeps) == 0 {
 		return nil
 	}
+	if err := t.planInner(g, c); err != nil {
+		return err
+	}
 	if c.Micro <= 1 {
 		for _, s := range t.sweeps {
 			for _, l := range s.terms {
@@ -29,6 +32,7 @@ func accumulate(g *ir.Graph, c *Context) error {
 	a := &accumulator{b: ir.Edit(g), g: g, c: c, t: t, sums: map[*ir.Value]*ir.Value{}}
 	from := len(g.Body[ir.Forward])
 	a.flags()
+	a.inner()
 	a.gradients()
 	a.losses()
 	a.outputs()
@@ -80,11 +84,43 @@ func (a *accumulator) flags() {
 	a.first = a.at("micro.none").Emit(ir.OpEq, []*ir.Value{before, zero}, nil)[0]
 	a.at("").EmitWrite(ir.OpCount, []*ir.Value{before, a.bad}, nil, kept)
 
-	dropped := a.state("acc.dropped", ir.T(ir.Bool), "")
-	no := a.at("micro.again").Emit(ir.OpNot, []*ir.Value{a.zeroth}, nil)[0]
-	earlier := a.at("micro.dropped").Emit(ir.OpAnd, []*ir.Value{no, dropped}, nil)[0]
-	a.at("").EmitWrite(ir.OpOr, []*ir.Value{earlier, a.bad}, nil, dropped)
-	a.t.micro.dropped = dropped
+	a.t.micro.drops = true
+	for _, s := range a.t.sweeps {
+		if s.scaler.Mode != DynamicScale {
+			continue
+		}
+		s.lost = a.ever(s.label("acc.lost"), a.overflowed(s))
+	}
+}
+
+// inner notes over all micro-batches which scales inside the forward pass were too high.
+func (a *accumulator) inner() {
+	for _, s := range a.t.inner {
+		s.over = a.ever("acc."+s.name+".over", s.found(a.at))
+	}
+}
+
+// overflowed is whether the sweep's gradients are not finite in this micro-batch
+// and its losses and statistics are: a smaller scale may help, which it does not where
+// the data are to blame.
+func (a *accumulator) overflowed(s *sweep) *ir.Value {
+	var grads []*ir.Value
+	for _, x := range s.grads {
+		grads = append(grads, x.d)
+	}
+	bad := a.at(s.label("micro.found_inf")).AnyNonfinite(grads...)
+	failed := a.at(s.label("micro.fwd")).AnyNonfinite(a.forward()...)
+	fine := a.at(s.label("micro.fwd_ok")).Emit(ir.OpNot, []*ir.Value{failed}, nil)[0]
+	return a.at(s.label("micro.over")).And(bad, fine)
+}
+
+// ever is a state that says whether flag held in some micro-batch of the step.
+func (a *accumulator) ever(name string, flag *ir.Value) *ir.Value {
+	v := a.state(name, ir.T(ir.Bool), "")
+	again := a.at(name+".again").Emit(ir.OpNot, []*ir.Value{a.zeroth}, nil)[0]
+	earlier := a.at(name+".earlier").Emit(ir.OpAnd, []*ir.Value{again, v}, nil)[0]
+	a.at("").EmitWrite(ir.OpOr, []*ir.Value{earlier, flag}, nil, v)
+	return v
 }
 
 // drawApart makes random rows that do not look at the micro-batch do so: each
@@ -105,6 +141,17 @@ func (a *accumulator) drawApart(index *ir.Value) {
 
 // observed is everything whose finiteness makes a micro-batch a good one.
 func (a *accumulator) observed() []*ir.Value {
+	vs := a.forward()
+	for _, s := range a.t.sweeps {
+		for _, x := range s.grads {
+			vs = append(vs, x.d)
+		}
+	}
+	return vs
+}
+
+// forward are the losses and running statistics of a micro-batch.
+func (a *accumulator) forward() []*ir.Value {
 	var vs []*ir.Value
 	for _, s := range a.t.sweeps {
 		for _, l := range s.terms {
@@ -113,9 +160,6 @@ func (a *accumulator) observed() []*ir.Value {
 			} else {
 				vs = append(vs, l.value)
 			}
-		}
-		for _, x := range s.grads {
-			vs = append(vs, x.d)
 		}
 	}
 	for _, p := range a.t.pending {

@@ -161,12 +161,25 @@ func TestBadMicroBatch(t *testing.T) {
 					t.Errorf("bad batch at %d: w[%d] %v, without it %v", place, i, y, x)
 				}
 			}
-			if s := got.scalar("amp.scale"); s != 32768 {
-				t.Errorf("bad batch at %d: scale %g, want a backoff to 32768", place, s)
+			if s := got.scalar("amp.scale"); s != 65536 {
+				t.Errorf("bad batch at %d: its data took the scale to %g", place, s)
 			}
-			got.step(good...)
-			if g := got.scalar("amp.good"); g != 1 {
-				t.Errorf("after a clean step good is %g, want 1", g)
+		}
+	})
+	t.Run("dropped for its gradients", func(t *testing.T) {
+		steep := rowsFeed(4, 8, nil)
+		for i := range steep["x"].F {
+			steep["x"].F[i] *= 1e35 // the loss is finite, 65536 times its gradient is not
+		}
+		for place := range 4 {
+			tr := newTrainer(t, classText(4, plainLoss), cfg)
+			tr.step(good...)
+			for i := range tr.env["w"].F {
+				tr.env["w"].F[i] = 0
+			}
+			tr.step(append(append(append([]feed{}, good[:place]...), steep), good[place:]...)...)
+			if s := tr.scalar("amp.scale"); s != 32768 {
+				t.Errorf("steep batch at %d: scale %g, want a backoff to 32768", place, s)
 			}
 		}
 	})

@@ -122,8 +122,9 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 	return nil
 }
 
-// GradScale is what Gradients seeds with: a static power of two, taken off
-// again before the gradients are used.
+// GradScale is what Gradients seeds with: a power of two, taken off again before
+// the gradients are used. Under a dynamic scaler it is where the scale starts,
+// which then backs off and grows as the loss scale does.
 type GradScale struct {
 	Scale float64 // zero: 1, and no unscaling
 	Name  string  // of the scale's constant; "": grad.scale
@@ -132,8 +133,8 @@ type GradScale struct {
 // Gradients appends to b's forward section the derivatives of the scalar y by
 // each of wrt: values like any other, which a loss may depend on. nil stands
 // where y does not depend on a value. They have unit 1; what lies before the
-// unscaling carries the given scale, and its overflow counts as the outer
-// loss's.
+// unscaling carries the given scale; its overflow skips the step and lowers
+// this scale, not the loss scale.
 func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) ([]*ir.Value, error) {
 	if b.Err() != nil {
 		return nil, b.Err()

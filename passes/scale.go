@@ -32,9 +32,11 @@ func scale(g *ir.Graph, c *Context) error {
 	s.tracks()
 	s.shown()
 	s.clipNorms(norms)
+	s.inner()
 	for _, l := range t.scales {
 		s.advance(l)
 	}
+	s.advanceInner()
 	if s.b.Err() != nil {
 		return s.b.Err()
 	}
@@ -58,7 +60,7 @@ type scaling struct {
 	t      *training
 	copies map[*trained]*ir.Value // unscaled gradients
 
-	innerInf *ir.Value // some gradient inside the forward pass is not finite; nil: not asked yet, or there is none
+	innerOver *ir.Value // some gradient inside the forward pass overflowed; nil: there is none
 }
 
 func (s *scaling) at(name string) *ir.Builder { return s.b.In(ir.Update).Named(name) }
@@ -301,8 +303,8 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	}
 	sw.foundInf = s.at(sw.label("found_inf")).AnyNonfinite(vs...)
 	sw.overflow = sw.foundInf
-	if m := s.t.micro; m != nil && m.dropped != nil {
-		sw.overflow = s.at(sw.label("overflow")).Or(sw.foundInf, m.dropped)
+	if sw.lost != nil {
+		sw.overflow = s.at(sw.label("overflow")).Or(sw.foundInf, sw.lost)
 	}
 	var fs []*ir.Value
 	for _, l := range sw.terms {
@@ -356,7 +358,7 @@ func (s *scaling) skip(tr *track) *ir.Value {
 			flags = append(flags, sw.foundInf, sw.forward)
 		}
 	}
-	if m := s.t.micro; m != nil && m.dropped != nil {
+	if m := s.t.micro; m != nil && m.drops {
 		zero := s.b.Lookup("zero")
 		flags = append(flags, s.at("none_kept").Emit(ir.OpEq, []*ir.Value{m.kept, zero}, nil)[0])
 	}
@@ -411,8 +413,7 @@ func (s *scaling) clipped(mul *ir.Value, n *norm) *ir.Value {
 	return b.Multiplier(mul.Def.Operand("scale"), mul.Def.Operand("count"), n.value, int(mul.Def.Int("shift")), n.max)
 }
 
-// advance steps a dynamic scaler. An inner gradient sweep that overflowed
-// explains a non-finite loss, so the scale goes down instead of waiting.
+// advance steps a dynamic scaler.
 func (s *scaling) advance(l *lossScale) {
 	sc := l.scaler
 	if sc.Mode != DynamicScale {
@@ -426,6 +427,12 @@ func (s *scaling) advance(l *lossScale) {
 	if sc.Sharing == Collect {
 		return
 	}
+	s.step(l, found, fwd)
+}
+
+// step writes the scaler's next state: found lowers the scale, fwd leaves it alone.
+func (s *scaling) step(l *lossScale, found, fwd *ir.Value) {
+	sc := l.scaler
 	counter := func(name string, start int64) *ir.Value {
 		return s.b.Declare(ir.State, l.name+"."+name, ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
 	}
@@ -438,15 +445,19 @@ func (s *scaling) advance(l *lossScale) {
 }
 
 // causes are what lowers the scale and what leaves it alone: the loss is not
-// finite and that is not the scale's doing.
+// finite and that is not the scale's doing. A step that failed because a
+// gradient inside the forward pass overflowed says nothing about this scale; the
+// inner one goes down.
 func (s *scaling) causes(l *lossScale, found, fwd *ir.Value) (*ir.Value, *ir.Value) {
-	if inner := s.inner(); inner != nil {
-		outer := s.at(l.name+".outer_ok").Emit(ir.OpNot, []*ir.Value{inner}, nil)[0]
-		fwd = s.at(l.name+".fwd").And(fwd, outer)
-		found = s.at(l.name+".overflow").Or(found, inner)
-	}
 	if l.scaler.BlameForward {
 		found, fwd = s.at(l.name+".overflow").Or(found, fwd), nil
+	}
+	if s.innerOver != nil {
+		outer := s.at(l.name+".outer_ok").Emit(ir.OpNot, []*ir.Value{s.innerOver}, nil)[0]
+		found = s.at(l.name+".found").And(found, outer)
+		if fwd != nil {
+			fwd = s.at(l.name+".fwd").And(fwd, outer)
+		}
 	}
 	return found, fwd
 }
@@ -489,23 +500,4 @@ func (s *scaling) never() *ir.Value {
 		return v
 	}
 	return s.b.Declare(ir.Const, "never", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, nil)
-}
-
-// inner is whether a scaled gradient inside the forward pass overflowed; nil
-// where there is none. Such gradients are what unscale reads there.
-func (s *scaling) inner() *ir.Value {
-	if s.innerInf != nil {
-		return s.innerInf
-	}
-	var ds []*ir.Value
-	for _, n := range s.g.Body[ir.Forward] {
-		if n.Op == ir.OpUnscale {
-			ds = append(ds, n.In[0])
-		}
-	}
-	if len(ds) == 0 {
-		return nil
-	}
-	s.innerInf = s.at("inner_inf").AnyNonfinite(ds...)
-	return s.innerInf
 }

@@ -16,6 +16,7 @@ import (
 type training struct {
 	losses []*loss
 	scales []*lossScale
+	inner  []*innerScale
 	sweeps []*sweep
 	params []*trained // in declaration order
 	tracks []*track
@@ -46,7 +47,8 @@ type sweep struct {
 	mul      *ir.Value // takes scale and count off; nil: nothing to take off
 	off      *ir.Value // takes the scale alone off, for results; nil: not asked for
 	foundInf *ir.Value // some gradient or norm is not finite
-	overflow *ir.Value // what lowers the scale: foundInf, and any dropped micro-batch
+	overflow *ir.Value // what lowers the scale: foundInf, or lost
+	lost     *ir.Value // bool[]: the gradients of a micro-batch that was left out overflowed although its losses are finite; nil where none is left out
 	forward  *ir.Value // a loss or pending statistic is not finite
 }
 
@@ -82,8 +84,8 @@ type pendingStat struct{ state, next *ir.Value }
 
 // micro is what accumulation over micro-batches added.
 type micro struct {
-	kept    *ir.Value // micro-batches in the accumulators, i32[]
-	dropped *ir.Value // bool[]: some micro-batch was left out; nil where none ever is
+	kept  *ir.Value // micro-batches in the accumulators, i32[]
+	drops bool      // one that is not finite is left out
 }
 
 // plan resolves losses and groups against the graph.

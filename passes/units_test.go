@@ -132,10 +132,10 @@ func TestBadMicroBatchAgainstPlainSteps(t *testing.T) {
 	}
 }
 
-// An inner gradient that overflows first lowers the scale step by step, and the
-// step is taken as soon as it no longer does, as a plain one is: nothing freezes.
+// An inner gradient that overflows lowers its own scale step by step and no
+// other, and the step is taken as soon as it no longer does, as a plain one is.
 func TestGradientPenaltyRecovers(t *testing.T) {
-	wild := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
+	wild := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 72, 72, 72, 72, 72, 72)}
 	calm := feed{"x": f32s([]ir.Dim{3, 4}, 0.1, -0.4, 0.3, 0.9, 1, 0.2, -0.3, 0.5, -0.6, 0.7, 0.1, -0.2), "y": f32s([]ir.Dim{3, 2}, 1e-3, 2e-3, -1e-3, 0, 1e-3, 2e-3)}
 	scaled, err := penalty(0x1p127)
 	if err != nil {
@@ -147,10 +147,13 @@ func TestGradientPenaltyRecovers(t *testing.T) {
 	}
 	cfg := Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic()}
 	got := newTrainer(t, scaled.String(), cfg)
-	for k, want := range []float64{32768, 16384, 8192} {
+	for k, want := range []float64{0x1p126, 0x1p125, 0x1p124} {
 		got.step(wild)
-		if s, run, taken := got.scalar("amp.scale"), got.scalar("amp.fwd_run"), got.scalar("step"); s != want || run != 0 || taken != 0 {
-			t.Fatalf("overflow %d: scale %g, fwd_run %g, %g steps taken, want %g, 0 and 0", k, s, run, taken, want)
+		if s, run, taken := got.scalar("grad.scale"), got.scalar("amp.fwd_run"), got.scalar("step"); s != want || run != 0 || taken != 0 {
+			t.Fatalf("overflow %d: inner scale %g, fwd_run %g, %g steps taken, want %g, 0 and 0", k, s, run, taken, want)
+		}
+		if s := got.scalar("amp.scale"); s != 65536 {
+			t.Fatalf("overflow %d: the loss scale went to %g for the inner gradient's overflow", k, s)
 		}
 	}
 	got.step(calm)
@@ -169,8 +172,9 @@ func TestGradientPenaltyRecovers(t *testing.T) {
 	}
 }
 
-// A step that only notes overflows notes those of an inner gradient too.
-func TestInnerOverflowIsNoted(t *testing.T) {
+// A step that only notes overflows for another lowers the scale of its inner
+// gradient itself, and notes nothing for it.
+func TestInnerOverflowIsNotNoted(t *testing.T) {
 	g, err := penalty(0x1p127)
 	if err != nil {
 		t.Fatal(err)
@@ -180,8 +184,8 @@ func TestInnerOverflowIsNoted(t *testing.T) {
 	tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s})
 	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
 	tr.step(f)
-	if n := tr.env["amp.noted"].At(0); n != 1 {
-		t.Errorf("noted is %g, want 1", n)
+	if n, s := tr.env["amp.noted"].At(0), tr.scalar("grad.scale"); n != 0 || s != 0x1p126 {
+		t.Errorf("noted is %g, inner scale %g, want 0 and 2^126", n, s)
 	}
 }
 

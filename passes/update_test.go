@@ -430,9 +430,9 @@ func TestGradientPenalty(t *testing.T) {
 	}
 }
 
-// The overflow of an inner gradient lowers the outer scale; without it a
-// non-finite loss leaves the scale alone.
-func TestInnerOverflowBlamesTheScale(t *testing.T) {
+// The overflow of an inner gradient lowers its own scale; without it a non-finite
+// loss leaves both alone.
+func TestInnerOverflowBlamesItsScale(t *testing.T) {
 	g, err := penalty(0x1p127)
 	if err != nil {
 		t.Fatal(err)
@@ -441,8 +441,13 @@ func TestInnerOverflowBlamesTheScale(t *testing.T) {
 	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
 	tr := newTrainer(t, g.String(), cfg)
 	tr.step(f)
-	if s, run := tr.scalar("amp.scale"), tr.scalar("amp.fwd_run"); s != 32768 || run != 0 {
-		t.Errorf("inner overflow: scale %g, fwd_run %g, want 32768 and 0", s, run)
+	if s, run, inner := tr.scalar("amp.scale"), tr.scalar("amp.fwd_run"), tr.scalar("grad.scale"); s != 65536 || run != 0 || inner != 0x1p126 {
+		t.Errorf("inner overflow: scale %g, fwd_run %g, inner scale %g, want 65536, 0 and 2^126", s, run, inner)
+	}
+	f["y"].F[1] = math.NaN() // the data are to blame for the inner gradient
+	tr.step(f)
+	if s, inner := tr.scalar("amp.scale"), tr.scalar("grad.scale"); s != 65536 || inner != 0x1p126 {
+		t.Errorf("NaN in the batch: scale %g, inner scale %g, want them as they were", s, inner)
 	}
 	f["y"].F[0] = math.NaN()
 	calm, _ := penalty(1)

@@ -33,19 +33,19 @@ func (x *exam) direction(v *ir.Value) Direction {
 	switch {
 	case s == ir.Update:
 		return Update
-	case s == ir.Backward || s == ir.Prepare && x.sweeps(v, ir.State):
+	case s == ir.Backward || s == ir.Prepare && x.sweeps(v, false):
 		return Backward
-	case !v.IsVar() && (x.sweeps(v, ir.Const) || strings.HasPrefix(v.Name, innerPrefix)):
+	case !v.IsVar() && (x.sweeps(v, true) || strings.HasPrefix(v.Name, innerPrefix)):
 		return Inner
 	}
 	return Forward
 }
 
-// sweeps reports whether v carries a loss scale of a kind: a state scales the
-// losses, a constant a gradient inside the forward pass.
-func (x *exam) sweeps(v *ir.Value, k ir.VarKind) bool {
+// sweeps reports whether v carries the scale of a loss, or of a gradient inside
+// the forward pass.
+func (x *exam) sweeps(v *ir.Value, inner bool) bool {
 	return slices.ContainsFunc(x.sick.g.Vars, func(s *ir.Value) bool {
-		return s.Kind == k && s.Attr.Get("role") == ir.RoleScale && v.Unit.Has(s.Name)
+		return s.Attr.Get("role") == ir.RoleScale && ir.InnerScale(s) == inner && v.Unit.Has(s.Name)
 	})
 }
 
