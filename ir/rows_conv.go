@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The weights of a convolution are [O,C/groups,*kernel] in layout NCHW and
 // [O,*kernel,C/groups] in NHWC.
@@ -311,15 +314,60 @@ func gradConvGradW(b *Builder, n *Node, d []*Value) []*Value {
 
 func gradConvTranspose(b *Builder, n *Node, d []*Value) []*Value {
 	x, w, dy := n.In[0], n.In[1], d[0]
-	g := []*Value{b.Conv(dy, w, nil, n.sameWindow()), b.ConvGradW(dy, x, windowOf(n, "kernel", b.spatialSizes(n, w))), nil}
-	if n.operand(2) != nil {
-		g[2] = b.sumBut(dy, n.channelAxis(x.Type.Shape.Rank()))
+	if b.spatialSizes(n, n.Out[0]); b.Err() != nil {
+		return make([]*Value, 3)
 	}
-	return g
+	window, beyond := b.reached(n)
+	var bias *Value
+	if n.operand(2) != nil {
+		bias = b.sumBut(dy, n.channelAxis(x.Type.Shape.Rank()))
+	}
+	for _, a := range n.SpatialAxes() {
+		if k := beyond[a]; k > 0 {
+			dy = b.sliceAxis(dy, int64(a), 0, int64(dy.Type.Shape.Dim(a))-k)
+		}
+	}
+	return []*Value{b.Conv(dy, w, nil, window), b.ConvGradW(dy, x, window.With("kernel", b.spatialSizes(n, w))), bias}
+}
+
+// reached splits what output_padding adds to a transposed convolution where it
+// is a stride or more, so that as many windows as x has elements fit: window
+// has the pads at the end that it fills taken off, and beyond says, by axis, how
+// many elements lie behind the last window's last tap and hold zero.
+func (b *Builder) reached(n *Node) (window Attrs, beyond []int64) {
+	window, beyond = n.sameWindow(), make([]int64, n.Out[0].Type.Shape.Rank())
+	nd := len(beyond) - 2
+	s, err := n.spatial(nd)
+	extra, err2 := n.windowList("output_padding", nd, 0)
+	if err := firstError(err, err2); err != nil {
+		b.Fail("%s: %v", n.Def().Name, err)
+		return window, beyond
+	}
+	end := slices.Clone(s.end)
+	for i, a := range n.SpatialAxes() {
+		if extra[i] >= s.stride[i] {
+			end[i], beyond[a] = max(s.end[i]-extra[i], 0), max(extra[i]-s.end[i], 0)
+		}
+	}
+	if !slices.Equal(end, s.end) {
+		window = window.With("pads", append(slices.Clone(s.begin), end...))
+	}
+	return window, beyond
 }
 
 func expandConvTranspose(b *Builder, n *Node) []*Value {
-	y := b.ConvGradX(n.In[0], n.In[1], windowOf(n, "size", b.spatialSizes(n, n.Out[0])))
+	size := b.spatialSizes(n, n.Out[0])
+	if b.Err() != nil {
+		return []*Value{nil}
+	}
+	window, beyond := b.reached(n)
+	for i, a := range n.SpatialAxes() {
+		size[i] -= beyond[a]
+	}
+	y := b.ConvGradX(n.In[0], n.In[1], window.With("size", size))
+	if slices.ContainsFunc(beyond, func(k int64) bool { return k > 0 }) {
+		y = b.Pad(y, make([]int64, len(beyond)), beyond, 0)
+	}
 	if c := n.operand(2); c != nil {
 		y = b.Add(y, b.alongChannels(n, c, n.In[0].Type.Shape.Rank()))
 	}

@@ -9,6 +9,7 @@ var resizeAttrs = []AttrDef{
 	{Name: "sizes", Kind: AttrInts, Required: true, Doc: "spatial sizes of the result"},
 	{Name: "mode", Kind: AttrString, Default: "nearest", Doc: "nearest or linear"},
 	{Name: "coords", Kind: AttrString, Default: "half_pixel", Doc: "where result element i of n is read among m: half_pixel (i+½)·m/n-½, asymmetric i·m/n (nearest rounds down), align_corners i·(m-1)/(n-1)"},
+	{Name: "ties", Kind: AttrString, Default: "down", Doc: "nearest half way between two elements takes the one before (down) or behind (up, torch's nearest-exact); asymmetric has none"},
 	{Name: "layout", Kind: AttrString, Default: "NCHW", Doc: "NCHW: channels stand second; NHWC: last"},
 }
 
@@ -34,6 +35,9 @@ func inferResize(n *Node) ([]Type, error) {
 	}
 	if c := n.Str("coords"); c != "half_pixel" && c != "asymmetric" && c != "align_corners" {
 		return nil, fmt.Errorf("coords is %q, want half_pixel, asymmetric or align_corners", c)
+	}
+	if r := n.Str("ties"); r != "down" && r != "up" {
+		return nil, fmt.Errorf("ties is %q, want down or up", r)
 	}
 	if l := n.Str("layout"); l != "NCHW" && l != "NHWC" {
 		return nil, fmt.Errorf("layout is %q, want NCHW or NHWC", l)
@@ -62,8 +66,10 @@ type Tap struct {
 	W      float64
 }
 
-// ResizeTaps returns the taps of an axis resized from in to out elements.
-func ResizeTaps(mode, coords string, in, out int) []Tap {
+// ResizeTaps returns the taps of an axis that a resize or its gradient samples
+// from in to out elements.
+func (n *Node) ResizeTaps(in, out int) []Tap {
+	coords := n.Str("coords")
 	taps := make([]Tap, out)
 	for i := range taps {
 		x := float64(i) * float64(in) / float64(out)
@@ -74,10 +80,13 @@ func ResizeTaps(mode, coords string, in, out int) []Tap {
 			x = float64(i) * float64(in-1) / float64(max(out-1, 1))
 		}
 		x = min(max(x, 0), float64(in-1))
-		if mode == "nearest" {
+		if n.Str("mode") == "nearest" {
 			k := int(math.Ceil(x - 0.5))
-			if coords == "asymmetric" {
+			switch {
+			case coords == "asymmetric":
 				k = int(x)
+			case n.Str("ties") == "up":
+				k = int(x + 0.5)
 			}
 			taps[i] = Tap{Lo: k, Hi: k}
 			continue
@@ -120,6 +129,13 @@ func (b *Builder) resampled(op Op, n *Node, d, like *Value) *Value {
 // "linear", coords "half_pixel", "asymmetric" or "align_corners".
 func (b *Builder) Resize(x *Value, mode, coords string, sizes ...int64) *Value {
 	return b.Emit(OpResize, []*Value{x}, A("mode", mode, "coords", coords, "sizes", sizes))[0]
+}
+
+// ResizeNearest samples the nearest elements; coords as in Resize, ties "down"
+// or "up" says which of two equally near ones. torch's nearest is asymmetric,
+// its nearest-exact half_pixel with ties up.
+func (b *Builder) ResizeNearest(x *Value, coords, ties string, sizes ...int64) *Value {
+	return b.Emit(OpResize, []*Value{x}, A("mode", "nearest", "coords", coords, "ties", ties, "sizes", sizes))[0]
 }
 
 // ResizeGrad is the transpose of Resize: sizes are those of Resize's operand.

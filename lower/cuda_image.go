@@ -44,7 +44,7 @@ func resize(back bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		in, out := c.s.In[0], c.s.Out[0]
 		axes := c.n.SpatialAxes()
-		k := ptx.Resize{Name: "k", Linear: c.n.Str("mode") == "linear", Coords: c.n.Str("coords"), X: c.elem(in), Y: c.elem(out)}
+		k := ptx.Resize{Name: "k", Linear: c.n.Str("mode") == "linear", Coords: c.n.Str("coords"), TiesUp: c.n.Str("ties") == "up", X: c.elem(in), Y: c.elem(out)}
 		k.Outer, k.Inner, k.In = space(c.dims(in), axes)
 		_, _, k.Out = space(c.dims(out), axes)
 		if !back {

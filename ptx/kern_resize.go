@@ -84,7 +84,7 @@ func (s Pad) merged() Pad {
 // Resize samples Outer images of In positions and Inner channels behind each at Out positions, to the
 // nearest or linearly (in f32, from weights taken in f64). Coords says where position i of n is read
 // among m: half_pixel (i+½)·m/n-½, asymmetric i·m/n (nearest rounds down), align_corners
-// i·(m-1)/(n-1). Dimensions that are not there have size 1.
+// i·(m-1)/(n-1), TiesUp which of two equally near elements is taken. Dimensions that are not there have size 1.
 //
 // Forward arguments: x, y. Backward, its transpose, adds for each position of dx what was sampled from
 // it, in order; arguments: dy, dx. A weight of zero takes nothing, not even a NaN.
@@ -94,6 +94,7 @@ type Resize struct {
 	In, Out      [3]int
 	Linear       bool
 	Coords       string
+	TiesUp       bool
 	X, Y         DType // of x and y, or dx and dy
 }
 
@@ -136,6 +137,9 @@ func (s Resize) taps(b *Builder, d int, i Reg) []tap {
 	if !s.Linear {
 		if s.Coords == "asymmetric" {
 			return []tap{{at: b.Do("cvt.rzi.u32.f64", x), above: true}}
+		}
+		if s.TiesUp {
+			return []tap{{at: b.Do("cvt.rzi.u32.f64", b.Do("add.rn.f64", x, Db(0.5))), above: true}}
 		}
 		return []tap{{at: b.Do("cvt.rpi.u32.f64", b.Do("sub.rn.f64", x, Db(0.5))), above: true}}
 	}

@@ -124,6 +124,7 @@ func TestIndexRows(t *testing.T) {
 		{name: "smallest", op: ir.OpTopK, in: []*Tensor{apart(6, 2)}, attrs: ir.A("k", 2, "axis", 0, "smallest", true)},
 		{op: ir.OpResize, in: []*Tensor{normal(1, 2, 3, 4)}, attrs: ir.A("sizes", []int64{6, 5})},
 		{name: "linear", op: ir.OpResize, in: []*Tensor{normal(1, 3, 4, 2)}, attrs: ir.A("sizes", []int64{7, 3}, "mode", "linear", "layout", "NHWC")},
+		{name: "ties up", op: ir.OpResize, in: []*Tensor{normal(1, 1, 10)}, attrs: ir.A("sizes", []int64{5}, "ties", "up")},
 		{name: "corners", op: ir.OpResize, in: []*Tensor{normal(2, 1, 5)}, attrs: ir.A("sizes", []int64{8}, "mode", "linear", "coords", "align_corners")},
 		{op: ir.OpResizeGrad, in: []*Tensor{normal(1, 2, 6, 5)}, attrs: ir.A("sizes", []int64{3, 4}, "mode", "linear", "coords", "asymmetric")},
 	})

@@ -210,7 +210,7 @@ func resize(c *call) error {
 	axes := c.SpatialAxes()
 	taps := make([][]ir.Tap, len(axes))
 	for i, a := range axes {
-		taps[i] = ir.ResizeTaps(c.Str("mode"), c.Str("coords"), source.dims()[a], sampled.dims()[a])
+		taps[i] = c.ResizeTaps(source.dims()[a], sampled.dims()[a])
 	}
 	s := strides(source.dims())
 	eachIndex(sampled.dims(), func(i int, at []int) {

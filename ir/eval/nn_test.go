@@ -35,6 +35,10 @@ func TestConvRows(t *testing.T) {
 		{name: "conv_grad_w", op: ir.OpConvGradW, in: []*Tensor{normal(2, 3, 5, 6), normal(2, 4, 3, 6)}, attrs: strided.With("kernel", []int64{3, 2})},
 		{name: "conv_transpose", op: ir.OpConvTranspose, in: []*Tensor{normal(2, 4, 3, 3), normal(4, 2, 3, 3), normal(4)},
 			attrs: ir.A("strides", []int{2, 2}, "pads", []int{1, 1, 1, 1}, "groups", 2, "output_padding", []int{1, 0})},
+		{name: "conv_transpose beyond", op: ir.OpConvTranspose, in: []*Tensor{normal(1, 2, 3, 2), normal(2, 2, 2, 3), normal(2)},
+			attrs: ir.A("strides", []int{1, 2}, "dilations", []int{3, 4}, "pads", []int{0, 1, 0, 2}, "output_padding", []int{2, 3})},
+		{name: "conv_transpose padded", op: ir.OpConvTranspose, in: []*Tensor{normal(2, 4, 3), normal(4, 3, 3)},
+			attrs: ir.A("dilations", []int{3}, "pads", []int{1, 3}, "output_padding", []int{1})},
 		{name: "conv_transpose nhwc", op: ir.OpConvTranspose, in: []*Tensor{normal(1, 3, 3, 4), normal(4, 2, 2, 3), normal(3)}, attrs: ir.A("layout", "NHWC", "strides", []int{2, 2})},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })

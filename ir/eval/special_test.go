@@ -54,6 +54,12 @@ func TestSpecialValues(t *testing.T) {
 		{"f32[4] = data(1, 3, nan, 3)", "%i, % = topk %x {k=3 smallest}", []float64{0, 1, 3}},
 		{"f32[2] = data(0, 0)|i64[3] = data(1, 1, 0)|f32[3] = data(5, 7, 9)", "scatter %x, %y, %z", []float64{9, 7}},
 		{"f32[2] = data(1, 0)|i64[3] = data(1, 1, 0)|f32[3] = data(5, 7, 9)", "scatter_add %x, %y, %z", []float64{10, 12}},
+		{"f32[1,1,10] = data(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)", "resize %x {sizes=[5]}", []float64{0, 2, 4, 6, 8}},
+		{"f32[1,1,10] = data(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)", "resize %x {sizes=[5] ties=up}", []float64{1, 3, 5, 7, 9}}, // nearest-exact
+		{"f32[1,1,3] = data(0, 1, 2)", "resize %x {sizes=[6] ties=up}", []float64{0, 0, 1, 1, 2, 2}},
+		{"f32[1,1,5] = data(0, 1, 2, 3, 4)", "resize %x {sizes=[3] coords=align_corners ties=up}", []float64{0, 2, 4}},
+		{"f32[1,1,4] = data(0, 1, 2, 3)", "resize %x {sizes=[3] coords=align_corners ties=up}", []float64{0, 2, 3}},
+		{"f32[1,1,4] = data(0, 1, 2, 3)", "resize %x {sizes=[3] coords=align_corners}", []float64{0, 1, 3}},
 		{"i32[3] = data(0, -1, 2)", "one_hot %x {depth=2}", []float64{1, 0, 0, 0, 0, 0}},
 		{"f32[0]", "affine %x {scale=2.0}", nil},
 		{"f32[4] = data(1, 2, 3, 4)", "reshape %x {shape=[2,-1]}", []float64{1, 2, 3, 4}},

@@ -23,9 +23,10 @@ func resizeCases() []Case {
 	}
 	square := ptx.Resize{Outer: 3, Inner: 1, In: [3]int{1, 5, 7}, Out: [3]int{1, 9, 5}, Linear: true, Coords: "half_pixel", X: ptx.Float16, Y: ptx.Float32}
 	solid := ptx.Resize{Outer: 1, Inner: 2, In: [3]int{4, 3, 5}, Out: [3]int{3, 6, 10}, Coords: "half_pixel", X: ptx.BFloat16, Y: ptx.BFloat16}
+	up := ptx.Resize{Outer: 2, Inner: 1, In: [3]int{1, 6, 10}, Out: [3]int{1, 3, 5}, Coords: "half_pixel", TiesUp: true, X: ptx.Float32, Y: ptx.Float32}
 	boxes := ptx.AdaptivePool{Outer: 3, Inner: 1, In: [3]int{3, 5, 7}, Out: [3]int{2, 3, 10}, X: ptx.BFloat16, Y: ptx.Float32}
 	return append(cases,
-		resize(square), resizeBack(square), resize(solid), resizeBack(solid), adaptive(boxes), adaptiveBack(boxes),
+		resize(square), resizeBack(square), resize(solid), resizeBack(solid), resize(up), resizeBack(up), adaptive(boxes), adaptiveBack(boxes),
 		pad(ptx.Pad{In: []int{2, 3, 4, 5}, Out: []int{2, 7, 4, 9}, Lo: []int{0, 2, 0, 3}, Reflect: true, DType: ptx.Float16}),
 		pad(ptx.Pad{In: []int{2, 3, 4}, Out: []int{2, 3, 32}, Lo: []int{0, 0, 11}, DType: ptx.Float64}),
 		pad(ptx.Pad{In: []int{4, 60}, Out: []int{4, 64}, Lo: []int{0, 4}, DType: ptx.Int64}))
@@ -95,6 +96,8 @@ func sampled(s ptx.Resize, d, i int) map[int]float64 {
 		return map[int]float64{int(x): 1 - w, int(x) + 1: w}
 	case s.Coords == "asymmetric":
 		return map[int]float64{int(x): 1}
+	case s.TiesUp:
+		return map[int]float64{int(x + 0.5): 1}
 	}
 	return map[int]float64{int(math.Ceil(x - 0.5)): 1}
 }
@@ -142,6 +145,9 @@ func weighted(kernel, result string, x, y ptx.DType, batch int, from, to [3]int,
 func resizeName(kind string, s ptx.Resize) string {
 	if s.Linear {
 		kind += "_linear"
+	}
+	if s.TiesUp {
+		kind += "_up"
 	}
 	return caseName("%s_%s_%dx%sx%d", kind, s.Coords, s.Outer, size(s.Out), s.Inner)
 }

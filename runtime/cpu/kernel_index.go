@@ -402,7 +402,7 @@ func newResizer(c *call, sampled, source []int) *resizer {
 		r.inner *= sampled[a]
 	}
 	for _, a := range axes {
-		r.tables = append(r.tables, ir.ResizeTaps(c.Str("mode"), c.Str("coords"), source[a], sampled[a]))
+		r.tables = append(r.tables, c.ResizeTaps(source[a], sampled[a]))
 		r.sizes = append(r.sizes, sampled[a])
 		r.sampledPlane *= sampled[a]
 	}

@@ -35,7 +35,7 @@ var cases = []string{
 	"gather x[5,4] k5[2,3]", "gather x[3,5,4] K5[6] {axis=1}", "gather_elements x[5,4] k5[3,4]", "gather_elements x[5,4] k4[5,2] {axis=1}", "gather_elements x[5,4,3] k5[7,2,3]", "gather_elements k9[5,4] K5[2,3]",
 	"scatter x[5,4] k5[2,4] x[2,4]", "scatter_add x[5,4] k5[7,4] x[7,4]", "scatter_add x[5,4] K4[5,2] x[5,2] {axis=1}", "scatter f[5] k5[2] x[2]", "scatter x[5,4] k5[9,2] x[9,2]", "scatter k9[5,40] k5[7,40] k9[7,40]", "scatter_add x[5,40] k5[70,40] x[70,40]", "scatter_add x[4,5,4] k5[4,70,3] f[4,70,3] {axis=1}",
 	"one_hot k7[3,4] {depth=5}", "one_hot k7[3,4] {depth=5 axis=0 dtype=f16}", "iota {shape=[3,4] axis=1}", "iota {shape=[300] dtype=f16}", "full _ {shape=[3,4] value=0.1}", "full _ {shape=[3] value=0.1 dtype=bf16}", "full _ {shape=[3] value=7 dtype=i32}",
-	"resize x[1,2,3,4] {sizes=[6,8]}", "resize x[1,2,3,4] {sizes=[5,3] mode=linear}", "resize x[1,3,4,2] {sizes=[5,7] mode=linear layout=NHWC coords=align_corners}", "resize_grad x[1,2,6,8] {sizes=[3,4] mode=linear}",
+	"resize x[1,2,3,4] {sizes=[6,8]}", "resize x[1,2,3,4] {sizes=[5,3] mode=linear}", "resize x[1,2,6,8] {sizes=[3,4] ties=up}", "resize_grad x[1,2,3,4] {sizes=[6,8] ties=up}", "resize x[1,3,4,2] {sizes=[5,7] mode=linear layout=NHWC coords=align_corners}", "resize_grad x[1,2,6,8] {sizes=[3,4] mode=linear}",
 	// reductions
 	"sum_to x[2,3,4] f[3,1]", "sum_to x[70,33] _ {shape=[33]}", "reduce_sum x[4,5]", "reduce_sum x[4,5] {axes=[0]}", "reduce_sum x[3,4,5] {axes=[0,2] keep}", "reduce_sum k9[4,5] {axes=[1]}", "reduce_sum x[1,70001]",
 	"reduce_mean x[4,5] {axes=[1]}", "reduce_var x[4,33] {axes=[1] correction=1}", "reduce_max x[4,5] {axes=[1]}", "reduce_max x[3,4,5] {axes=[0,2]}", "reduce_max k9[4,5] {axes=[0]}", "reduce_min x[4,5] {axes=[0]}",
