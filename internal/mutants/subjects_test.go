@@ -1,0 +1,233 @@
+package mutants
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+	"ampc/models"
+	"ampc/passes"
+	"ampc/passes/prove"
+)
+
+// subject is a compiled step whose mutants are judged.
+type subject struct {
+	name     string
+	training *ir.Graph // as it was before the first pass that changes precision or layout
+	final    *ir.Graph
+	policy   passes.Policy
+	rules    prove.Rules
+	micro    int
+
+	order  map[*ir.Node]int        // of final: place in the order of evaluation
+	sec    map[*ir.Node]ir.Section // of final
+	byType map[ir.Type][]*ir.Value // values of final, variables first
+	uses   *ir.Uses                // of final
+}
+
+// model builds a model whose losses are trained.
+type model struct {
+	name string
+	open func() (*ampc.Model, []models.Step, ampc.Tensor, error)
+}
+
+func zoo(spec string) func() (*ampc.Model, []models.Step, ampc.Tensor, error) {
+	return func() (*ampc.Model, []models.Step, ampc.Tensor, error) {
+		z, err := models.Open(spec)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return z.Model, z.Steps, z.Output, nil
+	}
+}
+
+// subjectModels are the kinds of models of the zoo, in a few nodes and tiny shapes, a U-Net in fewer channels, and two
+// kinds that it lacks.
+func subjectModels() []model {
+	return []model{
+		{"mlp", zoo("mlp?in=4&hidden=3&batch=3&classes=3&layers=2")},
+		{"lenet", zoo("lenet?size=4&channels=1&conv1=2&conv2=2&fc1=4&fc2=0&batch=2&classes=3&pad=2")},
+		{"resnet", zoo("resnet8?width=2&channels=2&size=3&batch=3&classes=3&blocks2=0&blocks3=0")},
+		{"gpt", zoo("gpt?layers=1&dim=4&heads=2&vocab=5&seq=3&batch=2&dropout=0.25")},
+		{"lstm", zoo("lstm?batch=2&seq=3&vocab=5&dim=3")},
+		{"bert", zoo("bert?batch=2&seq=3&vocab=5&layers=1&heads=2&dim=4&dropout=0.25")},
+		{"vit", zoo("vit?batch=2&size=4&channels=1&patch=2&layers=1&heads=1&dim=4&classes=3")},
+		{"unet", unet},
+		{"gan", zoo("gan?batch=2&noise=2&in=3&hidden=3")},
+		{"gru", gru},
+		{"penalty", penalty},
+	}
+}
+
+// unet has one level; the zoo's norms want groups of eight.
+func unet() (*ampc.Model, []models.Step, ampc.Tensor, error) {
+	m := ampc.New("unet")
+	x, noise := m.Input("x", ampc.F32, 1, 1, 4, 4), m.Input("noise", ampc.F32, 1, 1, 4, 4)
+	down := m.Silu(m.GroupNorm("norm1", m.Conv2d("in", x, 2, 3, ampc.Padding(1)), 2))
+	low := m.Gelu(m.Conv2d("pool", down, 2, 3, ampc.Stride(2), ampc.Padding(1)))
+	up := m.ConvTranspose2d("grow", low, 2, 2, ampc.Stride(2))
+	out := m.Conv2d("out", m.Concat(1, up, down), 1, 1)
+	loss := m.Named("loss").MSE(out, noise)
+	c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2)}
+	return m, []models.Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}, out, m.Err()
+}
+
+// gru reads two dropouts over one recurrent layer.
+func gru() (*ampc.Model, []models.Step, ampc.Tensor, error) {
+	m := ampc.New("gru")
+	x, y := m.Input("x", ampc.F32, 2, 3, 4), m.Input("y", ampc.I32, 2, 3)
+	h := m.Dropout("drop1", x, 0.25)
+	h = m.Dropout("drop2", m.GRU("gru", h, 3), 0.25)
+	out := m.Linear("head", h, 3)
+	loss := m.Named("loss").CrossEntropy(out, y)
+	c := ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Cosine(1e-2, 2, 10)}
+	return m, []models.Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}, out, m.Err()
+}
+
+// penalty adds the square of a gradient to its loss.
+func penalty() (*ampc.Model, []models.Step, ampc.Tensor, error) {
+	m := ampc.New("penalty")
+	x, y := m.Input("x", ampc.F32, 3, 4), m.Input("y", ampc.F32, 3, 1)
+	out := m.Linear("fc2", m.Tanh(m.Linear("fc1", x, 3)), 1)
+	fit := m.MSE(out, y)
+	slope := m.ScaledGrad(64, fit, x)[0]
+	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
+	sgd := ampc.SGD(0.9)
+	sgd.Decay, sgd.Nesterov = 0.01, true
+	c := ampc.Config{Optimizer: sgd, LR: ampc.Constant(1e-2)}
+	return m, []models.Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}, out, m.Err()
+}
+
+// arrangement is what a step does beside its model: policy, micro-batches, clipping, losses, scalers, averages.
+type arrangement struct {
+	name   string
+	policy passes.Policy
+	change func(c *passes.Config, aux string)
+}
+
+func arrangements() []arrangement {
+	return []arrangement{
+		{"mixed-f16/3/clip+ema", passes.MixedF16(), func(c *passes.Config, _ string) {
+			c.Micro, c.EMA, c.Clip = 3, 0.9, passes.Clip{Norm: 1}
+		}},
+		{"mixed-bf16/1/losses", passes.MixedBF16(), func(c *passes.Config, aux string) {
+			c.Micro = 1
+			second(c, aux, "aux", passes.Scaler{})
+		}},
+		{"o2-f16/3/shared", passes.O2(ir.F16), func(c *passes.Config, _ string) {
+			c.Micro = 3
+			shared(c, passes.Collect)
+		}},
+		{"mixed-f16/1/losses+shared", passes.MixedF16(), func(c *passes.Config, aux string) {
+			c.Micro, c.EMA = 1, 0.9
+			c.Clip.Value = 0.5
+			shared(c, passes.Advance)
+			second(c, aux, "aux", passes.Dynamic())
+		}},
+		{"mixed-bf16/3/drop+clip", passes.MixedBF16(), func(c *passes.Config, _ string) {
+			c.Micro, c.BadMicro, c.Clip = 3, passes.DropMicro, passes.Clip{Norm: 1}
+			for i := range c.Losses {
+				c.Losses[i].Scaler = "s"
+			}
+			c.Scalers = map[string]passes.Scaler{"s": passes.Dynamic()}
+		}},
+		{"mixed-f16/3/shadow", passes.MixedF16(), func(c *passes.Config, _ string) {
+			c.Micro, c.Shadow, c.Scaler = 3, true, passes.Static(256)
+		}},
+	}
+}
+
+// second adds a loss with a scaler of its own.
+func second(c *passes.Config, aux, name string, s passes.Scaler) {
+	c.Losses = append(c.Losses, passes.Loss{Value: aux, Weight: 0.5, Scaler: name})
+	if c.Scalers == nil {
+		c.Scalers = map[string]passes.Scaler{}
+	}
+	c.Scalers[name] = s
+}
+
+// shared gives the losses of the step a scaler that other steps use too.
+func shared(c *passes.Config, part passes.Sharing) {
+	s := passes.Dynamic()
+	s.Sharing = part
+	c.Scalers = map[string]passes.Scaler{"shared": s}
+	for i := range c.Losses {
+		c.Losses[i].Scaler = "shared"
+	}
+}
+
+// subjects compiles every model under every arrangement. A GAN's two steps take turns.
+func subjects(t *testing.T) []*subject {
+	var list []*subject
+	for _, m := range subjectModels() {
+		for i, a := range arrangements() {
+			if i > 3 && !slices.Contains([]string{"mlp", "lenet", "gpt"}, m.name) {
+				continue
+			}
+			model, steps, out, err := m.open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			step := steps[i%len(steps)]
+			b := model.Builder.Named("aux")
+			if len(steps) > 1 { // a loss that every trained parameter of either side may miss is none
+				out = step.Losses[0].Value
+			}
+			aux := b.ReduceMean(b.Square(out), false)
+			if err := b.Err(); err != nil {
+				t.Fatal(err)
+			}
+			step.Config.Outputs = []ampc.Tensor{step.Losses[0].Value, aux}
+			s, err := compile(fmt.Sprintf("%s/%s", m.name, a.name), model, step, a, aux.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func compile(name string, m *ampc.Model, step models.Step, a arrangement, aux string) (*subject, error) {
+	c := step.Config
+	c.Policy = a.policy
+	cfg := c.Passes(step.Losses...)
+	cfg.Outputs = append(cfg.Outputs, passes.Output{Value: "skip"}, passes.Output{Value: "scale"})
+	a.change(&cfg, aux)
+	s := &subject{name: name, policy: a.policy, rules: a.policy.ProofRules(cfg.NoSkip), micro: cfg.Micro}
+	cfg.After = func(e passes.Event) {
+		if e.Pass == "optimizer" {
+			s.training = e.Graph.Clone()
+		}
+	}
+	s.final = m.Graph().Clone()
+	if err := passes.Run(s.final, cfg); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	s.index()
+	return s, nil
+}
+
+func (s *subject) index() {
+	s.order, s.sec, s.byType = map[*ir.Node]int{}, map[*ir.Node]ir.Section{}, map[ir.Type][]*ir.Value{}
+	s.uses = s.final.Uses()
+	for _, v := range s.final.Vars {
+		s.byType[v.Type] = append(s.byType[v.Type], v)
+	}
+	for sec, n := range s.final.Nodes {
+		s.order[n], s.sec[n] = len(s.order), sec
+		for _, v := range n.Out {
+			s.byType[v.Type] = append(s.byType[v.Type], v)
+		}
+	}
+}
+
+// at is where a value is defined in the order of evaluation; variables come first.
+func (s *subject) at(v *ir.Value) int {
+	if v.Def == nil {
+		return -1
+	}
+	return s.order[v.Def]
+}
