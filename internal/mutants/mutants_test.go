@@ -35,7 +35,7 @@ func refuses(s *subject, g *ir.Graph) (found []prove.Finding, err error) {
 			err = fmt.Errorf("the checker panics: %v", p)
 		}
 	}()
-	return prove.Prove(g, s.rules), nil
+	return prove.Prove(s.training, g, s.rules), nil
 }
 
 // applies edits a mutant. Rows may panic over what no graph has; those mutants are none.

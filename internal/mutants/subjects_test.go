@@ -196,16 +196,13 @@ func compile(name string, m *ampc.Model, step models.Step, a arrangement, aux st
 	cfg := c.Passes(step.Losses...)
 	cfg.Outputs = append(cfg.Outputs, passes.Output{Value: "skip"}, passes.Output{Value: "scale"})
 	a.change(&cfg, aux)
-	s := &subject{name: name, policy: a.policy, rules: a.policy.ProofRules(cfg.NoSkip), micro: cfg.Micro}
-	cfg.After = func(e passes.Event) {
-		if e.Pass == "optimizer" {
-			s.training = e.Graph.Clone()
-		}
-	}
+	s := &subject{name: name, policy: a.policy, micro: cfg.Micro}
+	cfg.Source = func(t *ir.Graph) { s.training = t }
 	s.final = m.Graph().Clone()
 	if err := passes.Run(s.final, cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
+	s.rules = a.policy.ProofRules(s.training, cfg.NoSkip)
 	s.index()
 	return s, nil
 }
