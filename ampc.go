@@ -165,8 +165,8 @@ func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
 	for i, d := range dims {
 		switch d := d.(type) {
 		case int:
-			if d < 0 {
-				return ir.Shape{}, fmt.Errorf("dimension %d is %d, want 0 or more", i, d)
+			if d < 1 {
+				return ir.Shape{}, fmt.Errorf("dimension %d is %d, want 1 or more", i, d)
 			}
 			out[i] = ir.Dim(d)
 		case Dim:

@@ -130,6 +130,9 @@ func (m *Model) LoadFile(path string) error {
 		if err := f.Read(v.Name, data[v.Name]); err != nil {
 			return err
 		}
+		if err := checkScale(v, data[v.Name]); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	for _, v := range s.vars {
 		if b, ok := data[v.Name]; ok {
@@ -146,6 +149,18 @@ func (m *Model) LoadFile(path string) error {
 		}
 	}
 	s.notes = notes
+	return nil
+}
+
+// checkScale refuses a loss scale that would round gradients or leave nothing of them.
+func checkScale(v lower.Var, data []byte) error {
+	if v.Role() != ir.RoleScale {
+		return nil
+	}
+	x := Host{v.Type, data}.At(0)
+	if significand, _ := math.Frexp(x); significand != 0.5 {
+		return fmt.Errorf("loss scale %q is %g: want a power of two, finite and above 0", v.Name, x)
+	}
 	return nil
 }
 

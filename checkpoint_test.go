@@ -2,6 +2,8 @@ package ampc_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/safetensors"
 )
 
 // eventful is a model whose training uses everything a checkpoint must hold:
@@ -116,6 +119,55 @@ func TestBadCheckpointsChangeNothing(t *testing.T) {
 	wantError(t, m.SaveFile(filepath.Join(dir, "no", "dir")), "no such file or directory")
 	wantError(t, ampc.New("empty").SaveFile(path), "no step is compiled")
 	wantError(t, ampc.New("empty").LoadFile(path), "compile a step")
+}
+
+// A loss scale that is no power of two, or none at all, is not taken from a file nor from a caller.
+func TestBadLossScales(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "good.safetensors")
+	m, s := eventful(t)
+	steps(t, s, 0, 2)
+	if err := m.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	fresh, _ := eventful(t)
+	twin, _ := eventful(t)
+	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -1, 0, 3, -2} {
+		bad := filepath.Join(dir, "bad.safetensors")
+		replaceTensor(t, path, bad, "amp.scale", binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(x))))
+		wantError(t, fresh.LoadFile(bad), bad, fmt.Sprintf(`loss scale "amp.scale" is %g: want a power of two, finite and above 0`, x))
+		wantError(t, fresh.SetVariable("amp.scale", []float32{float32(x)}), "amp.scale", "want a power of two")
+		same(t, fresh, twin)
+	}
+	for _, x := range []float32{1, 0x1p-149, 0x1p127} {
+		if err := fresh.SetVariable("amp.scale", []float32{x}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// replaceTensor copies a file with other bytes in one tensor.
+func replaceTensor(t *testing.T, from, to, name string, data []byte) {
+	t.Helper()
+	f, err := safetensors.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var all []safetensors.Tensor
+	for _, x := range f.Tensors {
+		b := make([]byte, x.Bytes())
+		if err := f.Read(x.Name, b); err != nil {
+			t.Fatal(err)
+		}
+		if x.Name == name {
+			b = data
+		}
+		all = append(all, safetensors.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape, Write: safetensors.Bytes(b)})
+	}
+	if err := safetensors.WriteFile(to, f.Meta, all); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A parameter of another shape is refused before anything is written.

@@ -53,7 +53,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"no output":     {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("fc", x, 0) }, []string{`"fc.w"`, "dimension 1 is 0, want 1 or more"}},
 		"no name":       {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("", ampc.Fill(0), 3) }, []string{`param ""`, "want a name"}},
 		"nothing drawn": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("p", ampc.Uniform(1, -1), 3) }, []string{"draws nothing finite"}},
-		"momentum":      {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.BatchNorm("bn", x, ampc.Momentum(2)) }, []string{`batch_norm "bn"`, "want 0 to 1"}},
+		"momentum":      {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.BatchNorm("bn", x, ampc.Momentum(2)) }, []string{`batch_norm "bn"`, "want a number from 0 to 1"}},
 		"negative heads": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 2, ampc.KVHeads(-1))
 		}, []string{`attention "attn"`, "width 4"}},

@@ -185,6 +185,9 @@ func (m *Model) SetVariable(name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("variable %q %w", name, err)
 	}
+	if err := checkScale(v, data); err != nil {
+		return err
+	}
 	return m.session.write(v, data)
 }
 

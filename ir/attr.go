@@ -20,12 +20,14 @@ const (
 )
 
 // AttrDef is an attribute a row knows. Default is what an absent attribute
-// means (nil: the zero value of the kind); Required ones have none.
+// means (nil: the zero value of the kind); Required ones have none. What is
+// outside Takes is refused before the row infers types.
 type AttrDef struct {
 	Name     string
 	Kind     AttrKind
 	Default  any
 	Required bool
+	Takes    Domain // of a number
 	Doc      string
 }
 

@@ -538,6 +538,9 @@ func (n *Node) checkAttrs(d *Def) error {
 		if !def.Kind.accepts(a.Value) {
 			return fmt.Errorf("attribute %s is %s, want %s", a.Name, literal(a.Value), attrKindNames[def.Kind])
 		}
+		if x, ok := a.Value.(float64); ok && !def.Takes.Holds(x) {
+			return fmt.Errorf("attribute %s is %g, want %s", a.Name, x, def.Takes)
+		}
 	}
 	for i := range d.Attrs {
 		if d.Attrs[i].Required && !n.Has(d.Attrs[i].Name) {

@@ -115,11 +115,11 @@ const (
 
 var (
 	approx = []AttrDef{{Name: "approx", Kind: AttrString, Default: "erf", Doc: "erf or tanh"}}
-	hard   = []AttrDef{{Name: "alpha", Kind: AttrFloat, Default: 1.0 / 6, Doc: "slope"}, {Name: "beta", Kind: AttrFloat, Default: 0.5, Doc: "value at zero"}}
+	hard   = []AttrDef{{Name: "alpha", Kind: AttrFloat, Takes: AnyFinite, Default: 1.0 / 6, Doc: "slope"}, {Name: "beta", Kind: AttrFloat, Takes: AnyFinite, Default: 0.5, Doc: "value at zero"}}
 )
 
 func alpha(def float64) []AttrDef {
-	return []AttrDef{{Name: "alpha", Kind: AttrFloat, Default: def, Doc: "factor below zero"}}
+	return []AttrDef{{Name: "alpha", Kind: AttrFloat, Takes: AnyFinite, Default: def, Doc: "factor below zero"}}
 }
 
 // gradRow completes the row of an activation's gradient: dy and what forward

@@ -30,7 +30,7 @@ var attentionRows = map[Op]Def{
 		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "pos", Kinds: KInt, Class: Fixed, Optional: true}),
 		Out: out(Result{Name: "y", StoresLow: true}),
 		Attrs: []AttrDef{
-			{Name: "base", Kind: AttrFloat, Default: 1e4, Doc: "wavelength base"},
+			{Name: "base", Kind: AttrFloat, Takes: Above0, Default: 1e4, Doc: "wavelength base"},
 			{Name: "dims", Kind: AttrInt, Default: int64(0), Doc: "rotate only the first dims elements; 0: all"},
 			{Name: "interleaved", Kind: AttrBool, Doc: "pairs are (2i, 2i+1), not (i, i+dims/2)"},
 			{Name: "inverse", Kind: AttrBool, Doc: "rotates back: the gradient"},
@@ -48,7 +48,7 @@ var attentionRows = map[Op]Def{
 
 var attentionAttrs = []AttrDef{
 	{Name: "causal", Kind: AttrBool, Doc: "query i sees keys up to i + T − S"},
-	{Name: "scale", Kind: AttrFloat, Default: float64(0), Doc: "factor of the scores; 0: 1/√D"},
+	{Name: "scale", Kind: AttrFloat, Takes: AnyFinite, Default: float64(0), Doc: "factor of the scores; 0: 1/√D"},
 }
 
 // heads is an operand [batch, heads, length, width] whose rows may lie apart.
@@ -151,9 +151,6 @@ func inferRope(n *Node) ([]Type, error) {
 	}
 	if dims < 0 && last >= 0 || dims > last && last >= 0 || dims > 0 && dims%2 != 0 {
 		return nil, fmt.Errorf("cannot rotate %d elements of %s: want an even number up to the last dimension", dims, x.Type)
-	}
-	if n.Float("base") <= 0 {
-		return nil, fmt.Errorf("base=%g, want more than zero", n.Float("base"))
 	}
 	if pos == nil || pos.Type.Shape.Rank() < 2 {
 		return t, wantShape("pos", pos, x.Type.Shape.Dim(-2))

@@ -96,7 +96,7 @@ var lossRows = map[Op]Def{
 			return g, b.Neg(g)
 		}),
 	OpHuber: pairLoss(Def{Name: "huber", Nonfinite: addedUp, Doc: "Σ of r²/2 where |r| ≤ delta and delta·(|r| − delta/2) elsewhere, r = x − target.", Why: "squares need range",
-		Attrs: []AttrDef{{Name: "delta", Kind: AttrFloat, Default: float64(1), Doc: "where the square turns into a line"}}}, 5,
+		Attrs: []AttrDef{{Name: "delta", Kind: AttrFloat, Takes: Above0, Default: float64(1), Doc: "where the square turns into a line"}}}, 5,
 		func(b *Builder, n *Node, x, t *Value) *Value {
 			delta := n.Float("delta")
 			r := b.Abs(b.Sub(x, t))
@@ -125,7 +125,7 @@ var lossRows = map[Op]Def{
 
 var (
 	lossOut       = out(Result{Name: "sum", Class: Fixed}, Result{Name: "count", Class: Fixed, Finite: true})
-	smoothingAttr = AttrDef{Name: "smoothing", Kind: AttrFloat, Default: float64(0), Doc: "share of the target spread over all classes"}
+	smoothingAttr = AttrDef{Name: "smoothing", Kind: AttrFloat, Takes: ZeroToOne, Default: float64(0), Doc: "share of the target spread over all classes"}
 )
 
 func classAttrs(more ...AttrDef) []AttrDef {
@@ -171,9 +171,6 @@ func (n *Node) lossTypes() []Type {
 
 func inferPairLoss(n *Node) ([]Type, error) {
 	x, t := n.In[0], n.In[1]
-	if n.Op == OpHuber && !(n.Float("delta") > 0) {
-		return nil, fmt.Errorf("delta=%g, want more than zero", n.Float("delta"))
-	}
 	if n.Op == OpKLDiv {
 		if err := wantRank("x", x, 1, MaxRank); err != nil {
 			return nil, err
@@ -213,9 +210,6 @@ func inferSoftLoss(n *Node) ([]Type, error) {
 // checkClasses fits labels to the scores without their class axis.
 func (n *Node) checkClasses() error {
 	x, labels := n.In[0], n.In[1]
-	if s := n.Float("smoothing"); !(s >= 0 && s <= 1) {
-		return fmt.Errorf("smoothing=%g, want 0 to 1", s)
-	}
 	if err := wantRank(n.Def().In[0].Name, x, 1, MaxRank); err != nil || !x.Type.Shape.Known() {
 		return err
 	}

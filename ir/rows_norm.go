@@ -68,7 +68,7 @@ var normRows = map[Op]Def{
 		Name: "batch_norm", Nonfinite: only(added, "x", "scale", "bias"), Doc: "Normalises each channel over batch and positions. new_mean and new_var are the pending next values of the running statistics: old + momentum·(batch − old), the variance unbiased.",
 		In:    append(normIn("scale", "bias"), stat("running_mean", true), stat("running_var", true)),
 		Out:   append(normOut("mean", "rstd"), Result{Name: "new_mean", Class: Fixed, Optional: true}, Result{Name: "new_var", Class: Fixed, Optional: true}),
-		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
+		Attrs: []AttrDef{epsAttr, {Name: "momentum", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.1, Doc: "weight of this batch in the running statistics"}, layoutAttr},
 		Flags: Norm, Class: Keep, Why: normWhy, Infer: inferBatchNorm, Bound: boundNorm, Cost: flops(0, 8), Range: rangeNorm,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			g := b.normGrad(OpBatchNormGrad, n, d, n.sameWindow())
@@ -92,7 +92,7 @@ var normRows = map[Op]Def{
 const normWhy = "statistics need f32"
 
 var (
-	epsAttr  = AttrDef{Name: "eps", Kind: AttrFloat, Default: 1e-5, Doc: "added to the variance, in f32"}
+	epsAttr  = AttrDef{Name: "eps", Kind: AttrFloat, Takes: AtLeast0, Default: 1e-5, Doc: "added to the variance, in f32"}
 	dimsAttr = AttrDef{Name: "dims", Kind: AttrInt, Default: int64(1), Doc: "how many of the last dimensions are normalised together"}
 )
 
@@ -157,9 +157,6 @@ func (n *Node) normGradTypes() []Type {
 }
 
 func (n *Node) checkNorm(least int) error {
-	if eps := n.Float("eps"); !(eps >= 0 && eps <= math.MaxFloat32) {
-		return fmt.Errorf("eps=%g, want zero or more", eps)
-	}
 	scale, bias := n.Operand("scale"), n.Operand("bias")
 	if bias != nil && scale == nil {
 		return fmt.Errorf("has a bias and no scale")
@@ -269,9 +266,6 @@ func inferGroupNormGrad(n *Node) ([]Type, error) {
 func inferBatchNorm(n *Node) ([]Type, error) {
 	if err := n.checkNorm(2); err != nil {
 		return nil, err
-	}
-	if m := n.Float("momentum"); !(m >= 0 && m <= 1) {
-		return nil, fmt.Errorf("momentum=%g, want 0 to 1", m)
 	}
 	mean, variance, c := n.operand(3), n.operand(4), n.channels()
 	if (mean == nil) != (variance == nil) {

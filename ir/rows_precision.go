@@ -45,7 +45,7 @@ var precisionRows = map[Op]Def{
 		Out: out(Result{Name: "y"}),
 		Attrs: []AttrDef{
 			{Name: "shift", Kind: AttrInt, Default: 0, Doc: "a power of two that the seed was divided by"},
-			{Name: "max", Kind: AttrFloat, Default: 0.0, Doc: "largest norm; 0: no clipping"},
+			{Name: "max", Kind: AttrFloat, Takes: AtLeast0, Default: 0.0, Doc: "largest norm; 0: no clipping"},
 		},
 		Class: Fixed, Why: "f32", Unit: unitMultiplier, NoGrad: "belongs to the update",
 		Infer: inferMultiplier, Elem: elemMultiplier,
@@ -77,9 +77,9 @@ var precisionRows = map[Op]Def{
 			Operand{Name: "floor_hits", Kinds: KInt}, flagOperand("found_inf", false), flagOperand("fwd", true)),
 		Out: out(Result{Name: "scale"}, Result{Name: "good"}, Result{Name: "left"}, Result{Name: "fwd_run"}, Result{Name: "floor_hits"}),
 		Attrs: []AttrDef{
-			{Name: "growth", Kind: AttrFloat, Default: 2.0, Doc: "factor after enough clean steps"}, {Name: "backoff", Kind: AttrFloat, Default: 0.5, Doc: "factor on overflow"},
+			{Name: "growth", Kind: AttrFloat, Takes: Above0, Default: 2.0, Doc: "factor after enough clean steps"}, {Name: "backoff", Kind: AttrFloat, Takes: Above0, Default: 0.5, Doc: "factor on overflow"},
 			{Name: "every", Kind: AttrInt, Default: 2000, Doc: "clean steps before a growth"},
-			{Name: "floor", Kind: AttrFloat, Default: 0.0, Doc: "smallest scale; 0: none"}, {Name: "cap", Kind: AttrFloat, Default: 0.0, Doc: "largest scale; 0: a growth to Inf is left out"},
+			{Name: "floor", Kind: AttrFloat, Takes: AtLeast0, Default: 0.0, Doc: "smallest scale; 0: none"}, {Name: "cap", Kind: AttrFloat, Takes: AtLeast0, Default: 0.0, Doc: "largest scale; 0: a growth to Inf is left out"},
 			{Name: "hysteresis", Kind: AttrInt, Default: 1, Doc: "the overflow that lowers the scale"},
 			{Name: "sticky", Kind: AttrBool, Doc: "a backoff does not renew the hysteresis"},
 			{Name: "renew", Kind: AttrBool, Doc: "every clean step renews the hysteresis"},

@@ -36,7 +36,7 @@ var randomRows = map[Op]Def{
 	}, "dy", "dx"),
 	OpUniform: noise(Def{
 		Name: "uniform", Doc: "lo + (hi-lo)·u, u one of 2²⁴ equally spaced numbers from 0 to below 1.",
-		Attrs: []AttrDef{{Name: "lo", Kind: AttrFloat, Default: 0.0, Doc: "lower limit"}, {Name: "hi", Kind: AttrFloat, Default: 1.0, Doc: "upper limit"}},
+		Attrs: []AttrDef{{Name: "lo", Kind: AttrFloat, Takes: AnyFinite, Default: 0.0, Doc: "lower limit"}, {Name: "hi", Kind: AttrFloat, Takes: AnyFinite, Default: 1.0, Doc: "upper limit"}},
 		Range: func(n *Node, _ []Interval) []Interval { return []Interval{{Lo: n.Float("lo"), Hi: n.Float("hi")}} },
 	}, func(c *Code, n *Node, word Reg) Reg {
 		lo, hi := n.Float("lo"), n.Float("hi")
@@ -44,7 +44,7 @@ var randomRows = map[Op]Def{
 	}),
 	OpNormal: noise(Def{
 		Name: "normal", Doc: "mean + std·z, z standard normal by a polynomial inverse of its distribution (Giles 2012), within ±5.5.",
-		Attrs: []AttrDef{{Name: "mean", Kind: AttrFloat, Default: 0.0, Doc: "centre"}, {Name: "std", Kind: AttrFloat, Default: 1.0, Doc: "standard deviation"}},
+		Attrs: []AttrDef{{Name: "mean", Kind: AttrFloat, Takes: AnyFinite, Default: 0.0, Doc: "centre"}, {Name: "std", Kind: AttrFloat, Takes: AtLeast0, Default: 1.0, Doc: "standard deviation"}},
 		Range: func(n *Node, _ []Interval) []Interval {
 			m, s := n.Float("mean"), 5.5*math.Abs(n.Float("std"))
 			return []Interval{{Lo: m - s, Hi: m + s}}
@@ -54,7 +54,7 @@ var randomRows = map[Op]Def{
 	}),
 	OpBernoulli: noise(Def{
 		Name: "bernoulli", Doc: "1 with probability p, else 0.",
-		Attrs: []AttrDef{{Name: "p", Kind: AttrFloat, Default: 0.5, Doc: "probability of 1"}}, Range: bit,
+		Attrs: []AttrDef{{Name: "p", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.5, Doc: "probability of 1"}}, Range: bit,
 	}, func(c *Code, n *Node, word Reg) Reg {
 		return c.Select(c.Lt(c.unit24(word), c.F(n.Float("p"))), c.F(1), c.F(0))
 	}),
@@ -63,7 +63,7 @@ var randomRows = map[Op]Def{
 // dropout completes the row of dropout or of its gradient.
 func dropout(d Def, from, to string) Def {
 	d.In, d.Out = append(in(x(from)), drawn...), out(Result{Name: to})
-	d.Attrs = []AttrDef{{Name: "p", Kind: AttrFloat, Default: 0.5, Doc: "probability of zero"}, rngAttr}
+	d.Attrs = []AttrDef{{Name: "p", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.5, Doc: "probability of zero"}, rngAttr}
 	d.Flags, d.Class, d.Why, d.Unit = Random|NoMerge|InPlace, Clear, "drops or scales", unitFirst
 	d.Infer, d.Elem, d.Range = inferDropout, elemDropout, func(n *Node, in []Interval) []Interval {
 		k := 1 / max(1-n.Float("p"), math.SmallestNonzeroFloat32)
@@ -107,9 +107,6 @@ func elemDropout(c *Code, n *Node) []Reg {
 }
 
 func inferDropout(n *Node) ([]Type, error) {
-	if p := n.Float("p"); !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("p is %g, want a probability", p)
-	}
 	return []Type{n.In[0].Type.With(n.outDType(n.In[0].Type.DType))}, firstError(n.checkDraw(1), n.checkOut())
 }
 
@@ -129,9 +126,6 @@ func (n *Node) checkDraw(first int) error {
 func inferNoise(n *Node) ([]Type, error) {
 	if err := firstError(n.checkDraw(0), n.checkDType()); err != nil {
 		return nil, err
-	}
-	if p := n.Float("p"); !(p >= 0 && p <= 1) {
-		return nil, fmt.Errorf("p is %g, want a probability", p)
 	}
 	if v := n.like(); v != nil {
 		return []Type{v.Type.With(n.DT("dtype"))}, n.checkShapeAttr(0)

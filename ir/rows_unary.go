@@ -94,7 +94,7 @@ var unaryRows = map[Op]Def{
 	OpRoundEven: pointwise(Def{Name: "round_even", Doc: "Nearest integer, ties to even.", Class: Clear, Why: whyOrder, NoGrad: flat, Range: monotone(math.RoundToEven)},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Rint(x) }),
 	OpClip: pointwise(Def{Name: "clip", Doc: "Limits x to [lo, hi]; NaN stays.", In: in(number("x")), Class: Clear, Why: whyOrder,
-		Attrs: []AttrDef{{Name: "hi", Kind: AttrFloat, Default: math.Inf(1), Doc: "upper limit"}, {Name: "lo", Kind: AttrFloat, Default: math.Inf(-1), Doc: "lower limit"}},
+		Attrs: []AttrDef{{Name: "hi", Kind: AttrFloat, Takes: NotNaN, Default: math.Inf(1), Doc: "upper limit"}, {Name: "lo", Kind: AttrFloat, Takes: NotNaN, Default: math.Inf(-1), Doc: "lower limit"}},
 		Grad:  along(func(b *Builder, x, y, d *Value) *Value { return b.Where(b.Eq(x, y), d, nil) }),
 		Range: func(n *Node, in []Interval) []Interval {
 			lo, hi := n.Float("lo"), n.Float("hi")

@@ -59,7 +59,7 @@ var updateRows = map[Op]Def{
 	OpBiasCorrection: {
 		Name: "bias_correction", Doc: "Advances 1-beta^t by one taken step: beta*c + (1-beta).",
 		In: in(Operand{Name: "c"}, flagOperand("skip", true)), Out: out(Result{Name: "y"}),
-		Attrs: []AttrDef{{Name: "beta", Kind: AttrFloat, Required: true, Doc: "decay whose bias this corrects"}},
+		Attrs: []AttrDef{{Name: "beta", Kind: AttrFloat, Takes: BelowOne, Required: true, Doc: "decay whose bias this corrects"}},
 		Flags: Writer | NoMerge | InPlace, Class: Fixed, Why: "f32 counter", NoGrad: "belongs to the update",
 		Infer: func(n *Node) ([]Type, error) {
 			if n.In[0].Type.DType != F32 {
@@ -75,7 +75,7 @@ var updateRows = map[Op]Def{
 	OpEMA: {
 		Name: "ema", Doc: "Advances a running average of a weight: decay*avg + (1-decay)*w, and w itself while steps is 0.",
 		In: in(Operand{Name: "avg"}, Operand{Name: "w"}, Operand{Name: "steps", Kinds: KInt, Named: true}, flagOperand("skip", true)), Out: out(Result{Name: "y"}),
-		Attrs: []AttrDef{{Name: "decay", Kind: AttrFloat, Required: true, Doc: "share of the average that is kept"}},
+		Attrs: []AttrDef{{Name: "decay", Kind: AttrFloat, Takes: ZeroToOne, Required: true, Doc: "share of the average that is kept"}},
 		Flags: Writer | NoMerge | InPlace, Class: Fixed, Why: "f32 average", NoGrad: "belongs to the update",
 		Infer: func(n *Node) ([]Type, error) {
 			if n.In[0].Type.Shape != n.In[1].Type.Shape {
@@ -94,8 +94,8 @@ var updateRows = map[Op]Def{
 		In: in(Operand{Name: "rate"}, Operand{Name: "step", Kinds: KInt}), Out: out(Result{Name: "lr"}),
 		Attrs: []AttrDef{
 			{Name: "kind", Kind: AttrString, Default: "constant", Doc: "constant, cosine, linear or step"},
-			{Name: "warmup", Kind: AttrInt, Default: 0, Doc: "steps until the full rate"}, {Name: "total", Kind: AttrInt, Default: 0, Doc: "steps until the least rate, warm-up included"}, {Name: "min", Kind: AttrFloat, Default: 0.0, Doc: "as a share of the rate"},
-			{Name: "every", Kind: AttrInt, Default: 1, Doc: "steps between two drops"}, {Name: "drop", Kind: AttrFloat, Default: 1.0, Doc: "factor of a drop"},
+			{Name: "warmup", Kind: AttrInt, Default: 0, Doc: "steps until the full rate"}, {Name: "total", Kind: AttrInt, Default: 0, Doc: "steps until the least rate, warm-up included"}, {Name: "min", Kind: AttrFloat, Takes: ZeroToOne, Default: 0.0, Doc: "as a share of the rate"},
+			{Name: "every", Kind: AttrInt, Default: 1, Doc: "steps between two drops"}, {Name: "drop", Kind: AttrFloat, Takes: Above0, Default: 1.0, Doc: "factor of a drop"},
 		},
 		Class: Fixed, Why: "f32", NoGrad: "belongs to the update", Infer: inferSchedule, Elem: elemSchedule,
 	},
@@ -103,7 +103,7 @@ var updateRows = map[Op]Def{
 		Name: "sgd", Doc: "Steps a weight down its gradient: m' = momentum*m + g + decay*w; w' = w - lr*m', or with nesterov w - lr*(g + decay*w + momentum*m').",
 		In: optimizerIn("m"), Out: out(Result{Name: "w"}, Result{Name: "m", Optional: true}),
 		Attrs: []AttrDef{
-			{Name: "momentum", Kind: AttrFloat, Default: 0.0, Doc: "share of the last step that is kept"},
+			{Name: "momentum", Kind: AttrFloat, Takes: BelowOne, Default: 0.0, Doc: "share of the last step that is kept"},
 			{Name: "nesterov", Kind: AttrBool, Doc: "look one step of momentum ahead"}, decayAttr,
 		},
 		Flags: Writer | NoMerge | InPlace, Class: Fixed, Why: "f32 master weight", Unit: unitOptimizer, NoGrad: "belongs to the update",
@@ -126,11 +126,11 @@ var updateRows = map[Op]Def{
 func adamIn() []Operand { return append(optimizerIn("m", "v"), scalarF32("c1"), scalarF32("c2")) }
 
 var (
-	decayAttr = AttrDef{Name: "decay", Kind: AttrFloat, Default: 0.0, Doc: "weight decay"}
+	decayAttr = AttrDef{Name: "decay", Kind: AttrFloat, Takes: AtLeast0, Default: 0.0, Doc: "weight decay"}
 	adamAttrs = []AttrDef{
-		{Name: "beta1", Kind: AttrFloat, Default: 0.9, Doc: "decay of the first moment"},
-		{Name: "beta2", Kind: AttrFloat, Default: 0.999, Doc: "decay of the second moment"},
-		{Name: "eps", Kind: AttrFloat, Default: 1e-8, Doc: "added to the root of the second moment"}, decayAttr,
+		{Name: "beta1", Kind: AttrFloat, Takes: BelowOne, Default: 0.9, Doc: "decay of the first moment"},
+		{Name: "beta2", Kind: AttrFloat, Takes: BelowOne, Default: 0.999, Doc: "decay of the second moment"},
+		{Name: "eps", Kind: AttrFloat, Takes: AtLeast0, Default: 1e-8, Doc: "added to the root of the second moment"}, decayAttr,
 	}
 )
 

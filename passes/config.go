@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -173,15 +174,16 @@ func (o Optimizer) state() ir.DType {
 
 // check refuses constants that cannot work, and moments in a dtype that must lose them.
 func (o Optimizer) check() error {
-	switch {
-	case o.Algorithm == NoOptimizer || int(o.Algorithm) >= len(algorithmNames):
+	if o.Algorithm == NoOptimizer || int(o.Algorithm) >= len(algorithmNames) {
 		return fmt.Errorf("no optimizer: give SGD, Adam or AdamW, or Freeze the group")
-	case o.Momentum < 0 || o.Momentum >= 1 || o.Decay < 0 || o.Eps < 0:
-		return fmt.Errorf("%s: momentum %g, decay %g, epsilon %g: want momentum in [0,1) and none below zero", o.Algorithm, o.Momentum, o.Decay, o.Eps)
+	}
+	err := cmp.Or(ir.BelowOne.Check("momentum", o.Momentum), ir.AtLeast0.Check("decay", o.Decay), ir.AtLeast0.Check("epsilon", o.Eps),
+		ir.BelowOne.Check("beta1", o.Beta1), ir.BelowOne.Check("beta2", o.Beta2))
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", o.Algorithm, err)
 	case o.Nesterov && o.Momentum == 0:
 		return fmt.Errorf("sgd: Nesterov needs a momentum")
-	case o.Algorithm != UseSGD && (o.Beta1 < 0 || o.Beta1 >= 1 || o.Beta2 < 0 || o.Beta2 >= 1):
-		return fmt.Errorf("%s: betas %g and %g, want both in [0,1)", o.Algorithm, o.Beta1, o.Beta2)
 	}
 	return o.checkState()
 }
@@ -268,19 +270,26 @@ func StepDecay(rate, drop float64, every int64) Schedule {
 }
 
 func (s Schedule) check() error {
-	switch {
-	case s == Schedule{}:
+	if s == (Schedule{}) {
 		return fmt.Errorf("no learning rate: give LR, such as Constant(1e-3)")
-	case s.Rate < 0 || math.IsNaN(s.Rate) || math.IsInf(s.Rate, 0):
-		return fmt.Errorf("learning rate %g: want a finite rate, not below zero", s.Rate)
+	}
+	if err := ir.AtLeast0.Check("learning rate", s.Rate); err != nil {
+		return err
+	}
+	if err := ir.ZeroToOne.Check("least share", s.Min); err != nil {
+		return fmt.Errorf("%s schedule: %w", s.Kind, err)
+	}
+	switch {
 	case s.Warmup < 0:
-		return fmt.Errorf("%s schedule: %d warm-up steps", s.Kind, s.Warmup)
+		return fmt.Errorf("%s schedule: %d warm-up steps: want 0 or more", s.Kind, s.Warmup)
 	case (s.Kind == CosineRate || s.Kind == LinearRate) && s.Total <= s.Warmup:
 		return fmt.Errorf("%s schedule: %d steps in all, %d of them warm-up: want more", s.Kind, s.Total, s.Warmup)
-	case s.Min < 0 || s.Min > 1:
-		return fmt.Errorf("%s schedule: least share %g, want one in [0,1]", s.Kind, s.Min)
-	case s.Kind == StepRate && (s.Every < 1 || s.Drop <= 0):
-		return fmt.Errorf("step schedule: times %g every %d steps: want both above zero", s.Drop, s.Every)
+	case s.Kind == StepRate && s.Every < 1:
+		return fmt.Errorf("step schedule: a drop every %d steps: want 1 or more", s.Every)
+	case s.Kind == StepRate:
+		if err := ir.Above0.Check("drop", s.Drop); err != nil {
+			return fmt.Errorf("step schedule: %w", err)
+		}
 	}
 	return nil
 }

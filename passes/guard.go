@@ -16,8 +16,8 @@ func (p Policy) check() error {
 		return fmt.Errorf("policy %s: store: only algorithm mincut takes it; use keep or lower", p.Name)
 	case p.Guard == 0:
 		return nil
-	case !(p.Guard >= 1):
-		return fmt.Errorf("policy %s: guard %g: want a factor of at least 1", p.Name, p.Guard)
+	case !ir.AnyFinite.Holds(p.Guard) || p.Guard < 1:
+		return fmt.Errorf("policy %s: guard %g: want a finite factor, 1 or more", p.Name, p.Guard)
 	case p.Eager:
 		return fmt.Errorf("policy %s: guard: an eager policy decides op by op and leaves no value free", p.Name)
 	case p.Algorithm == "paint":

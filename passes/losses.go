@@ -2,7 +2,6 @@ package passes
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 
 	"ampc/ir"
@@ -148,8 +147,9 @@ func findLoss(g *ir.Graph, l Loss) (*loss, error) {
 		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s is %s, want f32[]: reduce it to one number", v, g.TypeString(v.Type))}
 	case v.IsVar():
 		return nil, &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("loss %s is declared, not computed: it has no gradient", v)}
-	case math.IsNaN(l.weight()) || math.IsInf(l.weight(), 0):
-		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s has weight %g, want a finite one", v, l.weight())}
+	}
+	if err := ir.AnyFinite.Check(fmt.Sprintf("loss %s: weight", v), l.weight()); err != nil {
+		return nil, &ir.Error{Pos: posOf(v), Msg: err.Error()}
 	}
 	return &loss{Loss: l, value: v}, nil
 }

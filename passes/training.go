@@ -125,20 +125,20 @@ func checkTraining(c *Context) error {
 	if err := c.Clip.check(); err != nil {
 		return err
 	}
-	if c.EMA < 0 || c.EMA >= 1 {
-		return fmt.Errorf("EMA decay %g: want one in [0,1)", c.EMA)
+	if err := ir.BelowOne.Check("EMA decay", c.EMA); err != nil {
+		return err
 	}
-	if c.Micro < 0 {
-		return fmt.Errorf("%d micro-batches: want at least 1", c.Micro)
+	if c.Micro < 0 || c.Micro > maxMicro {
+		return fmt.Errorf("%d micro-batches: want 1 to %d", c.Micro, maxMicro)
 	}
 	return nil
 }
 
+// maxMicro is the largest number of micro-batches: f32 counts them exactly.
+const maxMicro = 1 << 24
+
 func (c Clip) check() error {
-	if c.Norm < 0 || c.Value < 0 {
-		return fmt.Errorf("clip at norm %g, value %g: want none below zero", c.Norm, c.Value)
-	}
-	return nil
+	return cmp.Or(ir.AtLeast0.Check("clip: norm", c.Norm), ir.AtLeast0.Check("clip: value", c.Value))
 }
 
 // under resolves an automatic scaler by the policy. What the user set in it

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -458,6 +459,50 @@ func TestInnerOverflowBlamesItsScale(t *testing.T) {
 	}
 }
 
+// Constants that are no numbers, infinite, or out of range are refused one by one, in words of one form.
+func TestBadConstants(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	sgd := oneGroup(SGD(0), Constant(0.1))
+	adam := func(edit func(*Optimizer)) Config {
+		o := AdamW(0.1)
+		edit(&o)
+		return Config{Groups: oneGroup(o, Constant(0.1))}
+	}
+	rate := func(s Schedule) Config { return Config{Groups: oneGroup(SGD(0), s)} }
+	least := func(x float64) Schedule { return Schedule{Rate: 1, Kind: CosineRate, Total: 10, Min: x} }
+	for _, c := range []struct {
+		cfg  func(x float64) Config
+		bad  []float64
+		want string // %s: the number
+	}{
+		{func(x float64) Config { return rate(Constant(x)) }, []float64{nan, inf, -inf, -1}, "learning rate %s: want a finite number, 0 or more"},
+		{func(x float64) Config { return rate(least(x)) }, []float64{nan, inf, -1, 2}, "cosine schedule: least share %s: want a number from 0 to 1"},
+		{func(x float64) Config { return rate(StepDecay(1, x, 5)) }, []float64{nan, inf, -1, 0}, "step schedule: drop %s: want a finite number above 0"},
+		{func(x float64) Config { return Config{Groups: oneGroup(SGD(x), Constant(1))} }, []float64{nan, inf, -1, 1}, "sgd: momentum %s: want a number from 0 to below 1"},
+		{func(x float64) Config { return adam(func(o *Optimizer) { o.Decay = x }) }, []float64{nan, inf, -inf, -1}, "adamw: decay %s: want a finite number, 0 or more"},
+		{func(x float64) Config { return adam(func(o *Optimizer) { o.Eps = x }) }, []float64{nan, inf, -1, 1e39}, "adamw: epsilon %s: want a finite number, 0 or more"},
+		{func(x float64) Config { return adam(func(o *Optimizer) { o.Beta1 = x }) }, []float64{nan, inf, -1, 1}, "adamw: beta1 %s: want a number from 0 to below 1"},
+		{func(x float64) Config { return adam(func(o *Optimizer) { o.Beta2 = x }) }, []float64{nan, inf, -1, 1}, "adamw: beta2 %s: want a number from 0 to below 1"},
+		{func(x float64) Config { return Config{Groups: sgd, Clip: Clip{Norm: x}} }, []float64{nan, inf, -inf, -1}, "clip: norm %s: want a finite number, 0 or more"},
+		{func(x float64) Config { return Config{Groups: sgd, Clip: Clip{Value: x}} }, []float64{nan, inf, -inf, -1}, "clip: value %s: want a finite number, 0 or more"},
+		{func(x float64) Config { return Config{Groups: sgd, EMA: x} }, []float64{nan, inf, -1, 1}, "EMA decay %s: want a number from 0 to below 1"},
+		{func(x float64) Config {
+			return Config{Groups: sgd, Losses: []Loss{{Value: "loss", Weight: x}}}
+		}, []float64{nan, inf, -inf}, "loss %%loss: weight %s: want a finite number"},
+		{func(x float64) Config { return Config{Groups: sgd, Micro: int(x)} }, []float64{-1, 1 << 40}, "micro-batches: want 1 to 16777216"},
+	} {
+		for _, x := range c.bad {
+			want := c.want
+			if strings.Contains(want, "%s") {
+				want = fmt.Sprintf(want, fmt.Sprintf("%g", x))
+			}
+			if _, _, err := compileStep(pairText, c.cfg(x)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	sgd := oneGroup(SGD(0), Constant(0.1))
 	low := func(o Optimizer, d ir.DType) []Group { o.StateDType = d; return oneGroup(o, Constant(0.1)) }
@@ -468,10 +513,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		{pairText, Config{Losses: []Loss{{Value: "out"}}, Groups: sgd}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
 		{pairText, Config{Losses: []Loss{{Value: "lost"}}, Groups: sgd}, `loss "lost": no such value in graph @pair`},
-		{pairText, Config{Losses: []Loss{{Value: "loss", Weight: math.Inf(-1)}}, Groups: sgd}, `loss %loss has weight -Inf, want a finite one`},
+		{pairText, Config{Losses: []Loss{{Value: "loss", Weight: math.Inf(-1)}}, Groups: sgd}, `loss %loss: weight -Inf: want a finite number`},
 		{pairText, Config{Losses: []Loss{{Value: "loss", Scaler: "b"}}, Scalers: map[string]Scaler{"a": Dynamic()}, Groups: sgd}, `no scaler named "b" is configured`},
 		{pairText, Config{Groups: []Group{{Optimizer: SGD(0)}}}, `no learning rate: give LR, such as Constant(1e-3)`},
-		{pairText, Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(-1)}}}, `group "l": learning rate -1: want a finite rate, not below zero`},
+		{pairText, Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(-1)}}}, `group "l": learning rate -1: want a finite number, 0 or more`},
 		{pairText, Config{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0), LR: Constant(0)}}}, `group 1: pattern "m.*" matches no parameter; the first ones are l.w, l.b`},
 		{pairText, Config{Groups: append(sgd, Group{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)})}, `group 2: pattern "l" matches only parameters that an earlier group has taken, such as %l.w`},
 		{pairText, Config{Groups: []Group{{}}}, `no optimizer: give SGD, Adam or AdamW, or Freeze the group`},
