@@ -111,14 +111,6 @@ func (n *neon) tile(mr, nv int) {
 			n.op("VEOR V%d.B16, V%[1]d.B16, V%[1]d.B16", sum(i, j))
 		}
 	}
-	n.op("CBZ R7, begin")
-	n.op("MOVD R4, R8")
-	for i := range mr {
-		n.edge(fmt.Sprintf("in%d", i), nv, "R8", "R10")
-		n.op("VLD1 (R11), %s", vectors(sum(i, 0), nv))
-		n.op("ADD R5, R8, R8")
-	}
-	n.label("begin")
 	n.label("loop")
 	if mr > 4 {
 		n.op("VLD1 (R1), [V0.S4, V1.S4]")
@@ -135,6 +127,17 @@ func (n *neon) tile(mr, nv int) {
 	}
 	n.op("SUBS $1, R0, R0")
 	n.op("BNE loop")
+	n.op("CBZ R7, store")
+	n.op("MOVD R4, R8")
+	for i := range mr {
+		n.edge(fmt.Sprintf("in%d", i), nv, "R8", "R10")
+		n.op("VLD1 (R11), %s", vectors(0, nv))
+		for j := range nv {
+			n.three(fadd, "FADD", sum(i, j), sum(i, j), j)
+		}
+		n.op("ADD R5, R8, R8")
+	}
+	n.label("store")
 	for i := range mr {
 		n.store(fmt.Sprintf("out%d", i), sum(i, 0), nv)
 		n.op("ADD R5, R4, R4")

@@ -135,7 +135,7 @@ func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetc
 		}
 		t.sum = append(t.sum, r)
 	}
-	v.tileInit(t, cols, acc)
+	v.tileInit(t)
 	for range nv {
 		t.col = append(t.col, v.new())
 	}
@@ -166,7 +166,7 @@ func (v *vm) tileLoop(t *tileRegs, mr, nv int, kc, cols, acc reg.GPVirtual, fetc
 	JZ(LabelRef("store"))
 	loop("one", kc, func() { steps(1) })
 	Label("store")
-	v.tileStore(t, cols)
+	v.tileStore(t, cols, acc)
 }
 
 // belowFetch prepares what a loop does once a turn to fetch the rows of C below the tile, which the next tile starts from:
@@ -188,8 +188,8 @@ func (v *vm) belowFetch(t *tileRegs, mr, nv int) func() {
 	}
 }
 
-// tileInit clears the sums, or loads them from C if acc is set.
-func (v *vm) tileInit(t *tileRegs, cols, acc reg.GPVirtual) {
+// tileInit clears the sums and fetches the rows of C, which are added or stored at the end.
+func (v *vm) tileInit(t *tileRegs) {
 	for _, r := range t.sum {
 		for _, s := range r {
 			v.zero(s)
@@ -197,22 +197,10 @@ func (v *vm) tileInit(t *tileRegs, cols, acc reg.GPVirtual) {
 	}
 	p := GP64()
 	MOVQ(t.c, p)
-	TESTQ(acc, acc)
-	JZ(LabelRef("fetch"))
-	masks := v.colMasks(len(t.sum[0]), cols)
-	for _, r := range t.sum {
-		for j, s := range r {
-			v.loadPart(Mem{Base: p, Disp: j * v.size()}, masks[j], s)
-		}
-		ADDQ(t.ldc, p)
-	}
-	JMP(LabelRef("begin"))
-	Label("fetch")
 	for range t.sum {
 		PREFETCHT0(Mem{Base: p})
 		ADDQ(t.ldc, p)
 	}
-	Label("begin")
 }
 
 // colMasks are the masks of the vectors of a row of cols elements.
@@ -248,29 +236,47 @@ func (v *vm) tileStep(t *tileRegs, u int) {
 	}
 }
 
-// tileStore writes the sums, by mask unless the tile is full.
-func (v *vm) tileStore(t *tileRegs, cols reg.GPVirtual) {
+// tileStore writes the sums, or adds them to C if acc is set, by mask unless the tile is full. C is added last, so that a
+// long sum is a sum of short ones.
+func (v *vm) tileStore(t *tileRegs, cols, acc reg.GPVirtual) {
 	nv := len(t.sum[0])
 	CMPQ(cols, imm(nv*v.w))
 	JNE(LabelRef("edge"))
+	v.whenSet("full", acc, func() {
+		v.eachSum(t, func(j int, s vec, m Mem) { VADDPS(m, s, s) })
+	})
+	v.eachSum(t, func(j int, s vec, m Mem) { VMOVUPS(s, m) })
+	VZEROUPPER()
+	RET()
+	Label("edge")
+	masks, old := v.colMasks(nv, cols), v.new()
+	v.whenSet("part", acc, func() {
+		v.eachSum(t, func(j int, s vec, m Mem) {
+			v.loadPart(m, masks[j], old)
+			VADDPS(old, s, s)
+		})
+	})
+	v.eachSum(t, func(j int, s vec, m Mem) { v.storePart(s, masks[j], m) })
+	VZEROUPPER()
+	RET()
+}
+
+// whenSet emits code that runs if flag is not zero.
+func (v *vm) whenSet(label string, flag reg.GPVirtual, code func()) {
+	TESTQ(flag, flag)
+	JZ(LabelRef(label))
+	code()
+	Label(label)
+}
+
+// eachSum visits the vectors of sums with where they belong in C.
+func (v *vm) eachSum(t *tileRegs, visit func(j int, s vec, m Mem)) {
 	p := GP64()
 	MOVQ(t.c, p)
 	for _, r := range t.sum {
 		for j, s := range r {
-			VMOVUPS(s, Mem{Base: p, Disp: j * v.size()})
+			visit(j, s, Mem{Base: p, Disp: j * v.size()})
 		}
 		ADDQ(t.ldc, p)
 	}
-	VZEROUPPER()
-	RET()
-	Label("edge")
-	masks := v.colMasks(nv, cols)
-	for _, r := range t.sum {
-		for j, s := range r {
-			v.storePart(s, masks[j], Mem{Base: t.c, Disp: j * v.size()})
-		}
-		ADDQ(t.ldc, t.c)
-	}
-	VZEROUPPER()
-	RET()
 }

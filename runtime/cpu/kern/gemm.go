@@ -54,7 +54,12 @@ type Gemm struct {
 	Epilogue
 }
 
-// Gemm runs g. Every element is one chain of fused multiply-adds over ascending k, then the epilogue.
+// sumDepth is the most products that are added up one by one. A longer sum is cut after every sumDepth products, by its
+// length alone, and the parts are added in order: rounding errors grow with the longest chain of additions.
+const sumDepth = 512
+
+// Gemm runs g. Every element is a chain of fused multiply-adds over ascending k, or the sum of several chains of sumDepth,
+// then the epilogue.
 func (m *Machine) Gemm(g *Gemm) {
 	if g.C.Len() == 0 && g.Then == nil { // an empty batch, too
 		return
@@ -197,7 +202,7 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 func (t *gemmTask) lies(j, n int) bool { return t.far != nil && t.far.lies(j, n) }
 
 // farDepth is the depth, in words, of a block whose B stays where it lies: only A is packed.
-const farDepth = 1152
+const farDepth = 2 * sumDepth
 
 func (t *gemmTask) blocks() {
 	t.direct = t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
@@ -211,8 +216,8 @@ func (t *gemmTask) blocks() {
 	if t.paired {
 		kc *= 2
 	}
-	if t.depth > kc { // equal slices
-		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), 16)
+	if t.depth > kc { // about equal slices, of whole parts of the sum
+		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), t.p.chain)
 	}
 	t.kc = min(kc, max(1, t.depth))
 	t.mc = max(t.p.mr, t.p.mc/t.words(t.kc)/t.p.mr*t.p.mr)
@@ -407,10 +412,12 @@ func (x *block) straight(a []float32, panels, j, n int) {
 		x.multiply(a, r0, j, n, to, ld, acc)
 	}
 	width := p.width(n)
-	tiles, b := p.tile[width/p.nr], &x.b[(j-x.b0)*x.kc]
+	tiles, b := p.tile[width/p.nr], x.b[(j-x.b0)*x.kc:]
 	for i := min(r0, 1) + 1; r0 < m; i++ {
 		r1 := i * m / panels
-		tiles[r1-r0-1](x.kc, &a[r0*x.kc], b, width, after(to, r0*ld), ld, n, acc)
+		for k, sum := 0, acc; k < x.kc; k, sum = k+p.chain, 1 {
+			tiles[r1-r0-1](min(p.chain, x.kc-k), &a[r0*x.kc+k*(r1-r0)], &b[k*width], width, after(to, r0*ld), ld, n, sum)
+		}
 		r0 = r1
 	}
 }
@@ -445,13 +452,22 @@ func (x *block) fetch(j, k0, k1 int) {
 	}
 }
 
-// multiply computes h x n elements of a tile, from column j on, into c.
+// multiply computes h x n elements of a tile, from column j on, into c, one part of the sum after the other.
 func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
-	p, f := x.t.p, x.t.far
+	for k := 0; k < x.kc; k += x.t.p.chain {
+		x.multiplyPart(a, h, j, n, k, min(x.t.p.chain, x.kc-k), c, ldc, acc)
+		acc = 1
+	}
+	x.along = nil
+}
+
+// multiplyPart is multiply for kc depths of the block, from k on.
+func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
+	p, f, panel := x.t.p, x.t.far, &a[x.t.words(k)*h]
 	if x.along != nil {
 		b := &x.t.mats[1].m
-		x.along(x.kc, &a[0], b.at(b.item(x.item, x.t.mats[1].inner)+x.k0*b.LD+j), b.LD, &x.b[(j-x.b0)*x.kc], c, ldc, acc)
-		x.along = nil
+		from := b.at(b.item(x.item, x.t.mats[1].inner) + (x.k0+k)*b.LD + j)
+		x.along(kc, panel, from, b.LD, &x.b[(j-x.b0)*x.kc+k*p.nr], c, ldc, acc)
 		return
 	}
 	if x.tinyRows == 0 && x.t.lies(j, n) {
@@ -459,15 +475,15 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 		if x.t.paired {
 			far = p.pair.far
 		}
-		far[h-1](x.t.words(x.kc), &a[0], f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0)], c, ldc, acc)
+		far[h-1](x.t.words(kc), panel, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0+k)], c, ldc, acc)
 		return
 	}
 	if x.t.paired {
-		x.multiplyPairs(a, h, j, n, c, ldc, acc)
+		x.multiplyPairs(a, h, j, n, k, kc, c, ldc, acc)
 		return
 	}
 	width := p.width(n)
-	p.tile[width/p.nr][h-1](x.kc, &a[0], &x.b[(j-x.b0)*x.kc], width, c, ldc, n, acc)
+	p.tile[width/p.nr][h-1](kc, panel, &x.b[(j-x.b0)*x.kc+k*width], width, c, ldc, n, acc)
 }
 
 // place is where sums of row r0 of the block stay from column j on, n of them, and how far its rows are apart.

@@ -170,12 +170,21 @@ func TestGemmEpilogue(t *testing.T) {
 	})
 }
 
+// blocksOfChain is p with packed blocks of one chain and three panels: more of them, and the same sums.
+func blocksOfChain(p *Path) *Path {
+	q := *p
+	q.kc, q.mc = p.chain, 3*p.chain*p.mr
+	return &q
+}
+
 // TestGemmPathsAgree: blocking, workers and vector width leave every bit of a product alone.
 func TestGemmPathsAgree(t *testing.T) {
 	for _, gc := range []gemmCase{
 		{m: 70, n: 90, k: 1300, outer: 1, inner: 1, a: F16, b: BF16},
+		{m: 70, n: 96, k: 2600, outer: 1, inner: 1},
 		{m: 3, n: 200, k: 600, outer: 1, inner: 1, b: F16},
-		{m: 4, n: 200, k: 600, outer: 1, inner: 1, tb: true},
+		{m: 3, n: 200, k: 1700, outer: 1, inner: 1},
+		{m: 4, n: 200, k: 9000, outer: 1, inner: 1, tb: true},
 	} {
 		var first []byte
 		var from string
@@ -184,7 +193,7 @@ func TestGemmPathsAgree(t *testing.T) {
 				continue // plain Go does not fuse
 			}
 			for _, workers := range []int{1, 2, 5} {
-				for _, p := range []*Path{p, smallBlocks(p)} {
+				for _, p := range []*Path{p, blocksOfChain(p)} {
 					m := New(p, workers)
 					g := checkGemm(t, m, newDice(5), gc, nil)
 					m.Close()
@@ -199,7 +208,7 @@ func TestGemmPathsAgree(t *testing.T) {
 	}
 }
 
-// TestProductBits: the fused chain over ascending k gives the same bits on every vector path of every processor.
+// TestProductBits: fused chains over ascending k, added in order, give the same bits on every vector path of every processor.
 func TestProductBits(t *testing.T) {
 	const m, n, k = 37, 45, 700
 	d := newDice(26)
@@ -214,9 +223,12 @@ func TestProductBits(t *testing.T) {
 	want := zeros(F32, m*n)
 	for i := range m {
 		for j := range n {
-			s := float32(0)
+			s, chain := float32(0), float32(0)
 			for x := range k {
-				s = fma32(a.get(i*k+x), b.get(x*n+j), s)
+				chain = fma32(a.get(i*k+x), b.get(x*n+j), chain)
+				if (x+1)%sumDepth == 0 || x == k-1 {
+					s, chain = s+chain, 0
+				}
 			}
 			want.set(i*n+j, s)
 		}
@@ -230,7 +242,7 @@ func TestProductBits(t *testing.T) {
 		mach.Gemm(g)
 		mach.Close()
 		if string(g.C.Data) != string(want.Data) {
-			t.Errorf("%s: not the fused chain", p.Name())
+			t.Errorf("%s: not the fused chains", p.Name())
 		}
 	}
 }

@@ -24,10 +24,11 @@ func onPaths(t *testing.T, f func(t *testing.T, m *Machine)) {
 	}
 }
 
-// smallBlocks is p with packed blocks of 48 depths and three panels, so that small products take several.
+// smallBlocks is p with packed blocks of 48 depths and three panels and sums of 24 products, so that small products take
+// several.
 func smallBlocks(p *Path) *Path {
 	q := *p
-	q.kc, q.mc = 48, 3*48*p.mr
+	q.kc, q.chain, q.mc = 48, 24, 3*48*p.mr
 	return &q
 }
 

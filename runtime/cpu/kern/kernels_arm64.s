@@ -16,7 +16,15 @@ TEXT ·tile1x4NEON(SB), NOSPLIT, $48-64
 	LSL $2, R5, R5
 	MOVD $row-48(SP), R10
 	VEOR V8.B16, V8.B16, V8.B16
-	CBZ R7, begin
+loop:
+	VLD1 (R1), [V0.S4]
+	VLD1 (R2), [V2.S4]
+	ADD $4, R1, R1
+	ADD R3, R2, R2
+	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
+	SUBS $1, R0, R0
+	BNE loop
+	CBZ R7, store
 	MOVD R4, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -30,17 +38,10 @@ in0copy:
 	BLT in0copy
 	MOVD R10, R11
 in0done:
-	VLD1 (R11), [V8.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
 	ADD R5, R8, R8
-begin:
-loop:
-	VLD1 (R1), [V0.S4]
-	VLD1 (R2), [V2.S4]
-	ADD $4, R1, R1
-	ADD R3, R2, R2
-	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
-	SUBS $1, R0, R0
-	BNE loop
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -73,7 +74,16 @@ TEXT ·tile2x4NEON(SB), NOSPLIT, $48-64
 	MOVD $row-48(SP), R10
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V11.B16, V11.B16, V11.B16
-	CBZ R7, begin
+loop:
+	VLD1 (R1), [V0.S4]
+	VLD1 (R2), [V2.S4]
+	ADD $8, R1, R1
+	ADD R3, R2, R2
+	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
+	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
+	SUBS $1, R0, R0
+	BNE loop
+	CBZ R7, store
 	MOVD R4, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -87,7 +97,8 @@ in0copy:
 	BLT in0copy
 	MOVD R10, R11
 in0done:
-	VLD1 (R11), [V8.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -101,18 +112,10 @@ in1copy:
 	BLT in1copy
 	MOVD R10, R11
 in1done:
-	VLD1 (R11), [V11.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
 	ADD R5, R8, R8
-begin:
-loop:
-	VLD1 (R1), [V0.S4]
-	VLD1 (R2), [V2.S4]
-	ADD $8, R1, R1
-	ADD R3, R2, R2
-	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
-	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
-	SUBS $1, R0, R0
-	BNE loop
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -161,7 +164,17 @@ TEXT ·tile3x4NEON(SB), NOSPLIT, $48-64
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V14.B16, V14.B16, V14.B16
-	CBZ R7, begin
+loop:
+	VLD1 (R1), [V0.S4]
+	VLD1 (R2), [V2.S4]
+	ADD $12, R1, R1
+	ADD R3, R2, R2
+	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
+	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
+	WORD $0x4f80184e // FMLA V14.4S, V2.4S, V0.S[2]
+	SUBS $1, R0, R0
+	BNE loop
+	CBZ R7, store
 	MOVD R4, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -175,7 +188,8 @@ in0copy:
 	BLT in0copy
 	MOVD R10, R11
 in0done:
-	VLD1 (R11), [V8.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -189,7 +203,8 @@ in1copy:
 	BLT in1copy
 	MOVD R10, R11
 in1done:
-	VLD1 (R11), [V11.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -203,19 +218,10 @@ in2copy:
 	BLT in2copy
 	MOVD R10, R11
 in2done:
-	VLD1 (R11), [V14.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
 	ADD R5, R8, R8
-begin:
-loop:
-	VLD1 (R1), [V0.S4]
-	VLD1 (R2), [V2.S4]
-	ADD $12, R1, R1
-	ADD R3, R2, R2
-	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
-	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
-	WORD $0x4f80184e // FMLA V14.4S, V2.4S, V0.S[2]
-	SUBS $1, R0, R0
-	BNE loop
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -280,7 +286,18 @@ TEXT ·tile4x4NEON(SB), NOSPLIT, $48-64
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V17.B16, V17.B16, V17.B16
-	CBZ R7, begin
+loop:
+	VLD1 (R1), [V0.S4]
+	VLD1 (R2), [V2.S4]
+	ADD $16, R1, R1
+	ADD R3, R2, R2
+	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
+	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
+	WORD $0x4f80184e // FMLA V14.4S, V2.4S, V0.S[2]
+	WORD $0x4fa01851 // FMLA V17.4S, V2.4S, V0.S[3]
+	SUBS $1, R0, R0
+	BNE loop
+	CBZ R7, store
 	MOVD R4, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -294,7 +311,8 @@ in0copy:
 	BLT in0copy
 	MOVD R10, R11
 in0done:
-	VLD1 (R11), [V8.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -308,7 +326,8 @@ in1copy:
 	BLT in1copy
 	MOVD R10, R11
 in1done:
-	VLD1 (R11), [V11.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -322,7 +341,8 @@ in2copy:
 	BLT in2copy
 	MOVD R10, R11
 in2done:
-	VLD1 (R11), [V14.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -336,20 +356,10 @@ in3copy:
 	BLT in3copy
 	MOVD R10, R11
 in3done:
-	VLD1 (R11), [V17.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
 	ADD R5, R8, R8
-begin:
-loop:
-	VLD1 (R1), [V0.S4]
-	VLD1 (R2), [V2.S4]
-	ADD $16, R1, R1
-	ADD R3, R2, R2
-	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
-	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
-	WORD $0x4f80184e // FMLA V14.4S, V2.4S, V0.S[2]
-	WORD $0x4fa01851 // FMLA V17.4S, V2.4S, V0.S[3]
-	SUBS $1, R0, R0
-	BNE loop
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -430,7 +440,19 @@ TEXT ·tile5x4NEON(SB), NOSPLIT, $48-64
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V20.B16, V20.B16, V20.B16
-	CBZ R7, begin
+loop:
+	VLD1 (R1), [V0.S4, V1.S4]
+	VLD1 (R2), [V2.S4]
+	ADD $20, R1, R1
+	ADD R3, R2, R2
+	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
+	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
+	WORD $0x4f80184e // FMLA V14.4S, V2.4S, V0.S[2]
+	WORD $0x4fa01851 // FMLA V17.4S, V2.4S, V0.S[3]
+	WORD $0x4f811054 // FMLA V20.4S, V2.4S, V1.S[0]
+	SUBS $1, R0, R0
+	BNE loop
+	CBZ R7, store
 	MOVD R4, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -444,7 +466,8 @@ in0copy:
 	BLT in0copy
 	MOVD R10, R11
 in0done:
-	VLD1 (R11), [V8.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -458,7 +481,8 @@ in1copy:
 	BLT in1copy
 	MOVD R10, R11
 in1done:
-	VLD1 (R11), [V11.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -472,7 +496,8 @@ in2copy:
 	BLT in2copy
 	MOVD R10, R11
 in2done:
-	VLD1 (R11), [V14.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -486,7 +511,8 @@ in3copy:
 	BLT in3copy
 	MOVD R10, R11
 in3done:
-	VLD1 (R11), [V17.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
 	ADD R5, R8, R8
 	MOVD R8, R11
 	CMP $4, R6
@@ -500,21 +526,10 @@ in4copy:
 	BLT in4copy
 	MOVD R10, R11
 in4done:
-	VLD1 (R11), [V20.S4]
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
 	ADD R5, R8, R8
-begin:
-loop:
-	VLD1 (R1), [V0.S4, V1.S4]
-	VLD1 (R2), [V2.S4]
-	ADD $20, R1, R1
-	ADD R3, R2, R2
-	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
-	WORD $0x4fa0104b // FMLA V11.4S, V2.4S, V0.S[1]
-	WORD $0x4f80184e // FMLA V14.4S, V2.4S, V0.S[2]
-	WORD $0x4fa01851 // FMLA V17.4S, V2.4S, V0.S[3]
-	WORD $0x4f811054 // FMLA V20.4S, V2.4S, V1.S[0]
-	SUBS $1, R0, R0
-	BNE loop
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -611,93 +626,6 @@ TEXT ·tile6x4NEON(SB), NOSPLIT, $48-64
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V23.B16, V23.B16, V23.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in5done
-	MOVD $0, R12
-in5copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in5copy
-	MOVD R10, R11
-in5done:
-	VLD1 (R11), [V23.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4]
@@ -711,6 +639,99 @@ loop:
 	WORD $0x4fa11057 // FMLA V23.4S, V2.4S, V1.S[1]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in5done
+	MOVD $0, R12
+in5copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in5copy
+	MOVD R10, R11
+in5done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	ADD R5, R8, R8
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -823,107 +844,6 @@ TEXT ·tile7x4NEON(SB), NOSPLIT, $48-64
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V26.B16, V26.B16, V26.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in5done
-	MOVD $0, R12
-in5copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in5copy
-	MOVD R10, R11
-in5done:
-	VLD1 (R11), [V23.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in6done
-	MOVD $0, R12
-in6copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in6copy
-	MOVD R10, R11
-in6done:
-	VLD1 (R11), [V26.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4]
@@ -938,6 +858,114 @@ loop:
 	WORD $0x4f81185a // FMLA V26.4S, V2.4S, V1.S[2]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in5done
+	MOVD $0, R12
+in5copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in5copy
+	MOVD R10, R11
+in5done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in6done
+	MOVD $0, R12
+in6copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in6copy
+	MOVD R10, R11
+in6done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	ADD R5, R8, R8
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -1066,121 +1094,6 @@ TEXT ·tile8x4NEON(SB), NOSPLIT, $48-64
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V26.B16, V26.B16, V26.B16
 	VEOR V29.B16, V29.B16, V29.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in5done
-	MOVD $0, R12
-in5copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in5copy
-	MOVD R10, R11
-in5done:
-	VLD1 (R11), [V23.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in6done
-	MOVD $0, R12
-in6copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in6copy
-	MOVD R10, R11
-in6done:
-	VLD1 (R11), [V26.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $4, R6
-	BEQ in7done
-	MOVD $0, R12
-in7copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in7copy
-	MOVD R10, R11
-in7done:
-	VLD1 (R11), [V29.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4]
@@ -1196,6 +1109,129 @@ loop:
 	WORD $0x4fa1185d // FMLA V29.4S, V2.4S, V1.S[3]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in5done
+	MOVD $0, R12
+in5copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in5copy
+	MOVD R10, R11
+in5done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in6done
+	MOVD $0, R12
+in6copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in6copy
+	MOVD R10, R11
+in6done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $4, R6
+	BEQ in7done
+	MOVD $0, R12
+in7copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in7copy
+	MOVD R10, R11
+in7done:
+	VLD1 (R11), [V0.S4]
+	WORD $0x4e20d7bd // FADD V29, V29, V0
+	ADD R5, R8, R8
+store:
 	CMP $4, R6
 	BNE out0part
 	VST1 [V8.S4], (R4)
@@ -1334,7 +1370,17 @@ TEXT ·tile1x12NEON(SB), NOSPLIT, $48-64
 	VEOR V8.B16, V8.B16, V8.B16
 	VEOR V9.B16, V9.B16, V9.B16
 	VEOR V10.B16, V10.B16, V10.B16
-	CBZ R7, begin
+loop:
+	VLD1 (R1), [V0.S4]
+	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
+	ADD $4, R1, R1
+	ADD R3, R2, R2
+	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
+	WORD $0x4f801069 // FMLA V9.4S, V3.4S, V0.S[0]
+	WORD $0x4f80108a // FMLA V10.4S, V4.4S, V0.S[0]
+	SUBS $1, R0, R0
+	BNE loop
+	CBZ R7, store
 	MOVD R4, R8
 	MOVD R8, R11
 	CMP $12, R6
@@ -1348,19 +1394,12 @@ in0copy:
 	BLT in0copy
 	MOVD R10, R11
 in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
 	ADD R5, R8, R8
-begin:
-loop:
-	VLD1 (R1), [V0.S4]
-	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
-	ADD $4, R1, R1
-	ADD R3, R2, R2
-	WORD $0x4f801048 // FMLA V8.4S, V2.4S, V0.S[0]
-	WORD $0x4f801069 // FMLA V9.4S, V3.4S, V0.S[0]
-	WORD $0x4f80108a // FMLA V10.4S, V4.4S, V0.S[0]
-	SUBS $1, R0, R0
-	BNE loop
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -1397,37 +1436,6 @@ TEXT ·tile2x12NEON(SB), NOSPLIT, $48-64
 	VEOR V11.B16, V11.B16, V11.B16
 	VEOR V12.B16, V12.B16, V12.B16
 	VEOR V13.B16, V13.B16, V13.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -1441,6 +1449,43 @@ loop:
 	WORD $0x4fa0108d // FMLA V13.4S, V4.4S, V0.S[1]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -1495,51 +1540,6 @@ TEXT ·tile3x12NEON(SB), NOSPLIT, $48-64
 	VEOR V14.B16, V14.B16, V14.B16
 	VEOR V15.B16, V15.B16, V15.B16
 	VEOR V16.B16, V16.B16, V16.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4, V15.S4, V16.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -1556,6 +1556,60 @@ loop:
 	WORD $0x4f801890 // FMLA V16.4S, V4.4S, V0.S[2]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	WORD $0x4e21d5ef // FADD V15, V15, V1
+	WORD $0x4e22d610 // FADD V16, V16, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -1628,65 +1682,6 @@ TEXT ·tile4x12NEON(SB), NOSPLIT, $48-64
 	VEOR V17.B16, V17.B16, V17.B16
 	VEOR V18.B16, V18.B16, V18.B16
 	VEOR V19.B16, V19.B16, V19.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4, V15.S4, V16.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4, V18.S4, V19.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -1706,6 +1701,77 @@ loop:
 	WORD $0x4fa01893 // FMLA V19.4S, V4.4S, V0.S[3]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	WORD $0x4e21d5ef // FADD V15, V15, V1
+	WORD $0x4e22d610 // FADD V16, V16, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	WORD $0x4e21d652 // FADD V18, V18, V1
+	WORD $0x4e22d673 // FADD V19, V19, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -1796,79 +1862,6 @@ TEXT ·tile5x12NEON(SB), NOSPLIT, $48-64
 	VEOR V20.B16, V20.B16, V20.B16
 	VEOR V21.B16, V21.B16, V21.B16
 	VEOR V22.B16, V22.B16, V22.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4, V15.S4, V16.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4, V18.S4, V19.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4, V21.S4, V22.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -1891,6 +1884,94 @@ loop:
 	WORD $0x4f811096 // FMLA V22.4S, V4.4S, V1.S[0]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	WORD $0x4e21d5ef // FADD V15, V15, V1
+	WORD $0x4e22d610 // FADD V16, V16, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	WORD $0x4e21d652 // FADD V18, V18, V1
+	WORD $0x4e22d673 // FADD V19, V19, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	WORD $0x4e21d6b5 // FADD V21, V21, V1
+	WORD $0x4e22d6d6 // FADD V22, V22, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -1999,93 +2080,6 @@ TEXT ·tile6x12NEON(SB), NOSPLIT, $48-64
 	VEOR V23.B16, V23.B16, V23.B16
 	VEOR V24.B16, V24.B16, V24.B16
 	VEOR V25.B16, V25.B16, V25.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4, V15.S4, V16.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4, V18.S4, V19.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4, V21.S4, V22.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in5done
-	MOVD $0, R12
-in5copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in5copy
-	MOVD R10, R11
-in5done:
-	VLD1 (R11), [V23.S4, V24.S4, V25.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -2111,6 +2105,111 @@ loop:
 	WORD $0x4fa11099 // FMLA V25.4S, V4.4S, V1.S[1]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	WORD $0x4e21d5ef // FADD V15, V15, V1
+	WORD $0x4e22d610 // FADD V16, V16, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	WORD $0x4e21d652 // FADD V18, V18, V1
+	WORD $0x4e22d673 // FADD V19, V19, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	WORD $0x4e21d6b5 // FADD V21, V21, V1
+	WORD $0x4e22d6d6 // FADD V22, V22, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in5done
+	MOVD $0, R12
+in5copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in5copy
+	MOVD R10, R11
+in5done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	WORD $0x4e21d718 // FADD V24, V24, V1
+	WORD $0x4e22d739 // FADD V25, V25, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -2237,107 +2336,6 @@ TEXT ·tile7x12NEON(SB), NOSPLIT, $48-64
 	VEOR V26.B16, V26.B16, V26.B16
 	VEOR V27.B16, V27.B16, V27.B16
 	VEOR V28.B16, V28.B16, V28.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4, V15.S4, V16.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4, V18.S4, V19.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4, V21.S4, V22.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in5done
-	MOVD $0, R12
-in5copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in5copy
-	MOVD R10, R11
-in5done:
-	VLD1 (R11), [V23.S4, V24.S4, V25.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in6done
-	MOVD $0, R12
-in6copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in6copy
-	MOVD R10, R11
-in6done:
-	VLD1 (R11), [V26.S4, V27.S4, V28.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -2366,6 +2364,128 @@ loop:
 	WORD $0x4f81189c // FMLA V28.4S, V4.4S, V1.S[2]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	WORD $0x4e21d5ef // FADD V15, V15, V1
+	WORD $0x4e22d610 // FADD V16, V16, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	WORD $0x4e21d652 // FADD V18, V18, V1
+	WORD $0x4e22d673 // FADD V19, V19, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	WORD $0x4e21d6b5 // FADD V21, V21, V1
+	WORD $0x4e22d6d6 // FADD V22, V22, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in5done
+	MOVD $0, R12
+in5copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in5copy
+	MOVD R10, R11
+in5done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	WORD $0x4e21d718 // FADD V24, V24, V1
+	WORD $0x4e22d739 // FADD V25, V25, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in6done
+	MOVD $0, R12
+in6copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in6copy
+	MOVD R10, R11
+in6done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	WORD $0x4e21d77b // FADD V27, V27, V1
+	WORD $0x4e22d79c // FADD V28, V28, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)
@@ -2510,121 +2630,6 @@ TEXT ·tile8x12NEON(SB), NOSPLIT, $48-64
 	VEOR V29.B16, V29.B16, V29.B16
 	VEOR V30.B16, V30.B16, V30.B16
 	VEOR V31.B16, V31.B16, V31.B16
-	CBZ R7, begin
-	MOVD R4, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in0done
-	MOVD $0, R12
-in0copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in0copy
-	MOVD R10, R11
-in0done:
-	VLD1 (R11), [V8.S4, V9.S4, V10.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in1done
-	MOVD $0, R12
-in1copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in1copy
-	MOVD R10, R11
-in1done:
-	VLD1 (R11), [V11.S4, V12.S4, V13.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in2done
-	MOVD $0, R12
-in2copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in2copy
-	MOVD R10, R11
-in2done:
-	VLD1 (R11), [V14.S4, V15.S4, V16.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in3done
-	MOVD $0, R12
-in3copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in3copy
-	MOVD R10, R11
-in3done:
-	VLD1 (R11), [V17.S4, V18.S4, V19.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in4done
-	MOVD $0, R12
-in4copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in4copy
-	MOVD R10, R11
-in4done:
-	VLD1 (R11), [V20.S4, V21.S4, V22.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in5done
-	MOVD $0, R12
-in5copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in5copy
-	MOVD R10, R11
-in5done:
-	VLD1 (R11), [V23.S4, V24.S4, V25.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in6done
-	MOVD $0, R12
-in6copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in6copy
-	MOVD R10, R11
-in6done:
-	VLD1 (R11), [V26.S4, V27.S4, V28.S4]
-	ADD R5, R8, R8
-	MOVD R8, R11
-	CMP $12, R6
-	BEQ in7done
-	MOVD $0, R12
-in7copy:
-	MOVWU (R8)(R12<<2), R13
-	MOVW R13, (R10)(R12<<2)
-	ADD $1, R12, R12
-	CMP R6, R12
-	BLT in7copy
-	MOVD R10, R11
-in7done:
-	VLD1 (R11), [V29.S4, V30.S4, V31.S4]
-	ADD R5, R8, R8
-begin:
 loop:
 	VLD1 (R1), [V0.S4, V1.S4]
 	VLD1 (R2), [V2.S4, V3.S4, V4.S4]
@@ -2656,6 +2661,145 @@ loop:
 	WORD $0x4fa1189f // FMLA V31.4S, V4.4S, V1.S[3]
 	SUBS $1, R0, R0
 	BNE loop
+	CBZ R7, store
+	MOVD R4, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in0done
+	MOVD $0, R12
+in0copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in0copy
+	MOVD R10, R11
+in0done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d508 // FADD V8, V8, V0
+	WORD $0x4e21d529 // FADD V9, V9, V1
+	WORD $0x4e22d54a // FADD V10, V10, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in1done
+	MOVD $0, R12
+in1copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in1copy
+	MOVD R10, R11
+in1done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d56b // FADD V11, V11, V0
+	WORD $0x4e21d58c // FADD V12, V12, V1
+	WORD $0x4e22d5ad // FADD V13, V13, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in2done
+	MOVD $0, R12
+in2copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in2copy
+	MOVD R10, R11
+in2done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d5ce // FADD V14, V14, V0
+	WORD $0x4e21d5ef // FADD V15, V15, V1
+	WORD $0x4e22d610 // FADD V16, V16, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in3done
+	MOVD $0, R12
+in3copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in3copy
+	MOVD R10, R11
+in3done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d631 // FADD V17, V17, V0
+	WORD $0x4e21d652 // FADD V18, V18, V1
+	WORD $0x4e22d673 // FADD V19, V19, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in4done
+	MOVD $0, R12
+in4copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in4copy
+	MOVD R10, R11
+in4done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d694 // FADD V20, V20, V0
+	WORD $0x4e21d6b5 // FADD V21, V21, V1
+	WORD $0x4e22d6d6 // FADD V22, V22, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in5done
+	MOVD $0, R12
+in5copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in5copy
+	MOVD R10, R11
+in5done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d6f7 // FADD V23, V23, V0
+	WORD $0x4e21d718 // FADD V24, V24, V1
+	WORD $0x4e22d739 // FADD V25, V25, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in6done
+	MOVD $0, R12
+in6copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in6copy
+	MOVD R10, R11
+in6done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d75a // FADD V26, V26, V0
+	WORD $0x4e21d77b // FADD V27, V27, V1
+	WORD $0x4e22d79c // FADD V28, V28, V2
+	ADD R5, R8, R8
+	MOVD R8, R11
+	CMP $12, R6
+	BEQ in7done
+	MOVD $0, R12
+in7copy:
+	MOVWU (R8)(R12<<2), R13
+	MOVW R13, (R10)(R12<<2)
+	ADD $1, R12, R12
+	CMP R6, R12
+	BLT in7copy
+	MOVD R10, R11
+in7done:
+	VLD1 (R11), [V0.S4, V1.S4, V2.S4]
+	WORD $0x4e20d7bd // FADD V29, V29, V0
+	WORD $0x4e21d7de // FADD V30, V30, V1
+	WORD $0x4e22d7ff // FADD V31, V31, V2
+	ADD R5, R8, R8
+store:
 	CMP $12, R6
 	BNE out0part
 	VST1 [V8.S4, V9.S4, V10.S4], (R4)

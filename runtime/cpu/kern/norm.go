@@ -29,7 +29,8 @@ func (m *Machine) Norm(n *Norm) {
 	m.each(rowNorm, n.Rows, n.Cols, 4)
 }
 
-// NormGrad computes DX, DGamma and DBeta. The sums over rows are partial sums of up to 64 chunks, added as a tree.
+// NormGrad computes DX, DGamma and DBeta. The sums over rows are partial sums of up to 64
+// chunks, added as a tree, and within a chunk sums of sumDepth rows.
 func (m *Machine) NormGrad(n *Norm) {
 	t := &m.row
 	t.norm = *n
@@ -101,12 +102,24 @@ func (t *rowTask) vector(w *worker, slot int, b Buf, x float32) []float32 {
 	return v
 }
 
-// normGrads handles rows [r0,r1), chunk i: with g = dy*gamma,
+// normGrads handles rows [r0,r1), chunk i, in runs of sumDepth, whose sums are added in order.
+func (t *rowTask) normGrads(w *worker, i, r0, r1 int) {
+	cols := t.cols
+	dgamma, dbeta := t.m.parts[i*cols:(i+1)*cols], t.m.parts[(maxParts+i)*cols:][:cols]
+	t.normGradRun(w, r0, min(r0+sumDepth, r1), dgamma, dbeta)
+	for r := r0 + sumDepth; r < r1; r += sumDepth {
+		sums := w.halves(0, 2*cols)
+		t.normGradRun(w, r, min(r+sumDepth, r1), sums[:cols], sums[cols:])
+		t.m.Binary(Add, dgamma, dgamma, sums[:cols])
+		t.m.Binary(Add, dbeta, dbeta, sums[cols:])
+	}
+}
+
+// normGradRun handles rows [r0,r1) and sums their part of the gradients of gamma and beta: with g = dy*gamma,
 //
 //	dx = rstd * (g - mean(g) - xhat*mean(g*xhat))     (without mean(g) for RMS)
-func (t *rowTask) normGrads(w *worker, i, r0, r1 int) {
+func (t *rowTask) normGradRun(w *worker, r0, r1 int, dgamma, dbeta []float32) {
 	n, p, cols := &t.norm, t.m.Path, t.cols
-	dgamma, dbeta := t.m.parts[i*cols:(i+1)*cols], t.m.parts[(maxParts+i)*cols:][:cols]
 	clear(dgamma)
 	clear(dbeta)
 	gamma := t.vector(w, 2, n.Gamma, 1)

@@ -113,27 +113,30 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 	return kc
 }
 
-// multiplyPairs is multiply for words: rows and columns with subnormal elements are multiplied in f32.
-func (x *block) multiplyPairs(a []float32, h, j, n int, c *float32, ldc, acc int) {
-	p, deep, width := x.t.p, x.t.words(x.kc), x.t.p.width(n)
-	b := x.b[(j-x.b0)*deep:]
-	if x.t.lies(j, n) { // far, but rows are subnormal
+// multiplyPairs is multiplyPart for words: rows and columns with subnormal elements are multiplied in f32.
+func (x *block) multiplyPairs(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
+	p, deep, width := x.t.p, x.t.words(kc), x.t.p.width(n)
+	b, at := x.b[(j-x.b0)*x.t.words(x.kc):], x.t.words(k)
+	if k == 0 && x.t.lies(j, n) { // far, but rows are subnormal
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
 	rows, cols := x.tinyRows, x.w.tinyB[(j-x.b0)/p.nr]
 	pairs, wide := p.pair.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
+	wideSum := func(c *float32, ldc int) {
+		wide(2*deep, &x.wideA(a, h)[k*h], &x.wideB(b, j, width)[k*width], width, c, ldc, n, acc)
+	}
 	switch {
 	case rows|cols == 0:
-		pairs(deep, &a[0], &b[0], width, c, ldc, n, acc)
+		pairs(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
 	case tinyLanes(rows) == h || tinyLanes(cols) == n:
-		wide(2*deep, x.wideA(a, h), x.wideB(b, j, width), width, c, ldc, n, acc)
+		wideSum(c, ldc)
 	default:
 		exact := x.w.exact.get(h * p.nr)
 		if acc != 0 {
 			p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
 		}
-		pairs(deep, &a[0], &b[0], width, c, ldc, n, acc)
-		wide(2*deep, x.wideA(a, h), x.wideB(b, j, width), width, &exact[0], p.nr, n, acc)
+		pairs(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
+		wideSum(&exact[0], p.nr)
 		for r := range h {
 			to := unsafe.Slice(after(c, r*ldc), n)
 			for i := range to {
@@ -149,24 +152,24 @@ func (x *block) multiplyPairs(a []float32, h, j, n int, c *float32, ldc, acc int
 func tinyLanes(tiny uint64) int { return bits.OnesCount64((tiny | tiny>>1) & 0x5555555555555555) }
 
 // wideA is the panel a of h rows in f32. Panels stay for the next columns, with a vector between them.
-func (x *block) wideA(a []float32, h int) *float32 {
+func (x *block) wideA(a []float32, h int) []float32 {
 	deep, w := x.t.words(x.kc), x.w
 	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.tinyA))
-	panel := &all[x.row*2*deep+16*x.panel]
+	panel := all[x.row*2*deep+16*x.panel:]
 	if !w.split[x.panel] {
 		w.split[x.panel] = true
-		x.t.p.pair.split(deep, h, panel, h, &a[0], h)
+		x.t.p.pair.split(deep, h, &panel[0], h, &a[0], h)
 	}
 	return panel
 }
 
 // wideB is the panel b of the columns from j on in f32; it stays for the next rows.
-func (x *block) wideB(b []float32, j, width int) *float32 {
+func (x *block) wideB(b []float32, j, width int) []float32 {
 	deep := x.t.words(x.kc)
 	wide := x.w.wide[1].get(2 * deep * width)
 	if x.wideAt != j+1 {
 		x.wideAt = j + 1
 		x.t.p.pair.split(deep, width, &wide[0], width, &b[0], width)
 	}
-	return &wide[0]
+	return wide
 }

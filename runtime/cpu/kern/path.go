@@ -13,7 +13,8 @@ type Path struct {
 	mr, nr int // largest register tile: rows, columns
 	vw     int // columns of the narrow tile
 	tw     int // lanes that one call of trans takes at most
-	kc     int // depth of a packed block
+	kc     int // depth of a packed block, a multiple of chain
+	chain  int // sumDepth, less in tests
 	mc     int // elements of a packed block of A
 
 	tile [2][]tileFunc // by tile width (vw, nr), then rows-1
@@ -85,7 +86,7 @@ type Path struct {
 }
 
 // tileFunc computes a tile of C, rows x cols: C = (C if acc != 0, else 0) + sum over k < kc of a[k*rows+i]*b[k*ldb+j],
-// one fused chain in ascending k. b has a full vector of readable lanes in every row.
+// one fused chain in ascending k, to which C is added at the end. b has a full vector of readable lanes in every row.
 type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
 
 // farFunc is a tileFunc of nr columns for an f32 B in memory: element j of row k is at b0+offs[k] for the first half of the
@@ -95,7 +96,8 @@ type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, 
 // alongFunc is a tileFunc of nr columns whose B has not been packed: row k is at b+k*ldb, and is packed on the way.
 type alongFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
 
-// looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes. It computes panels of its
+// looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes. Its chain
+// begins with C. It computes panels of its
 // rows, one below the other.
 type looseFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
 

@@ -12,7 +12,7 @@ const lanes = 64 // partial sums of a reduction
 
 // goPath is the plain Go path: a small register tile and one function call an element.
 func goPath() *Path {
-	p := &Path{name: "go", lanes: 1, mr: 4, nr: 8, vw: 4, tw: 8, kc: 256, mc: 1 << 14}
+	p := &Path{name: "go", lanes: 1, mr: 4, nr: 8, vw: 4, tw: 8, kc: sumDepth, mc: 1 << 15, chain: sumDepth}
 	for w := range p.tile {
 		for rows := 1; rows <= p.mr; rows++ {
 			p.tile[w] = append(p.tile[w], func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int) {
@@ -83,9 +83,6 @@ func tileGo(mr, kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int) 
 		for j := 0; j < cols; j += 4 {
 			var s [4]float32
 			w := min(4, cols-j)
-			if acc != 0 {
-				copy(s[:w], cs[i*ldc+j:])
-			}
 			if w == 4 {
 				dot4Go(&s, as[i:], mr, bs[j:], ldb, kc)
 			} else {
@@ -95,7 +92,13 @@ func tileGo(mr, kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int) 
 					}
 				}
 			}
-			copy(cs[i*ldc+j:i*ldc+j+w], s[:w])
+			to := cs[i*ldc+j : i*ldc+j+w]
+			for x := range to {
+				if acc != 0 {
+					s[x] += to[x]
+				}
+				to[x] = s[x]
+			}
 		}
 	}
 }

@@ -13,7 +13,7 @@ const (
 )
 
 // Reduce reduces the middle axis of src [outer, n, inner] to dst [outer, inner]. With inner 1 the sum is Path.Sum's;
-// otherwise each element is one chain over ascending n. An empty axis gives 0 for sums, NaN for the mean and the
+// otherwise each element is one chain over ascending n up to sumDepth rows, and the sum of two halves beyond. An empty axis gives 0 for sums, NaN for the mean and the
 // identity for max and min.
 func (m *Machine) Reduce(op Reduction, dst, src Buf, outer, n, inner int) {
 	t := &m.row
@@ -57,8 +57,7 @@ func (t *rowTask) strip(w *worker, i int) {
 	o, c0 := i/strips, i%strips*t.chunk
 	n := min(t.chunk, t.inner-c0)
 	p, acc := t.m.Path, w.row[0].get(n)
-	done := t.addColumns(acc, o, c0)
-	t.reduceColumns(w, acc[done:], o, c0+done)
+	t.columns(w, acc, o*t.n*t.inner+c0, t.n, 0)
 	if t.reduce == ReduceMean {
 		for i := range acc {
 			acc[i] /= float32(t.n)
@@ -67,35 +66,63 @@ func (t *rowTask) strip(w *worker, i int) {
 	p.Store(t.dst.From(o*t.inner+c0), acc)
 }
 
-// addColumns sums whole vectors of columns from c0 on and says how many elements those are.
-func (t *rowTask) addColumns(acc []float32, o, c0 int) int {
+// columns reduces rows of a strip, the first at element at, into acc. level counts how often they were halved.
+func (t *rowTask) columns(w *worker, acc []float32, at, rows, level int) {
+	h := halve(rows, sumDepth)
+	if h >= rows {
+		done := t.addColumns(acc, at, rows)
+		t.reduceColumns(w, acc[done:], at+done, rows)
+		return
+	}
+	t.columns(w, acc, at, h, level+1)
+	rest := w.halves(level, len(acc))
+	t.columns(w, rest, at+h*t.inner, rows-h, level+1)
+	t.m.Binary(t.reduce.joins(), acc, acc, rest)
+}
+
+// halves is memory for n sums of the second half of the rows, on a level of halving.
+func (w *worker) halves(level, n int) []float32 {
+	for len(w.half) <= level {
+		w.half = append(w.half, floats{})
+	}
+	return w.half[level].get(n)
+}
+
+// joins is the operation that makes one result of those of two halves.
+func (r Reduction) joins() Binary {
+	switch r {
+	case ReduceMax:
+		return Max
+	case ReduceMin:
+		return Min
+	}
+	return Add
+}
+
+// addColumns sums whole vectors of columns of rows and says how many elements those are.
+func (t *rowTask) addColumns(acc []float32, at, rows int) int {
 	p := t.m.Path
 	vecs := len(acc) / p.lanes
-	if add := p.addColumns[t.a.Type]; add != nil && vecs > 0 && t.n > 0 && (t.reduce == ReduceSum || t.reduce == ReduceMean) {
-		add(t.n, vecs, &acc[0], t.a.at(o*t.n*t.inner+c0), t.inner)
+	if add := p.addColumns[t.a.Type]; add != nil && vecs > 0 && rows > 0 && (t.reduce == ReduceSum || t.reduce == ReduceMean) {
+		add(rows, vecs, &acc[0], t.a.at(at), t.inner)
 		return vecs * p.lanes
 	}
 	return 0
 }
 
-// reduceColumns reduces columns from c0 on, row by row.
-func (t *rowTask) reduceColumns(w *worker, acc []float32, o, c0 int) {
+// reduceColumns reduces columns row by row.
+func (t *rowTask) reduceColumns(w *worker, acc []float32, at, rows int) {
 	p, x := t.m.Path, w.row[1].get(len(acc))
 	if len(acc) == 0 {
 		return
 	}
 	t.m.Fill(acc, identity(t.reduce))
-	for k := range t.n {
-		p.Load(x, t.a.From((o*t.n+k)*t.inner+c0))
-		switch t.reduce {
-		case ReduceMax:
-			p.Binary(Max, acc, acc, x)
-		case ReduceMin:
-			p.Binary(Min, acc, acc, x)
-		case ReduceSumSq:
+	for k := range rows {
+		p.Load(x, t.a.From(at+k*t.inner))
+		if t.reduce == ReduceSumSq {
 			p.Ternary(FMA, acc, x, x, acc)
-		default:
-			p.Binary(Add, acc, acc, x)
+		} else {
+			p.Binary(t.reduce.joins(), acc, acc, x)
 		}
 	}
 }

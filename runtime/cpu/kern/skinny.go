@@ -87,15 +87,31 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 		r += h
 	}
 	base := b.item(item, t.out.inner) + j0
-	k := 0
-	for ; k+stripeDepth <= t.depth; k += stripeDepth {
+	for k := 0; k < t.depth; k += t.p.chain {
+		to := y
+		if k > 0 {
+			to = w.b.get(t.rows * ld)
+			clear(to)
+		}
+		s.stripesOf(w, base, n, k, min(k+t.p.chain, t.depth), x, to, ld)
+		if k > 0 {
+			t.p.Binary(Add, y, y, to)
+		}
+	}
+	t.finishRows(w, y, ld, item, j0, n)
+}
+
+// stripesOf adds the products of depths [k,end) to rows of n columns of y, ld apart.
+func (s *skinnyTask) stripesOf(w *worker, base, n, k, end int, x, y []float32, ld int) {
+	t, b := s.g, &s.g.mats[1].m
+	for ; k+stripeDepth <= end; k += stripeDepth {
 		for r := 0; r < t.rows; {
 			h := group(t.rows - r)
 			t.p.stripe[b.Type][log2(h)](n/t.p.lanes, &y[r*ld], ld, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
 			r += h
 		}
 	}
-	for ; k < t.depth; k++ {
+	for ; k < end; k++ {
 		row := w.row[2].get(n)
 		t.p.Load(row, b.From(base+k*b.LD))
 		for r := range t.rows {
@@ -104,7 +120,6 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 			t.p.axpy(n, &y[r*ld], &row[0], &y[r*ld], x[h0*t.depth+k*h+r-h0])
 		}
 	}
-	t.finishRows(w, y, ld, item, j0, n)
 }
 
 // group is how many of n remaining rows one stripe takes: 8, 4, 2 or 1.
@@ -158,17 +173,27 @@ func (s *skinnyTask) dots(w *worker, item, j0, n int) {
 	tail := zeroTail{buf: Buf{b.Type, w.tailOf(b.Type)}}
 	for j := 0; j < n; j += 4 {
 		j := min(j, n-4) // the last group overlaps the one before
-		s.dot4(x, depth, whole, b.at(base+j*b.LD), b.LD, b.Type, y[j:], n)
+		s.dot4(x, depth, min(whole, 16*t.p.chain), b.at(base+j*b.LD), b.LD, b.Type, y[j:], n)
+		for k := 16 * t.p.chain; k < whole; k += 16 * t.p.chain {
+			sum := w.row[2].get(4 * t.rows)
+			s.dot4(x[k:], depth, min(whole-k, 16*t.p.chain), b.at(base+j*b.LD+k), b.LD, b.Type, sum, 4)
+			addFours(y[j:], n, sum)
+		}
 		if whole < t.depth {
 			tail.fill(b, base+j*b.LD+whole, t.depth-whole)
 			sum := w.row[2].get(4 * t.rows)
 			s.dot4(x[whole:], depth, 16, tail.buf.at(0), 16, b.Type, sum, 4)
-			for i, v := range sum {
-				y[i/4*n+j+i%4] += v
-			}
+			addFours(y[j:], n, sum)
 		}
 	}
 	t.finishRows(w, y, n, item, j0, n)
+}
+
+// addFours adds sums of four columns a row to rows of y, ld apart.
+func addFours(y []float32, ld int, sum []float32) {
+	for i, v := range sum {
+		y[i/4*ld+i%4] += v
+	}
 }
 
 // dot4 computes four columns of every row, out[r*ldo+j].

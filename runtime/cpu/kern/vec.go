@@ -64,24 +64,40 @@ func (p *Path) Axpy(dst, x, y []float32, a float32) {
 
 // SumSqDev is the sum of (x[i]-mean)^2, partial sums as Sum; the vector paths fuse multiply and add.
 func (p *Path) SumSqDev(x []float32, mean float32) float32 {
-	if len(x) == 0 {
+	switch h := halve(len(x), sumRun); {
+	case len(x) == 0:
 		return 0
+	case h < len(x):
+		return p.SumSqDev(x[:h], mean) + p.SumSqDev(x[h:], mean)
 	}
 	return p.sumSq(len(x), &x[0], mean)
 }
 
-// Sum is the sum of x over 64 interleaved partial sums, added as a tree.
+// sumRun is the most elements whose sum is 64 chains of additions.
+const sumRun = lanes * sumDepth
+
+// halve is where a sum of n elements is cut in two: a whole number of runs of at most run elements.
+func halve(n, run int) int { return roundUp(ceilDiv(n, 2), run) }
+
+// Sum is the sum of x over 64 interleaved partial sums, added as a tree. Beyond sumRun elements it is the sum of the sums
+// of two halves (pairwise summation, Higham 1993).
 func (p *Path) Sum(x []float32) float32 {
-	if len(x) == 0 {
+	switch h := halve(len(x), sumRun); {
+	case len(x) == 0:
 		return 0
+	case h < len(x):
+		return p.Sum(x[:h]) + p.Sum(x[h:])
 	}
 	return p.sum(len(x), &x[0])
 }
 
 // Dot is the sum of a[i]*b[i], partial sums as Sum; the vector paths fuse multiply and add.
 func (p *Path) Dot(a, b []float32) float32 {
-	if len(a) == 0 {
+	switch h := halve(len(a), sumRun); {
+	case len(a) == 0:
 		return 0
+	case h < len(a):
+		return p.Dot(a[:h], b[:h]) + p.Dot(a[h:], b[h:])
 	}
 	return p.dot(len(a), &a[0], &b[:len(a)][0])
 }
@@ -103,12 +119,7 @@ func (p *Path) MinOf(x []float32) float32 {
 }
 
 // SumSq is the sum of squares of x, partial sums as Sum; the vector paths fuse multiply and add.
-func (p *Path) SumSq(x []float32) float32 {
-	if len(x) == 0 {
-		return 0
-	}
-	return p.sumSq(len(x), &x[0], 0)
-}
+func (p *Path) SumSq(x []float32) float32 { return p.SumSqDev(x, 0) }
 
 // expSum sets dst = exp(src-shift) and returns the sum of dst.
 func (p *Path) expSum(n int, dst, src *float32, shift float32) float32 {

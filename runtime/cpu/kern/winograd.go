@@ -250,8 +250,10 @@ func (t *winoTask) multiply(x *winoWorker, panel, h, n, ldm, point int) {
 			from = winoFlip[k]
 		}
 		for at := 0; at < n; at += p.nr {
-			cols := p.width(min(p.nr, n-at))
-			p.tile[cols/p.nr][h-1](t.depth, &u[from*t.upoint], &v[(at/p.nr*winoPoints+k)*vpoint], p.nr, &prod[k*point+at], ldm, cols, 0)
+			cols, a, b := p.width(min(p.nr, n-at)), u[from*t.upoint:], v[(at/p.nr*winoPoints+k)*vpoint:]
+			for d := 0; d < t.depth; d += p.chain {
+				p.tile[cols/p.nr][h-1](min(p.chain, t.depth-d), &a[d*h], &b[d*p.nr], p.nr, &prod[k*point+at], ldm, cols, min(1, d))
+			}
 		}
 	}
 }

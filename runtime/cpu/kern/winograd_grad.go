@@ -12,6 +12,7 @@ type winoGrad struct {
 	mode  winoGradMode
 	tiles [2]int // rows and columns of tiles of an image
 	block int    // tile rows of a block, at most
+	chain int    // tile rows whose products are added up one by one, see sumDepth
 	group int    // tile rows that a task transforms
 	row   int    // the block's first
 	rows  int    // and how many it has
@@ -60,8 +61,9 @@ func (m *Machine) winoWeightGrad(c *Conv) {
 	t.tiles = [2]int{ceilDiv(c.Out[1], 2), ceilDiv(c.Out[2], 2)}
 	all := c.N * t.tiles[0]
 	t.group = ceilDiv(2*m.vw, t.tiles[1])
+	t.chain = ceilDiv(winoGradTiles, t.tiles[1])
 	t.block = max(winoGradTiles, winoGradTiles/2*m.pool.Workers())
-	t.block = min(all, roundUp(ceilDiv(t.block, t.tiles[1]), t.group))
+	t.block = min(all, roundUp(ceilDiv(t.block, t.tiles[1]), t.chain))
 	depth := t.block * t.tiles[1]
 	t.x = winoSide{c.dense(c.X, c.C, c.In), c.C, [2]int{c.In[1], c.In[2]}, [2]int{c.Pad[1], c.Pad[2]}, 2, ceilDiv(c.C, m.nr), depth*m.nr + 16}
 	t.dy = winoSide{c.dense(c.Y, c.K, c.Out), c.K, [2]int{c.Out[1], c.Out[2]}, [2]int{}, 0, ceilDiv(c.K, m.mr), depth*m.mr + 16}
@@ -192,15 +194,18 @@ func (t *winoGrad) layRow(w *worker, s *winoSide, dst []float32, px, n int, src 
 // sumPoint is the distance of points of a panel of sums: blocks of mr x nr.
 func (t *winoGrad) sumPoint() int { return t.x.panels*t.m.mr*t.m.nr + 16 }
 
-// products adds a block's products of one point for a panel of output channels.
+// products adds a block's products of one point for a panel of output channels. Chains do not depend on the blocks.
 func (t *winoGrad) products(point, panel int) {
-	p, n, acc := t.m.Path, t.rows*t.tiles[1], min(1, t.row)
+	p := t.m.Path
 	r0, r1 := t.panel(panel)
 	a := t.y.s[(panel*winoPoints+point)*t.dy.point:]
 	sum := t.sum[(panel*winoPoints+point)*t.sumPoint():]
 	for b := range t.x.panels {
-		cols := p.width(min(p.nr, t.c.C-b*p.nr))
-		p.tile[cols/p.nr][r1-r0-1](n, &a[0], &t.v.s[(b*winoPoints+point)*t.x.point], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, acc)
+		cols, v := p.width(min(p.nr, t.c.C-b*p.nr)), t.v.s[(b*winoPoints+point)*t.x.point:]
+		for row := 0; row < t.rows; row += t.chain {
+			n, at := min(t.chain, t.rows-row)*t.tiles[1], row*t.tiles[1]
+			p.tile[cols/p.nr][r1-r0-1](n, &a[at*(r1-r0)], &v[at*p.nr], p.nr, &sum[b*p.mr*p.nr], p.nr, cols, min(1, t.row+row))
+		}
 	}
 }
 
