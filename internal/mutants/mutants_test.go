@@ -68,6 +68,15 @@ func (s *subject) verdicts(fs []family, most int, t *testing.T) []verdict {
 		t.Error(err)
 		return nil
 	}
+	known := map[string]bool{} // a finding about the subject itself finds no mutant
+	found, err := refuses(s, s.final)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	for _, f := range found {
+		known[f.String()] = true
+	}
 	var out []verdict
 	for i := range fs {
 		for _, c := range s.candidates(&fs[i], most) {
@@ -79,8 +88,11 @@ func (s *subject) verdicts(fs []family, most int, t *testing.T) []verdict {
 				if err != nil {
 					t.Errorf("%s: %v", &v, err)
 				}
-				if len(found) > 0 {
-					v.caught = found[0].String()
+				for _, f := range found {
+					if text := f.String(); !known[text] {
+						v.caught = text
+						break
+					}
 				}
 			}
 			out = append(out, v)

@@ -69,8 +69,8 @@ func (j *judge) rounding(m *mutant) (effect, string) {
 		}
 	}
 	for i, v := range j.s.final.Return {
-		a, _ := rounded(v)
-		if b, _ := rounded(m.g.Return[i]); b&^a != 0 {
+		a, was := rounded(v)
+		if b, root := rounded(m.g.Return[i]); b&^a != 0 && m.fromValue[root] == was {
 			note(byRounding, fmt.Sprintf("return %d rounded", i))
 		}
 	}
@@ -90,9 +90,9 @@ func (j *judge) rounding(m *mutant) (effect, string) {
 				continue
 			}
 			now, root := rounded(n.In[i])
-			old, _ := rounded(o.In[i])
-			if now == old {
-				continue
+			old, was := rounded(o.In[i])
+			if now == old || m.fromValue[root] != was {
+				continue // the same, or another value
 			}
 			note(freedom, fmt.Sprintf("operand %d of %s", i, n.Name()))
 			if more := now &^ old; more != 0 && j.forbids(n, i, root, more) {
