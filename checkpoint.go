@@ -50,28 +50,21 @@ func (m *Model) SaveFile(path string) error {
 	if s == nil {
 		return fmt.Errorf("%s: nothing to save: no step is compiled yet", path)
 	}
-	meta := map[string]string{metaFormat: format, metaModel: m.Graph().Name, metaPolicy: s.policies()}
-	for k, v := range s.meta {
-		meta[userPrefix+k] = v
-	}
 	var tensors []safetensors.Tensor
 	for _, v := range s.vars {
 		if !lasting(v) {
 			continue
 		}
-		tensors = append(tensors, safetensors.Tensor{
-			Name: v.Name, DType: safetensors.Named(v.Type.DType.String()), Shape: sizes(v.Type.Shape),
-			Write: func(w io.Writer) error {
-				data, err := s.read(v)
-				if err != nil {
-					return err
-				}
-				_, err = w.Write(data)
+		tensors = append(tensors, stored(v, func(w io.Writer) error {
+			data, err := s.read(v)
+			if err != nil {
 				return err
-			},
-		})
+			}
+			_, err = w.Write(data)
+			return err
+		}))
 	}
-	return safetensors.WriteFile(path, meta, tensors)
+	return safetensors.WriteFile(path, m.header(), tensors)
 }
 
 // lasting says whether a variable belongs into checkpoints.

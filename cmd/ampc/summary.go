@@ -16,7 +16,7 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 		fmt.Fprintf(w, ", loss scale %s after %d backoffs and %d growths", scaleText(t.scale), t.backed, t.grown)
 	}
 	fmt.Fprintf(w, ", %s", t.took.Round(100*time.Millisecond))
-	if t.made > 0 {
+	if t.done > t.started {
 		fmt.Fprintf(w, ", %.0f %s/s", t.pace(), t.unit)
 	}
 	fmt.Fprintln(w)
@@ -40,7 +40,7 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 	}
 	t.report.print(w)
 	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {graphFile, "annotated IR"}, {curvesFile, "curves"}, {curvesTable, "their numbers"}} {
-		fmt.Fprintf(w, "wrote %s: %s\n", f[1], filepath.Join(t.flags.out, f[0]))
+		fmt.Fprintf(w, "wrote %s: %s\n", f[1], filepath.Join(t.saver.dir, f[0]))
 	}
 	return nil
 }

@@ -2,13 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 
 	"ampc"
 	"ampc/internal/dataset"
-	"ampc/internal/safetensors"
 	"ampc/models"
 )
 
@@ -20,12 +22,12 @@ type task struct {
 	unit          string // what a batch holds: tokens or images
 	unitsPerBatch int
 	steps         int               // by default
+	digest        string            // of what is trained on
 	meta          map[string]string // what a checkpoint needs to be used again
 
 	batch   func(i int64) ampc.Feed
 	heldOut func(ctx context.Context, eval *ampc.Step) (loss, accuracy float64, err error)
 	sample  func(ctx context.Context, trained *ampc.Model) (string, error) // nil: nothing to show
-	reseed  func(seed int64)
 }
 
 // newTask reads the data that the flags name and opens spec for it; "" is the
@@ -90,7 +92,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
-	vocab, err := vocabFor(text.Content, f.resume)
+	vocab, err := vocabFor(text.Content, f.from)
 	if err != nil {
 		return task{}, err
 	}
@@ -104,17 +106,16 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 		return task{}, fmt.Errorf("zoo:%s: the text has %d characters, vocab=%d is too few", name, vocab.Len(), z.Options.Int("vocab"))
 	}
 	batch, seq := z.Options.Int("batch"), z.Options.Int("seq")
-	train, held, err := dataset.Split(vocab.Encode(text.Content), heldShare, seq)
+	train, held, err := splitText(text, vocab, f.heldOut, seq)
 	if err != nil {
-		return task{}, fmt.Errorf("%s: %w", text.Source, err)
+		return task{}, err
 	}
 	w := &dataset.Windows{Tokens: train, Batch: batch, Seq: seq, Seed: uint64(f.seed)}
 	e := dataset.Windows{Tokens: held, Batch: batch, Seq: seq}
 	t := task{zoo: z, spec: "zoo:" + name + "?" + query, source: text.Source, unit: "tokens", unitsPerBatch: batch * seq, steps: 1500,
-		meta: map[string]string{"vocab": vocab.Marshal()}}
+		meta: map[string]string{"vocab": vocab.Marshal()}, digest: digest(train)}
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
-	t.reseed = func(seed int64) { w.Seed = uint64(seed) }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
 		return mean(ctx, eval, z.Steps[0].Losses[0].Value, nil, 8, func(i int) (ampc.Feed, int) {
 			return feed(e.Even(i, 8)), batch * seq
@@ -128,21 +129,48 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	return t, nil
 }
 
-// vocabFor takes the vocabulary of a checkpoint to be resumed, or makes one.
-func vocabFor(text, resume string) (dataset.Vocab, error) {
-	if resume == "" {
+// vocabFor takes the vocabulary of the checkpoint that a run goes on from, or makes one.
+func vocabFor(text string, from *origin) (dataset.Vocab, error) {
+	if from == nil {
 		return dataset.NewVocab(text, maxVocab), nil
 	}
-	f, err := safetensors.Open(resume)
+	v, err := dataset.UnmarshalVocab(from.vocab)
 	if err != nil {
-		return dataset.Vocab{}, err
-	}
-	defer f.Close()
-	v, err := dataset.UnmarshalVocab(f.Meta["user.vocab"])
-	if err != nil {
-		return v, fmt.Errorf("%s: %w", resume, err)
+		return v, fmt.Errorf("%s: %w", from.path, err)
 	}
 	return v, nil
+}
+
+// splitText is what to train on and what to test on: the end of the text, or
+// another file.
+func splitText(text dataset.Text, vocab dataset.Vocab, heldOut string, seq int) (train, held []int32, err error) {
+	all := vocab.Encode(text.Content)
+	if heldOut == "" {
+		if train, held, err = dataset.Split(all, heldShare, seq); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", text.Source, err)
+		}
+		return train, held, nil
+	}
+	test, err := dataset.ReadText(0, heldOut)
+	if err != nil {
+		return nil, nil, err
+	}
+	held = vocab.Encode(test.Content)
+	for source, tokens := range map[string][]int32{text.Source: all, test.Source: held} {
+		if len(tokens) <= seq {
+			return nil, nil, fmt.Errorf("%s: %d tokens are too few for windows of %d", source, len(tokens), seq)
+		}
+	}
+	return all, held, nil
+}
+
+// digest tells data apart.
+func digest(parts ...any) string {
+	sum := sha256.New()
+	for _, p := range parts {
+		binary.Write(sum, binary.LittleEndian, p) // numbers into a hash: neither fails
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 func imageTask(name, query string, f *trainFlags) (task, error) {
@@ -150,6 +178,7 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 	if err != nil {
 		return task{}, err
 	}
+	sum := digest(train.Pixels, train.Labels)
 	n := train.Normaliser()
 	train.Normalise(n)
 	held.Normalise(n)
@@ -163,11 +192,10 @@ func imageTask(name, query string, f *trainFlags) (task, error) {
 		return task{}, err
 	}
 	batch, seed := z.Options.Int("batch"), uint64(f.seed)
-	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: batch, steps: 1000,
+	t := task{zoo: z, spec: "zoo:" + name + "?" + query, unit: "images", unitsPerBatch: batch, steps: 1000, digest: sum,
 		source: fmt.Sprintf("%s: %d images, %d held out", strings.Join(f.data, ", "), train.Len(), held.Len())}
 	feed := func(pixels []float32, labels []int32) ampc.Feed { return ampc.Feed{"x": pixels, "y": labels} }
 	t.batch = func(i int64) ampc.Feed { return feed(train.Shuffled(seed, i, batch)) }
-	t.reseed = func(s int64) { seed = uint64(s) }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
 		return mean(ctx, eval, z.Steps[0].Losses[0].Value, z.Metrics["correct"], (held.Len()+batch-1)/batch, func(i int) (ampc.Feed, int) {
 			return feed(held.Batch(i*batch, batch)), min(batch, held.Len()-i*batch)

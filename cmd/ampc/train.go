@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"ampc"
-	"ampc/internal/file"
 	"ampc/ir"
 	"ampc/runtime"
 )
@@ -29,16 +27,24 @@ type trainFlags struct {
 	growthEvery    int64
 	rate           float64
 	resume, out    string
+	saveEvery      time.Duration
 	saveBad        string
 	device         string
-	quiet          bool
+	force, quiet   bool
+
+	// Of a run that goes on:
+	from       *origin // nil: a new run
+	policyText string  // in place of policy
+	newData    bool    // the command line names other data
+	newScale   bool    // or another loss scaling
+	newRate    bool    // or another learning rate
 }
 
 func (f *trainFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringSliceVar(&f.text, "text", nil, "train on these text files or directories (default: the Go source of your toolchain)")
 	fl.StringSliceVar(&f.data, "data", nil, "train on labelled images: CSV (pixels, then class) or IDX, gzipped or not")
-	fl.StringVar(&f.heldOut, "held-out", "", "images to test on (default: every tenth of the training file)")
+	fl.StringVar(&f.heldOut, "held-out", "", "text or images to test on (default: the last tenth of the text, every tenth image)")
 	fl.IntVar(&f.steps, "steps", 0, "steps in all (default: what takes about two minutes)")
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
 	fl.Int64Var(&f.seed, "seed", 1, "of initial weights, dropout and batches")
@@ -48,21 +54,62 @@ func (f *trainFlags) add(c *cobra.Command) {
 	fl.Float64Var(&f.rate, "lr", 0, "peak learning rate (default: the model's)")
 }
 
+const trainHelp = `Trains a zoo model on real data. It writes to a folder: a checkpoint every few
+minutes and the one before, the annotated IR, and the loss and scale curves, with
+their numbers as CSV and JSON lines. Without --out that is out, or where it holds
+a run already out-2, out-3 and so on; an --out that holds one is refused.
+
+--resume goes on where a run was saved: of the folder or checkpoint it names, of
+--out, or of the newest of these folders. Model, policy, data, seed and all else
+are those of the run; other flags, but not --seed and another MODEL, change what
+they name from there on. --steps moves the end of the learning rate's schedule.
+
+Ctrl-C saves and ends the run, a second one ends it without. A run stops by
+itself when 25 steps in a row, or 180 of the last 200, were skipped or not finite
+and no search of the loss scale explains it.
+
+`
+
 func trainCommand() *cobra.Command {
 	var f trainFlags
-	c := command("train [MODEL]", "train on text or labelled images", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
-		return train(c, append(args, "")[0], &f)
+	c := command("train [MODEL]", "train on text or labelled images", cobra.MaximumNArgs(2), func(c *cobra.Command, args []string) error {
+		spec, err := f.arguments(args)
+		if err != nil {
+			return err
+		}
+		return onDevice(f.device, func(b runtime.Backend) error { return train(c, spec, &f, b) })
 	})
-	c.Long = "Trains a zoo model on real data and writes a checkpoint, the annotated IR and the loss and scale curves.\n\n" + zooList()
+	c.Long = trainHelp + zooList()
 	f.add(c)
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
 	fl.StringVar(&f.device, "device", "cpu", deviceHelp)
-	fl.StringVar(&f.resume, "resume", "", "go on from this checkpoint")
-	fl.StringVar(&f.out, "out", "out", "directory for checkpoint.safetensors, step.ir and curves.svg")
+	fl.StringVar(&f.resume, "resume", "", "go on from this folder or checkpoint; alone: from --out, or the newest run here")
+	fl.Lookup("resume").NoOptDefVal = resumeNewest
+	fl.StringVar(&f.out, "out", "", "folder to write to (default: out, or the first of out-2, out-3, ... without a run)")
+	fl.BoolVar(&f.force, "force", false, "replace the run that --out holds")
+	fl.DurationVar(&f.saveEvery, "save-every", 5*time.Minute, "time between checkpoints; 0: only at the end")
 	fl.StringVar(&f.saveBad, "save-bad", "", "write the step that training is stuck at to this file, which ampc doctor replays")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress")
 	return c
+}
+
+// arguments tells the MODEL from what --resume names, which may stand apart.
+func (f *trainFlags) arguments(args []string) (spec string, err error) {
+	for _, a := range args {
+		switch {
+		case f.resume == resumeNewest && !strings.HasPrefix(a, "zoo:"):
+			f.resume = a
+		case spec == "":
+			spec = a
+		default:
+			return "", usagef("want [MODEL], got %q", args)
+		}
+	}
+	if f.saveEvery < 0 {
+		return "", usagef("--save-every %v: want a time, or 0 for the end alone", f.saveEvery)
+	}
+	return spec, nil
 }
 
 // trainer is one training run.
@@ -75,82 +122,119 @@ type trainer struct {
 	report *castReport
 	curves curves
 
+	policy ampc.Policy
 	scaler ampc.Scaler
 	recent recent
+	saver  *saver   // nil: nothing is saved
+	notes  []string // for people, of a run that goes on
 
 	heldEvery      int       // steps between evaluations for the curves; 0: none
 	position       int64     // batches drawn, steps times micro-batches
 	errs           io.Writer // where a step that training is stuck at is explained; nil: nowhere
 	bar            *progress
-	done           int // steps made, those before a resume included
+	done, started  int // steps made, those before a resume included, and those alone
 	skipped        int
 	skippedAtStart int // before the first step that was taken
 	grown          int // times the scale doubled
 	backed         int // times it was halved
 	scale          float64
 	took           time.Duration
-	made           int // steps of this process
 }
 
-func train(c *cobra.Command, spec string, f *trainFlags) error {
-	return onDevice(f.device, func(b runtime.Backend) error { return trainOn(c, spec, f, b) })
-}
-
-func trainOn(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) error {
+func train(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend) error {
+	if err := writable(f.saveBad); err != nil {
+		return err
+	}
+	dir, spec, err := f.place(spec, c.Flags().Changed)
+	if err != nil {
+		return err
+	}
+	defer dir.release()
 	t, err := newTrainer(spec, f, device)
 	if err != nil {
 		return err
 	}
 	defer t.model.Close()
-	t.errs = c.ErrOrStderr()
-	if err := os.MkdirAll(f.out, 0o755); err != nil {
-		return file.Error(f.out, err)
-	}
-	if err := writable(f.saveBad, filepath.Join(f.out, checkpointFile), filepath.Join(f.out, graphFile), filepath.Join(f.out, curvesFile)); err != nil {
+	t.errs, t.saver = c.ErrOrStderr(), newSaver(dir, f.saveEvery)
+	if err := t.begin(c.OutOrStdout()); err != nil {
 		return err
 	}
-	out := c.OutOrStdout()
-	fmt.Fprintf(out, "%s on %s, policy %s, %d parameters\n", t.spec, t.source, f.policy, t.parameters())
-	if f.resume != "" {
-		if err := t.load(f.resume); err != nil {
-			return err
-		}
-		if was := t.model.Meta("spec"); was != t.spec {
-			fmt.Fprintf(c.ErrOrStderr(), "warning: the checkpoint was written by %s\n", was)
-		}
-		for _, w := range t.model.Warnings() {
-			fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
-		}
-		fmt.Fprintf(out, "resumed after step %d\n", t.done)
-	}
-	if t.done >= f.steps {
-		return fmt.Errorf("%s: %d steps are done already: give more with --steps", f.resume, t.done)
-	}
 	t.heldEvery = max(f.steps/10, 1)
-	before := t.done
 	ctx, unwatch := untilClosed(c.Context())
 	defer unwatch()
 	defer hold(ctx)()
-	t.bar = newProgress(c.ErrOrStderr(), f.quiet, t.done, f.steps)
+	t.bar = newProgress(t.errs, f.quiet, t.done, f.steps)
 	err = t.run(ctx)
 	t.bar.close()
-	interrupted := interruption(ctx, err)
-	if err != nil && interrupted == nil {
-		if t.done > before && t.save() == nil { // what was learned until then
-			fmt.Fprintf(c.ErrOrStderr(), "wrote step %d: %s\n", t.done, filepath.Join(f.out, checkpointFile))
-		}
+	return t.finish(ctx, c.OutOrStdout(), err)
+}
+
+// begin says what is trained on what, and goes to where a run that goes on stood.
+func (t *trainer) begin(out io.Writer) error {
+	f := t.flags
+	if err := t.sameData(); err != nil {
 		return err
 	}
-	if interrupted != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "%v after step %d: saving\n", interrupted, t.done)
+	fmt.Fprintf(out, "%s on %s, policy %s, %d parameters, saved to %s\n", t.spec, t.source, f.policy, t.parameters(), t.saver.dir)
+	if f.from != nil {
+		if err := t.load(); err != nil {
+			return err
+		}
+		if f.from.note != "" {
+			t.notes = append(t.notes, f.from.note)
+		}
+		for _, w := range append(t.notes, t.model.Warnings()...) {
+			fmt.Fprintln(t.errs, "warning:", w)
+		}
+		fmt.Fprintf(out, "resumed after step %d of %s\n", t.done, f.from.path)
+		if t.done >= f.steps {
+			return fmt.Errorf("%s: %d steps are done already: give more with --steps", f.from.path, t.done)
+		}
 	}
-	if err := t.save(); err != nil {
+	t.started = t.done
+	if t.saver.mine {
+		t.saver.step = t.done
+	}
+	return t.saver.room(2 * t.report.state) // the checkpoint and the one before
+}
+
+// finish saves what was learned, says what a run came to and returns why it ended.
+func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error {
+	interrupted := interruption(ctx, ended)
+	if t.done == t.started {
+		return ended
+	}
+	if interrupted != nil {
+		unsaved := t.done - max(t.saver.step, t.started)
+		t.bar.note("%v after step %d: saving to %s; a second Ctrl-C would lose %s", interrupted, t.done, t.saver.dir, count(unsaved, "step"))
+	}
+	err := t.save()
+	if ended != nil && interrupted == nil { // its own error says more
+		if err != nil {
+			t.bar.note("%v", err)
+		} else {
+			t.bar.note("wrote step %d: %s", t.done, filepath.Join(t.saver.dir, checkpointFile))
+		}
+		return ended
+	}
+	if err != nil {
 		return err
 	}
 	if err := t.summary(ctx, out, interrupted != nil); err != nil {
 		return err
 	}
+	if interrupted != nil {
+		t.bar.note("go on with: ampc train --resume=%s", t.saver.dir)
+	}
 	return interrupted
+}
+
+// count is a number of things.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // newTrainer opens the data, builds the model for it and compiles its steps.
@@ -167,9 +251,10 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	}
 	t := &trainer{task: job, flags: f, model: job.zoo.Model, report: &castReport{}, bar: newProgress(io.Discard, true, 0, f.steps)}
 	c := job.zoo.Steps[0].Config
-	if c.Policy, err = loadPolicy(f.policy); err != nil {
+	if t.policy, err = f.loadPolicy(); err != nil {
 		return nil, err
 	}
+	c.Policy = t.policy
 	if c.Scaler, err = f.lossScaling(c.Policy); err != nil {
 		return nil, err
 	}
@@ -231,7 +316,6 @@ func (t *trainer) run(ctx context.Context) error {
 		}
 		t.position += int64(len(feeds))
 		t.done++
-		t.made++
 		t.record(r)
 		t.took = time.Since(start)
 		t.bar.show(status{t.done, r.Loss(), t.recent.meanText(), !r.Skipped(), t.scale, t.skipped, t.pace(), t.unit})
@@ -245,6 +329,9 @@ func (t *trainer) run(ctx context.Context) error {
 			}
 			t.curves.points[len(t.curves.points)-1].held = loss
 		}
+		if t.saver != nil && t.done < t.flags.steps {
+			t.saveDue()
+		}
 	}
 	return nil
 }
@@ -254,22 +341,27 @@ func (t *trainer) pace() float64 {
 	if t.took == 0 {
 		return 0
 	}
-	return float64(t.made*t.unitsPerBatch*t.flags.micro) / t.took.Seconds()
+	return float64((t.done-t.started)*t.unitsPerBatch*t.flags.micro) / t.took.Seconds()
 }
 
-// record takes in what a step came to.
-func (t *trainer) record(r ampc.Result) {
-	loss, skipped, scale := r.Loss(), r.Skipped(), r.Scale()
+// moved takes in the loss scale of a step.
+func (t *trainer) moved(scale float64) {
 	if t.scale != 0 && scale > t.scale {
 		t.grown++
 	} else if scale < t.scale {
 		t.backed++
 	}
 	t.scale = scale
+}
+
+// record takes in what a step came to.
+func (t *trainer) record(r ampc.Result) {
+	loss, skipped, scale := r.Loss(), r.Skipped(), r.Scale()
+	t.moved(scale)
 	t.recent.add(loss, scale, skipped)
 	if skipped {
 		t.skipped++
-		if t.skippedAtStart == t.made-1 {
+		if t.skippedAtStart == t.done-t.started-1 {
 			t.skippedAtStart++
 		}
 	}
@@ -282,69 +374,6 @@ func (t *trainer) record(r ampc.Result) {
 // evaluate returns the mean held-out loss, and the accuracy where the task has one.
 func (t *trainer) evaluate(ctx context.Context) (loss, accuracy float64, err error) {
 	return t.heldOut(ctx, t.eval)
-}
-
-// What is written to the output directory.
-const (
-	checkpointFile = "checkpoint.safetensors"
-	graphFile      = "step.ir"
-	curvesFile     = "curves.svg"
-	curvesLines    = "curves.jsonl" // the numbers behind the picture
-	curvesTable    = "curves.csv"
-)
-
-// checkpoint writes the model and where its training stands.
-func (t *trainer) checkpoint() error {
-	meta := map[string]string{
-		"spec": t.spec, "position": strconv.FormatInt(t.position, 10), "steps": strconv.Itoa(t.done),
-		"skipped": strconv.Itoa(t.skipped), "seed": strconv.FormatInt(t.flags.seed, 10),
-	}
-	for k, v := range t.meta {
-		meta[k] = v
-	}
-	for k, v := range meta {
-		if err := t.model.SetMeta(k, v); err != nil {
-			return err
-		}
-	}
-	return t.model.SaveFile(filepath.Join(t.flags.out, checkpointFile))
-}
-
-// save writes all there is to keep.
-func (t *trainer) save() error {
-	if err := t.checkpoint(); err != nil {
-		return err
-	}
-	t.curves.title = fmt.Sprintf("zoo:%s, %s", t.zoo.Name, t.flags.policy)
-	if err := t.curves.flush(t.flags.out); err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(t.flags.out, curvesFile), t.curves.svg()); err != nil {
-		return err
-	}
-	return writeGraph(filepath.Join(t.flags.out, graphFile), t.step.Graph())
-}
-
-func (t *trainer) load(path string) error {
-	if err := t.model.LoadFile(path); err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		key string
-		set func(int64)
-	}{
-		{"position", func(n int64) { t.position = n }},
-		{"steps", func(n int64) { t.done = int(n) }},
-		{"skipped", func(n int64) { t.skipped = int(n) }},
-		{"seed", func(n int64) { t.reseed(n) }},
-	} {
-		n, err := strconv.ParseInt(t.model.Meta(f.key), 10, 64)
-		if err != nil {
-			return fmt.Errorf("%s: not a checkpoint of ampc train: metadata %q is %q", path, f.key, t.model.Meta(f.key))
-		}
-		f.set(n)
-	}
-	return nil
 }
 
 func (t *trainer) parameters() (n int64) {

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"ampc"
+	"ampc/internal/file"
+	"ampc/internal/safetensors"
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// settings are what a run was started with, as its checkpoints keep it: what
+// --resume goes on with where the command line says nothing else.
+type settings struct {
+	Policy      string   `json:"policy"`
+	PolicyText  string   `json:"policy_text"` // the policy itself: a file may change
+	Scaler      string   `json:"scaler,omitempty"`
+	InitScale   float64  `json:"init_scale,omitempty"`
+	GrowthEvery int64    `json:"growth_every,omitempty"`
+	Rate        float64  `json:"lr,omitempty"`
+	Steps       int      `json:"steps"`
+	Micro       int      `json:"micro"`
+	Text        []string `json:"text,omitempty"`
+	Data        []string `json:"data,omitempty"`
+	HeldOut     string   `json:"held_out,omitempty"`
+	Digest      string   `json:"digest"` // of the data
+}
+
+func (t *trainer) settings() (string, error) {
+	f := t.flags
+	s := settings{Policy: f.policy, PolicyText: t.policy.String(), Scaler: f.scaler, InitScale: f.initScale, GrowthEvery: f.growthEvery, Rate: f.rate,
+		Steps: f.steps, Micro: f.micro, Text: absolute(f.text...), Data: absolute(f.data...), HeldOut: strings.Join(absolute(f.heldOut), ""), Digest: t.digest}
+	text, err := json.Marshal(s)
+	return string(text), err
+}
+
+// absolute are paths that hold from any directory.
+func absolute(paths ...string) []string {
+	var out []string
+	for _, p := range paths {
+		if full, err := filepath.Abs(p); err == nil && p != "" {
+			p = full
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// resumeNewest is the value of a --resume that names nothing.
+const resumeNewest = "newest"
+
+// origin is the checkpoint that a run goes on from.
+type origin struct {
+	path     string
+	note     string // what was wrong with a newer one
+	spec     string
+	seed     int64
+	done     int // steps
+	vocab    string
+	settings settings
+}
+
+// original opens the checkpoint that --resume names: a file, or the one of a folder.
+func original(path string) (*origin, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, file.Error(path, err)
+	}
+	if !info.IsDir() {
+		return readOrigin(path)
+	}
+	var failed error
+	for _, name := range []string{checkpointFile, nextFile, previousFile} {
+		o, err := readOrigin(filepath.Join(path, name))
+		if err == nil && failed != nil {
+			o.note = failed.Error()
+		}
+		if err == nil {
+			return o, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) && failed == nil {
+			failed = err
+		}
+	}
+	if failed == nil {
+		failed = fmt.Errorf("%s: no checkpoint there to resume", path)
+	}
+	return nil, failed
+}
+
+func readOrigin(path string) (*origin, error) {
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	o := &origin{path: path, spec: f.Meta["user.spec"], vocab: f.Meta["user.vocab"]}
+	o.seed, err = strconv.ParseInt(f.Meta["user.seed"], 10, 64)
+	if o.done, _ = strconv.Atoi(f.Meta["user.steps"]); err != nil || o.done < 1 || o.spec == "" {
+		return nil, fmt.Errorf("%s: not a checkpoint of ampc train", path)
+	}
+	if text, ok := f.Meta["user.run"]; ok { // older ones do not have it
+		if err := json.Unmarshal([]byte(text), &o.settings); err != nil {
+			return nil, fmt.Errorf("%s: damaged settings of the run: %w", path, err)
+		}
+	}
+	return o, nil
+}
+
+// adopt takes over from the checkpoint what the command line does not set, and
+// returns its model. It refuses what a run cannot change on its way.
+func (f *trainFlags) adopt(o *origin, spec string, given func(flag string) bool) (string, error) {
+	if spec != "" {
+		same, err := sameModel(spec, o.spec)
+		if err != nil {
+			return "", err
+		}
+		if !same {
+			return "", usagef("%s was written by %s: give that MODEL, or none", o.path, o.spec)
+		}
+	}
+	if given("seed") && f.seed != o.seed {
+		return "", usagef("--seed %d: the run of %s goes on with its own seed, %d: leave --seed out", f.seed, o.path, o.seed)
+	}
+	f.from, f.seed = o, o.seed
+	s := o.settings
+	if s.Steps == 0 { // an older checkpoint
+		return o.spec, nil
+	}
+	f.newData = given("text") || given("data") || given("held-out")
+	if !given("text") && !given("data") {
+		f.text, f.data = s.Text, s.Data
+	}
+	f.newScale = given("scaler") || given("init-scale") || given("policy")
+	if !f.newScale {
+		f.scaler, f.initScale = s.Scaler, s.InitScale
+	}
+	f.newRate = given("lr")
+	for flag, take := range map[string]func(){
+		"held-out":     func() { f.heldOut = s.HeldOut },
+		"growth-every": func() { f.growthEvery = s.GrowthEvery },
+		"policy":       func() { f.policy, f.policyText = s.Policy, s.PolicyText },
+		"lr":           func() { f.rate = s.Rate },
+		"micro":        func() { f.micro = s.Micro },
+		"steps":        func() { f.steps = s.Steps },
+	} {
+		if !given(flag) {
+			take()
+		}
+	}
+	return o.spec, nil
+}
+
+// sameModel says whether spec names the model of the whole one, in which every
+// option that the data fixed is spelled out, and no option in another way.
+func sameModel(spec, whole string) (bool, error) {
+	name, query, _ := strings.Cut(strings.TrimPrefix(spec, "zoo:"), "?")
+	whole = strings.TrimPrefix(whole, "zoo:")
+	if wholeName, _, _ := strings.Cut(whole, "?"); name != wholeName {
+		return false, nil
+	}
+	was, err := models.Open(whole)
+	if err != nil {
+		return false, err
+	}
+	is, err := models.Open(whole + "&" + query)
+	if err != nil {
+		return false, err
+	}
+	return maps.Equal(was.Options, is.Options), nil
+}
+
+// sameData refuses to go on silently on data that has changed under a run.
+func (t *trainer) sameData() error {
+	f := t.flags
+	if f.from == nil || f.from.settings.Digest == "" || f.from.settings.Digest == t.digest {
+		return nil
+	}
+	if !f.newData {
+		return fmt.Errorf("%s: is not what it was when %s was written: give it with --text or --data to go on with it as it is now", t.source, f.from.path)
+	}
+	t.notes = append(t.notes, "training goes on with other data than before")
+	return nil
+}
+
+// load puts the trainer where the checkpoint's run stood.
+func (t *trainer) load() error {
+	f := t.flags
+	path := f.from.path
+	if err := t.model.LoadFile(path); err != nil {
+		return err
+	}
+	for key, set := range map[string]func(int64){
+		"position": func(n int64) { t.position = n },
+		"steps":    func(n int64) { t.done = int(n) },
+		"skipped":  func(n int64) { t.skipped = int(n) },
+	} {
+		n, err := strconv.ParseInt(t.model.Meta(key), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: not a checkpoint of ampc train: metadata %q is %q", path, key, t.model.Meta(key))
+		}
+		set(n)
+	}
+	if f.newScale {
+		if err := t.renewScale(); err != nil {
+			return err
+		}
+		t.notes = append(t.notes, "the loss scale starts anew")
+	}
+	if f.newRate {
+		if err := t.step.SetLR(f.rate); err != nil {
+			return err
+		}
+	}
+	if err := t.curves.load(filepath.Dir(path), t.done); err != nil {
+		return err
+	}
+	for _, p := range t.curves.points {
+		t.moved(p.scale)
+	}
+	return nil
+}
+
+// renewScale gives the loss scale and its counters the values they start with.
+func (t *trainer) renewScale() error {
+	for _, v := range t.step.Program().Vars {
+		if v.Role() != ir.RoleScale && v.Role() != "scaler" {
+			continue
+		}
+		x, err := eval.InitVar(&ir.Value{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr}, t.flags.seed)
+		if err != nil {
+			return err
+		}
+		if err := t.model.SetVariable(v.Name, ampc.Host{Type: v.Type, Bytes: x.Bytes()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadPolicy is the policy of the flags: that of the checkpoint as it was
+// then, though its file may have changed or gone.
+func (f *trainFlags) loadPolicy() (ampc.Policy, error) {
+	p, err := passes.PolicyNamed(f.policy)
+	if f.policyText == "" || err == nil && p.String() == f.policyText {
+		return loadPolicy(f.policy)
+	}
+	return passes.ParsePolicy(f.policy, []byte(f.policyText))
+}

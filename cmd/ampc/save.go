@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"ampc"
+	"ampc/internal/file"
+)
+
+// saver writes a run's checkpoints while it goes on. One at a time is written;
+// the one before is kept.
+type saver struct {
+	*folder
+	every time.Duration                          // 0: at the end only
+	free  func(dir string) (n int64, known bool) // disk space
+	began time.Time                              // the last save, or the run
+	busy  chan outcome                           // of the save at work; nil: none
+	step  int                                    // of the run's checkpoint on the disk; 0: there is none
+}
+
+// outcome is what a save came to.
+type outcome struct {
+	step int
+	err  error
+}
+
+// roomBeside is what a save needs beside the checkpoint: curves and the step.
+const roomBeside = 1 << 20
+
+func newSaver(f *folder, every time.Duration) *saver {
+	return &saver{folder: f, every: every, free: file.Free, began: time.Now()}
+}
+
+// due says whether it is time to save.
+func (s *saver) due() bool {
+	return s != nil && s.every > 0 && s.busy == nil && time.Since(s.began) >= s.every
+}
+
+// start writes a snapshot while its caller goes on.
+func (s *saver) start(snap *ampc.Snapshot, step int) {
+	s.began = time.Now()
+	s.busy = make(chan outcome, 1)
+	go func() { s.busy <- outcome{step, s.write(snap)} }()
+}
+
+// wait waits for the save at work, if there is one.
+func (s *saver) wait() error {
+	if s == nil || s.busy == nil {
+		return nil
+	}
+	return s.took(<-s.busy)
+}
+
+// poll is wait for a save that is over; it does not wait for one at work.
+func (s *saver) poll() error {
+	if s == nil || s.busy == nil {
+		return nil
+	}
+	select {
+	case o := <-s.busy:
+		return s.took(o)
+	default:
+		return nil
+	}
+}
+
+func (s *saver) took(o outcome) error {
+	s.busy = nil
+	if o.err == nil {
+		s.step = o.step
+		return nil
+	}
+	return fmt.Errorf("step %d: not saved: %w; %s", o.step, o.err, s.kept())
+}
+
+// kept says what there is to go back to.
+func (s *saver) kept() string {
+	if s.step == 0 {
+		return "nothing of this run is saved"
+	}
+	return fmt.Sprintf("the checkpoint of step %d is kept", s.step)
+}
+
+// write puts a snapshot in place of the checkpoint, which becomes the one before.
+func (s *saver) write(snap *ampc.Snapshot) error {
+	if name := snap.NotFinite(); name != "" {
+		return fmt.Errorf("%s is not finite any more", name)
+	}
+	next := filepath.Join(s.dir, nextFile)
+	if err := snap.WriteFile(next); err != nil {
+		return err
+	}
+	if err := s.rotate(next); err != nil {
+		return err
+	}
+	if s.foreign {
+		s.foreign = false
+		os.Remove(filepath.Join(s.dir, previousFile))
+	}
+	return nil
+}
+
+// room looks for space for a checkpoint of that size. Where there is none, the
+// one before has to go.
+func (s *saver) room(bytes int64) error {
+	need := bytes + roomBeside
+	free, known := s.free(s.dir)
+	if known && free < need {
+		os.Remove(filepath.Join(s.dir, previousFile))
+		free, _ = s.free(s.dir)
+	}
+	if known && free < need {
+		return fmt.Errorf("%s: %s free, a checkpoint takes %s: make room", s.dir, size(free), size(need))
+	}
+	return nil
+}
+
+// snapshot is the model as it is, with where its training stands.
+func (t *trainer) snapshot() (*ampc.Snapshot, error) {
+	run, err := t.settings()
+	if err != nil {
+		return nil, err
+	}
+	meta := map[string]string{
+		"spec": t.spec, "position": strconv.FormatInt(t.position, 10), "steps": strconv.Itoa(t.done),
+		"skipped": strconv.Itoa(t.skipped), "seed": strconv.FormatInt(t.flags.seed, 10), "run": run,
+	}
+	for k, v := range t.meta {
+		meta[k] = v
+	}
+	for k, v := range meta {
+		if err := t.model.SetMeta(k, v); err != nil {
+			return nil, err
+		}
+	}
+	return t.model.Snapshot()
+}
+
+// checkpoint begins to save the step that was made last. Curves come first, so
+// that they are there for every step of a checkpoint.
+func (t *trainer) checkpoint() error {
+	snap, err := t.snapshot()
+	if err != nil {
+		return err
+	}
+	if err := t.saver.room(snap.Bytes()); err != nil {
+		return err
+	}
+	if err := t.draw(); err != nil {
+		return err
+	}
+	t.saver.start(snap, t.done)
+	return nil
+}
+
+// draw writes the curves, their numbers and the annotated IR.
+func (t *trainer) draw() error {
+	dir := t.saver.dir
+	if err := t.curves.flush(dir); err != nil {
+		return err
+	}
+	t.curves.title = fmt.Sprintf("zoo:%s, %s", t.zoo.Name, t.flags.policy)
+	if err := writeFile(filepath.Join(dir, curvesFile), t.curves.svg()); err != nil {
+		return err
+	}
+	return writeGraph(filepath.Join(dir, graphFile), t.step.Graph())
+}
+
+// saveDue saves where it is time to. A save that fails does not end the run,
+// which would lose more.
+func (t *trainer) saveDue() {
+	err := t.saver.poll()
+	if err == nil && t.saver.due() {
+		err = t.checkpoint()
+	}
+	if err != nil {
+		t.saver.began = time.Now()
+		t.bar.note("%v; training goes on", err)
+	}
+}
+
+// save saves the last step and waits until it is on the disk.
+func (t *trainer) save() error {
+	if err := t.saver.wait(); err != nil {
+		t.bar.note("%v", err)
+	}
+	if t.saver.step == t.done { // it is there already
+		return t.draw()
+	}
+	if err := t.checkpoint(); err != nil {
+		return fmt.Errorf("step %d: not saved: %w; %s", t.done, err, t.saver.kept())
+	}
+	return t.saver.wait()
+}
