@@ -32,7 +32,12 @@ func (s Numbers) String() string {
 // other elements and operands hold. Where Finite is among them, an infinity or
 // NaN may be lost. Results and operands that hold no floats, or no elements,
 // hand nothing on; neither does what the node picks a part of.
-func (n *Node) HandsOn(i int, x Numbers) Numbers {
+func (n *Node) HandsOn(i int, x Numbers) Numbers { return n.HandsOnWhere(i, x, nil) }
+
+// HandsOnWhere is HandsOn where some truth values among the operands are known:
+// flag says of one what it is and whether it is; nil: none is. It matters to
+// elementwise rows that choose, such as accum.
+func (n *Node) HandsOnWhere(i int, x Numbers, flag func(operand int) (yes, known bool)) Numbers {
 	d := n.Def()
 	if x&Finite != 0 || i >= len(n.In) || n.In[i] == nil || !n.In[i].Type.DType.Float() || !n.fillsFloats() {
 		return Finite | x
@@ -47,7 +52,7 @@ func (n *Node) HandsOn(i int, x Numbers) Numbers {
 		case d.Nonfinite != nil:
 			got |= d.Nonfinite(n, i, k)
 		default:
-			got |= n.elemHandsOn(i, k)
+			got |= n.elemHandsOn(i, k, flag)
 		}
 	}
 	return got

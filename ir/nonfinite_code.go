@@ -51,8 +51,8 @@ func (c classes) numbers() Numbers {
 }
 
 // elemHandsOn runs the node's code with an element of operand i that is k, one
-// kind, among operands that may be anything.
-func (n *Node) elemHandsOn(i int, k Numbers) Numbers {
+// kind, among operands that may be anything but for the flags that are known.
+func (n *Node) elemHandsOn(i int, k Numbers, flag func(operand int) (yes, known bool)) Numbers {
 	code, results := NodeCode(n)
 	regs := make([]classes, len(code.Ins))
 	for r := range code.Ins {
@@ -63,6 +63,8 @@ func (n *Node) elemHandsOn(i int, k Numbers) Numbers {
 				return map[Numbers]classes{PosInf: cPosInf, NegInf: cNegInf, NaN: cNaN}[k]
 			}
 			switch d := n.In[operand].Type.DType; {
+			case d == Bool && flag != nil:
+				return flagClasses(flag(operand))
 			case d == Bool:
 				return cBool
 			case d.Float():
@@ -83,6 +85,16 @@ func (n *Node) elemHandsOn(i int, k Numbers) Numbers {
 		all |= got
 	}
 	return all
+}
+
+func flagClasses(yes, known bool) classes {
+	switch {
+	case !known:
+		return cBool
+	case yes:
+		return cPos
+	}
+	return cZero
 }
 
 // classes is what an instruction makes of the registers before it.

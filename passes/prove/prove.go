@@ -95,8 +95,10 @@ func Checks() []Check {
 		{"stale", "no copy of a weight is read after the weight was written in the same part", (*proof).stale},
 		{"saved", "backward reads a saved tensor as the dtype forward read", (*proof).saved},
 		{"units", "loss scales are taken off exactly once before a value is used", (*proof).units},
-		{"checked", "every scaled gradient an optimizer reads is in the found-inf check that guards it", (*proof).checked},
-		{"select", "every next value in update is a choice on the skip predicate", (*proof).selects},
+		{"skip", "every skip predicate is the OR of finiteness checks over all micro-batches, and accumulators leave out what a check found", (*proof).skips},
+		{"checked", "an Inf or NaN in any gradient, norm or statistic that a write reads makes its skip hold: no clip and no rounding hides it", (*proof).checked},
+		{"select", "every write keeps the old value where the step is skipped, by the skip of what it serves, but for the closed list", (*proof).selects},
+		{"scaler", "a loss scale goes down for every gradient that carries it, and for nothing finite; a failed loss is told to it", (*proof).scalers},
 		{"random", "every random node has a site of its own", (*proof).random},
 		{"ranks", "where values cross ranks, the skip predicate does too", (*proof).ranks},
 		{"returns", "returned values have their promised dtypes", (*proof).returns},
@@ -136,6 +138,7 @@ type proof struct {
 	uses  *ir.Uses
 	at    []place // by node ID
 	marks bool    // the graph still says which casts were inserted
+	guard *guard  // made when a rule first asks
 }
 
 // place is where a node stands.

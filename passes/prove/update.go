@@ -2,176 +2,149 @@ package prove
 
 import "ampc/ir"
 
-// selects demands that every next value written in update is decided by the
-// skip predicate, by a row made for it; counters of launched steps and the
-// scaler's own state are the exceptions.
+// selects demands that every next value is decided by the skip of what it serves.
+// On a skipped step these move, and nothing else:
+//
+//   - the state of a loss scale: what a row with the operand found_inf writes,
+//     and a truth value of role scaler, which notes overflows for another step
+//     (the rule scaler judges both);
+//   - the count of launched steps, of role attempt;
+//   - what micro-batches leave for the update, of role acc: the next step
+//     overwrites it;
+//   - a 16-bit copy of a variable, of role copy: it is that of the value kept.
 func (p *proof) selects() {
 	if p.rules.Unchecked {
 		return
 	}
+	g := p.guards()
 	for s, n := range p.g.Nodes {
 		for _, v := range n.Out {
-			if v.Next == nil || s != ir.Update && !p.written(v) {
+			if v.Next == nil || g.moves(s, n, v) {
 				continue
 			}
 			switch {
-			case p.scalerState(n, v), p.lowCopy(n, v):
 			case !n.Def().Is(ir.Writer):
 				p.report(n, "%s is written by %s, which cannot keep the old value", v, n.Def().Name)
+			case s != ir.Update:
+				p.report(n, "%s is written in %s, before it is known whether the step is skipped", v, s)
 			case n.Operand("skip") == nil:
 				p.report(n, "%s is written whether or not the step is skipped", v)
-			case !p.guarded(n.Operand("skip")):
-				p.report(n, "%s: the skip predicate %s does not come from a finiteness check", v, n.Operand("skip"))
+			case !keepsOld(n, v):
+				p.report(n, "%s is written by the next value of another variable", v)
 			}
 		}
 	}
+	g.together()
 }
 
-// written reports whether a next value outside update outlives a bad step:
-// accumulators are overwritten by the next step, all else is not.
-func (p *proof) written(v *ir.Value) bool {
+// moves reports whether the write is on the closed list.
+func (g *guard) moves(s ir.Section, n *ir.Node, v *ir.Value) bool {
 	role, _ := v.Next.Attr.Get("role").(string)
-	return role != "acc" && role != "pending"
+	switch {
+	case s == ir.Forward || s == ir.Backward:
+		return role == "acc" && v.Next.Kind == ir.State
+	case s != ir.Update:
+		return false
+	case n.Operand("found_inf") != nil && n.Def().Is(ir.Writer):
+		return keepsOld(n, v)
+	case role == "scaler" && v.Next.Type == ir.T(ir.Bool):
+		return true
+	case role == "attempt":
+		return n.Op == ir.OpCount && n.Operand("skip") == nil && n.In[0] == v.Next
+	case role == ir.RoleCopy:
+		return n.Op == ir.OpCast && n.In[0].Next != nil && g.after[n.In[0].Next.ID] == n.In[0]
+	}
+	return false
 }
 
-// scalerState reports whether v is state that advances on skipped steps too.
-func (p *proof) scalerState(n *ir.Node, v *ir.Value) bool {
-	role, _ := v.Next.Attr.Get("role").(string)
-	return n.Op == ir.OpUpdateScale || role == "attempt"
+// keepsOld reports whether the variable that a result is the next value of is
+// the operand of the result's name: what the row keeps where the step is skipped.
+// A row with one result keeps its first operand.
+func keepsOld(n *ir.Node, v *ir.Value) bool {
+	outs := n.Def().Out
+	if len(outs) == 1 {
+		return n.In[0] == v.Next
+	}
+	return v.Idx < len(outs) && n.Operand(outs[v.Idx].Name) == v.Next
 }
 
-// lowCopy reports whether v is the 16-bit copy of a weight's next value: it is
-// skipped when the weight is.
-func (p *proof) lowCopy(n *ir.Node, v *ir.Value) bool {
-	of, _ := v.Next.Attr.Get("of").(string)
-	return n.Op == ir.OpCast && n.In[0].Next != nil && n.In[0].Next.Name == of
-}
-
-// guarded reports whether a predicate depends on a finiteness check.
-func (p *proof) guarded(skip *ir.Value) bool {
-	found := false
-	p.cone(skip, func(n *ir.Node) {
-		found = found || p.finiteness(n)
-	})
-	return found
-}
-
-// finiteness reports whether n tests for Inf and NaN.
-func (p *proof) finiteness(n *ir.Node) bool {
-	return n.Op == ir.OpAnyNonfinite || n.Op == ir.OpIsNaN || n.Op == ir.OpIsInf
-}
-
-// cone calls f for every node that v depends on, through the next values of
-// accumulators written in the micro-batches.
-func (p *proof) cone(v *ir.Value, f func(n *ir.Node)) {
-	seen := map[*ir.Node]bool{}
-	var walk func(v *ir.Value)
-	walk = func(v *ir.Value) {
-		if v == nil {
-			return
-		}
-		n := v.Def
-		if n == nil {
-			if next := p.accumulated(v); next != nil {
-				walk(next)
+// together demands that what a step advances is skipped together: a counter, a
+// correction or an average with the weights that read it or that it reads, and
+// everything else wherever any weight is.
+func (g *guard) together() {
+	linked := map[*ir.Node]bool{}
+	for _, t := range g.tracks {
+		for _, n := range t.writers {
+			for _, v := range n.In {
+				g.link(t, n, v, linked)
 			}
-			return
-		}
-		if seen[n] {
-			return
-		}
-		seen[n] = true
-		f(n)
-		for _, o := range n.In {
-			walk(o)
 		}
 	}
-	walk(v)
-}
-
-// accumulated is what the micro-batches write to v, nil where they do not.
-func (p *proof) accumulated(v *ir.Value) *ir.Value {
-	if v.Kind != ir.State {
-		return nil
-	}
-	for _, s := range [...]ir.Section{ir.Forward, ir.Backward} {
-		for _, n := range p.g.Body[s] {
-			for _, o := range n.Out {
-				if o.Next == v {
-					return o
+	for _, t := range g.tracks {
+		for _, n := range t.writers {
+			if linked[n] || n.Operand("g") != nil {
+				continue
+			}
+			for _, other := range g.tracks {
+				if g.steps(other) && !g.covers(t, other) {
+					g.p.report(n, "is not skipped where the step of %s is: its skip is %s, that one's %s", other.writers[0].Name(), t.skip, other.skip)
+					break
 				}
 			}
 		}
 	}
-	return nil
 }
 
-// checked follows the gradient operand of every optimizer back to what the
-// micro-batches produced, and demands each of those among the operands of a
-// finiteness check in the optimizer's skip predicate.
-func (p *proof) checked() {
-	if p.rules.Unchecked {
+// steps reports whether the track steps a weight by its gradient.
+func (g *guard) steps(t *track) bool {
+	for _, n := range t.writers {
+		if n.Operand("g") != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// covers reports whether t is skipped wherever other is.
+func (g *guard) covers(t, other *track) bool {
+	for k, f := range g.flows {
+		if !f.b.implies(other.preds[k], t.preds[k]) {
+			return false
+		}
+	}
+	return true
+}
+
+// link demands of each guarded write that v depends on, without another write
+// between, that it has the predicate of n, which reads v.
+func (g *guard) link(t *track, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool) {
+	if v == nil {
 		return
 	}
-	for _, n := range p.g.Body[ir.Update] {
-		g, skip := n.Operand("g"), n.Operand("skip")
-		if g == nil || skip == nil || !n.Def().Is(ir.Writer) {
-			continue
-		}
-		ok := p.tested(skip)
-		for _, src := range p.sources(g) {
-			if !ok[src] {
-				p.report(n, "gradient %s is in no finiteness check of %s", src, skip)
-			}
+	w := v
+	if v.Def == nil {
+		if w = g.after[v.ID]; w == nil || w.Def == n {
+			return
 		}
 	}
-}
-
-// tested collects what the finiteness checks behind a predicate look at, and
-// the sources of those values.
-func (p *proof) tested(skip *ir.Value) map[*ir.Value]bool {
-	ok := map[*ir.Value]bool{}
-	p.cone(skip, func(n *ir.Node) {
-		if !p.finiteness(n) {
-			return
-		}
-		for _, v := range n.In {
-			if v == nil {
-				continue
-			}
-			ok[v] = true
-			for _, s := range p.sources(v) {
-				ok[s] = true
+	switch {
+	case g.p.at[w.Def.ID].sec != ir.Update:
+	case w.Next == nil:
+		if w.Type.Shape.Elements() == 1 && !w.Def.Def().Is(ir.Writer) && w.Type.DType != ir.Bool {
+			for _, x := range w.Def.In {
+				g.link(t, n, x, linked)
 			}
 		}
-	})
-	return ok
-}
-
-// sources are the values of earlier sections, or variables, that v is computed
-// from inside update; scalars (scales, rates, norms) are not followed.
-func (p *proof) sources(v *ir.Value) []*ir.Value {
-	var out []*ir.Value
-	seen := map[*ir.Value]bool{}
-	var walk func(v *ir.Value)
-	walk = func(v *ir.Value) {
-		if v == nil || seen[v] || !v.Type.DType.Float() {
+	default:
+		other := g.trackOf(w.Def)
+		if other == nil || w.Def == n {
 			return
 		}
-		seen[v] = true
-		n := v.Def
-		if n == nil || p.at[n.ID].sec != ir.Update {
-			out = append(out, v)
-			return
-		}
-		for i, o := range n.In {
-			if o != nil && !n.OperandDef(i).Named && o.Type.Shape.Rank() >= v.Type.Shape.Rank() {
-				walk(o)
-			}
+		linked[w.Def] = true
+		if !g.covers(t, other) || !g.covers(other, t) {
+			g.p.report(n, "reads %s, which is skipped by %s and not by %s as it is", v, other.skip, t.skip)
 		}
 	}
-	walk(v)
-	return out
 }
 
 // ranks demands that a skip predicate is agreed on where anything crosses ranks.
@@ -180,18 +153,17 @@ func (p *proof) ranks() {
 	for _, n := range p.g.Nodes {
 		crossing = crossing || n.Def().Is(ir.Collective)
 	}
-	if !crossing {
+	if !crossing || p.rules.Unchecked {
 		return
 	}
-	for _, n := range p.g.Body[ir.Update] {
-		skip := n.Operand("skip")
-		if skip == nil || !n.Def().Is(ir.Writer) {
-			continue
-		}
+	for _, t := range p.guards().tracks {
+		f := p.guards().last()
 		agreed := false
-		p.cone(skip, func(m *ir.Node) { agreed = agreed || m.Op == ir.OpAllReduce })
+		for _, i := range f.b.alone(f.truth(t.skip, f.update())) {
+			agreed = agreed || f.atoms[i].what == elsewhere
+		}
 		if !agreed {
-			p.report(n, "the skip predicate %s is this rank's own", skip)
+			p.report(t.writers[0], "the skip predicate %s is this rank's own", t.skip)
 		}
 	}
 }

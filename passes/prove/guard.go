@@ -1,0 +1,193 @@
+package prove
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// guard is what the rules about skipped steps share: who writes what, under
+// which predicate, and the predicates as functions of finiteness checks.
+type guard struct {
+	p      *proof
+	values int
+	next   []*ir.Value // by Value.ID of a variable: what prepare or a micro-batch writes to it
+	after  []*ir.Value // by Value.ID of a variable: what update writes to it
+	flows  []*flow     // by number of micro-batches, the largest last
+	kept   [][]pred    // by flow and micro-batch from 1 on: it counts; nil where nothing is accumulated
+	tracks []*track
+	origin []origin // by Value.ID
+}
+
+// track is a skip predicate and who is guarded by it.
+type track struct {
+	skip    *ir.Value
+	preds   []pred // by flow
+	checks  map[*ir.Value]bool
+	shown   []int8      // by Value.ID: whether Inf or NaN in the value is certain to make skip hold; 0: not asked
+	writers []*ir.Node  // in the order of the update
+	leaves  []*ir.Value // what its gradients come from
+	walked  []bool      // by Value.ID
+}
+
+// origin is where in a step a value comes from.
+type origin uint8
+
+const (
+	fromForward  origin   = 1 << iota // losses, statistics
+	fromBackward                      // gradients, whatever carries a loss scale
+	asked        = 1 << 7             // not a place: already followed
+)
+
+// guards evaluates the predicates of the step, once.
+func (p *proof) guards() *guard {
+	if p.guard != nil {
+		return p.guard
+	}
+	values, _ := p.g.Number()
+	_ = ir.InferUnits(p.g) // the rule units reports what is wrong with them
+	g := &guard{p: p, values: values, next: make([]*ir.Value, values), after: make([]*ir.Value, values), origin: make([]origin, values)}
+	p.guard = g
+	micros := 1
+	for s, n := range p.g.Nodes {
+		for _, v := range n.Out {
+			switch {
+			case v.Next == nil:
+			case s == ir.Update:
+				g.after[v.Next.ID] = v
+			default:
+				g.next[v.Next.ID] = v
+				if s != ir.Prepare {
+					micros = unrolled
+				}
+			}
+		}
+	}
+	for m := 1; m <= micros; m++ {
+		g.flows = append(g.flows, newFlow(p, g, m))
+	}
+	g.kept = make([][]pred, len(g.flows))
+	g.find()
+	return g
+}
+
+func (g *guard) last() *flow { return g.flows[len(g.flows)-1] }
+
+// find groups the guarded writes of the update by their predicates.
+func (g *guard) find() {
+	bySkip := make([]*track, g.values)
+	for _, n := range g.p.g.Body[ir.Update] {
+		skip := n.Operand("skip")
+		if skip == nil || !n.Def().Is(ir.Writer) {
+			continue
+		}
+		t := bySkip[skip.ID]
+		if t == nil {
+			t = &track{skip: skip, checks: map[*ir.Value]bool{}, shown: make([]int8, g.values), walked: make([]bool, g.values)}
+			for _, f := range g.flows {
+				t.preds = append(t.preds, f.truth(skip, f.update()))
+			}
+			t.checks = g.last().finite(g.last().b.alone(t.preds[len(t.preds)-1]))
+			bySkip[skip.ID] = t
+			g.tracks = append(g.tracks, t)
+		}
+		t.writers = append(t.writers, n)
+	}
+}
+
+// trackOf is the track of a guarded writer, nil for others.
+func (g *guard) trackOf(n *ir.Node) *track {
+	for _, t := range g.tracks {
+		if n.Operand("skip") == t.skip {
+			return t
+		}
+	}
+	return nil
+}
+
+// finite are the values that the atoms are about, those of which both kinds are asked.
+func (f *flow) finite(atoms []int32) map[*ir.Value]bool {
+	half := map[*ir.Value]about{}
+	vs := map[*ir.Value]bool{}
+	for _, i := range atoms {
+		switch a := f.atoms[i]; a.what {
+		case nonfinite:
+			vs[a.v] = true
+		case isNaN, isInf:
+			if other, ok := half[a.v]; ok && other != a.what {
+				vs[a.v] = true
+			}
+			half[a.v] = a.what
+		}
+	}
+	return vs
+}
+
+// from says where the value comes from: the sections whose floats went into it.
+func (g *guard) from(v *ir.Value) origin {
+	if o := g.origin[v.ID]; o&asked != 0 {
+		return o &^ asked
+	}
+	g.origin[v.ID] = asked // accumulators read themselves
+	o := g.place(v)
+	g.origin[v.ID] = asked | o
+	return o
+}
+
+func (g *guard) place(v *ir.Value) origin {
+	n := v.Def
+	switch {
+	case v.Unit != "":
+		return fromBackward
+	case n == nil && g.next[v.ID] != nil:
+		return g.from(g.next[v.ID])
+	case n == nil:
+		return 0
+	}
+	writes := v.Next != nil
+	switch sec := g.p.at[n.ID].sec; {
+	case sec == ir.Forward && !writes:
+		return fromForward
+	case sec == ir.Backward && !writes:
+		return fromBackward
+	}
+	var o origin
+	for _, x := range n.In {
+		if x != nil && x.Type.DType.Float() {
+			o |= g.from(x)
+		}
+	}
+	return o
+}
+
+// shows reports whether an Inf or NaN in v is certain to make the track's skip
+// hold: the check looks at v, or at something that rows hand it on to.
+func (g *guard) shows(t *track, v *ir.Value) bool {
+	switch t.shown[v.ID] {
+	case 1:
+		return true
+	case -1:
+		return false
+	}
+	yes := g.showsIn(t.checks, v, func(w *ir.Value) bool { return g.shows(t, w) })
+	t.shown[v.ID] = -1
+	if yes {
+		t.shown[v.ID] = 1
+	}
+	return yes
+}
+
+func (g *guard) showsIn(checks map[*ir.Value]bool, v *ir.Value, shows func(w *ir.Value) bool) bool {
+	if checks[v] || v.Next != nil && g.next[v.Next.ID] == v && checks[v.Next] {
+		return true
+	}
+	for _, u := range g.p.uses.Of(v) {
+		if u.Arg < 0 || u.Node.Def().Is(ir.Writer) || !u.Node.Keeps(u.Arg) {
+			continue
+		}
+		if !slices.ContainsFunc(u.Node.Out, func(w *ir.Value) bool { return w.Type.DType.Float() && !shows(w) }) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,235 @@
+package prove
+
+import "ampc/ir"
+
+// unrolled is the largest number of micro-batches that predicates are evaluated
+// for: a first one, one between, and a last one. The sections are the same for
+// every micro-batch but for its index, so more show nothing new.
+const unrolled = 3
+
+// flow evaluates truth values and whole numbers of a step of a given number of
+// micro-batches as functions of atoms. An instance is a place in time: 0 for
+// prepare, 1 to micros for the micro-batches, micros+1 for update.
+type flow struct {
+	p      *proof
+	g      *guard
+	b      *bdd
+	micros int
+	atoms  []atom
+	number map[atom]int32
+	bools  [][]pred // by instance and Value.ID, plus 2; 0: not evaluated, 1: being evaluated
+	ints   [][]*whole
+}
+
+// atom is what a predicate may depend on: whether v is finite at an instance,
+// the bit that a state held before the step, or what the checker does not follow.
+type atom struct {
+	v    *ir.Value
+	at   int
+	what about
+}
+
+type about uint8
+
+const (
+	nonfinite about = iota // some element is Inf or NaN
+	isNaN                  // of a scalar
+	isInf
+	held      // a truth value from before the step
+	opaque    // a truth value made of something else
+	elsewhere // the flag of another rank
+)
+
+// whole is an integer as a function of atoms: the cases exclude each other and
+// leave nothing out. nil stands for one that is not followed.
+type whole struct {
+	cases []wholeCase
+}
+
+type wholeCase struct {
+	n    int64
+	when pred
+}
+
+func newFlow(p *proof, g *guard, micros int) *flow {
+	f := &flow{p: p, g: g, b: newBDD(), micros: micros, number: map[atom]int32{}}
+	f.bools, f.ints = make([][]pred, micros+2), make([][]*whole, micros+2)
+	for i := range f.bools {
+		f.bools[i], f.ints[i] = make([]pred, g.values), make([]*whole, g.values)
+	}
+	return f
+}
+
+func (f *flow) update() int { return f.micros + 1 }
+
+// instance is where v, read at the instance at, was computed.
+func (f *flow) instance(v *ir.Value, at int) int {
+	if v.Def == nil {
+		return at
+	}
+	switch f.p.at[v.Def.ID].sec {
+	case ir.Prepare:
+		return 0
+	case ir.Update:
+		return f.update()
+	}
+	return min(at, f.micros)
+}
+
+// before is the value that variable v has when an instance begins and where that
+// was computed; nil where it has what it had before the step.
+func (f *flow) before(v *ir.Value, at int) (*ir.Value, int) {
+	if w := f.g.next[v.ID]; w != nil && w.Def != nil {
+		switch sec := f.p.at[w.Def.ID].sec; {
+		case sec == ir.Prepare && at > 0:
+			return w, 0
+		case sec != ir.Update && at > 1:
+			return w, at - 1
+		}
+	}
+	return nil, 0
+}
+
+func (f *flow) atomOf(v *ir.Value, at int, what about) pred {
+	if v.Next != nil && at <= f.micros && at == f.instance(v, f.update()) && f.g.next[v.Next.ID] == v {
+		v, at = v.Next, f.update() // the last of what the micro-batches wrote
+	}
+	k := atom{v, at, what}
+	i, ok := f.number[k]
+	if !ok {
+		i = int32(len(f.atoms))
+		f.atoms, f.number[k] = append(f.atoms, k), i
+	}
+	return f.b.atom(i)
+}
+
+// truth is the bool v as it is read at an instance.
+func (f *flow) truth(v *ir.Value, at int) pred {
+	if v.Def == nil {
+		return f.variable(v, at)
+	}
+	at = f.instance(v, at)
+	switch memo := f.bools[at][v.ID]; memo {
+	case 0:
+	case 1: // it depends on itself: no order of nodes computes it
+		return f.atomOf(v, at, opaque)
+	default:
+		return memo - 2
+	}
+	f.bools[at][v.ID] = 1
+	x := f.node(v.Def, v, at)
+	f.bools[at][v.ID] = x + 2
+	return x
+}
+
+func (f *flow) variable(v *ir.Value, at int) pred {
+	if w, when := f.before(v, at); w != nil {
+		return f.truth(w, when)
+	}
+	if v.Kind == ir.Const && v.Init != nil && len(v.Init.Args) == 1 && v.Init.Func == "" {
+		if v.Init.Args[0] != 0 {
+			return always
+		}
+		return never
+	}
+	return f.atomOf(v, 0, held)
+}
+
+func (f *flow) node(n *ir.Node, v *ir.Value, at int) pred {
+	switch d := n.Def(); {
+	case n.Op == ir.OpAnyNonfinite:
+		return f.checks(n, at)
+	case v.Type.Shape.Elements() != 1:
+	case n.Op == ir.OpIsNaN:
+		return f.atomOf(n.In[0], f.instance(n.In[0], at), isNaN)
+	case n.Op == ir.OpIsInf:
+		return f.atomOf(n.In[0], f.instance(n.In[0], at), isInf)
+	case d.Elem != nil:
+		if r := f.run(n, v.Idx, at); r.followed {
+			return r.truth
+		}
+	case d.Is(ir.Moves) && len(n.In) == 1 && n.In[0].Type.Shape.Elements() == 1:
+		return f.truth(n.In[0], at)
+	}
+	return f.atomOf(v, at, opaque)
+}
+
+// checks is the OR over the operands of a finiteness check.
+func (f *flow) checks(n *ir.Node, at int) pred {
+	x := never
+	for i := len(n.In) - 1; i >= 0; i-- {
+		if v := n.In[i]; v.Type.DType.Float() && v.Type.Shape.Elements() != 0 {
+			x = f.b.or(f.atomOf(v, f.instance(v, at), nonfinite), x)
+		}
+	}
+	return x
+}
+
+// integer is the scalar v, a whole number, as it is read at an instance; nil
+// where it is not followed. Of a sum over ranks it says whether it is above zero.
+func (f *flow) integer(v *ir.Value, at int) *whole {
+	if v.Type.Shape.Elements() != 1 {
+		return nil
+	}
+	if v.Def == nil {
+		switch w, when := f.before(v, at); {
+		case w != nil:
+			return f.integer(w, when)
+		case v.Kind == ir.Const && v.Init != nil && v.Init.Func == "" && len(v.Init.Args) == 1 && v.Init.Args[0] == float64(int64(v.Init.Args[0])):
+			return fixed(int64(v.Init.Args[0]))
+		case v.Kind == ir.Input && v.Attr.Get("role") == "micro" && at >= 1 && at <= f.micros:
+			return fixed(int64(at - 1))
+		}
+		return nil
+	}
+	at = f.instance(v, at)
+	if x := f.ints[at][v.ID]; x != nil {
+		return x
+	}
+	x := (*whole)(nil)
+	switch d := v.Def.Def(); {
+	case d.Elem != nil:
+		x = f.run(v.Def, v.Idx, at).number
+	case d.Is(ir.Collective):
+		if here := f.integer(v.Def.In[0], at); here != nil {
+			x = f.zeroOne(f.b.or(f.counted(ir.PLt, fixed(0), here).truth, f.atomOf(v, at, elsewhere)))
+		}
+	}
+	f.ints[at][v.ID] = x
+	return x
+}
+
+func fixed(n int64) *whole { return &whole{[]wholeCase{{n, always}}} }
+
+// either is x where c holds, else y. What is never chosen need not be followed.
+func (f *flow) either(c pred, x, y *whole) *whole {
+	switch {
+	case c == always:
+		return x
+	case c == never:
+		return y
+	case x == nil || y == nil:
+		return nil
+	}
+	var w whole
+	for _, a := range x.cases {
+		w.add(f.b, a.n, f.b.and(a.when, c))
+	}
+	for _, a := range y.cases {
+		w.add(f.b, a.n, f.b.and(a.when, f.b.not(c)))
+	}
+	return &w
+}
+
+func (w *whole) add(b *bdd, n int64, when pred) {
+	if when == never {
+		return
+	}
+	for i := range w.cases {
+		if w.cases[i].n == n {
+			w.cases[i].when = b.or(w.cases[i].when, when)
+			return
+		}
+	}
+	w.cases = append(w.cases, wholeCase{n, when})
+}

@@ -1,0 +1,348 @@
+package prove
+
+import (
+	"fmt"
+
+	"ampc/ir"
+)
+
+// skips demands that every skip predicate is the OR of finiteness checks, and of
+// no micro-batch being left, whatever the number of micro-batches.
+func (p *proof) skips() {
+	if p.rules.Unchecked {
+		return
+	}
+	g := p.guards()
+	g.accumulated()
+	for _, t := range g.tracks {
+		for k := range g.flows {
+			if text := g.wrongSkip(t, k); text != "" {
+				at := t.writers[0]
+				if t.skip.Def != nil {
+					at = t.skip.Def
+				}
+				p.report(at, "skips %s and %s", t.writers[0].Name(), text)
+				break
+			}
+		}
+	}
+}
+
+// wrongSkip says what is wrong with a skip predicate, "" where nothing is.
+func (g *guard) wrongSkip(t *track, k int) string {
+	f, skip := g.flows[k], t.preds[k]
+	alone := f.b.alone(skip)
+	switch {
+	case skip == never:
+		return "never holds"
+	case f.b.at(skip, func(int32) bool { return false }):
+		return "holds where everything is finite" + f.inMicro()
+	}
+	for _, i := range f.b.support(skip) {
+		switch a := f.atoms[i]; {
+		case a.what == elsewhere:
+		case a.what == held || a.what == opaque:
+			return fmt.Sprintf("depends on %s, which is no finiteness check", a.v)
+		case g.from(a.v) == 0:
+			return fmt.Sprintf("looks at %s, which no gradient and no loss goes into", a.v)
+		}
+	}
+	lost := never
+	if kept := g.kept[k]; kept != nil {
+		lost = always
+		for _, x := range kept {
+			lost = f.b.and(lost, f.b.not(x))
+		}
+	}
+	if want := f.b.or(f.b.any(alone), lost); skip != want {
+		for _, i := range f.b.support(skip) {
+			a := f.atoms[i]
+			if a.at == f.update() && !f.b.at(skip, func(x int32) bool { return x == i }) {
+				return fmt.Sprintf("does not hold where %s alone is not finite%s", a.v, f.inMicro())
+			}
+		}
+		return "is not the OR of its finiteness checks" + f.inMicro()
+	}
+	return ""
+}
+
+func (f *flow) inMicro() string {
+	if f.micros == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", in a step of %d micro-batches", f.micros)
+}
+
+// accumulated judges what the micro-batches add up: nothing of an earlier step
+// stays, nothing finite is left out, and everything leaves the same micro-batches
+// out, each for an Inf or NaN.
+func (g *guard) accumulated() {
+	g.micro(func(n *ir.Node, w *ir.Value) {
+		if w.Type.DType.Float() && readsOf(n, w) >= 0 && n.Def().Elem != nil {
+			g.sum(n, w)
+		}
+	})
+	g.micro(func(n *ir.Node, w *ir.Value) {
+		if !w.Type.DType.Float() && w.Type.DType != ir.Bool {
+			g.tally(n, w)
+		}
+	})
+}
+
+// micro calls f for what every micro-batch writes.
+func (g *guard) micro(f func(n *ir.Node, w *ir.Value)) {
+	for _, s := range [...]ir.Section{ir.Forward, ir.Backward} {
+		for _, n := range g.p.g.Body[s] {
+			for _, v := range n.Out {
+				if v.Next != nil {
+					f(n, v.Next)
+				}
+			}
+		}
+	}
+}
+
+// readsOf is the operand of n that is v, -1 where none is.
+func readsOf(n *ir.Node, v *ir.Value) int {
+	for i, x := range n.In {
+		if x == v {
+			return i
+		}
+	}
+	return -1
+}
+
+// sum judges one accumulator.
+func (g *guard) sum(n *ir.Node, acc *ir.Value) {
+	self, added := readsOf(n, acc), -1
+	for i, x := range n.In {
+		if i != self && x != nil && x.Type.DType.Float() {
+			added = i
+		}
+	}
+	if added < 0 {
+		g.p.report(n, "adds nothing to %s", acc)
+		return
+	}
+	for k, f := range g.flows {
+		takes, stays := f.passing(n, added), f.passing(n, self)
+		if text := f.wrongSum(acc, takes, stays); text != "" {
+			g.p.report(n, "%s%s", text, f.inMicro())
+			return
+		}
+		if g.kept[k] == nil {
+			g.kept[k] = takes
+		}
+		for m, x := range takes {
+			if x != g.kept[k][m] {
+				g.p.report(n, "%s leaves out other micro-batches than the accumulators before it", acc)
+				return
+			}
+		}
+	}
+}
+
+// passing says for each micro-batch when what operand i of n holds goes into the result.
+func (f *flow) passing(n *ir.Node, i int) []pred {
+	var flags []int
+	for k, x := range n.In {
+		if x != nil && x.Type.DType == ir.Bool {
+			flags = append(flags, k)
+		}
+	}
+	got := make([]pred, f.micros)
+	for row := range 1 << len(flags) {
+		kept := n.HandsOnWhere(i, ir.Nonfinite, func(operand int) (bool, bool) {
+			for b, k := range flags {
+				if k == operand {
+					return row>>b&1 != 0, true
+				}
+			}
+			return false, false
+		})
+		if kept&ir.Finite != 0 {
+			continue
+		}
+		for m := range got {
+			when := always
+			for b, k := range flags {
+				x := f.truth(n.In[k], m+1)
+				if row>>b&1 == 0 {
+					x = f.b.not(x)
+				}
+				when = f.b.and(when, x)
+			}
+			got[m] = f.b.or(got[m], when)
+		}
+	}
+	return got
+}
+
+// wrongSum says what is wrong with an accumulator that takes what is added and
+// keeps what it had in these cases.
+func (f *flow) wrongSum(acc *ir.Value, takes, stays []pred) string {
+	old, finite := always, func(int32) bool { return false }
+	for m, x := range takes {
+		if !f.b.at(x, finite) {
+			return fmt.Sprintf("%s leaves out micro-batch %d, in which everything is finite", acc, m)
+		}
+		dropped := f.b.not(x)
+		if dropped != f.b.any(f.b.alone(dropped)) {
+			return fmt.Sprintf("%s does not leave micro-batch %d out exactly where a check finds an Inf or NaN in it", acc, m)
+		}
+		for later := m + 1; later < len(stays); later++ {
+			if !f.b.implies(x, stays[later]) {
+				return fmt.Sprintf("%s forgets micro-batch %d in micro-batch %d", acc, m, later)
+			}
+		}
+		old = f.b.and(old, stays[m])
+	}
+	if f.b.at(old, finite) {
+		return fmt.Sprintf("%s keeps what an earlier step left in it", acc)
+	}
+	for _, x := range takes {
+		if f.b.and(old, x) != never {
+			return fmt.Sprintf("%s may keep what an earlier step left in it", acc)
+		}
+	}
+	return ""
+}
+
+// tally judges a count of micro-batches: it must be that of those kept. What is
+// counted of something else is not followed.
+func (g *guard) tally(n *ir.Node, acc *ir.Value) {
+	for k, f := range g.flows {
+		got := f.integer(acc, f.update())
+		if got == nil || g.kept[k] == nil {
+			continue
+		}
+		want := fixed(0)
+		for _, x := range g.kept[k] {
+			want = f.counted(ir.PAdd, want, f.zeroOne(x)).number
+		}
+		if !f.same(got, want) {
+			g.p.report(n, "%s is not the number of micro-batches that are in the accumulators%s", acc, f.inMicro())
+			return
+		}
+	}
+}
+
+func (f *flow) same(x, y *whole) bool {
+	when := func(w *whole, n int64) pred {
+		for _, c := range w.cases {
+			if c.n == n {
+				return c.when
+			}
+		}
+		return never
+	}
+	for _, c := range append(x.cases[:len(x.cases):len(x.cases)], y.cases...) {
+		if when(x, c.n) != when(y, c.n) {
+			return false
+		}
+	}
+	return true
+}
+
+// checked demands that an Inf or NaN in anything that a guarded write reads from
+// the micro-batches makes its skip hold, and that nothing on the way makes one of
+// finite numbers unseen.
+func (p *proof) checked() {
+	if p.rules.Unchecked {
+		return
+	}
+	g := p.guards()
+	for _, t := range g.tracks {
+		grads, losses := false, false
+		for _, n := range t.writers {
+			for i, v := range n.In {
+				if v != nil && v.Type.DType.Float() {
+					g.demand(t, n, v)
+					grads = grads || n.OperandDef(i).Name == "g" && g.from(v)&fromBackward != 0
+				}
+			}
+		}
+		for v := range t.checks {
+			losses = losses || g.from(v) == fromForward
+		}
+		if grads && !losses {
+			p.report(t.writers[0], "no check of its skip predicate %s looks at a loss", t.skip)
+		}
+	}
+}
+
+// demand follows v, which writer reads, back to what the micro-batches left.
+func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value) {
+	if v == nil || t.walked[v.ID] || !v.Type.DType.Float() || g.from(v) == 0 {
+		return
+	}
+	t.walked[v.ID] = true
+	n := v.Def
+	if n == nil && g.next[v.ID] == nil {
+		return // no micro-batch writes it: a loss scale
+	}
+	if n == nil || g.p.at[n.ID].sec != ir.Update || v.Next != nil && g.next[v.Next.ID] == v {
+		g.leaf(t, writer, v)
+		return
+	}
+	if v.Next != nil { // as guarded as its own write is
+		return
+	}
+	if !g.shows(t, v) {
+		switch wide := widest(n); {
+		case v.Type.DType.Low() && wide > v.Type.DType.Size():
+			g.p.report(writer, "reads %s, which is rounded to %s after the check: no check of %s sees what overflows there", v, v.Type.DType, t.skip)
+		case n.Def().Poles != "":
+			g.p.report(writer, "reads %s, which %s, and no check of %s sees it", v, n.Def().Poles, t.skip)
+		case n.Def().Elem == nil && !n.Def().Is(ir.Moves):
+			g.p.report(writer, "reads %s, which may overflow, and no check of %s sees it", v, t.skip)
+		}
+	}
+	for _, x := range n.In {
+		g.demand(t, writer, x)
+	}
+}
+
+// widest is the size in bytes of the largest float operand.
+func widest(n *ir.Node) int64 {
+	var size int64
+	for _, v := range n.In {
+		if v != nil && v.Type.DType.Float() {
+			size = max(size, v.Type.DType.Size())
+		}
+	}
+	return size
+}
+
+// leaf demands that the track's skip sees what a micro-batch left in v.
+func (g *guard) leaf(t *track, writer *ir.Node, v *ir.Value) {
+	t.leaves = append(t.leaves, v)
+	if g.shows(t, v) || g.bounded(v) {
+		return
+	}
+	what := "gradient"
+	if g.from(v) == fromForward {
+		what = "value"
+	}
+	g.p.report(writer, "reads the %s %s, and no check of its skip predicate %s is certain to see an Inf or NaN in it", what, v, t.skip)
+}
+
+// bounded reports whether v is finite by its row, or a sum of such values.
+func (g *guard) bounded(v *ir.Value) bool {
+	if w := g.next[v.ID]; v.Def == nil && w != nil {
+		for _, x := range w.Def.In {
+			if x != nil && x != v && x.Type.DType.Float() && !g.bounded(x) {
+				return false
+			}
+		}
+		return true
+	}
+	if v.Def == nil {
+		return false
+	}
+	outs := v.Def.Def().Out
+	if v.Def.Op == ir.OpCast && !v.Type.DType.Low() {
+		return g.bounded(v.Def.In[0])
+	}
+	return v.Idx < len(outs) && outs[v.Idx].Finite
+}
