@@ -102,7 +102,11 @@ type state struct {
 
 // New starts an empty model. The name heads its printed form.
 func New(name string) *Model {
-	return modelOver(ir.NewBuilder(name))
+	m := modelOver(ir.NewBuilder(name))
+	if err := ir.CheckName(name); err != nil {
+		m.Fail("model: %v", err)
+	}
+	return m
 }
 
 // FromGraph makes a model of a graph that was parsed or imported; it can be
@@ -170,6 +174,9 @@ func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
 			}
 			out[i] = ir.Dim(d)
 		case Dim:
+			if err := ir.CheckDimName(string(d)); err != nil {
+				return ir.Shape{}, err
+			}
 			out[i] = m.Graph().Sym(string(d))
 		case ir.Dim:
 			out[i] = d

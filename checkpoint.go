@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"ampc/internal/fp"
 	"ampc/internal/safetensors"
@@ -28,6 +29,9 @@ const (
 func (m *Model) SetMeta(key, value string) error {
 	if m.session == nil {
 		return fmt.Errorf("metadata %q: no step is compiled yet", key)
+	}
+	if !utf8.ValidString(key + value) {
+		return fmt.Errorf("metadata %q: the key or the value is not UTF-8", key)
 	}
 	m.session.meta[key] = value
 	return nil
@@ -198,7 +202,7 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 	}
 	for _, info := range f.Tensors {
 		if _, known := s.types[info.Name]; !known {
-			idle = append(idle, info.Name)
+			idle = append(idle, ir.Printable(info.Name))
 		}
 	}
 	notes = append(notes, few(absent, "not in the file, starts anew")...)

@@ -146,21 +146,64 @@ func TestBadLossScales(t *testing.T) {
 	}
 }
 
+// What a checkpoint could not give back is not taken.
+func TestMetadataIsText(t *testing.T) {
+	m, s := eventful(t)
+	steps(t, s, 0, 1)
+	for _, kv := range [][2]string{{"a\xff", "b"}, {"a", "\xffb"}} {
+		wantError(t, m.SetMeta(kv[0], kv[1]), "not UTF-8")
+	}
+	if err := m.SetMeta("notes\n", "a\x00\tb"); err != nil {
+		t.Error(err)
+	}
+	path := filepath.Join(t.TempDir(), "x")
+	wantError(t, safetensors.WriteFile(path, map[string]string{"a\xff": ""}, nil), "not UTF-8")
+	wantError(t, safetensors.WriteFile(path, nil, []safetensors.Tensor{{Name: "a\xff", DType: safetensors.F32, Write: safetensors.Bytes(make([]byte, 4))}}), "not UTF-8")
+}
+
+// A file's tensor that has no use here cannot write to the terminal what it likes.
+func TestNamesInFilesAreQuoted(t *testing.T) {
+	dir := t.TempDir()
+	good, more := filepath.Join(dir, "good"), filepath.Join(dir, "more")
+	m, s := eventful(t)
+	steps(t, s, 0, 1)
+	if err := m.SaveFile(good); err != nil {
+		t.Fatal(err)
+	}
+	addTensor(t, good, more, "\x1b]0;title\n")
+	if err := m.LoadFile(more); err != nil {
+		t.Fatal(err)
+	}
+	if w := m.Warnings(); len(w) != 1 || w[0] != `"\x1b]0;title\n": in the file, has no use here` {
+		t.Errorf("%q", w)
+	}
+}
+
 // replaceTensor copies a file with other bytes in one tensor.
 func replaceTensor(t *testing.T, from, to, name string, data []byte) {
+	t.Helper()
+	copyTensors(t, from, to, nil, map[string][]byte{name: data})
+}
+
+// addTensor copies a file with one number more.
+func addTensor(t *testing.T, from, to, name string) {
+	t.Helper()
+	copyTensors(t, from, to, []safetensors.Tensor{{Name: name, DType: safetensors.F32, Write: safetensors.Bytes(make([]byte, 4))}}, nil)
+}
+
+func copyTensors(t *testing.T, from, to string, all []safetensors.Tensor, replaced map[string][]byte) {
 	t.Helper()
 	f, err := safetensors.Open(from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var all []safetensors.Tensor
 	for _, x := range f.Tensors {
 		b := make([]byte, x.Bytes())
 		if err := f.Read(x.Name, b); err != nil {
 			t.Fatal(err)
 		}
-		if x.Name == name {
+		if data, ok := replaced[x.Name]; ok {
 			b = data
 		}
 		all = append(all, safetensors.Tensor{Name: x.Name, DType: x.DType, Shape: x.Shape, Write: safetensors.Bytes(b)})

@@ -3,6 +3,7 @@ package ampc_test
 import (
 	"bytes"
 	"context"
+	"math"
 	"testing"
 
 	"ampc"
@@ -40,6 +41,24 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"huge": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("fc", x, 1<<44)
 		}, []string{`"fc.w"`, "more than"}},
+		"name of an input": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("a\xffb", ampc.F32, 4) },
+			[]string{`input: the name "a\xffb" is not UTF-8`}},
+		"name of a parameter": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("a\nb", nil, 4) },
+			[]string{`param: the name "a\nb" has a character that does not print`}},
+		"name of a layer": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("\x1b[31m", x, 2) },
+			[]string{`the name "\x1b[31m`, "does not print"}},
+		"name of a scope": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Scope("a\tb").Relu(x) },
+			[]string{`relu: the name "a\tb.relu" has a character that does not print`}},
+		"name of a result": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Named("\xfe").Relu(x) },
+			[]string{`relu: the name "\xfe" is not UTF-8`}},
+		"name of a dimension": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("z", ampc.F32, ampc.Dim("")) },
+			[]string{`input "z": the dimension's name "" is not a word`}},
+		"an empty batch": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("z", ampc.F32, 0, 4) },
+			[]string{`input "z": dimension 0 is 0, want 1 or more`}},
+		"an epsilon that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LayerNorm("n", x, ampc.Eps(math.NaN())) },
+			[]string{`layer_norm "n": attribute eps is NaN, want a finite number, 0 or more`}},
+		"an infinite slope": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LeakyRelu(x, math.Inf(1)) },
+			[]string{`leaky_relu: attribute alpha is +Inf, want a finite number`}},
 		"a dimension that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Input("z", ampc.F32, "four")
 		}, []string{`input "z"`, "want an int or an ampc.Dim"}},

@@ -165,7 +165,11 @@ func (b *Builder) Site() int64 {
 func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs) *Value {
 	full := b.scope + name
 	if b.err == nil {
-		if old := b.names[full]; old != nil {
+		if err := CheckName(name); err != nil {
+			b.Fail("%s: %v", kind, err)
+		} else if err := CheckName(full); err != nil { // its scope
+			b.Fail("%s: %v", kind, err)
+		} else if old := b.names[full]; old != nil {
 			b.Fail("%s %s: the name is taken by %s", kind, quoteName(full), describe(old))
 		} else if err := CheckDims(t.Shape.Dims()); err != nil {
 			b.Fail("%s %s: %v", kind, quoteName(full), err)
@@ -312,6 +316,9 @@ func (b *Builder) emit(n *Node, next []*Value) []*Value {
 		} else {
 			v.Name = b.freshName(n, i)
 			b.names[v.Name] = v
+			if err := CheckName(v.Name); err != nil {
+				b.Fail("%s: %v", n.Def().Name, err)
+			}
 		}
 		n.Out[i] = v
 	}
@@ -364,6 +371,10 @@ func (b *Builder) unique(base string) string {
 // Rename gives a value a name of the caller's choosing, with a suffix where it is taken.
 func (b *Builder) Rename(v *Value, name string) *Value {
 	if b.err != nil || v == nil || v.Name == name {
+		return v
+	}
+	if err := CheckName(name); err != nil {
+		b.Fail("%v", err)
 		return v
 	}
 	if b.names[v.Name] == v {

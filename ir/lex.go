@@ -113,6 +113,9 @@ func (l *lexer) value() (token, error) {
 		if err != nil {
 			return t, err
 		}
+		if err := CheckName(s); err != nil {
+			return t, l.errorf(l.line, "%v", err)
+		}
 		t.text = s
 	} else {
 		start := l.pos

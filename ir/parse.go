@@ -107,6 +107,9 @@ func (p *parser) graph(outer *parser) *Graph {
 	p.expect("graph")
 	p.expect("@")
 	p.g = &Graph{Name: p.ident("a name")}
+	if err := CheckName(p.g.Name); err != nil {
+		p.wrong("graph: %v", err)
+	}
 	p.b = Edit(p.g)
 	p.outer, p.primes = outer, map[string]*Value{}
 	if outer != nil {
@@ -146,6 +149,9 @@ func (p *parser) dim() {
 	name := p.ident("a dimension name")
 	if slices.ContainsFunc(p.g.Syms, func(s Sym) bool { return s.Name == name }) {
 		p.wrong("dimension %s is declared twice", name)
+	}
+	if err := CheckDimName(name); err != nil {
+		p.wrong("%v", err)
 	}
 	s := Sym{Name: name}
 	if p.accept("=") {

@@ -10,6 +10,7 @@ package safetensors
 import (
 	"fmt"
 	"math/bits"
+	"strconv"
 	"strings"
 )
 
@@ -70,7 +71,11 @@ func (i Info) String() string {
 	for k, d := range i.Shape {
 		dims[k] = fmt.Sprint(d)
 	}
-	return fmt.Sprintf("%s %s[%s]", i.Name, i.DType, strings.Join(dims, ","))
+	name := i.Name
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` { // what a terminal would take for a command
+		name = quoted
+	}
+	return fmt.Sprintf("%s %s[%s]", name, i.DType, strings.Join(dims, ","))
 }
 
 const (

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"unicode/utf8"
 
 	"ampc/internal/file"
 )
@@ -54,6 +55,11 @@ func buildHeader(meta map[string]string, tensors []Tensor) ([]byte, []Tensor, er
 		all = map[string]string{}
 	}
 	all[crcKey] = crcBlank
+	for k, v := range all {
+		if !utf8.ValidString(k + v) {
+			return nil, nil, fmt.Errorf("metadata %q: the key or the value is not UTF-8", k)
+		}
+	}
 	m, err := json.Marshal(all)
 	if err != nil {
 		return nil, nil, err
@@ -62,6 +68,9 @@ func buildHeader(meta map[string]string, tensors []Tensor) ([]byte, []Tensor, er
 	at := int64(0)
 	seen := map[string]bool{metaKey: true}
 	for _, t := range tensors {
+		if !utf8.ValidString(t.Name) {
+			return nil, nil, fmt.Errorf("tensor %q: the name is not UTF-8", t.Name)
+		}
 		size, ok := byteSize(t.DType, t.Shape)
 		if !ok || t.DType.Size() == 0 || seen[t.Name] {
 			return nil, nil, fmt.Errorf("tensor %q: duplicate name, unknown dtype %q or impossible shape %v", t.Name, t.DType, t.Shape)
