@@ -39,6 +39,7 @@ const (
 	View              // result 0 is operand 0's memory under another shape
 	Collective        // talks to other ranks
 	Writer            // belongs to the update: its results are next values of variables
+	Convolves         // a convolution or a gradient of one: kernels may transform tiles instead
 	Norm              // operand 0 by statistics that are results: Builder.NormAgain makes result 0 of them
 )
 

@@ -25,7 +25,7 @@ func lowerConv(l *lowerer, n *ir.Node) error {
 
 // convOf describes the convolution of a node but for its epilogue.
 func convOf(n *ir.Node) *Conv {
-	return &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: roundsTF32(n)}
+	return &Conv{Dir: convDirs[n.Op], Window: n.Window(), TF32: roundsTF32(n), Direct: n.Str("math") == "direct"}
 }
 
 // lowerAttention lowers attention and its gradient; see the rows for the operands.

@@ -297,6 +297,9 @@ func (p *Program) convString(s *Step) string {
 	if c.TF32 {
 		t += " tf32"
 	}
+	if c.Direct {
+		t += " direct"
+	}
 	return t + p.epilogue(&c.Epilogue, s) + s.then()
 }
 

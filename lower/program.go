@@ -298,6 +298,7 @@ type Conv struct {
 	Dir      ConvDir
 	Window   ir.Window
 	TF32     bool
+	Direct   bool // by the definition: on the CPU no transforms
 	Epilogue Epilogue
 }
 

@@ -50,7 +50,7 @@ func (r *realiser) place(s ir.Section, n *ir.Node) error {
 			return err
 		}
 	}
-	r.tf32(n, t)
+	r.math(n, t)
 	if len(n.Out) > 0 {
 		switch d := n.Out[0].Type.DType; {
 		case t.class == ir.Low && d == ir.F32 && r.low != ir.F32 && !r.interior(n):
@@ -186,8 +186,8 @@ func (r *realiser) leave(n *ir.Node) error {
 	return r.b.Err()
 }
 
-// tf32 sets the math mode of f32 products.
-func (r *realiser) tf32(n *ir.Node, t *treatment) {
+// math sets the math mode of f32 products and of convolutions.
+func (r *realiser) math(n *ir.Node, t *treatment) {
 	if n.Def().Class != ir.Low || len(n.Out) == 0 {
 		return
 	}
@@ -197,9 +197,13 @@ func (r *realiser) tf32(n *ir.Node, t *treatment) {
 			on = false
 		}
 	}
-	if on {
+	switch {
+	case on:
 		n.Attrs = n.Attrs.With("math", "tf32")
 		r.c.Count("tf32", 1)
+	case r.p.Direct && n.Def().Is(ir.Convolves):
+		n.Attrs = n.Attrs.With("math", "direct")
+		r.c.Count("direct", 1)
 	}
 }
 

@@ -16,6 +16,9 @@ type Policy struct {
 	Low ir.DType
 	// TF32 rounds the operands of f32 products to a 10-bit mantissa.
 	TF32 bool
+	// Direct computes convolutions by their definition, never by Winograd's
+	// transforms, whose errors are bounded by a tile's largest values.
+	Direct bool
 	// Manual leaves dtypes and casts as the source has them.
 	Manual bool
 	// Algorithm chooses the dtypes of free values: mincut, local or paint; empty: mincut

@@ -48,7 +48,7 @@ func TestPolicyProperties(t *testing.T) {
 	p := O2(ir.F16)
 	for _, c := range []struct{ name, value string }{
 		{"keep_batchnorm_fp32", "false"}, {"master_weights", "false"}, {"cast_model_outputs", "f16"},
-		{"num_losses", "3"}, {"loss_scale", "dynamic"}, {"min_loss_scale", "0.125"}, {"max_loss_scale", "4096"},
+		{"num_losses", "3"}, {"loss_scale", "dynamic"}, {"min_loss_scale", "0.125"}, {"max_loss_scale", "4096"}, {"direct", "true"},
 	} {
 		var err error
 		if p, err = p.Set(c.name, c.value); err != nil {
@@ -59,7 +59,7 @@ func TestPolicyProperties(t *testing.T) {
 	if p.NormF32 || !p.NoMasters || p.Outputs != ir.F16 || p.Losses != 3 || s.Mode != DynamicScale || s.Floor != 0.125 || s.Cap != 4096 || s.Init != 4096 {
 		t.Errorf("got\n%s", p)
 	}
-	want := "- batchnorm_f32 on\n+ no_masters on\n+ outputs f16\n+ losses 3\n+ scaler dynamic init=4096 growth=2 backoff=0.5 floor=0.125 cap=4096 every=2000 hysteresis=1\n"
+	want := "- batchnorm_f32 on\n+ direct on\n+ no_masters on\n+ outputs f16\n+ losses 3\n+ scaler dynamic init=4096 growth=2 backoff=0.5 floor=0.125 cap=4096 every=2000 hysteresis=1\n"
 	if got := DiffPolicies(O2(ir.F16), p); got != want {
 		t.Errorf("diff\n%s\nwant\n%s", got, want)
 	}

@@ -19,7 +19,7 @@ import (
 //	algorithm local|mincut|paint
 //	hold WEIGHT                  of a byte kept for backward, against a byte moved
 //	guard FACTOR                 keep f32 what comes within this factor of the largest low value
-//	eager, tf32, manual, cast, narrow, no_masters, batchnorm_f32    on|off
+//	eager, tf32, direct, manual, cast, narrow, no_masters, batchnorm_f32    on|off
 //	outputs DTYPE|none
 //	losses N
 //	scaler none|dynamic|static SCALE|torch|apex|deepspeed|oneflow|keras|paddle [field=value ...]
@@ -37,7 +37,7 @@ func (p *Policy) flagsOf() []struct {
 		name string
 		on   *bool
 	}{
-		{"tf32", &p.TF32}, {"manual", &p.Manual}, {"eager", &p.Eager}, {"cast", &p.Cast},
+		{"tf32", &p.TF32}, {"direct", &p.Direct}, {"manual", &p.Manual}, {"eager", &p.Eager}, {"cast", &p.Cast},
 		{"narrow", &p.Narrow}, {"no_masters", &p.NoMasters}, {"batchnorm_f32", &p.NormF32},
 	}
 }
@@ -371,7 +371,8 @@ func setScaler(s *Scaler, a string) error {
 // Set changes one property by the name Apex and others gave it:
 // keep_batchnorm_fp32, master_weights (true or false), cast_model_outputs (a
 // dtype), loss_scale (a number or dynamic), num_losses, min_loss_scale,
-// max_loss_scale.
+// max_loss_scale. The switches of a policy file (direct, tf32, narrow, ...)
+// are properties too: true or false.
 func (p Policy) Set(property, value string) (Policy, error) {
 	err := p.set(property, value)
 	return p, err
@@ -401,9 +402,21 @@ func (p *Policy) set(property, value string) error {
 	case "max_loss_scale":
 		return p.bound("cap=" + value)
 	default:
-		return fmt.Errorf("no property %q; there are keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, num_losses, min_loss_scale, max_loss_scale", property)
+		return p.setSwitch(property, value)
 	}
 	return nil
+}
+
+// setSwitch turns a switch on or off that a policy file has under that name.
+func (p *Policy) setSwitch(name, value string) error {
+	properties := "keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, num_losses, min_loss_scale, max_loss_scale"
+	for _, f := range p.flagsOf() {
+		if f.name == name {
+			return parseBool(name, value, func(on bool) { *f.on = on })
+		}
+		properties += ", " + f.name
+	}
+	return fmt.Errorf("no property %q; there are %s", name, properties)
 }
 
 // bound changes a limit of the dynamic scaler.

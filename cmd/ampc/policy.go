@@ -69,7 +69,7 @@ func printUnmapped(w io.Writer, preset string) error {
 	return nil
 }
 
-const setHelp = "PROPERTY=VALUE of the policy, by its name in Apex: keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, ..."
+const setHelp = "PROPERTY=VALUE of the policy, by its name in Apex: keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, ...; or a switch of a policy file, such as direct=true: convolutions by their definition"
 
 // loadPolicy finds a preset, or reads a policy file.
 func loadPolicy(name string, set ...string) (ampc.Policy, error) {

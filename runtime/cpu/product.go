@@ -96,7 +96,7 @@ func (e *exec) conv(s *lower.Step) func() {
 	k := &kern.Conv{N: int(w.N), C: int(w.C), K: int(w.O), Groups: int(w.Groups),
 		In: three(w.In, 1), Out: three(w.Out, 1), Kernel: three(w.Kernel, 1), Stride: three(w.Stride, 1),
 		Dilation: three(w.Dilation, 1), Pad: three(w.Begin, 0), ChannelsLast: w.Last, Weights: kern.OIX,
-		TF32: s.Conv.TF32, Epilogue: e.epilogue(s, &s.Conv.Epilogue)}
+		TF32: s.Conv.TF32, Direct: s.Conv.Direct, Epilogue: e.epilogue(s, &s.Conv.Epilogue)}
 	if w.Last {
 		k.Weights = kern.OXI
 	}

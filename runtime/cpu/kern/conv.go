@@ -24,7 +24,8 @@ type Conv struct {
 	Weights               WeightOrder
 	X, W, Y               Buf
 	TF32                  bool
-	Epilogue              // of the result; Bias has one element an output channel, RowBias is not used
+	Direct                bool // by the definition, never by transforms
+	Epilogue                   // of the result; Bias has one element an output channel, RowBias is not used
 }
 
 func volume(d [3]int) int { return d[0] * d[1] * d[2] }

@@ -92,7 +92,7 @@ func (c *Conv) tiles() int { return c.N * ceilDiv(c.Out[1], 2) * ceilDiv(c.Out[2
 // winnable says whether transforms can compute c and its gradients.
 func (m *Machine) winnable(c *Conv) bool {
 	ones := [3]int{1, 1, 1}
-	return m.wino != nil && c.Groups == 1 && !c.TF32 && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
+	return m.wino != nil && c.Groups == 1 && !c.TF32 && !c.Direct && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
 		c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&
 		c.Pad[0] == 0 && max(c.Pad[1], c.Pad[2]) <= 2
 }

@@ -110,3 +110,29 @@ func TestWinogradWorkers(t *testing.T) {
 		many.Close()
 	}
 }
+
+// TestWinogradDirect: a convolution that asks for its definition gets it, bit for bit, in all three directions.
+func TestWinogradDirect(t *testing.T) {
+	for _, p := range Paths() {
+		m := New(p, 2)
+		plain := byDefinition(m)
+		var got [2][]Buf
+		for i, m := range []*Machine{m, plain} {
+			c := benchConv(F32, 4, winoDepth, winoDepth, 8, 3, 1, false)
+			c.Direct = m.wino != nil
+			y, x, w := *c, *c, *c
+			y.Y, x.X, w.W = zeros(F32, c.Y.Len()), zeros(F32, c.X.Len()), zeros(F32, c.W.Len())
+			m.Conv(&y)
+			m.ConvInputGrad(&x)
+			m.ConvWeightGrad(&w)
+			got[i] = []Buf{y.Y, x.X, w.W}
+		}
+		for k := range got[0] {
+			if string(got[0][k].Data) != string(got[1][k].Data) {
+				t.Errorf("%s: result %d is not that of the definition", p.Name(), k)
+			}
+		}
+		m.Close()
+		plain.Close()
+	}
+}
