@@ -30,7 +30,7 @@ func TestEveryStepIsProved(t *testing.T) {
 					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
 					}
-					for _, f := range prove.Prove(source, g, policy.ProofRules(source, c.NoSkip)) {
+					for _, f := range prove.Prove(source, g, policy.ProofRules(source, ir.Caps{}, c.NoSkip)) {
 						t.Errorf("%s %s under %s, %d micro-batches: %s", spec, step.Name, policy.Name, micro, f)
 					}
 				}

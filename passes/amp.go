@@ -96,7 +96,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	for _, v := range g.Vars {
 		a.src[v.ID] = v.Type.DType
 		a.weak[v.ID] = v.Kind == ir.Const && v.Type.Shape.Elements() == 1
-		a.kept[v.ID] = a.keepsVar(v)
+		a.kept[v.ID] = a.p.keepsVar(v, uses)
 	}
 	for s, n := range g.Nodes {
 		a.sec[n.ID] = s
@@ -132,17 +132,17 @@ func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 
 // keepsVar reports whether a rule keeps variable v f32, or batch norm's
 // parameters are to stay f32 and v is one.
-func (a *assigner) keepsVar(v *ir.Value) bool {
+func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 	keep := false
-	for _, r := range a.p.Rules {
+	for _, r := range p.Rules {
 		if matchScope(r.Pattern, v.Name) {
 			keep = r.Pin != ir.PinLow
 		}
 	}
-	if keep || !a.p.NormF32 {
+	if keep || !p.NormF32 {
 		return keep
 	}
-	for _, u := range a.uses.Of(v) {
+	for _, u := range uses.Of(v) {
 		switch u.Node.Op {
 		case ir.OpBatchNorm, ir.OpBatchNormInfer:
 			return true

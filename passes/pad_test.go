@@ -77,7 +77,7 @@ func TestPaddingUnderMincut(t *testing.T) {
 					return g, results(t, g, env)["result 0"].F[0]
 				}
 				g, loss := step(cfg)
-				if found := prove.Prove(source, g, p.ProofRules(source, false)); len(found) > 0 {
+				if found := prove.Prove(source, g, p.ProofRules(source, ir.Caps{}, false)); len(found) > 0 {
 					t.Errorf("%v", found)
 				}
 				_, plain := step(trainConfig(p))

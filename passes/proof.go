@@ -1,6 +1,9 @@
 package passes
 
 import (
+	"fmt"
+	"slices"
+
 	"ampc/ir"
 	"ampc/passes/prove"
 )
@@ -18,25 +21,30 @@ func (t *training) keepSource(g *ir.Graph, c Config) {
 
 func (c Config) proves() bool { return c.Prove || c.Check }
 
-// judge runs the independent checker over what the pipeline made.
+// judge runs the independent checker over what the pipeline made. What it finds
+// in a node that the user wrote is the user's error, all else the compiler's.
 func judge(g *ir.Graph, c *Context) error {
-	if !c.proves() || c.Policy.Manual {
+	t := c.training.source
+	if !c.proves() || t == nil {
 		return nil
 	}
-	found := prove.Prove(c.training.source, g, c.Policy.ProofRules(c.training.source, c.NoSkip))
+	found := prove.Prove(t, g, c.Policy.ProofRules(t, c.Caps, c.NoSkip))
 	c.Count("findings", len(found))
-	return prove.Error(found)
+	if err := prove.Error(found); err == nil || !slices.ContainsFunc(found, func(f prove.Finding) bool { return !f.User }) {
+		return err
+	}
+	return fmt.Errorf("the compiled step is not what the source says; this is an error of the compiler, please report it with the model (NoProof compiles without this check):\n%w", prove.Error(found))
 }
 
 // ProofRules is what the policy allows, in the words of the independent
 // checker. t is the graph before the pass layout, nil where there is none: pins
-// of rules and regions are found there, by name. unchecked says that the step
-// was compiled with NoSkip.
-func (p Policy) ProofRules(t *ir.Graph, unchecked bool) prove.Rules {
+// of rules and regions are found there, by name. caps are the target's, and
+// unchecked says that the step was compiled with NoSkip.
+func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rules {
+	p = p.decided()
 	r := prove.Rules{
-		Low: p.Low, CastAll: p.Cast, NoMasters: p.NoMasters, Eager: p.Eager, Outputs: p.Outputs, Unchecked: unchecked, Class: p.Class,
-		// Painting puts whole regions in 16 bits, whatever their f32 operands.
-		Narrow: p.Narrow || p.Algorithm == "paint",
+		Low: p.Low, TF32: p.TF32, CastAll: p.Cast, NoMasters: p.NoMasters, Eager: p.Eager, Outputs: p.Outputs, Unchecked: unchecked, Class: p.ClassOf, Widens: p.widens, Caps: caps,
+		Narrow: p.Narrow, Paint: p.Algorithm == "paint", // puts whole regions in 16 bits, whatever their f32 operands
 	}
 	if t == nil {
 		return r
@@ -48,6 +56,10 @@ func (p Policy) ProofRules(t *ir.Graph, unchecked bool) prove.Rules {
 	r.Pins = make([]ir.Pin, len(forced))
 	for i, f := range forced {
 		r.Pins[i] = f.pin
+	}
+	uses := t.Uses()
+	for _, v := range t.Vars {
+		r.Kept = append(r.Kept, p.keepsVar(v, uses))
 	}
 	return r
 }

@@ -26,7 +26,7 @@ func proveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := prove.Prove(t, g, o.config.Policy.ProofRules(t, o.config.NoSkip))
+		found := prove.Prove(t, g, o.config.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
@@ -54,6 +54,9 @@ func (o *opened) finished() (source, step *ir.Graph, err error) {
 	if o.compiled {
 		return nil, o.model.Graph(), nil
 	}
-	step, err = o.compile(func(p *passes.Config) { p.Source = func(t *ir.Graph) { source = t } })
+	step, err = o.compile(func(p *passes.Config) {
+		p.Prove = false // it is asked for findings, not for the first error
+		p.Source = func(t *ir.Graph) { source = t }
+	})
 	return source, step, err
 }

@@ -77,7 +77,7 @@ func step(t *testing.T, variant string) (string, prove.Rules) {
 	if err := passes.Run(g, c); err != nil {
 		t.Fatal(err)
 	}
-	return g.String(), c.Policy.ProofRules(nil, false)
+	return g.String(), c.Policy.ProofRules(nil, ir.Caps{}, false)
 }
 
 // guarding are the rules that this file's faults are for.

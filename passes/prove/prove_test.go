@@ -75,7 +75,7 @@ func compiled(t *testing.T, policy string, edit func(*passes.Config)) (source, s
 	if err := passes.Run(g, cfg); err != nil {
 		t.Fatal(err)
 	}
-	return source, g, cfg.Policy.ProofRules(source, cfg.NoSkip)
+	return source, g, cfg.Policy.ProofRules(source, cfg.Caps, cfg.NoSkip)
 }
 
 func TestPipelineIsProved(t *testing.T) {

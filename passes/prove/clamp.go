@@ -1,0 +1,148 @@
+package prove
+
+import (
+	"math"
+	"slices"
+
+	"ampc/ir"
+)
+
+// A mask, a number like -1e9 that is selected or added where nothing may pass,
+// is clamped to half the largest number of the dtype that it is stored in: it
+// masks as well there and stays finite. This is the only change of a number
+// that F may show.
+
+// beyond reports whether the policy's low dtype turns x into an infinity.
+func (m *matcher) beyond(x float64) bool { return m.clamp(x) != x && x == x }
+
+// clamp is x within the range of the policy's low dtype.
+func (m *matcher) clamp(x float64) float64 {
+	d := m.rules.Low
+	if !d.Low() || math.IsInf(x, 0) || x != x {
+		return x
+	}
+	first := 65520.0 // that rounds to Inf: half a last place beyond the largest
+	if d == ir.BF16 {
+		first = 0x1.FFp127
+	}
+	if math.Abs(x) < first {
+		return x
+	}
+	return math.Copysign(d.Max()/2, x)
+}
+
+// clampedConstant is the class of T's constant whose clamp is x, 0 where there
+// is none, or T has x itself.
+func (m *matcher) clampedConstant(x float64, kind int64) int32 {
+	if m.tab.find([]int64{keyConstant, kind, int64(math.Float64bits(x))}) >= 0 {
+		return 0
+	}
+	for _, c := range m.consts {
+		if m.clamp(c.value) == x {
+			return c.class
+		}
+	}
+	return 0
+}
+
+// clamps keys T's node n also with the numbers that it carries clamped: the
+// number of padding, factor and addend of an affine.
+func (m *matcher) clamps(x *numbering, s ir.Section, n *ir.Node) {
+	if n.Op != ir.OpPad && n.Op != ir.OpAffine || !m.rules.Low.Low() {
+		return
+	}
+	var names []string
+	for _, a := range n.Attrs {
+		if v, ok := a.Value.(float64); ok && m.beyond(v) && a.Name != "out" {
+			names = append(names, a.Name)
+		}
+	}
+	k := *n
+	for which := 1; which < 1<<len(names); which++ {
+		k.Attrs = n.Attrs
+		for i, name := range names {
+			if which&(1<<i) != 0 {
+				k.Attrs = k.Attrs.With(name, m.clamp(n.Float(name)))
+			}
+		}
+		m.clamping = x.entity[n.ID]
+		m.compute(x, s, &k)
+		m.clamping = -1
+	}
+}
+
+// clampedWell finds the clamped numbers of F that do not end up in a result of
+// 16 bits as they are, or beside a small number.
+func (p *proof) clampedWell() {
+	m := p.matched()
+	huge := func(v *ir.Value) bool { // v is one of the constants that a clamp changed
+		c := m.f.refs[v.ID].class
+		return slices.ContainsFunc(m.consts, func(k constant) bool { return k.class == c })
+	}
+	for _, n := range m.f.clamped {
+		if !n.Out[0].Type.DType.Low() || n.Has("scale") && m.beyond(m.factor(n)) && !zeroOrOne(n.In[0], 0) {
+			p.report(n, "a number beyond %s is clamped, and the result is %s", m.rules.Low, n.Out[0].Type.DType)
+		}
+	}
+	if len(m.consts) == 0 {
+		return
+	}
+	for _, n := range p.g.Nodes {
+		for i, v := range n.In {
+			if v == nil || v.Kind != ir.Const && (v.Def == nil || v.Def.Op != ir.OpFull) || !v.Type.DType.Float() || !huge(v) || m.keepsNumber(v) {
+				continue
+			}
+			if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() || !masks(n, i) {
+				p.report(n, "the constant %s is clamped to the range of %s, and this is no mask stored in it", v, m.rules.Low)
+			}
+		}
+	}
+}
+
+// factor is what T's image of the clamped affine n multiplies by.
+func (m *matcher) factor(n *ir.Node) float64 { return m.image[m.f.entity[n.ID]].Float("scale") }
+
+// keepsNumber reports whether v has a number that no clamp changed.
+func (m *matcher) keepsNumber(v *ir.Value) bool {
+	x := 0.0
+	switch {
+	case v.Def != nil:
+		x = v.Def.Float("value")
+	case len(v.Init.Args) == 1:
+		x = v.Init.Args[0]
+	}
+	return m.beyond(x)
+}
+
+// masks reports whether constant operand i of n ends up in the result as it is
+// or beside what is added to it, or is times 0 or 1.
+func masks(n *ir.Node, i int) bool {
+	switch n.Op {
+	case ir.OpMul:
+		return zeroOrOne(n.In[1-i], 0)
+	case ir.OpDiv, ir.OpPow, ir.OpMod:
+		return false
+	}
+	return n.Def().Elem != nil || n.Def().Is(ir.Moves)
+}
+
+// zeroOrOne reports whether v holds nothing but 0 and 1: made of a bool, or one
+// less such a value.
+func zeroOrOne(v *ir.Value, depth int) bool {
+	n := v.Def
+	switch {
+	case v.Type.DType == ir.Bool:
+		return true
+	case n == nil || depth > 8:
+		return false
+	case n.Op == ir.OpCast || n.Def().Is(ir.Moves) && len(n.In) == 1:
+		return zeroOrOne(n.In[0], depth+1)
+	case n.Op == ir.OpAffine:
+		return n.Float("scale") == -1 && n.Float("shift") == 1 && zeroOrOne(n.In[0], depth+1)
+	case n.Op == ir.OpSub:
+		one := n.In[0]
+		literal := one.Kind == ir.Const && one.Init != nil && one.Init.Func == "" && one.Init.Args[0] == 1 || one.Def != nil && one.Def.Op == ir.OpFull && one.Def.Float("value") == 1
+		return literal && zeroOrOne(n.In[1], depth+1)
+	}
+	return false
+}

@@ -1,0 +1,34 @@
+package prove
+
+import "ampc/ir"
+
+// spellNorms numbers, for each norm of T, the elementwise nodes that compute its
+// first result again from its statistics (ir.Builder.NormAgain): backward may do
+// so instead of keeping the result. What they compute is the norm's result.
+func (m *matcher) spellNorms() {
+	m.again = true
+	x := m.t
+	for _, n := range m.nodes {
+		if !n.Def().Is(ir.Norm) || !walkable(n.In[0].Type.Shape) || len(n.Out) < 2 {
+			continue
+		}
+		b := ir.NewBuilder("again")
+		y := b.NormAgain(n)
+		if b.Err() != nil || y == nil {
+			continue
+		}
+		for _, k := range b.Graph().Body[ir.Forward] {
+			k.ID = int32(len(x.entity))
+			x.entity, x.section = append(x.entity, -1), append(x.section, x.section[n.ID])
+			for _, v := range k.Out {
+				v.ID = int32(len(x.refs))
+				x.refs = append(x.refs, ref{})
+			}
+			m.node(x, k)
+		}
+		again, first := x.refs[y.ID], x.refs[n.Out[0].ID]
+		if again.view == first.view && int(m.image[m.shown[again.class]].ID) >= m.norms {
+			m.same[again.class] = first.class
+		}
+	}
+}

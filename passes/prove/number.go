@@ -1,0 +1,319 @@
+package prove
+
+import (
+	"math"
+	"slices"
+
+	"ampc/ir"
+)
+
+// matcher numbers the values of T and F together: two values have one number
+// where the same op with the same attributes reads the same values, whatever
+// they are called, in which of the once-per-step or once-per-micro-batch
+// sections they are computed, how often, how they are stored and in which order
+// of axes they lie.
+type matcher struct {
+	rules Rules
+	tab   *table
+	views *views
+	buf   []int64
+
+	first []int32    // by entity (a key of a node): the class of its first result
+	image []*ir.Node // by entity: the node of T that computes it, nil where none does
+	nodes []*ir.Node // of T, by ID
+	twin  []int32    // by node ID of T: the next node of T with the same entity, -1: none
+	alias map[int32]int32
+	moves map[ref]*ir.Node // nodes of T's backward that only move, by what they make
+	same  map[int32]int32  // class to the class of T that it is computed again of
+	last  int32            // classes in use
+	shown []int32          // by class: its entity
+
+	words  map[string]int64
+	rows   map[*ir.Def]int64
+	inits  map[*ir.Init]int64
+	datas  [][]float64
+	consts []constant // of T, beyond the policy's low dtype
+
+	t, f    *numbering
+	removed removedScales
+	again   bool // norms of T have been spelled out
+	norms   int  // nodes of T before those
+
+	clamping int32 // the entity whose clamped forms are keyed, -1: none
+}
+
+// ref is what a value holds: the elements of a class as a view walks them.
+// The zero ref is an absent operand.
+type ref struct{ class, view int32 }
+
+// numbering is what a matcher knows of one graph, by the IDs of its values and nodes.
+type numbering struct {
+	g       *ir.Graph
+	refs    []ref
+	entity  []int32 // of a node; -1: none, as it only moves, casts or repeats
+	section []ir.Section
+	inMicro []bool      // variables whose value changes from micro-batch to micro-batch
+	written []*ir.Value // by ID of a variable: the value it gets in a micro-batch
+	source  bool        // T
+	clamped []*ir.Node  // nodes that match under a clamp
+	vars    map[string]int64
+}
+
+// constant is a number of T that the low dtype turns into an infinity.
+type constant struct {
+	value float64
+	class int32
+}
+
+// Words that keys begin with, beside ops.
+const (
+	keyVariable = -1 - iota
+	keyConstant
+	keyData
+	keyCopy
+	keyForeignVariable
+)
+
+func newMatcher(t, f *ir.Graph, r Rules) *matcher {
+	m := &matcher{
+		rules: r, tab: newTable(t.NumNodes() + f.NumNodes()), views: newViews(),
+		first: make([]int32, 0, 2*t.NumNodes()), image: make([]*ir.Node, 0, 2*t.NumNodes()), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]int32{}, last: 1, shown: []int32{-1},
+		clamping: -1, words: map[string]int64{}, rows: map[*ir.Def]int64{}, inits: map[*ir.Init]int64{},
+	}
+	m.t, m.f = newNumbering(t), newNumbering(f)
+	m.t.source = true
+	m.norms = len(m.t.entity)
+	m.twin = make([]int32, m.norms)
+	m.nodes = make([]*ir.Node, 0, m.norms)
+	for _, n := range t.Nodes {
+		m.nodes = append(m.nodes, n)
+		m.twin[n.ID] = -1
+	}
+	m.removed = removedFrom(t, f)
+	vars := make(map[string]int64, len(t.Vars))
+	for i, v := range t.Vars {
+		vars[v.Name] = int64(i)
+	}
+	m.t.vars, m.f.vars = vars, vars
+	m.walk(m.t)
+	m.walk(m.f)
+	return m
+}
+
+// number gives g's values and nodes their IDs, and writes nothing where they
+// have them: one T may be compared with many F at a time.
+func number(g *ir.Graph) (values, nodes int) {
+	for _, v := range g.Vars {
+		if v.ID != int32(values) {
+			v.ID = int32(values)
+		}
+		values++
+	}
+	for _, n := range g.Nodes {
+		if n.ID != int32(nodes) {
+			n.ID = int32(nodes)
+		}
+		nodes++
+		for _, v := range n.Out {
+			if v.ID != int32(values) {
+				v.ID = int32(values)
+			}
+			values++
+		}
+	}
+	return values, nodes
+}
+
+func newNumbering(g *ir.Graph) *numbering {
+	values, nodes := number(g)
+	x := &numbering{
+		g: g, refs: make([]ref, values), entity: make([]int32, nodes), section: make([]ir.Section, nodes),
+		inMicro: make([]bool, len(g.Vars)), written: make([]*ir.Value, len(g.Vars)),
+	}
+	for _, v := range g.Vars {
+		x.inMicro[v.ID] = v.Kind == ir.Input
+	}
+	for s, n := range g.Nodes {
+		x.section[n.ID] = s
+		for _, v := range n.Out {
+			if v.Next != nil && s != ir.Update {
+				x.inMicro[v.Next.ID], x.written[v.Next.ID] = true, v
+			}
+		}
+	}
+	return x
+}
+
+func (m *matcher) walk(x *numbering) {
+	for _, v := range x.g.Vars {
+		x.refs[v.ID] = m.variable(x, v)
+	}
+	for _, n := range x.g.Nodes {
+		m.node(x, n)
+	}
+}
+
+// variable is what v holds before the step.
+func (m *matcher) variable(x *numbering, v *ir.Value) ref {
+	if v.Kind == ir.Const {
+		if r, ok := m.constant(x, v); ok {
+			return r
+		}
+	}
+	if x.source && m.removed.scale[v] {
+		return m.fill(x, v.Type, 1)
+	}
+	tag, at := int64(keyVariable), int64(v.ID)
+	if !x.source {
+		if i, ok := m.f.vars[v.Name]; ok {
+			at = i
+		} else if i := m.copied(v); i >= 0 {
+			at = i
+		} else {
+			tag = keyForeignVariable
+		}
+	}
+	return ref{m.class(tag, at, 0), m.views.whole(v.Type.Shape)}
+}
+
+// read is what a node of section s reads as v.
+func (m *matcher) read(x *numbering, s ir.Section, v *ir.Value) ref {
+	if v == nil {
+		return ref{}
+	}
+	if v.Def != nil || v.Kind == ir.NotVar || !x.inMicro[v.ID] {
+		return x.refs[v.ID]
+	}
+	switch w := x.written[v.ID]; {
+	case s == ir.Prepare:
+		return x.refs[v.ID]
+	case s == ir.Update && w != nil:
+		return x.refs[w.ID]
+	}
+	r := x.refs[v.ID]
+	return ref{m.class(keyVariable, int64(r.class), 1), r.view}
+}
+
+// class is the class of a key of a few words that no node computes.
+func (m *matcher) class(key ...int64) int32 {
+	e, fresh := m.intern(key)
+	if fresh {
+		m.results(e, 1)
+	}
+	return m.first[e]
+}
+
+func (m *matcher) intern(key []int64) (entity int32, fresh bool) {
+	e, fresh := m.tab.intern(key)
+	if fresh {
+		m.first, m.image = append(m.first, 0), append(m.image, nil)
+	}
+	return e, fresh
+}
+
+// results makes n classes for entity e.
+func (m *matcher) results(e int32, n int) {
+	m.first[e] = m.last
+	m.last += int32(n)
+	for range n {
+		m.shown = append(m.shown, e)
+	}
+}
+
+// fill is a value of type t that holds x everywhere.
+func (m *matcher) fill(n *numbering, t ir.Type, x float64) ref {
+	kind := int64(kindOf(t.DType))
+	if t.DType.Float() && !n.source {
+		if c := m.clampedConstant(x, kind); c > 0 {
+			return m.repeat(c, t.Shape)
+		}
+	}
+	c := m.class(keyConstant, kind, int64(math.Float64bits(x)))
+	if n.source && t.DType.Float() && m.beyond(x) {
+		m.consts = append(m.consts, constant{x, c})
+	}
+	return m.repeat(c, t.Shape)
+}
+
+// repeat is scalar class c everywhere in a shape.
+func (m *matcher) repeat(c int32, s ir.Shape) ref {
+	if !walkable(s) {
+		return ref{m.class(keyCopy, int64(c), int64(m.views.whole(s))), m.views.whole(s)}
+	}
+	var scalar view
+	return ref{c, m.views.number(scalar.repeated(s))}
+}
+
+// kindOf is a dtype where floats of whatever width are the same.
+func kindOf(d ir.DType) ir.DType {
+	if d.Float() {
+		return ir.F32
+	}
+	return d
+}
+
+// constant is the ref of a constant whose initial value says what it holds.
+func (m *matcher) constant(x *numbering, v *ir.Value) (ref, bool) {
+	i := v.Init
+	switch {
+	case i == nil:
+		return ref{}, false
+	case i.Func == "" && len(i.Args) == 1:
+		return m.fill(x, v.Type, i.Args[0]), true
+	case i.Func == "zeros":
+		return m.fill(x, v.Type, 0), true
+	case i.Func == "ones":
+		return m.fill(x, v.Type, 1), true
+	case i.Func == "data":
+		whole := m.views.whole(v.Type.Shape)
+		return ref{m.class(keyData, int64(kindOf(v.Type.DType)), m.data(x, i), int64(whole)), whole}, true
+	}
+	return ref{}, false
+}
+
+// data numbers lists of elements by what they hold. In F, a list that differs
+// from one of T by clamps has that one's number.
+func (m *matcher) data(x *numbering, i *ir.Init) int64 {
+	if id, ok := m.inits[i]; ok {
+		return id
+	}
+	equal := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
+	id := slices.IndexFunc(m.datas, func(d []float64) bool { return slices.EqualFunc(d, i.Args, equal) })
+	if id < 0 && !x.source {
+		id = slices.IndexFunc(m.datas, func(d []float64) bool {
+			return slices.EqualFunc(d, i.Args, func(a, b float64) bool { return equal(a, b) || m.clamp(a) == b })
+		})
+	}
+	if id < 0 {
+		id = len(m.datas)
+		m.datas = append(m.datas, i.Args)
+	}
+	m.inits[i] = int64(id)
+	return int64(id)
+}
+
+func (m *matcher) word(s string) int64 {
+	id, ok := m.words[s]
+	if !ok {
+		id = int64(len(m.words))
+		m.words[s] = id
+	}
+	return id
+}
+
+// copied is the variable of T, by its place, that state v of F holds in 16 bits,
+// kept by the update with the variable; -1 where v is none such.
+func (m *matcher) copied(v *ir.Value) int64 {
+	if v.Kind != ir.State || v.Attr.Get("role") != ir.RoleCopy || !v.Type.DType.Low() {
+		return -1
+	}
+	name, _ := v.Attr.Get("of").(string)
+	i, ok := m.f.vars[name]
+	if !ok || m.t.g.Vars[i].Kind != ir.Param || m.t.g.Vars[i].Type.Shape != v.Type.Shape {
+		return -1
+	}
+	return i
+}
+
+// computed reports whether entity e is the key of a node.
+func (m *matcher) computed(e int32) bool { return m.tab.words[m.tab.keys[e].at] >= 0 }

@@ -1,0 +1,121 @@
+package prove
+
+import "ampc/ir"
+
+// view is how a value walks the elements of its class, which lie in one dense
+// block: element i at offset + i·strides. Strides of dimensions of size 1 are 0,
+// so that two views that walk alike are equal.
+type view struct {
+	rank           int8 // -1: a shape that is not known, walked as it lies
+	offset         int64
+	sizes, strides [ir.MaxRank]int64
+}
+
+// views numbers views; 0 is the scalar.
+type views struct {
+	list  []view
+	of    map[view]int32
+	dense map[ir.Shape]int32
+}
+
+func newViews() *views {
+	v := &views{of: map[view]int32{}, dense: map[ir.Shape]int32{}}
+	v.number(view{})
+	return v
+}
+
+func (vs *views) number(v view) int32 {
+	for i := range int(max(v.rank, 0)) {
+		if v.sizes[i] == 1 {
+			v.strides[i] = 0
+		}
+	}
+	id, ok := vs.of[v]
+	if !ok {
+		id = int32(len(vs.list))
+		vs.list = append(vs.list, v)
+		vs.of[v] = id
+	}
+	return id
+}
+
+// whole is the view of a dense value of shape s.
+func (vs *views) whole(s ir.Shape) int32 {
+	if id, ok := vs.dense[s]; ok {
+		return id
+	}
+	v := view{rank: -1}
+	if walkable(s) {
+		v = dense(ir.Sizes(s))
+	}
+	id := vs.number(v)
+	vs.dense[s] = id
+	return id
+}
+
+// walkable reports whether strides can say how a value of shape s is walked.
+func walkable(s ir.Shape) bool { return s.Elements() > 0 }
+
+func dense(sizes []int64) view {
+	v := view{rank: int8(len(sizes))}
+	copy(v.sizes[:], sizes)
+	step := int64(1)
+	for i := len(sizes) - 1; i >= 0; i-- {
+		v.strides[i] = step
+		step *= sizes[i]
+	}
+	return v
+}
+
+// place is the view in the words of package ir, which knows what moving rows do
+// to it.
+func (v *view) place() ir.Place {
+	return ir.Place{Offset: v.offset, Shape: v.sizes[:v.rank:v.rank], Strides: v.strides[:v.rank:v.rank]}
+}
+
+func viewOf(p ir.Place) view {
+	v := view{rank: int8(len(p.Shape)), offset: p.Offset}
+	copy(v.sizes[:], p.Shape)
+	copy(v.strides[:], p.Strides)
+	return v
+}
+
+// repeated is v under a larger shape that it is broadcast to.
+func (v *view) repeated(s ir.Shape) view {
+	w := view{rank: int8(s.Rank()), offset: v.offset}
+	lead := int(w.rank - v.rank)
+	for i, d := range ir.Sizes(s) {
+		w.sizes[i] = d
+		if i >= lead && v.sizes[i-lead] == d {
+			w.strides[i] = v.strides[i-lead]
+		}
+	}
+	return w
+}
+
+// permuted is v with its dimensions in the order of perm.
+func (v *view) permuted(perm []int) view {
+	w := view{rank: v.rank, offset: v.offset}
+	for i, p := range perm {
+		w.sizes[i], w.strides[i] = v.sizes[p], v.strides[p]
+	}
+	return w
+}
+
+// channelsFirst and channelsLast are the permutations between the two layouts
+// of images of a rank.
+func channelsFirst(rank int) []int {
+	p := []int{0, rank - 1}
+	for i := 1; i < rank-1; i++ {
+		p = append(p, i)
+	}
+	return p
+}
+
+func channelsLast(rank int) []int {
+	p := []int{0}
+	for i := 2; i < rank; i++ {
+		p = append(p, i)
+	}
+	return append(p, 1)
+}
