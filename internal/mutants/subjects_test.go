@@ -202,7 +202,7 @@ func compile(name string, m *ampc.Model, step models.Step, a arrangement, aux st
 	if err := passes.Run(s.final, cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s.rules = a.policy.ProofRules(s.training, cfg.NoSkip)
+	s.rules = a.policy.ProofRules(s.training, ir.Caps{}, cfg.NoSkip)
 	s.index()
 	return s, nil
 }
