@@ -99,7 +99,9 @@ func untilClosed(ctx context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() {
-		signal.Stop(closed)
+		if context.Cause(ctx) != errOutputClosed { // else what is still written must not end the process either
+			signal.Stop(closed)
+		}
 		close(quit)
 		cancel(nil)
 	}

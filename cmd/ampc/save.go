@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"ampc"
@@ -28,8 +31,11 @@ type outcome struct {
 	err  error
 }
 
-// roomBeside is what a save needs beside the checkpoint: curves and the step.
-const roomBeside = 1 << 20
+const (
+	roomBeside = 64 << 10         // what a save needs beside the tensors
+	patience   = 10 * time.Minute // for which the last save waits for room
+	tryEvery   = 10 * time.Second
+)
 
 func newSaver(f *folder, every time.Duration) *saver {
 	return &saver{folder: f, every: every, free: file.Free, began: time.Now()}
@@ -74,7 +80,12 @@ func (s *saver) took(o outcome) error {
 		s.step = o.step
 		return nil
 	}
-	return fmt.Errorf("step %d: not saved: %w; %s", o.step, o.err, s.kept())
+	return s.failed(o.step, o.err)
+}
+
+// failed is the error of a save that came to nothing.
+func (s *saver) failed(step int, err error) error {
+	return fmt.Errorf("step %d: not saved: %w; %s", step, err, s.kept())
 }
 
 // kept says what there is to go back to.
@@ -104,6 +115,8 @@ func (s *saver) write(snap *ampc.Snapshot) error {
 	return nil
 }
 
+var errNoRoom = errors.New("the disk is full")
+
 // room looks for space for a checkpoint of that size. Where there is none, the
 // one before has to go.
 func (s *saver) room(bytes int64) error {
@@ -114,7 +127,7 @@ func (s *saver) room(bytes int64) error {
 		free, _ = s.free(s.dir)
 	}
 	if known && free < need {
-		return fmt.Errorf("%s: %s free, a checkpoint takes %s: make room", s.dir, size(free), size(need))
+		return fmt.Errorf("%s: %w: %s free, a checkpoint takes %s", s.dir, errNoRoom, size(free), size(need))
 	}
 	return nil
 }
@@ -141,17 +154,18 @@ func (t *trainer) snapshot() (*ampc.Snapshot, error) {
 }
 
 // checkpoint begins to save the step that was made last. Curves come first, so
-// that they are there for every step of a checkpoint.
+// that they are there for every step of a checkpoint; where they cannot be
+// written the checkpoint is nevertheless.
 func (t *trainer) checkpoint() error {
 	snap, err := t.snapshot()
-	if err != nil {
-		return err
+	if err == nil {
+		err = t.saver.room(snap.Bytes())
 	}
-	if err := t.saver.room(snap.Bytes()); err != nil {
-		return err
+	if err != nil {
+		return t.saver.failed(t.done, err)
 	}
 	if err := t.draw(); err != nil {
-		return err
+		t.bar.note("step %d: %v", t.done, err)
 	}
 	t.saver.start(snap, t.done)
 	return nil
@@ -183,16 +197,28 @@ func (t *trainer) saveDue() {
 	}
 }
 
-// save saves the last step and waits until it is on the disk.
-func (t *trainer) save() error {
+// save saves the last step and waits until it is on the disk. Where there is no
+// room it waits for some, unless somebody wants the run to end.
+func (t *trainer) save(ctx context.Context) error {
 	if err := t.saver.wait(); err != nil {
 		t.bar.note("%v", err)
 	}
 	if t.saver.step == t.done { // it is there already
 		return t.draw()
 	}
-	if err := t.checkpoint(); err != nil {
-		return fmt.Errorf("step %d: not saved: %w; %s", t.done, err, t.saver.kept())
+	for end := time.Now().Add(patience); ; {
+		err := t.checkpoint()
+		if err == nil {
+			err = t.saver.wait()
+		}
+		full := errors.Is(err, errNoRoom) || errors.Is(err, syscall.ENOSPC)
+		if !full || ctx.Err() != nil || time.Now().After(end) {
+			return err
+		}
+		t.bar.note("%v; trying again for %v, until Ctrl-C", err, time.Until(end).Round(time.Second))
+		select {
+		case <-ctx.Done():
+		case <-time.After(tryEvery):
+		}
 	}
-	return t.saver.wait()
 }

@@ -1,18 +1,23 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"ampc"
 	"ampc/internal/safetensors"
+	"ampc/models"
 )
 
 // trainTiny trains the tiny model on the rhyme in the current folder.
@@ -213,6 +218,34 @@ func TestEndingsSave(t *testing.T) {
 	}
 }
 
+// Whoever reads the output may stop: what was learned until then is saved.
+func TestClosedOutput(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	c := exec.Command(exe, "train", tiny, "--text", rhyme(t), "--out", "o", "--steps", "20000")
+	c.Dir, c.Env, c.Stdout, c.Stderr = dir, append(os.Environ(), asCommand+"=1"), write, write
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	bufio.NewReaderSize(read, 1).ReadString('\n')
+	read.Close()
+	c.Wait()
+	if code := c.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Errorf("%v, want code %d", c.ProcessState, exitInterrupted)
+	}
+	if n := number(stepsOf(t, dir, "o", checkpointFile)); n < 1 || n >= 20000 {
+		t.Errorf("step %d is saved, want the one of the first line that nobody read", n)
+	}
+}
+
 // Where the disk is full training goes on with the checkpoint that is there, gives up the one before for a new one, and
 // says so.
 func TestFullDisk(t *testing.T) {
@@ -246,12 +279,54 @@ func TestFullDisk(t *testing.T) {
 	if err := s.room(3 << 20); err != nil || there(previousFile) || !there(checkpointFile) {
 		t.Errorf("with room once the one before is gone: %v", err)
 	}
-	if err := s.room(4 << 20); err == nil || !strings.Contains(err.Error(), "4.0 MB free, a checkpoint takes 5.0 MB") || !there(checkpointFile) {
+	if err := s.room(4 << 20); err == nil || !strings.Contains(err.Error(), "the disk is full: 4.0 MB free, a checkpoint takes 4.1 MB") || !there(checkpointFile) {
 		t.Errorf("without room: %v", err)
 	}
 	s.free = func(string) (int64, bool) { return 0, false }
 	if err := s.room(1 << 40); err != nil {
 		t.Errorf("where the room is not known: %v", err)
+	}
+}
+
+// Weights that are not finite do not take the place of those that were.
+func TestBrokenWeightsAreNotSaved(t *testing.T) {
+	z, err := models.Open("mlp?in=4&classes=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Model.Close()
+	if _, err := z.Model.Infer(ampc.Config{}, z.Output); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := claim(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.release()
+	s := newSaver(dir, time.Minute)
+	for step, x := range []float64{0.5, math.NaN()} {
+		name := z.Model.Variables()[0]
+		w, err := z.Model.Variable(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill := make([]float64, w.Len())
+		fill[len(fill)/2] = x
+		if err := z.Model.SetVariable(name, fill); err != nil {
+			t.Fatal(err)
+		}
+		snap, err := z.Model.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.start(snap, step+1)
+		err = s.wait()
+		if want := fmt.Sprintf("step 2: not saved: %s is not finite any more; the checkpoint of step 1 is kept", name); step == 0 && err != nil || step == 1 && (err == nil || err.Error() != want) {
+			t.Errorf("step %d: %v, want %q at the second", step+1, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir.dir, previousFile)); err == nil {
+		t.Error("the good checkpoint was moved")
 	}
 }
 

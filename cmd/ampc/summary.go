@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -40,7 +41,10 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 	}
 	t.report.print(w)
 	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {graphFile, "annotated IR"}, {curvesFile, "curves"}, {curvesTable, "their numbers"}} {
-		fmt.Fprintf(w, "wrote %s: %s\n", f[1], filepath.Join(t.saver.dir, f[0]))
+		path := filepath.Join(t.saver.dir, f[0])
+		if _, err := os.Stat(path); err == nil { // the disk may be full
+			fmt.Fprintf(w, "wrote %s: %s\n", f[1], path)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -208,7 +209,7 @@ func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error 
 		unsaved := t.done - max(t.saver.step, t.started)
 		t.bar.note("%v after step %d: saving to %s; a second Ctrl-C would lose %s", interrupted, t.done, t.saver.dir, count(unsaved, "step"))
 	}
-	err := t.save()
+	err := t.save(ctx)
 	if ended != nil && interrupted == nil { // its own error says more
 		if err != nil {
 			t.bar.note("%v", err)
@@ -220,12 +221,11 @@ func (t *trainer) finish(ctx context.Context, out io.Writer, ended error) error 
 	if err != nil {
 		return err
 	}
-	if err := t.summary(ctx, out, interrupted != nil); err != nil {
-		return err
+	err = t.summary(ctx, out, interrupted != nil)
+	if interrupted == nil {
+		return cmp.Or(interruption(ctx, err), err)
 	}
-	if interrupted != nil {
-		t.bar.note("go on with: ampc train --resume=%s", t.saver.dir)
-	}
+	t.bar.note("go on with: ampc train --resume=%s", t.saver.dir)
 	return interrupted
 }
 
