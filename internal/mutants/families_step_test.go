@@ -573,6 +573,9 @@ func (s *subject) declared(kinds []ir.VarKind, f func(reader *ir.Node, v *ir.Val
 
 func initial(s *subject, add adder) {
 	s.declared([]ir.VarKind{ir.Param, ir.State}, func(n *ir.Node, v *ir.Value) {
+		if v.Attr.Get("role") == ir.RoleCopy {
+			return // a runtime refreshes it before the first step
+		}
 		add(n, func(m *mutant) bool {
 			m.value[v].Init = &ir.Init{Args: []float64{3}}
 			return true

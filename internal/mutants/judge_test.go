@@ -165,7 +165,8 @@ func (s *subject) poisonable() []*ir.Value {
 		if v == nil || !v.Type.DType.Float() {
 			return
 		}
-		if _, v = rounded(v); v.Def == nil || seen[v] { // what casts and moves hand on was computed elsewhere
+		_, v = rounded(v) // what casts and moves hand on was computed elsewhere
+		if v = s.twins[v]; v == nil || seen[v] {
 			return
 		}
 		seen[v] = true

@@ -111,10 +111,10 @@ func (j *judge) forbids(n *ir.Node, i int, root *ir.Value, bits uint8) bool {
 		class = c
 	}
 	switch {
+	case root.Kind == ir.Const || root.Def != nil && root.Def.Op == ir.OpFull:
+		return false // 0, 1 and powers of two, which every dtype holds
 	case bits&^lossy(p.Low) != 0:
 		return true
-	case root.Kind == ir.Const:
-		return false // it holds what was chosen for it
 	case n.Pin == ir.PinF32:
 		return true
 	case class == ir.Low:

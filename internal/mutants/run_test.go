@@ -30,7 +30,8 @@ type scene struct {
 	poison *poison
 }
 
-// poison makes elements of a value not finite, in one micro-batch of the first step.
+// poison makes elements of a value not finite, in one micro-batch of the first step, and of every value that is
+// computed as it is: what overflows once overflows again.
 type poison struct {
 	value *ir.Value
 	micro int
@@ -60,7 +61,7 @@ type variable struct {
 type step struct {
 	*ir.Node
 	in, out, next []int       // places; -1: none
-	from          []*ir.Value // of the results
+	from          []*ir.Value // of the results; what only hands on has none
 	origin        int         // number of the node in the subject, -1 where it has none
 	same          bool        // what it computes from the same operands is what its origin does
 }
@@ -90,7 +91,8 @@ func (m *mutant) program() *program {
 			if v.Next != nil {
 				next = slot[v.Next]
 			}
-			x.out, x.next, x.from = append(x.out, place(v)), append(x.next, next), append(x.from, m.fromValue[v])
+			x.out, x.next = append(x.out, place(v)), append(x.next, next)
+			x.from = append(x.from, m.s.twins[m.fromValue[v]])
 		}
 		if o := m.fromNode[n]; o != nil {
 			x.origin, x.same = m.s.order[o], alike(o, n)

@@ -25,6 +25,7 @@ type subject struct {
 	sec    map[*ir.Node]ir.Section // of final
 	byType map[ir.Type][]*ir.Value // values of final, variables first
 	uses   *ir.Uses                // of final
+	twins  map[*ir.Value]*ir.Value // of final: the first value that is computed the same way; none of casts and moves
 }
 
 // model builds a model whose losses are trained.
@@ -210,6 +211,7 @@ func compile(name string, m *ampc.Model, step models.Step, a arrangement, aux st
 func (s *subject) index() {
 	s.order, s.sec, s.byType = map[*ir.Node]int{}, map[*ir.Node]ir.Section{}, map[ir.Type][]*ir.Value{}
 	s.uses = s.final.Uses()
+	s.number()
 	for _, v := range s.final.Vars {
 		s.byType[v.Type] = append(s.byType[v.Type], v)
 	}
@@ -217,6 +219,37 @@ func (s *subject) index() {
 		s.order[n], s.sec[n] = len(s.order), sec
 		for _, v := range n.Out {
 			s.byType[v.Type] = append(s.byType[v.Type], v)
+		}
+	}
+}
+
+// number finds values that are computed the same way, but for dtypes.
+func (s *subject) number() {
+	s.twins = map[*ir.Value]*ir.Value{}
+	class, known := map[*ir.Value]int{}, map[string]*ir.Value{}
+	of := func(v *ir.Value) int {
+		if v == nil {
+			return 0
+		}
+		if _, v = rounded(v); class[v] == 0 {
+			class[v] = len(class) + 1
+		}
+		return class[v]
+	}
+	for sec, n := range s.final.Nodes {
+		if transparent(n) {
+			continue
+		}
+		in := []int{}
+		for _, v := range n.In {
+			in = append(in, of(v))
+		}
+		for i, v := range n.Out {
+			key := fmt.Sprint(n.Op, n.Attrs.Without("out"), in, i, sec == ir.Update)
+			if v.Next != nil || known[key] == nil {
+				known[key] = v
+			}
+			s.twins[v], class[v] = known[key], of(known[key])
 		}
 	}
 }
