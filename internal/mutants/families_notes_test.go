@@ -16,6 +16,7 @@ func ofNotes() []family {
 		{name: "groups changed", list: noted(changeGroup)},
 		{name: "names changed", list: noted(changeNames)},
 		{name: "gradient names changed", list: noted(changeGradOf)},
+		{name: "pins changed", list: noted(changePin)},
 		{name: "all annotations changed", list: noted(changeAll)},
 	}
 }
@@ -79,10 +80,18 @@ func changeGradOf(g *ir.Graph, r *rand.Rand) {
 	}
 }
 
+// changePin changes what code forced: the training graph says it.
+func changePin(g *ir.Graph, r *rand.Rand) {
+	for _, n := range g.Nodes {
+		n.Pin = ir.Pin(r.IntN(4))
+	}
+}
+
 func changeAll(g *ir.Graph, r *rand.Rand) {
 	changeWhy(g, r)
 	changeOf(g, r)
 	changeGroup(g, r)
 	changeNames(g, r)
 	changeGradOf(g, r)
+	changePin(g, r)
 }

@@ -245,7 +245,7 @@ func (s *subject) number() {
 			in = append(in, of(v))
 		}
 		for i, v := range n.Out {
-			key := fmt.Sprint(n.Op, n.Attrs.Without("out"), in, i, sec == ir.Update)
+			key := fmt.Sprint(n.Op, n.Attrs.Without("out").Without("loss"), in, i, sec == ir.Update)
 			if v.Next != nil || known[key] == nil {
 				known[key] = v
 			}
