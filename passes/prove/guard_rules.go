@@ -329,20 +329,22 @@ func (g *guard) leaf(t *track, writer *ir.Node, v *ir.Value) {
 
 // bounded reports whether v is finite by its row, or a sum of such values.
 func (g *guard) bounded(v *ir.Value) bool {
-	if w := g.next[v.ID]; v.Def == nil && w != nil {
-		for _, x := range w.Def.In {
-			if x != nil && x != v && x.Type.DType.Float() && !g.bounded(x) {
+	n := v.Def
+	if n == nil && g.next[v.ID] != nil {
+		n = g.next[v.ID].Def
+		for _, x := range n.In {
+			if x != nil && x != v && x.Type.DType.Float() && (x.Def == nil || !g.bounded(x)) {
 				return false
 			}
 		}
 		return true
 	}
-	if v.Def == nil {
+	if n == nil {
 		return false
 	}
-	outs := v.Def.Def().Out
-	if v.Def.Op == ir.OpCast && !v.Type.DType.Low() {
-		return g.bounded(v.Def.In[0])
+	if n.Op == ir.OpCast && !v.Type.DType.Low() {
+		return n.In[0].Def != nil && g.bounded(n.In[0])
 	}
+	outs := n.Def().Out
 	return v.Idx < len(outs) && outs[v.Idx].Finite
 }
