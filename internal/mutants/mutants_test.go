@@ -21,7 +21,7 @@ import (
 
 const (
 	// required is the share of mutants that count which the checker has to refuse.
-	required = 0
+	required = 0.99
 	// outsideMost is the share of mutants that behave otherwise which may lie outside of what is claimed.
 	outsideMost = 0.05
 	// perFamily is how many mutants of a family each subject gives at most.
