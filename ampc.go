@@ -115,7 +115,13 @@ func FromGraph(g *ir.Graph) *Model { return modelOver(ir.Edit(g)) }
 
 func modelOver(b *ir.Builder) *Model {
 	b.Locate(userLine)
-	return &Model{Builder: b, state: &state{root: b, layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
+	m := &Model{Builder: b.Guarded(), state: &state{root: b, layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
+	for _, v := range b.Graph().Vars {
+		if strings.HasPrefix(v.Name, ir.Reserved) && v.Attr.Get("role") == nil {
+			m.Fail("%s %s: names that begin with %q are the compiler's own: choose another", v.Kind, v, ir.Reserved)
+		}
+	}
+	return m
 }
 
 // userLine finds the first caller outside the packages that build graphs.
@@ -284,6 +290,10 @@ func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 	out := make([]Tensor, len(wrt))
 	for _, t := range append([]Tensor{y}, wrt...) {
 		if !m.given("gradient", "", t) {
+			return out
+		}
+		if err := m.CheckOwn("gradient", t); err != nil {
+			m.Fail("%v", err)
 			return out
 		}
 	}

@@ -24,13 +24,10 @@ func (m *Model) Calibrate(c Config, feeds []Feed, losses ...Loss) (Ranges, error
 	if err := m.Err(); err != nil {
 		return Ranges{}, err
 	}
-	g := m.Graph().Clone()
-	if len(c.Bind) > 0 {
-		if err := g.Bind(c.Bind); err != nil {
-			return Ranges{}, err
-		}
+	g, p, err := m.Source(c, losses...)
+	if err != nil {
+		return Ranges{}, err
 	}
-	p := c.Passes(losses...)
 	p.Widen()
 	if err := passes.Run(g, p); err != nil {
 		return Ranges{}, err

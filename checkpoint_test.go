@@ -262,8 +262,8 @@ func TestLoadingUnderAnotherPolicy(t *testing.T) {
 			t.Errorf("warnings %q do not say %q", notes, want)
 		}
 	}
-	a, _ := m.Variable("fc1.w.m")
-	b, err := mixed.Variable("fc1.w.m")
+	a, _ := m.Variable("amp.adam.m/fc1.w")
+	b, err := mixed.Variable("amp.adam.m/fc1.w")
 	if err != nil || !bytes.Equal(a.Bytes, b.Bytes) {
 		t.Errorf("the moments were not taken over (%v)", err)
 	}

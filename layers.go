@@ -198,17 +198,19 @@ func (m *Model) Dropout(name string, x Tensor, p float64) Tensor {
 
 // random returns the variables that random ops draw with, declaring them once.
 func (m *Model) random() (seed, attempt, micro Tensor) {
-	declare := func(kind ir.VarKind, name string, d DType, role string) Tensor {
-		if v := m.Lookup(name); v != nil {
-			return v
+	declare := func(kind ir.VarKind, d DType, role string) Tensor {
+		for _, v := range m.Graph().Vars {
+			if v.Attr.Get("role") == role {
+				return v
+			}
 		}
 		var init *Init
 		if kind == ir.State {
 			init = Fill(0)
 		}
-		return m.root.Declare(kind, name, ir.T(d), init, ir.A("role", role))
+		return m.root.Declare(kind, ir.Reserved+role, ir.T(d), init, ir.A("role", role))
 	}
-	return declare(ir.State, "seed", I64, "seed"), declare(ir.State, "attempt", I32, "attempt"), declare(ir.Input, "micro", I32, "micro")
+	return declare(ir.State, I64, "seed"), declare(ir.State, I32, "attempt"), declare(ir.Input, I32, "micro")
 }
 
 // Attention is multi-head self-attention over [N,T,dim] with its projections

@@ -30,7 +30,7 @@ func TestStepNotes(t *testing.T) {
 // A padded step learns what the plain one learns, keeps the shapes of its
 // variables, and its evaluation has its loss, to the bit.
 func TestPaddedStep(t *testing.T) {
-	build := func(pad bool) (*ampc.Model, *ampc.Step, *ampc.Step) {
+	build := func(pad bool) (*ampc.Model, ampc.Tensor, *ampc.Step, *ampc.Step) {
 		m, loss := small(8)
 		c := adam()
 		c.Pad = pad
@@ -39,17 +39,17 @@ func TestPaddedStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return m, s, e
+		return m, loss, s, e
 	}
-	padded, s, e := build(true)
-	plain, p, _ := build(false)
+	padded, loss, s, e := build(true)
+	plain, _, p, _ := build(false)
 	if len(s.Program().Misaligned()) >= len(p.Program().Misaligned()) {
 		t.Errorf("%v is left of %v", s.Program().Misaligned(), p.Program().Misaligned())
 	}
 	for i := range 5 {
 		f := points(uint64(i), 8)
 		before := run(t, e, f)
-		h, err := before.Value(s.Graph().Return[0])
+		h, err := before.Value(loss)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,19 +1,12 @@
 package ampc
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	"strings"
 
+	"ampc/passes"
 	"ampc/runtime"
-)
-
-// Names of the results that the compiler adds to a training step.
-const (
-	resultSkip  = "skip"
-	resultScale = "scale"
-	resultNorm  = "grad_norm"
-	resultLR    = "lr"
 )
 
 // Result is what one Run computed. Accessors wait for the step to finish; the
@@ -30,8 +23,8 @@ func (r Result) Loss() float64 {
 		return math.NaN()
 	}
 	sum := 0.0
-	for _, l := range r.step.losses {
-		h, err := r.Value(l.Value)
+	for i, l := range r.step.losses {
+		h, err := r.read(r.step.slots.losses[i])
 		if err != nil {
 			return math.NaN()
 		}
@@ -46,27 +39,30 @@ func (r Result) Loss() float64 {
 
 // Skipped says whether the step left every variable as it was because a
 // gradient or a loss was not finite. A step compiled with NoSkip never does.
-func (r Result) Skipped() bool { return r.scalar(resultSkip) > 0 } // NaN where there is no such result
+func (r Result) Skipped() bool { return r.scalar(passes.OfSkip) > 0 } // NaN where there is no such result
 
 // Scale returns the factor on the loss in this step, 1 where nothing scales it.
 func (r Result) Scale() float64 {
 	if r.step == nil {
 		return math.NaN()
 	}
-	if _, ok := r.step.results[resultScale]; !ok {
+	if len(r.step.losses) == 0 {
 		return 1
 	}
-	return r.scalar(resultScale)
+	return r.scalar(passes.OfScale)
 }
 
 // GradNorm returns the 2-norm of all gradients, unscaled and before clipping.
-func (r Result) GradNorm() float64 { return r.scalar(resultNorm) }
+func (r Result) GradNorm() float64 { return r.scalar(passes.OfGradNorm) }
 
 // LR returns the learning rate that the first group's update used.
-func (r Result) LR() float64 { return r.scalar(resultLR) }
+func (r Result) LR() float64 { return r.scalar(passes.OfRate) }
 
-func (r Result) scalar(name string) float64 {
-	h, err := r.read(name)
+func (r Result) scalar(kind passes.ResultKind) float64 {
+	if r.step == nil || r.step.slots.made[kind] < 0 {
+		return math.NaN()
+	}
+	h, err := r.read(r.step.slots.made[kind])
 	if err != nil {
 		return math.NaN()
 	}
@@ -78,45 +74,57 @@ func (r Result) Value(t Tensor) (Host, error) {
 	if t == nil {
 		return Host{}, fmt.Errorf("result: no tensor")
 	}
-	return r.read(t.Name)
+	if r.step == nil {
+		return Host{}, errNotRun
+	}
+	i, ok := r.step.slots.values[t]
+	if !ok {
+		return Host{}, fmt.Errorf("result %s: not computed by this step: list it in Config.Outputs", t)
+	}
+	return r.read(i)
 }
 
 // Grad returns the gradient of a parameter listed in Config.Grads as the update
 // sees it but for the norm: unscaled, meaned over the labels that count, clipped
 // by value where the config says so.
-func (r Result) Grad(param string) (Host, error) { return r.read("d." + param) }
+func (r Result) Grad(param string) (Host, error) {
+	i, err := r.grad(param)
+	if err != nil {
+		return Host{}, err
+	}
+	return r.read(i)
+}
 
 // GradTo copies what Grad returns to dst, which has exactly its bytes: for
 // loops that read gradients at every step without new memory.
 func (r Result) GradTo(param string, dst []byte) error {
-	i, err := r.place("d." + param)
+	i, err := r.grad(param)
 	if err != nil {
 		return err
 	}
 	return r.ticket.Read(i, dst)
 }
 
-func (r Result) read(name string) (Host, error) {
-	i, err := r.place(name)
-	if err != nil {
-		return Host{}, err
+// grad is the place of a gradient.
+func (r Result) grad(param string) (int, error) {
+	if r.step == nil {
+		return 0, errNotRun
 	}
+	i, ok := r.step.slots.grads[param]
+	if !ok {
+		return 0, fmt.Errorf("gradient of %q: not computed by this step: list the parameter in Config.Grads", param)
+	}
+	return i, nil
+}
+
+// read copies what stands at a place among the results.
+func (r Result) read(i int) (Host, error) {
 	t := r.step.program.Outputs[i].Type
 	h := Host{t, make([]byte, t.Bytes())}
 	return h, r.ticket.Read(i, h.Bytes)
 }
 
-// place is the number of a result.
-func (r Result) place(name string) (int, error) {
-	if r.step == nil {
-		return 0, fmt.Errorf("result %q: the step did not run", name)
-	}
-	i, ok := r.step.results[name]
-	if !ok {
-		return 0, fmt.Errorf("result %q: not computed by this step: list it in Config.Outputs or Config.Grads", name)
-	}
-	return i, nil
-}
+var errNotRun = errors.New("the step did not run")
 
 // Limits after which a dynamic loss scale no longer helps.
 const (
@@ -130,7 +138,7 @@ const (
 func (r Result) Err() error {
 	switch {
 	case r.step == nil:
-		return fmt.Errorf("the step did not run")
+		return errNotRun
 	case r.step.exec == nil:
 		return errClosed
 	}
@@ -139,8 +147,8 @@ func (r Result) Err() error {
 		if v.Role() != "scaler" {
 			continue
 		}
-		name, counter := v.Name[:strings.LastIndexByte(v.Name, '.')], v.Name[strings.LastIndexByte(v.Name, '.')+1:]
-		if counter != "fwd_run" && counter != "floor_hits" {
+		name, _ := passes.ParseStateName(v.Name)
+		if name.Kind != passes.KindForward && name.Kind != passes.KindFloor {
 			continue
 		}
 		b, err := s.read(v)
@@ -149,10 +157,10 @@ func (r Result) Err() error {
 		}
 		n := int(Host{v.Type, b}.At(0))
 		switch {
-		case counter == "fwd_run" && n >= maxForwardRun:
+		case name.Kind == passes.KindForward && n >= maxForwardRun:
 			return fmt.Errorf("step %d: the loss was not finite for %d steps in a row: no loss scale helps; look at the data, the learning rate, or what overflows in forward", r.step.runs, n)
-		case counter == "floor_hits" && n >= maxFloorHits:
-			return fmt.Errorf("step %d: gradients overflow although %s.scale is at its floor: ask Step.Diagnose, lower the learning rate, or set a floor below 1", r.step.runs, name)
+		case name.Kind == passes.KindFloor && n >= maxFloorHits:
+			return fmt.Errorf("step %d: gradients overflow although %s is at its floor: ask Step.Diagnose, lower the learning rate, or set a floor below 1", r.step.runs, name.Scale())
 		}
 	}
 	return nil

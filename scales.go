@@ -1,6 +1,7 @@
 package ampc
 
 import (
+	"fmt"
 	"maps"
 
 	"ampc/passes"
@@ -8,24 +9,28 @@ import (
 
 // sharedScale is a loss scale that losses name by its Scaler.
 type sharedScale struct {
-	name string
+	passes.SharedScale
 	last *Step // compiled last of those that use it: the one that advances it
 }
 
-// scaleUse is the name of a scale that several steps use, and one step's part in it.
-type scaleUse struct {
-	name string
-	part passes.Sharing
-}
-
-// scaleUses finds the scales that earlier steps have and that a new step with
-// these losses is to advance in their place.
-func (s *session) scaleUses(losses []Loss) map[*Scaler]scaleUse {
-	uses := map[*Scaler]scaleUse{}
+// sharedScales names the scales of a new step's own scalers. Those that earlier
+// steps have, the new one is to advance in their place.
+func (s *session) sharedScales(step string, losses []Loss) map[*Scaler]passes.SharedScale {
+	uses := map[*Scaler]passes.SharedScale{}
+	named := map[string]bool{}
 	for _, l := range losses {
-		if old, ok := s.scales[l.Scaler]; ok {
-			uses[l.Scaler] = scaleUse{old.name, passes.Advance}
+		if _, again := uses[l.Scaler]; again || l.Scaler == nil {
+			continue
 		}
+		use := passes.SharedScale{Step: step, Of: l.Value.Name}
+		if old, ok := s.scales[l.Scaler]; ok {
+			use = old.SharedScale
+			use.Part = passes.Advance
+		}
+		for k := 2; use.Part == passes.Alone && named[use.Of]; k++ {
+			use.Of = fmt.Sprintf("%s_%d", l.Value.Name, k)
+		}
+		uses[l.Scaler], named[use.Of] = use, true
 	}
 	return uses
 }
@@ -33,28 +38,29 @@ func (s *session) scaleUses(losses []Loss) map[*Scaler]scaleUse {
 // share makes step the one that advances the scales of its losses. A step that
 // did so before now notes its overflows for this one.
 func (s *session) share(step *Step) error {
-	named, _ := step.config.losses(step.losses)
-	for i, l := range step.losses {
+	for _, l := range step.losses {
 		old := s.scales[l.Scaler].last
 		if l.Scaler == nil || old == step {
 			continue
 		}
 		if old != nil && old.exec != nil {
-			if err := s.collect(old, l.Scaler, named[i].Scaler); err != nil {
+			if err := s.collect(old, l.Scaler); err != nil {
 				return err
 			}
 		}
-		s.scales[l.Scaler] = sharedScale{named[i].Scaler, step}
+		s.scales[l.Scaler] = sharedScale{step.config.shared[l.Scaler], step}
 	}
 	return nil
 }
 
 // collect compiles a step again, to note what it finds out about a scale for
 // the step that advances it.
-func (s *session) collect(old *Step, scaler *Scaler, name string) error {
+func (s *session) collect(old *Step, scaler *Scaler) error {
 	c := old.config
-	c.scales = maps.Clone(c.scales)
-	c.scales[scaler] = scaleUse{name, passes.Collect}
+	c.shared = maps.Clone(c.shared)
+	use := c.shared[scaler]
+	use.Part = passes.Collect
+	c.shared[scaler] = use
 	step, err := old.model.build(s, c, old.losses)
 	if err != nil {
 		return err

@@ -144,7 +144,7 @@ func TestGradientPenaltyInF16(t *testing.T) {
 	last := math.Inf(1)
 	for range 3 {
 		r := run(t, s, feed(500))
-		inner, err := low.Variable("grad.scale")
+		inner, err := low.Variable("amp.grad.scale")
 		if err != nil || !r.Skipped() || !(inner.At(0) < last) {
 			t.Fatalf("a wild step: skipped %t, the inner scale at %g, %g before (%v)", r.Skipped(), inner.At(0), last, err)
 		}

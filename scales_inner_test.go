@@ -69,7 +69,7 @@ func TestInnerScaleBacksOff(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		inner, err := low.Variable("grad.scale")
+		inner, err := low.Variable("amp.grad.scale")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestDataLowerNoScale(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name, want := range map[string]float64{"amp.scale": 65536, "grad.scale": 64} {
+		for name, want := range map[string]float64{"amp.scale": 65536, "amp.grad.scale": 64} {
 			if v, err := m.Variable(name); err != nil || v.At(0) != want {
 				t.Errorf("%v: %s is %g, want %g (%v)", bad, name, v.At(0), want, err)
 			}

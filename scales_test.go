@@ -3,6 +3,7 @@ package ampc_test
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"ampc"
@@ -45,7 +46,7 @@ func ganSteps(t *testing.T, p ampc.Policy, scaler *ampc.Scaler) (m *ampc.Model, 
 	m, judge, fool := gan()
 	t.Cleanup(func() { m.Close() })
 	step := func(loss ampc.Tensor, trained string) *ampc.Step {
-		s, err := m.Train(ampc.Config{Policy: p, Groups: []ampc.Group{{Pattern: trained, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}}},
+		s, err := m.Train(ampc.Config{Name: trained, Policy: p, Groups: []ampc.Group{{Pattern: trained, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}}},
 			ampc.Loss{Value: loss, Scaler: scaler})
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +90,7 @@ func TestStepsShareAScaler(t *testing.T) {
 	scaler.Every = 3
 	m, d, g := ganSteps(t, ampc.MixedF16(), &scaler)
 	scale := func() float64 {
-		x, err := m.Variable("amp.judge.scale")
+		x, err := m.Variable("amp.dis.scale/judge")
 		if err != nil {
 			t.Fatalf("%v; there are %q", err, m.Variables())
 		}
@@ -126,7 +127,7 @@ func TestStepsShareAScaler(t *testing.T) {
 		}
 	}
 	for _, name := range m.Variables() {
-		if name == "step2.amp.fool.scale" {
+		if strings.HasPrefix(name, "amp.gen.scale") {
 			t.Error("the second step has a scale of its own")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
+	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
@@ -59,6 +60,24 @@ func (s *session) add(step *Step) error {
 	return nil
 }
 
+// free says whether a training step may be called name: two that are there at
+// once have two names, for their states stand under them.
+func (s *session) free(name string, losses []Loss) error {
+	if len(losses) == 0 {
+		return nil
+	}
+	for _, step := range s.steps {
+		if len(step.losses) == 0 || step.config.Name != name || step.exec == nil {
+			continue
+		}
+		if name == "" {
+			return &ir.Error{Pos: userLine(), Msg: "train: the model has a training step already: give this one a Config.Name, under which its counters, rates and moments stand; the same step for other sizes is Step.For"}
+		}
+		return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("train: the model has a training step %q already: choose another Config.Name, or close that one; the same step for other sizes is Step.For", name)}
+	}
+	return nil
+}
+
 // load declares and initialises the step's new variables and loads its program.
 func (s *session) load(step *Step) error {
 	vars, err := runtime.Variables(step.program)
@@ -92,13 +111,25 @@ func (s *session) load(step *Step) error {
 }
 
 // average makes g read the running averages in place of the parameters that
-// have one.
-func (s *session) average(g *ir.Graph) {
+// have one: those of the step called name or, for "", of the only one that has any.
+func (s *session) average(g *ir.Graph, name string) error {
+	averages := map[string]string{} // by parameter
+	for _, v := range s.vars {
+		n, ok := passes.ParseStateName(v.Name)
+		if !ok || v.Role() != "ema" || name != "" && n.Step != name {
+			continue
+		}
+		if first, two := averages[n.Of]; two {
+			return fmt.Errorf("infer: %s has two averages, %s and %s: say in Config.Name whose to read", n.Of, first, v.Name)
+		}
+		averages[n.Of] = v.Name
+	}
 	for _, v := range g.Vars {
-		if _, ok := s.types[v.Name+".ema"]; ok && v.Kind == ir.Param {
-			v.Name, v.Kind = v.Name+".ema", ir.State
+		if avg := averages[v.Name]; avg != "" && v.Kind == ir.Param {
+			v.Name, v.Kind = avg, ir.State
 		}
 	}
+	return nil
 }
 
 // scaled makes g, which trains nothing, read the scales of gradients inside the

@@ -44,8 +44,10 @@ type Config struct {
 	Micro     int      // micro-batches that one Run may take; zero: 1
 	BadMicro  BadMicro // what a micro-batch that is not finite does
 
-	// Name stands before the names of the step's own counters and rates. A
-	// model's first step needs none; further ones get "step2", "step3", ...
+	// Name tells the training steps of a model apart: it is in the names of the
+	// step's counters, rates, moments and averages, and so in checkpoints. One of
+	// them may have none. Letters, digits, _ and -. For Infer: the step whose
+	// averages are read.
 	Name    string
 	Outputs []Tensor          // more results, read by Result.Value
 	Reduce  map[Tensor]Reduce // what an output of several micro-batches holds
@@ -58,8 +60,8 @@ type Config struct {
 	// pass left it; nil in production.
 	After func(e passes.Event)
 
-	inherit *passes.Assignment   // of the step whose precision this one takes over
-	scales  map[*Scaler]scaleUse // what other steps use too
+	inherit *passes.Assignment             // of the step whose precision this one takes over
+	shared  map[*Scaler]passes.SharedScale // scales that other steps use too
 }
 
 // Train compiles a training step with one loss.
@@ -68,7 +70,9 @@ func Train(m *Model, loss Tensor, c Config) (*Step, error) {
 }
 
 // Train compiles a training step. A model may be compiled to any number of
-// steps: all run over the same variables, optimiser state and low copies.
+// steps: all run over the same variables and low copies. Each has counters, rates
+// and optimiser state of its own, under its Config.Name; For compiles one step for
+// several sizes.
 func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
 	if err := m.Err(); err != nil {
 		return nil, err
@@ -76,15 +80,47 @@ func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
 	if len(losses) == 0 {
 		return nil, fmt.Errorf("train: no loss")
 	}
-	for _, l := range losses {
-		if l.Value == nil {
-			return nil, fmt.Errorf("train: a loss without a value")
-		}
-	}
-	if slices.Contains(c.Outputs, nil) || slices.Contains(c.Grads, nil) {
-		return nil, fmt.Errorf("train: Config.Outputs or Config.Grads holds a nil tensor")
+	if err := m.asked("train", c, losses); err != nil {
+		return nil, err
 	}
 	return m.compile(c, losses)
+}
+
+// asked refuses what a step is asked for and the model does not have.
+func (m *Model) asked(verb string, c Config, losses []Loss) error {
+	check := func(what string, t Tensor) error {
+		if t == nil {
+			return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("%s: %s holds a nil tensor", verb, what)}
+		}
+		if err := m.CheckOwn(verb+": "+what, t); err != nil {
+			return &ir.Error{Pos: userLine(), Msg: err.Error()}
+		}
+		return nil
+	}
+	for _, l := range losses {
+		if err := check("a loss", l.Value); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.Outputs {
+		if err := check("Config.Outputs", t); err != nil {
+			return err
+		}
+	}
+	for _, t := range c.Grads {
+		if err := check("Config.Grads", t); err != nil {
+			return err
+		}
+	}
+	for t := range c.Reduce {
+		if err := check("Config.Reduce", t); err != nil {
+			return err
+		}
+		if !slices.Contains(c.Outputs, t) {
+			return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("%s: Config.Reduce speaks of %s, which is not among Config.Outputs", verb, t)}
+		}
+	}
+	return nil
 }
 
 // Infer compiles the forward pass that computes out. Where Config.EMA is set,
@@ -97,65 +133,36 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 		return nil, fmt.Errorf("infer: nothing to compute")
 	}
 	c.Outputs = append(slices.Clone(out), c.Outputs...)
-	if slices.Contains(c.Outputs, nil) {
-		return nil, fmt.Errorf("infer: a tensor to compute is nil")
+	if err := m.asked("infer", c, nil); err != nil {
+		return nil, err
 	}
 	return m.compile(c, nil)
 }
 
-// Passes returns what the compiler is told for this config and these losses;
-// no losses means inference.
-func (c Config) Passes(losses ...Loss) passes.Config {
+// Source returns a copy of the model's graph with the dimensions of c.Bind set,
+// and what the compiler is told for c and these losses; no losses means inference.
+func (m *Model) Source(c Config, losses ...Loss) (*ir.Graph, passes.Config, error) {
+	g, at := m.Graph().CloneMap()
 	p := passes.Config{
-		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip,
+		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip, Name: c.Name, Shared: c.shared,
 		Gradients: c.Gradients, EMA: c.EMA, Pad: c.Pad, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
 	}
 	if c.Optimizer.Algorithm != passes.NoOptimizer {
 		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
 	}
-	if c.Name != "" {
-		p.Prefix = c.Name + "."
+	for _, l := range losses {
+		p.Losses = append(p.Losses, passes.Loss{Value: at[l.Value], Weight: l.Weight, Scaler: l.Scaler})
 	}
-	p.Losses, p.Scalers = c.losses(losses)
 	for _, t := range c.Outputs {
-		p.Outputs = append(p.Outputs, passes.Output{Value: t.Name, Reduce: c.Reduce[t]})
+		p.Outputs = append(p.Outputs, passes.Output{Value: at[t], Reduce: c.Reduce[t]})
 	}
 	for _, w := range c.Grads {
-		p.Outputs = append(p.Outputs, passes.Output{Value: "d." + w.Name})
+		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfGradient, Value: at[w]})
 	}
-	return p
-}
-
-// losses names the scalers: losses that share one are swept together.
-func (c Config) losses(losses []Loss) (out []passes.Loss, scalers map[string]Scaler) {
-	names := map[*Scaler]string{nil: ""}
-	scalers = map[string]Scaler{}
-	if c.Name != "" { // its own scale: a scaler is updated once per run of its step
-		names[nil] = c.scalerName("")
-		scalers[names[nil]] = c.Scaler
+	if len(c.Bind) == 0 {
+		return g, p, nil
 	}
-	for _, l := range losses {
-		name, ok := names[l.Scaler]
-		if !ok {
-			scaler := *l.Scaler
-			name = c.scalerName("." + l.Value.Name)
-			if use, shared := c.scales[l.Scaler]; shared {
-				name, scaler.Sharing = use.name, use.part
-			}
-			names[l.Scaler] = name
-			scalers[name] = scaler
-		}
-		out = append(out, passes.Loss{Value: l.Value.Name, Weight: l.Weight, Scaler: name})
-	}
-	return out, scalers
-}
-
-// scalerName keeps the scales of several steps apart.
-func (c Config) scalerName(suffix string) string {
-	if c.Name == "" {
-		return passes.DefaultScaler + suffix
-	}
-	return c.Name + "." + passes.DefaultScaler + suffix
+	return g, p, g.Bind(c.Bind)
 }
 
 // compile builds a step and registers it with the model's session.
@@ -164,10 +171,10 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Name == "" && len(s.steps) > 0 && len(losses) > 0 {
-		c.Name = fmt.Sprintf("step%d", len(s.steps)+1)
+	if err := s.free(c.Name, losses); err != nil {
+		return nil, err
 	}
-	c.scales = s.scaleUses(losses)
+	c.shared = s.sharedScales(c.Name, losses)
 	step, err := m.loaded(s, c, losses)
 	if err != nil {
 		return nil, err
@@ -199,33 +206,22 @@ func (m *Model) loaded(s *session, c Config, losses []Loss) (*Step, error) {
 
 // build takes a copy of the model through the passes and the lowering.
 func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
-	g := m.Graph().Clone()
-	if len(c.Bind) > 0 {
-		if err := g.Bind(c.Bind); err != nil {
+	g, p, err := m.Source(c, losses...)
+	if err != nil {
+		return nil, err
+	}
+	if len(losses) == 0 && c.EMA > 0 {
+		if err := s.average(g, c.Name); err != nil {
 			return nil, err
 		}
 	}
 	if len(losses) == 0 {
 		s.scaled(g)
 	}
-	if len(losses) == 0 && c.EMA > 0 {
-		s.average(g)
-	}
-	p := c.Passes(losses...)
 	p.Caps = s.backend.Target().Caps()
 	step := &Step{model: m, config: c, losses: losses, graph: g}
-	if p.Train {
-		p.Record = &step.assignment
-	}
 	p.Inherit, p.Record = c.inherit, &step.assigned
-	p.Outputs = append(step.reports(p), p.Outputs...)
-	step.results = map[string]int{}
-	for i, v := range g.Return {
-		step.results[v.Name] = i
-	}
-	for i, o := range p.Outputs {
-		step.results[o.Value] = len(g.Return) + i // the compiler appends them in this order
-	}
+	step.slots = newSlots(m.Graph().Return, &p, c, losses)
 	p.After = func(e passes.Event) {
 		step.notes = append(step.notes, e.Notes...)
 		if c.After != nil {
@@ -236,7 +232,6 @@ func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 		return nil, err
 	}
 	dropUnused(g)
-	var err error
 	step.program, err = lower.Lower(g, s.backend.Target())
 	return step, err
 }
@@ -259,29 +254,6 @@ func dropUnused(g *ir.Graph) {
 	g.Vars = slices.DeleteFunc(g.Vars, func(v *ir.Value) bool { return !used[v] })
 }
 
-// reports lists what a training step returns without being asked.
-func (s *Step) reports(p passes.Config) []passes.Output {
-	if !p.Train {
-		return nil
-	}
-	var out []passes.Output
-	for _, l := range s.losses {
-		out = append(out, passes.Output{Value: l.Value.Name})
-	}
-	out = append(out, passes.Output{Value: resultScale}, passes.Output{Value: resultLR})
-	if !p.NoSkip {
-		out = append(out, passes.Output{Value: resultSkip})
-	}
-	clipped := p.Clip.Norm > 0
-	for _, g := range p.Groups {
-		clipped = clipped || g.Clip.Norm > 0
-	}
-	if clipped {
-		out = append(out, passes.Output{Value: resultNorm})
-	}
-	return out
-}
-
 // Scaled says whether the step scales its loss.
 func (s *Step) Scaled() bool {
 	return slices.ContainsFunc(s.program.Vars, func(v lower.Var) bool { return v.Role() == ir.RoleScale })
@@ -290,17 +262,16 @@ func (s *Step) Scaled() bool {
 // Step is a compiled program over the variables of its model. Its methods must
 // not be called at the same time as others on the same model.
 type Step struct {
-	model      *Model
-	config     Config
-	losses     []Loss
-	graph      *ir.Graph
-	program    *lower.Program
-	exec       runtime.Exec
-	assignment passes.Assignment
-	results    map[string]int // name of a result to its place among the program's outputs
-	pending    []runtime.Feed
-	runs       int
-	last       launched // for Diagnose
+	model   *Model
+	config  Config
+	losses  []Loss
+	graph   *ir.Graph
+	program *lower.Program
+	exec    runtime.Exec
+	slots   slots
+	pending []runtime.Feed
+	runs    int
+	last    launched // for Diagnose
 
 	assigned passes.Assignment // how the step stores each value
 	notes    []string

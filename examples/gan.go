@@ -27,7 +27,7 @@ func gan(w io.Writer) error {
 	config := func(scope string) ampc.Config {
 		adam := ampc.Adam()
 		adam.Beta1 = 0.5
-		return ampc.Config{Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(5e-3)}}, Policy: ampc.MixedF16(), Outputs: []ampc.Tensor{made}}
+		return ampc.Config{Name: scope, Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(5e-3)}}, Policy: ampc.MixedF16(), Outputs: []ampc.Tensor{made}}
 	}
 	dis, err := ampc.Train(m, lossOfDis, config("dis"))
 	if err != nil {

@@ -1,10 +1,8 @@
 package ir
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -24,6 +22,7 @@ type Builder struct {
 	pin     Pin
 	of      *Node
 	loss    string
+	guarded bool
 }
 
 // built is what all builders of one graph share.
@@ -71,47 +70,6 @@ func (b *Builder) Fail(format string, args ...any) {
 	if b.err == nil {
 		b.err = &Error{Pos: b.position(), Msg: b.g.named(fmt.Sprintf(format, args...))}
 	}
-}
-
-// Error is a mistake in a graph: where, and one sentence.
-type Error struct {
-	Pos Pos
-	Msg string
-}
-
-func (e *Error) Error() string {
-	if p := e.Pos.String(); p != "" {
-		return p + ": " + e.Msg
-	}
-	return e.Msg
-}
-
-func nodeError(n *Node, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return &Error{n.Pos, fmt.Sprintf("%s: %s", n.Def().Name, err)}
-}
-
-// anyDims finds shapes that an inference printed; see Type.String.
-var anyDims = regexp.MustCompile(`\[(\d+|\?|s\d+)(,(\d+|\?|s\d+))*\]`)
-
-// named gives the symbolic dimensions in a message the graph's names: rows see
-// no graph and print s1, s2, ...
-func (g *Graph) named(msg string) string {
-	if len(g.Syms) == 0 {
-		return msg
-	}
-	return anyDims.ReplaceAllStringFunc(msg, func(s string) string {
-		dims := strings.Split(s[1:len(s)-1], ",")
-		for i, d := range dims {
-			if k, err := strconv.Atoi(strings.TrimPrefix(d, "s")); err == nil && d[0] == 's' && 0 < k && k <= len(g.Syms) {
-				dims[i] = g.Syms[k-1].Name
-			}
-		}
-		return "[" + strings.Join(dims, ",") + "]"
-	})
 }
 
 func (b *Builder) position() Pos {
@@ -164,7 +122,7 @@ func (b *Builder) Site() int64 {
 // Declare adds a variable. The name is taken as it is, with the scope before it.
 func (b *Builder) Declare(kind VarKind, name string, t Type, init *Init, a Attrs) *Value {
 	full := b.scope + name
-	if b.err == nil {
+	if b.allowed(full) {
 		if err := CheckName(name); err != nil {
 			b.Fail("%s: %v", kind, err)
 		} else if err := CheckName(full); err != nil { // its scope
@@ -277,7 +235,10 @@ func (b *Builder) EmitNode(n *Node, next []*Value, types ...Type) []*Value {
 
 func (b *Builder) emit(n *Node, next []*Value) []*Value {
 	none := make([]*Value, max(len(n.Def().Out), 1))
-	if b.err != nil {
+	if b.err != nil || !b.own(n.Def().Name, n.In...) || !b.own(n.Def().Name, n.Captured...) || !b.own(n.Def().Name, next...) {
+		return none
+	}
+	if b.guarded && !b.allowed(b.scope+b.next) {
 		return none
 	}
 	if n.Pos == (Pos{}) {
@@ -370,7 +331,7 @@ func (b *Builder) unique(base string) string {
 
 // Rename gives a value a name of the caller's choosing, with a suffix where it is taken.
 func (b *Builder) Rename(v *Value, name string) *Value {
-	if b.err != nil || v == nil || v.Name == name {
+	if b.err != nil || v == nil || v.Name == name || !b.own("rename", v) || !b.allowed(name) {
 		return v
 	}
 	if err := CheckName(name); err != nil {
@@ -391,7 +352,7 @@ func (b *Builder) Lookup(name string) *Value { return b.names[name] }
 // Return adds values to what the graph returns.
 func (b *Builder) Return(v ...*Value) {
 	for _, x := range v {
-		if x != nil {
+		if x != nil && b.own("return", x) {
 			b.g.Return = append(b.g.Return, x)
 		}
 	}

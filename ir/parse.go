@@ -385,28 +385,6 @@ func (p *parser) results() []token {
 	return ts
 }
 
-func (p *parser) duplicate(t token, line []token) string {
-	for _, u := range line {
-		if u.text == t.text && u.prime == t.prime {
-			return t.valueText() + " is defined twice"
-		}
-	}
-	if t.prime {
-		if p.primes[t.text] != nil {
-			return t.valueText() + " is written twice: only the last write carries the prime"
-		}
-		v := p.b.names[t.text]
-		if v == nil || !v.IsVar() {
-			return fmt.Sprintf("%s: there is no variable %s", t.valueText(), quoteName(t.text))
-		}
-		return ""
-	}
-	if old := p.b.names[t.text]; old != nil {
-		return fmt.Sprintf("%s is defined twice: it is already %s", t.valueText(), describe(old))
-	}
-	return ""
-}
-
 func (p *parser) opName(n *Node) {
 	if p.accept("@") {
 		name := p.ident("an op")

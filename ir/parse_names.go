@@ -1,5 +1,7 @@
 package ir
 
+import "fmt"
+
 // operandAt is a value behind a name in braces, and where the text has it.
 type operandAt struct {
 	name string
@@ -54,4 +56,26 @@ func (p *parser) resolve() {
 		}
 		p.refer(r)
 	}
+}
+
+func (p *parser) duplicate(t token, line []token) string {
+	for _, u := range line {
+		if u.text == t.text && u.prime == t.prime {
+			return t.valueText() + " is defined twice"
+		}
+	}
+	if t.prime {
+		if p.primes[t.text] != nil {
+			return t.valueText() + " is written twice: only the last write carries the prime"
+		}
+		v := p.b.names[t.text]
+		if v == nil || !v.IsVar() {
+			return fmt.Sprintf("%s: there is no variable %s", t.valueText(), quoteName(t.text))
+		}
+		return ""
+	}
+	if old := p.b.names[t.text]; old != nil {
+		return fmt.Sprintf("%s is defined twice: it is already %s", t.valueText(), describe(old))
+	}
+	return ""
 }

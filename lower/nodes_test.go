@@ -19,8 +19,11 @@ func TestLowerNodesHidesNothing(t *testing.T) {
 		}
 		c := z.Steps[0].Config
 		c.Policy, c.Clip = ampc.MixedF16(), ampc.ClipNorm(1)
-		g := z.Model.Graph().Clone()
-		if err := passes.Run(g, c.Passes(z.Steps[0].Losses...)); err != nil {
+		g, cfg, err := z.Model.Source(c, z.Steps[0].Losses...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := passes.Run(g, cfg); err != nil {
 			t.Fatal(err)
 		}
 		p, err := lower.LowerNodes(g)

@@ -24,10 +24,12 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 					t.Run(fmt.Sprint(name[0], "/", step.Name, "/", policy.Name, "/", micro), func(t *testing.T) {
 						c := step.Config
 						c.Policy, c.Micro = policy, micro
-						cfg := c.Passes(step.Losses...)
+						g, cfg, err := z.Model.Source(c, step.Losses...)
+						if err != nil {
+							t.Fatal(err)
+						}
 						cut := int64(0)
 						cfg.After = func(e passes.Event) { cut += int64(e.Counters["cut_bytes"]) }
-						g := z.Model.Graph().Clone()
 						if err := passes.Run(g, cfg); err != nil {
 							t.Fatal(err)
 						}

@@ -30,5 +30,5 @@ func gan(z *Zoo, o Options) {
 func only(scope string) ampc.Config {
 	adam := ampc.Adam()
 	adam.Beta1 = 0.5
-	return ampc.Config{Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(2e-4)}}}
+	return ampc.Config{Name: scope, Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(2e-4)}}}
 }

@@ -50,9 +50,12 @@ func TestLargeModels(t *testing.T) {
 		}
 		inF32 := int64(0)
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
-			g, cfg := z.Model.Graph().Clone(), z.Steps[0].Config
+			cfg := z.Steps[0].Config
 			cfg.Policy = policy
-			pc := cfg.Passes(z.Steps[0].Losses...)
+			g, pc, err := z.Model.Source(cfg, z.Steps[0].Losses...)
+			if err != nil {
+				t.Fatal(err)
+			}
 			pc.Caps = lower.Target("sm_90").Caps()
 			if err := passes.Run(g, pc); err != nil {
 				t.Fatal(err)

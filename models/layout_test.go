@@ -44,11 +44,13 @@ func TestLayoutChangesNoMeaning(t *testing.T) {
 // and evaluates one step.
 func stepWith(t *testing.T, z *models.Zoo, policy ampc.Policy, layout string) (map[string]*eval.Tensor, int) {
 	t.Helper()
-	g := z.Model.Graph().Clone()
 	c := z.Steps[0].Config
 	c.Policy, c.Optimizer, c.LR = policy, ampc.SGD(0.9), ampc.Constant(0.1)
 	c.Groups = nil
-	p := c.Passes(z.Steps[0].Losses...)
+	g, p, err := z.Model.Source(c, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.Check, p.Caps.Layout = true, layout
 	var source *ir.Graph
 	p.Source = func(t *ir.Graph) { source = t }

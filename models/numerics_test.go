@@ -162,11 +162,14 @@ func newExact(t *testing.T, spec string) *exact {
 		t.Fatal(err)
 	}
 	defer z.Model.Close()
-	x := &exact{g: z.Model.Graph().Clone()}
-	p := z.Steps[0].Config.Passes(z.Steps[0].Losses...)
+	x := &exact{}
+	var p passes.Config
+	if x.g, p, err = z.Model.Source(z.Steps[0].Config, z.Steps[0].Losses...); err != nil {
+		t.Fatal(err)
+	}
 	for _, w := range params(x.g) {
 		x.names = append(x.names, w.Name)
-		p.Outputs = append(p.Outputs, passes.Output{Value: "d." + w.Name})
+		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfGradient, Value: w})
 	}
 	if err := passes.Run(x.g, p); err != nil {
 		t.Fatal(err)
@@ -297,10 +300,12 @@ func compiled(t *testing.T, spec string, policy ampc.Policy, check bool) string 
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := z.Model.Graph().Clone()
 	c := z.Steps[0].Config
 	c.Policy = policy
-	p := c.Passes(z.Steps[0].Losses...)
+	g, p, err := z.Model.Source(c, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.Check = check
 	if err := passes.Run(g, p); err != nil {
 		t.Fatalf("%s under %s: %v", spec, policy.Name, err)

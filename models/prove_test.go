@@ -23,9 +23,11 @@ func TestEveryStepIsProved(t *testing.T) {
 				for micro := 1; micro <= 2; micro++ {
 					c := step.Config
 					c.Policy, c.Micro = policy, micro
-					g := z.Model.Graph().Clone()
+					g, p, err := z.Model.Source(c, step.Losses...)
+					if err != nil {
+						t.Fatal(err)
+					}
 					var source *ir.Graph
-					p := c.Passes(step.Losses...)
 					p.Source = func(t *ir.Graph) { source = t }
 					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s under %s: %v", spec, policy.Name, err)

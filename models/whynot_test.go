@@ -18,9 +18,13 @@ func TestWhyNotPricesWhatRecompilingMeasures(t *testing.T) {
 		t.Fatal(err)
 	}
 	z.Steps[0].Config.Policy = passes.MixedF16()
-	cfg := z.Steps[0].Config.Passes(z.Steps[0].Losses...)
+	source, cfg, err := z.Model.Source(z.Steps[0].Config, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	compile := func(p passes.Policy) (bytes int64, casts int) {
-		g, c := z.Model.Graph().Clone(), cfg
+		g, at := source.CloneMap()
+		c := cfg.On(at)
 		c.Policy = p
 		if err := passes.Run(g, c); err != nil {
 			t.Fatal(err)
@@ -42,7 +46,7 @@ func TestWhyNotPricesWhatRecompilingMeasures(t *testing.T) {
 		return bytes, casts
 	}
 	bytes, casts := compile(cfg.Policy)
-	flips, err := passes.WhyNotAll(z.Model.Graph(), cfg)
+	flips, err := passes.WhyNotAll(source, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,14 +65,14 @@ func (a *accumulator) at(name string) *ir.Builder { return a.b.In(ir.Backward).N
 func (a *accumulator) flags() {
 	index := roleVar(a.g, "micro")
 	if index == nil {
-		index = a.b.Declare(ir.Input, "micro", ir.T(ir.I32), nil, ir.A("role", "micro"))
+		index = a.b.Declare(ir.Input, private("micro", ""), ir.T(ir.I32), nil, ir.A("role", "micro"))
 	}
 	a.drawApart(index)
-	zero := a.constant("zero", ir.I32, 0)
-	one := a.constant("one", ir.I32, 1)
+	zero := constantOf(a.b, "zero", ir.I32, 0)
+	one := constantOf(a.b, "one", ir.I32, 1)
 	a.zeroth = a.b.In(ir.Forward).Named("micro.first").Emit(ir.OpEq, []*ir.Value{index, zero}, nil)[0]
 	a.first = a.zeroth
-	kept := a.state("acc.kept", ir.T(ir.I32), "")
+	kept := a.state(private("acc.kept", ""), ir.T(ir.I32), "")
 	a.t.micro = &micro{kept: kept}
 	if a.c.BadMicro != DropMicro || a.c.NoSkip {
 		a.at("").EmitWrite(ir.OpAccum, []*ir.Value{kept, one, a.first, nil}, nil, kept)
@@ -89,14 +89,14 @@ func (a *accumulator) flags() {
 		if s.scaler.Mode != DynamicScale {
 			continue
 		}
-		s.lost = a.ever(s.label("acc.lost"), a.overflowed(s))
+		s.lost = a.ever(private(s.label("acc.lost"), ""), a.overflowed(s))
 	}
 }
 
 // inner notes over all micro-batches which scales inside the forward pass were too high.
 func (a *accumulator) inner() {
 	for _, s := range a.t.inner {
-		s.over = a.ever("acc."+s.name+".over", s.found(a.at))
+		s.over = a.ever(private("acc.over", s.name), s.found(a.at))
 	}
 }
 
@@ -168,16 +168,6 @@ func (a *accumulator) forward() []*ir.Value {
 	return vs
 }
 
-func (a *accumulator) constant(name string, d ir.DType, x float64) *ir.Value {
-	if v := a.b.Lookup(name); v != nil && v.Kind == ir.Const && v.Type == ir.T(d) {
-		return v
-	}
-	if a.b.Lookup(name) != nil {
-		name = "acc." + name
-	}
-	return a.b.Declare(ir.Const, name, ir.T(d), &ir.Init{Args: []float64{x}}, nil)
-}
-
 // state declares an accumulator. They hold nothing between steps, so they are
 // not part of a checkpoint.
 func (a *accumulator) state(name string, t ir.Type, unit ir.Unit) *ir.Value {
@@ -209,11 +199,11 @@ func (a *accumulator) gradients() {
 	for _, s := range a.t.sweeps {
 		var unit ir.Unit
 		if s.scaler.scales() {
-			unit = ir.Unit(s.scaleName())
+			unit = ir.Unit(s.state(kindScale))
 		}
 		for i := range s.grads {
 			x := &s.grads[i]
-			x.d = a.sum(s.label("acc")+"."+x.p.v.Name, x.d, unit)
+			x.d = a.sum(private(s.label("acc"), x.p.v.Name), x.d, unit)
 		}
 	}
 }
@@ -226,7 +216,7 @@ func (a *accumulator) losses() {
 				l.final = a.mean(l.value)
 				continue
 			}
-			total, count := a.sum("acc."+l.sum.Name, l.sum, ""), a.sum("acc."+l.count.Name, l.count, "")
+			total, count := a.sum(private("acc", l.sum.Name), l.sum, ""), a.sum(private("acc", l.count.Name), l.count, "")
 			l.final = a.b.In(ir.Update).Named(l.value.Name+".mean").Emit(ir.OpDiv, []*ir.Value{total, count}, nil)[0]
 		}
 		if s.count != nil {
@@ -263,16 +253,19 @@ func (a *accumulator) whole(l *loss) *ir.Value {
 
 // mean is the sum of v over the kept micro-batches over their number.
 func (a *accumulator) mean(v *ir.Value) *ir.Value {
-	total := a.sum("acc."+v.Name, v, "")
+	total := a.sum(private("acc", v.Name), v, "")
 	share := a.b.In(ir.Update).Named(v.Name+".share").Multiplier(nil, a.t.micro.kept, nil, 0, 0)
 	return a.b.In(ir.Update).Named(v.Name+".mean").Mul(total, share)
 }
 
 // outputs turns results that say mean or sum into accumulators.
 func (a *accumulator) outputs() {
-	for _, o := range a.c.Outputs {
-		v := a.g.Value(o.Value)
-		if v == nil || v.IsVar() || !v.Type.DType.Float() || a.t.results[result{v, o.Reduce}] != nil {
+	for i, o := range a.c.Outputs {
+		if o.Kind != OfValue {
+			continue
+		}
+		v := a.g.Return[a.t.outputs[i]]
+		if v.IsVar() || !v.Type.DType.Float() || a.t.results[result{v, o.Reduce}] != nil {
 			continue
 		}
 		switch o.Reduce {
@@ -280,7 +273,7 @@ func (a *accumulator) outputs() {
 			a.t.results[result{v, Mean}] = a.mean(v)
 		case Sum:
 			// A returned variable is what it was before the step, so the sum is returned as a value of its own.
-			a.t.results[result{v, Sum}] = a.b.In(ir.Update).Named(v.Name+".total").Affine(a.sum("acc."+v.Name, v, ""), 1, 0)
+			a.t.results[result{v, Sum}] = a.b.In(ir.Update).Named(v.Name+".total").Affine(a.sum(private("acc", v.Name), v, ""), 1, 0)
 		}
 	}
 }
@@ -292,11 +285,11 @@ func (a *accumulator) statistics(count int) {
 	starts := map[*ir.Value]*ir.Value{}
 	for i := range a.t.pending {
 		p := &a.t.pending[i]
-		copied := a.state(p.state.Name+".pending", p.state.Type, "")
+		copied := a.state(private("acc.pending", p.state.Name), p.state.Type, "")
 		start := a.b.In(ir.Forward).Named(p.state.Name+".before").Emit(ir.OpWhere, []*ir.Value{a.zeroth, p.state, copied}, nil)[0]
 		skip := a.bad
 		if skip == nil {
-			skip = a.constant("never", ir.Bool, 0)
+			skip = constantOf(a.b, "never", ir.Bool, 0)
 		}
 		a.at("").EmitWrite(ir.OpCommit, []*ir.Value{start, p.next, skip}, nil, copied)
 		p.next, starts[p.state] = copied, start

@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"ampc/ir"
@@ -144,7 +145,7 @@ func TestBadMicroBatch(t *testing.T) {
 	bad := rowsFeed(4, 8, nil)
 	bad["x"].F[0] = math.NaN()
 	good := []feed{rowsFeed(0, 4, nil), rowsFeed(8, 12, map[int]bool{8: true}), rowsFeed(12, 16, nil)}
-	cfg := Config{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Scaler: Dynamic(), Micro: 4, BadMicro: DropMicro, Outputs: []Output{{Value: "skip"}}}
+	cfg := Config{Groups: oneGroup(AdamW(0.1), Constant(0.1)), Scaler: Dynamic(), Micro: 4, BadMicro: DropMicro, Outputs: []Output{{Kind: OfSkip}}}
 
 	t.Run("dropped", func(t *testing.T) {
 		for place := range 4 {
@@ -209,7 +210,7 @@ func TestBadMicroBatch(t *testing.T) {
 				t.Errorf("w[%d] changed", i)
 			}
 		}
-		if s := tr.scalar("step"); s != 1 {
+		if s := tr.scalar("amp.step"); s != 1 {
 			t.Errorf("step counter %g, want 1", s)
 		}
 	})
@@ -217,7 +218,7 @@ func TestBadMicroBatch(t *testing.T) {
 
 func TestResultsOverMicroBatches(t *testing.T) {
 	cfg := Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{
-		{Value: "logits", Reduce: Mean}, {Value: "mean", Reduce: Sum}, {Value: "logits"}, {Value: "d.w"}, {Value: "grad_norm"}, {Value: "scale"}}, Scaler: Static(256)}
+		{Value: named("logits"), Reduce: Mean}, {Value: named("mean"), Reduce: Sum}, {Value: named("logits")}, {Kind: OfGradient, Value: named("w")}, {Kind: OfGradNorm}, {Kind: OfScale}}, Scaler: Static(256)}
 	tr := newTrainer(t, classText(4, plainLoss), cfg)
 	tr.exact = true
 	a, b := rowsFeed(0, 4, nil), rowsFeed(4, 8, nil)
@@ -277,7 +278,7 @@ forward:
   %loss = reduce_sum %d : f32[]
   return %loss
 }`
-	tr := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{{Value: "d", Reduce: Mean}}})
+	tr := newTrainer(t, text, Config{Groups: oneGroup(SGD(0), Constant(0)), Micro: 2, Outputs: []Output{{Value: named("d"), Reduce: Mean}}})
 	ones := make([]float64, 64)
 	for i := range ones {
 		ones[i] = 1
@@ -298,7 +299,7 @@ forward:
 // A gradient inside the network is a result without its scale.
 func TestInnerGradientsAreShownUnscaled(t *testing.T) {
 	show := func(s Scaler, micro int) []float64 {
-		tr := newTrainer(t, classText(4, plainLoss), Config{Groups: oneGroup(SGD(0), Constant(0)), Scaler: s, Micro: micro, Outputs: []Output{{Value: "d.logits"}}})
+		tr := newTrainer(t, classText(4, plainLoss), Config{Groups: oneGroup(SGD(0), Constant(0)), Scaler: s, Micro: micro, Outputs: []Output{{Kind: OfGradient, Value: named("logits")}}})
 		r := tr.step(rowsFeed(0, 4, nil))
 		return r.Value(tr.g.Return[1]).F
 	}
@@ -347,9 +348,9 @@ func TestMicroBatchesOfSeveralCounts(t *testing.T) {
 		losses []Loss
 		sweeps int
 	}{
-		{"two losses", []Loss{{Value: "first"}, {Value: "second", Weight: 0.5}}, 2},
-		{"one sum", []Loss{{Value: "all", Weight: 2}}, 3},
-		{"one count", []Loss{{Value: "first"}}, 1},
+		{"two losses", []Loss{{Value: named("first")}, {Value: named("second"), Weight: 0.5}}, 2},
+		{"one sum", []Loss{{Value: named("all"), Weight: 2}}, 3},
+		{"one count", []Loss{{Value: named("first")}}, 1},
 	} {
 		for _, scaler := range []Scaler{Unscaled(), Dynamic()} {
 			cfg := Config{Losses: c.losses, Groups: oneGroup(SGD(0.9), Constant(0.1)), Scaler: scaler}
@@ -364,7 +365,7 @@ func TestMicroBatchesOfSeveralCounts(t *testing.T) {
 				r := whole.step(feedOf(0, 16))
 				q := parts.step(feedOf(0, 4), feedOf(4, 8), feedOf(8, 12), feedOf(12, 16))
 				for i, v := range whole.g.Return {
-					trained := c.losses[0].Value == v.Name || len(c.losses) > 1 && c.losses[1].Value == v.Name
+					trained := slices.ContainsFunc(c.losses, func(l Loss) bool { return l.Value.Name == v.Name })
 					if a, b := r.Value(v).F[0], q.Value(parts.g.Return[i]).F[0]; trained && !close64(a, b, 1e-13) {
 						t.Errorf("%s: %s is %v in one batch, %v in parts", c.name, v, a, b)
 					}

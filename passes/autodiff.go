@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"ampc/ir"
@@ -34,7 +35,7 @@ func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[s
 	t := c.training
 	b := ir.Edit(g)
 	for _, l := range s.terms {
-		l.seed = declareSeed(b, s.label("seed"), l.weight*math.Ldexp(1, -s.shift))
+		l.seed = declareSeed(b, private(s.label("start"), ""), l.weight*math.Ldexp(1, -s.shift))
 	}
 	loss, from := "", len(g.Body[ir.Backward])
 	if len(t.sweeps) > 1 {
@@ -127,7 +128,6 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 // which then backs off and grows as the loss scale does.
 type GradScale struct {
 	Scale float64 // zero: 1, and no unscaling
-	Name  string  // of the scale's constant; "": grad.scale
 }
 
 // Gradients appends to b's forward section the derivatives of the scalar y by
@@ -168,14 +168,15 @@ func (gs GradScale) scaled() bool { return gs.Scale != 0 && gs.Scale != 1 }
 
 // innerSeed declares what an inner sweep starts from: its scale, or a plain 1.
 func innerSeed(b *ir.Builder, gs GradScale) *ir.Value {
-	name, x, role := "grad.seed", 1.0, RoleGradSeed
+	kind, x, role := "start", 1.0, RoleGradSeed
 	if gs.scaled() {
-		name, x, role = "grad.scale", gs.Scale, ir.RoleScale
-		if gs.Name != "" {
-			name = gs.Name
-		}
+		kind, x, role = kindScale, gs.Scale, ir.RoleScale
 	}
-	v := declareSeed(b, name, x)
+	name := StateName{Step: innerScales, Kind: kind}
+	for k := 2; b.Lookup(name.String()) != nil; k++ {
+		name.Of = strconv.Itoa(k)
+	}
+	v := declareSeed(b, name.String(), x)
 	if v != nil {
 		v.Attr = v.Attr.With("role", role)
 	}

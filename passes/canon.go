@@ -32,23 +32,16 @@ func canon(g *ir.Graph, c *Context) error {
 	return dropUnread(g, c, keep)
 }
 
-// keptValues are those that a config names: results, losses and outputs keep
-// their nodes.
+// keptValues are those that a step is asked for, its losses among them, and those
+// that it writes: they keep their nodes.
 func keptValues(g *ir.Graph, c *Context) map[*ir.Value]bool {
-	names := map[string]bool{}
-	for _, l := range c.Losses {
-		names[l.Value] = true
-	}
-	for _, o := range c.Outputs {
-		names[o.Value] = true
-	}
 	keep := map[*ir.Value]bool{}
 	for _, v := range g.Return {
 		keep[v] = true
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
-			if v.Next != nil || len(names) > 0 && names[v.Name] {
+			if v.Next != nil {
 				keep[v] = true
 			}
 		}

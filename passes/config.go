@@ -19,9 +19,10 @@ type Config struct {
 	Losses []Loss
 	Groups []Group // first match wins; parameters that no group matches are not trained
 	Clip   Clip    // over all trained parameters; Group.Clip is over one group's
-	Scaler Scaler  // of losses that name none in Scalers; zero: what the policy wants
-	// Scalers gives losses their own: the key is Loss.Scaler.
-	Scalers map[string]Scaler
+	Scaler Scaler  // of losses that have none of their own; zero: what the policy wants
+	// Shared names the scales that other steps use too, and says what this step
+	// does with them.
+	Shared map[*Scaler]SharedScale
 	// NoSkip leaves out the finiteness checks: a NaN then reaches the weights.
 	// A graph with a dynamic scaler cannot do without them.
 	NoSkip bool
@@ -33,9 +34,9 @@ type Config struct {
 	Shadow    bool    // the update writes the low copies of weights; prepare casts only what no step writes
 	Micro     int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
 	BadMicro  BadMicro
-	// Prefix stands before the names of the step's own state (step, lr, bias
-	// corrections), so that several steps over the same variables count apart.
-	Prefix string
+	// Name is in the names of the step's own state (counters, rates, moments,
+	// averages), so that several steps over the same variables count apart.
+	Name string
 
 	Outputs []Output // results beyond those the graph returns
 
@@ -60,6 +61,20 @@ type Config struct {
 	After  func(e Event) // dump, time, trace; nil in production
 }
 
+// On returns the config for a copy of its graph; at says where each value went.
+func (c Config) On(at map[*ir.Value]*ir.Value) Config {
+	c.Losses, c.Outputs = slices.Clone(c.Losses), slices.Clone(c.Outputs)
+	for i := range c.Losses {
+		c.Losses[i].Value = at[c.Losses[i].Value]
+	}
+	for i, o := range c.Outputs {
+		if o.Value != nil {
+			c.Outputs[i].Value = at[o.Value]
+		}
+	}
+	return c
+}
+
 // Widen changes the config to one that keeps every value f32 and the loss scales
 // as they are: what calibration records ranges of.
 func (c *Config) Widen() {
@@ -68,28 +83,24 @@ func (c *Config) Widen() {
 	c.Disable = append(slices.Clip(c.Disable), "scalers")
 }
 
-// Loss names an f32[] value of the forward section that training minimises.
+// Loss is an f32[] value of the forward section that training minimises.
 type Loss struct {
-	Value  string
+	Value  *ir.Value
 	Weight float64 // zero: 1; below zero: the loss is raised
-	Scaler string  // losses with one name are differentiated in one sweep; "": the default, "amp"
+	Scaler *Scaler // losses with one scaler are differentiated in one sweep; nil: the config's
 }
 
-// DefaultScaler is the name of the scaler of losses that name none.
-const DefaultScaler = "amp"
+// SharedScale is a loss scale that several steps use.
+type SharedScale struct {
+	Step, Of string // in the names of its variables; see StateName
+	Part     Sharing
+}
 
 func (l Loss) weight() float64 {
 	if l.Weight == 0 {
 		return 1
 	}
 	return l.Weight
-}
-
-func (l Loss) scaler() string {
-	if l.Scaler == "" {
-		return DefaultScaler
-	}
-	return l.Scaler
 }
 
 // GradOf is a parameter and its gradient, as Config.Gradients sees them.
@@ -114,7 +125,7 @@ type Group struct {
 	Clip      Clip
 	Freeze    bool // not trained, no gradient computed
 	// NoUpdate differentiates and checks the parameters and leaves them as they
-	// are, for someone outside who steps them by the outputs "d." and the name.
+	// are, for someone outside who steps them by the outputs of kind OfGradient.
 	NoUpdate bool
 }
 
@@ -304,12 +315,26 @@ const (
 	Sum
 )
 
-// Output is a result of the step.
+// Output is a result of the step. The compiled graph returns what the source
+// graph returns and then one value for each of Config.Outputs, in their order.
 type Output struct {
-	// Value is the name of a value of the source graph, of a gradient as
-	// "d." and the parameter's name (returned unscaled), or one of
-	// "skip", "scale" (of the first sweep, in this step; 1 without one),
-	// "grad_norm", "lr".
-	Value  string
-	Reduce Reduce
+	Kind   ResultKind
+	Value  *ir.Value // of the source graph: the value itself, or what OfGradient is by
+	Reduce Reduce    // of OfValue
 }
+
+// ResultKind is what a result is.
+type ResultKind uint8
+
+const (
+	OfValue    ResultKind = iota // Output.Value
+	OfGradient                   // the gradient by Output.Value, unscaled; by what is no parameter, of the last micro-batch
+	OfSkip                       // bool[]: the step left every variable as it was
+	OfScale                      // the loss scale of the first sweep in this step, 1 without one
+	OfGradNorm                   // the 2-norm of all gradients, unscaled and before clipping
+	OfRate                       // the learning rate of the first group's update
+)
+
+var resultNames = [...]string{"value", "gradient", "skip", "scale", "gradient norm", "learning rate"}
+
+func (k ResultKind) String() string { return resultNames[k] }

@@ -69,10 +69,10 @@ func mlpGraph(batch, in, hidden, out int64) *ir.Graph {
 	return b.Graph()
 }
 
-// trainConfig trains with AdamW on the returned loss.
+// trainConfig trains with AdamW on the loss that the graph returns.
 func trainConfig(p Policy) Config {
 	return Config{
-		Policy: p, Train: true, Losses: []Loss{{Value: "loss"}}, Clip: Clip{Norm: 1},
+		Policy: p, Train: true, Clip: Clip{Norm: 1},
 		Groups: []Group{{Optimizer: AdamW(0.1), LR: Constant(1e-3)}},
 	}
 }

@@ -31,7 +31,8 @@ func (t *training) planInner(g *ir.Graph, c *Context) error {
 		if v.Kind != ir.Const || !ir.InnerScale(v) {
 			continue
 		}
-		s := &innerScale{lossScale: &lossScale{name: strings.TrimSuffix(v.Name, ".scale"), scale: v}}
+		name, _ := ParseStateName(v.Name)
+		s := &innerScale{lossScale: &lossScale{name: innerName(name.Of), step: innerScales, after: name.Of, scale: v}}
 		s.find(g)
 		if len(s.sweep) == 0 {
 			continue
@@ -63,6 +64,9 @@ func (s Scaler) from(init float64) Scaler {
 	}
 	return s
 }
+
+// innerName is what the values of an inner scale are called.
+func innerName(of string) string { return strings.TrimSuffix(innerScales+"."+of, ".") }
 
 // find collects where the sweep starts and what it ends in.
 func (s *innerScale) find(g *ir.Graph) {

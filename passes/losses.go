@@ -3,19 +3,23 @@ package passes
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"ampc/ir"
 )
 
 // lossScale is a scaler with its state in the graph.
 type lossScale struct {
-	name   string
+	name   string  // of its values and sweeps
+	of     *Scaler // the losses that name it have it
+	step   string  // in the names of its variables
+	after  string
 	scaler Scaler
 	scale  *ir.Value // nil: not scaled
 }
 
-// scaleName is the name of the loss scale variable.
-func (l *lossScale) scaleName() string { return l.name + ".scale" }
+// state names a variable of the scaler.
+func (l *lossScale) state(kind string) string { return StateName{l.step, kind, l.after}.String() }
 
 // loss is a loss of the config as a sum: shift + Σ factor·term.
 type loss struct {
@@ -41,13 +45,13 @@ type lossTerm struct {
 // micro-batches, terms whose counts differ with the data have a sweep per count,
 // since only the sum over all micro-batches may be divided by its count.
 func (t *training) planLosses(g *ir.Graph, c *Context) error {
-	losses := c.Policy.scalers(c.Losses)
+	losses := c.Policy.scalers(t.sources(g, c), c.Scaler)
 	if len(losses) == 0 {
-		v := defaultLoss(g)
+		v := defaultLoss(g.Return[:t.returned])
 		if v == nil {
 			return fmt.Errorf("graph @%s returns no f32[] value to train on: name a loss", g.Name)
 		}
-		losses = []Loss{{Value: v.Name}}
+		losses = []Loss{{Value: v}}
 	}
 	type key struct {
 		scale *lossScale
@@ -107,30 +111,54 @@ func (t *training) newSweep(scale *lossScale) *sweep {
 // scaleOf finds or makes the scaler of a loss.
 func (t *training) scaleOf(l Loss, c *Context) (*lossScale, error) {
 	for _, s := range t.scales {
-		if s.name == l.scaler() {
+		if s.of == l.Scaler {
 			return s, nil
 		}
 	}
-	s := &lossScale{name: l.scaler(), scaler: c.Scaler}
-	if own, ok := c.Scalers[s.name]; ok {
-		s.scaler = own
-	} else if l.Scaler != "" && len(c.Scalers) > 0 {
-		return nil, fmt.Errorf("loss %q: no scaler named %q is configured", l.Value, l.Scaler)
+	s := &lossScale{name: defaultScaler, of: l.Scaler, step: c.Name, scaler: c.Scaler}
+	if l.Scaler != nil {
+		s.scaler, s.after = *l.Scaler, t.scaleAfter(l.Value.Name)
+		s.name += "." + s.after
+	}
+	if use, ok := c.Shared[l.Scaler]; ok && l.Scaler != nil {
+		s.step, s.after, s.scaler.Sharing = use.Step, use.Of, use.Part
 	}
 	s.scaler = s.scaler.under(c.Policy).filled()
 	if err := s.scaler.check(); err != nil {
-		return nil, fmt.Errorf("loss %q: %w", l.Value, err)
+		return nil, fmt.Errorf("loss %s: %w", l.Value, err)
 	}
 	if s.scaler.Mode == DynamicScale && c.NoSkip {
-		return nil, fmt.Errorf("loss %q: a dynamic scaler needs the check that NoSkip leaves out", l.Value)
+		return nil, fmt.Errorf("loss %s: a dynamic scaler needs the check that NoSkip leaves out", l.Value)
 	}
 	t.scales = append(t.scales, s)
 	return s, nil
 }
 
-// defaultLoss is the first f32[] value the graph returns.
-func defaultLoss(g *ir.Graph) *ir.Value {
-	for _, v := range g.Return {
+// defaultScaler is what values of the sweep of the config's scaler are called.
+const defaultScaler = "amp"
+
+// scaleAfter is the loss that names a scaler: the first that has it, numbered
+// where it has several.
+func (t *training) scaleAfter(loss string) string {
+	name := loss
+	for k := 2; slices.ContainsFunc(t.scales, func(s *lossScale) bool { return s.of != nil && s.after == name }); k++ {
+		name = fmt.Sprintf("%s_%d", loss, k)
+	}
+	return name
+}
+
+// sources are the losses as the passes before have left them.
+func (t *training) sources(g *ir.Graph, c *Context) []Loss {
+	out := slices.Clone(c.Losses)
+	for i := range out {
+		out[i].Value = g.Return[t.claimed[i]]
+	}
+	return out
+}
+
+// defaultLoss is the first f32[] value among what a graph returns.
+func defaultLoss(returned []*ir.Value) *ir.Value {
+	for _, v := range returned {
 		if v.Type == ir.T(ir.F32) {
 			return v
 		}
@@ -139,10 +167,8 @@ func defaultLoss(g *ir.Graph) *ir.Value {
 }
 
 func findLoss(g *ir.Graph, l Loss) (*loss, error) {
-	v := g.Value(l.Value)
+	v := l.Value
 	switch {
-	case v == nil:
-		return nil, fmt.Errorf("loss %q: no such value in graph @%s", l.Value, g.Name)
 	case v.Type != ir.T(ir.F32):
 		return nil, &ir.Error{Pos: posOf(v), Msg: fmt.Sprintf("loss %s is %s, want f32[]: reduce it to one number", v, g.TypeString(v.Type))}
 	case v.IsVar():

@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"fmt"
 	"slices"
 
 	"ampc/ir"
@@ -10,14 +9,7 @@ import (
 // mode settles what rows do outside training: dropout passes its operand on,
 // batch norm normalises by its running statistics. In training a dropout with
 // probability 0 goes as well.
-// Outside training it also appends the configured outputs to what the graph
-// returns; in training the update does.
 func mode(g *ir.Graph, c *Context) error {
-	if !c.Train {
-		if err := returnOutputs(g, c); err != nil {
-			return err
-		}
-	}
 	gone := map[*ir.Value]*ir.Value{}
 	b, body := ir.Edit(g), g.Body[ir.Forward]
 	for _, n := range body {
@@ -40,17 +32,6 @@ func mode(g *ir.Graph, c *Context) error {
 	g.Body[ir.Forward] = slices.Concat(made, body) // they read variables alone
 	removeNodes(g, gone)
 	return b.Err()
-}
-
-func returnOutputs(g *ir.Graph, c *Context) error {
-	for _, out := range c.Outputs {
-		v := g.Value(out.Value)
-		if v == nil {
-			return fmt.Errorf("output %q: no such value in graph @%s", out.Value, g.Name)
-		}
-		g.Return = append(g.Return, v)
-	}
-	return nil
 }
 
 // inferBatchNorm turns n into batch_norm_infer in place. Its batch statistics

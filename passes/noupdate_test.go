@@ -15,7 +15,7 @@ func TestNoUpdate(t *testing.T) {
 			Groups:  []Group{{Pattern: "*.w", NoUpdate: true}, {Optimizer: SGD(0), LR: Constant(1)}},
 			Scaler:  scaler,
 			EMA:     0.5,
-			Outputs: []Output{{Value: "d.l.w"}, {Value: "skip"}},
+			Outputs: []Output{{Kind: OfGradient, Value: named("l.w")}, {Kind: OfSkip}},
 		})
 		tr.exact = true
 		r := tr.step(pairFeed(0))
@@ -31,7 +31,7 @@ func TestNoUpdate(t *testing.T) {
 		if before := tr.initial("l.w"); !slices.Equal(tr.env["l.w"].F, before) {
 			t.Errorf("%s: l.w moved", scaler.Mode)
 		}
-		if tr.g.Var("l.w.ema") != nil || tr.g.Var("l.b.ema") == nil {
+		if tr.g.Var("amp.ema/l.w") != nil || tr.g.Var("amp.ema/l.b") == nil {
 			t.Errorf("%s: averages are kept of what is not stepped, or not of what is", scaler.Mode)
 		}
 		if d := tr.moved("l.b", tr.initial("l.b")); !close64(d[0], g["l.b"][0], 1e-5) || math.IsNaN(d[0]) {

@@ -12,11 +12,11 @@ import (
 // is skipped.
 func optimizer(g *ir.Graph, c *Context) error {
 	t := c.training
-	if len(t.sweeps) == 0 {
-		return nil
-	}
 	o := &updating{b: ir.Edit(g), g: g, c: c, t: t, rates: map[rateKey]*ir.Value{}, bases: map[Schedule]*ir.Value{}}
-	o.attempt = o.counter("attempt", "attempt")
+	if len(t.sweeps) == 0 { // inference, or an update written by hand
+		return o.results()
+	}
+	o.attempt = o.counter(private(kindAttempt, ""), "attempt")
 	o.steps()
 	for _, p := range t.params {
 		if !p.group.NoUpdate {
@@ -31,7 +31,9 @@ func optimizer(g *ir.Graph, c *Context) error {
 		o.at().CountUp(tr.step, tr.skip)
 	}
 	o.at().CountUp(o.attempt, nil)
-	o.results()
+	if err := o.results(); err != nil {
+		return err
+	}
 	if o.b.Err() != nil {
 		return o.b.Err()
 	}
@@ -75,7 +77,7 @@ func (o *updating) counter(name, role string) *ir.Value {
 // step's; another has its own only where it may be skipped apart.
 func (o *updating) steps() {
 	for _, tr := range o.t.tracks {
-		tr.step = o.counter(o.c.Prefix+"step"+tr.name, "step")
+		tr.step = o.counter(o.c.state(kindStep+tr.name, ""), "step")
 	}
 }
 
@@ -90,11 +92,11 @@ func (o *updating) rate(s Schedule, tr *track) *ir.Value {
 	}
 	base := o.bases[s]
 	if base == nil {
-		name := o.c.Prefix + "lr"
+		kind := kindRate
 		if n := len(o.bases); n > 0 {
-			name += fmt.Sprintf(".%d", n+1)
+			kind += fmt.Sprintf(".%d", n+1)
 		}
-		base = o.b.Declare(ir.State, name, ir.T(ir.F32), &ir.Init{Args: []float64{s.Rate}}, ir.A("role", "lr"))
+		base = o.b.Declare(ir.State, o.c.state(kind, ""), ir.T(ir.F32), &ir.Init{Args: []float64{s.Rate}}, ir.A("role", "lr"))
 		o.bases[s] = base
 	}
 	v := base
@@ -144,9 +146,14 @@ func (o *updating) stepSGD(p *trained, opt Optimizer, lr *ir.Value) {
 	o.at().EmitWrite(ir.OpSGD, []*ir.Value{p.v, p.g, m, lr, p.track.skip, p.mul}, a, next...)
 }
 
-// moment declares an optimizer state of a parameter.
+// moment declares an optimizer state of a parameter. Its name has the step's and
+// the algorithm's in it: another step, or another algorithm, has its own.
 func (o *updating) moment(p *trained, name string) *ir.Value {
-	return o.b.Declare(ir.State, p.v.Name+"."+name, p.v.Type.With(p.group.Optimizer.state()), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
+	kind := "adam." + name
+	if p.group.Optimizer.Algorithm == UseSGD {
+		kind = "sgd." + name
+	}
+	return o.b.Declare(ir.State, o.c.state(kind, p.v.Name), p.v.Type.With(p.group.Optimizer.state()), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
 }
 
 // bias advances 1-beta^t and returns it as of this step.
@@ -154,8 +161,8 @@ func (o *updating) bias(tr *track, beta float64) *ir.Value {
 	if v := tr.biases[beta]; v != nil {
 		return v
 	}
-	name := fmt.Sprintf("%sbias.%g%s", o.c.Prefix, beta, tr.name)
-	state := o.b.Declare(ir.State, name, ir.T(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
+	kind := fmt.Sprintf("%s.%g%s", kindBias, beta, tr.name)
+	state := o.b.Declare(ir.State, o.c.state(kind, ""), ir.T(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "optimizer"))
 	tr.biases[beta] = o.at().BiasCorrection(state, tr.skip, beta)
 	return tr.biases[beta]
 }
@@ -179,9 +186,9 @@ func (o *updating) averages() {
 			continue
 		}
 		if counts[p.track] == nil {
-			counts[p.track] = o.b.Declare(ir.State, o.c.Prefix+"ema.steps"+p.track.name, ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
+			counts[p.track] = o.b.Declare(ir.State, o.c.state(kindAverages+p.track.name, ""), ir.T(ir.I32), &ir.Init{Args: []float64{0}}, ir.A("role", "step"))
 		}
-		avg := o.b.Declare(ir.State, p.v.Name+".ema", p.v.Type.With(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "ema"))
+		avg := o.b.Declare(ir.State, o.c.state(kindAverage, p.v.Name), p.v.Type.With(ir.F32), &ir.Init{Args: []float64{0}}, ir.A("role", "ema"))
 		o.at().EMA(avg, next[p.v], counts[p.track], p.track.skip, o.c.EMA)
 		o.c.Count("averages", 1)
 	}
@@ -196,64 +203,98 @@ func (o *updating) averages() {
 func (o *updating) commit(p pendingStat) {
 	skip := o.t.tracks[0].skip
 	if skip == nil {
-		skip = o.b.Lookup("never")
-	}
-	if skip == nil {
-		skip = o.b.Declare(ir.Const, "never", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, nil)
+		skip = constantOf(o.b, "never", ir.Bool, 0)
 	}
 	o.at().Commit(p.state, p.next, skip)
 	o.c.Count("commits", 1)
 }
 
-// results puts the values over all micro-batches in the place of those of one,
-// and appends what the config asks for.
-func (o *updating) results() {
-	for i, v := range o.g.Return {
+// results gives every result its place: first what the source graph returns,
+// over all micro-batches, then what the config asks for, in its order.
+func (o *updating) results() error {
+	claimed := o.g.Return
+	o.g.Return = make([]*ir.Value, 0, o.t.returned+len(o.c.Outputs))
+	for _, v := range claimed[:o.t.returned] {
 		if r := o.t.results[result{v, ByDefault}]; r != nil {
-			o.g.Return[i] = r
+			v = r
 		}
+		o.g.Return = append(o.g.Return, v)
 	}
-	for _, out := range o.c.Outputs {
-		v, err := o.output(out)
-		if err != nil {
-			o.b.Fail("%v", err)
-			return
+	for i, out := range o.c.Outputs {
+		var v *ir.Value
+		if out.Kind == OfValue {
+			v = claimed[o.t.outputs[i]]
+			if r := o.t.results[result{v, out.Reduce}]; r != nil {
+				v = r
+			}
+			v = o.unscaled(v)
+		} else if len(o.t.sweeps) > 0 {
+			if at := o.t.outputs[i]; at >= 0 {
+				out.Value = claimed[at]
+			}
+			v = o.made(out)
 		}
-		o.b.Return(v)
+		if v == nil {
+			return o.missing(out)
+		}
+		o.g.Return = append(o.g.Return, v)
 	}
+	return nil
 }
 
-func (o *updating) output(out Output) (*ir.Value, error) {
-	switch out.Value {
-	case "skip":
-		if skip := o.t.tracks[0].skip; skip != nil {
-			return skip, nil
-		}
-		return nil, fmt.Errorf("output skip: the checks are turned off")
-	case "scale":
-		one := declareSeed(o.b, "unscaled", 1)
+// made is a result that the compiler makes; nil where this step has none.
+func (o *updating) made(out Output) *ir.Value {
+	switch out.Kind {
+	case OfSkip:
+		return o.t.tracks[0].skip
+	case OfScale:
+		one := constantOf(o.b, "one.f32", ir.F32, 1)
 		if scale := o.t.sweeps[0].scale; scale != nil { // a copy: the variable moves on
-			return o.at().Named("scale").Scale(one, scale), nil
+			return o.at().Named("scale").Scale(one, scale)
 		}
-		return one, nil
-	case "grad_norm":
-		return o.t.total, nil
-	case "lr":
-		return o.rate(o.t.params[0].group.LR, o.t.params[0].track), nil
+		return one
+	case OfGradNorm:
+		return o.t.total
+	case OfRate:
+		return o.rate(o.t.params[0].group.LR, o.t.params[0].track)
 	}
 	for _, p := range o.t.params {
-		if out.Value == "d."+p.v.Name {
-			return p.shown, nil
+		if out.Value == p.v {
+			return p.shown
 		}
 	}
-	v := o.g.Value(out.Value)
-	if v == nil {
-		return nil, fmt.Errorf("output %q: no such value in graph @%s", out.Value, o.g.Name)
+	return o.inner(out.Value)
+}
+
+// inner is the gradient of a value between loss and parameters, in this
+// micro-batch and unscaled; nil where none, or more than one sweep, has it.
+func (o *updating) inner(of *ir.Value) *ir.Value {
+	var d *ir.Value
+	for _, n := range o.g.Body[ir.Backward] {
+		for _, v := range n.Out {
+			switch {
+			case v.GradOf != of:
+			case d != nil:
+				return nil
+			default:
+				d = v
+			}
+		}
 	}
-	if r := o.t.results[result{v, out.Reduce}]; r != nil {
-		v = r
+	if d == nil {
+		return nil
 	}
-	return o.unscaled(v), nil
+	return o.unscaled(d)
+}
+
+func (o *updating) missing(out Output) error {
+	switch out.Kind {
+	case OfGradient:
+		return &ir.Error{Pos: posOf(out.Value), Msg: fmt.Sprintf("gradient of %s: this step computes none, or one for each of several scalers", out.Value)}
+	case OfSkip:
+		return fmt.Errorf("result %s: the checks are turned off", out.Kind)
+	}
+	return fmt.Errorf("result %s: the step computes none", out.Kind)
 }
 
 // unscaled is a value between loss and parameters as it is without its sweep's

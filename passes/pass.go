@@ -172,6 +172,9 @@ func Run(g *ir.Graph, cfg Config) error {
 		return err
 	}
 	stage, shared := ir.Source, &training{}
+	if err := shared.claim(g, cfg); err != nil {
+		return err
+	}
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
 			if err := g.Shuffle(uint64(i)); err != nil {

@@ -29,7 +29,7 @@ func optionalPasses() []string {
 
 func mustRun(t testing.TB, g *ir.Graph, c Config) *ir.Graph {
 	t.Helper()
-	if err := Run(g, c); err != nil {
+	if err := Run(g, resolved(g, c)); err != nil {
 		t.Fatalf("policy %s: %v\n%s", c.Policy.Name, err, g)
 	}
 	return g

@@ -134,12 +134,13 @@ func (p Policy) widens(n *ir.Node, i int) bool {
 	return len(p.Widens) > 0 && slices.Contains(p.Widens, Widen{Op: n.Op, Operand: n.OperandDef(i).Name})
 }
 
-// scalers gives the first p.Losses losses that name none a scaler each.
-func (p Policy) scalers(losses []Loss) []Loss {
+// scalers gives the first p.Losses losses that name none a scaler each, like s.
+func (p Policy) scalers(losses []Loss, s Scaler) []Loss {
 	losses = slices.Clone(losses)
 	for i := range losses {
-		if i > 0 && i < p.Losses && losses[i].Scaler == "" {
-			losses[i].Scaler = DefaultScaler + "." + losses[i].Value
+		if i > 0 && i < p.Losses && losses[i].Scaler == nil {
+			own := s
+			losses[i].Scaler = &own
 		}
 	}
 	return losses

@@ -34,7 +34,7 @@ func TestRecognisedComputesTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				return mustRun(t, withGradients(g), Config{
-					Train: true, NoSkip: true, Losses: []Loss{{Value: "test.loss"}}, Scaler: Scaler{Mode: NoScale},
+					Train: true, NoSkip: true, Losses: []Loss{{Value: named("test.loss")}}, Scaler: Scaler{Mode: NoScale},
 					Groups: []Group{{Optimizer: SGD(0), LR: Constant(1)}}, Disable: disable,
 				})
 			}

@@ -72,7 +72,7 @@ func (s *scaling) seed(sw *sweep) {
 		return
 	}
 	if sw.scale == nil {
-		sw.scale = s.b.Declare(ir.State, sw.scaleName(), ir.T(ir.F32), &ir.Init{Args: []float64{sw.scaler.Init}}, ir.A("role", ir.RoleScale))
+		sw.scale = s.b.Declare(ir.State, sw.state(kindScale), ir.T(ir.F32), &ir.Init{Args: []float64{sw.scaler.Init}}, ir.A("role", ir.RoleScale))
 	}
 	starts := map[*ir.Value]*ir.Value{}
 	for _, l := range sw.terms {
@@ -207,7 +207,7 @@ func (s *scaling) clipValues() {
 // shown unscales the gradients that are results, as they are before clipping by norm.
 func (s *scaling) shown() {
 	for _, p := range s.t.params {
-		if s.asked("d." + p.v.Name) {
+		if s.asked(OfGradient, p.v) {
 			p.shown = s.unscaled(p)
 		}
 	}
@@ -246,16 +246,16 @@ func (s *scaling) norms() []*norm {
 			}
 		}
 	}
-	if s.t.total == nil && s.asked("grad_norm") {
+	if s.t.total == nil && s.asked(OfGradNorm, nil) {
 		ns = append(ns, s.norm("grad_norm.all", s.t.params, 0))
 		s.t.total = ns[len(ns)-1].value
 	}
 	return ns
 }
 
-func (s *scaling) asked(output string) bool {
+func (s *scaling) asked(kind ResultKind, v *ir.Value) bool {
 	for _, o := range s.c.Outputs {
-		if o.Value == output {
+		if o.Kind == kind && o.Value == v {
 			return true
 		}
 	}
@@ -359,7 +359,7 @@ func (s *scaling) skip(tr *track) *ir.Value {
 		}
 	}
 	if m := s.t.micro; m != nil && m.drops {
-		zero := s.b.Lookup("zero")
+		zero := constantOf(s.b, "zero", ir.I32, 0)
 		flags = append(flags, s.at("none_kept").Emit(ir.OpEq, []*ir.Value{m.kept, zero}, nil)[0])
 	}
 	skip := flags[0]
@@ -434,10 +434,10 @@ func (s *scaling) advance(l *lossScale) {
 func (s *scaling) step(l *lossScale, found, fwd *ir.Value) {
 	sc := l.scaler
 	counter := func(name string, start int64) *ir.Value {
-		return s.b.Declare(ir.State, l.name+"."+name, ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
+		return s.b.Declare(ir.State, l.state(name), ir.T(ir.I32), &ir.Init{Args: []float64{float64(start)}}, ir.A("role", "scaler"))
 	}
 	good, left := counter("good", 0), counter("left", sc.Hysteresis)
-	run, hits := counter("fwd_run", 0), counter("floor_hits", 0)
+	run, hits := counter(KindForward, 0), counter(KindFloor, 0)
 	a := ir.A("growth", sc.Growth, "backoff", sc.Backoff, "every", sc.Every, "floor", sc.Floor, "cap", sc.Cap,
 		"hysteresis", sc.Hysteresis, "sticky", sc.Sticky, "renew", sc.Renew)
 	s.b.In(ir.Update).EmitWrite(ir.OpUpdateScale, []*ir.Value{l.scale, good, left, run, hits, found, fwd}, a, l.scale, good, left, run, hits)
@@ -481,7 +481,7 @@ func (s *scaling) over(l *lossScale) (found, forward *ir.Value) {
 // and returns it with found in it. A step whose forward pass failed by itself
 // notes nothing; fwd is nil where that is not asked.
 func (s *scaling) share(l *lossScale, found, fwd *ir.Value) *ir.Value {
-	noted := s.b.Declare(ir.State, l.name+".noted", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
+	noted := s.b.Declare(ir.State, l.state("noted"), ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, ir.A("role", "scaler"))
 	if l.scaler.Sharing == Collect {
 		if fwd != nil {
 			fine := s.at(l.name+".fwd_ok").Emit(ir.OpNot, []*ir.Value{fwd}, nil)[0]
@@ -489,15 +489,7 @@ func (s *scaling) share(l *lossScale, found, fwd *ir.Value) *ir.Value {
 		}
 		return s.b.In(ir.Update).EmitWrite(ir.OpOr, []*ir.Value{noted, found}, nil, noted)[0]
 	}
-	never := s.never()
+	never := constantOf(s.b, "never", ir.Bool, 0)
 	s.b.In(ir.Update).EmitWrite(ir.OpAnd, []*ir.Value{noted, never}, nil, noted)
 	return s.at(l.name+".overflow").Or(found, noted)
-}
-
-// never is the constant false.
-func (s *scaling) never() *ir.Value {
-	if v := s.b.Lookup("never"); v != nil {
-		return v
-	}
-	return s.b.Declare(ir.Const, "never", ir.T(ir.Bool), &ir.Init{Args: []float64{0}}, nil)
 }

@@ -99,7 +99,7 @@ func removeScale(g *ir.Graph, s *lossScale) {
 	}
 	g.Filter(func(_ ir.Section, n *ir.Node) bool { return !dead[n] })
 	if reads(g, s.scale) {
-		to[s.scale] = declareSeed(ir.Edit(g), "seed", 1)
+		to[s.scale] = declareSeed(ir.Edit(g), private("start", ""), 1)
 	}
 	vars := g.Vars[:0]
 	for _, v := range g.Vars {

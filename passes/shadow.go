@@ -33,7 +33,7 @@ func shadow(g *ir.Graph, c *Context) error {
 	for _, n := range casts {
 		w := next[n.In[0]]
 		old := n.Out[0]
-		held := b.Declare(ir.State, old.Name, old.Type, &ir.Init{Func: "zeros"}, ir.A("role", ir.RoleCopy, "of", n.In[0].Name))
+		held := b.Declare(ir.State, private("copy."+old.Type.DType.String(), n.In[0].Name), old.Type, &ir.Init{Func: "zeros"}, ir.A("role", ir.RoleCopy, "of", n.In[0].Name))
 		if b.Err() != nil {
 			return b.Err()
 		}

@@ -29,7 +29,11 @@ func compileStep(text string, cfg Config) (*ir.Graph, *Context, error) {
 		return nil, nil, err
 	}
 	cfg.Train = true
+	cfg = resolved(g, cfg)
 	c := NewContext(cfg)
+	if err := c.training.claim(g, cfg); err != nil {
+		return nil, nil, err
+	}
 	for _, p := range Pipeline() {
 		for _, name := range trainingPasses {
 			if p.Name != name {
@@ -44,6 +48,31 @@ func compileStep(text string, cfg Config) (*ir.Graph, *Context, error) {
 		}
 	}
 	return g, c, nil
+}
+
+// named stands in a test's config for the value of this name in the graph that
+// the config is for; resolved puts that in its place.
+func named(name string) *ir.Value { return &ir.Value{Name: name} }
+
+func resolved(g *ir.Graph, c Config) Config {
+	at := map[*ir.Value]*ir.Value{}
+	find := func(v *ir.Value) {
+		if v != nil && v.Def == nil && v.Kind == ir.NotVar && v.Type == (ir.Type{}) {
+			at[v] = v
+			if w := g.Value(v.Name); w != nil {
+				at[v] = w
+			}
+		} else if v != nil {
+			at[v] = v
+		}
+	}
+	for _, l := range c.Losses {
+		find(l.Value)
+	}
+	for _, o := range c.Outputs {
+		find(o.Value)
+	}
+	return c.On(at)
 }
 
 func newTrainer(t *testing.T, text string, cfg Config) *trainer {
@@ -270,10 +299,10 @@ func TestSkippedStepChangesNothingButScalerAndAttempt(t *testing.T) {
 		bad     feed
 		changed []string
 	}{
-		{"gradient overflow", Dynamic(), huge, []string{"amp.scale", "amp.good", "attempt"}},
-		{"forward overflow", Dynamic(), infinite, []string{"amp.good", "amp.fwd_run", "attempt"}},
-		{"static", Static(1 << 16), huge, []string{"attempt"}},
-		{"no scaler", Unscaled(), infinite, []string{"attempt"}},
+		{"gradient overflow", Dynamic(), huge, []string{"amp.scale", "amp.good", "amp.attempt"}},
+		{"forward overflow", Dynamic(), infinite, []string{"amp.good", "amp.fwd_run", "amp.attempt"}},
+		{"static", Static(1 << 16), huge, []string{"amp.attempt"}},
+		{"no scaler", Unscaled(), infinite, []string{"amp.attempt"}},
 	} {
 		for _, opt := range []Optimizer{SGD(0.9), Adam(), AdamW(0.1)} {
 			t.Run(c.name+"/"+opt.Algorithm.String(), func(t *testing.T) {

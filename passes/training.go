@@ -14,6 +14,10 @@ import (
 // one step: facts that the graph alone does not say, such as which value is
 // whose gradient.
 type training struct {
+	returned int   // results of the source graph
+	claimed  []int // place of each of Config.Losses among the graph's results, before the update
+	outputs  []int // and of each of Config.Outputs that is a value; -1 of others
+
 	losses []*loss
 	scales []*lossScale
 	inner  []*innerScale

@@ -35,14 +35,12 @@ forward:
 		{"  %l1 = affine %first {scale=3} : f32[]\n  %l2 = affine %second {scale=-5} : f32[]\n  %loss = add %l1, %l2 : f32[]\n  return %loss\n", "minus", [2]float64{3, 5}},
 		{"  %l1 = affine %first {scale=3} : f32[]\n  %l2 = affine %second {scale=-5} : f32[]\n  %loss = add %l1, %l2 : f32[]\n  return %loss\n", "second", [2]float64{3, -5}},
 	} {
-		want := newTrainer(t, text(c.plain), Config{Losses: []Loss{{Value: "loss"}}, Scaler: Unscaled(), Groups: oneGroup(SGD(0), Constant(1))})
+		want := newTrainer(t, text(c.plain), Config{Losses: []Loss{{Value: named("loss")}}, Scaler: Unscaled(), Groups: oneGroup(SGD(0), Constant(1))})
 		want.exact = true
 		want.step(twoFeed(1))
-		for _, second := range []string{"", "aux"} {
-			cfg := Config{Losses: []Loss{{Value: "first", Weight: c.weights[0]}, {Value: c.term, Weight: c.weights[1], Scaler: second}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
-			if second != "" {
-				cfg.Scalers = map[string]Scaler{"amp": Dynamic(), "aux": Static(64)}
-			}
+		aux := Static(64)
+		for _, second := range []*Scaler{nil, &aux} {
+			cfg := Config{Losses: []Loss{{Value: named("first"), Weight: c.weights[0]}, {Value: named(c.term), Weight: c.weights[1], Scaler: second}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
 			got := newTrainer(t, text("  return %first, %second, %minus\n"), cfg)
 			got.exact = true
 			got.step(twoFeed(1))
@@ -52,7 +50,7 @@ forward:
 				}
 				for i, x := range want.env[name].F {
 					if y := got.env[name].F[i]; !close64(x, y, 1e-13) {
-						t.Errorf("first and %s, scaler %q: %s[%d] = %v, plain %v", c.term, second, name, i, y, x)
+						t.Errorf("first and %s, own scaler %t: %s[%d] = %v, plain %v", c.term, second != nil, name, i, y, x)
 					}
 				}
 			}
@@ -67,11 +65,14 @@ func TestTwoOptimizersOfWhichOneSkips(t *testing.T) {
 	text := strings.Replace(twoLossText, "matmul %h, %b", "matmul %y, %b", 1) // apart, so that each has parameters of its own
 	text = strings.Replace(text, "l1_loss", "mse", 1)
 	groups := []Group{{Pattern: "b", Optimizer: SGD(0.9), LR: Constant(0.1)}, {Optimizer: AdamW(0.1), LR: Constant(0.01)}}
-	losses := []Loss{{Value: "first"}, {Value: "second", Scaler: "aux"}}
 	aux := Dynamic()
 	aux.Init, aux.Cap = 0x1p126, 0x1p126
-	got := newTrainer(t, text, Config{Losses: losses, Groups: groups, Scalers: map[string]Scaler{"amp": Dynamic(), "aux": aux}})
-	plain := newTrainer(t, text, Config{Losses: losses, Groups: groups, Scaler: Unscaled()})
+	none := Unscaled()
+	losses := func(second *Scaler) []Loss {
+		return []Loss{{Value: named("first")}, {Value: named("second"), Scaler: second}}
+	}
+	got := newTrainer(t, text, Config{Losses: losses(&aux), Groups: groups, Scaler: Dynamic()})
+	plain := newTrainer(t, text, Config{Losses: losses(&none), Groups: groups, Scaler: Unscaled()})
 	same := func(when string, names ...string) {
 		t.Helper()
 		for _, name := range names {
@@ -145,11 +146,11 @@ func TestGradientPenaltyRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic()}
+	cfg := Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(0.1)), Scaler: Dynamic()}
 	got := newTrainer(t, scaled.String(), cfg)
 	for k, want := range []float64{0x1p126, 0x1p125, 0x1p124} {
 		got.step(wild)
-		if s, run, taken := got.scalar("grad.scale"), got.scalar("amp.fwd_run"), got.scalar("step"); s != want || run != 0 || taken != 0 {
+		if s, run, taken := got.scalar("amp.grad.scale"), got.scalar("amp.fwd_run"), got.scalar("amp.step"); s != want || run != 0 || taken != 0 {
 			t.Fatalf("overflow %d: inner scale %g, fwd_run %g, %g steps taken, want %g, 0 and 0", k, s, run, taken, want)
 		}
 		if s := got.scalar("amp.scale"); s != 65536 {
@@ -157,7 +158,7 @@ func TestGradientPenaltyRecovers(t *testing.T) {
 		}
 	}
 	got.step(calm)
-	if taken := got.scalar("step"); taken != 1 {
+	if taken := got.scalar("amp.step"); taken != 1 {
 		t.Fatalf("%g steps are taken once nothing overflows, want 1", taken)
 	}
 	cfg.Scaler = Unscaled()
@@ -181,10 +182,10 @@ func TestInnerOverflowIsNotNoted(t *testing.T) {
 	}
 	s := Dynamic()
 	s.Sharing = Collect
-	tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s})
+	tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: s})
 	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
 	tr.step(f)
-	if n, s := tr.env["amp.noted"].At(0), tr.scalar("grad.scale"); n != 0 || s != 0x1p126 {
+	if n, s := tr.env["amp.noted"].At(0), tr.scalar("amp.grad.scale"); n != 0 || s != 0x1p126 {
 		t.Errorf("noted is %g, inner scale %g, want 0 and 2^126", n, s)
 	}
 }

@@ -119,14 +119,15 @@ func twoFeed(spike float64) feed {
 }
 
 func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
-	run := func(losses []Loss, scalers map[string]Scaler) *trainer {
-		tr := newTrainer(t, twoLossText, Config{Losses: losses, Scalers: scalers, Scaler: Unscaled(), Groups: oneGroup(SGD(0), Constant(1))})
+	run := func(first Scaler, losses ...Loss) *trainer {
+		tr := newTrainer(t, twoLossText, Config{Losses: losses, Scaler: first, Groups: oneGroup(SGD(0), Constant(1))})
 		tr.exact = true
 		tr.step(twoFeed(1))
 		return tr
 	}
-	one := run([]Loss{{Value: "first", Weight: 2}, {Value: "second", Weight: 0.25}}, nil)
-	two := run([]Loss{{Value: "first", Weight: 2}, {Value: "second", Weight: 0.25, Scaler: "aux"}}, map[string]Scaler{"amp": Dynamic(), "aux": Static(64)})
+	one := run(Unscaled(), Loss{Value: named("first"), Weight: 2}, Loss{Value: named("second"), Weight: 0.25})
+	aux := Static(64)
+	two := run(Dynamic(), Loss{Value: named("first"), Weight: 2}, Loss{Value: named("second"), Weight: 0.25, Scaler: &aux})
 	for _, name := range []string{"a", "b", "both"} {
 		for i, x := range one.env[name].F {
 			if y := two.env[name].F[i]; !close64(x, y, 1e-13) {
@@ -141,9 +142,9 @@ func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
 
 // Each optimizer skips on exactly the sweeps that reach its parameters.
 func TestSkipFollowsTheSweeps(t *testing.T) {
-	losses := []Loss{{Value: "first"}, {Value: "second", Scaler: "aux"}}
-	scalers := map[string]Scaler{"amp": Dynamic(), "aux": Static(0x1p127)}
-	tr := newTrainer(t, twoLossText, Config{Losses: losses, Scalers: scalers, Groups: oneGroup(Adam(), Constant(0.1))})
+	aux := Static(0x1p127)
+	losses := []Loss{{Value: named("first")}, {Value: named("second"), Scaler: &aux}}
+	tr := newTrainer(t, twoLossText, Config{Losses: losses, Scaler: Dynamic(), Groups: oneGroup(Adam(), Constant(0.1))})
 	f := twoFeed(1)
 	f["x"] = f32s([]ir.Dim{2, 2}, 8, 8, 8, 8) // times 2^127 overflows in the second sweep alone
 	before := map[string][]float64{}
@@ -160,12 +161,12 @@ func TestSkipFollowsTheSweeps(t *testing.T) {
 	if s := tr.scalar("amp.scale"); s != 65536 {
 		t.Errorf("the first scale went to %g for the second sweep's overflow", s)
 	}
-	if s := tr.scalar("step"); s != 0 {
+	if s := tr.scalar("amp.step"); s != 0 {
 		t.Errorf("the step as a whole counts %g, want 0", s)
 	}
 	taken := 0.0
 	for _, v := range tr.g.Vars {
-		if strings.HasPrefix(v.Name, "step.") {
+		if strings.HasPrefix(v.Name, "amp.step.") {
 			taken += tr.scalar(v.Name)
 		}
 	}
@@ -208,7 +209,7 @@ func TestAverageReadsTheNextWeight(t *testing.T) {
 				want[i] = float32(float32(0.9)*want[i]) + float32(float32(0.1)*float32(x))
 			}
 		}
-		for i, x := range tr.env["l.w.ema"].F {
+		for i, x := range tr.env["amp.ema/l.w"].F {
 			if x != float64(want[i]) {
 				t.Fatalf("step %d: average %v, the loop has %v", k, x, want[i])
 			}
@@ -236,7 +237,7 @@ func TestSchedules(t *testing.T) {
 		{"step", StepDecay(0.1, 0.5, 3), func(k int) float64 { return 0.1 * math.Pow(0.5, float64(k/3)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Value: "lr"}}})
+			tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Kind: OfRate}}})
 			for k := range 25 {
 				r := tr.step(pairFeed(k))
 				got, want := r.Value(tr.g.Return[1]).F[0], c.want(k)
@@ -274,7 +275,7 @@ func TestSchedulesCountTakenSteps(t *testing.T) {
 		s    Schedule
 		want float64
 	}{{Linear(0.1, 0, 10), 0.09}, {all, 0.08}} {
-		tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Value: "lr"}}})
+		tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Kind: OfRate}}})
 		bad := pairFeed(0)
 		bad["y"].F[0] = math.NaN()
 		tr.step(pairFeed(0))
@@ -411,7 +412,7 @@ func TestGradientPenalty(t *testing.T) {
 			}
 			return r.Value(g.Return[0]).F[0]
 		}
-		tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()})
+		tr := newTrainer(t, g.String(), Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()})
 		tr.exact = true
 		tr.step(f)
 		for _, name := range []string{"w", "c"} {
@@ -438,16 +439,16 @@ func TestInnerOverflowBlamesItsScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Losses: []Loss{{Value: "loss"}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
+	cfg := Config{Losses: []Loss{{Value: named("loss")}}, Groups: oneGroup(SGD(0), Constant(1)), Scaler: Dynamic()}
 	f := feed{"x": f32s([]ir.Dim{3, 4}, make([]float64, 12)...), "y": f32s([]ir.Dim{3, 2}, 9, 9, 9, 9, 9, 9)}
 	tr := newTrainer(t, g.String(), cfg)
 	tr.step(f)
-	if s, run, inner := tr.scalar("amp.scale"), tr.scalar("amp.fwd_run"), tr.scalar("grad.scale"); s != 65536 || run != 0 || inner != 0x1p126 {
+	if s, run, inner := tr.scalar("amp.scale"), tr.scalar("amp.fwd_run"), tr.scalar("amp.grad.scale"); s != 65536 || run != 0 || inner != 0x1p126 {
 		t.Errorf("inner overflow: scale %g, fwd_run %g, inner scale %g, want 65536, 0 and 2^126", s, run, inner)
 	}
 	f["y"].F[1] = math.NaN() // the data are to blame for the inner gradient
 	tr.step(f)
-	if s, inner := tr.scalar("amp.scale"), tr.scalar("grad.scale"); s != 65536 || inner != 0x1p126 {
+	if s, inner := tr.scalar("amp.scale"), tr.scalar("amp.grad.scale"); s != 65536 || inner != 0x1p126 {
 		t.Errorf("NaN in the batch: scale %g, inner scale %g, want them as they were", s, inner)
 	}
 	f["y"].F[0] = math.NaN()
@@ -487,7 +488,7 @@ func TestBadConstants(t *testing.T) {
 		{func(x float64) Config { return Config{Groups: sgd, Clip: Clip{Value: x}} }, []float64{nan, inf, -inf, -1}, "clip: value %s: want a finite number, 0 or more"},
 		{func(x float64) Config { return Config{Groups: sgd, EMA: x} }, []float64{nan, inf, -1, 1}, "EMA decay %s: want a number from 0 to below 1"},
 		{func(x float64) Config {
-			return Config{Groups: sgd, Losses: []Loss{{Value: "loss", Weight: x}}}
+			return Config{Groups: sgd, Losses: []Loss{{Value: named("loss"), Weight: x}}}
 		}, []float64{nan, inf, -inf}, "loss %%loss: weight %s: want a finite number"},
 		{func(x float64) Config { return Config{Groups: sgd, Micro: int(x)} }, []float64{-1, 1 << 40}, "micro-batches: want 1 to 16777216"},
 	} {
@@ -511,10 +512,12 @@ func TestRefusals(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		{pairText, Config{Losses: []Loss{{Value: "out"}}, Groups: sgd}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
-		{pairText, Config{Losses: []Loss{{Value: "lost"}}, Groups: sgd}, `loss "lost": no such value in graph @pair`},
-		{pairText, Config{Losses: []Loss{{Value: "loss", Weight: math.Inf(-1)}}, Groups: sgd}, `loss %loss: weight -Inf: want a finite number`},
-		{pairText, Config{Losses: []Loss{{Value: "loss", Scaler: "b"}}, Scalers: map[string]Scaler{"a": Dynamic()}, Groups: sgd}, `no scaler named "b" is configured`},
+		{pairText, Config{Losses: []Loss{{Value: named("out")}}, Groups: sgd}, `test.ir:7: loss %out is f32[4,2], want f32[]: reduce it to one number`},
+		{pairText, Config{Losses: []Loss{{Value: named("lost")}}, Groups: sgd}, `loss 1: %lost is no value of graph @pair`},
+		{pairText, Config{Losses: []Loss{{Value: named("loss"), Weight: math.Inf(-1)}}, Groups: sgd}, `loss %loss: weight -Inf: want a finite number`},
+		{pairText, Config{Name: "a.b", Groups: sgd}, `step name "a.b": want letters, digits, _ and - alone`},
+		{pairText, Config{Name: "lr", Groups: sgd}, `step name "lr": the compiler names a variable so; choose another`},
+		{pairText, Config{Outputs: []Output{{Kind: OfGradient, Value: named("x")}}, Groups: sgd}, `gradient of %x: this step computes none, or one for each of several scalers`},
 		{pairText, Config{Groups: []Group{{Optimizer: SGD(0)}}}, `no learning rate: give LR, such as Constant(1e-3)`},
 		{pairText, Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(-1)}}}, `group "l": learning rate -1: want a finite number, 0 or more`},
 		{pairText, Config{Groups: []Group{{Pattern: "m.*", Optimizer: SGD(0), LR: Constant(0)}}}, `group 1: pattern "m.*" matches no parameter; the first ones are l.w, l.b`},
@@ -525,11 +528,11 @@ func TestRefusals(t *testing.T) {
 		{pairText, Config{Groups: low(Adam(), ir.F16)}, `adam: state in f16: the square of a gradient under 2.4e-4 is 0 there`},
 		{pairText, Config{Groups: low(AdamW(0), ir.BF16)}, `adamw: beta2 0.999 with state in bf16: a moment times 0.999 rounds back to itself, so it never falls; use f32`},
 		{pairText, Config{Groups: sgd, NoSkip: true, Scaler: Dynamic()}, `a dynamic scaler needs the check that NoSkip leaves out`},
-		{pairText, Config{Groups: sgd, Outputs: []Output{{Value: "nothing"}}}, `output "nothing": no such value in graph @pair`},
+		{pairText, Config{Groups: sgd, Outputs: []Output{{Value: named("nothing")}}}, `output 1: %nothing is no value of graph @pair`},
 		{strings.Replace(pairText, "param %l.b", "param %l.spare : f32[2] = 0\n  param %l.b", 1), Config{Groups: []Group{{Pattern: "l", Optimizer: SGD(0), LR: Constant(0)}}},
 			`no loss depends on parameter %l.spare: freeze it or leave it out of the groups`},
 		{strings.Replace(pairText, "linear %x, %l.w, %l.b : f32[4,2]\n", "linear %x, %l.w, %l.b : f32[4,2]\n  %steps = floor %out : f32[4,2]\n", 1),
-			Config{Losses: []Loss{{Value: "loss"}}, Groups: sgd}, ""},
+			Config{Losses: []Loss{{Value: named("loss")}}, Groups: sgd}, ""},
 	} {
 		_, _, err := compileStep(c.text, c.cfg)
 		switch {
@@ -546,12 +549,12 @@ func TestRefusals(t *testing.T) {
 
 // Two steps over the same variables, as a GAN has: one scale, advanced once.
 func TestStepsShareOneScale(t *testing.T) {
-	step := func(value, pattern, prefix string, sharing Sharing) *trainer {
+	step := func(value, pattern, name string, sharing Sharing) *trainer {
 		s := Dynamic()
-		s.Sharing, s.Every = sharing, 2
-		return newTrainer(t, twoLossText, Config{Prefix: prefix, Losses: []Loss{{Value: value}}, Scaler: s, Groups: []Group{{Pattern: pattern, Optimizer: Adam(), LR: Constant(0.01)}}})
+		s.Every = 2
+		return newTrainer(t, twoLossText, Config{Name: name, Losses: []Loss{{Value: named(value), Scaler: &s}}, Shared: map[*Scaler]SharedScale{&s: {Part: sharing}}, Groups: []Group{{Pattern: pattern, Optimizer: Adam(), LR: Constant(0.01)}}})
 	}
-	d, g := step("second", "b", "d.", Collect), step("first", "a", "g.", Advance)
+	d, g := step("second", "b", "d", Collect), step("first", "a", "g", Advance)
 	g.env = d.env
 	huge := twoFeed(1)
 	huge["x"] = f32s([]ir.Dim{2, 2}, 1e36, 1, 1, 1)
@@ -570,13 +573,13 @@ func TestStepsShareOneScale(t *testing.T) {
 			t.Errorf("iteration %d: scale %g, want %g", i, got, c.want)
 		}
 	}
-	if s := d.scalar("d.step"); s != 3 {
+	if s := d.scalar("amp.d.step"); s != 3 {
 		t.Errorf("the first step counts %g taken, want 3", s)
 	}
-	if s := g.scalar("g.step"); s != 4 {
+	if s := g.scalar("amp.g.step"); s != 4 {
 		t.Errorf("the second step counts %g taken, want 4", s)
 	}
-	if a := g.scalar("attempt"); a != 8 {
+	if a := g.scalar("amp.attempt"); a != 8 {
 		t.Errorf("%g attempts, want 8", a)
 	}
 }
@@ -599,12 +602,12 @@ func TestStateInBF16(t *testing.T) {
 			if got := tr.env["l.w"].F[i]; got != float64(w[i]) {
 				t.Fatalf("step %d: l.w[%d] = %v, the loop has %v", k, i, got, w[i])
 			}
-			if got := tr.env["l.w.m"].F[i]; got != float64(m[i]) {
+			if got := tr.env["amp.sgd.m/l.w"].F[i]; got != float64(m[i]) {
 				t.Fatalf("step %d: l.w.m[%d] = %v, the loop has %v", k, i, got, m[i])
 			}
 		}
 	}
-	if d := tr.g.Var("l.w.m").Type.DType; d != ir.BF16 {
+	if d := tr.g.Var("amp.sgd.m/l.w").Type.DType; d != ir.BF16 {
 		t.Errorf("the moment is stored in %s", d)
 	}
 }

@@ -273,7 +273,10 @@ type measured struct {
 }
 
 func measure(source *ir.Graph, cfg Config, f *flip) (*measured, error) {
-	m := &measured{graph: source.Clone()}
+	m := &measured{}
+	var at map[*ir.Value]*ir.Value
+	m.graph, at = source.CloneMap()
+	cfg = cfg.On(at)
 	cfg.flip = f
 	cfg.Record, cfg.Until = nil, "fuse"
 	cfg.After = func(e Event) { m.bytes += int64(e.Counters["cut_bytes"]) }

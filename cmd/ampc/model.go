@@ -280,15 +280,13 @@ func parseDims(pairs []string) (map[string]int64, error) {
 // source is the model's graph with its dimensions bound, and what the passes
 // are told for it.
 func (o *opened) source() (*ir.Graph, passes.Config, error) {
-	g := o.model.Graph().Clone()
-	if len(o.config.Bind) > 0 {
-		if err := g.Bind(o.config.Bind); err != nil {
-			return nil, passes.Config{}, err
-		}
+	c := o.config
+	c.Outputs, c.Reduce, c.Grads = o.outputs(), nil, nil
+	g, p, err := o.model.Source(c, o.losses...)
+	if len(o.losses) > 0 && !c.NoSkip {
+		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfSkip})
 	}
-	p := o.config.Passes(o.losses...)
-	p.Outputs = o.outputs()
-	return g, p, nil
+	return g, p, err
 }
 
 // compile takes the model's graph through the passes; edit changes what they
@@ -304,20 +302,17 @@ func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
 	return g, passes.Run(g, p)
 }
 
-// outputs are what a compiled graph returns: the losses and whether the step
-// was skipped, or the model's result.
-func (o *opened) outputs() []passes.Output {
-	var out []passes.Output
+// outputs are what a compiled graph returns beside what the model does: the
+// losses, or the model's result. A step also returns whether it was skipped.
+func (o *opened) outputs() []ampc.Tensor {
+	var out []ampc.Tensor
 	for _, l := range o.losses {
 		if !slices.Contains(o.model.Graph().Return, l.Value) {
-			out = append(out, passes.Output{Value: l.Value.Name})
+			out = append(out, l.Value)
 		}
 	}
-	switch {
-	case len(o.losses) > 0 && !o.config.NoSkip:
-		out = append(out, passes.Output{Value: "skip"})
-	case len(o.losses) == 0 && o.zoo != nil:
-		out = append(out, passes.Output{Value: o.zoo.Output.Name})
+	if len(o.losses) == 0 && o.zoo != nil {
+		out = append(out, o.zoo.Output)
 	}
 	return out
 }

@@ -137,12 +137,12 @@ func (s *subject) initial(v *ir.Value, kind int) *eval.Tensor {
 	case role == "scale":
 		t.F[0] = [...]float64{0, 1024, 1, 1 << 24}[kind]
 	case role == "lr" || role == "seed":
-	case strings.HasSuffix(v.Name, ".good"):
+	case strings.Contains(v.Name, ".good"):
 		t.I[0] = 1999
 		if kind == 1 {
 			t.I[0] = 1998 // grows at the second step
 		}
-	case strings.HasSuffix(v.Name, ".left"):
+	case strings.Contains(v.Name, ".left"):
 		t.I[0] = 1
 	default:
 		for i := range t.F {

@@ -105,57 +105,52 @@ func penalty() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 type arrangement struct {
 	name   string
 	policy passes.Policy
-	change func(c *passes.Config, aux string)
+	change func(c *passes.Config, aux *ir.Value)
 }
 
 func arrangements() []arrangement {
 	return []arrangement{
-		{"mixed-f16/3/clip+ema", passes.MixedF16(), func(c *passes.Config, _ string) {
+		{"mixed-f16/3/clip+ema", passes.MixedF16(), func(c *passes.Config, _ *ir.Value) {
 			c.Micro, c.EMA, c.Clip = 3, 0.9, passes.Clip{Norm: 1}
 		}},
-		{"mixed-bf16/1/losses", passes.MixedBF16(), func(c *passes.Config, aux string) {
+		{"mixed-bf16/1/losses", passes.MixedBF16(), func(c *passes.Config, aux *ir.Value) {
 			c.Micro = 1
-			second(c, aux, "aux", passes.Scaler{})
+			second(c, aux, passes.Scaler{})
 		}},
-		{"o2-f16/3/shared", passes.O2(ir.F16), func(c *passes.Config, _ string) {
+		{"o2-f16/3/shared", passes.O2(ir.F16), func(c *passes.Config, _ *ir.Value) {
 			c.Micro = 3
 			shared(c, passes.Collect)
 		}},
-		{"mixed-f16/1/losses+shared", passes.MixedF16(), func(c *passes.Config, aux string) {
+		{"mixed-f16/1/losses+shared", passes.MixedF16(), func(c *passes.Config, aux *ir.Value) {
 			c.Micro, c.EMA = 1, 0.9
 			c.Clip.Value = 0.5
 			shared(c, passes.Advance)
-			second(c, aux, "aux", passes.Dynamic())
+			second(c, aux, passes.Dynamic())
 		}},
-		{"mixed-bf16/3/drop+clip", passes.MixedBF16(), func(c *passes.Config, _ string) {
+		{"mixed-bf16/3/drop+clip", passes.MixedBF16(), func(c *passes.Config, _ *ir.Value) {
 			c.Micro, c.BadMicro, c.Clip = 3, passes.DropMicro, passes.Clip{Norm: 1}
+			s := passes.Dynamic()
 			for i := range c.Losses {
-				c.Losses[i].Scaler = "s"
+				c.Losses[i].Scaler = &s
 			}
-			c.Scalers = map[string]passes.Scaler{"s": passes.Dynamic()}
 		}},
-		{"mixed-f16/3/shadow", passes.MixedF16(), func(c *passes.Config, _ string) {
+		{"mixed-f16/3/shadow", passes.MixedF16(), func(c *passes.Config, _ *ir.Value) {
 			c.Micro, c.Shadow, c.Scaler = 3, true, passes.Static(256)
 		}},
 	}
 }
 
 // second adds a loss with a scaler of its own.
-func second(c *passes.Config, aux, name string, s passes.Scaler) {
-	c.Losses = append(c.Losses, passes.Loss{Value: aux, Weight: 0.5, Scaler: name})
-	if c.Scalers == nil {
-		c.Scalers = map[string]passes.Scaler{}
-	}
-	c.Scalers[name] = s
+func second(c *passes.Config, aux *ir.Value, s passes.Scaler) {
+	c.Losses = append(c.Losses, passes.Loss{Value: aux, Weight: 0.5, Scaler: &s})
 }
 
 // shared gives the losses of the step a scaler that other steps use too.
 func shared(c *passes.Config, part passes.Sharing) {
 	s := passes.Dynamic()
 	s.Sharing = part
-	c.Scalers = map[string]passes.Scaler{"shared": s}
 	for i := range c.Losses {
-		c.Losses[i].Scaler = "shared"
+		c.Losses[i].Scaler = &s
 	}
 }
 
@@ -181,7 +176,7 @@ func subjects(t *testing.T) []*subject {
 				t.Fatal(err)
 			}
 			step.Config.Outputs = []ampc.Tensor{step.Losses[0].Value, aux}
-			s, err := compile(fmt.Sprintf("%s/%s", m.name, a.name), model, step, a, aux.Name)
+			s, err := compile(fmt.Sprintf("%s/%s", m.name, a.name), model, step, a)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,15 +186,20 @@ func subjects(t *testing.T) []*subject {
 	return list
 }
 
-func compile(name string, m *ampc.Model, step models.Step, a arrangement, aux string) (*subject, error) {
+// compile expects the second loss as the second output.
+func compile(name string, m *ampc.Model, step models.Step, a arrangement) (*subject, error) {
 	c := step.Config
 	c.Policy = a.policy
-	cfg := c.Passes(step.Losses...)
-	cfg.Outputs = append(cfg.Outputs, passes.Output{Value: "skip"}, passes.Output{Value: "scale"})
+	g, cfg, err := m.Source(c, step.Losses...)
+	if err != nil {
+		return nil, err
+	}
+	aux := cfg.Outputs[1].Value
+	cfg.Outputs = append(cfg.Outputs, passes.Output{Kind: passes.OfSkip}, passes.Output{Kind: passes.OfScale})
 	a.change(&cfg, aux)
 	s := &subject{name: name, policy: a.policy, micro: cfg.Micro}
 	cfg.Source = func(t *ir.Graph) { s.training = t }
-	s.final = m.Graph().Clone()
+	s.final = g
 	if err := passes.Run(s.final, cfg); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -33,9 +33,9 @@ var variants = map[string]func(c *passes.Config){
 	"clip":  func(c *passes.Config) { c.Clip = passes.Clip{Norm: 1} },
 	"value": func(c *passes.Config) { c.Clip = passes.Clip{Value: 1} },
 	"two": func(c *passes.Config) {
-		c.Losses = []passes.Loss{{Value: "loss"}, {Value: "reg", Scaler: "reg"}}
-		c.Scalers = map[string]passes.Scaler{"reg": passes.Dynamic()}
-		c.Disable = []string{"scalers"} // the scale of reg, which no f16 value carries, stays
+		reg := passes.Dynamic()
+		c.Losses = append(c.Losses, passes.Loss{Scaler: &reg}) // of the second result
+		c.Disable = []string{"scalers"}                        // the scale of reg, which no f16 value carries, stays
 	},
 	"collect": func(c *passes.Config) { c.Scaler = passes.Dynamic(); c.Scaler.Sharing = passes.Collect },
 	"advance": func(c *passes.Config) { c.Scaler = passes.Dynamic(); c.Scaler.Sharing = passes.Advance },
@@ -70,10 +70,13 @@ func step(t *testing.T, variant string) (string, prove.Rules) {
 		t.Fatal(err)
 	}
 	c := passes.Config{
-		Policy: mustPolicy("mixed-f16"), Train: true, Losses: []passes.Loss{{Value: "loss"}},
+		Policy: mustPolicy("mixed-f16"), Train: true, Losses: []passes.Loss{{}},
 		Groups: []passes.Group{{Optimizer: passes.Adam(), LR: passes.Cosine(1e-3, 10, 100)}},
 	}
 	variants[variant](&c)
+	for i := range c.Losses {
+		c.Losses[i].Value = g.Return[i]
+	}
 	if err := passes.Run(g, c); err != nil {
 		t.Fatal(err)
 	}
@@ -126,35 +129,35 @@ var faults = []fault{
 	{"check of a clipped gradient", "plain", "%found_inf = any_nonfinite %d.w, %d.b", "%limited = clip %d.w {lo=-1.0 hi=1.0} : f32[3,5]\n  %found_inf = any_nonfinite %limited, %d.b"},
 	{"check of weights", "plain", "any_nonfinite %d.w, %d.b", "any_nonfinite %d.w, %d.b, %w"},
 	{"gradient without a check", "plain", "any_nonfinite %d.w, %d.b", "any_nonfinite %d.b"},
-	{"gradient without a check in micro-batches", "micro", "any_nonfinite %acc.w, %acc.b", "any_nonfinite %acc.b"},
-	{"check of the last micro-batch alone", "micro", "any_nonfinite %acc.w, %acc.b", "any_nonfinite %d.w, %d.b"},
+	{"gradient without a check in micro-batches", "micro", "any_nonfinite %amp.acc/w, %amp.acc/b", "any_nonfinite %amp.acc/b"},
+	{"check of the last micro-batch alone", "micro", "any_nonfinite %amp.acc/w, %amp.acc/b", "any_nonfinite %d.w, %d.b"},
 	{"loss without a check", "plain", "%fwd = any_nonfinite %loss", "%fwd = any_nonfinite %d.b"},
 	{"norm without a check", "clip", ", %grad_norm : bool", " : bool"},
 	{"rounding after the check", "plain", "adam %w, %d.w,", "adam %w, %d.w.f16,"},
-	{"truth value of a state in the skip", "plain", "%skip = or %found_inf, %fwd", "%flag = gt %step, %step : bool[]\n  %now = or %flag, %fwd : bool[]\n  %skip = or %found_inf, %now"},
-	{"accumulator that never starts", "micro", "accum %acc.w, %d.w {first=%micro.first}", "accum %acc.w, %d.w {first=%micro.never}"},
-	{"accumulator that starts in the second micro-batch", "micro", "%micro.first = eq %micro, %zero", "%micro.first = eq %micro, %one"},
-	{"accumulator that starts in every micro-batch", "micro", "%micro.first = eq %micro, %zero", "%micro.first = eq %micro, %micro"},
-	{"accumulator that takes what is not finite", "drop", "accum %acc.w, %d.w {first=%micro.none ok=%micro.ok}", "accum %acc.w, %d.w {first=%micro.none ok=%micro.bad}"},
-	{"accumulator that takes every micro-batch", "drop", "accum %acc.w, %d.w {first=%micro.none ok=%micro.ok}", "accum %acc.w, %d.w {first=%micro.none}"},
-	{"accumulator that starts at 0 although that was left out", "drop", "accum %acc.w, %d.w {first=%micro.none ok", "accum %acc.w, %d.w {first=%micro.first ok"},
-	{"count of all micro-batches", "drop", "%acc.kept' = count %micro.kept {skip=%micro.bad}", "%acc.kept' = count %micro.kept"},
-	{"count of the bad micro-batches", "drop", "%acc.kept' = count %micro.kept {skip=%micro.bad}", "%acc.kept' = count %micro.kept {skip=%micro.ok}"},
-	{"no micro-batch left, and a step", "drop", "%none_kept = eq %acc.kept, %zero", "%none_kept = lt %acc.kept, %zero"},
-	{"skip forgotten", "plain", "%w', %w.m', %w.v' = adam %w, %d.w, %w.m, %w.v {lr=%lr.now skip=%skip ", "%w', %w.m', %w.v' = adam %w, %d.w, %w.m, %w.v {lr=%lr.now "},
-	{"counter without a skip", "plain", "count %step {skip=%skip}", "count %step"},
-	{"counter with the skip of another loss", "two", "count %step.2 {skip=%skip.2}", "count %step.2 {skip=%skip}"},
-	{"correction with the skip of another loss", "two", "bias_correction %bias.0.9.2 {skip=%skip.2 ", "bias_correction %bias.0.9.2 {skip=%skip "},
-	{"average with part of the skip", "ema", "%w.ema' = ema %w.ema, %w' {steps=%ema.steps skip=%skip ", "%w.ema' = ema %w.ema, %w' {steps=%ema.steps skip=%fwd "},
-	{"launched steps that are skipped", "plain", "%attempt' = count %attempt", "%early = ne %step, %step : bool[]\n  %attempt' = count %attempt {skip=%early}"},
-	{"moments that change places", "plain", "%w', %w.m', %w.v' = adam", "%w', %w.v', %w.m' = adam"},
+	{"truth value of a state in the skip", "plain", "%skip = or %found_inf, %fwd", "%flag = gt %amp.step, %amp.step : bool[]\n  %now = or %flag, %fwd : bool[]\n  %skip = or %found_inf, %now"},
+	{"accumulator that never starts", "micro", "accum %amp.acc/w, %d.w {first=%micro.first}", "accum %amp.acc/w, %d.w {first=%micro.never}"},
+	{"accumulator that starts in the second micro-batch", "micro", "%micro.first = eq %amp.micro, %amp.zero", "%micro.first = eq %amp.micro, %amp.one"},
+	{"accumulator that starts in every micro-batch", "micro", "%micro.first = eq %amp.micro, %amp.zero", "%micro.first = eq %amp.micro, %amp.micro"},
+	{"accumulator that takes what is not finite", "drop", "accum %amp.acc/w, %d.w {first=%micro.none ok=%micro.ok}", "accum %amp.acc/w, %d.w {first=%micro.none ok=%micro.bad}"},
+	{"accumulator that takes every micro-batch", "drop", "accum %amp.acc/w, %d.w {first=%micro.none ok=%micro.ok}", "accum %amp.acc/w, %d.w {first=%micro.none}"},
+	{"accumulator that starts at 0 although that was left out", "drop", "accum %amp.acc/w, %d.w {first=%micro.none ok", "accum %amp.acc/w, %d.w {first=%micro.first ok"},
+	{"count of all micro-batches", "drop", "%amp.acc.kept' = count %micro.kept {skip=%micro.bad}", "%amp.acc.kept' = count %micro.kept"},
+	{"count of the bad micro-batches", "drop", "%amp.acc.kept' = count %micro.kept {skip=%micro.bad}", "%amp.acc.kept' = count %micro.kept {skip=%micro.ok}"},
+	{"no micro-batch left, and a step", "drop", "%none_kept = eq %amp.acc.kept, %amp.zero", "%none_kept = lt %amp.acc.kept, %amp.zero"},
+	{"skip forgotten", "plain", "%w', %amp.adam.m/w', %amp.adam.v/w' = adam %w, %d.w, %amp.adam.m/w, %amp.adam.v/w {lr=%amp.lr.now skip=%skip ", "%w', %amp.adam.m/w', %amp.adam.v/w' = adam %w, %d.w, %amp.adam.m/w, %amp.adam.v/w {lr=%amp.lr.now "},
+	{"counter without a skip", "plain", "count %amp.step {skip=%skip}", "count %amp.step"},
+	{"counter with the skip of another loss", "two", "count %amp.step.2 {skip=%skip.2}", "count %amp.step.2 {skip=%skip}"},
+	{"correction with the skip of another loss", "two", "bias_correction %amp.bias.0.9.2 {skip=%skip.2 ", "bias_correction %amp.bias.0.9.2 {skip=%skip "},
+	{"average with part of the skip", "ema", "%amp.ema/w' = ema %amp.ema/w, %w' {steps=%amp.ema.steps skip=%skip ", "%amp.ema/w' = ema %amp.ema/w, %w' {steps=%amp.ema.steps skip=%fwd "},
+	{"launched steps that are skipped", "plain", "%amp.attempt' = count %amp.attempt", "%early = ne %amp.step, %amp.step : bool[]\n  %amp.attempt' = count %amp.attempt {skip=%early}"},
+	{"moments that change places", "plain", "%w', %amp.adam.m/w', %amp.adam.v/w' = adam", "%w', %amp.adam.v/w', %amp.adam.m/w' = adam"},
 	{"scale told of nothing", "plain", "{found_inf=%found_inf fwd", "{found_inf=%no fwd"},
 	{"scale told always", "plain", "{found_inf=%found_inf fwd", "{found_inf=%yes fwd"},
 	{"scale told the contrary", "plain", "{found_inf=%found_inf fwd", "{found_inf=%fine fwd"},
 	{"scale told of the loss as an overflow", "plain", "{found_inf=%found_inf fwd=%fwd", "{found_inf=%fwd fwd=%found_inf"},
 	{"scale told nothing of the loss", "plain", "fwd=%fwd cap", "cap"},
 	{"scale told of one of two gradients", "plain", "{found_inf=%found_inf fwd", "{found_inf=%found_b fwd"},
-	{"scale told of another scale's gradients", "two", "{found_inf=%found_inf.reg fwd", "{found_inf=%found_inf fwd"},
+	{"scale told of another scale's gradients", "two", "{found_inf=%found_inf.amp.reg fwd", "{found_inf=%found_inf fwd"},
 	{"scale not told of what was left out", "drop", "{found_inf=%overflow fwd", "{found_inf=%found_inf fwd"},
 	{"note forgets", "collect", "%amp.noted' = or %amp.noted, ", "%amp.noted' = and %amp.noted, "},
 	{"note of nothing", "collect", "%amp.noted' = or %amp.noted, %amp.noted.now", "%amp.noted' = or %amp.noted, %amp.noted"},
@@ -179,7 +182,7 @@ func TestGuardFaults(t *testing.T) {
 			t.Log(texts[f.variant])
 		}
 		text := strings.Replace(texts[f.variant], "  %skip = or ", helpers+"  %skip = or ", 1)
-		text = strings.Replace(text, "  %micro.first = eq", "  %micro.never = ne %micro, %micro : bool[]\n  %micro.first = eq", 1)
+		text = strings.Replace(text, "  %micro.first = eq", "  %micro.never = ne %amp.micro, %amp.micro : bool[]\n  %micro.first = eq", 1)
 		if !strings.Contains(text, f.a) {
 			t.Errorf("%s: the step has no %q\n%s", f.name, f.a, text)
 			continue

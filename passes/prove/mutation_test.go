@@ -278,7 +278,7 @@ var mutators = []mutator{
 // gradient reports whether v comes out of a sweep: that found_inf of one sweep
 // looks at another's loss too is not demanded.
 func gradient(v *ir.Value) bool {
-	return strings.HasPrefix(v.Name, "d.") || strings.Contains(v.Name, ".d.") || strings.Contains(v.Name, "acc.")
+	return strings.HasPrefix(v.Name, "d.") || strings.Contains(v.Name, ".d.") || strings.Contains(v.Name, "amp.acc")
 }
 
 func reads32(n *ir.Node) bool {

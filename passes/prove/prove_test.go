@@ -53,8 +53,6 @@ func config(t *testing.T, policy string) passes.Config {
 	}
 	return passes.Config{
 		Policy: p, Train: true, Check: true, EMA: 0.99, Clip: passes.Clip{Norm: 1}, Micro: 2,
-		Losses:  []passes.Loss{{Value: "loss"}, {Value: "aux", Weight: 0.5, Scaler: "aux"}},
-		Scalers: map[string]passes.Scaler{"aux": passes.Dynamic()},
 		Groups: []passes.Group{
 			{Pattern: "h0.ln1", Freeze: true},
 			{Pattern: "h1", Optimizer: passes.SGD(0.9), LR: passes.Constant(0.1)},
@@ -66,12 +64,13 @@ func config(t *testing.T, policy string) passes.Config {
 // compiled is the graph before layout, the finished step and what the policy allows.
 func compiled(t *testing.T, policy string, edit func(*passes.Config)) (source, step *ir.Graph, r prove.Rules) {
 	t.Helper()
-	cfg := config(t, policy)
+	cfg, g := config(t, policy), everything(t)
+	aux := passes.Dynamic()
+	cfg.Losses = []passes.Loss{{Value: g.Value("loss")}, {Value: g.Value("aux"), Weight: 0.5, Scaler: &aux}}
 	if edit != nil {
 		edit(&cfg)
 	}
 	cfg.Source = func(t *ir.Graph) { source = t }
-	g := everything(t)
 	if err := passes.Run(g, cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +85,7 @@ func TestPipelineIsProved(t *testing.T) {
 		}{
 			{"full", nil},
 			{"one micro-batch", func(c *passes.Config) { c.Micro = 1 }},
-			{"one loss, no clip", func(c *passes.Config) { c.Losses, c.Scalers, c.Clip = c.Losses[:1], nil, passes.Clip{} }},
+			{"one loss, no clip", func(c *passes.Config) { c.Losses, c.Clip = c.Losses[:1], passes.Clip{} }},
 			{"value clip, dropped micro-batches", func(c *passes.Config) { c.Clip, c.BadMicro = passes.Clip{Value: 0.5}, passes.DropMicro }},
 		} {
 			t.Run(policy+"/"+c.name, func(t *testing.T) {

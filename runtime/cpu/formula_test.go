@@ -25,9 +25,11 @@ func formulas(t *testing.T, b *cpu.Backend, spec, policy string, change func(*pa
 	if step.Config.Policy, err = passes.PolicyNamed(policy); err != nil {
 		t.Fatal(err)
 	}
-	c := step.Config.Passes(step.Losses...)
+	g, c, err := z.Model.Source(step.Config, step.Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	change(&c)
-	g := z.Model.Graph().Clone()
 	if err := passes.Run(g, c); err != nil {
 		t.Fatal(err)
 	}

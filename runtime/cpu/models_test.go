@@ -31,8 +31,11 @@ func ready(t *testing.T, spec, policy string) *ir.Graph {
 	if c.Policy, err = passes.PolicyNamed(policy); err != nil {
 		t.Fatal(err)
 	}
-	g := z.Model.Graph().Clone()
-	if err := passes.Run(g, c.Passes(z.Steps[0].Losses...)); err != nil {
+	g, p, err := z.Model.Source(c, z.Steps[0].Losses...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := passes.Run(g, p); err != nil {
 		t.Fatal(err)
 	}
 	return g

@@ -114,7 +114,7 @@ func (v viewed) graph() *ir.Graph {
 // lowered takes the case through the passes; it returns the bytes the cut counts.
 func (v viewed) lowered(t *testing.T, policy string, disable ...string) (p *lower.Program, cut int64) {
 	t.Helper()
-	c := passes.Config{Train: true, Losses: []passes.Loss{{Value: "loss"}}, Disable: disable,
+	c := passes.Config{Train: true, Disable: disable,
 		Groups: []passes.Group{{Optimizer: passes.AdamW(0.1), LR: passes.Constant(1e-3)}}}
 	if policy == "local" {
 		c.Policy = passes.MixedF16()

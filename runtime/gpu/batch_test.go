@@ -121,8 +121,11 @@ func TestWrittenCopies(t *testing.T) {
 		x, y := m.Input("x", ampc.F32, 4, 8), m.Input("y", ampc.I32, 4)
 		loss := m.CrossEntropy(m.Linear("b", m.Relu(m.Linear("a", x, 8)), 3), y)
 		c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Shadow: shadow}
-		g := m.Graph().Clone()
-		if err := passes.Run(g, c.Passes(ampc.Loss{Value: loss})); err != nil {
+		g, p, err := m.Source(c, ampc.Loss{Value: loss})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := passes.Run(g, p); err != nil {
 			t.Fatal(err)
 		}
 		l := runtimetest.Load(t, b, g, 1)

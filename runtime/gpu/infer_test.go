@@ -33,7 +33,10 @@ func TestInference(t *testing.T) {
 			if config.Policy, err = passes.PolicyNamed(c.policy); err != nil {
 				t.Fatal(err)
 			}
-			g, p := z.Model.Graph().Clone(), config.Passes()
+			g, p, err := z.Model.Source(config)
+			if err != nil {
+				t.Fatal(err)
+			}
 			p.Caps = lower.Target("sm_90").Caps()
 			if err := passes.Run(g, p); err != nil {
 				t.Fatal(err)

@@ -221,7 +221,7 @@ func (s *subject) awake(t *testing.T) {
 		t.Fatalf("%s returns nothing", s.p.Name)
 	}
 	for _, v := range s.vars {
-		if b := next(v.Type); v.Name == "step" && int(b[0]) != mutatedSteps-s.overflows() {
+		if b := next(v.Type); v.Name == "amp.step" && int(b[0]) != mutatedSteps-s.overflows() {
 			t.Fatalf("%s: %d steps reached the weights", s.p.Name, b[0])
 		}
 	}

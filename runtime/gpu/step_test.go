@@ -27,8 +27,11 @@ func small(t *testing.T, micro int, grow int64) *ir.Graph {
 	c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Micro: micro}
 	c.Scaler = ampc.Dynamic()
 	c.Scaler.Every = grow
-	g := m.Graph().Clone()
-	if err := passes.Run(g, c.Passes(ampc.Loss{Value: loss})); err != nil {
+	g, p, err := m.Source(c, ampc.Loss{Value: loss})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := passes.Run(g, p); err != nil {
 		t.Fatal(err)
 	}
 	return g
@@ -98,7 +101,7 @@ func TestNoHostWaits(t *testing.T) {
 	if got := v["%amp.scale"].F[0]; got != scale/8*2 {
 		t.Errorf("scale %g after three skips and one growth of %g", got, scale)
 	}
-	if got := v["%step"].I[0]; got != 97 {
+	if got := v["%amp.step"].I[0]; got != 97 {
 		t.Errorf("%d steps reached the weights, want 97", got)
 	}
 }

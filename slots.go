@@ -1,0 +1,64 @@
+package ampc
+
+import "ampc/passes"
+
+// slots are the places of a step's results among the outputs of its program,
+// settled before the first pass: whatever values are called, a result is found
+// by its place. -1 stands for what the step does not compute.
+type slots struct {
+	values map[Tensor]int // losses and Config.Outputs
+	grads  map[string]int // Config.Grads, by the parameter's name, which is one variable's alone
+	losses []int
+	made   [passes.OfRate + 1]int // what the compiler makes, by kind
+}
+
+// newSlots asks the compiler for a step's results, of which the model itself
+// returns the first.
+func newSlots(returned []Tensor, p *passes.Config, c Config, losses []Loss) slots {
+	s := slots{values: map[Tensor]int{}, grads: map[string]int{}}
+	for i := range s.made {
+		s.made[i] = -1
+	}
+	asked := p.Outputs // one for each of c.Outputs, one for each of c.Grads
+	p.Outputs = nil
+	place := func(o passes.Output) int {
+		p.Outputs = append(p.Outputs, o)
+		return len(returned) + len(p.Outputs) - 1
+	}
+	for i, t := range returned {
+		s.values[t] = i
+	}
+	for i, l := range losses {
+		at := place(passes.Output{Value: p.Losses[i].Value})
+		s.losses, s.values[l.Value] = append(s.losses, at), at
+	}
+	for _, kind := range kinds(p) {
+		s.made[kind] = place(passes.Output{Kind: kind})
+	}
+	for i, t := range c.Outputs {
+		s.values[t] = place(asked[i])
+	}
+	for i, w := range c.Grads {
+		s.grads[w.Name] = place(asked[len(c.Outputs)+i])
+	}
+	return s
+}
+
+// kinds lists what a training step returns without being asked.
+func kinds(p *passes.Config) []passes.ResultKind {
+	if !p.Train {
+		return nil
+	}
+	out := []passes.ResultKind{passes.OfScale, passes.OfRate}
+	if !p.NoSkip {
+		out = append(out, passes.OfSkip)
+	}
+	clipped := p.Clip.Norm > 0
+	for _, g := range p.Groups {
+		clipped = clipped || g.Clip.Norm > 0
+	}
+	if clipped {
+		out = append(out, passes.OfGradNorm)
+	}
+	return out
+}
