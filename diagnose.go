@@ -14,6 +14,9 @@ import (
 // Diagnosis says why a step was not finite: what, where, why, and what to do.
 type Diagnosis = doctor.Diagnosis
 
+// Remedy is one way out of what a Diagnosis says, as data.
+type Remedy = doctor.Remedy
+
 // Cause is why a step was not finite.
 type Cause = doctor.Cause
 

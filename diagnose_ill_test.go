@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -100,35 +99,6 @@ func (w *ward) diagnose() *ampc.Diagnosis {
 		w.t.Fatal(err)
 	}
 	return d
-}
-
-// Who does as the doctor says is well: what it says to keep in f32, kept, and the
-// loss scale that it says is safe let the same step be taken.
-func TestAdviceHelps(t *testing.T) {
-	keep := regexp.MustCompile(`Policy\.Keep\("([^"]*)"\)`)
-	followed := 0
-	for _, i := range illnesses() {
-		w := i.open(t, ampc.MixedF16(), 3)
-		w.run()
-		d := w.diagnose()
-		advice := keep.FindStringSubmatch(d.Advice)
-		switch {
-		case advice != nil:
-			w = i.open(t, ampc.MixedF16(), 3, advice[1])
-		case d.SafeScale != 0 && d.Direction == "backward":
-			i.config = func(c *ampc.Config) { c.Scaler = ampc.Static(d.SafeScale) }
-			w = i.open(t, ampc.MixedF16(), 3)
-		default:
-			continue
-		}
-		followed++
-		if w.run().Skipped() {
-			t.Errorf("%s: the doctor says\n%s\nand after that\n%s", i.name, d, w.diagnose())
-		}
-	}
-	if followed < 6 {
-		t.Errorf("%d pieces of advice to follow", followed)
-	}
 }
 
 // Nothing is paid while steps are clean: they launch what they launched before

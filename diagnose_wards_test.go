@@ -26,6 +26,7 @@ type ward struct {
 	m    *ampc.Model
 	step *ampc.Step
 	feed ampc.Feed
+	last *ampc.Result // a step whose gradients are compared
 }
 
 // illness is one way for a step to go wrong in one of the layers.
@@ -41,6 +42,21 @@ type illness struct {
 	clean  []ampc.Policy        // that the same numbers do no harm under
 	lower  string               // what the policy is told to compute in 16 bits, against its rules; "": nothing
 	want   finding
+	form   form
+	grads  bool // gradients are results, and the weights stay
+}
+
+// inert reports whether no loss depends on a parameter: the bias behind what an
+// inner gradient is taken of.
+func inert(param string) bool {
+	return strings.HasSuffix(param, "mid.b") || strings.HasSuffix(param, "read.b")
+}
+
+func (i illness) rate() float64 {
+	if i.grads {
+		return 0
+	}
+	return 1e-3
 }
 
 // finding is what the doctor must say; %s in a node stands for the layer's scope
@@ -52,34 +68,102 @@ type finding struct {
 	says      string // part of the report
 }
 
+// form is a way to build the same network.
+type form struct {
+	outer  string // scope around the layers' own
+	flat   bool   // one layer, in no scope of its own
+	byHand bool   // products and sums in place of linear layers
+}
+
+// forms are those in which every illness is cured.
+var forms = []form{{}, {flat: true}, {byHand: true}, {flat: true, byHand: true}, {outer: "net"}}
+
+// scope is that of layer k with its dot.
+func (f form) scope(k int) string {
+	switch {
+	case f.flat:
+		return ""
+	case f.outer != "":
+		return fmt.Sprintf("%s.h%d.", f.outer, k)
+	}
+	return fmt.Sprintf("h%d.", k)
+}
+
+// pattern matches the scopes of all layers with their dots.
+func (f form) pattern() string { return strings.Replace(f.scope(0), "h0", "h*", 1) }
+
+// byHand has line spell its layers out.
+var byHand bool
+
+// noBias is an option of line.
+const noBias = "no bias"
+
+// line is a linear layer, with the deviation of its weights where one is given.
+func line(m *ampc.Model, name string, x ampc.Tensor, width int, opts ...any) ampc.Tensor {
+	in := x.Type.Shape.Dims()[1]
+	edge := 1 / math.Sqrt(float64(in))
+	init, start, bias := ampc.Uniform(-edge, edge), ampc.Uniform(-edge, edge), true
+	var layer []ampc.Option
+	for _, o := range opts {
+		if d, ok := o.(float64); ok {
+			init, start = ampc.Normal(0, d), ampc.Fill(0)
+			layer = append(layer, ampc.WeightInit(init))
+		} else {
+			bias = false
+			layer = append(layer, ampc.NoBias())
+		}
+	}
+	if !byHand {
+		return m.Linear(name, x, width, layer...)
+	}
+	w := m.Param(name+".w", init, int(in), width)
+	if !bias {
+		return m.Named(name).Matmul(x, w, false, false)
+	}
+	return m.Named(name).Add(m.Matmul(x, w, false, false), m.Param(name+".b", start, width))
+}
+
 // open compiles the network under a policy, with some patterns kept in f32, and
 // fills its inputs; it infects layer k, or none where k is below zero.
 func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward {
 	t.Helper()
 	m := ampc.New("ward")
+	byHand = i.form.byHand
+	defer func() { byHand = false }()
 	x := m.Input("x", ampc.F32, wardRows, wardWidth)
 	y := m.Input("y", ampc.F32, wardRows, wardWidth)
 	h, extras := x, []ampc.Tensor(nil)
 	for n := range wardDepth {
+		b, scope := m, strings.TrimSuffix(i.form.scope(n), ".")
+		if scope != "" {
+			b = m.Scope(scope)
+		} else if n > 0 {
+			break
+		}
 		var extra ampc.Tensor
-		if h, extra = i.layer(m.Scope(fmt.Sprintf("h%d", n)), h); extra != nil {
+		if h, extra = i.layer(b, h); extra != nil {
 			extras = append(extras, extra)
 		}
 	}
-	loss := m.Named("fit").MSE(m.Linear("head", h, wardWidth), y)
+	loss := m.Named("fit").MSE(line(m, "head", h, wardWidth), y)
 	for _, e := range extras {
 		loss = m.Add(loss, m.Affine(e, 0x1p-6, 0))
 	}
 	if i.shrink != 0 {
 		loss = m.Named("loss").Affine(loss, i.shrink, 0)
 	}
-	if i.lower != "" {
-		p = p.Lower(i.lower)
+	if i.lower != "" && p.Mixed() {
+		p = p.Lower(strings.Replace(i.lower, "h*.", i.form.pattern(), 1))
 	}
 	for _, pattern := range keep {
 		p = p.Keep(pattern)
 	}
-	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: p}
+	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(i.rate()), Policy: p}
+	for _, v := range m.Graph().Vars {
+		if v.Kind == ir.Param && i.grads && !inert(v.Name) {
+			c.Grads = append(c.Grads, v)
+		}
+	}
 	if i.config != nil {
 		i.config(&c)
 	}
@@ -88,7 +172,7 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	w := &ward{t, m, step, ampc.Feed{}}
+	w := &ward{t: t, m: m, step: step, feed: ampc.Feed{}}
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, v := range m.Graph().Vars {
 		if v.Kind == ir.Input {
@@ -96,7 +180,7 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward 
 		}
 	}
 	if k >= 0 {
-		i.infect(w, fmt.Sprintf("h%d.", k))
+		i.infect(w, i.form.scope(k))
 	}
 	return w
 }
@@ -163,7 +247,7 @@ func (w *ward) run() ampc.Result {
 
 // branch adds a layer's result to the trunk through a product.
 func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
-	return m.Named("out").Add(h, m.Linear("down", y, wardWidth, ampc.WeightInit(ampc.Normal(0, 0.05))))
+	return m.Named("out").Add(h, line(m, "down", y, wardWidth, 0.05))
 }
 
 func illnesses() []illness {
@@ -207,7 +291,7 @@ func illnesses() []illness {
 			layer: sideLayer, infect: func(w *ward, h string) { w.plus(h+"proj.w", nan) }},
 		{name: "sqrt at zero", lower: "h*.square", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "square was rounded to 0 in f16"},
 			layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
-		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%smid", "matmul", "inner gradient", "loss scale: 16384"},
+		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%smid", "matmul", "inner gradient", "inner gradient's scale: 16384"},
 			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
 			config: func(c *ampc.Config) { c.Scaler = ampc.Static(16) }},
 	}
@@ -224,7 +308,7 @@ func fill(x []float32, v float32) {
 // maskedLayer attends with a mask that is fed, and adds it in the low dtype.
 func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	mask := m.Input("mask", ampc.F32, wardRows, wardRows)
-	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
+	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
 	scores := m.Named("scores").Add(raw, mask)
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
 }
@@ -232,7 +316,7 @@ func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // paddingLayer makes its mask from numbers that are 0 where a column is hidden.
 func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.F32, wardRows, wardRows)
-	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
+	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
 	scores := m.Named("scores").Add(raw, m.Named("hide").Affine(keep, 1e9, -1e9))
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
 }
@@ -240,7 +324,7 @@ func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // hiddenLayer attends where a mask of truth values says so.
 func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.Bool, wardRows, wardRows)
-	raw := m.Named("raw").Matmul(m.Linear("q", h, wardWidth), h, false, true)
+	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
 	scores := m.Named("scores").Where(keep, raw, m.Full(ampc.F32, math.Inf(-1), wardRows, wardRows))
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
 }
@@ -248,7 +332,7 @@ func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // energyLayer is ConvNeXt V2's global response normalisation, its squares in
 // the low dtype: each feature's energy over the mean of all energies.
 func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := m.Linear("up", h, wardWidth)
+	u := line(m, "up", h, wardWidth)
 	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(m.Named("square").Square(u), true, 0), 1, 1e-6))
 	share := m.Named("share").Div(energy, m.ReduceMean(energy, true, -1))
 	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), nil
@@ -270,13 +354,13 @@ func tall(i int) float32 {
 // activationLayer computes a product with a vector of ones.
 func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	ones := m.Named("ones").Affine(h, 0, 1)
-	up := m.Linear("up", ones, wardWidth, ampc.NoBias())
-	return m.Named("out").Add(h, m.Linear("down", m.Named("act").Relu(up), wardWidth, ampc.WeightInit(ampc.Normal(0, 1e-5)))), nil
+	up := line(m, "up", ones, wardWidth, noBias)
+	return m.Named("out").Add(h, line(m, "down", m.Named("act").Relu(up), wardWidth, 1e-5)), nil
 }
 
 // epsilonLayer normalises with an epsilon that the low dtype does not hold.
 func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := m.Linear("up", h, wardWidth, ampc.NoBias())
+	u := line(m, "up", h, wardWidth, noBias)
 	centred := m.Named("centred").Sub(u, m.ReduceMean(u, true, -1))
 	shifted := m.Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
 	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), nil
@@ -286,7 +370,7 @@ func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // probabilities, spelled out and stored in the low dtype.
 func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	label := m.Input("label", ampc.F32, wardRows, 1)
-	p := m.Named("p").ReduceMax(m.Sigmoid(m.Linear("logit", h, 4)), true, -1)
+	p := m.Named("p").ReduceMax(m.Sigmoid(line(m, "logit", h, 4)), true, -1)
 	yes, no := m.Named("log_yes").Log(p), m.Named("log_no").Log(m.Affine(p, -1, 1))
 	likely := m.Add(m.Mul(label, yes), m.Mul(m.Affine(label, -1, 1), no))
 	return branch(m, h, m.Tanh(h)), m.Named("bce").Neg(m.ReduceMean(likely, false))
@@ -295,21 +379,24 @@ func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // steepLayer has a small value before a large weight: forward is calm, its
 // gradient is not.
 func steepLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	bend := m.Tanh(m.Linear("up", h, wardWidth))
-	small := m.Linear("small", bend, wardWidth, ampc.NoBias(), ampc.WeightInit(ampc.Normal(0, 0x1p-12)))
+	bend := m.Tanh(line(m, "up", h, wardWidth))
+	small := line(m, "small", bend, wardWidth, 0x1p-12, noBias)
 	return branch(m, h, small), nil
 }
 
 // plainLayer is a perceptron.
 func plainLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	return branch(m, h, m.Tanh(m.Linear("up", h, wardWidth))), nil
+	return branch(m, h, m.Tanh(line(m, "up", h, wardWidth))), nil
 }
+
+// wideUpdate has lowAdam store everything in f32.
+var wideUpdate bool
 
 // lowAdam spells Adam out over gradients, with the second moment and epsilon
 // stored in the policy's low dtype. The optimiser proper refuses that.
 func lowAdam(c *ampc.Config) {
 	d := c.Policy.Low
-	if d == ir.Invalid {
+	if d == ir.Invalid || wideUpdate {
 		d = ampc.F32
 	}
 	c.Scaler = ampc.Unscaled()
@@ -333,21 +420,24 @@ func lowAdam(c *ampc.Config) {
 // sideLayer reads an input of its own.
 func sideLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	side := m.Input("side", ampc.F32, wardRows, wardWidth)
-	return branch(m, h, m.Named("gate").Mul(m.Tanh(m.Linear("proj", side, wardWidth)), h)), nil
+	return branch(m, h, m.Named("gate").Mul(m.Tanh(line(m, "proj", side, wardWidth)), h)), nil
 }
 
 // rootLayer takes the length of vectors whose squares are stored low.
 func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := m.Linear("up", h, wardWidth, ampc.NoBias())
+	u := line(m, "up", h, wardWidth, noBias)
 	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(m.Named("square").Square(u), true, -1))
 	return branch(m, h, m.Named("scaled").Mul(h, length)), nil
 }
 
+// innerScale is what penaltyLayer gives its gradient.
+var innerScale = 0x1p14
+
 // penaltyLayer adds the squared slope of an energy to the loss; the slope is
 // computed scaled by 2^14.
 func penaltyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := m.Named("bend").Tanh(m.Linear("up", h, wardWidth))
-	read := m.Linear("read", m.Linear("mid", u, wardWidth), 1)
-	slope := m.ScaledGrad(1<<14, m.Named("level").ReduceSum(read, false), h)[0]
+	u := m.Named("bend").Tanh(line(m, "up", h, wardWidth))
+	read := line(m, "read", line(m, "mid", u, wardWidth), 1)
+	slope := m.ScaledGrad(innerScale, m.Named("level").ReduceSum(read, false), h)[0]
 	return branch(m, h, u), m.Named("slope").ReduceMean(m.Square(slope), false)
 }

@@ -22,7 +22,7 @@ func BenchmarkDoctor(b *testing.B) {
 			return gs
 		}
 	}
-	for _, spec := range []string{"gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", "lenet?batch=128", "mlp?batch=256"} {
+	for _, spec := range []string{"gpt", "gpt?layers=4&dim=256&heads=8&seq=128&batch=8&vocab=256", "lenet?batch=128", "mlp", "mlp?batch=256", "mlp?hidden=1024"} {
 		b.Run(spec+"/first", func(b *testing.B) { benchDoctor(b, spec, first) })
 		b.Run(spec+"/last", func(b *testing.B) { benchDoctor(b, spec, last) })
 	}

@@ -17,7 +17,8 @@ type force struct {
 // forcedPins returns, by node ID, what is forced: a pin in code beats the last
 // matching rule of the policy, which beats an island; a policy that lists bce
 // otherwise has none. A gradient goes with its forward node: no rule matches
-// its name. A rule that changes nothing is an error.
+// its name. A rule that could change nothing is an error; one that a later rule
+// overrules is none, as that is what later rules are for.
 func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 	_, nodes := g.Number()
 	forced := make([]force, nodes)
@@ -36,12 +37,12 @@ func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 		}
 		p.force(n, f)
 		for i, r := range p.Rules {
-			used[i] = used[i] || r.names(n) && decidable(n) && (f.pin == r.Pin || !p.Mixed())
+			used[i] = used[i] || r.names(n) && decidable(n) && (n.Pin == ir.Unpinned || n.Pin == r.Pin || !p.Mixed())
 		}
 	}
 	for i, r := range p.Rules {
 		if !used[i] && !p.decidesVar(g, r) {
-			return nil, fmt.Errorf("policy %s: %s", p.Name, p.idle(g, i))
+			return nil, fmt.Errorf("policy %s: %s", p.Name, r.idle(g))
 		}
 	}
 	return forced, nil
@@ -82,12 +83,11 @@ func (p Policy) decidesVar(g *ir.Graph, r Rule) bool {
 	})
 }
 
-// idle says why rule i changes nothing, and what to write instead.
-func (p Policy) idle(g *ir.Graph, i int) string {
-	r := p.Rules[i]
+// idle says why r changes nothing, and what to write instead.
+func (r Rule) idle(g *ir.Graph) string {
 	for _, n := range g.Nodes {
 		if r.names(n) {
-			return fmt.Sprintf("pattern %q changes nothing: %s", r.Pattern, p.overruled(n, i))
+			return fmt.Sprintf("pattern %q changes nothing: %s", r.Pattern, overruled(n))
 		}
 	}
 	for _, n := range g.Nodes {
@@ -109,21 +109,12 @@ func (p Policy) idle(g *ir.Graph, i int) string {
 	return fmt.Sprintf("pattern %q matches nothing in graph @%s", r.Pattern, g.Name)
 }
 
-// overruled says what decides n, which rule i names, in the rule's place.
-func (p Policy) overruled(n *ir.Node, i int) string {
-	v := n.Out[0]
+// overruled says what decides n in the place of rules.
+func overruled(n *ir.Node) string {
 	if !decidable(n) {
-		return fmt.Sprintf("no policy decides the dtype of %s = %s", v, n.Def().Name)
+		return fmt.Sprintf("no policy decides the dtype of %s = %s", n.Out[0], n.Def().Name)
 	}
-	if n.Pin != ir.Unpinned {
-		return fmt.Sprintf("%s is pinned in code (%s)", v, n.Pos)
-	}
-	for k := len(p.Rules) - 1; k > i; k-- {
-		if p.Rules[k].names(n) {
-			return fmt.Sprintf("the later pattern %q decides %s", p.Rules[k].Pattern, v)
-		}
-	}
-	return fmt.Sprintf("%s has its precision from elsewhere", v)
+	return fmt.Sprintf("%s is pinned in code (%s)", n.Out[0], n.Pos)
 }
 
 // readerOf is the first node that reads v and has a result, nil where none does.

@@ -6,10 +6,10 @@ import (
 	"ampc/ir"
 )
 
-// ancestry cuts g down to what result is computed from within a step: a value that
+// ancestry cuts g down to what results are computed from within a step: a value that
 // is passed on from one micro-batch to the next counts, what an update writes
-// for the next step does not.
-func ancestry(g *ir.Graph, result *ir.Value) {
+// for the next step does not. Results that are no next values are returned.
+func ancestry(g *ir.Graph, results ...*ir.Value) {
 	writer := map[*ir.Value]*ir.Node{}
 	for s, n := range g.Nodes {
 		for _, o := range n.Out {
@@ -19,7 +19,7 @@ func ancestry(g *ir.Graph, result *ir.Value) {
 		}
 	}
 	kept := map[*ir.Node]bool{}
-	queue := []*ir.Value{result}
+	queue := slices.Clone(results)
 	for len(queue) > 0 {
 		last := len(queue) - 1
 		v := queue[last]
@@ -50,8 +50,5 @@ func ancestry(g *ir.Graph, result *ir.Value) {
 	for s := range g.Body {
 		g.Body[s] = slices.DeleteFunc(g.Body[s], func(n *ir.Node) bool { return !kept[n] })
 	}
-	g.Return = nil
-	if result.Next == nil {
-		g.Return = []*ir.Value{result}
-	}
+	g.Return = slices.DeleteFunc(slices.Clone(results), func(v *ir.Value) bool { return v.Next != nil })
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -75,14 +76,16 @@ type Diagnosis struct {
 	DType     ir.DType   `json:"-"`     // the result is stored in
 	Inputs    []Range    `json:"inputs,omitempty"`
 	Output    *Range     `json:"output,omitempty"`
-	Wide      *Range     `json:"f32,omitempty"`   // the same value in f32, with loss scales of 1
-	BF16      *Range     `json:"bf16,omitempty"`  // the same value with bf16 in place of f16, where that could help
-	Exact     float64    `json:"exact,omitempty"` // largest magnitude that the node computed before it was stored, where that is finite
-	From      string     `json:"from,omitempty"`  // where the zero that makes it singular comes from
-	Scale     float64    `json:"scale,omitempty"` // loss scale that the value carries, 1 where it carries none
-	SafeScale float64    `json:"safe_scale,omitempty"`
+	Wide      *Range     `json:"f32,omitempty"`        // the same value in f32, with loss scales of 1
+	BF16      *Range     `json:"bf16,omitempty"`       // the same value with bf16 in place of f16, where that could help
+	Exact     float64    `json:"exact,omitempty"`      // largest magnitude that the node computed before it was stored, where that is finite
+	From      string     `json:"from,omitempty"`       // where the zero that makes it singular comes from
+	Scale     float64    `json:"scale,omitempty"`      // loss scale that the value carries, 1 where it carries none
+	ScaleName string     `json:"scale_name,omitempty"` // loss scale, inner gradient's scale, or both: scales
+	SafeScale float64    `json:"safe_scale,omitempty"` // the largest scale with which all that the step stores in 16 bits fits there
 	Why       string     `json:"why,omitempty"`
 	Advice    string     `json:"advice,omitempty"`
+	Remedies  []Remedy   `json:"remedies,omitempty"` // what Advice says to do, as data: any one of them helps
 	Notes     []string   `json:"notes,omitempty"`
 	Before    *Diagnosis `json:"before,omitempty"` // of a bad state that a step without checks may have written: the step on the variables as they started
 	Replays   int        `json:"replays"`          // runs of the step that it took, whole or in part
@@ -193,10 +196,12 @@ type exam struct {
 	ctx     context.Context
 	b       *cpu.Backend
 	c       *Case
-	sick    *replay // in the policy
-	well    *replay // in f32, nil until it is wanted
-	twins   map[*ir.Value]*ir.Value
-	order   map[*ir.Value]int // place in the program; variables come first
+	sick    *replay            // in the policy
+	well    *reference         // in f32, nil until it is wanted
+	exact   Range              // what the node that failed makes, alone in f32, before it is stored
+	plain   Range              // the same without loss scales, where exact is not finite
+	path    map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
+	order   map[*ir.Value]int  // place in the program; variables come first
 	section map[*ir.Node]ir.Section
 	replays int
 }
@@ -211,7 +216,7 @@ func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	if err := ir.InferUnits(g); err != nil {
 		return nil, err
 	}
-	x.sick, err = prepare(b, g, state, c.Feeds, c.memory())
+	x.sick, err = prepare(b, g, state, c.Feeds, c.memory(), lower.LowerNodes)
 	x.index(g)
 	return x, err
 }
@@ -272,69 +277,72 @@ func (x *exam) examine() (*Diagnosis, error) {
 	d := x.describe(found)
 	if found.IsVar() {
 		x.blameVar(d, found)
-	} else if err := x.judge(d, found); err != nil {
-		return nil, err
-	} else if err := x.bfloat(d, found); err != nil {
+	} else if err := x.trial(d, found); err != nil {
 		return nil, err
 	}
 	d.Replays = x.replays
 	return d, nil
 }
 
-// healthy replays in f32 what v is computed from.
-func (x *exam) healthy(v *ir.Value) error {
-	if x.well != nil {
-		return nil
+// trial replays the step in f32, judges v by what it is there, and looks for
+// what would help.
+func (x *exam) trial(d *Diagnosis, v *ir.Value) error {
+	err := x.aside(d, v)
+	if err != nil {
+		return err
 	}
-	var err error
-	x.well, x.twins, err = x.otherwise(ir.F32, v)
-	return err
+	if x.well, err = x.build(ir.F32, nil, false); err != nil {
+		return err
+	}
+	right, err := x.well.compare(x, func() {
+		if x.well.part == lower.Micro && (x.sick.part == lower.Micro || len(x.c.Feeds) > 1) {
+			x.survey()
+		}
+		if x.well.part != x.sick.part || x.well.micro != x.sick.micro {
+			return
+		}
+		x.judge(d, v)
+	})
+	if err != nil || d.Cause == NotPrecision {
+		return err
+	}
+	x.prescribe(d, v)
+	if err := x.bfloat(d, v, right); err != nil {
+		return err
+	}
+	d.Advice = advice(d.Advice, d.Remedies)
+	return nil
 }
 
-// otherwise replays what v is computed from, up to the part that is being looked
-// at, with d in place of every 16-bit dtype. It returns where each value went.
-func (x *exam) otherwise(d ir.DType, v *ir.Value) (*replay, map[*ir.Value]*ir.Value, error) {
-	t, err := newTwin(d, x.sick.g, x.sick.state, x.sick.feeds)
-	if err != nil {
-		return nil, nil, err
-	}
-	ancestry(t.g, t.to[v])
-	r, err := prepare(x.b, t.g, t.state, t.feeds, x.c.memory())
-	if err != nil {
-		return nil, nil, err
-	}
-	x.replays++
-	return r, t.to, r.run(x.ctx, func() bool { return r.part != x.sick.part || r.micro != x.sick.micro })
-}
-
-// bfloat looks whether bf16 helps where f16 fails and a smaller loss scale does
-// not: it replays what v is computed from in it. What overflows late in a step
-// would take another whole step, and bf16 has the range of f32: there f32 says it.
-func (x *exam) bfloat(d *Diagnosis, v *ir.Value) error {
+// bfloat replays the step in bf16 where f16 fails and a smaller loss scale does
+// not help, and says so where the results are those of f32.
+func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	switch d.Cause {
 	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:
 	default:
 		return nil
 	}
-	late := d.Direction == Backward || d.Direction == Update
-	switch overflows := d.Cause == ForwardOverflow || d.Cause == GradientOverflow; {
-	case !x.stores(ir.F16):
-		return nil
-	case late && overflows && d.Wide.AbsMax <= ir.BF16.Max():
-		d.Advice += "; or use bf16"
+	if !x.stores(ir.F16) || right == nil {
 		return nil
 	}
-	r, to, err := x.otherwise(ir.BF16, v)
+	r, err := x.build(ir.BF16, v, true)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	s := r.rangeOf(to[v])
-	d.BF16 = &s
-	if s.Finite() {
-		d.Advice += "; or use bf16"
-	} else {
-		d.Advice += "; bf16 does not help"
+	out, err := r.compare(x, nil)
+	if err != nil || out == nil {
+		return err
+	}
+	for i, w := range r.results {
+		if w == v && x.sick.micro == len(x.c.Feeds)-1 {
+			s := scan(v.Name, ir.F32, out[i])
+			s.DType, s.Stored = r.to[v].Type.DType, r.to[v].Type.DType.String()
+			d.BF16 = &s
+		}
+	}
+	if agree(x.well.results, out[:len(right)], right) {
+		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1)})
 	}
 	return nil
 }
@@ -352,17 +360,23 @@ func (x *exam) stores(d ir.DType) bool {
 }
 
 // wide is what v holds in f32 with loss scales of 1.
-func (x *exam) wide(v *ir.Value) Range { return x.well.rangeOf(x.twins[v]) }
+func (x *exam) wide(v *ir.Value) Range { return x.well.rangeOf(x.well.to[v]) }
 
 // factor is the product of loss scales that v carries.
-func (x *exam) factor(v *ir.Value) float64 {
+func (x *exam) factor(v *ir.Value) float64 { return x.carried(v, nil) }
+
+// carried is factor with other numbers for some scales, by name.
+func (x *exam) carried(v *ir.Value, instead map[string]float64) float64 {
 	f := 1.0
 	for _, s := range x.sick.g.Vars {
 		if s.Attr.Get("role") != ir.RoleScale || !v.Unit.Has(s.Name) {
 			continue
 		}
-		r := x.sick.rangeOf(s)
-		f *= math.Pow(r.Max, float64(v.Unit.Exponent(s.Name)))
+		at, given := instead[s.Name]
+		if !given {
+			at = x.sick.rangeOf(s).Max
+		}
+		f *= math.Pow(at, float64(v.Unit.Exponent(s.Name)))
 	}
 	return f
 }

@@ -38,10 +38,11 @@ type replay struct {
 	kept  map[*ir.Value][]byte         // lean: operands of what may be the first flaw of this part
 }
 
-// prepare lowers g node by node (fusion changes no bit, and hides values) over
-// variables that hold state. Work that takes more than memory is not kept.
-func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, memory int64) (*replay, error) {
-	p, err := lower.LowerNodes(g)
+// prepare lowers g over variables that hold state, node by node where its values
+// are to be looked at (fusion changes no bit, and hides values). Work that takes
+// more than memory is not kept.
+func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, memory int64, lowered func(*ir.Graph) (*lower.Program, error)) (*replay, error) {
+	p, err := lowered(g)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +85,12 @@ func (r *replay) close() {
 // run replays the step, calling look after every part that ran, until it
 // returns false.
 func (r *replay) run(ctx context.Context, look func() bool) error {
+	_, err := r.launch(ctx, look)
+	return err
+}
+
+// launch is run that returns what the step returned, nil where look ended it.
+func (r *replay) launch(ctx context.Context, look func() bool) (runtime.Ticket, error) {
 	w := runtime.Watch{Part: func(part lower.Part, micro int) bool {
 		r.part, r.micro = part, micro
 		if !r.lean {
@@ -99,14 +106,14 @@ func (r *replay) run(ctx context.Context, look func() bool) error {
 		w.Step = r.scanned
 	}
 	r.watch.Watch(w)
-	_, err := r.exec.Step(r.feeds)
+	ticket, err := r.exec.Step(r.feeds)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	if errors.Is(err, runtime.ErrStopped) {
-		return nil
+		return nil, nil
 	}
-	return err
+	return ticket, err
 }
 
 // home is the buffer that v lies in, None where the program has no such value
@@ -222,7 +229,7 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 		return nil, err
 	}
 	g.Body[ir.Forward] = []*ir.Node{&k}
-	alone, err := prepare(b, g, nil, []runtime.Feed{feed}, math.MaxInt64)
+	alone, err := prepare(b, g, nil, []runtime.Feed{feed}, math.MaxInt64, lower.LowerNodes)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func (d *Diagnosis) report(b *strings.Builder) {
 		fmt.Fprintf(b, "  in bf16: %s\n", d.BF16)
 	}
 	if d.Scale != 1 && d.Scale != 0 {
-		fmt.Fprintf(b, "  loss scale: %g\n", d.Scale)
+		fmt.Fprintf(b, "  %s: %g\n", d.ScaleName, d.Scale)
 	}
 	if d.Advice != "" {
 		fmt.Fprintf(b, "  do: %s\n", d.Advice)

@@ -1,0 +1,215 @@
+package ampc_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+)
+
+// moreIllnesses are those of which the cure is the point: several places at
+// once, a scale that the first overflow does not give away, a floor in the way.
+func moreIllnesses() []illness {
+	both := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}
+	dynamic := func(init, floor float64) func(c *ampc.Config) {
+		return func(c *ampc.Config) {
+			c.Scaler = ampc.Dynamic()
+			c.Scaler.Init, c.Scaler.Floor = init, floor
+		}
+	}
+	return []illness{
+		{name: "activations of two layers", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
+			layer: activationLayer, clean: both, infect: func(w *ward, h string) {
+				for _, layer := range []string{"h1.", "h4."} {
+					if name := h[:max(len(h)-3, 0)] + layer + "up.w"; w.m.Graph().Var(name) != nil {
+						w.edit(name, func(i int, _ float32) float32 { return tall(i / wardWidth) })
+					}
+				}
+				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
+			}},
+		{name: "gradients that grow behind the first overflow", want: finding{ampc.NoFault, "d.%sthird", "matmul", "backward", "scale search"},
+			layer: growingLayer, clean: both, infect: func(w *ward, h string) {
+				for _, name := range []string{"second.w", "third.w", "down.w"} {
+					w.times(h+name, 64)
+				}
+			}, config: dynamic(65536, 1)},
+		{name: "a floor above the scale that fits", want: finding{ampc.GradientOverflow, "d.%ssmall", "matmul", "backward", "Floor"},
+			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<17) },
+			config: dynamic(4, 1), shrink: 64},
+		{name: "the scale at a floor of its own", want: finding{ampc.ScaleTooHigh, "d.%ssmall", "matmul", "backward", "Floor"},
+			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<15) },
+			config: dynamic(1<<14, 1<<14), shrink: 0x1p-7},
+		{name: "variance by the difference of two means", lower: "h*.second", want: finding{ampc.Singular, "%sdev", "sqrt", "forward", "cancels"},
+			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *ward, h string) { w.plus(h+"up.b", 60) },
+			config: func(c *ampc.Config) { c.Disable = []string{"recognise", "epsilon"} }},
+		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},
+			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) }},
+	}
+}
+
+// growingLayer has small values before large weights, several times.
+func growingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	x := line(m, "first", m.Tanh(line(m, "up", h, wardWidth)), wardWidth, 0x1p-12, noBias)
+	x = line(m, "second", x, wardWidth, noBias)
+	x = line(m, "third", x, wardWidth, noBias)
+	return branch(m, h, x), nil
+}
+
+// varianceLayer computes E[x²]−E[x]² of means stored in the low dtype.
+func varianceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	u := line(m, "up", h, wardWidth)
+	second := m.Named("second").ReduceMean(m.Square(u), true, -1)
+	first := m.Named("first").ReduceMean(u, true, -1)
+	variance := m.Named("variance").Sub(second, m.Square(first))
+	dev := m.Named("dev").Sqrt(m.Named("shifted").Affine(variance, 1, 1e-3))
+	return branch(m, h, m.Named("norm").Div(m.Sub(u, first), dev)), nil
+}
+
+// Every remedy that the doctor has for any illness, however the network is built,
+// is applied; the step is then taken, after no more skipped steps than it says,
+// and has the gradients of f32.
+func TestRemedies(t *testing.T) {
+	applied := map[string]int{}
+	for _, i := range append(illnesses(), moreIllnesses()...) {
+		for n, f := range forms {
+			t.Run(fmt.Sprint(i.name, "/", n), func(t *testing.T) {
+				i.form, i.grads = f, true
+				w := i.open(t, ampc.MixedF16(), 3)
+				if !w.run().Skipped() {
+					t.Skip("built like this, the step is taken")
+				}
+				d := w.diagnose()
+				for _, r := range d.Remedies {
+					applied[kind(r)]++
+					i.cured(t, d, r)
+				}
+			})
+		}
+	}
+	for _, k := range []string{"keep", "policy", "scale", "floor", "wait", "widen"} {
+		if applied[k] < 3 {
+			t.Errorf("%d remedies of kind %s", applied[k], k)
+		}
+	}
+	t.Logf("applied: %v", applied)
+}
+
+func kind(r ampc.Remedy) string {
+	switch {
+	case r.Keep != nil || r.Unpin != nil:
+		return "keep"
+	case r.Policy != "":
+		return "policy"
+	case r.Widen != "":
+		return "widen"
+	case r.Floor != 0:
+		return "floor"
+	case r.Scale != 0:
+		return "scale"
+	}
+	return "wait"
+}
+
+// cured applies a remedy to the ill network and compares it with f32.
+func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
+	t.Helper()
+	p, config := ampc.MixedF16(), i.config
+	if r.Policy != "" {
+		var err error
+		if p, err = ampc.PolicyNamed(r.Policy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer func(s float64) { innerScale, wideUpdate = s, false }(innerScale)
+	if r.Of != "" && r.Scale != 0 {
+		innerScale = r.Scale
+	}
+	wideUpdate = r.Widen != ""
+	i.config = func(c *ampc.Config) {
+		if config != nil {
+			config(c)
+		}
+		switch static := c.Scaler.Mode == ampc.Static(1).Mode; {
+		case r.Scale != 0 && r.Of == "" && static:
+			c.Scaler = ampc.Static(r.Scale)
+		case r.Scale != 0 && r.Of == "":
+			c.Scaler.Init = r.Scale
+		case r.Floor != 0:
+			c.Scaler.Floor = r.Floor
+		}
+	}
+	w := i.open(t, p, 3, r.Keep...)
+	wait := r.Wait
+	if r.Wait > 0 {
+		wait++ // the step that was diagnosed
+	}
+	skipped := 0
+	for result := w.run(); result.Skipped(); result = w.run() {
+		if skipped++; skipped <= wait {
+			continue
+		}
+		next := w.diagnose()
+		if k := slices.IndexFunc(next.Remedies, func(r ampc.Remedy) bool { return r.Wait > 0 && r.Floor == 0 }); next.Cause == ampc.NoFault && k >= 0 && wait == 0 {
+			wait = skipped + next.Remedies[k].Wait // other values search for their scale
+			continue
+		} else if next.Cause == ampc.NoFault && wait == 0 {
+			wait = skipped
+			continue
+		}
+		t.Errorf("the doctor says\n%s\nand after %+v\n%s", d, r, next)
+		return
+	}
+	if r.Wait > 0 && r.Floor == 0 && skipped != wait {
+		t.Errorf("%d steps were skipped, the doctor says %d: %s", skipped, wait, d)
+	}
+	i.config = config
+	i.agrees(t, w, r)
+}
+
+// agrees compares the gradients of a cured step with those of f32.
+func (i illness) agrees(t *testing.T, w *ward, r ampc.Remedy) {
+	t.Helper()
+	right := i.open(t, ampc.F32Only(), 3)
+	off, all := 0.0, 0.0
+	for _, v := range right.m.Graph().Vars {
+		if v.Kind != ir.Param || inert(v.Name) {
+			continue
+		}
+		a, b := gradient(t, w, v.Name), gradient(t, right, v.Name)
+		for k := range b {
+			off, all = off+(a[k]-b[k])*(a[k]-b[k]), all+b[k]*b[k]
+		}
+	}
+	bound := 0x1p-6 // some ten roundings of half an ulp of f16
+	if r.Policy != "" {
+		bound = 0x1p-3 // of bf16
+	}
+	if !(math.Sqrt(off) <= bound*math.Sqrt(all)) {
+		t.Errorf("%s after %+v: the gradients are off by %.3g of their norm", i.name, r, math.Sqrt(off/all))
+	}
+}
+
+// gradient is that of a parameter in a step over the ward's variables and feed,
+// of a policy's precision and with the update left out of it.
+func gradient(t *testing.T, w *ward, name string) []float64 {
+	t.Helper()
+	if w.last == nil {
+		r := w.run()
+		if r.Skipped() {
+			t.Fatal("the step is skipped")
+		}
+		w.last = &r
+	}
+	h, err := w.last.Grad(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]float64, h.Type.Shape.Elements())
+	for k := range out {
+		out[k] = h.At(k)
+	}
+	return out
+}

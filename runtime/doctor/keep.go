@@ -1,0 +1,172 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// keeping collects the forward values that a policy has to keep in f32 so that
+// no value of the step is stored in 16 bits that does not hold it.
+type keeping struct {
+	*exam
+	top     float64            // largest magnitude that counts as held
+	forward bool               // what carries a scale is left to the scaler
+	scale   map[string]float64 // by name of a loss scale: what it will be; missing: what it is
+	kept    map[*ir.Value]bool // forward values to keep
+	seen    map[*ir.Value]bool // values looked at
+	reader  map[*ir.Value][]*ir.Node
+	grads   map[*ir.Node][]*ir.Node // gradient nodes by forward node
+}
+
+func (x *exam) keeper(scale map[string]float64) *keeping {
+	k := &keeping{exam: x, top: margin * ir.F16.Max(), scale: scale, kept: map[*ir.Value]bool{}, seen: map[*ir.Value]bool{},
+		reader: map[*ir.Value][]*ir.Node{}, grads: map[*ir.Node][]*ir.Node{}}
+	for s, n := range x.sick.g.Nodes {
+		if s == ir.Update {
+			continue
+		}
+		for _, v := range n.In {
+			if v != nil {
+				k.reader[v] = append(k.reader[v], n)
+			}
+		}
+		if n.Of != nil {
+			k.grads[n.Of] = append(k.grads[n.Of], n)
+		}
+	}
+	return k
+}
+
+// margin is how close to the largest value of a dtype a magnitude may come: f32,
+// which says what it is, rounds otherwise than the step.
+const margin = 0.995
+
+// value keeps v and its readers in f32, and goes on with what they read and make
+// that 16 bits do not hold either.
+func (k *keeping) value(v *ir.Value) {
+	if k.seen[v] {
+		return
+	}
+	k.seen[v] = true
+	if base := real(v); base == v && v.Def != nil {
+		k.node(v.Decider())
+	}
+	gradient := v.Def != nil && v.Def.Of != nil
+	for _, n := range k.reader[v] {
+		switch {
+		case len(n.Out) == 0 || n.Def().Class == ir.Fixed && n.Op != ir.OpCast || writes(n):
+		case inserted(n):
+			k.value(n.Out[0])
+		case gradient && v.GradOf != nil || n.Of != nil && !gradient: // goes with what is kept already
+		default:
+			k.node(n.Out[0].Decider())
+		}
+	}
+}
+
+// node keeps a forward value: its node, with all its gradients, runs in f32. What
+// is computed together with it is not then.
+func (k *keeping) node(v *ir.Value) {
+	if v = real(v); v == nil || v.Def == nil || k.kept[v] || constant(v) || k.section[v.Def] != ir.Forward {
+		return
+	}
+	k.kept[v] = true
+	for _, n := range append([]*ir.Node{v.Def}, k.grads[v.Def]...) {
+		for _, vs := range [2][]*ir.Value{n.In, n.Out} {
+			for _, w := range vs {
+				if w != nil && (w.Type.DType.Low() || joined(w)) && k.hot(w) {
+					k.value(w)
+				}
+			}
+		}
+	}
+}
+
+// joined reports whether v is the result of a product that is stored nowhere, as
+// what reads it is computed with it: apart, it would be stored in 16 bits.
+func joined(v *ir.Value) bool {
+	return v.Def != nil && v.Def.Why.Group > 0 && v.Def.Def().Class == ir.Low
+}
+
+// hot reports whether v is beyond 16 bits in f32, at the scales that are to be.
+func (k *keeping) hot(v *ir.Value) bool {
+	if v == nil || v.IsVar() || k.well.to[v] == nil || writes(v.Def) || k.forward && v.Unit != "" {
+		return false
+	}
+	peak, known := k.well.peaks[v]
+	if !known {
+		peak = k.well.peak(k.well.to[v])
+		k.well.peaks[v] = peak
+	}
+	return peak*k.at(v) > k.top && peak < inf
+}
+
+// at is the product of the loss scales that v carries, as they are to be.
+func (k *keeping) at(v *ir.Value) float64 { return k.carried(v, k.scale) }
+
+// remedy is what was collected, as patterns; nil where it is nothing.
+func (k *keeping) remedy() *Remedy {
+	var all []*ir.Value
+	for v := range k.kept {
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b *ir.Value) int { return k.order[a] - k.order[b] })
+	r := &Remedy{}
+	for _, v := range all {
+		if v.Def.Pin == ir.PinLow {
+			r.Unpin = append(r.Unpin, v.Name)
+		}
+		p := k.pattern(v.Name)
+		if !slices.ContainsFunc(r.Keep, func(have string) bool { return within(have, v.Name) }) {
+			r.Keep = slices.DeleteFunc(r.Keep, func(have string) bool { return within(p, have) })
+			r.Keep = append(r.Keep, p)
+		}
+	}
+	if len(r.Keep) == 0 {
+		return nil
+	}
+	return r
+}
+
+// pattern is the scope of a value's layer, or the value's name where it is in
+// none, or the scope is most of the model.
+func (x *exam) pattern(name string) string {
+	i := strings.LastIndexByte(name, '.')
+	if i <= 0 {
+		return name
+	}
+	in, all := 0, 0
+	for _, n := range x.sick.g.Body[ir.Forward] {
+		if len(n.Out) == 0 || inserted(n) {
+			continue
+		}
+		all++
+		if within(name[:i], n.Out[0].Name) {
+			in++
+		}
+	}
+	if 2*in > all {
+		return name
+	}
+	return name[:i]
+}
+
+// within reports whether name is the pattern, or lies in the scope called so.
+func within(pattern, name string) bool {
+	return name == pattern || strings.HasPrefix(name, pattern+".")
+}
+
+// inserted reports whether n is a cast that the compiler placed.
+func inserted(n *ir.Node) bool {
+	return n.Op == ir.OpCast && len(n.Out) == 1 && strings.HasPrefix(n.Out[0].Name, n.In[0].Name+".")
+}
+
+// real is the value of the user's that v stands for: what the compiler casts.
+func real(v *ir.Value) *ir.Value {
+	for v != nil && v.Def != nil && inserted(v.Def) {
+		v = v.Def.In[0]
+	}
+	return v
+}

@@ -1,0 +1,199 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"ampc/ir"
+)
+
+var inf = math.Inf(1)
+
+// prescribe finds what would help, now that the whole step is known in f32.
+func (x *exam) prescribe(d *Diagnosis, v *ir.Value) {
+	switch d.Cause {
+	case ScaleTooHigh, GradientOverflow:
+		if s := x.scaleOf(v); s != nil {
+			x.rescale(d, v, s)
+			return
+		}
+		x.keep(d, v, nil)
+	case ForwardOverflow:
+		x.keep(d, v, nil)
+	case Singular, VanishedConstant:
+		x.keepExact(d, v)
+	}
+}
+
+// scaleOf is the scale variable that v carries, nil where it carries none.
+func (x *exam) scaleOf(v *ir.Value) *ir.Value {
+	for _, s := range x.sick.g.Vars {
+		if s.Attr.Get("role") == ir.RoleScale && v.Unit.Exponent(s.Name) > 0 {
+			return s
+		}
+	}
+	return nil
+}
+
+// fitting is the largest power of two for the scale s with which everything
+// that the step stores in 16 bits fits there, and the value that says so; 0 where
+// there is none down to leastScale.
+func (x *exam) fitting(s *ir.Value) (float64, *ir.Value) {
+	least, limit := inf, (*ir.Value)(nil)
+	for _, n := range x.sick.g.Nodes {
+		for _, v := range n.Out {
+			peak, e := x.well.peaks[v], v.Unit.Exponent(s.Name)
+			if e <= 0 || peak == 0 {
+				continue
+			}
+			rest := x.carried(v, map[string]float64{s.Name: 1})
+			most := math.Pow(margin*v.Type.DType.Max()/(peak*rest), 1/float64(e))
+			if most < least {
+				least, limit = most, v
+			}
+		}
+	}
+	if !(least >= leastScale) || math.IsInf(least, 1) {
+		return 0, nil
+	}
+	return math.Ldexp(1, int(math.Floor(math.Log2(least)))), limit
+}
+
+// leastScale is the smallest scale worth naming: gradients of 1 are the smallest
+// that f16 holds then.
+const leastScale = 0x1p-24
+
+// rescale tells the search for a scale, which ends by itself, from a scale that
+// is too high for good.
+func (x *exam) rescale(d *Diagnosis, v, s *ir.Value) {
+	var limit *ir.Value
+	d.SafeScale, limit = x.fitting(s)
+	now := x.sick.rangeOf(s).Max
+	if limit != nil && real(limit) != real(v) && d.SafeScale < x.alone(d, v, s) {
+		d.Why += fmt.Sprintf("; %s, which comes of it, fits at %g", real(limit), d.SafeScale)
+	}
+	of := ""
+	if ir.InnerScale(s) {
+		of = s.Name
+	}
+	rule := x.scaler(s)
+	switch {
+	case d.SafeScale == 0:
+		d.Cause = GradientOverflow
+		x.keep(d, v, map[string]float64{s.Name: min(now, 1)})
+	case rule == nil:
+		d.Remedies = append(d.Remedies, Remedy{Scale: d.SafeScale, Of: of})
+		if d.SafeScale < 1 {
+			d.Cause = GradientOverflow
+			x.keep(d, v, nil)
+		}
+	case d.SafeScale >= rule.Float("floor"):
+		wait := x.wait(rule, now, d.SafeScale)
+		d.Cause, d.Why = None, "scale search: "+d.Why
+		switch {
+		case wait == 0:
+			d.Advice = "nothing: the scaler has gone down to a scale that fits"
+		default:
+			d.Advice = fmt.Sprintf("nothing: the scaler is at %g after %s%s", d.SafeScale, most(rule), steps(wait))
+			d.Remedies = append(d.Remedies, Remedy{Wait: wait})
+		}
+		if wait > 3 && of == "" {
+			d.Remedies = append(d.Remedies, Remedy{Scale: d.SafeScale})
+		}
+	default:
+		floor := rule.Float("floor")
+		d.Why += fmt.Sprintf("; a scale of %g fits, and the scaler's floor is %g", d.SafeScale, floor)
+		if d.SafeScale < 1 {
+			d.Cause = GradientOverflow
+		}
+		d.Remedies = append(d.Remedies, Remedy{Floor: d.SafeScale, Of: of, Wait: x.wait(rule, now, d.SafeScale)})
+		x.keep(d, v, map[string]float64{s.Name: floor})
+	}
+}
+
+// alone is the scale at which v itself fits.
+func (x *exam) alone(d *Diagnosis, v, s *ir.Value) float64 {
+	most := v.Type.DType.Max() * x.sick.rangeOf(s).Max / d.Exact
+	return math.Ldexp(1, int(math.Floor(math.Log2(most))))
+}
+
+// scaler is the node that advances the scale s, nil where it is static.
+func (x *exam) scaler(s *ir.Value) *ir.Node {
+	for _, n := range x.sick.g.Body[ir.Update] {
+		if n.Op == ir.OpUpdateScale && n.In[0] == s {
+			return n
+		}
+	}
+	return nil
+}
+
+// wait is how many more steps are skipped until the scale has come from now,
+// where this step was, to safe.
+func (x *exam) wait(rule *ir.Node, now, safe float64) int {
+	backoffs := int(math.Ceil(math.Log2(now/safe)/-math.Log2(rule.Float("backoff")) - 1e-9))
+	each := int(rule.Int("hysteresis"))
+	if rule.Flag("sticky") {
+		each = 1
+	}
+	left := each // overflows until the next backoff, after this step
+	if b := x.c.State[rule.In[2].Name]; len(b) == 4 {
+		left = int(int32(binary.LittleEndian.Uint32(b)))
+	}
+	if int(rule.Int("hysteresis")) == 1 || left == int(rule.Int("hysteresis")) && x.c.Skips > 0 { // this step has lowered it
+		backoffs--
+	}
+	if backoffs <= 0 {
+		return 0
+	}
+	return left + (backoffs-1)*each
+}
+
+// most says that a number of steps is a bound, where the count of tolerated
+// overflows cannot be told.
+func most(rule *ir.Node) string {
+	if rule.Int("hysteresis") > 1 {
+		return "at most "
+	}
+	return ""
+}
+
+// keep adds the remedy that keeps f32 whatever 16 bits do not hold, v first.
+func (x *exam) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
+	if d.Direction == Update {
+		d.Remedies = append(d.Remedies, Remedy{Widen: v.Name})
+		return
+	}
+	k := x.keeper(scale)
+	k.forward = d.Cause == ForwardOverflow
+	k.value(v)
+	for _, n := range x.sick.g.Nodes {
+		for _, w := range n.Out { // the same may have happened elsewhere
+			if x.well.peaks[w] > 0 && k.hot(w) && x.sick.flaw(w) != onlyNegInf {
+				k.value(w)
+			}
+		}
+	}
+	if r := k.remedy(); r != nil {
+		d.Remedies = append(d.Remedies, *r)
+	}
+}
+
+// keepExact adds the remedy that keeps f32 what rounding spoils: from what was
+// rounded to what it makes singular.
+func (x *exam) keepExact(d *Diagnosis, v *ir.Value) {
+	if d.Direction == Update {
+		d.Remedies = append(d.Remedies, Remedy{Widen: d.From})
+		return
+	}
+	k := x.keeper(nil)
+	for _, n := range x.spoiled(d, v) {
+		for _, o := range n.Out {
+			k.seen[o] = true
+			k.node(o.Decider())
+		}
+	}
+	if r := k.remedy(); r != nil {
+		d.Remedies = append(d.Remedies, *r)
+	}
+}

@@ -1,0 +1,190 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"ampc/ir"
+	"ampc/lower"
+)
+
+// reference is the step in another precision, all of it up to the part that
+// went wrong: what the values of that part would be, and its results.
+type reference struct {
+	*replay
+	to      map[*ir.Value]*ir.Value // where each value of the step went
+	results []*ir.Value             // of the step, as compared; their places are those of the program's outputs
+	peaks   map[*ir.Value]float64   // largest magnitude of a value over all micro-batches, as far as one was asked for
+}
+
+// build makes the step with d in place of every 16-bit dtype. Node by node is how
+// its values can be looked at; together is how it is fastest.
+func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, error) {
+	t, err := newTwin(d, x.sick.g, x.sick.state, x.sick.feeds)
+	if err != nil {
+		return nil, err
+	}
+	r := &reference{to: t.to, results: x.results(), peaks: map[*ir.Value]float64{}}
+	if also != nil && !slices.Contains(r.results, also) && !also.IsVar() {
+		r.results = append(r.results, also)
+	}
+	t.g.Return = make([]*ir.Value, len(r.results))
+	for i, v := range r.results {
+		t.g.Return[i] = t.to[v]
+	}
+	if x.sick.part != lower.Update {
+		t.g.Body[ir.Update] = nil
+	}
+	live(t.g)
+	lowered := lower.LowerNodes
+	if together {
+		lowered = func(g *ir.Graph) (*lower.Program, error) { return lower.Lower(g, lower.CPU) }
+	}
+	if r.replay, err = prepare(x.b, t.g, t.state, t.feeds, x.c.memory(), lowered); err != nil {
+		return nil, err
+	}
+	x.replays++
+	return r, nil
+}
+
+// results are the values by which two replays of a step are compared: what it
+// returns, its losses, and the gradients that its update reads.
+func (x *exam) results() []*ir.Value {
+	var vs []*ir.Value
+	add := func(v *ir.Value) {
+		if v != nil && v.Type.DType.Float() && !slices.Contains(vs, v) {
+			vs = append(vs, v)
+		}
+	}
+	for _, n := range x.sick.g.Body[ir.Update] {
+		for _, v := range n.In {
+			switch {
+			case v == nil:
+			case v.Def == nil && v.Attr.Get("role") == "acc":
+				add(v)
+			case v.Def != nil && v.Next == nil && (x.section[v.Def] == ir.Forward || x.section[v.Def] == ir.Backward):
+				add(v)
+			}
+		}
+	}
+	for _, v := range x.sick.g.Return {
+		if v.Def != nil && x.section[v.Def] != ir.Update {
+			add(v)
+		}
+	}
+	return vs
+}
+
+// compare runs the reference, looks at each part, and returns the results as f32.
+func (r *reference) compare(x *exam, look func()) ([][]byte, error) {
+	ticket, err := r.launch(x.ctx, func() bool {
+		if look != nil {
+			look()
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]byte, len(r.results))
+	for i, o := range r.p.Outputs[:len(out)] {
+		out[i] = make([]byte, o.Type.Bytes())
+		if err := ticket.Read(i, out[i]); err != nil {
+			return nil, err
+		}
+		out[i] = widened(o.Type.DType, out[i])
+	}
+	return out, nil
+}
+
+// survey notes the largest magnitudes of what the step stores in 16 bits and
+// may not hold there.
+func (x *exam) survey() {
+	several := len(x.c.Feeds) > 1
+	for _, n := range x.sick.g.Nodes {
+		for _, v := range n.Out {
+			if !v.Type.DType.Low() || !several && x.sick.flaw(v) == fine {
+				continue
+			}
+			w := x.well.to[v]
+			x.well.peaks[v] = max(x.well.peaks[v], x.well.peak(w))
+		}
+	}
+}
+
+// peak is the largest magnitude of v, Inf where it is not finite.
+func (r *replay) peak(v *ir.Value) float64 {
+	if v.IsVar() || r.lean || v.Type.DType != ir.F32 {
+		s := r.rangeOf(v)
+		if !s.Finite() {
+			return math.Inf(1)
+		}
+		return s.AbsMax
+	}
+	data := r.data(v)
+	parts := make([]uint32, chunks(data))
+	inChunks(data, func(i int, chunk []byte) { parts[i] = peakOf(chunk) })
+	top := slices.Max(parts)
+	if top >= 0x7f800000 {
+		return math.Inf(1)
+	}
+	return float64(math.Float32frombits(top))
+}
+
+// peakOf is the bits of the largest magnitude among f32 elements.
+func peakOf(data []byte) uint32 {
+	var a, b uint32
+	for ; len(data) >= 16; data = data[16:] {
+		x, y := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
+		a = max(a, uint32(x)&math.MaxInt32, uint32(y)&math.MaxInt32)
+		b = max(b, uint32(x>>32)&math.MaxInt32, uint32(y>>32)&math.MaxInt32)
+	}
+	for ; len(data) >= 4; data = data[4:] {
+		a = max(a, binary.LittleEndian.Uint32(data)&math.MaxInt32)
+	}
+	return max(a, b)
+}
+
+// tolerance is how far the results of two precisions may lie apart, as a share
+// of their norm, to count as the same.
+const tolerance = 1.0 / 16
+
+// agree reports whether two runs have the same losses and, taken together, the
+// same gradients.
+func agree(results []*ir.Value, a, b [][]byte) bool {
+	var off, all float64
+	for i := range results {
+		d, n := distance(a[i], b[i])
+		if len(b[i]) == 4 && !(d <= tolerance*tolerance*max(n, 1e-12)) {
+			return false
+		}
+		off, all = off+d, all+n
+	}
+	return off <= tolerance*tolerance*all
+}
+
+// distance is the squared norm of a−b, and that of b.
+func distance(a, b []byte) (off, norm float64) {
+	for i := 0; i+3 < len(b); i += 4 {
+		x := float64(math.Float32frombits(binary.LittleEndian.Uint32(a[i:])))
+		y := float64(math.Float32frombits(binary.LittleEndian.Uint32(b[i:])))
+		off, norm = off+(x-y)*(x-y), norm+y*y
+	}
+	return off, norm
+}
+
+// live drops what neither a result nor a variable comes from.
+func live(g *ir.Graph) {
+	results := slices.Clone(g.Return)
+	for _, n := range g.Nodes {
+		for _, o := range n.Out {
+			if o.Next != nil {
+				results = append(results, o)
+			}
+		}
+	}
+	back := g.Return
+	ancestry(g, results...)
+	g.Return = back
+}
