@@ -69,10 +69,18 @@ func (l line) csv() string {
 	return fmt.Sprintf("%d,%s,%s,%s,%t,%s\n", l.Step, cell(l.Loss), cell(l.Rate), cell(l.Scale), l.Skipped, cell(l.Held))
 }
 
-// flush brings the numbers in dir up to date. The first call of a run writes
-// the files, later ones add to them, so that long runs do not write everything
-// again and again.
-func (c *curves) flush(dir string) error {
+// curveFiles are the files beside a checkpoint as they are to be: they can be
+// written while the run goes on.
+type curveFiles struct {
+	lines, rows, svg []byte
+	graph            []byte // the annotated IR; nil where it is there
+	add              bool   // to the numbers that are there
+	points           int    // that the files hold then
+}
+
+// files lays out the numbers since the last files that were written, so that
+// long runs do not write everything again and again, and draws the picture.
+func (c *curves) files() (curveFiles, error) {
 	var lines, rows bytes.Buffer
 	if c.saved == 0 {
 		rows.WriteString(csvHeader)
@@ -81,23 +89,50 @@ func (c *curves) flush(dir string) error {
 		l := p.line()
 		text, err := json.Marshal(l)
 		if err != nil {
-			return fmt.Errorf("curves: %w", err)
+			return curveFiles{}, fmt.Errorf("curves: %w", err)
 		}
 		lines.Write(append(text, '\n'))
 		rows.WriteString(l.csv())
 	}
+	return curveFiles{lines: lines.Bytes(), rows: rows.Bytes(), svg: c.svg(), add: c.saved > 0, points: len(c.points)}, nil
+}
+
+func (f curveFiles) write(dir string) error {
 	write := writeFile
-	if c.saved > 0 {
+	if f.add {
 		write = appendFile
 	}
-	for name, data := range map[string][]byte{curvesLines: lines.Bytes(), curvesTable: rows.Bytes()} {
-		if err := write(filepath.Join(dir, name), data); err != nil {
-			c.saved = 0 // a line may be there in part: write it all next time
+	if err := write(filepath.Join(dir, curvesLines), f.lines); err != nil {
+		return err
+	}
+	if err := write(filepath.Join(dir, curvesTable), f.rows); err != nil {
+		return err
+	}
+	if f.graph != nil {
+		if err := writeFile(filepath.Join(dir, graphFile), f.graph); err != nil {
 			return err
 		}
 	}
-	c.saved = len(c.points)
-	return nil
+	return writeFile(filepath.Join(dir, curvesFile), f.svg)
+}
+
+// wrote takes in what writing files came to. Where it failed a line may be
+// there in part: everything is written next time.
+func (c *curves) wrote(f curveFiles, err error) {
+	c.saved = f.points
+	if err != nil {
+		c.saved = 0
+	}
+}
+
+// flush brings the files in dir up to date.
+func (c *curves) flush(dir string) error {
+	f, err := c.files()
+	if err == nil {
+		err = f.write(dir)
+		c.wrote(f, err)
+	}
+	return err
 }
 
 func appendFile(path string, data []byte) error {

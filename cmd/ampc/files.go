@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"os"
 
 	"ampc/internal/file"
-	"ampc/ir"
 )
 
 // writable is the first error of files that a command will write, found before
@@ -27,12 +25,4 @@ func writeFile(path string, data []byte) error {
 		_, err := f.Write(data)
 		return err
 	})
-}
-
-func writeGraph(path string, g *ir.Graph) error {
-	var b bytes.Buffer
-	if err := g.Print(&b, ir.Reasons); err != nil {
-		return err
-	}
-	return writeFile(path, b.Bytes())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"ampc"
 	"ampc/internal/file"
+	"ampc/ir"
 )
 
 // saver writes a run's checkpoints while it goes on. One at a time is written;
@@ -23,12 +25,15 @@ type saver struct {
 	began time.Time                              // the last save, or the run
 	busy  chan outcome                           // of the save at work; nil: none
 	step  int                                    // of the run's checkpoint on the disk; 0: there is none
+	drawn func(f curveFiles, err error)          // is told about curves that were written, or not; in wait and poll
 }
 
 // outcome is what a save came to.
 type outcome struct {
-	step int
-	err  error
+	step  int
+	err   error
+	files curveFiles
+	drawn error // what became of the files
 }
 
 const (
@@ -38,7 +43,19 @@ const (
 )
 
 func newSaver(f *folder, every time.Duration) *saver {
-	return &saver{folder: f, every: every, free: file.Free, began: time.Now()}
+	return &saver{folder: f, every: every, free: file.Free, began: time.Now(), drawn: func(curveFiles, error) {}}
+}
+
+// saveTo has the trainer save to a folder.
+func (t *trainer) saveTo(dir *folder) {
+	t.saver = newSaver(dir, t.flags.saveEvery)
+	t.saver.drawn = func(f curveFiles, err error) {
+		t.curves.wrote(f, err)
+		t.explained = t.explained || err == nil
+		if err != nil {
+			t.bar.note("step %d: %v", t.done, err)
+		}
+	}
 }
 
 // due says whether it is time to save.
@@ -46,11 +63,16 @@ func (s *saver) due() bool {
 	return s != nil && s.every > 0 && s.busy == nil && time.Since(s.began) >= s.every
 }
 
-// start writes a snapshot while its caller goes on.
-func (s *saver) start(snap *ampc.Snapshot, step int) {
+// start writes a snapshot and curves while its caller goes on. Curves come
+// first, so that they are there for every step of a checkpoint; where they
+// cannot be written the checkpoint is nevertheless.
+func (s *saver) start(snap *ampc.Snapshot, step int, files curveFiles) {
 	s.began = time.Now()
 	s.busy = make(chan outcome, 1)
-	go func() { s.busy <- outcome{step, s.write(snap)} }()
+	go func() {
+		drawn := files.write(s.dir)
+		s.busy <- outcome{step, s.write(snap), files, drawn}
+	}()
 }
 
 // wait waits for the save at work, if there is one.
@@ -76,6 +98,7 @@ func (s *saver) poll() error {
 
 func (s *saver) took(o outcome) error {
 	s.busy = nil
+	s.drawn(o.files, o.drawn)
 	if o.err == nil {
 		s.step = o.step
 		return nil
@@ -153,9 +176,7 @@ func (t *trainer) snapshot() (*ampc.Snapshot, error) {
 	return t.model.Snapshot()
 }
 
-// checkpoint begins to save the step that was made last. Curves come first, so
-// that they are there for every step of a checkpoint; where they cannot be
-// written the checkpoint is nevertheless.
+// checkpoint begins to save the step that was made last.
 func (t *trainer) checkpoint() error {
 	snap, err := t.snapshot()
 	if err == nil {
@@ -164,24 +185,17 @@ func (t *trainer) checkpoint() error {
 	if err != nil {
 		return t.saver.failed(t.done, err)
 	}
-	if err := t.draw(); err != nil {
-		t.bar.note("step %d: %v", t.done, err)
+	files, err := t.curves.files()
+	if err == nil && !t.explained {
+		var b bytes.Buffer
+		err = t.step.Graph().Print(&b, ir.Reasons)
+		files.graph = b.Bytes()
 	}
-	t.saver.start(snap, t.done)
+	if err != nil {
+		return err
+	}
+	t.saver.start(snap, t.done, files)
 	return nil
-}
-
-// draw writes the curves, their numbers and the annotated IR.
-func (t *trainer) draw() error {
-	dir := t.saver.dir
-	if err := t.curves.flush(dir); err != nil {
-		return err
-	}
-	t.curves.title = fmt.Sprintf("zoo:%s, %s", t.zoo.Name, t.flags.policy)
-	if err := writeFile(filepath.Join(dir, curvesFile), t.curves.svg()); err != nil {
-		return err
-	}
-	return writeGraph(filepath.Join(dir, graphFile), t.step.Graph())
 }
 
 // saveDue saves where it is time to. A save that fails does not end the run,
@@ -204,7 +218,7 @@ func (t *trainer) save(ctx context.Context) error {
 		t.bar.note("%v", err)
 	}
 	if t.saver.step == t.done { // it is there already
-		return t.draw()
+		return t.curves.flush(t.saver.dir)
 	}
 	for end := time.Now().Add(patience); ; {
 		err := t.checkpoint()

@@ -319,7 +319,7 @@ func TestBrokenWeightsAreNotSaved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.start(snap, step+1)
+		s.start(snap, step+1, curveFiles{})
 		err = s.wait()
 		if want := fmt.Sprintf("step 2: not saved: %s is not finite any more; the checkpoint of step 1 is kept", name); step == 0 && err != nil || step == 1 && (err == nil || err.Error() != want) {
 			t.Errorf("step %d: %v, want %q at the second", step+1, err, want)
@@ -436,4 +436,43 @@ func TestKill(t *testing.T) {
 	if left, _ := filepath.Glob("o/.*.tmp*"); len(left) > 0 {
 		t.Errorf("temporary files are left: %v", left)
 	}
+}
+
+// What a save costs: the time that training stands still for a snapshot and the curves of a thousand steps, and in
+// write-ms the time that the file then takes beside it.
+func BenchmarkCheckpoint(b *testing.B) {
+	text := filepath.Join(b.TempDir(), "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("so long as men can breathe or eyes can see ", 400)), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	f := &trainFlags{text: []string{text}, policy: "mixed-f16", steps: 1000, micro: 1, seed: 1}
+	t, err := newTrainer("zoo:gpt", f, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer t.model.Close()
+	dir, err := claim(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dir.release()
+	t.saveTo(dir)
+	written := time.Duration(0)
+	for b.Loop() {
+		for range 1000 {
+			t.done++
+			t.curves.add(point{t.done, 2, 1e-3, 65536, false, math.NaN()})
+		}
+		if err := t.checkpoint(); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		start := time.Now()
+		if err := t.saver.wait(); err != nil {
+			b.Fatal(err)
+		}
+		written += time.Since(start)
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(written.Milliseconds())/float64(b.N), "write-ms")
 }

@@ -129,6 +129,8 @@ type trainer struct {
 	saver  *saver   // nil: nothing is saved
 	notes  []string // for people, of a run that goes on
 
+	explained bool // whether the annotated IR is written
+
 	heldEvery      int       // steps between evaluations for the curves; 0: none
 	position       int64     // batches drawn, steps times micro-batches
 	errs           io.Writer // where a step that training is stuck at is explained; nil: nowhere
@@ -156,7 +158,8 @@ func train(c *cobra.Command, spec string, f *trainFlags, device runtime.Backend)
 		return err
 	}
 	defer t.model.Close()
-	t.errs, t.saver = c.ErrOrStderr(), newSaver(dir, f.saveEvery)
+	t.errs = c.ErrOrStderr()
+	t.saveTo(dir)
 	if err := t.begin(c.OutOrStdout()); err != nil {
 		return err
 	}
@@ -250,6 +253,7 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 		return nil, err
 	}
 	t := &trainer{task: job, flags: f, model: job.zoo.Model, report: &castReport{}, bar: newProgress(io.Discard, true, 0, f.steps)}
+	t.curves.title = fmt.Sprintf("zoo:%s, %s", job.zoo.Name, f.policy)
 	c := job.zoo.Steps[0].Config
 	if t.policy, err = f.loadPolicy(); err != nil {
 		return nil, err
