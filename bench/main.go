@@ -5,8 +5,10 @@
 //	bench start SPEC FILE          writes the start of a model of the zoo and batches for it
 //	bench train FILE [flags]       trains from it and adds a line to the results
 //	bench table RESULTS...         makes one table of result lines, ours and PyTorch's
+//	bench ops FILE                 runs every op of a comparison and writes operands, results and dtypes
 //
-// bench/torch/train.py reads the same FILE and adds lines of the same form.
+// bench/torch/train.py reads the same FILE and adds lines of the same form;
+// bench/torch/ops.py does what bench ops did and prints where the two differ.
 package main
 
 import (
@@ -23,7 +25,7 @@ func main() {
 	}
 }
 
-const usage = "want start SPEC FILE, train FILE [flags] or table RESULTS..."
+const usage = "want start SPEC FILE, train FILE [flags], table RESULTS... or ops FILE"
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -47,6 +49,12 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		return t.run(rest[0], out)
+	case "ops":
+		rest, err := parse(f, args[1:], 1, "FILE")
+		if err != nil {
+			return err
+		}
+		return writeOps(rest[0])
 	case "table":
 		rest, err := parse(f, args[1:], -1, "RESULTS...")
 		if err != nil {

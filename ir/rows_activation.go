@@ -95,11 +95,11 @@ var activationRows = map[Op]Def{
 		Range: monotone(func(x float64) float64 { return x / (1 + math.Abs(x)) }),
 		Grad:  along(func(b *Builder, x, _, d *Value) *Value { return b.Div(d, b.Square(b.Affine(b.Abs(x), 1, 1))) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Div(x, c.Add(c.Like(x, 1), c.Abs(x))) }),
-	OpHardsigmoid: pointwise(Def{Name: "hardsigmoid", Doc: "alpha·x + beta, limited to [0, 1].", Attrs: hard, Class: PromoteC, Why: whyActivation, Range: bounded(0, 1),
+	OpHardsigmoid: pointwise(Def{Name: "hardsigmoid", Doc: "alpha·x + beta, limited to [0, 1]; no gradient at the ends.", Attrs: hard, Class: PromoteC, Why: whyActivation, Range: bounded(0, 1),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
-			return []*Value{b.Affine(b.Where(b.inRamp(n), d[0], nil), n.Float("alpha"), 0)}
+			return []*Value{b.Affine(b.Where(b.withinRamp(n), d[0], nil), n.Float("alpha"), 0)}
 		}}, func(c *Code, n *Node, x Reg) Reg { return ramp(c, n, x) }),
-	OpHardswish: pointwise(Def{Name: "hardswish", Doc: "x·hardsigmoid(x).", Attrs: hard, Class: PromoteC, Why: whyActivation,
+	OpHardswish: pointwise(Def{Name: "hardswish", Doc: "x·hardsigmoid(x); at the ends the gradient is that of the rising part.", Attrs: hard, Class: PromoteC, Why: whyActivation,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			x, a := n.In[0], n.Float("alpha")
 			slope := b.Where(b.inRamp(n), b.Affine(x, a, 0), nil)
@@ -165,10 +165,16 @@ func ramp(c *Code, n *Node, x Reg) Reg {
 	return c.Min(c.Max(y, c.Like(x, 0)), c.Like(x, 1))
 }
 
-// inRamp asks where ramp still rises.
+// inRamp asks where ramp still rises, its ends included.
 func (b *Builder) inRamp(n *Node) *Value {
 	y := b.Affine(n.In[0], n.Float("alpha"), n.Float("beta"))
 	return b.Eq(y, b.Clip(y, 0, 1))
+}
+
+// withinRamp is inRamp without the ends.
+func (b *Builder) withinRamp(n *Node) *Value {
+	y := b.Clip(b.Affine(n.In[0], n.Float("alpha"), n.Float("beta")), 0, 1)
+	return b.Lt(b.Floor(y), y)
 }
 
 func inferGelu(n *Node) ([]Type, error) {
@@ -228,7 +234,7 @@ func expandGeluGrad(b *Builder, n *Node) []*Value {
 func gradPrelu(b *Builder, n *Node, d []*Value) []*Value {
 	x, slope := n.In[0], n.In[1]
 	negative := b.Clip(x, math.Inf(-1), 0)
-	dx := b.Where(b.Eq(negative, x), b.Mul(d[0], slope), d[0])
+	dx := b.Where(b.Lt(negative, x), d[0], b.Mul(d[0], slope))
 	return []*Value{b.sumTo(dx, x), b.sumTo(b.Mul(d[0], negative), slope)}
 }
 

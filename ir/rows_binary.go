@@ -67,16 +67,16 @@ var binaryRows = map[Op]Def{
 		})}, elemMod),
 	OpPow: binary(Def{Name: "pow", Doc: "a to the power b; NaN for a below zero and b not an integer.", In: in(x("a"), x("b")), Class: Keep, Why: whyRange,
 		Grad: both(gradPow)}, (*Code).Pow),
-	OpMin: binary(Def{Name: "min", Doc: "The smaller one; NaN wins, -0 is below +0.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
+	OpMin: binary(Def{Name: "min", Doc: "The smaller one; NaN wins, -0 is below +0; equal ones share the gradient.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
-			return b.Where(b.Le(n.In[0], n.In[1]), d, nil), b.Where(b.Lt(n.In[1], n.In[0]), d, nil)
+			return b.chosen(d, n.In[1], n.In[0]), b.chosen(d, n.In[0], n.In[1])
 		}),
 		Range: func(_ *Node, in []Interval) []Interval {
 			return []Interval{{min(in[0].Lo, in[1].Lo), min(in[0].Hi, in[1].Hi), in[0].NaN || in[1].NaN}}
 		}}, (*Code).Min),
-	OpMax: binary(Def{Name: "max", Doc: "The larger one; NaN wins, +0 is above -0.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
+	OpMax: binary(Def{Name: "max", Doc: "The larger one; NaN wins, +0 is above -0; equal ones share the gradient.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
-			return b.Where(b.Ge(n.In[0], n.In[1]), d, nil), b.Where(b.Gt(n.In[1], n.In[0]), d, nil)
+			return b.chosen(d, n.In[0], n.In[1]), b.chosen(d, n.In[1], n.In[0])
 		}),
 		Range: func(_ *Node, in []Interval) []Interval {
 			return []Interval{{max(in[0].Lo, in[1].Lo), max(in[0].Hi, in[1].Hi), in[0].NaN || in[1].NaN}}
@@ -181,12 +181,23 @@ func elemMod(c *Code, a, b Reg) Reg {
 	return c.Sub(a, c.Mul(c.Floor(c.Div(a, b)), b))
 }
 
-// gradPow guards the logarithm: where a is not above zero the exponent gets no gradient.
+// chosen is the gradient of the larger of x and y in x: nothing where y is
+// larger, half where they are equal, and where either is NaN, all of it.
+func (b *Builder) chosen(d, x, y *Value) *Value {
+	share := b.Where(b.Eq(x, y), b.Affine(d, 0.5, 0), d)
+	return b.Where(b.Not(b.Lt(x, y)), share, nil)
+}
+
+// gradPow: an exponent of 0 makes the power 1 whatever the base, which gets no
+// gradient there. The exponent's is that of aᵇ·log a: 0 at a base of 0 whose
+// power is finite, and NaN below.
 func gradPow(b *Builder, n *Node, d *Value) (da, db *Value) {
 	x, p := n.In[0], n.In[1]
-	da = b.Mul(d, b.Mul(p, b.Pow(x, b.Affine(p, 1, -1))))
-	positive := b.Gt(x, b.Scalar(x.Type.DType, 0))
-	log := b.Log(b.Where(positive, x, b.Scalar(x.Type.DType, 1)))
+	zero := func(v *Value) *Value { return b.Scalar(v.Type.DType, 0) }
+	less := b.Where(b.Ne(p, zero(p)), b.Affine(p, 1, -1), nil)
+	da = b.Mul(d, b.Mul(p, b.Pow(x, less)))
+	flat := b.And(b.Eq(x, zero(x)), b.Ge(p, zero(p)))
+	log := b.Log(b.Where(flat, b.Scalar(x.Type.DType, 1), x))
 	return da, b.Mul(d, b.Mul(n.Out[0], log))
 }
 

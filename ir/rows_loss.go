@@ -69,8 +69,8 @@ var lossRows = map[Op]Def{
 	},
 	OpBCEWithLogits: pairLoss(Def{Name: "bce_with_logits", Doc: "Σ of the binary cross entropy of sigmoid(x) against target, without leaving the range.", Why: "exp and log need range"}, 8,
 		func(b *Builder, n *Node, x, t *Value) *Value {
-			soft := b.Log1p(b.Exp(b.Neg(b.Abs(x))))
-			return b.Add(b.Sub(b.Relu(x), b.Mul(x, t)), soft)
+			above, below := b.Mul(b.Relu(x), b.Affine(t, -1, 1)), b.Mul(b.Relu(b.Neg(x)), t) // one is 0: no difference of large numbers
+			return b.Add(b.Add(above, below), b.Log1p(b.Exp(b.Neg(b.Abs(x)))))
 		},
 		func(b *Builder, n *Node, x, t *Value) (dx, dt *Value) { return b.Sub(b.Sigmoid(x), t), b.Neg(x) }),
 	OpBCE: pairLoss(Def{Name: "bce", Doc: "Σ of the binary cross entropy of the probability p against target; logarithms stop at −100.", Why: "log needs range"}, 8,

@@ -56,8 +56,8 @@ var reduceRows = map[Op]Def{
 			centred := b.Sub(x, b.ReduceMean(x, true, ints64(n.Axes())...))
 			return []*Value{b.perElement(n, b.Mul(b.Affine(b.spread(n, d[0]), 2, 0), centred), n.Int("correction"))}
 		}}),
-	OpReduceMax: ordering(Def{Name: "reduce_max", Nonfinite: largest, Doc: "Largest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
-	OpReduceMin: ordering(Def{Name: "reduce_min", Nonfinite: smallest, Doc: "Smallest element along axes; NaN wins; equal ones share the gradient.", Unit: UnitSame, Grad: gradExtreme}),
+	OpReduceMax: ordering(Def{Name: "reduce_max", Nonfinite: largest, Doc: "Largest element along axes; NaN wins; equal ones share the gradient, which is NaN where the result is.", Unit: UnitSame, Grad: gradExtreme}),
+	OpReduceMin: ordering(Def{Name: "reduce_min", Nonfinite: smallest, Doc: "Smallest element along axes; NaN wins; equal ones share the gradient, which is NaN where the result is.", Unit: UnitSame, Grad: gradExtreme}),
 	OpReduceProd: reduction(Def{Name: "reduce_prod", Nonfinite: added, Doc: "Product along axes.", Why: "products leave f16's range", Class: Keep, Grad: gradProd,
 		Bound: func(n *Node) Bound { return Bound{ULP: float64(n.reduced())} }}),
 	OpReduceL1: reduction(Def{Name: "reduce_l1", Nonfinite: addedUp, Doc: "Sum of absolute values along axes.", Unit: UnitSame,
@@ -253,11 +253,12 @@ func (b *Builder) share(v, x *Value, correction int64, axes []int64) *Value {
 	return b.Div(v, b.Affine(b.ReduceSum(ones, true, axes...), 1, -float64(correction)))
 }
 
-// gradExtreme shares the gradient among the elements equal to the result.
+// gradExtreme shares the gradient among the elements equal to the result; where
+// that is NaN none is, and a share of all is NaN, which a check finds.
 func gradExtreme(b *Builder, n *Node, d []*Value) []*Value {
 	hit := b.Eq(n.In[0], b.keptAxes(n, n.Out[0]))
 	ties := b.ReduceSum(b.Cast(hit, F32), true, ints64(n.Axes())...)
-	return []*Value{b.Where(hit, b.Div(b.keptAxes(n, d[0]), ties), nil)}
+	return []*Value{b.Mul(b.Div(b.keptAxes(n, d[0]), ties), b.Cast(hit, F32))}
 }
 
 // gradProd is the product of the other elements, zeros included: where one

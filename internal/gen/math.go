@@ -140,8 +140,7 @@ func (v *vm) tanh(x vec) vec {
 	a := v.abs(x)
 	e := v.add(v.exp(v.add(a, a)), f(1))
 	high := v.sub(f(1), v.div(f(2), e))
-	high = v.or(high, v.and(x, bits(signBit)))
-	return v.pick(v.cmp(less, a, f(0.625)), low, high)
+	return v.or(v.pick(v.cmp(less, a, f(0.625)), low, high), v.and(x, bits(signBit))) // of -0, too
 }
 
 // erfcArg is log(1-erf(t)) for t from 0.92 on, the polynomial of N. Juffa's erff.

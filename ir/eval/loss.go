@@ -13,7 +13,10 @@ var lossFns = map[ir.Op]fn{
 	ir.OpNLL:              nll,
 	ir.OpSoftCrossEntropy: softCrossEntropy,
 	ir.OpBCEWithLogits: pairLoss(func(_ *call, x, t float64) float64 {
-		return math.Max(x, 0) - x*t + math.Log1p(math.Exp(-math.Abs(x)))
+		if x >= 0 {
+			t = 1 - t
+		}
+		return math.Abs(x)*t + math.Log1p(math.Exp(-math.Abs(x)))
 	}),
 	ir.OpBCE: pairLoss(func(_ *call, p, t float64) float64 {
 		return -(t*math.Max(math.Log(p), -100) + (1-t)*math.Max(math.Log1p(-p), -100))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,11 @@ func TestSpecialValues(t *testing.T) {
 		{"i32[3] = data(300, -1, 256)", "cast %x {to=u8}", []float64{44, 255, 0}},
 		{"f32[3] = data(nan, 0, -0.5)", "cast %x {to=bool}", []float64{1, 0, 1}},
 		{"i32[1] = data(16777217)", "cast %x {to=f32}", []float64{16777216}},
+		{"f32[4] = data(-0.0, 0, inf, -inf)", "tanh %x", []float64{neg, 0, 1, -1}},
+		{"f32[1] = data(inf)|f32[1] = data(0)", "%, %n = bce_with_logits %x, %y", []float64{inf}},
+		{"f32[1] = data(-inf)|f32[1] = data(1)", "%, %n = bce_with_logits %x, %y", []float64{inf}},
+		{"f32[2] = data(200, -200)|f32[2] = data(1, 0)", "%, %n = bce_with_logits %x, %y", []float64{0}},
+		{"f32[2,3] = zeros()|i32[2] = data(-100, -100)", "%, %n = cross_entropy %x, %y", []float64{0}},
 		{"f32[3] = data(-200, 200, 0)", "sigmoid %x", []float64{0, 1, 0.5}},
 		{"f32[3] = data(-200, 200, -inf)", "softplus %x", []float64{0, 200, 0}},
 		{"f32[2,2] = data(1, nan, 2, 3)", "reduce_max %x {axes=[1]}", []float64{nan, 3}},
@@ -136,6 +142,95 @@ func TestIdsOutsideTheAxisAreErrors(t *testing.T) {
 		}
 		if _, err := Run(g, nil, Options{}); err == nil || !strings.HasSuffix(err.Error(), "id 2 is outside 0..1") {
 			t.Errorf("%s: got %v", node, err)
+		}
+	}
+}
+
+// Every elementwise row of floats goes to testdata/ops at the edges: NaN, both
+// zeros and infinities, 3 and -3 where hard activations bend, and, of two
+// operands, ties. So every backend is held to the evaluator there.
+func TestElementwiseRowsAtEdges(t *testing.T) {
+	x := "f32[16] = data(-inf, -4, -3, -1, -0.0, 0, 0.5, 3, 4, inf, nan, 1, inf, -0.0, nan, 2)"
+	y := "f32[16] = data(-inf, 1, -3, 0.5, 0, -0.0, 0, 3, 2, inf, 1, nan, -inf, -0.0, nan, 0)"
+	rows := 0
+	for _, op := range ir.Ops() {
+		d := op.Def()
+		if d.Elem == nil || len(d.In) > 2 || d.Is(ir.Random) || strings.Contains("cast round add_n where", op.String()) {
+			continue
+		}
+		if slices.ContainsFunc(d.In, func(o ir.Operand) bool { return o.Named || o.Kinds != 0 && o.Kinds&ir.KFloat == 0 }) || slices.ContainsFunc(d.Attrs, func(a ir.AttrDef) bool { return a.Required }) {
+			continue
+		}
+		rows++
+		vars, node := x, op.String()+" %x"
+		if len(d.In) == 2 {
+			vars, node = x+"|"+y, node+", %y"
+		}
+		if r := evalText(t, vars, node); r.Len() != 16 {
+			t.Errorf("%s has %d elements", node, r.Len())
+		}
+	}
+	if rows < 50 {
+		t.Errorf("%d elementwise rows were tried", rows)
+	}
+}
+
+// TestGradientsAtEdges spells out the gradients of %x, and of %y where there is
+// one, for a gradient of 1 of the result, where a function has none or is not
+// finite. Torch 2.6 gives the same but for what docs/semantics.md lists.
+func TestGradientsAtEdges(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for _, c := range []struct {
+		vars, node string
+		dx, dy     []float64
+	}{
+		{"f32[5] = data(1, 0, nan, 1, inf)|f32[5] = data(1, -0.0, 1, nan, inf)", "max %x, %y", []float64{0.5, 0.5, 1, 1, 0.5}, []float64{0.5, 0.5, 1, 1, 0.5}},
+		{"f32[4] = data(1, 0, nan, 2)|f32[4] = data(1, -0.0, 1, 3)", "min %x, %y", []float64{0.5, 0.5, 1, 1}, []float64{0.5, 0.5, 1, 0}},
+		{"f32[5] = data(-4, -3, 0, 3, nan)", "hardsigmoid %x", []float64{0, 0, 1. / 6, 0, 0}, nil},
+		{"f32[6] = data(-4, -3, 0, 3, 4, nan)", "hardswish %x", []float64{0, -0.5, 0.5, 1.5, 1, nan}, nil},
+		{"f32[6] = data(0, 0, 0, -2, -2, nan)|f32[6] = data(0, 2, -1, 2, 0, 0)", "pow %x, %y", []float64{0, 0, -inf, -4, 0, 0}, []float64{0, 0, -inf, nan, nan, nan}},
+		{"f32[3] = data(-2, 0, 2)|f32[3] = data(3, 1, 0)", "pow %x, %y", []float64{12, 1, 0}, []float64{nan, 0, math.Ln2}},
+		{"f32[4] = data(1, 3, 3, 2)", "reduce_max %x", []float64{0, 0.5, 0.5, 0}, nil},
+		{"f32[3] = data(1, nan, 3)", "reduce_max %x", []float64{nan, nan, nan}, nil},
+		{"f32[3] = data(1, nan, 1)", "reduce_min %x", []float64{nan, nan, nan}, nil},
+		{"f32[4] = data(-1, 0, 2, nan)", "relu %x", []float64{0, 0, 1, 0}, nil},
+		{"f32[4] = data(-inf, 0, 2, nan)", "elu %x", []float64{0, 1, 1, 1}, nil},
+		{"f32[3] = data(-1, 0, nan)|f32[1] = data(0.25)", "prelu %x, %y", []float64{0.25, 0.25, 0.25}, []float64{nan}},
+		{"f32[3] = data(-3, 0, 2)", "abs %x", []float64{-1, 0, 1}, nil},
+		{"f32[2] = data(0, 0)", "reduce_l2 %x", []float64{0, 0}, nil},
+	} {
+		src := "graph @t {\n"
+		names := []string{"x", "y"}[:1+strings.Count(c.vars, "|")]
+		for i, v := range strings.Split(c.vars, "|") {
+			src += "param %" + names[i] + " : " + v + "\n"
+		}
+		g, err := ir.Parse("t.ir", []byte(src+"forward:\n%r = "+c.node+"\n}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := ir.Edit(g)
+		vars := g.Vars[:len(names):len(names)]
+		r := g.Body[ir.Forward][0].Out[0]
+		seed := b.Full(ir.F32, 1, ir.Sizes(r.Type.Shape)...)
+		d := gradsFrom(b, r, seed, vars)
+		if err := b.Err(); err != nil {
+			t.Fatalf("%s: %v", c.node, err)
+		}
+		for i, v := range d {
+			v = b.Rename(v, "grad."+names[i])
+		}
+		g.Return = d
+		out, err := Run(g, nil, Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", c.node, err)
+		}
+		for i, want := range [][]float64{c.dx, c.dy}[:len(names)] {
+			got := out.Values["grad."+names[i]]
+			for k, w := range want {
+				if x := got.At(k); x != w && math.Abs(x-w) > 1e-6 || (x != x) != (w != w) {
+					t.Errorf("%s: gradient of %%%s, element %d is %v, want %v", c.node, names[i], k, x, w)
+				}
+			}
 		}
 	}
 }

@@ -15,7 +15,12 @@ var lossKernels = map[string]binder{
 	"soft_cross_entropy": bindSoftCrossEntropy,
 	"nll":                bindNLL,
 	"bce_with_logits": pairLoss(func(*call) func(x, t float64) float64 {
-		return func(x, t float64) float64 { return math.Max(x, 0) - x*t + math.Log1p(math.Exp(-math.Abs(x))) }
+		return func(x, t float64) float64 {
+			if x >= 0 {
+				t = 1 - t
+			}
+			return math.Abs(x)*t + math.Log1p(math.Exp(-math.Abs(x)))
+		}
 	}),
 	"bce": pairLoss(func(*call) func(x, t float64) float64 {
 		return func(p, t float64) float64 { return -(t*logClamped(p) + (1-t)*logClamped(1-p)) }

@@ -47490,11 +47490,11 @@ single:
 	VBROADCASTSS kernConst<>+1504(SB), Z23
 	VDIVPS       Z22, Z23, Z22
 	VSUBPS       Z22, Z17, Z22
-	VANDPS       Z5, Z18, Z18
-	VORPS        Z18, Z22, Z18
 	VCMPPS.BCST  $0x11, kernConst<>+1536(SB), Z20, K1
-	VBLENDMPS    Z19, Z18, K1, Z21
-	VMOVUPS      Z21, (CX)
+	VBLENDMPS    Z19, Z22, K1, Z21
+	VANDPS       Z5, Z18, Z18
+	VORPS        Z18, Z21, Z18
+	VMOVUPS      Z18, (CX)
 	ADDQ         $+64, CX
 	ADDQ         $+64, DX
 	SUBQ         $+16, AX
@@ -58305,12 +58305,12 @@ single:
 	VDIVPS           Z21, Z22, Z21
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z21, Z22, Z21
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z21, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z20, K1
-	VBLENDMPS        Z19, Z17, K1, Z18
+	VBLENDMPS        Z19, Z21, K1, Z18
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z18, Z17
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z18, Z15, Z17
+	VADDPS           Z17, Z15, Z17
 	VMULPS           Z17, Z16, Z16
 	VMOVUPS          Z16, (SI)(CX*4)
 	ADDQ             $+16, CX
@@ -58388,12 +58388,12 @@ many:
 	VDIVPS           Z24, Z25, Z24
 	VBROADCASTSS     kernConst<>+256(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z24, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
-	VBLENDMPS        Z22, Z17, K1, Z18
+	VBLENDMPS        Z22, Z24, K1, Z18
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z18, Z17
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z18, Z15, Z17
+	VADDPS           Z17, Z15, Z17
 	VMULPS           Z17, Z16, Z16
 	VCVTPH2PS        32(BX)(CX*2), Z17
 	VMULPS           Z17, Z17, Z22
@@ -58433,12 +58433,12 @@ many:
 	VDIVPS           Z25, Z26, Z25
 	VBROADCASTSS     kernConst<>+256(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VANDPS           Z5, Z22, Z22
-	VORPS            Z22, Z25, Z22
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
-	VBLENDMPS        Z23, Z22, K1, Z19
+	VBLENDMPS        Z23, Z25, K1, Z19
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z19, Z22
 	VMULPS           Z17, Z14, Z17
-	VADDPS           Z19, Z15, Z22
+	VADDPS           Z22, Z15, Z22
 	VMULPS           Z22, Z17, Z17
 	VCVTPS2PH        $0x00, Z17, Y17
 	VCVTPS2PH        $0x00, Z16, Y20
@@ -58491,12 +58491,12 @@ single:
 	VDIVPS           Z20, Z22, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z20, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
-	VBLENDMPS        Z18, Z17, K1, Z21
+	VBLENDMPS        Z18, Z20, K1, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z21, Z15, Z17
+	VADDPS           Z17, Z15, Z17
 	VMULPS           Z17, Z16, Z16
 	VCVTPS2PH        $0x00, Z16, Y16
 	VMOVDQU64        Y16, (SI)(CX*2)
@@ -58577,12 +58577,12 @@ many:
 	VDIVPS           Z24, Z25, Z24
 	VBROADCASTSS     kernConst<>+256(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VANDPS           Z5, Z18, Z18
-	VORPS            Z18, Z24, Z18
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
-	VBLENDMPS        Z22, Z18, K1, Z19
+	VBLENDMPS        Z22, Z24, K1, Z19
+	VANDPS           Z5, Z18, Z18
+	VORPS            Z18, Z19, Z18
 	VMULPS           Z17, Z15, Z17
-	VADDPS           Z19, Z16, Z18
+	VADDPS           Z18, Z16, Z18
 	VMULPS           Z18, Z17, Z17
 	VPMOVZXWD        32(BX)(CX*2), Z18
 	VPSLLD           $0x10, Z18, Z18
@@ -58623,12 +58623,12 @@ many:
 	VDIVPS           Z25, Z26, Z25
 	VBROADCASTSS     kernConst<>+256(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VANDPS           Z5, Z22, Z22
-	VORPS            Z22, Z25, Z22
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
-	VBLENDMPS        Z23, Z22, K1, Z20
+	VBLENDMPS        Z23, Z25, K1, Z20
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z20, Z22
 	VMULPS           Z18, Z15, Z18
-	VADDPS           Z20, Z16, Z22
+	VADDPS           Z22, Z16, Z22
 	VMULPS           Z22, Z18, Z18
 	VPADDD.BCST      kernConst<>+96(SB), Z17, Z22
 	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
@@ -58690,12 +58690,12 @@ single:
 	VDIVPS           Z20, Z22, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z20, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
-	VBLENDMPS        Z18, Z17, K1, Z21
+	VBLENDMPS        Z18, Z20, K1, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
 	VMULPS           Z12, Z15, Z12
-	VADDPS           Z21, Z16, Z17
+	VADDPS           Z17, Z16, Z17
 	VMULPS           Z17, Z12, Z12
 	VPADDD.BCST      kernConst<>+96(SB), Z12, Z17
 	VPTESTMD.BCST    kernConst<>+128(SB), Z12, K1
@@ -58780,12 +58780,12 @@ many:
 	VDIVPS           Z24, Z25, Z24
 	VBROADCASTSS     kernConst<>+256(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z24, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
-	VBLENDMPS        Z22, Z17, K1, Z18
+	VBLENDMPS        Z22, Z24, K1, Z18
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z18, Z17
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z18, Z15, Z17
+	VADDPS           Z17, Z15, Z17
 	VMULPS           Z17, Z16, Z16
 	VMOVUPS          64(BX)(CX*4), Z17
 	VMULPS           Z17, Z17, Z22
@@ -58825,12 +58825,12 @@ many:
 	VDIVPS           Z25, Z26, Z25
 	VBROADCASTSS     kernConst<>+256(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VANDPS           Z5, Z22, Z22
-	VORPS            Z22, Z25, Z22
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
-	VBLENDMPS        Z23, Z22, K1, Z19
+	VBLENDMPS        Z23, Z25, K1, Z19
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z19, Z22
 	VMULPS           Z17, Z14, Z17
-	VADDPS           Z19, Z15, Z22
+	VADDPS           Z22, Z15, Z22
 	VMULPS           Z22, Z17, Z17
 	VCVTPS2PH        $0x00, Z17, Y17
 	VCVTPS2PH        $0x00, Z16, Y20
@@ -58883,12 +58883,12 @@ single:
 	VDIVPS           Z20, Z22, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z20, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
-	VBLENDMPS        Z18, Z17, K1, Z21
+	VBLENDMPS        Z18, Z20, K1, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
 	VMULPS           Z16, Z14, Z16
-	VADDPS           Z21, Z15, Z17
+	VADDPS           Z17, Z15, Z17
 	VMULPS           Z17, Z16, Z16
 	VCVTPS2PH        $0x00, Z16, Y16
 	VMOVDQU64        Y16, (SI)(CX*2)
@@ -58968,12 +58968,12 @@ many:
 	VDIVPS           Z24, Z25, Z24
 	VBROADCASTSS     kernConst<>+256(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VANDPS           Z5, Z18, Z18
-	VORPS            Z18, Z24, Z18
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
-	VBLENDMPS        Z22, Z18, K1, Z19
+	VBLENDMPS        Z22, Z24, K1, Z19
+	VANDPS           Z5, Z18, Z18
+	VORPS            Z18, Z19, Z18
 	VMULPS           Z17, Z15, Z17
-	VADDPS           Z19, Z16, Z18
+	VADDPS           Z18, Z16, Z18
 	VMULPS           Z18, Z17, Z17
 	VMOVUPS          64(BX)(CX*4), Z18
 	VMULPS           Z18, Z18, Z22
@@ -59013,12 +59013,12 @@ many:
 	VDIVPS           Z25, Z26, Z25
 	VBROADCASTSS     kernConst<>+256(SB), Z26
 	VSUBPS           Z25, Z26, Z25
-	VANDPS           Z5, Z22, Z22
-	VORPS            Z22, Z25, Z22
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z24, K1
-	VBLENDMPS        Z23, Z22, K1, Z20
+	VBLENDMPS        Z23, Z25, K1, Z20
+	VANDPS           Z5, Z22, Z22
+	VORPS            Z22, Z20, Z22
 	VMULPS           Z18, Z15, Z18
-	VADDPS           Z20, Z16, Z22
+	VADDPS           Z22, Z16, Z22
 	VMULPS           Z22, Z18, Z18
 	VPADDD.BCST      kernConst<>+96(SB), Z17, Z22
 	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
@@ -59079,12 +59079,12 @@ single:
 	VDIVPS           Z20, Z22, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z20, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
-	VBLENDMPS        Z18, Z17, K1, Z21
+	VBLENDMPS        Z18, Z20, K1, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
 	VMULPS           Z12, Z15, Z12
-	VADDPS           Z21, Z16, Z17
+	VADDPS           Z17, Z16, Z17
 	VMULPS           Z17, Z12, Z12
 	VPADDD.BCST      kernConst<>+96(SB), Z12, Z17
 	VPTESTMD.BCST    kernConst<>+128(SB), Z12, K1
@@ -59170,13 +59170,13 @@ many:
 	VDIVPS           Z24, Z25, Z24
 	VBROADCASTSS     kernConst<>+256(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z24, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
-	VBLENDMPS        Z22, Z17, K1, Z18
-	VMULPS           Z16, Z14, Z17
-	VADDPS           Z18, Z15, Z22
-	VMULPS           Z22, Z17, Z17
+	VBLENDMPS        Z22, Z24, K1, Z18
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z18, Z17
+	VMULPS           Z16, Z14, Z22
+	VADDPS           Z17, Z15, Z17
+	VMULPS           Z17, Z22, Z17
 	VMOVUPS          64(BX)(CX*4), Z22
 	VMULPS           Z22, Z22, Z23
 	VMULPS           Z22, Z23, Z23
@@ -59215,13 +59215,13 @@ many:
 	VDIVPS           Z26, Z27, Z26
 	VBROADCASTSS     kernConst<>+256(SB), Z27
 	VSUBPS           Z26, Z27, Z26
-	VANDPS           Z5, Z23, Z23
-	VORPS            Z23, Z26, Z23
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z25, K1
-	VBLENDMPS        Z24, Z23, K1, Z19
-	VMULPS           Z22, Z14, Z23
-	VADDPS           Z19, Z15, Z24
-	VMULPS           Z24, Z23, Z23
+	VBLENDMPS        Z24, Z26, K1, Z19
+	VANDPS           Z5, Z23, Z23
+	VORPS            Z23, Z19, Z23
+	VMULPS           Z22, Z14, Z24
+	VADDPS           Z23, Z15, Z23
+	VMULPS           Z23, Z24, Z23
 	VCVTPS2PH        $0x00, Z23, Y23
 	VCVTPS2PH        $0x00, Z17, Y20
 	VINSERTI64X4     $0x01, Y23, Z20, Z17
@@ -59277,13 +59277,13 @@ single:
 	VDIVPS           Z20, Z22, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z20, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
-	VBLENDMPS        Z18, Z17, K1, Z21
-	VMULPS           Z16, Z14, Z17
-	VADDPS           Z21, Z15, Z18
-	VMULPS           Z18, Z17, Z17
+	VBLENDMPS        Z18, Z20, K1, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
+	VMULPS           Z16, Z14, Z18
+	VADDPS           Z17, Z15, Z17
+	VMULPS           Z17, Z18, Z17
 	VCVTPS2PH        $0x00, Z17, Y17
 	VMOVDQU64        Y17, (SI)(CX*2)
 	VCVTPS2PH        $0x00, Z16, Y16
@@ -59365,13 +59365,13 @@ many:
 	VDIVPS           Z24, Z25, Z24
 	VBROADCASTSS     kernConst<>+256(SB), Z25
 	VSUBPS           Z24, Z25, Z24
-	VANDPS           Z5, Z18, Z18
-	VORPS            Z18, Z24, Z18
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z23, K1
-	VBLENDMPS        Z22, Z18, K1, Z19
-	VMULPS           Z17, Z15, Z18
-	VADDPS           Z19, Z16, Z22
-	VMULPS           Z22, Z18, Z18
+	VBLENDMPS        Z22, Z24, K1, Z19
+	VANDPS           Z5, Z18, Z18
+	VORPS            Z18, Z19, Z18
+	VMULPS           Z17, Z15, Z22
+	VADDPS           Z18, Z16, Z18
+	VMULPS           Z18, Z22, Z18
 	VMOVUPS          64(BX)(CX*4), Z22
 	VMULPS           Z22, Z22, Z23
 	VMULPS           Z22, Z23, Z23
@@ -59410,13 +59410,13 @@ many:
 	VDIVPS           Z26, Z27, Z26
 	VBROADCASTSS     kernConst<>+256(SB), Z27
 	VSUBPS           Z26, Z27, Z26
-	VANDPS           Z5, Z23, Z23
-	VORPS            Z23, Z26, Z23
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z25, K1
-	VBLENDMPS        Z24, Z23, K1, Z20
-	VMULPS           Z22, Z15, Z23
-	VADDPS           Z20, Z16, Z24
-	VMULPS           Z24, Z23, Z23
+	VBLENDMPS        Z24, Z26, K1, Z20
+	VANDPS           Z5, Z23, Z23
+	VORPS            Z23, Z20, Z23
+	VMULPS           Z22, Z15, Z24
+	VADDPS           Z23, Z16, Z23
+	VMULPS           Z23, Z24, Z23
 	VPADDD.BCST      kernConst<>+96(SB), Z18, Z24
 	VPTESTMD.BCST    kernConst<>+128(SB), Z18, K1
 	VPADDD.BCST      kernConst<>+160(SB), Z24, K1, Z24
@@ -59488,13 +59488,13 @@ single:
 	VDIVPS           Z20, Z22, Z20
 	VBROADCASTSS     kernConst<>+256(SB), Z22
 	VSUBPS           Z20, Z22, Z20
-	VANDPS           Z5, Z17, Z17
-	VORPS            Z17, Z20, Z17
 	VCMPPS.BCST      $0x11, kernConst<>+1536(SB), Z19, K1
-	VBLENDMPS        Z18, Z17, K1, Z21
-	VMULPS           Z12, Z15, Z17
-	VADDPS           Z21, Z16, Z18
-	VMULPS           Z18, Z17, Z17
+	VBLENDMPS        Z18, Z20, K1, Z21
+	VANDPS           Z5, Z17, Z17
+	VORPS            Z17, Z21, Z17
+	VMULPS           Z12, Z15, Z18
+	VADDPS           Z17, Z16, Z17
+	VMULPS           Z17, Z18, Z17
 	VPADDD.BCST      kernConst<>+96(SB), Z17, Z18
 	VPTESTMD.BCST    kernConst<>+128(SB), Z17, K1
 	VPADDD.BCST      kernConst<>+160(SB), Z18, K1, Z18
@@ -60115,19 +60115,19 @@ single:
 	VDIVPS            Z23, Z24, Z23
 	VBROADCASTSS      kernConst<>+256(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VANDPS            Z5, Z19, Z19
-	VORPS             Z19, Z23, Z19
 	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
-	VBLENDMPS         Z21, Z19, K1, Z20
+	VBLENDMPS         Z21, Z23, K1, Z20
+	VANDPS            Z5, Z19, Z19
+	VORPS             Z19, Z20, Z19
 	VMULPS            Z18, Z9, Z18
 	VADDPS            Z18, Z10, Z18
 	VMULPS            Z18, Z11, Z18
 	VMULPS            Z17, Z12, Z17
-	VMULPS            Z20, Z20, Z19
-	VSUBPS            Z19, Z13, Z19
-	VMULPS            Z18, Z19, Z18
+	VMULPS            Z19, Z19, Z21
+	VSUBPS            Z21, Z13, Z21
+	VMULPS            Z18, Z21, Z18
 	VMULPS            Z18, Z17, Z17
-	VADDPS            Z20, Z14, Z18
+	VADDPS            Z19, Z14, Z18
 	VMULPS            Z18, Z15, Z18
 	VADDPS            Z17, Z18, Z17
 	VMULPS            Z17, Z16, Z16
@@ -60210,19 +60210,19 @@ single:
 	VDIVPS            Z23, Z24, Z23
 	VBROADCASTSS      kernConst<>+256(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VANDPS            Z5, Z19, Z19
-	VORPS             Z19, Z23, Z19
 	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
-	VBLENDMPS         Z21, Z19, K1, Z20
+	VBLENDMPS         Z21, Z23, K1, Z20
+	VANDPS            Z5, Z19, Z19
+	VORPS             Z19, Z20, Z19
 	VMULPS            Z18, Z9, Z18
 	VADDPS            Z18, Z10, Z18
 	VMULPS            Z18, Z11, Z18
 	VMULPS            Z17, Z12, Z17
-	VMULPS            Z20, Z20, Z19
-	VSUBPS            Z19, Z13, Z19
-	VMULPS            Z18, Z19, Z18
+	VMULPS            Z19, Z19, Z21
+	VSUBPS            Z21, Z13, Z21
+	VMULPS            Z18, Z21, Z18
 	VMULPS            Z18, Z17, Z17
-	VADDPS            Z20, Z14, Z18
+	VADDPS            Z19, Z14, Z18
 	VMULPS            Z18, Z15, Z18
 	VADDPS            Z17, Z18, Z17
 	VMULPS            Z17, Z16, Z16
@@ -60309,19 +60309,19 @@ single:
 	VDIVPS            Z23, Z24, Z23
 	VBROADCASTSS      kernConst<>+256(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VANDPS            Z5, Z20, Z20
-	VORPS             Z20, Z23, Z20
 	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
-	VBLENDMPS         Z21, Z20, K1, Z8
+	VBLENDMPS         Z21, Z23, K1, Z8
+	VANDPS            Z5, Z20, Z20
+	VORPS             Z20, Z8, Z20
 	VMULPS            Z19, Z10, Z19
 	VADDPS            Z19, Z11, Z19
 	VMULPS            Z19, Z12, Z19
 	VMULPS            Z18, Z13, Z18
-	VMULPS            Z8, Z8, Z20
-	VSUBPS            Z20, Z14, Z20
-	VMULPS            Z19, Z20, Z19
+	VMULPS            Z20, Z20, Z21
+	VSUBPS            Z21, Z14, Z21
+	VMULPS            Z19, Z21, Z19
 	VMULPS            Z19, Z18, Z18
-	VADDPS            Z8, Z15, Z19
+	VADDPS            Z20, Z15, Z19
 	VMULPS            Z19, Z16, Z19
 	VADDPS            Z18, Z19, Z18
 	VMULPS            Z18, Z17, Z17
@@ -60411,19 +60411,19 @@ single:
 	VDIVPS            Z23, Z24, Z23
 	VBROADCASTSS      kernConst<>+256(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VANDPS            Z5, Z19, Z19
-	VORPS             Z19, Z23, Z19
 	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
-	VBLENDMPS         Z21, Z19, K1, Z20
+	VBLENDMPS         Z21, Z23, K1, Z20
+	VANDPS            Z5, Z19, Z19
+	VORPS             Z19, Z20, Z19
 	VMULPS            Z18, Z9, Z18
 	VADDPS            Z18, Z10, Z18
 	VMULPS            Z18, Z11, Z18
 	VMULPS            Z17, Z12, Z17
-	VMULPS            Z20, Z20, Z19
-	VSUBPS            Z19, Z13, Z19
-	VMULPS            Z18, Z19, Z18
+	VMULPS            Z19, Z19, Z21
+	VSUBPS            Z21, Z13, Z21
+	VMULPS            Z18, Z21, Z18
 	VMULPS            Z18, Z17, Z17
-	VADDPS            Z20, Z14, Z18
+	VADDPS            Z19, Z14, Z18
 	VMULPS            Z18, Z15, Z18
 	VADDPS            Z17, Z18, Z17
 	VMULPS            Z17, Z16, Z16
@@ -60509,19 +60509,19 @@ single:
 	VDIVPS            Z23, Z24, Z23
 	VBROADCASTSS      kernConst<>+256(SB), Z24
 	VSUBPS            Z23, Z24, Z23
-	VANDPS            Z5, Z20, Z20
-	VORPS             Z20, Z23, Z20
 	VCMPPS.BCST       $0x11, kernConst<>+1536(SB), Z22, K1
-	VBLENDMPS         Z21, Z20, K1, Z8
+	VBLENDMPS         Z21, Z23, K1, Z8
+	VANDPS            Z5, Z20, Z20
+	VORPS             Z20, Z8, Z20
 	VMULPS            Z19, Z10, Z19
 	VADDPS            Z19, Z11, Z19
 	VMULPS            Z19, Z12, Z19
 	VMULPS            Z18, Z13, Z18
-	VMULPS            Z8, Z8, Z20
-	VSUBPS            Z20, Z14, Z20
-	VMULPS            Z19, Z20, Z19
+	VMULPS            Z20, Z20, Z21
+	VSUBPS            Z21, Z14, Z21
+	VMULPS            Z19, Z21, Z19
 	VMULPS            Z19, Z18, Z18
-	VADDPS            Z8, Z15, Z19
+	VADDPS            Z20, Z15, Z19
 	VMULPS            Z19, Z16, Z19
 	VADDPS            Z18, Z19, Z18
 	VMULPS            Z18, Z17, Z17
@@ -94690,10 +94690,10 @@ single:
 	VDIVPS       Y3, Y4, Y3
 	VBROADCASTSS kernConst<>+256(SB), Y4
 	VSUBPS       Y3, Y4, Y3
-	VANDPS       kernConst<>+224(SB), Y0, Y0
-	VORPS        Y0, Y3, Y0
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y2, Y2
-	VBLENDVPS    Y2, Y1, Y0, Y0
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VANDPS       kernConst<>+224(SB), Y0, Y0
+	VORPS        Y0, Y1, Y0
 	VMOVUPS      Y0, (CX)
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
@@ -108689,10 +108689,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -108771,10 +108771,10 @@ many:
 	VDIVPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y5, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
-	VBLENDVPS    Y4, Y3, Y1, Y1
+	VBLENDVPS    Y4, Y3, Y5, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y3, Y1
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
@@ -108831,10 +108831,10 @@ many:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y1, Y4, Y1
 	VBROADCASTSS 12(DX), Y4
@@ -108904,10 +108904,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -108988,10 +108988,10 @@ many:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -109049,10 +109049,10 @@ many:
 	VDIVPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+224(SB), Y2, Y2
-	VORPS        Y2, Y5, Y2
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
-	VBLENDVPS    Y4, Y3, Y2, Y2
+	VBLENDVPS    Y4, Y3, Y5, Y3
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VORPS        Y2, Y3, Y2
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VBROADCASTSS 12(DX), Y3
@@ -109138,10 +109138,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -109230,10 +109230,10 @@ many:
 	VDIVPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y5, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
-	VBLENDVPS    Y4, Y3, Y1, Y1
+	VBLENDVPS    Y4, Y3, Y5, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y3, Y1
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y0, Y3, Y0
 	VBROADCASTSS 12(DX), Y3
@@ -109290,10 +109290,10 @@ many:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y1, Y4, Y1
 	VBROADCASTSS 12(DX), Y4
@@ -109363,10 +109363,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -109446,10 +109446,10 @@ many:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -109506,10 +109506,10 @@ many:
 	VDIVPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+224(SB), Y2, Y2
-	VORPS        Y2, Y5, Y2
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
-	VBLENDVPS    Y4, Y3, Y2, Y2
+	VBLENDVPS    Y4, Y3, Y5, Y3
+	VANDPS       kernConst<>+224(SB), Y2, Y2
+	VORPS        Y2, Y3, Y2
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y1, Y3, Y1
 	VBROADCASTSS 12(DX), Y3
@@ -109594,10 +109594,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y0
 	VBROADCASTSS 12(DX), Y2
@@ -109687,10 +109687,10 @@ many:
 	VDIVPS       Y5, Y6, Y5
 	VBROADCASTSS kernConst<>+256(SB), Y6
 	VSUBPS       Y5, Y6, Y5
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y5, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y4, Y4
-	VBLENDVPS    Y4, Y3, Y1, Y1
+	VBLENDVPS    Y4, Y3, Y5, Y3
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y3, Y1
 	VBROADCASTSS 8(DX), Y3
 	VMULPS       Y0, Y3, Y3
 	VBROADCASTSS 12(DX), Y4
@@ -109747,10 +109747,10 @@ many:
 	VDIVPS       Y7, Y8, Y7
 	VBROADCASTSS kernConst<>+256(SB), Y8
 	VSUBPS       Y7, Y8, Y7
-	VANDPS       kernConst<>+224(SB), Y4, Y4
-	VORPS        Y4, Y7, Y4
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y6, Y6
-	VBLENDVPS    Y6, Y5, Y4, Y4
+	VBLENDVPS    Y6, Y5, Y7, Y5
+	VANDPS       kernConst<>+224(SB), Y4, Y4
+	VORPS        Y4, Y5, Y4
 	VBROADCASTSS 8(DX), Y5
 	VMULPS       Y3, Y5, Y5
 	VBROADCASTSS 12(DX), Y6
@@ -109824,10 +109824,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -109910,10 +109910,10 @@ many:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -109970,10 +109970,10 @@ many:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y4
 	VBROADCASTSS 12(DX), Y5
@@ -110077,10 +110077,10 @@ single:
 	VDIVPS       Y4, Y5, Y4
 	VBROADCASTSS kernConst<>+256(SB), Y5
 	VSUBPS       Y4, Y5, Y4
-	VANDPS       kernConst<>+224(SB), Y1, Y1
-	VORPS        Y1, Y4, Y1
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y3, Y3
-	VBLENDVPS    Y3, Y2, Y1, Y1
+	VBLENDVPS    Y3, Y2, Y4, Y2
+	VANDPS       kernConst<>+224(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
 	VBROADCASTSS 8(DX), Y2
 	VMULPS       Y0, Y2, Y2
 	VBROADCASTSS 12(DX), Y3
@@ -110722,10 +110722,10 @@ single:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
 	VBROADCASTSS 12(DX), Y4
@@ -110820,10 +110820,10 @@ single:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
 	VBROADCASTSS 12(DX), Y4
@@ -110921,10 +110921,10 @@ single:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
 	VBROADCASTSS 12(DX), Y4
@@ -111029,10 +111029,10 @@ single:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
 	VBROADCASTSS 12(DX), Y4
@@ -111129,10 +111129,10 @@ single:
 	VDIVPS       Y6, Y7, Y6
 	VBROADCASTSS kernConst<>+256(SB), Y7
 	VSUBPS       Y6, Y7, Y6
-	VANDPS       kernConst<>+224(SB), Y3, Y3
-	VORPS        Y3, Y6, Y3
 	VCMPPS       $0x11, kernConst<>+1536(SB), Y5, Y5
-	VBLENDVPS    Y5, Y4, Y3, Y3
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VANDPS       kernConst<>+224(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
 	VBROADCASTSS 8(DX), Y4
 	VMULPS       Y2, Y4, Y2
 	VBROADCASTSS 12(DX), Y4

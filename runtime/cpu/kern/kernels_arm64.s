@@ -4506,14 +4506,14 @@ single:
 	WORD $0x4e3fd508 // FADD V8, V8, V31
 	WORD $0x6e28fd88 // FDIV V8, V12, V8
 	WORD $0x4ea8d7e8 // FSUB V8, V31, V8
-	WORD $0x4e3e1c06 // AND V6, V0, V30
-	WORD $0x4ea61d06 // ORR V6, V8, V6
 	MOVD $kernConst<>+180(SB), R13
-	VLD1R (R13), [V8.S4]
-	WORD $0x6eabe50b // FCMGT V11, V8, V11
+	VLD1R (R13), [V6.S4]
+	WORD $0x6eabe4cb // FCMGT V11, V6, V11
 	WORD $0x4eab1d6b // MOV V11, V11, V11
-	WORD $0x6e661d2b // BSL V11, V9, V6
-	VST1.P [V11.S4], 16(R1)
+	WORD $0x6e681d2b // BSL V11, V9, V8
+	WORD $0x4e3e1c08 // AND V8, V0, V30
+	WORD $0x4ea81d68 // ORR V8, V11, V8
+	VST1.P [V8.S4], 16(R1)
 	SUBS $4, R0, R0
 	BGE single
 last:
