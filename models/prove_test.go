@@ -62,3 +62,31 @@ func policies(t *testing.T) []passes.Policy {
 	}
 	return ps
 }
+
+// The gradients of every step of every model are those that the rows give, with
+// and without a loss scale, for one micro-batch and for two.
+func TestGradientsOfEveryModel(t *testing.T) {
+	for _, spec := range inSmall {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16()} {
+			for _, step := range z.Steps {
+				for _, micro := range []int{1, 2} {
+					c := step.Config
+					c.Policy, c.Micro = policy, micro
+					var source *ir.Graph
+					p := c.Passes(step.Losses...)
+					p.Source, p.Until = func(t *ir.Graph) { source = t }, "optimizer"
+					if err := passes.Run(z.Model.Graph().Clone(), p); err != nil {
+						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
+					}
+					for _, f := range prove.Gradients(source) {
+						t.Errorf("%s %s under %s, %d micro-batches: %s", spec, step.Name, policy.Name, micro, f)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,445 @@
+package prove
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+)
+
+// Gradients compares the backward section of t, a training graph as it is before
+// the pass layout, with a sweep of its own over the rows' gradients: each reader
+// and each operand contributes once. By value numbering, in which sums of
+// contributions commute, every weight that an optimizer steps must be stepped by
+// what that sweep makes of the losses, and every loss must be in a check of the
+// weight's skip. The losses are found by what starts each sweep of t.
+//
+// Trusted are the rows' gradients, which adjoint tests hold, the sections but
+// backward, and which sweep the attribute loss puts a node in. What a transform
+// of gradients makes of them in the update is not compared. Work is linear in
+// the graph but for the few scalars that may be losses.
+func Gradients(t *ir.Graph) []Finding {
+	if len(t.Body[ir.Backward]) == 0 {
+		return nil
+	}
+	g := newGradients(t.Clone())
+	for _, key := range g.sweeps {
+		if err := g.sweep(key); err != nil {
+			return []Finding{{Check: "gradients", Node: "@" + t.Name, Text: err.Error()}}
+		}
+	}
+	g.compare()
+	return g.p.found
+}
+
+type gradients struct {
+	p        *proof
+	b        *ir.Builder
+	numbers  numbering
+	actual   []*ir.Node // the backward section as it was
+	forward  []*ir.Node // before anything was computed again
+	sweeps   []string   // the attribute loss of each
+	has      map[string]map[int32]bool
+	seeds    []*ir.Value
+	steps    []stepped
+	wanted   map[*ir.Value]bool
+	own      map[int32]bool            // numbers of what the sweeps made
+	expected map[*ir.Value][]int32     // by weight: its gradient in each sweep
+	roots    map[*ir.Value][]*ir.Value // by weight: the losses it has gradients of
+}
+
+// stepped is a weight and the row that steps it.
+type stepped struct {
+	w *ir.Value
+	n *ir.Node
+}
+
+func newGradients(c *ir.Graph) *gradients {
+	g := &gradients{p: newProof(nil, c, Rules{}), actual: c.Body[ir.Backward], has: map[string]map[int32]bool{}, wanted: map[*ir.Value]bool{},
+		own: map[int32]bool{}, expected: map[*ir.Value][]int32{}, roots: map[*ir.Value][]*ir.Value{}}
+	g.p.check = "gradients"
+	g.p.guards() // while IDs are those of t
+	g.numbers = numbering{of: map[*ir.Value]int32{}, index: map[string]int32{}}
+	for _, n := range c.Body[ir.Update] {
+		if n.Def().Is(ir.Writer) && n.Operand("g") != nil && len(n.Out) > 0 && n.Out[0].Next != nil {
+			g.steps = append(g.steps, stepped{n.Out[0].Next, n})
+			g.wanted[n.Out[0].Next] = true
+		}
+	}
+	seen := map[*ir.Value]bool{}
+	for _, n := range g.actual {
+		key, _ := n.Attrs.Get("loss").(string)
+		if n.Of != nil && g.has[key] == nil {
+			g.has[key] = map[int32]bool{}
+			g.sweeps = append(g.sweeps, key)
+		}
+		for _, v := range n.Out {
+			if g.has[key] != nil {
+				g.has[key][g.numbers.value(v)] = true
+			}
+		}
+		for _, v := range n.In {
+			if v != nil && !seen[v] && g.starts(v) {
+				seen[v] = true
+				g.seeds = append(g.seeds, v)
+			}
+		}
+	}
+	g.b = ir.Edit(c).In(ir.Backward)
+	return g
+}
+
+// starts reports whether v may be what a sweep starts with: a loss scale, a
+// number, or a number times a loss scale.
+func (g *gradients) starts(v *ir.Value) bool {
+	if v.Type != ir.T(ir.F32) {
+		return false
+	}
+	if v.Def == nil {
+		return v.Kind == ir.Const || v.Attr.Get("role") == ir.RoleScale
+	}
+	return v.Def.Op == ir.OpScale && g.p.at[v.Def.ID].sec == ir.Prepare
+}
+
+// tape is one sweep: what arrives at each value.
+type tape struct {
+	g     *gradients
+	has   map[int32]bool
+	need  map[*ir.Value]bool
+	parts map[*ir.Value][]*ir.Value
+	from  map[*ir.Value]map[*ir.Value]bool // the losses that what arrives comes from
+}
+
+// sweep differentiates the losses of one sweep for every weight.
+func (g *gradients) sweep(key string) error {
+	t := &tape{g: g, has: g.has[key], need: map[*ir.Value]bool{}, parts: map[*ir.Value][]*ir.Value{}, from: map[*ir.Value]map[*ir.Value]bool{}}
+	for w := range g.wanted {
+		t.need[w] = true
+	}
+	nodes := g.p.g.Body[ir.Forward]
+	for _, n := range nodes {
+		t.mark(n)
+	}
+	if err := t.flow(nodes, true); err != nil {
+		return err
+	}
+	for _, s := range g.steps {
+		parts := t.parts[s.w]
+		if len(parts) == 0 {
+			continue
+		}
+		g.expected[s.w] = append(g.expected[s.w], g.numbers.value(t.total(s.w)))
+		for l := range t.from[s.w] {
+			g.roots[s.w] = append(g.roots[s.w], l)
+		}
+	}
+	return nil
+}
+
+// mark says that the results depend on a weight through rows that have gradients.
+func (t *tape) mark(n *ir.Node) {
+	if d := n.Def(); d.Grad == nil && d.Expand == nil {
+		return
+	}
+	for _, v := range n.In {
+		if v != nil && t.need[v] {
+			for _, o := range n.Out {
+				t.need[o] = t.need[o] || o.Type.DType.Float()
+			}
+			return
+		}
+	}
+}
+
+func (t *tape) flow(nodes []*ir.Node, losses bool) error {
+	for i := len(nodes) - 1; i >= 0; i-- {
+		if losses {
+			if err := t.start(nodes[i]); err != nil {
+				return err
+			}
+		}
+		if err := t.visit(nodes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start finds out whether a sweep starts at n's result: whether t has what n
+// makes of a seed and what arrives otherwise.
+func (t *tape) start(n *ir.Node) error {
+	v := n.Out[0]
+	if v.Type != ir.T(ir.F32) || !t.need[v] || v.Next != nil {
+		return nil
+	}
+	if len(t.parts[v]) > 0 {
+		if found, err := t.found(n, nil); found || err != nil {
+			return err
+		}
+	}
+	for _, s := range t.g.seeds {
+		found, err := t.found(n, s)
+		if err != nil {
+			return err
+		}
+		if found {
+			t.add(v, s, map[*ir.Value]bool{v: true})
+			return nil
+		}
+	}
+	return nil
+}
+
+// found reports whether t has something that n makes of what arrives at its
+// results and of the seed. It need not have all: what reaches no weight is dropped.
+func (t *tape) found(n *ir.Node, seed *ir.Value) (bool, error) {
+	if n.Def().Grad == nil {
+		return false, nil // an expansion: what it is made of starts by itself
+	}
+	v := n.Out[0]
+	old := t.parts[v]
+	if seed != nil {
+		t.parts[v] = append(old[:len(old):len(old)], seed)
+	}
+	d := t.arriving(n)
+	t.parts[v] = old
+	made := false
+	for i, x := range n.Def().Grad(t.g.b, n, d) {
+		if i >= len(n.In) || x == nil || n.In[i] == nil || !t.need[n.In[i]] || x.Def == nil || x == d[0] {
+			continue
+		}
+		made = made || t.has[t.g.numbers.value(x)]
+	}
+	return made, t.g.b.Err()
+}
+
+// add contributes d, which comes from losses, to the gradient of v.
+func (t *tape) add(v, d *ir.Value, losses map[*ir.Value]bool) {
+	if v == nil || d == nil || !t.need[v] {
+		return
+	}
+	t.parts[v] = append(t.parts[v], d)
+	if t.from[v] == nil {
+		t.from[v] = map[*ir.Value]bool{}
+	}
+	for l := range losses {
+		t.from[v][l] = true
+	}
+}
+
+// total is the whole gradient of v, nil where nothing arrives.
+func (t *tape) total(v *ir.Value) *ir.Value {
+	parts := t.parts[v]
+	switch len(parts) {
+	case 0:
+		return nil
+	case 1:
+		return parts[0]
+	}
+	d := t.g.b.AddN(parts...)
+	if d != nil {
+		t.parts[v] = []*ir.Value{d}
+		t.g.own[t.g.numbers.value(d)] = true
+	}
+	return d
+}
+
+// arriving are the gradients of n's results.
+func (t *tape) arriving(n *ir.Node) []*ir.Value {
+	d := make([]*ir.Value, len(n.Out))
+	for i, v := range n.Out {
+		d[i] = t.total(v)
+	}
+	return d
+}
+
+func (t *tape) visit(n *ir.Node) error {
+	some, losses := false, map[*ir.Value]bool{}
+	for _, v := range n.Out {
+		some = some || len(t.parts[v]) > 0
+		for l := range t.from[v] {
+			losses[l] = true
+		}
+	}
+	if !some {
+		return nil
+	}
+	d := t.arriving(n)
+	switch def := n.Def(); {
+	case def.Grad != nil:
+		for i, x := range def.Grad(t.g.b, n, d) {
+			if i < len(n.In) {
+				t.add(n.In[i], x, losses)
+				if x != nil && n.In[i] != nil && t.need[n.In[i]] {
+					t.g.own[t.g.numbers.value(x)] = true
+				}
+			}
+		}
+	case def.Expand != nil:
+		return t.expanded(n, d, losses)
+	}
+	return t.g.b.Err()
+}
+
+// expanded differentiates n through simpler rows, which it computes again.
+func (t *tape) expanded(n *ir.Node, d []*ir.Value, losses map[*ir.Value]bool) error {
+	body := &t.g.p.g.Body[ir.Backward]
+	from := len(*body)
+	out := n.Def().Expand(t.g.b, n)
+	if err := t.g.b.Err(); err != nil {
+		return err
+	}
+	inner := append([]*ir.Node(nil), (*body)[from:]...)
+	for _, k := range inner {
+		t.mark(k)
+	}
+	for i, o := range out {
+		if i < len(d) && o != nil {
+			t.add(o, d[i], losses)
+		}
+	}
+	return t.flow(inner, false)
+}
+
+// compare holds what steps each weight against what the sweeps expect.
+func (g *gradients) compare() {
+	all := map[int32]bool{}
+	for _, numbers := range g.expected {
+		for _, k := range numbers {
+			all[k] = true
+		}
+	}
+	for _, s := range g.steps {
+		leaves := g.leaves(s.n.Operand("g"))
+		if len(g.expected[s.w]) == 0 {
+			g.p.report(s.n, "no loss that starts a sweep depends on %s", s.w)
+			continue
+		}
+		has, strays := map[int32]bool{}, false
+		for _, v := range leaves {
+			k := g.numbers.value(v)
+			has[k] = true
+			if !all[k] {
+				strays = true
+				g.p.report(s.n, "is stepped by %s, which is no gradient by the rows: %s", v, g.stray(v))
+			}
+		}
+		for _, k := range g.expected[s.w] {
+			if !has[k] && !strays {
+				g.p.report(s.n, "is not stepped by the gradient that the rows give %s", s.w)
+				break
+			}
+		}
+	}
+	g.losses()
+}
+
+// leaves are what the micro-batches contribute to v, which update computes.
+func (g *gradients) leaves(v *ir.Value) []*ir.Value {
+	var out []*ir.Value
+	seen := map[*ir.Value]bool{}
+	guard := g.p.guards()
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		if v == nil || seen[v] || !v.Type.DType.Float() {
+			return
+		}
+		seen[v] = true
+		n := v.Def
+		if n == nil {
+			if w := guard.next[v.ID]; w != nil {
+				n = w.Def
+			}
+		}
+		switch {
+		case n == nil:
+			if g.starts(v) {
+				out = append(out, v)
+			}
+		case v.Def == nil:
+			for _, x := range n.In {
+				if x != v {
+					walk(x)
+				}
+			}
+		case g.p.at[n.ID].sec != ir.Update:
+			out = append(out, v)
+		default:
+			for i, x := range n.In {
+				if !n.OperandDef(i).Named {
+					walk(x)
+				}
+				if n.OperandDef(i).Variadic && slices.Contains(n.In[:i], x) {
+					g.p.report(n, "adds %s more than once to a gradient", x)
+				}
+			}
+		}
+	}
+	walk(v)
+	return out
+}
+
+// stray names the first value that v is made of in backward and no sweep makes.
+func (g *gradients) stray(v *ir.Value) string {
+	seen := map[*ir.Value]bool{}
+	var first *ir.Value
+	var walk func(v *ir.Value)
+	walk = func(v *ir.Value) {
+		if v == nil || seen[v] || first != nil || v.Def == nil || int(v.Def.ID) >= len(g.p.at) || g.p.at[v.Def.ID].sec != ir.Backward {
+			return
+		}
+		seen[v] = true
+		for _, x := range v.Def.In {
+			walk(x)
+		}
+		if first == nil && v.GradOf != nil && !g.own[g.numbers.value(v)] {
+			first = v
+		}
+	}
+	walk(v)
+	if first == nil || first == v {
+		return "no sweep makes it"
+	}
+	at := ""
+	if p := first.Def.Pos.String(); p != "" {
+		at = " (" + p + ")"
+	}
+	return fmt.Sprintf("the sweeps part at %s%s", first, at)
+}
+
+// losses demands each loss that a weight has gradients of in the weight's skip.
+func (g *gradients) losses() {
+	guard := g.p.guards()
+	for _, s := range g.steps {
+		t := guard.trackOf(s.n)
+		if t == nil || s.n.Operand("skip") == nil {
+			continue // without checks
+		}
+		for _, l := range g.roots[s.w] {
+			if !g.shownLoss(guard, t, l) {
+				g.p.report(s.n, "has gradients of the loss %s, and no check of its skip predicate %s is certain to see an Inf or NaN in it", l, t.skip)
+			}
+		}
+	}
+}
+
+// shownLoss reports whether a check sees the loss, what rows hand it on to, or
+// what adds that up.
+func (g *gradients) shownLoss(guard *guard, t *track, l *ir.Value) bool {
+	if guard.shows(t, l) {
+		return true
+	}
+	for _, u := range g.p.uses.Of(l) {
+		for _, v := range u.Node.Out {
+			switch {
+			case v.Next != nil:
+				if guard.next[v.Next.ID] == v && guard.shows(t, v.Next) {
+					return true
+				}
+			case u.Arg >= 0 && len(u.Node.Out) == 1 && v.Type == ir.T(ir.F32) && u.Node.Keeps(u.Arg) && g.shownLoss(guard, t, v):
+				return true
+			}
+		}
+	}
+	return false
+}

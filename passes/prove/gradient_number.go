@@ -1,0 +1,70 @@
+package prove
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ampc/ir"
+)
+
+// numbering gives values one number where they are computed alike: the same op
+// and attributes of the same operands. The operands of a sum commute.
+type numbering struct {
+	of    map[*ir.Value]int32
+	index map[string]int32
+	next  int32
+}
+
+func (m *numbering) value(v *ir.Value) int32 {
+	if v == nil {
+		return -1
+	}
+	if k, ok := m.of[v]; ok {
+		return k
+	}
+	k := int32(-1)
+	if v.Def == nil || v.Next != nil {
+		k = m.fresh()
+	} else {
+		key := m.key(v)
+		old, ok := m.index[key]
+		if !ok {
+			old = m.fresh()
+			m.index[key] = old
+		}
+		k = old
+	}
+	m.of[v] = k
+	return k
+}
+
+func (m *numbering) fresh() int32 {
+	m.next++
+	return m.next
+}
+
+func (m *numbering) key(v *ir.Value) string {
+	n := v.Def
+	in := make([]int32, len(n.In))
+	for i, x := range n.In {
+		in[i] = m.value(x)
+	}
+	if n.Op == ir.OpAddN || n.Def().Is(ir.Commutative) && len(in) == 2 {
+		slices.Sort(in)
+	}
+	for len(in) > 0 && in[len(in)-1] < 0 {
+		in = in[:len(in)-1]
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d %s %d %v", n.Op, n.Def().Name, v.Idx, in)
+	for _, a := range n.Attrs {
+		if a.Name != "loss" {
+			fmt.Fprintf(&b, " %s=%v", a.Name, a.Value)
+		}
+	}
+	for _, x := range n.Captured {
+		fmt.Fprintf(&b, " |%d", m.value(x))
+	}
+	return b.String()
+}
