@@ -76,10 +76,13 @@ func TestGradientsOfEveryModel(t *testing.T) {
 				for _, micro := range []int{1, 2} {
 					c := step.Config
 					c.Policy, c.Micro = policy, micro
+					g, p, err := z.Model.Source(c, step.Losses...)
+					if err != nil {
+						t.Fatal(err)
+					}
 					var source *ir.Graph
-					p := c.Passes(step.Losses...)
 					p.Source, p.Until = func(t *ir.Graph) { source = t }, "optimizer"
-					if err := passes.Run(z.Model.Graph().Clone(), p); err != nil {
+					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
 					}
 					for _, f := range prove.Gradients(source) {

@@ -27,6 +27,9 @@ func proveCommand() *cobra.Command {
 			return err
 		}
 		found := prove.Prove(t, g, o.config.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
+		if t != nil {
+			found = append(found, prove.Gradients(t)...)
+		}
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
@@ -45,6 +48,7 @@ func proveCommand() *cobra.Command {
 	for _, k := range prove.Checks() {
 		c.Long += fmt.Sprintf("\n  %-9s%s", k.Name, k.Doc)
 	}
+	c.Long += "\n\nThe gradients of a model are compared with a sweep of the checker's own over the rows."
 	return c
 }
 

@@ -9,7 +9,7 @@ import (
 
 // Gradients compares the backward section of t, a training graph as it is before
 // the pass layout, with a sweep of its own over the rows' gradients: each reader
-// and each operand contributes once. By value numbering, in which sums of
+// and each operand contributes once. By value exactNumbers, in which sums of
 // contributions commute, every weight that an optimizer steps must be stepped by
 // what that sweep makes of the losses, and every loss must be in a check of the
 // weight's skip. The losses are found by what starts each sweep of t.
@@ -35,7 +35,7 @@ func Gradients(t *ir.Graph) []Finding {
 type gradients struct {
 	p        *proof
 	b        *ir.Builder
-	numbers  numbering
+	numbers  exactNumbers
 	actual   []*ir.Node // the backward section as it was
 	forward  []*ir.Node // before anything was computed again
 	sweeps   []string   // the attribute loss of each
@@ -59,7 +59,7 @@ func newGradients(c *ir.Graph) *gradients {
 		own: map[int32]bool{}, expected: map[*ir.Value][]int32{}, roots: map[*ir.Value][]*ir.Value{}}
 	g.p.check = "gradients"
 	g.p.guards() // while IDs are those of t
-	g.numbers = numbering{of: map[*ir.Value]int32{}, index: map[string]int32{}}
+	g.numbers = exactNumbers{of: map[*ir.Value]int32{}, index: map[string]int32{}}
 	for _, n := range c.Body[ir.Update] {
 		if n.Def().Is(ir.Writer) && n.Operand("g") != nil && len(n.Out) > 0 && n.Out[0].Next != nil {
 			g.steps = append(g.steps, stepped{n.Out[0].Next, n})

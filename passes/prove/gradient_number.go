@@ -8,15 +8,16 @@ import (
 	"ampc/ir"
 )
 
-// numbering gives values one number where they are computed alike: the same op
-// and attributes of the same operands. The operands of a sum commute.
-type numbering struct {
+// exactNumbers gives values one number where they are computed alike: the same
+// op and attributes of the same operands, nothing erased. The operands of a sum
+// commute.
+type exactNumbers struct {
 	of    map[*ir.Value]int32
 	index map[string]int32
 	next  int32
 }
 
-func (m *numbering) value(v *ir.Value) int32 {
+func (m *exactNumbers) value(v *ir.Value) int32 {
 	if v == nil {
 		return -1
 	}
@@ -39,12 +40,12 @@ func (m *numbering) value(v *ir.Value) int32 {
 	return k
 }
 
-func (m *numbering) fresh() int32 {
+func (m *exactNumbers) fresh() int32 {
 	m.next++
 	return m.next
 }
 
-func (m *numbering) key(v *ir.Value) string {
+func (m *exactNumbers) key(v *ir.Value) string {
 	n := v.Def
 	in := make([]int32, len(n.In))
 	for i, x := range n.In {

@@ -123,6 +123,17 @@ func (f *flow) finite(atoms []int32) map[*ir.Value]bool {
 	return vs
 }
 
+// half is a value of which the atoms ask one kind alone; nil where there is none.
+func (f *flow) half(atoms []int32) *ir.Value {
+	whole := f.finite(atoms)
+	for _, i := range atoms {
+		if a := f.atoms[i]; (a.what == isNaN || a.what == isInf) && !whole[a.v] {
+			return a.v
+		}
+	}
+	return nil
+}
+
 // from says where the value comes from: the sections whose floats went into it.
 func (g *guard) from(v *ir.Value) origin {
 	if o := g.origin[v.ID]; o&asked != 0 {

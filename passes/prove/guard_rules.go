@@ -47,6 +47,9 @@ func (g *guard) wrongSkip(t *track, k int) string {
 			return fmt.Sprintf("looks at %s, which no gradient and no loss goes into", a.v)
 		}
 	}
+	if v := f.half(alone); v != nil {
+		return fmt.Sprintf("asks of %s only whether it is NaN, or only whether it is infinite", v)
+	}
 	lost := never
 	if kept := g.kept[k]; kept != nil {
 		lost = always
@@ -133,6 +136,10 @@ func (g *guard) sum(n *ir.Node, acc *ir.Value) {
 		if g.kept[k] == nil {
 			g.kept[k] = takes
 		}
+		if m := g.takesUnseen(f, n.In[added], takes); m >= 0 {
+			g.p.report(n, "%s takes micro-batch %d although no check that leaves micro-batches out is certain to see an Inf or NaN in %s%s", acc, m, n.In[added], f.inMicro())
+			return
+		}
 		for m, x := range takes {
 			if x != g.kept[k][m] {
 				g.p.report(n, "%s leaves out other micro-batches than the accumulators before it", acc)
@@ -140,6 +147,24 @@ func (g *guard) sum(n *ir.Node, acc *ir.Value) {
 			}
 		}
 	}
+}
+
+// takesUnseen is a micro-batch that is left out for some Inf or NaN but not for
+// one in v, which is added up; -1 where there is none.
+func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
+	for m, x := range takes {
+		if x == always || g.bounded(v) {
+			continue
+		}
+		checks := map[*ir.Value]bool{}
+		for w := range f.finite(f.b.alone(f.b.not(x))) {
+			checks[w] = true
+		}
+		if !g.showsIn(checks, v, func(w *ir.Value) bool { return checks[w] }) {
+			return m
+		}
+	}
+	return -1
 }
 
 // passing says for each micro-batch when what operand i of n holds goes into the result.
