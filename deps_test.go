@@ -66,6 +66,7 @@ var externals = map[string][]string{
 	"google.golang.org/protobuf":       {"onnx"},
 	"github.com/mmcloughlin/avo":       {"internal/gen"},
 	"github.com/spf13/cobra":           {"cmd/ampc"},
+	"github.com/spf13/pflag":           {"cmd/ampc"}, // the errors of cobra's flags
 	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
 	"golang.org/x/term":                {"cmd/ampc"},
 }

@@ -69,7 +69,7 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 	device, without := t.split()
 	number, ok := strings.CutPrefix(device, "sm_")
 	cc, err := strconv.Atoi(number)
-	if !ok || err != nil || slices.ContainsFunc(without, func(f string) bool { return FeatureNamed(f) == nil }) {
+	if !ok || err != nil || strconv.Itoa(cc) != number || cc > 999 || slices.ContainsFunc(without, func(f string) bool { return FeatureNamed(f) == nil }) {
 		return ptx.Flavour{}, false
 	}
 	fl, err = ptx.FlavourFor(cc/10, cc%10)
@@ -79,7 +79,7 @@ func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
 // Check is the error of a name that no target has.
 func (t Target) Check() error {
 	if _, cuda := t.CUDA(); !cuda && t != CPU {
-		return fmt.Errorf("unknown target %q: want cpu, or sm_70, sm_80 or sm_90, each of these also without some of %s", t, FeatureNames())
+		return fmt.Errorf("unknown target %q: want cpu, or sm_70 and up, such as sm_80, sm_89 or sm_90, each of these also without some of %s", t, FeatureNames())
 	}
 	return nil
 }

@@ -168,6 +168,10 @@ func (s Scaler) filled() Scaler {
 	return s
 }
 
+// Check refuses factors that round, and bounds that contradict each other;
+// zero fields of a dynamic scaler mean the values of Dynamic.
+func (s Scaler) Check() error { return s.filled().check() }
+
 // check refuses factors that round, and bounds that contradict each other.
 func (s Scaler) check() error {
 	switch s.Mode {

@@ -79,5 +79,9 @@ func PrintDifferences(w io.Writer, list []Difference, a, b string) {
 			fmt.Fprintf(w, "  %-*s  %s  %s\n", width, side.policy, side.link.Type, side.link.Text)
 		}
 	}
+	if len(list) == 1 {
+		fmt.Fprintln(w, "1 value differs")
+		return
+	}
 	fmt.Fprintf(w, "%d values differ\n", len(list))
 }

@@ -18,6 +18,7 @@ func adviseCommand() *cobra.Command {
 	var f trainFlags
 	var seeds int
 	var policies []string
+	var asJSON bool
 	c := command("advise [MODEL]", "train for a while under every policy and give a verdict", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		if seeds < 1 || len(policies) == 0 {
 			return usagef("want at least one seed and one policy")
@@ -36,8 +37,12 @@ func adviseCommand() *cobra.Command {
 				all[i] = append(all[i], r)
 			}
 		}
+		if asJSON {
+			return writeJSON(c.OutOrStdout(), describeAdvice(all))
+		}
 		return printAdvice(c.OutOrStdout(), all)
 	})
+	addJSON(c, &asJSON)
 	f.add(c)
 	c.Flags().IntVar(&seeds, "seeds", 1, "runs per policy, with seeds 1, 2, ...")
 	c.Flags().StringSliceVar(&policies, "policies", advised, "policies to try; the first is the measure")
@@ -133,6 +138,39 @@ func printAdvice(out io.Writer, all [][]trial) error {
 	}
 	fmt.Fprintln(out, verdict(all))
 	return nil
+}
+
+// adviceJSON is a line of the table: means over the seeds, losses of which that are not finite are null.
+type adviceJSON struct {
+	Policy    string    `json:"policy"`
+	FirstLoss jsonFloat `json:"first_loss"`
+	Training  jsonFloat `json:"training_loss"`
+	HeldOut   jsonFloat `json:"held_out_loss"`
+	Spread    jsonFloat `json:"held_out_spread"` // over seeds, relative
+	Accuracy  jsonFloat `json:"accuracy"`        // null: the task has none
+	Skipped   int       `json:"skipped"`         // in all runs
+	StepTime  int64     `json:"step_ns"`
+	Work      int64     `json:"work_bytes"`
+	LowShare  jsonFloat `json:"low_flop_share"`
+}
+
+// describeAdvice is the table and the verdict as JSON.
+func describeAdvice(all [][]trial) any {
+	var rows []adviceJSON
+	for _, trials := range all {
+		r := trials[0]
+		skipped := 0
+		for _, t := range trials {
+			skipped += t.skipped
+		}
+		mean := func(f func(trial) float64) jsonFloat { return jsonFloat(over(trials, f)) }
+		rows = append(rows, adviceJSON{r.policy, mean(func(t trial) float64 { return t.start }), mean(trainingLoss), mean(heldLoss), jsonFloat(spread(trials, heldLoss)),
+			mean(func(t trial) float64 { return t.accuracy }), skipped, int64(r.step), r.report.work, jsonFloat(r.report.lowShare())})
+	}
+	return struct {
+		Policies []adviceJSON `json:"policies"`
+		Verdict  string       `json:"verdict"`
+	}{rows, verdict(all)}
 }
 
 // verdict recommends the policy with the least work memory whose losses stay

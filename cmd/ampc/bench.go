@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"text/tabwriter"
 	"time"
@@ -17,7 +18,7 @@ import (
 func benchCommand() *cobra.Command {
 	var f modelFlags
 	var steps int
-	var profile bool
+	var profile, asJSON bool
 	var device string
 	c := command("bench MODEL", "step time and memory per policy, side by side", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		policies := []string{"f32", "mixed-f16", "mixed-bf16"}
@@ -27,10 +28,7 @@ func benchCommand() *cobra.Command {
 		if steps < 1 {
 			return usagef("--steps %d: want at least 1", steps)
 		}
-		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
-		var first time.Duration
-		var profiles []func() error
+		var rows []benchRow
 		for _, p := range policies {
 			f.policy = p
 			var row benchRow
@@ -41,24 +39,15 @@ func benchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if first == 0 {
-				first = row.median
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", p, row.compile.Round(time.Millisecond), row.median.Round(10*time.Microsecond),
-				float64(first)/float64(row.median), float64(row.report.flops)/row.median.Seconds()/1e9,
-				size(row.report.work), size(row.report.state), 100*row.report.lowShare())
-			profiles = append(profiles, func() error { return row.profile.print(c.OutOrStdout(), p) })
+			row.policy = p
+			rows = append(rows, row)
 		}
-		if err := w.Flush(); err != nil || !profile {
-			return err
+		if asJSON {
+			return writeJSON(c.OutOrStdout(), describeBench(rows))
 		}
-		for _, print := range profiles {
-			if err := print(); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printBench(c.OutOrStdout(), rows, profile)
 	})
+	addJSON(c, &asJSON)
 	f.add(c)
 	c.Flags().IntVar(&steps, "steps", 10, "steps to time, each until its result is read, after two to warm up; four batches take turns")
 	c.Flags().StringVar(&device, "device", "cpu", deviceHelp)
@@ -67,9 +56,51 @@ func benchCommand() *cobra.Command {
 }
 
 type benchRow struct {
+	policy          string
 	compile, median time.Duration
 	report          castReport
 	profile         profile
+}
+
+func (r *benchRow) gflops() float64 { return float64(r.report.flops) / r.median.Seconds() / 1e9 }
+
+func printBench(out io.Writer, rows []benchRow, profiled bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", r.policy, r.compile.Round(time.Millisecond), r.median.Round(10*time.Microsecond),
+			float64(rows[0].median)/float64(r.median), r.gflops(), size(r.report.work), size(r.report.state), 100*r.report.lowShare())
+	}
+	if err := w.Flush(); err != nil || !profiled {
+		return err
+	}
+	for _, r := range rows {
+		if err := r.profile.print(out, r.policy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// benchJSON is a line of the table; times are in nanoseconds.
+type benchJSON struct {
+	Policy   string      `json:"policy"`
+	Compile  int64       `json:"compile_ns"`
+	Median   int64       `json:"median_step_ns"`
+	GFLOPS   jsonFloat   `json:"gflops"`
+	Work     int64       `json:"work_bytes"`
+	State    int64       `json:"state_bytes"`
+	LowShare float64     `json:"low_flop_share"`
+	Profile  []spentJSON `json:"profile,omitempty"`
+}
+
+func describeBench(rows []benchRow) []benchJSON {
+	var list []benchJSON
+	for i := range rows {
+		r := &rows[i]
+		list = append(list, benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.work, r.report.state, r.report.lowShare(), r.profile.describe()})
+	}
+	return list
 }
 
 func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled bool, device runtime.Backend) (benchRow, error) {

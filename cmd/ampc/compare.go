@@ -69,19 +69,19 @@ func compareCommand() *cobra.Command {
 	})
 	c.Long = "Every model, under every policy: the bytes that the steps of its Program move, and the mean loss of the last\ntenth of a training run on a task made up for the model. local, paint and narrow are mixed-f16 with another\nalgorithm, and without the rule that promoting ops never narrow; f32 seed 2 shows what other initial weights change."
 	c.Flags().IntVar(&steps, "steps", 200, "steps to train; 0: bytes alone")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(c, &asJSON)
 	return c
 }
 
 // comparison is one model under one policy.
 type comparison struct {
-	Model     string  `json:"model"`
-	Policy    string  `json:"policy"`
-	Algorithm string  `json:"algorithm,omitempty"`
-	Title     string  `json:"title"`
-	Bytes     int64   `json:"moved_bytes"` // per iteration: all steps of a model that has several
-	Loss      float64 `json:"loss"`
-	Skipped   int     `json:"skipped"`
+	Model     string    `json:"model"`
+	Policy    string    `json:"policy"`
+	Algorithm string    `json:"algorithm,omitempty"`
+	Title     string    `json:"title"`
+	Bytes     int64     `json:"moved_bytes"` // per iteration: all steps of a model that has several
+	Loss      jsonFloat `json:"loss"`        // null: not finite
+	Skipped   int       `json:"skipped"`
 }
 
 // compareOne compiles all steps of a model under one policy and trains them,
@@ -157,7 +157,7 @@ func (row *comparison) train(ctx context.Context, z *models.Zoo, compiled []*amp
 				row.Skipped++
 			}
 			if i >= steps-tail {
-				row.Loss += r.Loss() / float64(tail)
+				row.Loss += jsonFloat(r.Loss() / float64(tail))
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func printComparison(w io.Writer, rows []comparison, steps int) error {
 	fmt.Fprintf(w, "\nloss after %d steps, mean of the last %d (+n: steps skipped)\n", steps, max(steps/10, 1))
 	return printMatrix(w, rows, func(r comparison) string {
 		s := fmt.Sprintf("%.4f", r.Loss)
-		if math.IsNaN(r.Loss) || math.IsInf(r.Loss, 0) {
+		if loss := float64(r.Loss); math.IsNaN(loss) || math.IsInf(loss, 0) {
 			s = "not finite"
 		}
 		if r.Skipped > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/safetensors"
 	"ampc/passes/ranges"
 	"ampc/runtime/doctor"
 )
@@ -113,7 +114,7 @@ func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
 	if err != nil {
 		return err
 	}
-	if err := f.load(c, o.model); err != nil {
+	if err := f.load(c, o.spec, o.model); err != nil {
 		return err
 	}
 	d, err := f.run(c.Context(), o, step)
@@ -124,17 +125,30 @@ func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
 }
 
 // load reads the checkpoint, if there is one.
-func (f *doctorFlags) load(c *cobra.Command, m *ampc.Model) error {
+func (f *doctorFlags) load(c *cobra.Command, spec string, m *ampc.Model) error {
 	if f.state == "" {
 		return nil
 	}
 	if err := m.LoadFile(f.state); err != nil {
-		return err
+		return writtenBy(f.state, spec, err)
 	}
 	for _, w := range m.Warnings() {
 		fmt.Fprintln(c.ErrOrStderr(), "warning:", w)
 	}
 	return nil
+}
+
+// writtenBy is why a checkpoint does not load, in words that help: that another model wrote it, where one did.
+func writtenBy(path, spec string, err error) error {
+	f, openErr := safetensors.Open(path)
+	if openErr != nil {
+		return err
+	}
+	defer f.Close()
+	if by := f.Meta["user.spec"]; by != "" && by != spec {
+		return fmt.Errorf("%s: written by %s; give that MODEL", path, by)
+	}
+	return err
 }
 
 func (f *doctorFlags) run(ctx context.Context, o *opened, step *ampc.Step) (*ampc.Diagnosis, error) {

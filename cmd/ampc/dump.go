@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -34,13 +35,13 @@ func dumpCommand() *cobra.Command {
 	fl.StringSliceVar(&f.show, "show", nil, "more in the comments: costs, positions")
 	fl.StringVar(&f.format, "format", "text", "text, json or dot")
 	fl.StringVar(&f.stage, "stage", "graph", "graph, program for what the target runs, or ptx for its kernels")
-	fl.StringVar(&f.target, "target", "cpu", "what the program is for: cpu, sm_70, sm_80 or sm_90")
+	fl.StringVar(&f.target, "target", "cpu", "what the program is for: cpu, or a GPU: sm_70 and up, such as sm_80, sm_89 or sm_90")
 	fl.BoolVar(&f.check, "check", false, "shuffle before every pass and read the text back after it")
 	return c
 }
 
 func dump(c *cobra.Command, spec string, f *dumpFlags) error {
-	mode, err := printMode(f.show)
+	mode, err := f.checkFlags()
 	if err != nil {
 		return err
 	}
@@ -50,10 +51,6 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	}
 	if err := o.apply(&f.modelFlags); err != nil {
 		return err
-	}
-	target := lower.Target(f.target)
-	if err := target.Check(); err != nil {
-		return usagef("--target: %v", err)
 	}
 	out := c.OutOrStdout()
 	g := o.model.Graph()
@@ -65,7 +62,7 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	switch f.stage {
 	case "graph":
 		return printGraph(out, g, f.format, mode)
-	case "program", "ptx":
+	default:
 		p, err := lower.Lower(g, lower.Target(f.target))
 		switch {
 		case err != nil:
@@ -75,7 +72,6 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 		}
 		return p.Print(out)
 	}
-	return usagef("no stage %q; there are graph, program and ptx", f.stage)
 }
 
 // printPTX writes the text of a program's modules.
@@ -110,6 +106,40 @@ func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 	})
 }
 
+// check looks at the flags that no model is needed for.
+func (f *dumpFlags) checkFlags() (ir.PrintMode, error) {
+	if err := lower.Target(f.target).Check(); err != nil {
+		return 0, usagef("--target: %v", err)
+	}
+	if !slices.Contains(dumpStages, f.stage) {
+		return 0, usagef("--stage %s: want %s", f.stage, alternatives(dumpStages))
+	}
+	if !slices.Contains(dumpFormats, f.format) {
+		return 0, usagef("--format %s: want %s", f.format, alternatives(dumpFormats))
+	}
+	if err := checkPasses("--passes", f.only...); err != nil {
+		return 0, err
+	}
+	if f.after != "" && f.after != "source" {
+		if err := checkPasses("--after", f.after); err != nil {
+			return 0, err
+		}
+	}
+	return printMode(f.show)
+}
+
+// What dump prints.
+var (
+	dumpStages  = []string{"graph", "program", "ptx"}
+	dumpFormats = []string{"text", "json", "dot"}
+)
+
+// alternatives are words as a message offers them: "a, b or c".
+func alternatives(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 func printMode(show []string) (ir.PrintMode, error) {
 	mode := ir.Reasons
 	for _, s := range show {
@@ -127,14 +157,12 @@ func printMode(show []string) (ir.PrintMode, error) {
 
 func printGraph(w io.Writer, g *ir.Graph, format string, mode ir.PrintMode) error {
 	switch format {
-	case "text":
-		return g.Print(w, mode)
 	case "json":
 		return writeJSON(w, describe(g))
 	case "dot":
 		return writeDot(w, g)
 	}
-	return usagef("no format %q; there are text, json, dot", format)
+	return g.Print(w, mode)
 }
 
 // writeDot draws the graph for Graphviz, a box for each section; low values are filled.

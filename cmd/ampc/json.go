@@ -3,6 +3,9 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"math"
+
+	"github.com/spf13/cobra"
 
 	"ampc/ir"
 )
@@ -92,6 +95,21 @@ func names(vs []*ir.Value) []string {
 		out[i] = v.String()
 	}
 	return out
+}
+
+// jsonFloat is a float that JSON can hold: what is not finite is null.
+type jsonFloat float64
+
+func (x jsonFloat) MarshalJSON() ([]byte, error) {
+	if f := float64(x); math.IsNaN(f) || math.IsInf(f, 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(x))
+}
+
+// addJSON adds the flag of commands that print a table.
+func addJSON(c *cobra.Command, asJSON *bool) {
+	c.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -29,9 +29,16 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := newRoot()
 	root.SetArgs(append([]string{}, args...)) // nil would mean the process's own
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	out := &checked{w: stdout}
+	root.SetOut(out)
+	root.InitDefaultCompletionCmd() // writes to the output that is set by now
+	addExamples(root)
+	addCompletion(root)
 	root.SetErr(stderr)
 	c, err := root.ExecuteContextC(ctx)
+	if failed := out.failed(); failed != nil && (err == nil || errors.Is(err, out.err)) {
+		err = failure{failed}
+	}
 	var f failure
 	switch {
 	case err == nil:
@@ -40,13 +47,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintln(stderr, interruption(ctx, err))
 		return exitInterrupted
 	case errors.As(err, &f):
-		fmt.Fprintln(stderr, f.error)
+		fmt.Fprintln(stderr, oneLine(f.Error()))
 		if errors.As(err, &stuckError{}) {
 			return exitStuck
 		}
 		return exitInput
 	}
-	fmt.Fprintf(stderr, "%s: %v; see %[1]s --help\n", c.CommandPath(), err)
+	fmt.Fprintln(stderr, oneLine(fmt.Sprintf("%s: %v; see %[1]s --help", c.CommandPath(), err)))
 	return exitUsage
 }
 
@@ -58,12 +65,13 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// Without arguments there is nothing to run.
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-		Args: cobra.NoArgs,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args:                       noSuchCommand,
+		SuggestionsMinimumDistance: 2,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(dumpCommand(), whyCommand(), whyNotCommand(), opsCommand(), passesCommand(), policyCommand(), planCommand(), proveCommand(), rangesCommand(),
-		doctorCommand(), runCommand(), trainCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand())
+		doctorCommand(), runCommand(), trainCommand(), benchCommand(), adviseCommand(), compareCommand(), devicesCommand(), versionCommand())
 	return root
 }
 

@@ -94,13 +94,13 @@ func TestWrongCommandLines(t *testing.T) {
 		"dump zoo:mlp zoo:gpt":               {2, `ampc dump: want MODEL, got ["zoo:mlp" "zoo:gpt"]; see ampc dump --help`},
 		"why":                                {2, "ampc why: want MODEL [VALUE]; see ampc why --help"},
 		"passes amp":                         {2, `ampc passes: want no arguments, got ["amp"]; see ampc passes --help`},
-		"dump zoo:mlp --micro 0":             {2, "--micro 0: want 1 or more"},
+		"dump zoo:mlp --micro 0":             {2, "--micro 0: want 1 to 16777216"},
 		"dump zoo:mlp --record -1":           {2, "--record -1: want 0 or more steps"},
-		"dump zoo:mlp --range x":             {1, "--range x: want INPUT=LO..HI"},
-		"ranges zoo:mlp --range x=nan..2":    {1, "--range x=nan..2: want INPUT=LO..HI"},
+		"dump zoo:mlp --range x":             {2, "--range x: want INPUT=LO..HI"},
+		"ranges zoo:mlp --range x=nan..2":    {2, "--range x=nan..2: want INPUT=LO..HI"},
 		"ranges zoo:mlp --range y=0..2":      {1, "--range y=0..2: the graph has no float input %y"},
-		"dump zoo:mlp --target sm_10":        {2, `--target: unknown target "sm_10": want cpu, or sm_70, sm_80 or sm_90, each of these also without some of /nodnn, /noattn`},
-		"dump zoo:mlp --scaler 1e300":        {1, "static scale 1e+300: want a power of two from 2^-126 to 2^127"},
+		"dump zoo:mlp --target sm_10":        {2, `--target: unknown target "sm_10": want cpu, or sm_70 and up, such as sm_80, sm_89 or sm_90, each of these also without some of /nodnn, /noattn`},
+		"dump zoo:mlp --scaler 1e300":        {2, "static scale 1e+300: want a power of two from 2^-126 to 2^127"},
 		"dump zoo:mlp?in=1e9":                {1, "zoo:mlp: option in=1e9: want a whole number from 1 to 16777216"},
 		"dump zoo:gpt?dropout=nan":           {1, "zoo:gpt: option dropout=nan: want a share from 0 to below 1"},
 		"dump model.onnx":                    {1, "model.onnx:1: not the text of a graph: byte 8"},
@@ -150,7 +150,7 @@ func TestFitStopsAtTheLargestOption(t *testing.T) {
 func TestEveryCommandHasHelp(t *testing.T) {
 	for _, c := range newRoot().Commands() {
 		code, out, errs := ampcRun("", c.Name(), "--help")
-		if code != 0 || !strings.Contains(out, "Usage:") {
+		if code != 0 || !strings.Contains(out, "Usage:") || !strings.Contains(out, "Examples:\n  ") {
 			t.Errorf("%s --help: code %d, %q %q", c.Name(), code, out, errs)
 		}
 	}

@@ -5,12 +5,12 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"ampc"
-	"ampc/internal/file"
 	"ampc/ir"
 	"ampc/models"
 	"ampc/passes"
@@ -115,7 +115,7 @@ func readSource(c *cobra.Command, spec string) (name string, src []byte, err err
 	}
 	src, err = os.ReadFile(spec)
 	if err != nil {
-		return "", nil, file.Error(spec, err)
+		return "", nil, missing(spec, err)
 	}
 	return spec, src, nil
 }
@@ -129,6 +129,9 @@ func (o *opened) apply(f *modelFlags) error {
 	}
 	p, err := loadPolicy(f.policy, f.set...)
 	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
@@ -151,12 +154,6 @@ func (o *opened) apply(f *modelFlags) error {
 	if f.infer {
 		o.losses = nil
 	}
-	if f.micro < 1 {
-		return usagef("--micro %d: want 1 or more", f.micro)
-	}
-	if f.record < 0 {
-		return usagef("--record %d: want 0 or more steps", f.record)
-	}
 	if o.config.Bind, err = parseDims(f.dims); err != nil {
 		return err
 	}
@@ -164,6 +161,29 @@ func (o *opened) apply(f *modelFlags) error {
 		o.config.Policy.Guard = f.guard
 	}
 	return o.calibrate(f)
+}
+
+// check looks at the flags that no model is needed for.
+func (f *modelFlags) check() error {
+	switch {
+	case f.micro < 1 || f.micro > models.MaxOption:
+		return usagef("--micro %d: want 1 to %d", f.micro, models.MaxOption)
+	case f.record < 0:
+		return usagef("--record %d: want 0 or more steps", f.record)
+	case f.guard != 0 && !(f.guard >= 1 && ir.AnyFinite.Holds(f.guard)):
+		return usagef("--guard %g: want a finite factor, 1 or more, or 0 for none", f.guard)
+	}
+	return checkPasses("--disable", f.disable...)
+}
+
+// checkPasses refuses names that no pass has.
+func checkPasses(flag string, names ...string) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(passes.Pipeline(), func(p passes.Pass) bool { return p.Name == name }) {
+			return usagef("%s %s: no such pass; ampc passes lists them", flag, name)
+		}
+	}
+	return nil
 }
 
 // calibrate finds what passes and reports may assume: the inputs' ranges, and
@@ -216,7 +236,7 @@ func (o *opened) optimize(name string) error {
 	opt := map[string]ampc.Optimizer{"sgd": ampc.SGD(0.9), "adam": ampc.Adam(), "adamw": ampc.AdamW(0.01)}
 	chosen, ok := opt[name]
 	if !ok {
-		return fmt.Errorf("no optimizer %q; there are sgd, adam, adamw", name)
+		return usagef("--optimizer %s: want sgd, adam or adamw", name)
 	}
 	o.config.Optimizer = chosen
 	for i := range o.config.Groups {
@@ -238,7 +258,7 @@ func (o *opened) addLoss(spec string) error {
 	}
 	names := strings.Split(list, ",")
 	if len(names) != 2 {
-		return fmt.Errorf("--train %s: want %s:VALUE,TARGET", spec, kind)
+		return usagef("--train %s: want %s:VALUE,TARGET", spec, kind)
 	}
 	var x [2]ampc.Tensor
 	for i, n := range names {
@@ -254,7 +274,7 @@ func (o *opened) addLoss(spec string) error {
 	case "mse":
 		loss = b.MSE(x[0], x[1])
 	default:
-		return fmt.Errorf("--train %s: no loss %q; there are ce and mse", spec, kind)
+		return usagef("--train %s: no loss %q; there are ce and mse", spec, kind)
 	}
 	o.losses = []ampc.Loss{{Value: loss}}
 	return o.model.Err()
@@ -267,10 +287,10 @@ func parseDims(pairs []string) (map[string]int64, error) {
 	}
 	out := map[string]int64{}
 	for _, p := range pairs {
-		var size int64
 		name, value, _ := strings.Cut(p, "=")
-		if _, err := fmt.Sscanf(value, "%d", &size); err != nil || size <= 0 || name == "" {
-			return nil, fmt.Errorf("--dim %s: want NAME=SIZE", p)
+		size, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || size < 1 || name == "" {
+			return nil, usagef("--dim %s: want NAME=SIZE", p)
 		}
 		out[name] = size
 	}

@@ -87,7 +87,7 @@ func planCommand() *cobra.Command {
 	f.add(c)
 	c.Flags().StringVar(&fit, "fit", "", "also print the largest batch that fits into this memory, such as 24GB (zoo models)")
 	c.Flags().StringVar(&device, "device", "", "print the algorithm of each product on this GPU instead, such as cuda:0; new ones are searched and kept")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(c, &asJSON)
 	c.Flags().BoolVar(&compare, "compare", false, "also compare the algorithms local, paint and mincut, mincut where promoting ops may narrow, and the presets of other systems")
 	return c
 }

@@ -20,20 +20,20 @@ import (
 func policyCommand() *cobra.Command {
 	var set []string
 	var diff string
-	var unmapped bool
+	var unmapped, asJSON bool
 	c := command("policy [NAME or FILE]", "print a policy as a file, or list the presets, those of other systems included", cobra.MaximumNArgs(1), func(c *cobra.Command, args []string) error {
 		out := c.OutOrStdout()
 		if len(args) == 0 && (diff != "" || unmapped || len(set) > 0) {
 			return usagef("--diff, --set and --unmapped want a NAME or FILE")
 		}
 		if len(args) == 0 {
-			for _, name := range passes.PolicyNames() {
-				fmt.Fprintln(out, name)
-			}
-			return nil
+			return printPresets(out, asJSON)
 		}
 		if unmapped {
-			return printUnmapped(out, args[0])
+			return printUnmapped(out, args[0], asJSON)
+		}
+		if asJSON {
+			return usagef("--json is for the list of presets and for --unmapped: a policy is a file of text")
 		}
 		p, err := loadPolicy(args[0], set...)
 		if err != nil {
@@ -50,21 +50,45 @@ func policyCommand() *cobra.Command {
 		_, err = fmt.Fprint(out, passes.DiffPolicies(p, other))
 		return err
 	})
+	addJSON(c, &asJSON)
 	c.Flags().StringArrayVar(&set, "set", nil, setHelp)
 	c.Flags().StringVar(&diff, "diff", "", "print how it differs from this policy")
 	c.Flags().BoolVar(&unmapped, "unmapped", false, "print the ops in the lists of another system's preset that have no op here, one a line with what the list says")
 	return c
 }
 
+func printPresets(w io.Writer, asJSON bool) error {
+	if asJSON {
+		return writeJSON(w, passes.PolicyNames())
+	}
+	for _, name := range passes.PolicyNames() {
+		fmt.Fprintln(w, name)
+	}
+	return nil
+}
+
+// unmappedRow is an op of another system that the compiler has no op for, and what the system's list says of it.
+type unmappedRow struct {
+	Op   string `json:"op"`
+	List string `json:"list"`
+}
+
 // printUnmapped lists what a system's lists name and the compiler has no op for.
-func printUnmapped(w io.Writer, preset string) error {
+func printUnmapped(w io.Writer, preset string, asJSON bool) error {
 	name, low := passes.PolicyParts(preset)
 	s, err := systems.Load(name, low)
 	if err != nil {
 		return fmt.Errorf("policy %s --unmapped: %w", preset, err)
 	}
+	rows := []unmappedRow{}
 	for _, op := range s.Unmapped() {
-		fmt.Fprintln(w, op, s.Of(op))
+		rows = append(rows, unmappedRow{op, fmt.Sprint(s.Of(op))})
+	}
+	if asJSON {
+		return writeJSON(w, rows)
+	}
+	for _, r := range rows {
+		fmt.Fprintln(w, r.Op, r.List)
 	}
 	return nil
 }
@@ -78,7 +102,7 @@ func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 		src, readErr := os.ReadFile(name)
 		switch {
 		case errors.Is(readErr, fs.ErrNotExist):
-			return p, err // neither: the list of presets helps more than the missing file
+			return p, usageError{err} // neither: the list of presets helps more than the missing file
 		case readErr != nil:
 			return p, file.Error(name, readErr)
 		}
@@ -89,22 +113,30 @@ func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 	for _, s := range set {
 		property, value, ok := strings.Cut(s, "=")
 		if !ok {
-			return p, fmt.Errorf("--set %s: want PROPERTY=VALUE", s)
+			return p, usagef("--set %s: want PROPERTY=VALUE", s)
 		}
 		if p, err = p.Set(property, value); err != nil {
-			return p, err
+			return p, usagef("--set %s: %w", s, err)
 		}
 	}
 	return p, nil
 }
+
+// scalerNames are the presets of --scaler.
+var scalerNames = []string{"none", "dynamic", "torch", "apex", "deepspeed", "oneflow", "keras", "paddle"}
 
 // parseScaler reads a preset's name or the power of two of a static scaler.
 func parseScaler(s string) (ampc.Scaler, error) {
 	if scaler, ok := passes.ScalerNamed(s); ok {
 		return scaler, nil
 	}
-	if x, err := strconv.ParseFloat(s, 64); err == nil {
-		return ampc.Static(x), nil
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return ampc.Scaler{}, usagef("--scaler %s: want %s, or a power of two", s, strings.Join(scalerNames, ", "))
 	}
-	return ampc.Scaler{}, fmt.Errorf("no scaler %q: there are none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle, or a power of two", s)
+	scaler := ampc.Static(x)
+	if err := scaler.Check(); err != nil {
+		return ampc.Scaler{}, usagef("--scaler %s: %w", s, err)
+	}
+	return scaler, nil
 }

@@ -60,9 +60,34 @@ func (p *profile) add(part lower.Part, step int, spend runtime.Spent) {
 	x.bytes += s.Bytes
 }
 
+// spentJSON is what one kind of work took in all profiled steps together; times are in nanoseconds.
+type spentJSON struct {
+	Part  string `json:"part"`
+	Kind  string `json:"kind"`
+	Took  int64  `json:"took_ns"`
+	Busy  int64  `json:"busy_ns"` // of all workers
+	Alone int64  `json:"alone_ns"`
+	Calls int    `json:"calls"`
+	Flops int64  `json:"flops"`
+	Bytes int64  `json:"bytes"`
+}
+
+// describe lists the kinds of work, the longest first.
+func (p *profile) describe() []spentJSON {
+	var list []spentJSON
+	for _, x := range p.sorted() {
+		list = append(list, spentJSON{x.part, x.kind, int64(x.took), int64(x.busy), int64(x.alone), x.calls, x.flops, x.bytes})
+	}
+	return list
+}
+
+func (p *profile) sorted() []*spent {
+	return slices.SortedFunc(maps.Values(p.byKind), func(a, b *spent) int { return int(b.took - a.took) })
+}
+
 // print prints a line for each kind of work and one for all. How work was shared is left out where one worker did it all.
 func (p *profile) print(out io.Writer, policy string) error {
-	rows := slices.SortedFunc(maps.Values(p.byKind), func(a, b *spent) int { return int(b.took - a.took) })
+	rows := p.sorted()
 	all := spent{part: "all", kind: fmt.Sprintf("%d steps", p.steps)}
 	for _, x := range rows {
 		all.add(runtime.Spent{Took: x.took, Busy: x.busy, Alone: x.alone, Regions: x.regions, Workers: x.workers})

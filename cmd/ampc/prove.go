@@ -37,9 +37,9 @@ func proveCommand() *cobra.Command {
 			fmt.Fprintln(c.OutOrStdout(), x)
 		}
 		if len(found) > 0 {
-			return fmt.Errorf("graph @%s: %d findings", g.Name, len(found))
+			return fmt.Errorf("graph @%s: %s", g.Name, plural(len(found), "finding"))
 		}
-		fmt.Fprintf(c.OutOrStdout(), "graph @%s: %d nodes, %d rules, no findings\n", g.Name, g.NumNodes(), len(prove.Checks()))
+		fmt.Fprintf(c.OutOrStdout(), "graph @%s: %s, %s, no findings\n", g.Name, plural(g.NumNodes(), "node"), plural(len(prove.Checks()), "rule"))
 		return nil
 	})
 	f.add(c)

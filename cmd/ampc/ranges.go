@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,11 +49,16 @@ func (f *rangesFlags) report(w io.Writer, model *opened) error {
 	o := model.config.Ranges
 	r := ranges.Static(g, o)
 	found := r.Findings()
-	if f.json {
+	switch {
+	case f.json && f.all:
+		return writeJSON(w, rangesJSON{found, intervals(g, r)})
+	case f.json:
 		return json.NewEncoder(w).Encode(found)
 	}
 	if f.all {
-		printIntervals(w, g, r)
+		if err := printIntervals(w, g, r); err != nil {
+			return err
+		}
 	}
 	for _, x := range found {
 		fmt.Fprintln(w, x)
@@ -75,7 +81,7 @@ func parseRanges(g *ir.Graph, list []string) (map[string]ir.Interval, error) {
 		a, err1 := strconv.ParseFloat(lo, 64)
 		b, err2 := strconv.ParseFloat(hi, 64)
 		if !ok || err1 != nil || err2 != nil || !(a <= b) {
-			return nil, fmt.Errorf("--range %s: want INPUT=LO..HI", s)
+			return nil, usagef("--range %s: want INPUT=LO..HI, LO not above HI", s)
 		}
 		if v := g.Var(name); v == nil || v.Kind != ir.Input || !v.Type.DType.Float() {
 			return nil, fmt.Errorf("--range %s: the graph has no float input %%%s", s, name)
@@ -116,17 +122,40 @@ func recordRanges(g *ir.Graph, inputs map[string]ir.Interval, steps int) (*range
 	return rec, nil
 }
 
-func printIntervals(w io.Writer, g *ir.Graph, r *ranges.Result) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// rangesJSON is what ranges --all says as JSON.
+type rangesJSON struct {
+	Findings  []ranges.Finding `json:"findings"`
+	Intervals []intervalRow    `json:"intervals"`
+}
+
+// intervalRow bounds a value; an end that is not known is null.
+type intervalRow struct {
+	Value  string    `json:"value"`
+	Type   string    `json:"type"`
+	Lo     jsonFloat `json:"lo"`
+	Hi     jsonFloat `json:"hi"`
+	MayNaN bool      `json:"may_be_nan"`
+}
+
+func intervals(g *ir.Graph, r *ranges.Result) []intervalRow {
+	rows := []intervalRow{}
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
 			if v.Type.DType.Float() && v.Next == nil {
 				iv := r.Of(v)
-				fmt.Fprintf(t, "%s\t%s\t[%.4g, %.4g]\n", v, g.TypeString(v.Type), iv.Lo, iv.Hi)
+				rows = append(rows, intervalRow{v.String(), g.TypeString(v.Type), jsonFloat(iv.Lo), jsonFloat(iv.Hi), iv.NaN})
 			}
 		}
 	}
-	t.Flush()
+	return rows
+}
+
+func printIntervals(w io.Writer, g *ir.Graph, r *ranges.Result) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, x := range intervals(g, r) {
+		fmt.Fprintf(t, "%s\t%s\t[%.4g, %.4g]\n", x.Value, x.Type, float64(x.Lo), float64(x.Hi))
+	}
+	return t.Flush()
 }
 
 func printSummary(w io.Writer, g *ir.Graph, r *ranges.Result, found int) (bounded int) {
@@ -145,7 +174,7 @@ func printSummary(w io.Writer, g *ir.Graph, r *ranges.Result, found int) (bounde
 			}
 		}
 	}
-	fmt.Fprintf(w, "%d float values, %d in 16 bits, %d with a bounded interval, %d findings\n", all, low, bounded, found)
+	fmt.Fprintf(w, "%d float values, %d in 16 bits, %d with a bounded interval, %s\n", all, low, bounded, plural(found, "finding"))
 	return bounded
 }
 
@@ -157,6 +186,10 @@ func printScale(w io.Writer, g *ir.Graph, seen map[string]ranges.Recorded) error
 		s, err := ranges.LossScale(g, v.Name, v.Init.Args[0], seen)
 		if err != nil {
 			return err
+		}
+		if s.Smallest > s.Largest {
+			fmt.Fprintf(w, "%s: none fits all: above %g %s overflows, below %g the smallest gradients vanish; start at %g, or use bf16\n", v, s.Largest, cmp.Or(s.Limit, "a gradient"), s.Smallest, s.Start)
+			continue
 		}
 		fmt.Fprintf(w, "%s: safe from %g to %g, start at %g", v, s.Smallest, s.Largest, s.Start)
 		if s.Limit != "" {

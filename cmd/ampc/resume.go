@@ -111,7 +111,7 @@ func readOrigin(path string) (*origin, error) {
 	}
 	if text, ok := f.Meta["user.run"]; ok { // older ones do not have it
 		if err := json.Unmarshal([]byte(text), &o.settings); err != nil {
-			return nil, fmt.Errorf("%s: damaged settings of the run: %w", path, err)
+			return nil, fmt.Errorf("%s: the settings of the run are damaged", path)
 		}
 	}
 	return o, nil

@@ -22,6 +22,7 @@ func runCommand() *cobra.Command {
 	var seed int64
 	var steps int
 	var out, device string
+	var asJSON bool
 	c := command("run MODEL", "run a model on given or random inputs and print its results", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		if steps < 1 {
 			return usagef("--steps %d: want 1 or more", steps)
@@ -45,9 +46,10 @@ func runCommand() *cobra.Command {
 		}
 		return onDevice(device, func(b runtime.Backend) error {
 			o.config.Backend = b
-			return runModel(c, o, feed, seed, steps, out)
+			return runModel(c, o, feed, seed, steps, out, asJSON)
 		})
 	})
+	addJSON(c, &asJSON)
 	f.add(c)
 	fl := c.Flags()
 	fl.StringArrayVar(&inputs, "input", nil, "NAME=FILE.npy, or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
@@ -58,7 +60,7 @@ func runCommand() *cobra.Command {
 	return c
 }
 
-func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int, out string) error {
+func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int, out string, asJSON bool) error {
 	defer o.model.Close()
 	o.config.Seed = seed
 	step, results, err := o.runnable(o.model.Graph())
@@ -75,7 +77,19 @@ func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int
 			return err
 		}
 	}
-	return showResults(c.OutOrStdout(), o, last, results, out)
+	r, err := collect(o, last, results)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = writeJSON(c.OutOrStdout(), r)
+	} else {
+		err = r.print(c.OutOrStdout())
+	}
+	if err != nil || out == "" {
+		return err
+	}
+	return safetensors.WriteFile(out, map[string]string{"model": o.spec}, r.tensors)
 }
 
 // fill completes feed with random inputs, the same for every micro-batch. flag
@@ -123,8 +137,29 @@ func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
 	return step, results, err
 }
 
-func showResults(w io.Writer, o *opened, r ampc.Result, results []ampc.Tensor, out string) error {
-	var tensors []safetensors.Tensor
+// runResult is what a run came to, as JSON has it.
+type runResult struct {
+	Results []resultRow `json:"results"`
+	Loss    *jsonFloat  `json:"loss,omitempty"` // of a training step, as the two below
+	Scale   *jsonFloat  `json:"scale,omitempty"`
+	Skipped *bool       `json:"skipped,omitempty"`
+	tensors []safetensors.Tensor
+}
+
+// resultRow sums up a tensor: over its finite elements, null where it has none.
+type resultRow struct {
+	Name      string    `json:"name"`
+	Type      string    `json:"type"`
+	Elements  int       `json:"elements"`
+	Min       jsonFloat `json:"min"`
+	Max       jsonFloat `json:"max"`
+	Mean      jsonFloat `json:"mean"`
+	NotFinite int       `json:"not_finite"`
+	first     float64
+}
+
+func collect(o *opened, r ampc.Result, results []ampc.Tensor) (*runResult, error) {
+	out := &runResult{}
 	seen := map[string]bool{}
 	for _, t := range results {
 		if seen[t.Name] {
@@ -133,30 +168,25 @@ func showResults(w io.Writer, o *opened, r ampc.Result, results []ampc.Tensor, o
 		seen[t.Name] = true
 		h, err := r.Value(t)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Fprintln(w, describeHost(t.Name, h))
+		out.Results = append(out.Results, describeHost(t.Name, h))
 		shape := []int64{}
 		for _, d := range h.Type.Shape.Dims() {
 			shape = append(shape, int64(d))
 		}
-		tensors = append(tensors, safetensors.Tensor{Name: t.Name, DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
+		out.tensors = append(out.tensors, safetensors.Tensor{Name: t.Name, DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
 	}
 	if len(o.losses) > 0 {
-		fmt.Fprintf(w, "loss %g, scale %g, skipped %t\n", r.Loss(), r.Scale(), r.Skipped())
+		loss, scale, skipped := jsonFloat(r.Loss()), jsonFloat(r.Scale()), r.Skipped()
+		out.Loss, out.Scale, out.Skipped = &loss, &scale, &skipped
 	}
-	if out == "" {
-		return nil
-	}
-	return safetensors.WriteFile(out, map[string]string{"model": o.spec}, tensors)
+	return out, nil
 }
 
-// describeHost prints one tensor in a line.
-func describeHost(name string, h ampc.Host) string {
+// describeHost sums up one tensor.
+func describeHost(name string, h ampc.Host) resultRow {
 	n := h.Len()
-	if n == 1 {
-		return fmt.Sprintf("%s : %s = %g", name, h.Type, h.At(0))
-	}
 	lo, hi, sum, bad := math.Inf(1), math.Inf(-1), 0.0, 0
 	for i := range n {
 		x := h.At(i)
@@ -166,9 +196,34 @@ func describeHost(name string, h ampc.Host) string {
 		}
 		lo, hi, sum = min(lo, x), max(hi, x), sum+x
 	}
-	s := fmt.Sprintf("%s : %s  min %.6g  max %.6g  mean %.6g", name, h.Type, lo, hi, sum/float64(max(n-bad, 1)))
-	if bad > 0 {
-		s += fmt.Sprintf("  %d not finite", bad)
+	r := resultRow{Name: name, Type: h.Type.String(), Elements: n, Min: jsonFloat(lo), Max: jsonFloat(hi), Mean: jsonFloat(sum / float64(n-bad)), NotFinite: bad}
+	if n > 0 {
+		r.first = h.At(0)
+	}
+	return r
+}
+
+func (r *runResult) print(w io.Writer) error {
+	for _, x := range r.Results {
+		fmt.Fprintln(w, x)
+	}
+	if r.Loss == nil {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "loss %g, scale %g, skipped %t\n", float64(*r.Loss), float64(*r.Scale), *r.Skipped)
+	return err
+}
+
+func (r resultRow) String() string {
+	switch {
+	case r.Elements == 1:
+		return fmt.Sprintf("%s : %s = %g", ir.Printable(r.Name), r.Type, r.first)
+	case r.NotFinite == r.Elements:
+		return fmt.Sprintf("%s : %s  %d not finite", ir.Printable(r.Name), r.Type, r.NotFinite)
+	}
+	s := fmt.Sprintf("%s : %s  min %.6g  max %.6g  mean %.6g", ir.Printable(r.Name), r.Type, float64(r.Min), float64(r.Max), float64(r.Mean))
+	if r.NotFinite > 0 {
+		s += fmt.Sprintf("  %d not finite", r.NotFinite)
 	}
 	return s
 }

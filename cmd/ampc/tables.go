@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ func opsCommand() *cobra.Command {
 			for _, name := range args {
 				op, ok := ir.OpNamed(name)
 				if !ok {
-					return fmt.Errorf("no op %q; ampc ops lists them", name)
+					return usagef("no op %q; ampc ops lists them", name)
 				}
 				ops = append(ops, op)
 			}
@@ -39,7 +40,7 @@ func opsCommand() *cobra.Command {
 		}
 		return w.Flush()
 	})
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(c, &asJSON)
 	return c
 }
 
@@ -60,8 +61,22 @@ func opRows(ops []ir.Op) []opRow {
 	return rows
 }
 
+type passRow struct {
+	Name   string `json:"name"`
+	Leaves string `json:"leaves"` // the stage of the graph behind it
+	Doc    string `json:"doc"`
+}
+
 func passesCommand() *cobra.Command {
-	return command("passes", "list the passes in the order they run", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+	var asJSON bool
+	c := command("passes", "list the passes in the order they run", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
+		if asJSON {
+			var rows []passRow
+			for _, p := range passes.Pipeline() {
+				rows = append(rows, passRow{p.Name, p.Stage.String(), p.Doc})
+			}
+			return writeJSON(c.OutOrStdout(), rows)
+		}
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
 		fmt.Fprintln(w, "PASS\tLEAVES\tDOES")
 		for _, p := range passes.Pipeline() {
@@ -69,9 +84,56 @@ func passesCommand() *cobra.Command {
 		}
 		return w.Flush()
 	})
+	addJSON(c, &asJSON)
+	return c
+}
+
+// machine is what devices says as JSON.
+type machine struct {
+	CPU struct {
+		Kernels  string `json:"kernels"`
+		Platform string `json:"platform"`
+		Threads  int    `json:"threads"`
+	} `json:"cpu"`
+	CUDA struct {
+		Libraries []libraryRow `json:"libraries"`
+		Devices   []gpuRow     `json:"devices"`
+		Problem   string       `json:"problem,omitempty"` // why there is no device to use
+		Advice    string       `json:"advice,omitempty"`
+	} `json:"cuda"`
+}
+
+type libraryRow struct {
+	Name    string   `json:"name"`
+	Path    string   `json:"path,omitempty"` // empty: not found
+	Version string   `json:"version,omitempty"`
+	Missing []string `json:"missing,omitempty"` // functions
+}
+
+type gpuRow struct {
+	Device string `json:"device"` // as --device takes it
+	Name   string `json:"name"`
+	Target string `json:"target"`
+	SMs    int    `json:"sms"`
+	Memory int64  `json:"memory_bytes"`
+}
+
+func describeMachine(b *cpu.Backend, found *cuda.Report) machine {
+	var m machine
+	m.CPU.Kernels, m.CPU.Platform, m.CPU.Threads = b.Name(), runtime.GOOS+"/"+runtime.GOARCH, b.Threads()
+	m.CUDA.Libraries, m.CUDA.Devices = []libraryRow{}, []gpuRow{}
+	m.CUDA.Problem, m.CUDA.Advice = found.Problem, found.Advice
+	for _, l := range found.Libraries {
+		m.CUDA.Libraries = append(m.CUDA.Libraries, libraryRow{l.Library, l.Path, l.Version, l.Missing})
+	}
+	for _, d := range found.Devices {
+		m.CUDA.Devices = append(m.CUDA.Devices, gpuRow{fmt.Sprintf("cuda:%d", d.Ordinal), d.Name, fmt.Sprintf("sm_%d%d", d.Major, d.Minor), int(d.SMs), int64(d.Memory)})
+	}
+	return m
 }
 
 func devicesCommand() *cobra.Command {
+	var asJSON bool
 	c := command("devices", "say what this machine can run on", cobra.NoArgs, func(c *cobra.Command, _ []string) error {
 		b, err := cpu.Open(0)
 		if err != nil {
@@ -79,15 +141,24 @@ func devicesCommand() *cobra.Command {
 		}
 		defer b.Close()
 		out := c.OutOrStdout()
+		if asJSON {
+			return writeJSON(out, describeMachine(b, cuda.Discover()))
+		}
 		fmt.Fprintf(out, "cpu: %s, %s/%s, %d threads\n", b.Name(), runtime.GOOS, runtime.GOARCH, b.Threads())
 		_, err = io.WriteString(out, cuda.Discover().String())
 		return err
 	})
+	addJSON(c, &asJSON)
 	c.Long = `Says what this machine can run on: the CPU's set of kernels and threads, and what it has of CUDA.
 
 Environment: AMPC_CPU=go|avx2|avx512|avx512bf16|neon picks a set of kernels that the processor has, GOMAXPROCS the
 threads; AMPC_WINOGRAD=off keeps convolutions to their definition.`
 	return c
+}
+
+// inZoo reports whether the zoo has a model of that name.
+func inZoo(name string) bool {
+	return slices.ContainsFunc(models.Names(), func(m [2]string) bool { return m[0] == name })
 }
 
 // zooList is the zoo as help texts show it.

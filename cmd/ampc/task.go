@@ -212,7 +212,11 @@ func readImages(f *trainFlags) (train, held *dataset.Images, err error) {
 		return nil, nil, err
 	}
 	if f.heldOut == "" {
-		train, held = train.Split(10)
+		const every = 10
+		if n := train.Len(); n < every {
+			return nil, nil, fmt.Errorf("%s: %s: want %d or more, one in %[3]d of which is held out, or others to test on with --held-out", f.data[0], plural(n, "image"), every)
+		}
+		train, held = train.Split(every)
 		return train, held, nil
 	}
 	if held, err = dataset.ReadImages(f.heldOut); err != nil {

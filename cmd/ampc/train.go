@@ -248,6 +248,9 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	if f.micro < 1 {
 		return nil, usagef("--micro %d: want 1 or more", f.micro)
 	}
+	if err := ir.AtLeast0.Check("--lr", f.rate); err != nil {
+		return nil, usageError{err}
+	}
 	job, err := newTask(spec, f)
 	if err != nil {
 		return nil, err
@@ -302,6 +305,9 @@ func (f *trainFlags) lossScaling(p ampc.Policy) (ampc.Scaler, error) {
 	}
 	if f.growthEvery != 0 {
 		s.Every = f.growthEvery
+	}
+	if err := s.Check(); err != nil {
+		return s, usagef("--init-scale or --growth-every: %w", err)
 	}
 	return s, nil
 }

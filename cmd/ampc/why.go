@@ -41,7 +41,7 @@ func whyCommand() *cobra.Command {
 		return nil
 	})
 	f.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(c, &asJSON)
 	c.Flags().StringVar(&other, "diff-policy", "", "A: list the values that policy A stores in another dtype than policy B does, with both reasons (why MODEL --diff-policy A B)")
 	return c
 }
@@ -81,8 +81,11 @@ func whyAll(w io.Writer, g *ir.Graph, asJSON bool) error {
 // diffPolicies compares policy a with the second argument, or with --policy.
 func diffPolicies(c *cobra.Command, args []string, f *modelFlags, a string, asJSON bool) error {
 	b := f.policy
-	if len(args) == 2 {
+	switch {
+	case len(args) == 2:
 		b = args[1]
+	case !c.Flags().Changed("policy"):
+		return usagef("--diff-policy %s: want the policy to compare it with: why MODEL --diff-policy %[1]s B", a)
 	}
 	var graphs [2]*ir.Graph
 	for i, policy := range []string{a, b} {
@@ -136,7 +139,7 @@ func whyNotCommand() *cobra.Command {
 		return nil
 	})
 	f.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	addJSON(c, &asJSON)
 	return c
 }
 

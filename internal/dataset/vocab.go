@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -75,7 +74,7 @@ func (v Vocab) Marshal() string {
 func UnmarshalVocab(s string) (Vocab, error) {
 	var text string
 	if err := json.Unmarshal([]byte(s), &text); err != nil {
-		return Vocab{}, fmt.Errorf("vocabulary: %w", err)
+		return Vocab{}, errors.New("vocabulary: not a JSON string")
 	}
 	runes := []rune(text)
 	if len(runes) == 0 || runes[0] != utf8.RuneError {

@@ -142,7 +142,7 @@ func parseHeader(header []byte, dataLen int64) (map[string]string, []Info, error
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
-			return nil, nil, fmt.Errorf("header: %w", err)
+			return nil, nil, fmt.Errorf("header: %w", plain(err))
 		}
 		name := key.(string) // an object's keys are strings, or Token fails
 		if seen[name] {
@@ -151,7 +151,7 @@ func parseHeader(header []byte, dataLen int64) (map[string]string, []Info, error
 		seen[name] = true
 		if name == metaKey {
 			if err := dec.Decode(&meta); err != nil {
-				return nil, nil, fmt.Errorf("header: %s: %w", metaKey, err)
+				return nil, nil, fmt.Errorf("header: %s: %w", metaKey, plain(err))
 			}
 			continue
 		}
@@ -162,7 +162,7 @@ func parseHeader(header []byte, dataLen int64) (map[string]string, []Info, error
 		tensors = append(tensors, info)
 	}
 	if _, err := dec.Token(); err != nil {
-		return nil, nil, fmt.Errorf("header: %w", err)
+		return nil, nil, fmt.Errorf("header: %w", plain(err))
 	}
 	if rest := strings.TrimRight(string(header[dec.InputOffset():]), " "); rest != "" {
 		return nil, nil, fmt.Errorf("header: %d bytes after the JSON object", len(rest))
@@ -173,10 +173,27 @@ func parseHeader(header []byte, dataLen int64) (map[string]string, []Info, error
 	return meta, tensors, checkLayout(tensors, dataLen)
 }
 
+// plain says what is wrong with JSON without the names of Go's types.
+func plain(err error) error {
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s is a JSON %s", kind.Field, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("a JSON %s in place of an object", kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("not JSON at byte %d", syntax.Offset)
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+		return errors.New("the JSON ends early")
+	}
+	return err
+}
+
 func parseEntry(dec *json.Decoder, name string) (Info, error) {
 	var e entry
 	if err := dec.Decode(&e); err != nil {
-		return Info{}, fmt.Errorf("header: tensor %q: %w", name, err)
+		return Info{}, fmt.Errorf("header: tensor %q: %w", name, plain(err))
 	}
 	if e.DType.Size() == 0 {
 		return Info{}, fmt.Errorf("header: tensor %q: unknown dtype %q", name, e.DType)

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,7 +101,7 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 		c.Seed, err = strconv.ParseInt(f.Meta[metaSeed], 10, 64)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: metadata: %w", path, err)
+		return nil, fmt.Errorf("%s: damaged: skips %q and seed %q are to be whole numbers", path, f.Meta[metaSkips], f.Meta[metaSeed])
 	}
 	if n := f.Meta[metaNotes]; n != "" {
 		c.Notes = strings.Split(n, "\n")
@@ -124,7 +125,7 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 func place(g *ir.Graph, positions string) error {
 	at := map[string]position{}
 	if err := json.Unmarshal([]byte(positions), &at); err != nil {
-		return fmt.Errorf("positions: %w", err)
+		return errors.New("damaged: the positions are not JSON")
 	}
 	for _, v := range g.Vars {
 		v.Pos = ir.Pos(at[v.Name])

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// examples are the command lines that the help of each command shows. A test
+// runs them, but for those of slowExamples.
+var examples = map[string][]string{
+	"ampc":       {"ampc dump zoo:mlp", "ampc why zoo:mlp fc1"},
+	"dump":       {"ampc dump zoo:mlp", "ampc dump 'zoo:gpt?layers=1&dim=64' --policy mixed-bf16 --after amp", "ampc dump zoo:mlp --stage ptx --target sm_90"},
+	"why":        {"ampc why zoo:mlp fc1", "ampc why zoo:mlp --diff-policy mixed-f16 o1-f16"},
+	"why-not":    {"ampc why-not zoo:mlp", "ampc why-not zoo:mlp loss f16"},
+	"ops":        {"ampc ops", "ampc ops matmul softmax --json"},
+	"passes":     {"ampc passes"},
+	"policy":     {"ampc policy", "ampc policy mixed-f16", "ampc policy torch-f16 --diff mixed-f16"},
+	"plan":       {"ampc plan zoo:mlp", "ampc plan zoo:mlp --fit 64MB --policy mixed-f16"},
+	"prove":      {"ampc prove 'zoo:gpt?layers=1&dim=32&seq=16'"},
+	"ranges":     {"ampc ranges zoo:mlp --range x=-3..3 --all", "ampc ranges 'zoo:mlp?batch=4&hidden=32' --record 2"},
+	"doctor":     {"ampc doctor 'zoo:mlp?batch=4&hidden=32'", "ampc doctor zoo:mlp --scaler 16777216 --save bad.ampc", "ampc doctor bad.ampc --json"},
+	"run":        {"ampc run zoo:mlp --infer --out results.safetensors", "ampc run zoo:mlp --steps 3 --json"},
+	"train":      {"ampc train", "ampc train zoo:lenet --data digits.csv --steps 500 --out digits", "ampc train --resume digits"},
+	"bench":      {"ampc bench zoo:mlp --steps 2", "ampc bench 'zoo:gpt?batch=4' --policy mixed-bf16 --profile"},
+	"advise":     {"ampc advise zoo:gpt --steps 60 --policies f32,mixed-f16,mixed-bf16"},
+	"compare":    {"ampc compare zoo:mlp --steps 0", "ampc compare zoo:gpt --json"},
+	"devices":    {"ampc devices"},
+	"version":    {"ampc version"},
+	"completion": {"source <(ampc completion bash)"},
+}
+
+// slowExamples train for longer than a test should, want data, or a shell.
+var slowExamples = map[string]bool{
+	"ampc train": true, "ampc train zoo:lenet --data digits.csv --steps 500 --out digits": true, "ampc train --resume digits": true,
+	"ampc advise zoo:gpt --steps 60 --policies f32,mixed-f16,mixed-bf16": true, "ampc compare zoo:gpt --json": true,
+	"ampc bench 'zoo:gpt?batch=4' --policy mixed-bf16 --profile": true, "source <(ampc completion bash)": true,
+}
+
+// addExamples shows them in a command's help and that of its subcommands.
+func addExamples(c *cobra.Command) {
+	if lines := examples[c.Name()]; lines != nil {
+		c.Example = "  " + strings.Join(lines, "\n  ")
+	}
+	for _, sub := range c.Commands() {
+		addExamples(sub)
+	}
+}
