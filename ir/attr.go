@@ -205,3 +205,30 @@ func (n *Node) DT(name string) DType { v, _ := n.attr(name).(DType); return v }
 
 // Has reports whether the attribute is set on the node itself.
 func (n *Node) Has(name string) bool { return n.Attrs.Get(name) != nil }
+
+var attrKindNames = [...]string{
+	AttrInt: "an integer", AttrFloat: "a number", AttrBool: "a flag", AttrString: "a word", AttrDType: "a dtype",
+	AttrInts: "a list of integers", AttrFloats: "a list of numbers", AttrGraph: "a graph", AttrAny: "a value",
+}
+
+func (k AttrKind) accepts(v any) bool {
+	switch v.(type) {
+	case int64:
+		return k == AttrInt || k == AttrFloat || k == AttrAny
+	case float64:
+		return k == AttrFloat || k == AttrAny
+	case bool:
+		return k == AttrBool || k == AttrAny
+	case string:
+		return k == AttrString || k == AttrAny
+	case DType:
+		return k == AttrDType || k == AttrAny
+	case []int64:
+		return k == AttrInts || k == AttrFloats || k == AttrAny
+	case []float64:
+		return k == AttrFloats || k == AttrAny
+	case *Graph:
+		return k == AttrGraph || k == AttrAny
+	}
+	return false
+}

@@ -522,33 +522,6 @@ func (n *Node) checkAttrs(d *Def) error {
 	return nil
 }
 
-var attrKindNames = [...]string{
-	AttrInt: "an integer", AttrFloat: "a number", AttrBool: "a flag", AttrString: "a word", AttrDType: "a dtype",
-	AttrInts: "a list of integers", AttrFloats: "a list of numbers", AttrGraph: "a graph", AttrAny: "a value",
-}
-
-func (k AttrKind) accepts(v any) bool {
-	switch v.(type) {
-	case int64:
-		return k == AttrInt || k == AttrFloat || k == AttrAny
-	case float64:
-		return k == AttrFloat || k == AttrAny
-	case bool:
-		return k == AttrBool || k == AttrAny
-	case string:
-		return k == AttrString || k == AttrAny
-	case DType:
-		return k == AttrDType || k == AttrAny
-	case []int64:
-		return k == AttrInts || k == AttrFloats || k == AttrAny
-	case []float64:
-		return k == AttrFloats || k == AttrAny
-	case *Graph:
-		return k == AttrGraph || k == AttrAny
-	}
-	return false
-}
-
 // Retype infers n's result types again after a pass changed operands or
 // attributes. Next values must keep their variables' types.
 func (n *Node) Retype() error {

@@ -145,24 +145,6 @@ func (p *parser) graph(outer *parser) *Graph {
 	return p.g
 }
 
-func (p *parser) dim() {
-	name := p.ident("a dimension name")
-	if slices.ContainsFunc(p.g.Syms, func(s Sym) bool { return s.Name == name }) {
-		p.wrong("dimension %s is declared twice", name)
-	}
-	if err := CheckDimName(name); err != nil {
-		p.wrong("%v", err)
-	}
-	s := Sym{Name: name}
-	if p.accept("=") {
-		s.Nominal = p.integer()
-		if s.Nominal <= 0 {
-			p.wrong("dimension %s needs a nominal size above zero", name)
-		}
-	}
-	p.g.Syms = append(p.g.Syms, s)
-}
-
 func (p *parser) decl(kind VarKind) {
 	t := p.tok
 	if t.kind != tokValue || t.prime {

@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // operandAt is a value behind a name in braces, and where the text has it.
 type operandAt struct {
@@ -78,4 +81,22 @@ func (p *parser) duplicate(t token, line []token) string {
 		return fmt.Sprintf("%s is defined twice: it is already %s", t.valueText(), describe(old))
 	}
 	return ""
+}
+
+func (p *parser) dim() {
+	name := p.ident("a dimension name")
+	if slices.ContainsFunc(p.g.Syms, func(s Sym) bool { return s.Name == name }) {
+		p.wrong("dimension %s is declared twice", name)
+	}
+	if err := CheckDimName(name); err != nil {
+		p.wrong("%v", err)
+	}
+	s := Sym{Name: name}
+	if p.accept("=") {
+		s.Nominal = p.integer()
+		if s.Nominal <= 0 {
+			p.wrong("dimension %s needs a nominal size above zero", name)
+		}
+	}
+	p.g.Syms = append(p.g.Syms, s)
 }
