@@ -113,6 +113,28 @@ type Var struct {
 // Role returns what a runtime fills in or watches by itself: "micro", "seed", ...
 func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
 
+// WrittenEarly lists the buffers of variables that parts before update write:
+// sums over micro-batches and running statistics of inference. Low copies are
+// not among them.
+func (p *Program) WrittenEarly() []BufferID {
+	stored := make([]bool, len(p.Buffers))
+	for part := range Update {
+		for i := range p.Parts[part] {
+			for _, id := range p.Parts[part][i].Out {
+				stored[p.Buffers[id].Root] = true
+			}
+		}
+	}
+	var list []BufferID
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if (v.Kind == ir.Param || v.Kind == ir.State) && stored[v.Buffer] && v.Role() != ir.RoleCopy && !p.copied(v.Buffer) {
+			list = append(list, v.Buffer)
+		}
+	}
+	return list
+}
+
 // Binding names a buffer.
 type Binding struct {
 	Name   string

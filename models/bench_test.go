@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"context"
 	goruntime "runtime"
 	"slices"
 	"testing"
@@ -143,7 +144,7 @@ func (s *stepper) block(b *testing.B) {
 
 func (s *stepper) run(b *testing.B) {
 	start := clock()
-	if _, err := s.exec.Step(s.feeds[s.steps%len(s.feeds)]); err != nil {
+	if _, err := s.exec.Step(context.Background(), s.feeds[s.steps%len(s.feeds)]); err != nil {
 		b.Fatal(err)
 	}
 	s.steps++

@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sort"
@@ -62,7 +63,11 @@ type Exec interface {
 	// before anything runs and may be reused when Step returns. A program
 	// without inputs takes one empty Feed per micro-batch; one without a micro
 	// part takes none.
-	Step(feeds []Feed) (Ticket, error)
+	//
+	// A step whose ctx ends before update begins returns an error that wraps its
+	// cause and leaves all variables as they were. Once update has begun the
+	// step ends normally.
+	Step(ctx context.Context, feeds []Feed) (Ticket, error)
 	Close() error
 }
 
@@ -218,6 +223,9 @@ type Watch struct {
 	// Where it returns false the step ends with ErrStopped.
 	Part func(part lower.Part, micro int) bool
 }
+
+// ErrClosed is what a step returns whose Exec was closed.
+var ErrClosed = errors.New("closed")
 
 // ErrStopped is what a step returns that its Watch ended.
 var ErrStopped = errors.New("stopped by its watch")

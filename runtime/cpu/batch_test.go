@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -53,7 +54,7 @@ func TestBatch(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if _, err := e.Step([]runtime.Feed{f}); err != nil {
+				if _, err := e.Step(context.Background(), []runtime.Feed{f}); err != nil {
 					t.Fatal(err)
 				}
 				for i, n := range sizes {
@@ -100,7 +101,7 @@ update:
 		p, _, e := loaded(t, open(t, 2), graph)
 		f := feedFor(p)
 		copy(f[c.input].Data[c.at*len(c.value):], c.value)
-		x, err := e.Step([]runtime.Feed{f})
+		x, err := e.Step(context.Background(), []runtime.Feed{f})
 		if err != nil {
 			t.Fatal(err)
 		}

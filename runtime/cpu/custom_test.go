@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -57,7 +58,7 @@ func TestCustomOpsReportErrors(t *testing.T) {
 	fails := func(*ir.Node, []any, []any) error { return errors.New("no luck") }
 	l := runtimetest.Load(t, open(t, 1), customGraph(t, swish(fails, nil), ir.F32), 1)
 	x := eval.Floats(ir.F32, []ir.Dim{3}, 1, 2, 3)
-	_, err := l.Exec.Step(runtimetest.Feeds(map[string]*eval.Tensor{"x": x}))
+	_, err := l.Exec.Step(context.Background(), runtimetest.Feeds(map[string]*eval.Tensor{"x": x}))
 	if err == nil || err.Error() != "custom: swish %swish: no luck" {
 		t.Error(err)
 	}

@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -170,7 +171,7 @@ func outputs(t *testing.T, p *lower.Program, path *kern.Path, threads int) [][]b
 // results are what a step of p returns on b.
 func results(t *testing.T, b *cpu.Backend, p *lower.Program) (all [][]byte) {
 	t.Helper()
-	ticket, err := loaded(t, b, p).Step([]runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
+	ticket, err := loaded(t, b, p).Step(context.Background(), []runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func stepOf(tb testing.TB, p *lower.Program, threads int) func() {
 	tb.Cleanup(func() { be.Close() })
 	e, f := loaded(tb, be, p), feed(p, rand.New(rand.NewPCG(1, 2)))
 	return func() {
-		if _, err := e.Step([]runtime.Feed{f}); err != nil {
+		if _, err := e.Step(context.Background(), []runtime.Feed{f}); err != nil {
 			tb.Fatal(err)
 		}
 	}

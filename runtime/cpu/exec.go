@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -29,6 +31,8 @@ type exec struct {
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
 	written []*variable
+	early   [][]byte // memory of variables that parts before update write
+	saved   [][]byte // what it held before the running step
 	shadows []shadow
 	outputs [][]byte
 
@@ -36,6 +40,7 @@ type exec struct {
 	tickets []ticket // handed out one by one, made in bulk so that steps rarely allocate
 	seq     int64
 
+	done    <-chan struct{} // of the running step's context; nil: it does not end
 	fault   atomic.Pointer[fault]
 	count   runtime.Counters
 	profile func(part lower.Part, step int, spent runtime.Spent)
@@ -147,6 +152,9 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for _, name := range e.p.Written {
 		e.written = append(e.written, s.vars[name])
 	}
+	for _, id := range e.p.WrittenEarly() {
+		e.early = append(e.early, e.mem[id])
+	}
 	return refreshes, nil
 }
 
@@ -205,18 +213,43 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 	return e.kernel(s)
 }
 
-// Step implements runtime.Exec. It returns when the step is done. Bad data that
-// only a kernel notices (an id outside its table) ends the step before anything
-// is updated; variables that micro writes may have been.
-func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
+// Step implements runtime.Exec. It returns when the step is done. ctx is looked
+// at between the steps of the Program, so the longest kernel bounds the wait.
+// Bad data that only a kernel notices (an id outside its table) ends the step
+// before anything is updated, as the end of ctx does.
+func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
+	if e.mem == nil {
+		return nil, fmt.Errorf("%s: %w", e.p.Name, runtime.ErrClosed)
+	}
+	e.done = ctx.Done()
+	e.save()
+	if err := e.gradients(feeds); err != nil {
+		e.restore()
+		if err == errInterrupted {
+			err = fmt.Errorf("%s: interrupted before the update: %w", e.p.Name, context.Cause(ctx))
+		}
+		return nil, err
+	}
+	if err := e.update(); err != nil {
+		return nil, err
+	}
+	e.count.Steps++
+	return e.publish(), nil
+}
+
+// errInterrupted is what a part returns when the step's context has ended.
+var errInterrupted = errors.New("interrupted")
+
+// gradients runs prepare, and micro for every feed.
+func (e *exec) gradients(feeds []runtime.Feed) error {
 	e.refreshShadows()
 	if err := e.run(lower.Prepare, 0); err != nil {
-		return nil, err
+		return err
 	}
 	for i, f := range feeds {
 		for k := range e.inputs {
@@ -226,18 +259,55 @@ func (e *exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
 			slice[int32](e.micro)[0] = int32(i)
 		}
 		if err := e.run(lower.Micro, i); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	if e.interrupted() {
+		return errInterrupted
+	}
+	return nil
+}
+
+// update runs to its end whatever happens to the step's context.
+func (e *exec) update() error {
+	e.done = nil
 	if err := e.run(lower.Update, 0); err != nil {
-		return nil, err
+		return err
 	}
 	for _, v := range e.written {
 		v.version++
 	}
 	e.syncShadows()
-	e.count.Steps++
-	return e.publish(), nil
+	return nil
+}
+
+// save keeps what parts before update may overwrite: running statistics, sums over micro-batches.
+func (e *exec) save() {
+	if e.saved == nil {
+		for _, mem := range e.early {
+			e.saved = append(e.saved, make([]byte, len(mem)))
+		}
+	}
+	for i, mem := range e.early {
+		copy(e.saved[i], mem)
+	}
+}
+
+// restore undoes what a step has written that ended before its update.
+func (e *exec) restore() {
+	for i, mem := range e.early {
+		copy(mem, e.saved[i])
+	}
+}
+
+// interrupted says whether the step's context has ended.
+func (e *exec) interrupted() bool {
+	select {
+	case <-e.done:
+		return true
+	default: // nil: never
+		return false
+	}
 }
 
 // readInPlace finds the operands of those who read an input, if all of them can read it anywhere.
@@ -306,6 +376,9 @@ func (e *exec) run(part lower.Part, micro int) error {
 func (e *exec) part(part lower.Part) error {
 	for i := range e.steps[part] {
 		s := &e.steps[part][i]
+		if e.interrupted() {
+			return errInterrupted
+		}
 		if f := s.fresh; f != nil {
 			if f.to.version == f.from.version {
 				e.count.CastsSaved++
@@ -370,8 +443,10 @@ func (t *ticket) Read(out int, dst []byte) error {
 	return nil
 }
 
-// Close implements runtime.Exec; the memory goes with the last reference.
+// Close implements runtime.Exec; it waits for a running step. The memory goes with the last reference.
 func (e *exec) Close() error {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
 	e.arena, e.mem = nil, nil
 	return nil
 }

@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -129,7 +130,7 @@ update:
 			binary.NativeEndian.PutUint32(x[4*i:], math.Float32bits(float32(i%1000)))
 		}
 		in := runtime.Tensor{Type: p.Vars[0].Type, Data: x}
-		if _, err := e.Step([]runtime.Feed{{"a": in}}); err != nil {
+		if _, err := e.Step(context.Background(), []runtime.Feed{{"a": in}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Read("y", y); err != nil {

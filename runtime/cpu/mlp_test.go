@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bytes"
+	"context"
 	"math"
 	"math/rand/v2"
 	"regexp"
@@ -135,7 +136,7 @@ func feedElsewhere(t *testing.T, e *exec) {
 			x.F[i] = float64(i%7+off) / 8
 		}
 		data := append(make([]byte, off, 4096), x.Bytes()...)[off:]
-		ticket, err := e.Step([]runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
+		ticket, err := e.Step(context.Background(), []runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
 		if err != nil {
 			t.Fatal(err)
 		}

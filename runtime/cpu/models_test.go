@@ -1,6 +1,7 @@
 package cpu_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -101,7 +102,7 @@ func state(t *testing.T, p *lower.Program, threads int) map[string]string {
 	}
 	r := rand.New(rand.NewPCG(1, 9))
 	for range 3 {
-		if _, err := e.Step([]runtime.Feed{feed(p, r)}); err != nil {
+		if _, err := e.Step(context.Background(), []runtime.Feed{feed(p, r)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -90,7 +91,7 @@ func normRun(t *testing.T, b *Backend, text string, steps int) (out [][]byte) {
 		}
 		feed[p.Vars[i].Name] = runtime.Tensor{Type: v.t, Data: v.mem}
 	}
-	ticket, err := e.Step([]runtime.Feed{feed})
+	ticket, err := e.Step(context.Background(), []runtime.Feed{feed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestStepDoesNotAllocate(t *testing.T) {
 	p, _, e := loaded(t, open(t, 2), mlp)
 	feeds := []runtime.Feed{feedFor(p)}
 	step := func() {
-		if _, err := e.Step(feeds); err != nil {
+		if _, err := e.Step(context.Background(), feeds); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +107,7 @@ forward:
 		for i := range feeds {
 			feeds[i] = feedFor(p)
 		}
-		if _, err := e.Step(feeds); err != nil {
+		if _, err := e.Step(context.Background(), feeds); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +151,7 @@ update:
 	f["x"].Data[3] = 0x40 // 2
 	var tickets []runtime.Ticket
 	for range runtime.RingSize + 1 {
-		x, err := e.Step([]runtime.Feed{f})
+		x, err := e.Step(context.Background(), []runtime.Feed{f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,14 +213,14 @@ func TestFeedErrors(t *testing.T) {
 		{[]runtime.Feed{good, with("z", good["x"])}, `mlp: micro-batch 1: feed "z": no such input, the program takes x, y`},
 		{[]runtime.Feed{with("y", runtime.Tensor{Type: good["y"].Type, Data: label})}, "mlp: cross_entropy %sum: label 77 at place 0 is outside 0..9"},
 	} {
-		if _, err := e.Step(c.feeds); err == nil || err.Error() != c.want {
+		if _, err := e.Step(context.Background(), c.feeds); err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}
 		if !bytes.Equal(state(), before) {
 			t.Fatalf("%s: variables changed", c.want)
 		}
 	}
-	if _, err := e.Step([]runtime.Feed{good}); err != nil {
+	if _, err := e.Step(context.Background(), []runtime.Feed{good}); err != nil {
 		t.Errorf("after errors: %v", err)
 	}
 }
@@ -269,7 +270,7 @@ update:
 }
 `)
 	for step, want := range [][4]float32{{1, 11, 10, 11}, {11, 20, 9, 20}} {
-		ticket, err := e.Step([]runtime.Feed{feedFor(p)})
+		ticket, err := e.Step(context.Background(), []runtime.Feed{feedFor(p)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,14 +311,14 @@ forward:
 		}
 		all.Regions += s.Regions
 	})
-	if _, err := e.Step([]runtime.Feed{feedFor(p)}); err != nil {
+	if _, err := e.Step(context.Background(), []runtime.Feed{feedFor(p)}); err != nil {
 		t.Fatal(err)
 	}
 	if seen != len(p.Parts[lower.Micro]) || all.Regions == 0 {
 		t.Errorf("%d steps reported with %d regions, the program has %d steps", seen, all.Regions, len(p.Parts[lower.Micro]))
 	}
 	e.Profile(nil)
-	if _, err := e.Step([]runtime.Feed{feedFor(p)}); err != nil || seen != len(p.Parts[lower.Micro]) {
+	if _, err := e.Step(context.Background(), []runtime.Feed{feedFor(p)}); err != nil || seen != len(p.Parts[lower.Micro]) {
 		t.Errorf("%v; %d reports after the profile ended", err, seen)
 	}
 }

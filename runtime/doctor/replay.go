@@ -106,7 +106,7 @@ func (r *replay) launch(ctx context.Context, look func() bool) (runtime.Ticket, 
 		w.Step = r.scanned
 	}
 	r.watch.Watch(w)
-	ticket, err := r.exec.Step(r.feeds)
+	ticket, err := r.exec.Step(ctx, r.feeds)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

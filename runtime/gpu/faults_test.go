@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -67,7 +68,7 @@ func attempt(t *testing.T, g *ir.Graph, opt sim.Options, micro ...int) (failed e
 			}
 			feeds[i] = runtimetest.Feeds(f)[0]
 		}
-		if _, err := e.Step(feeds); err != nil && failed == nil {
+		if _, err := e.Step(context.Background(), feeds); err != nil && failed == nil {
 			failed = err
 		} else if err != nil && sticky(failed) != errors.Is(err, gpu.ErrLost) {
 			t.Errorf("after %v: %v", failed, err)

@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -161,7 +162,7 @@ func TestAdoptRefuses(t *testing.T) {
 			t.Errorf("took the feeds %v", feeds)
 		}
 	}
-	if _, err := e.Step([]runtime.Feed{{}}); err == nil {
+	if _, err := e.Step(context.Background(), []runtime.Feed{{}}); err == nil {
 		t.Error("took a feed without x")
 	}
 	o.ok(errors.Join(e.Close(), store.Close(), b.Close(), o.d.Close()))

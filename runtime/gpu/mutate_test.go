@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -272,7 +273,7 @@ func (s *subject) run(p *lower.Program, dropWait int) (tr trace, err error) {
 		if err := s.rescale(store, map[int]float32{0: 0x1p10, 2: 0x1p120, 3: 0x1p10}[i]); err != nil {
 			return tr, err
 		}
-		ticket, err := e.Step([]runtime.Feed{f})
+		ticket, err := e.Step(context.Background(), []runtime.Feed{f})
 		if err != nil {
 			return tr, err
 		}

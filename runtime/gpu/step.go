@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,10 +12,14 @@ import (
 )
 
 // Step implements runtime.Exec. It returns when everything is issued; nothing
-// waits for the device. An id outside its table gives NaN, not an error.
-func (e *Exec) Step(feeds []runtime.Feed) (runtime.Ticket, error) {
+// waits for the device. An id outside its table gives NaN, not an error. The
+// device runs a step as one graph, so ctx is looked at before it is issued.
+func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("%s: %s: interrupted before step %d: %w", e.b.name, e.p.Name, e.seq+1, context.Cause(ctx))
 	}
 	t, err := e.issue(len(feeds), func() error { return e.stage(feeds) })
 	if err != nil {

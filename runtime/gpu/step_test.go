@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -81,7 +82,7 @@ func TestNoHostWaits(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	syncs, before := d.Syncs(), d.Stats
 	for step := range 100 {
-		if _, err := l.Exec.Step([]runtime.Feed{batch(t, g, r, step == 9 || step == 19 || step == 29)}); err != nil {
+		if _, err := l.Exec.Step(context.Background(), []runtime.Feed{batch(t, g, r, step == 9 || step == 19 || step == 29)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,7 +124,7 @@ func TestCapturedAsIssued(t *testing.T) {
 				for i := range feeds {
 					feeds[i] = batch(t, g, r, step == 3)
 				}
-				ticket, err := l.Exec.Step(feeds)
+				ticket, err := l.Exec.Step(context.Background(), feeds)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -166,7 +167,7 @@ func TestRecapture(t *testing.T) {
 		for i := range feeds {
 			feeds[i] = batch(t, g, r, false)
 		}
-		if _, err := l.Exec.Step(feeds); err != nil {
+		if _, err := l.Exec.Step(context.Background(), feeds); err != nil {
 			t.Fatal(err)
 		}
 		if d.Stats.Captures != c.captures {
@@ -205,7 +206,7 @@ func TestCastsOnce(t *testing.T) {
 	x := runtimetest.Feeds(feed(g, rand.New(rand.NewPCG(1, 1))))
 	step := func(e runtime.Exec) float32 {
 		t.Helper()
-		ticket, err := e.Step(x)
+		ticket, err := e.Step(context.Background(), x)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,14 +279,14 @@ func TestFaults(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var failed error
 	for range 4 {
-		if _, failed = l.Exec.Step([]runtime.Feed{batch(t, g, r, false)}); failed != nil {
+		if _, failed = l.Exec.Step(context.Background(), []runtime.Feed{batch(t, g, r, false)}); failed != nil {
 			break
 		}
 	}
 	if failed == nil || !strings.Contains(failed.Error(), "sim:sm_90: small: step ") || !strings.Contains(failed.Error(), "kernel ") || errors.Is(failed, gpu.ErrLost) {
 		t.Errorf("the first error is %v", failed)
 	}
-	_, again := l.Exec.Step([]runtime.Feed{batch(t, g, r, false)})
+	_, again := l.Exec.Step(context.Background(), []runtime.Feed{batch(t, g, r, false)})
 	if !errors.Is(again, gpu.ErrLost) || strings.Contains(again.Error(), "kernel ") {
 		t.Errorf("the second error is %v", again)
 	}

@@ -4,6 +4,7 @@
 package runtimetest
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"testing"
@@ -69,7 +70,7 @@ func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 // Step runs one step on the backend and returns its results by name.
 func (l *Loaded) Step(t testing.TB, feeds ...map[string]*eval.Tensor) map[string]*eval.Tensor {
 	t.Helper()
-	ticket, err := l.Exec.Step(Feeds(feeds...))
+	ticket, err := l.Exec.Step(context.Background(), Feeds(feeds...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sort"
@@ -206,7 +207,7 @@ func (l *loaded) close() {
 
 // step feeds the program once and reads the results.
 func (l *loaded) step(feed map[string]*eval.Tensor) ([][]byte, error) {
-	ticket, err := l.exec.Step(Feeds(feed))
+	ticket, err := l.exec.Step(context.Background(), Feeds(feed))
 	if err != nil {
 		return nil, err
 	}
