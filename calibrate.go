@@ -1,6 +1,7 @@
 package ampc
 
 import (
+	"context"
 	"fmt"
 
 	"ampc/ir"
@@ -39,7 +40,7 @@ func (m *Model) Calibrate(c Config, feeds []Feed, losses ...Loss) (Ranges, error
 		if err != nil {
 			return Ranges{}, err
 		}
-		if err := rec.Run(env); err != nil {
+		if err := rec.Run(context.Background(), env); err != nil {
 			return Ranges{}, err
 		}
 	}

@@ -113,7 +113,7 @@ func interruption(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &why):
 		return why
-	case ctx.Err() == nil || !errors.Is(err, context.Canceled):
+	case ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
 		return nil
 	case errors.As(context.Cause(ctx), &why):
 		return why

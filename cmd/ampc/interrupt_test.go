@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -133,5 +134,22 @@ func TestSignals(t *testing.T) {
 	}
 	if !errors.Is(failure{stuckError{errInterrupted}}, errInterrupted) {
 		t.Error("a failure hides what it is")
+	}
+}
+
+// Commands stop by themselves where they can, so that a program that holds one need not leave it behind.
+func TestContextReachesTheWork(t *testing.T) {
+	for name, args := range map[string][]string{
+		"ranges": {"zoo:mlp", "--record", "100000"},
+		"run":    {"zoo:mlp", "--steps", "1000000"},
+		"bench":  {"zoo:mlp", "--steps", "1000000"},
+	} {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 300*time.Millisecond, errTerminated)
+		var out, errs bytes.Buffer
+		code := run(ctx, append([]string{name}, args...), strings.NewReader(""), &out, &errs)
+		cancel()
+		if code != exitInterrupted || strings.TrimSpace(errs.String()) != errTerminated.Error() {
+			t.Errorf("%s: code %d, %q", name, code, errs.String())
+		}
 	}
 }

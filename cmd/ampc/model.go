@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 // opened is a MODEL argument: a model with what it brings for training.
 type opened struct {
+	ctx    context.Context // of the command
 	spec   string
 	model  *ampc.Model
 	zoo    *models.Zoo // nil for files
@@ -74,7 +76,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &opened{spec: spec, model: z.Model, zoo: z, losses: z.Steps[0].Losses, config: z.Steps[0].Config}, nil
+		return &opened{ctx: c.Context(), spec: spec, model: z.Model, zoo: z, losses: z.Steps[0].Losses, config: z.Steps[0].Config}, nil
 	}
 	if spec == "" {
 		return nil, usagef("the MODEL is empty")
@@ -87,7 +89,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{spec: spec, config: ampc.Config{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
+	o := &opened{ctx: c.Context(), spec: spec, config: ampc.Config{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
 	for s, n := range g.Nodes {
 		o.compiled = o.compiled || s != ir.Forward || n.Why.Group != 0
 	}
@@ -210,7 +212,7 @@ func (o *opened) recorded(inputs map[string]ir.Interval, steps int) (map[string]
 			return nil, err
 		}
 	}
-	rec, err := recordRanges(g, inputs, steps)
+	rec, err := recordRanges(o.ctx, g, inputs, steps)
 	if err != nil {
 		return nil, err
 	}

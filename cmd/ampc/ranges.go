@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -93,7 +94,7 @@ func parseRanges(g *ir.Graph, list []string) (map[string]ir.Interval, error) {
 
 // recordRanges evaluates the step on inputs drawn evenly from their ranges,
 // [-1, 1] where none is given; integers are 0.
-func recordRanges(g *ir.Graph, inputs map[string]ir.Interval, steps int) (*ranges.Recorder, error) {
+func recordRanges(ctx context.Context, g *ir.Graph, inputs map[string]ir.Interval, steps int) (*ranges.Recorder, error) {
 	rec := ranges.NewRecorder(g)
 	for k := range steps {
 		env := map[string]*eval.Tensor{}
@@ -115,7 +116,7 @@ func recordRanges(g *ir.Graph, inputs map[string]ir.Interval, steps int) (*range
 			}
 			env[v.Name] = x
 		}
-		if err := rec.Run(env); err != nil {
+		if err := rec.Run(ctx, env); err != nil {
 			return nil, err
 		}
 	}

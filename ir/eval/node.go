@@ -13,6 +13,8 @@ type Options struct {
 	Float64 bool
 	// Seed starts the random initialisers of variables that the caller did not give.
 	Seed int64
+	// Stop is asked before every node of Run and Step, which its error ends; nil: nobody.
+	Stop func() error
 }
 
 // call is one node being evaluated: operands, zeroed results of the node's

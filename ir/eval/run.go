@@ -107,6 +107,11 @@ func (r *runner) part(sections ...ir.Section) error {
 	next := map[*ir.Value]*Tensor{}
 	for _, s := range sections {
 		for _, n := range r.g.Body[s] {
+			if r.opt.Stop != nil {
+				if err := r.opt.Stop(); err != nil {
+					return err
+				}
+			}
 			in := make([]*Tensor, len(n.In))
 			for i, v := range n.In {
 				if v != nil {

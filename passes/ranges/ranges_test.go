@@ -1,6 +1,8 @@
 package ranges_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -177,7 +179,7 @@ func TestLossScalePrediction(t *testing.T) {
 	g := trained(t, block, "mixed-f16")
 	rec := ranges.NewRecorder(g)
 	env := environment(t, g, 1)
-	if err := rec.Run(env); err != nil {
+	if err := rec.Run(t.Context(), env); err != nil {
 		t.Fatal(err)
 	}
 	at := env["amp.scale"].F[0]
@@ -224,5 +226,16 @@ update:
 		if lost := len(found) == 1 && found[0].Kind == ranges.LostUpdate; lost != c.lost {
 			t.Errorf("gradients up to %g, rate 0.001, weights around 1 in f16 (half an ulp is 4.9e-4): %v", c.reach, found)
 		}
+	}
+}
+
+// A recording ends between two nodes, and keeps nothing of the run it was at.
+func TestRecorderStops(t *testing.T) {
+	g := trained(t, block, "f32")
+	rec := ranges.NewRecorder(g)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := rec.Run(ctx, environment(t, g, 1)); !errors.Is(err, context.Canceled) || len(rec.Ranges()) > 0 {
+		t.Errorf("%v, with %d ranges", err, len(rec.Ranges()))
 	}
 }

@@ -1,6 +1,7 @@
 package ranges
 
 import (
+	"context"
 	"math"
 
 	"ampc/ir"
@@ -29,9 +30,10 @@ type Recorder struct {
 func NewRecorder(g *ir.Graph) *Recorder { return &Recorder{g: g, seen: map[string]Recorded{}} }
 
 // Run evaluates the step once on env (variables and inputs by name) and takes
-// in the ranges of all float values. The graph's own dtypes apply.
-func (r *Recorder) Run(env map[string]*eval.Tensor) error {
-	res, err := eval.Run(r.g, env, eval.Options{})
+// in the ranges of all float values. The graph's own dtypes apply. It ends
+// between two nodes where ctx does.
+func (r *Recorder) Run(ctx context.Context, env map[string]*eval.Tensor) error {
+	res, err := eval.Run(r.g, env, eval.Options{Stop: ctx.Err})
 	if err != nil {
 		return err
 	}
