@@ -3,6 +3,7 @@ package eval
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -218,6 +219,50 @@ func (k *bench) compare(t *testing.T, what string, loss *ir.Value, d []*ir.Value
 	}
 }
 
+// adjoint holds the gradients d of loss = <f(x), w> to be the transpose of the
+// derivative in every element at once: <Jv, w> = <v, J'w> for random v over all
+// operands, Jv by differences along v. compare looks at single elements.
+func (k *bench) adjoint(t *testing.T, loss *ir.Value, d []*ir.Value) {
+	t.Helper()
+	const h = 1e-5
+	draw := rand.New(rand.NewPCG(uint64(len(k.vars)), uint64(k.c.op)))
+	v := make([][]float64, len(k.vars))
+	for i, x := range k.vars {
+		v[i] = make([]float64, k.env[x.Name].Len())
+		for e := range v[i] {
+			v[i][e] = draw.NormFloat64()
+		}
+	}
+	run := func(step float64) *Result {
+		env := maps.Clone(k.env)
+		for i, x := range k.vars {
+			env[x.Name] = k.env[x.Name].Clone()
+			for e := range v[i] {
+				env[x.Name].F[e] += step * v[i][e]
+			}
+		}
+		r, err := Run(k.b.Graph(), env, Options{Float64: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	want := (run(h).Value(loss).F[0] - run(-h).Value(loss).F[0]) / (2 * h)
+	at, got, size := run(0), 0.0, 1+math.Abs(want)
+	for i := range k.vars {
+		if d[i] == nil {
+			continue
+		}
+		for e, g := range at.Value(d[i]).F {
+			got += v[i][e] * g
+			size += math.Abs(v[i][e] * g)
+		}
+	}
+	if !(math.Abs(got-want) <= 1e-6*(size+math.Abs(at.Value(loss).F[0]))) {
+		t.Errorf("adjoint: <v, J'w> is %g, <Jv, w> is %g by differences", got, want)
+	}
+}
+
 func checkRow(t *testing.T, c rowCase) {
 	covered[c.op] = true
 	k := newBench(t, c)
@@ -234,6 +279,7 @@ func checkRow(t *testing.T, c rowCase) {
 	loss := k.weighted("c", k.results())
 	d := grads(k.b, loss, k.vars)
 	k.compare(t, "first", loss, d)
+	k.adjoint(t, loss, d)
 	if c.first || t.Failed() {
 		return
 	}
