@@ -1,5 +1,7 @@
 package prove
 
+import "slices"
+
 // pred is a boolean function of atoms: an index into the nodes of a bdd. Equal
 // functions have equal preds.
 type pred int32
@@ -63,7 +65,7 @@ func (b *bdd) xor(x, y pred) pred { return b.apply(opXor, x, y) }
 func (b *bdd) not(x pred) pred    { return b.apply(opXor, x, always) }
 
 // implies reports whether y holds wherever x does.
-func (b *bdd) implies(x, y pred) bool { return b.and(x, b.not(y)) == never }
+func (b *bdd) implies(x, y pred) bool { return x == y || b.and(x, b.not(y)) == never }
 
 // choose is x where c holds, else y.
 func (b *bdd) choose(c, x, y pred) pred { return b.or(b.and(c, x), b.and(b.not(c), y)) }
@@ -156,12 +158,15 @@ func (b *bdd) support(f pred) []int32 {
 	return atoms
 }
 
-// alone lists the atoms that make f hold by themselves.
+// alone lists the atoms that make f hold by themselves, where f does not hold
+// without any: those on the path on which no atom holds, whose other branch
+// leads to truth without another.
 func (b *bdd) alone(f pred) []int32 {
 	var atoms []int32
-	for _, a := range b.support(f) {
-		if b.at(f, func(x int32) bool { return x == a }) {
-			atoms = append(atoms, a)
+	none := func(int32) bool { return false }
+	for ; f > always; f = b.nodes[f].lo {
+		if n := b.nodes[f]; n.hi == always || b.at(n.hi, none) {
+			atoms = append(atoms, n.atom)
 		}
 	}
 	return atoms
@@ -169,9 +174,15 @@ func (b *bdd) alone(f pred) []int32 {
 
 // any is the OR of atoms.
 func (b *bdd) any(atoms []int32) pred {
+	if !slices.IsSorted(atoms) {
+		atoms = slices.Clone(atoms)
+		slices.Sort(atoms)
+	}
 	f := never
-	for _, a := range atoms {
-		f = b.or(f, b.atom(a))
+	for i := len(atoms) - 1; i >= 0; i-- {
+		if i == 0 || atoms[i] != atoms[i-1] {
+			f = b.make(atoms[i], f, always)
+		}
 	}
 	return f
 }

@@ -17,8 +17,16 @@ type flow struct {
 	micros int
 	atoms  []atom
 	number map[atom]int32
-	bools  [][]pred // by instance and Value.ID, plus 2; 0: not evaluated, 1: being evaluated
-	ints   [][]*whole
+	bools  map[moment]pred // plus 2; 1: being evaluated
+	ints   map[moment]*whole
+	passes map[passage][]pred
+	drops  map[pred]map[*ir.Value]bool
+}
+
+// moment is a value at an instance.
+type moment struct {
+	v  *ir.Value
+	at int
 }
 
 // atom is what a predicate may depend on: whether v is finite at an instance,
@@ -52,12 +60,7 @@ type wholeCase struct {
 }
 
 func newFlow(p *proof, g *guard, micros int) *flow {
-	f := &flow{p: p, g: g, b: newBDD(), micros: micros, number: map[atom]int32{}}
-	f.bools, f.ints = make([][]pred, micros+2), make([][]*whole, micros+2)
-	for i := range f.bools {
-		f.bools[i], f.ints[i] = make([]pred, g.values), make([]*whole, g.values)
-	}
-	return f
+	return &flow{p: p, g: g, b: newBDD(), micros: micros, number: map[atom]int32{}, bools: map[moment]pred{}, ints: map[moment]*whole{}, passes: map[passage][]pred{}, drops: map[pred]map[*ir.Value]bool{}}
 }
 
 func (f *flow) update() int { return f.micros + 1 }
@@ -91,6 +94,10 @@ func (f *flow) before(v *ir.Value, at int) (*ir.Value, int) {
 }
 
 func (f *flow) atomOf(v *ir.Value, at int, what about) pred {
+	return f.b.atom(f.atomNumber(v, at, what))
+}
+
+func (f *flow) atomNumber(v *ir.Value, at int, what about) int32 {
 	if v.Next != nil && at <= f.micros && at == f.instance(v, f.update()) && f.g.next[v.Next.ID] == v {
 		v, at = v.Next, f.update() // the last of what the micro-batches wrote
 	}
@@ -100,7 +107,7 @@ func (f *flow) atomOf(v *ir.Value, at int, what about) pred {
 		i = int32(len(f.atoms))
 		f.atoms, f.number[k] = append(f.atoms, k), i
 	}
-	return f.b.atom(i)
+	return i
 }
 
 // truth is the bool v as it is read at an instance.
@@ -109,16 +116,17 @@ func (f *flow) truth(v *ir.Value, at int) pred {
 		return f.variable(v, at)
 	}
 	at = f.instance(v, at)
-	switch memo := f.bools[at][v.ID]; memo {
+	here := moment{v, at}
+	switch memo := f.bools[here]; memo {
 	case 0:
 	case 1: // it depends on itself: no order of nodes computes it
 		return f.atomOf(v, at, opaque)
 	default:
 		return memo - 2
 	}
-	f.bools[at][v.ID] = 1
+	f.bools[here] = 1
 	x := f.node(v.Def, v, at)
-	f.bools[at][v.ID] = x + 2
+	f.bools[here] = x + 2
 	return x
 }
 
@@ -156,13 +164,13 @@ func (f *flow) node(n *ir.Node, v *ir.Value, at int) pred {
 
 // checks is the OR over the operands of a finiteness check.
 func (f *flow) checks(n *ir.Node, at int) pred {
-	x := never
-	for i := len(n.In) - 1; i >= 0; i-- {
-		if v := n.In[i]; v.Type.DType.Float() && v.Type.Shape.Elements() != 0 {
-			x = f.b.or(f.atomOf(v, f.instance(v, at), nonfinite), x)
+	var atoms []int32
+	for _, v := range n.In {
+		if v.Type.DType.Float() && v.Type.Shape.Elements() != 0 {
+			atoms = append(atoms, f.atomNumber(v, f.instance(v, at), nonfinite))
 		}
 	}
-	return x
+	return f.b.any(atoms)
 }
 
 // integer is the scalar v, a whole number, as it is read at an instance; nil
@@ -183,7 +191,8 @@ func (f *flow) integer(v *ir.Value, at int) *whole {
 		return nil
 	}
 	at = f.instance(v, at)
-	if x := f.ints[at][v.ID]; x != nil {
+	here := moment{v, at}
+	if x, ok := f.ints[here]; ok {
 		return x
 	}
 	x := (*whole)(nil)
@@ -195,7 +204,7 @@ func (f *flow) integer(v *ir.Value, at int) *whole {
 			x = f.zeroOne(f.b.or(f.counted(ir.PLt, fixed(0), here).truth, f.atomOf(v, at, elsewhere)))
 		}
 	}
-	f.ints[at][v.ID] = x
+	f.ints[here] = x
 	return x
 }
 

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -129,22 +130,20 @@ func (g *guard) sum(n *ir.Node, acc *ir.Value) {
 	}
 	for k, f := range g.flows {
 		takes, stays := f.passing(n, added), f.passing(n, self)
-		if text := f.wrongSum(acc, takes, stays); text != "" {
-			g.p.report(n, "%s%s", text, f.inMicro())
+		if text := f.wrongSum(takes, stays); text != "" {
+			g.p.report(n, "%s %s%s", acc, text, f.inMicro())
 			return
-		}
-		if g.kept[k] == nil {
-			g.kept[k] = takes
 		}
 		if m := g.takesUnseen(f, n.In[added], takes); m >= 0 {
 			g.p.report(n, "%s takes micro-batch %d although no check that leaves micro-batches out is certain to see an Inf or NaN in %s%s", acc, m, n.In[added], f.inMicro())
 			return
 		}
-		for m, x := range takes {
-			if x != g.kept[k][m] {
-				g.p.report(n, "%s leaves out other micro-batches than the accumulators before it", acc)
-				return
-			}
+		if g.kept[k] == nil {
+			g.kept[k] = takes
+		}
+		if !slices.Equal(takes, g.kept[k]) {
+			g.p.report(n, "%s leaves out other micro-batches than the accumulators before it", acc)
+			return
 		}
 	}
 }
@@ -156,10 +155,7 @@ func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 		if x == always || g.bounded(v) {
 			continue
 		}
-		checks := map[*ir.Value]bool{}
-		for w := range f.finite(f.b.alone(f.b.not(x))) {
-			checks[w] = true
-		}
+		checks := f.dropping(x)
 		if !g.showsIn(checks, v, func(w *ir.Value) bool { return checks[w] }) {
 			return m
 		}
@@ -167,67 +163,98 @@ func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 	return -1
 }
 
+// dropping are the values that make a micro-batch be left out which is taken where x holds.
+func (f *flow) dropping(x pred) map[*ir.Value]bool {
+	checks := f.drops[x]
+	if checks == nil {
+		checks = f.finite(f.b.alone(f.b.not(x)))
+		f.drops[x] = checks
+	}
+	return checks
+}
+
+// passage is all that decides what an operand of an accumulator passes on.
+type passage struct {
+	op      ir.Op
+	operand int
+	dtype   ir.DType
+	empty   bool
+	flags   [4]*ir.Value
+}
+
 // passing says for each micro-batch when what operand i of n holds goes into the result.
 func (f *flow) passing(n *ir.Node, i int) []pred {
+	key := passage{op: n.Op, operand: i, dtype: n.In[i].Type.DType, empty: n.In[i].Type.Shape.Elements() == 0}
 	var flags []int
 	for k, x := range n.In {
 		if x != nil && x.Type.DType == ir.Bool {
+			if len(flags) < len(key.flags) {
+				key.flags[len(flags)] = x
+			}
 			flags = append(flags, k)
 		}
 	}
+	plain := len(flags) <= len(key.flags) && len(n.Attrs) == 0 && n.Op != ir.OpCustom
+	if got := f.passes[key]; got != nil && plain {
+		return got
+	}
 	got := make([]pred, f.micros)
 	for row := range 1 << len(flags) {
-		kept := n.HandsOnWhere(i, ir.Nonfinite, func(operand int) (bool, bool) {
-			for b, k := range flags {
-				if k == operand {
-					return row>>b&1 != 0, true
-				}
-			}
-			return false, false
-		})
-		if kept&ir.Finite != 0 {
-			continue
-		}
-		for m := range got {
-			when := always
-			for b, k := range flags {
-				x := f.truth(n.In[k], m+1)
-				if row>>b&1 == 0 {
-					x = f.b.not(x)
-				}
-				when = f.b.and(when, x)
-			}
-			got[m] = f.b.or(got[m], when)
-		}
+		f.passRow(n, i, row, flags, got)
+	}
+	if plain {
+		f.passes[key] = got
 	}
 	return got
 }
 
+// passRow adds to got when the flags are those of row, if operand i passes under them.
+func (f *flow) passRow(n *ir.Node, i, row int, flags []int, got []pred) {
+	passes := n.HandsOnWhere(i, ir.Nonfinite, func(operand int) (bool, bool) {
+		b := slices.Index(flags, operand)
+		return b >= 0 && row>>b&1 != 0, b >= 0
+	})
+	if passes&ir.Finite != 0 {
+		return
+	}
+	for m := range got {
+		when := always
+		for b, k := range flags {
+			x := f.truth(n.In[k], m+1)
+			if row>>b&1 == 0 {
+				x = f.b.not(x)
+			}
+			when = f.b.and(when, x)
+		}
+		got[m] = f.b.or(got[m], when)
+	}
+}
+
 // wrongSum says what is wrong with an accumulator that takes what is added and
 // keeps what it had in these cases.
-func (f *flow) wrongSum(acc *ir.Value, takes, stays []pred) string {
+func (f *flow) wrongSum(takes, stays []pred) string {
 	old, finite := always, func(int32) bool { return false }
 	for m, x := range takes {
 		if !f.b.at(x, finite) {
-			return fmt.Sprintf("%s leaves out micro-batch %d, in which everything is finite", acc, m)
+			return fmt.Sprintf("leaves out micro-batch %d, in which everything is finite", m)
 		}
 		dropped := f.b.not(x)
 		if dropped != f.b.any(f.b.alone(dropped)) {
-			return fmt.Sprintf("%s does not leave micro-batch %d out exactly where a check finds an Inf or NaN in it", acc, m)
+			return fmt.Sprintf("does not leave micro-batch %d out exactly where a check finds an Inf or NaN in it", m)
 		}
 		for later := m + 1; later < len(stays); later++ {
 			if !f.b.implies(x, stays[later]) {
-				return fmt.Sprintf("%s forgets micro-batch %d in micro-batch %d", acc, m, later)
+				return fmt.Sprintf("forgets micro-batch %d in micro-batch %d", m, later)
 			}
 		}
 		old = f.b.and(old, stays[m])
 	}
 	if f.b.at(old, finite) {
-		return fmt.Sprintf("%s keeps what an earlier step left in it", acc)
+		return "keeps what an earlier step left in it"
 	}
 	for _, x := range takes {
 		if f.b.and(old, x) != never {
-			return fmt.Sprintf("%s may keep what an earlier step left in it", acc)
+			return "may keep what an earlier step left in it"
 		}
 	}
 	return ""

@@ -141,7 +141,7 @@ func (g *guard) link(t *track, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool
 			return
 		}
 		linked[w.Def] = true
-		if !g.covers(t, other) || !g.covers(other, t) {
+		if other != t && (!g.covers(t, other) || !g.covers(other, t)) {
 			g.p.report(n, "reads %s, which is skipped by %s and not by %s as it is", v, other.skip, t.skip)
 		}
 	}
