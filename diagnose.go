@@ -31,14 +31,35 @@ const (
 	BadInput         = doctor.BadInput
 	BadState         = doctor.BadState
 	NotPrecision     = doctor.NotPrecision
+	Diverged         = doctor.Diverged
 )
 
 // launched is a step as it was run, kept by reference: nothing is copied while
 // steps are clean.
 type launched struct {
 	feeds   []runtime.Feed
-	results []Result // of the last steps, the newest last
-	at      int64    // steps of the model launched before
+	results []Result      // of the last steps, the newest last
+	at      int64         // steps of the model launched before
+	seen    doctor.Losses // of steps whose results are no longer kept
+}
+
+// see notes the loss of the step whose results the next one overwrites. It is
+// long finished: nothing waits.
+func (l *launched) see() {
+	if len(l.results) == runtime.RingSize && len(l.results[0].step.losses) > 0 {
+		l.seen.See(l.results[0].Loss())
+	}
+}
+
+// losses are those of all steps before the newest.
+func (l *launched) losses() doctor.Losses {
+	all := l.seen
+	for _, r := range l.results[:len(l.results)-1] {
+		if len(r.step.losses) > 0 {
+			all.See(r.Loss())
+		}
+	}
+	return all
 }
 
 // add notes one more step; results older than the runtime keeps fall off.
@@ -122,7 +143,7 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		c.State[v.Name] = data
 	}
 	skipped := s.last.newest().Skipped()
-	c.Skips = s.last.skips()
+	c.Skips, c.Losses = s.last.skips(), s.last.losses()
 	if err := s.rewind(c.State, skipped); err != nil {
 		return nil, err
 	}

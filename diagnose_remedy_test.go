@@ -3,10 +3,14 @@ package ampc_test
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"ampc"
+	"ampc/internal/golden"
 	"ampc/ir"
 )
 
@@ -45,6 +49,8 @@ func moreIllnesses() []illness {
 		{name: "variance by the difference of two means", lower: "h*.second", want: finding{ampc.Singular, "%sdev", "sqrt", "forward", "cancels"},
 			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *ward, h string) { w.plus(h+"up.b", 60) },
 			config: func(c *ampc.Config) { c.Disable = []string{"recognise", "epsilon"} }},
+		{name: "a pin in code", want: finding{ampc.ForwardOverflow, "%sboost", "affine", "forward", "take the pin"},
+			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *ward, h string) { w.plus(h+"up.b", 4e4) }},
 		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},
 			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) }},
 	}
@@ -56,6 +62,18 @@ func growingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	x = line(m, "second", x, wardWidth, noBias)
 	x = line(m, "third", x, wardWidth, noBias)
 	return branch(m, h, x), nil
+}
+
+// unpinned are the values whose pin pinnedLayer leaves out.
+var unpinned []string
+
+// pinnedLayer has a value pinned to 16 bits in code.
+func pinnedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
+	b := m.Named("boost")
+	if !slices.Contains(unpinned, m.ScopeName()+"boost") {
+		b = b.Precision(ampc.PinLow)
+	}
+	return branch(m, h, m.Affine(b.Affine(line(m, "up", h, wardWidth), 2, 0), 1e-5, 0)), nil
 }
 
 // varianceLayer computes E[x²]−E[x]² of means stored in the low dtype.
@@ -89,7 +107,7 @@ func TestRemedies(t *testing.T) {
 			})
 		}
 	}
-	for _, k := range []string{"keep", "policy", "scale", "floor", "wait", "widen"} {
+	for _, k := range []string{"keep", "unpin", "policy", "scale", "floor", "wait", "widen"} {
 		if applied[k] < 3 {
 			t.Errorf("%d remedies of kind %s", applied[k], k)
 		}
@@ -99,7 +117,9 @@ func TestRemedies(t *testing.T) {
 
 func kind(r ampc.Remedy) string {
 	switch {
-	case r.Keep != nil || r.Unpin != nil:
+	case r.Unpin != nil:
+		return "unpin"
+	case r.Keep != nil:
 		return "keep"
 	case r.Policy != "":
 		return "policy"
@@ -127,7 +147,8 @@ func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	if r.Of != "" && r.Scale != 0 {
 		innerScale = r.Scale
 	}
-	wideUpdate = r.Widen != ""
+	wideUpdate, unpinned = r.Widen != "", r.Unpin
+	defer func() { unpinned = nil }()
 	i.config = func(c *ampc.Config) {
 		if config != nil {
 			config(c)
@@ -142,6 +163,7 @@ func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 		}
 	}
 	w := i.open(t, p, 3, r.Keep...)
+	unpinned = nil // f32 has the pin, which changes nothing there
 	wait := r.Wait
 	if r.Wait > 0 {
 		wait++ // the step that was diagnosed
@@ -212,4 +234,46 @@ func gradient(t *testing.T, w *ward, name string) []float64 {
 		out[k] = h.At(k)
 	}
 	return out
+}
+
+// The doctor names what is wrong with each of them, and its reports are goldens:
+// one for every form in which the network is built.
+func TestDiagnoseMore(t *testing.T) {
+	for _, i := range moreIllnesses() {
+		t.Run(i.name, func(t *testing.T) {
+			var reports strings.Builder
+			for n, f := range forms {
+				i.form = f
+				w := i.open(t, ampc.MixedF16(), 3)
+				if !w.run().Skipped() {
+					t.Errorf("form %d: the step is taken", n)
+					continue
+				}
+				d := w.diagnose()
+				node := strings.ReplaceAll(i.want.node, "%s", f.scope(3))
+				if i.name == "activations of two layers" {
+					node = strings.ReplaceAll(node, "h3", "h1") // the first of them
+				}
+				if d.Cause != i.want.cause || d.Node != node || !strings.Contains(d.String(), i.want.says) {
+					t.Errorf("form %d: want %s at %s, saying %q; the doctor says\n%s", n, i.want.cause, node, i.want.says, d)
+				}
+				fmt.Fprintf(&reports, "-- %+v --\n%s\n", f, steady(d.String()))
+			}
+			golden.File(t, "testdata/doctor/"+strings.ReplaceAll(i.name, " ", "-")+".txtar", reports.String())
+		})
+	}
+}
+
+var lines, fractions = regexp.MustCompile(`\.go:\d+`), regexp.MustCompile(`\d+\.\d+(e[+-]\d+)?`)
+
+// steady is a report without the numbers of lines, and with two digits of others:
+// processors add in different orders.
+func steady(report string) string {
+	return fractions.ReplaceAllStringFunc(lines.ReplaceAllString(report, ".go:N"), func(s string) string {
+		x, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			return s
+		}
+		return fmt.Sprintf("%.2g", x)
+	})
 }

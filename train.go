@@ -372,6 +372,7 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (Result, error)
 	if len(feeds) > max(s.config.Micro, 1) {
 		return Result{}, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set Config.Micro", len(feeds), max(s.config.Micro, 1))
 	}
+	s.last.see()
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {
 		return Result{}, err

@@ -31,6 +31,7 @@ it. Causes:
   bad input                the batch holds NaN or Inf
   bad state                parameters or optimizer state hold NaN or Inf
   not a precision problem  f32 is not finite either
+  diverged                 losses and weights had grown before: f32 ends so as well
 
 An overflow that ends by itself, as a dynamic loss scale looks for its place, is
 no fault.`

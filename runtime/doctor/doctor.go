@@ -29,12 +29,13 @@ const (
 	VanishedConstant              // a constant that is 0 in its dtype, or whose reciprocal overflows
 	BadInput                      // the batch holds NaN or Inf
 	BadState                      // parameters or optimizer state hold NaN or Inf
-	NotPrecision                  // f32 is not finite either: diverged, or 0/0 in the data
+	NotPrecision                  // f32 is not finite either: 0/0 in the data
+	Diverged                      // losses and weights had grown before: training ends so in f32 as well
 	numCauses
 )
 
 var causeNames = [numCauses]string{"none", "scale too high", "gradient overflow", "forward overflow", "singular",
-	"vanished constant", "bad input", "bad state", "not a precision problem"}
+	"vanished constant", "bad input", "bad state", "not a precision problem", "diverged"}
 
 func (c Cause) String() string { return causeNames[c] }
 
@@ -113,6 +114,7 @@ type Case struct {
 	Seed   int64             // of what variables start with
 	Skips  int               // steps skipped in a row, this one included; 0: unknown
 	Notes  []string          // what the report should mention
+	Losses Losses            // of the steps before
 	// Memory is how many bytes of values a replay may hold; 0: 1 GiB. Where they
 	// are more, values are scanned as they are made and their memory is used
 	// again: the answer is the same, after about as long.
@@ -303,7 +305,10 @@ func (x *exam) trial(d *Diagnosis, v *ir.Value) error {
 		}
 		x.judge(d, v)
 	})
-	if err != nil || d.Cause == NotPrecision {
+	if err != nil {
+		return err
+	}
+	if err := x.diverged(d, v); err != nil || d.Cause == NotPrecision || d.Cause == Diverged {
 		return err
 	}
 	x.prescribe(d, v)

@@ -24,6 +24,7 @@ const (
 	metaSkips     = "ampc.skips"
 	metaSeed      = "ampc.seed"
 	metaNotes     = "ampc.notes"
+	metaLosses    = "ampc.losses"
 	format        = "1"
 	statePrefix   = "state/"
 	feedPrefix    = "feed/"
@@ -63,7 +64,11 @@ func (c *Case) Save(path string) error {
 	if err != nil {
 		return err
 	}
-	meta := map[string]string{metaFormat: format, metaGraph: c.Graph.String(), metaPositions: string(positions), metaPolicy: c.Policy,
+	losses, err := json.Marshal(c.Losses)
+	if err != nil {
+		return err
+	}
+	meta := map[string]string{metaLosses: string(losses), metaFormat: format, metaGraph: c.Graph.String(), metaPositions: string(positions), metaPolicy: c.Policy,
 		metaSkips: strconv.Itoa(c.Skips), metaSeed: strconv.FormatInt(c.Seed, 10), metaNotes: strings.Join(c.Notes, "\n")}
 	return safetensors.WriteFile(path, meta, tensors)
 }
@@ -102,6 +107,11 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: damaged: skips %q and seed %q are to be whole numbers", path, f.Meta[metaSkips], f.Meta[metaSeed])
+	}
+	if l := f.Meta[metaLosses]; l != "" { // files of before have none
+		if err := json.Unmarshal([]byte(l), &c.Losses); err != nil {
+			return nil, fmt.Errorf("%s: metadata %s: %w", path, metaLosses, err)
+		}
 	}
 	if n := f.Meta[metaNotes]; n != "" {
 		c.Notes = strings.Split(n, "\n")

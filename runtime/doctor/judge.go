@@ -171,14 +171,14 @@ func (x *exam) noTarget(v *ir.Value) string {
 		return ""
 	}
 	count := n.In[1]
-	if from := x.sick.g.Value(strings.TrimPrefix(count.Name, "acc.")); count.Def == nil && from != nil {
-		count = from // over several micro-batches
+	for _, w := range x.sick.g.Body[ir.Backward] { // over several micro-batches it adds up
+		if count.Def == nil && slices.ContainsFunc(w.Out, func(o *ir.Value) bool { return o.Next == count }) {
+			if at := slices.IndexFunc(w.In, isCount); at >= 0 {
+				count = w.In[at]
+			}
+		}
 	}
-	if count.Def == nil || x.sick.rangeOf(n.In[1]).AbsMax != 0 {
-		return ""
-	}
-	out := count.Def.Def().Out
-	if count.Idx >= len(out) || out[count.Idx].Name != "count" {
+	if !isCount(count) || x.sick.rangeOf(n.In[1]).AbsMax != 0 {
 		return ""
 	}
 	of := ""
@@ -188,6 +188,15 @@ func (x *exam) noTarget(v *ir.Value) string {
 		}
 	}
 	return fmt.Sprintf("every label%s is ignored by %s", of, count.Def.Def().Name)
+}
+
+// isCount reports whether v is the number of targets that a loss row counted.
+func isCount(v *ir.Value) bool {
+	if v == nil || v.Def == nil {
+		return false
+	}
+	out := v.Def.Def().Out
+	return v.Idx < len(out) && out[v.Idx].Name == "count"
 }
 
 // cancelled is the operand of v that is below 0 as a difference that f32 does

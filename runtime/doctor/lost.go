@@ -120,7 +120,7 @@ func (x *exam) roundings(v *ir.Value) []*ir.Value {
 			switch {
 			case op.Type.DType.Low():
 				found = append(found, op)
-			case depth > 0:
+			case depth > 0 && op.Def.Def().Class != ir.Low:
 				walk(op, depth-1)
 			}
 		}

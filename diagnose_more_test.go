@@ -1,0 +1,136 @@
+package ampc_test
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+
+	"ampc"
+)
+
+// Training that diverges in f32 as well is said to diverge, whatever overflows
+// first in f16; the same overflow in training that does not is not.
+func TestDiagnoseDivergence(t *testing.T) {
+	build := func(p ampc.Policy, rate float64) (*ampc.Model, *ampc.Step) {
+		m := ampc.New("diverging")
+		t.Cleanup(func() { m.Close() })
+		x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.F32, 8, 1)
+		loss := m.MSE(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 16)), 1), y)
+		return m, train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(rate), Scaler: ampc.Static(1)})
+	}
+	_, wide := build(ampc.F32Only(), 0.9)
+	last := 0.0
+	for range 40 {
+		last = run(t, wide, slopedFeed(1)).Loss()
+	}
+	if last < 1e6 && !math.IsNaN(last) {
+		t.Fatalf("f32 does not diverge: loss %g", last)
+	}
+	_, low := build(ampc.MixedF16(), 0.9)
+	for range 60 {
+		if run(t, low, slopedFeed(1)).Skipped() {
+			break
+		}
+	}
+	for range 6 { // the record outlasts the results that are kept
+		run(t, low, slopedFeed(1))
+		d, err := low.Diagnose(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Cause != ampc.Diverged || len(d.Remedies) > 0 || !strings.Contains(d.Why, "in f32 as well") || !strings.Contains(d.Advice, "learning rate") {
+			t.Fatalf("%s", d)
+		}
+	}
+	m, calm := build(ampc.MixedF16(), 0.01)
+	for range 5 {
+		run(t, calm, slopedFeed(1))
+	}
+	set(t, m, "fc1.b", all(16, 1e5))
+	if d := diagnose(t, calm, slopedFeed(1)); d.Cause != ampc.ForwardOverflow {
+		t.Errorf("%s", d)
+	}
+	m, fresh := build(ampc.MixedF16(), 0.01)
+	set(t, m, "fc1.b", all(16, 1e5))
+	if d := diagnose(t, fresh, slopedFeed(1)); d.Cause != ampc.ForwardOverflow || !strings.Contains(d.String(), "one step cannot tell") {
+		t.Errorf("%s", d)
+	}
+}
+
+// A mean over labels that are all ignored is called that, with one micro-batch
+// and with several.
+func TestDiagnoseNoTarget(t *testing.T) {
+	for _, micro := range []int{1, 2} {
+		m, loss := small(8)
+		s := train(t, m, loss, ampc.Config{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: micro})
+		feed := points(1, 8)
+		for i := range feed["y"].([]int32) {
+			feed["y"].([]int32)[i] = -100
+		}
+		feeds := []ampc.Feed{feed, feed}[:micro]
+		d := diagnose(t, s, feeds...)
+		if d.Cause != ampc.NotPrecision || !strings.Contains(d.Why, "the mean over no valid target: every label of y is ignored") {
+			t.Errorf("%d micro-batches: %s", micro, d)
+		}
+		if v, err := m.Variable("amp.scale"); err != nil || v.At(0) != 65536 {
+			t.Errorf("%d micro-batches: the scale went to %g (%v)", micro, v.At(0), err)
+		}
+	}
+}
+
+// The root of a difference that f32 does not resolve either is traced to that.
+func TestDiagnoseCancellation(t *testing.T) {
+	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
+		m := ampc.New("variance")
+		x := m.Input("x", ampc.F32, 64, 8)
+		second, first := m.ReduceMean(m.Square(x), true, -1), m.ReduceMean(x, true, -1)
+		variance := m.Named("variance").Sub(second, m.Square(first))
+		dev := m.Named("dev").Sqrt(m.Affine(variance, 1, 1e-6))
+		loss := m.ReduceSum(m.Square(m.Linear("fc", m.Div(m.Sub(x, first), dev), 2)), false)
+		s := train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Disable: []string{"recognise"}})
+		v := make([]float32, 64*8)
+		for i := range v {
+			v[i] = 3000.1 + 7.3*float32(i/8) + float32(i%8)*1e-3
+		}
+		d := diagnose(t, s, ampc.Feed{"x": v})
+		if d.Cause != ampc.NotPrecision || d.Node != "dev" || d.From != "variance" || !strings.Contains(d.Why, "the rounding before it is larger") {
+			t.Errorf("%s: %s", p.Name, d)
+		}
+		m.Close()
+	}
+}
+
+// A scaler that has halvings to go is never blamed for them, and says how many.
+func TestLongScaleSearch(t *testing.T) {
+	s := ampc.Dynamic()
+	s.Init = 1 << 24
+	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Scaler: s}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+		if i == 2 {
+			x = b.Affine(x, 64, 0)
+		}
+		return x
+	})
+	left := -1
+	for range 24 {
+		if !run(t, step, ampc.Feed{"x": all(32, 2)}).Skipped() {
+			if left != 0 {
+				t.Errorf("the step is taken with %d more to be skipped", left)
+			}
+			return
+		}
+		d, err := step.Diagnose(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait := 0
+		if len(d.Remedies) > 0 {
+			wait = d.Remedies[0].Wait
+		}
+		if d.Cause != ampc.NoFault || left >= 0 && wait != left-1 || strings.Contains(d.String(), " 1 more skipped steps") {
+			t.Fatalf("%d steps were left:\n%s", left, d)
+		}
+		left = wait
+	}
+	t.Error("the search does not end")
+}

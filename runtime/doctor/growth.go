@@ -1,0 +1,117 @@
+package doctor
+
+import (
+	"fmt"
+	"math"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+)
+
+// Losses are what training has seen before the step: one replay cannot tell an
+// overflow from the end of a divergence.
+type Losses struct {
+	Least float64 `json:"least"` // smallest magnitude
+	Last  float64 `json:"last"`  // before the first step of a row of skipped ones, or the newest
+	Steps int     `json:"steps"` // with a finite loss, 0: nothing is known
+}
+
+// See adds the loss of one more step.
+func (l *Losses) See(loss float64) {
+	loss = math.Abs(loss)
+	if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return
+	}
+	if l.Steps == 0 || loss < l.Least {
+		l.Least = loss
+	}
+	l.Last = loss
+	l.Steps++
+}
+
+// What counts as growth that no training has that converges.
+const (
+	lossGrowth   = 16 // of the loss over its least
+	weightGrowth = 4  // of the largest weight over what it started with
+	farOff       = 64 // of one weight, where nothing is known of losses
+)
+
+// diverged looks whether losses and weights had grown before the step, and then
+// blames the training. Where no losses were seen and a weight at the overflow is
+// far from its start, it says that it cannot know.
+func (x *exam) diverged(d *Diagnosis, v *ir.Value) error {
+	switch d.Cause {
+	case ScaleTooHigh, GradientOverflow, ForwardOverflow, NotPrecision:
+	default:
+		return nil
+	}
+	if d.Cause == NotPrecision && d.From != "" {
+		return nil
+	}
+	l := x.c.Losses
+	if l.Steps > 1 && !(l.Last >= lossGrowth*max(l.Least, 1e-6)) {
+		return nil
+	}
+	name, was, is := "", 0.0, 0.0
+	for _, p := range x.weights(v, l.Steps > 1) {
+		from, err := x.start(p)
+		if err != nil {
+			return err
+		}
+		if now := x.sick.rangeOf(p).AbsMax; now/from > is/max(was, 1e-30) {
+			name, was, is = p.Name, from, now
+		}
+	}
+	switch {
+	case name == "":
+	case l.Steps > 1 && is >= weightGrowth*was:
+		d.Why = fmt.Sprintf("the loss had grown from %.4g to %.4g before this step, and %s from %.4g to %.4g: training diverges, in f32 as well; here %s",
+			l.Least, l.Last, name, was, is, d.Why)
+		d.Cause, d.Remedies, d.BF16 = Diverged, nil, nil
+		d.Advice = "lower the learning rate, warm it up, or clip the gradients; go back to a checkpoint from before"
+	case l.Steps <= 1 && d.Cause == ForwardOverflow && is >= farOff*was:
+		d.Notes = append(d.Notes, fmt.Sprintf("%s is %.3g times what it started with: if training did that, it may diverge in f32 as well, which one step cannot tell", name, is/was))
+	}
+	return nil
+}
+
+// weights are the parameters whose growth counts: all, or those that v is
+// computed from directly.
+func (x *exam) weights(v *ir.Value, all bool) []*ir.Value {
+	var ps []*ir.Value
+	if all {
+		for _, p := range x.sick.g.Vars {
+			if p.Kind == ir.Param && p.Type.DType.Float() {
+				ps = append(ps, p)
+			}
+		}
+		return ps
+	}
+	add := func(n *ir.Node) {
+		for _, op := range n.In {
+			if op = real(op); op != nil && op.Kind == ir.Param && op.Def == nil && op.Type.DType.Float() {
+				ps = append(ps, op)
+			}
+		}
+	}
+	add(v.Def)
+	for _, op := range v.Def.In {
+		if op != nil && op.Def != nil {
+			add(op.Def)
+		}
+	}
+	return ps
+}
+
+// start is the largest magnitude that p started with; 1 where that is 0 or not known.
+func (x *exam) start(p *ir.Value) (float64, error) {
+	data, err := runtime.InitialBytes(&lower.Var{Name: p.Name, Type: p.Type, Kind: p.Kind, Init: p.Init, Attr: p.Attr}, x.c.Seed)
+	if err != nil {
+		return 0, err
+	}
+	if s := scan(p.Name, p.Type.DType, data); s.AbsMax > 0 {
+		return s.AbsMax, nil
+	}
+	return 1, nil
+}
