@@ -3,6 +3,7 @@ package ampc
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -82,12 +83,11 @@ func sizes(s ir.Shape) []int64 {
 	return out
 }
 
-func (s *session) policies() string {
+// policyList names the policies of the training steps, in the order of their names.
+func (s *session) policyList() string {
 	var names []string
-	for _, step := range s.steps {
-		if len(step.losses) > 0 {
-			names = append(names, policyName(step.config.Policy))
-		}
+	for _, step := range slices.Sorted(maps.Keys(s.policies)) {
+		names = append(names, s.policies[step])
 	}
 	return strings.Join(names, ",")
 }
@@ -182,7 +182,7 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 		return nil, fmt.Errorf("holds model %q, this one is %q", f.Meta[metaModel], model)
 	}
 	var notes []string
-	if was, is := f.Meta[metaPolicy], s.policies(); was != is {
+	if was, is := f.Meta[metaPolicy], s.policyList(); was != is {
 		notes = append(notes, fmt.Sprintf("saved under policy %s, loaded under %s", was, is))
 	}
 	var absent, idle []string

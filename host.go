@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"reflect"
 	"unsafe"
 
 	"github.com/x448/float16"
@@ -65,6 +66,17 @@ func (h Host) At(i int) float64 {
 // whose elements are of the input's own type is read where it is, by Run and by
 // a Diagnose or SaveReplay of that step; anything else is converted first.
 type Feed map[string]any
+
+// elements counts what is fed, -1 where it is nothing that a Feed takes.
+func elements(v any) int64 {
+	if h, ok := v.(Host); ok {
+		return int64(h.Len())
+	}
+	if r := reflect.ValueOf(v); r.Kind() == reflect.Slice {
+		return int64(r.Len())
+	}
+	return -1
+}
 
 // encode turns a fed value into the bytes of type t.
 func encode(v any, t ir.Type) ([]byte, error) {

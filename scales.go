@@ -68,6 +68,9 @@ func (s *session) collect(old *Step, scaler *Scaler) error {
 	if err := s.load(step); err != nil {
 		return err
 	}
+	if err := old.closeSizes(); err != nil { // what they do with the scale changes as well
+		return err
+	}
 	step.pending, step.runs = old.pending, old.runs
 	err = old.exec.Close()
 	*old = *step

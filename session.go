@@ -25,6 +25,8 @@ type session struct {
 	meta    map[string]string
 	notes   []string // of the last LoadFile
 
+	policies map[string]string // of the training steps compiled so far, by their names
+
 	launches int64 // of training steps
 }
 
@@ -47,17 +49,8 @@ func (m *Model) open(c Config) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.session = &session{backend: b, owned: owned, store: store, seed: c.Seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}}
+	m.session = &session{backend: b, owned: owned, store: store, seed: c.Seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}}
 	return m.session, nil
-}
-
-// add loads the step and keeps it.
-func (s *session) add(step *Step) error {
-	if err := s.load(step); err != nil {
-		return err
-	}
-	s.steps = append(s.steps, step)
-	return nil
 }
 
 // free says whether a training step may be called name: two that are there at
@@ -67,7 +60,7 @@ func (s *session) free(name string, losses []Loss) error {
 		return nil
 	}
 	for _, step := range s.steps {
-		if len(step.losses) == 0 || step.config.Name != name || step.exec == nil {
+		if len(step.losses) == 0 || step.config.Name != name {
 			continue
 		}
 		if name == "" {
@@ -178,12 +171,12 @@ func (m *Model) Close() error {
 	if s == nil {
 		return nil
 	}
-	m.session = nil
-	for _, step := range s.steps {
-		if err := step.Close(); err != nil {
+	for len(s.steps) > 0 {
+		if err := s.steps[0].Close(); err != nil {
 			return err
 		}
 	}
+	m.session = nil
 	if err := s.store.Close(); err != nil || !s.owned {
 		return err
 	}

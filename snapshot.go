@@ -72,7 +72,7 @@ func (s *Snapshot) NotFinite() string {
 
 // header is the metadata of a checkpoint.
 func (m *Model) header() map[string]string {
-	meta := map[string]string{metaFormat: format, metaModel: m.Graph().Name, metaPolicy: m.session.policies()}
+	meta := map[string]string{metaFormat: format, metaModel: m.Graph().Name, metaPolicy: m.session.policyList()}
 	for k, v := range m.session.meta {
 		meta[userPrefix+k] = v
 	}

@@ -53,6 +53,7 @@ type Config struct {
 	Reduce  map[Tensor]Reduce // what an output of several micro-batches holds
 	Grads   []Tensor          // parameters whose gradients are results, read by Result.Grad
 	Bind    map[string]int64  // sizes of the model's named dimensions
+	Sizes   int               // how many further sizes Step.For keeps compiled; zero: 8
 	Seed    int64             // of initial values and random ops; the first compiled step's counts
 	Backend runtime.Backend   // nil: the CPU; the first compiled step's counts
 	Disable []string          // passes to leave out
@@ -79,6 +80,9 @@ func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
 	}
 	if len(losses) == 0 {
 		return nil, fmt.Errorf("train: no loss")
+	}
+	if c.Sizes < 0 {
+		return nil, fmt.Errorf("train: Config.Sizes is %d, want 0 or more", c.Sizes)
 	}
 	if err := m.asked("train", c, losses); err != nil {
 		return nil, err
@@ -179,6 +183,10 @@ func (m *Model) compile(c Config, losses []Loss) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.steps = append(s.steps, step)
+	if len(losses) > 0 {
+		s.policies[c.Name] = policyName(c.Policy)
+	}
 	return step, s.share(step)
 }
 
@@ -191,7 +199,7 @@ func (m *Model) loaded(s *session, c Config, losses []Loss) (*Step, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = s.add(step)
+		err = s.load(step)
 		if err == nil {
 			step.notes = append(step.notes, refused...)
 			return step, nil
@@ -269,6 +277,8 @@ type Step struct {
 	program *lower.Program
 	exec    runtime.Exec
 	slots   slots
+	of      *Step   // the step that this is another size of, nil
+	sizes   []*Step // that For compiled, the last one asked for at the end
 	pending []runtime.Feed
 	runs    int
 	last    launched // for Diagnose
@@ -408,7 +418,10 @@ func (s *Step) encode(micro []Feed) ([]runtime.Feed, error) {
 			}
 			data, err := encode(f[name], t)
 			if err != nil {
-				return nil, fmt.Errorf("feed %q %w", name, err)
+				if len(micro) > 1 {
+					return nil, fmt.Errorf("micro-batch %d: feed %q %w%s", i, name, err, s.otherSize(name, elements(f[name])))
+				}
+				return nil, fmt.Errorf("feed %q %w%s", name, err, s.otherSize(name, elements(f[name])))
 			}
 			out[i][name] = runtime.Tensor{Type: t, Data: data}
 		}
@@ -464,7 +477,10 @@ func (s *Step) Close() error {
 	if s.exec == nil {
 		return nil
 	}
-	err := s.exec.Close()
-	s.exec = nil
+	err := errors.Join(s.closeSizes(), s.exec.Close())
+	s.exec, s.pending, s.last = nil, nil, launched{}
+	if m := s.model.session; m != nil {
+		err = errors.Join(err, m.forget(s))
+	}
 	return err
 }

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"ampc/ir"
@@ -253,9 +254,22 @@ func (a *accumulator) whole(l *loss) *ir.Value {
 
 // mean is the sum of v over the kept micro-batches over their number.
 func (a *accumulator) mean(v *ir.Value) *ir.Value {
-	total := a.sum(private("acc", v.Name), v, "")
+	total := a.sum(sized(v), v, "")
 	share := a.b.In(ir.Update).Named(v.Name+".share").Multiplier(nil, a.t.micro.kept, nil, 0, 0)
 	return a.b.In(ir.Update).Named(v.Name+".mean").Mul(total, share)
+}
+
+// sized names the accumulator of a result: another size of the step has another.
+func sized(v *ir.Value) string {
+	kind := "acc"
+	for i, d := range v.Type.Shape.Dims() {
+		sep := "x"
+		if i == 0 {
+			sep = "."
+		}
+		kind += sep + strconv.FormatInt(int64(d), 10)
+	}
+	return private(kind, v.Name)
 }
 
 // outputs turns results that say mean or sum into accumulators.
@@ -273,7 +287,7 @@ func (a *accumulator) outputs() {
 			a.t.results[result{v, Mean}] = a.mean(v)
 		case Sum:
 			// A returned variable is what it was before the step, so the sum is returned as a value of its own.
-			a.t.results[result{v, Sum}] = a.b.In(ir.Update).Named(v.Name+".total").Affine(a.sum(private("acc", v.Name), v, ""), 1, 0)
+			a.t.results[result{v, Sum}] = a.b.In(ir.Update).Named(v.Name+".total").Affine(a.sum(sized(v), v, ""), 1, 0)
 		}
 	}
 }

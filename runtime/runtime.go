@@ -53,6 +53,8 @@ type Store interface {
 	Declare(vars []lower.Var) error
 	Write(name string, src []byte) error
 	Read(name string, dst []byte) error
+	// Drop takes variables out that no loaded Program has any more.
+	Drop(names ...string) error
 	Close() error
 }
 

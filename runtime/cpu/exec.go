@@ -447,7 +447,7 @@ func (t *ticket) Read(out int, dst []byte) error {
 func (e *exec) Close() error {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
-	e.arena, e.mem = nil, nil
+	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
 	return nil
 }
 

@@ -120,6 +120,16 @@ func (s *store) Read(name string, dst []byte) error {
 	return nil
 }
 
+// Drop implements runtime.Store; the memory goes with the last reference.
+func (s *store) Drop(names ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range names {
+		delete(s.vars, name)
+	}
+	return nil
+}
+
 // Close implements runtime.Store.
 func (s *store) Close() error {
 	s.vars, s.work = map[string]*variable{}, nil

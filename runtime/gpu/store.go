@@ -142,6 +142,15 @@ func (s *Store) Read(name string, dst []byte) error {
 	})
 }
 
+// Drop implements runtime.Store. What was declared together lies in one arena,
+// which stays until the store is closed.
+func (s *Store) Drop(names ...string) error {
+	for _, name := range names {
+		delete(s.vars, name)
+	}
+	return nil
+}
+
 // Close implements runtime.Store. Memory of adopted variables stays.
 func (s *Store) Close() error {
 	return s.b.release(func() error {

@@ -1,6 +1,9 @@
 package kern
 
-import "slices"
+import (
+	"container/list"
+	"slices"
+)
 
 // offsets is a table of byte offsets. What it was made of says all about it, and a step asks for the same ones every time: they
 // are kept, as writing the places of thousands of pixels anew takes their lines from every worker that has read them.
@@ -28,10 +31,16 @@ const (
 	zippedTable
 )
 
-// keptTables are tables that have been made, up to mostKept offsets: what comes later is made anew every time.
+// keptTables are tables that have been made, up to mostKept offsets: the one that was asked for longest ago goes first.
 type keptTables struct {
-	tables map[tableKey][]int
+	tables map[tableKey]*list.Element // of keptTable
+	used   list.List                  // the latest at the front
 	total  int
+}
+
+type keptTable struct {
+	key tableKey
+	s   []int
 }
 
 const mostKept = 4 << 20
@@ -50,24 +59,31 @@ func (o *offsets) begin(key *tableKey) bool {
 	if o.kept == nil {
 		return false
 	}
-	s, ok := o.kept.tables[*key]
+	at, ok := o.kept.tables[*key]
 	if ok {
-		o.s, o.lent = s, true
+		o.kept.used.MoveToFront(at)
+		o.s, o.lent = at.Value.(keptTable).s, true
 	}
 	return ok
 }
 
 // end keeps the table that was written.
 func (o *offsets) end(key *tableKey) {
-	if k := o.kept; k != nil && k.total+len(o.s) <= mostKept {
-		if k.tables == nil {
-			k.tables = map[tableKey][]int{}
-		}
-		o.spare = o.s
-		o.s, o.lent = slices.Clone(o.s), true
-		k.tables[*key] = o.s
-		k.total += len(o.s)
+	k := o.kept
+	if k == nil || len(o.s) > mostKept {
+		return
 	}
+	if k.tables == nil {
+		k.tables = map[tableKey]*list.Element{}
+	}
+	for k.total += len(o.s); k.total > mostKept; {
+		old := k.used.Remove(k.used.Back()).(keptTable)
+		delete(k.tables, old.key)
+		k.total -= len(old.s)
+	}
+	o.spare = o.s
+	o.s, o.lent = slices.Clone(o.s), true
+	k.tables[*key] = k.used.PushFront(keptTable{*key, o.s})
 }
 
 // pixels lists where each of size pixels, step apart, is in g: the reading positions of the first tap.

@@ -54,4 +54,14 @@ func TestTablesAreKept(t *testing.T) {
 	if kept.total > mostKept || !slices.Equal(o.s[:3], []int{0, 1, 2}) || len(o.s) != mostKept {
 		t.Errorf("%d offsets are kept; the table too many has %d", kept.total, len(o.s))
 	}
+	for n := range 300 { // more than there is room for: the latest are kept, and the one that is asked for again and again
+		o.strided(1, 1, 1<<16-n, 1)
+		o.strided(2, 3, 4, 5)
+	}
+	if n := testing.AllocsPerRun(5, func() {
+		o.strided(2, 3, 4, 5)
+		o.strided(1, 1, 1<<16-299, 1)
+	}); n > 0 || kept.total > mostKept || kept.used.Len() != len(kept.tables) {
+		t.Errorf("the latest tables allocate %g times; %d offsets of %d tables are kept", n, kept.total, len(kept.tables))
+	}
 }

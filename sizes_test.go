@@ -1,0 +1,163 @@
+package ampc_test
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"ampc"
+)
+
+// anySize is a model whose batch has a name.
+func anySize(t *testing.T, c ampc.Config) (*ampc.Model, *ampc.Step, ampc.Tensor) {
+	t.Helper()
+	m := ampc.New("any")
+	x, y := m.Input("x", ampc.F32, ampc.Dim("N"), 6), m.Input("y", ampc.I32, ampc.Dim("N"))
+	out := m.Linear("fc2", m.Gelu(m.Linear("fc1", x, 8)), 3)
+	loss := m.CrossEntropy(out, y)
+	c.Bind, c.Outputs, c.Reduce = map[string]int64{"N": 8}, []ampc.Tensor{out}, map[ampc.Tensor]ampc.Reduce{out: ampc.Sum}
+	step, err := ampc.Train(m, loss, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m, step, loss
+}
+
+func anyFeed(n int) ampc.Feed {
+	x, y := make([]float32, 6*n), make([]int32, n)
+	for i := range x {
+		x[i] = float32(i%11)/8 - 0.6
+	}
+	for i := range y {
+		y[i] = int32(i % 3)
+	}
+	return ampc.Feed{"x": x, "y": y}
+}
+
+func sized(t *testing.T, s *ampc.Step, n int64) *ampc.Step {
+	t.Helper()
+	size, err := s.For(map[string]int64{"N": n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// A short batch is a step like any other: the schedule goes on, and so do moments,
+// the loss scale and the averages.
+func TestSizesShareAllState(t *testing.T) {
+	scaler := ampc.Dynamic()
+	scaler.Every = 2
+	c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(1e-2, 3, 20), Policy: ampc.MixedF16(), Scaler: scaler, EMA: 0.9, Micro: 2}
+	m, step, loss := anySize(t, c)
+	plain := c
+	plain.Policy, plain.Scaler = ampc.F32Only(), ampc.Unscaled()
+	wide, reference, _ := anySize(t, plain)
+	before := m.Variables()
+	_, fixed, _ := anySize(t, plain)
+	for k, n := range []int64{8, 8, 5, 8, 3, 5, 8} {
+		want := run(t, fixed, anyFeed(8)).LR()
+		for _, s := range []*ampc.Step{sized(t, step, n), sized(t, reference, n)} {
+			r, err := s.Run(t.Context(), anyFeed(int(n)), anyFeed(int(n)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.LR() != want {
+				t.Errorf("step %d of %d rows: the rate is %g, by steps of one size %g", k, n, r.LR(), want)
+			}
+		}
+	}
+	for name, want := range map[string]float64{"amp.step": 7, "amp.attempt": 7, "amp.ema.steps": 7, "amp.scale": 65536 * 8} {
+		if x, err := m.Variable(name); err != nil || x.At(0) != want {
+			t.Errorf("%s is %g after 7 steps of three sizes, want %g (%v)", name, x.At(0), want, err)
+		}
+	}
+	for _, name := range m.Variables() {
+		if !slices.Contains(before, name) && !strings.HasPrefix(name, "amp.acc.") {
+			t.Errorf("a further size has %s of its own", name)
+		}
+	}
+	followsF32(t, m, wide, 7, "fc1.w", "fc2.b", "amp.ema/fc1.w")
+	eval, err := step.Eval([]ampc.Tensor{loss}, map[string]int64{"N": 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eval.Run(t.Context(), anyFeed(5)); err != nil {
+		t.Error(err)
+	}
+}
+
+// The bound holds, what is evicted or closed says so, and a step's sizes end with it.
+func TestSizesAreBounded(t *testing.T) {
+	_, step, _ := anySize(t, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Sizes: 2})
+	three, four := sized(t, step, 3), sized(t, step, 4)
+	if sized(t, step, 3) != three || sized(t, four, 8) != step {
+		t.Error("a size that is there is compiled again")
+	}
+	five := sized(t, step, 5) // evicts 4, which was asked for before 3
+	if _, err := four.Run(t.Context(), anyFeed(4)); err == nil || err.Error() != "the step is closed" {
+		t.Errorf("an evicted size: %v", err)
+	}
+	if _, err := three.Run(t.Context(), anyFeed(3)); err != nil {
+		t.Error(err)
+	}
+	if _, err := step.For(map[string]int64{"M": 3}); err == nil || !strings.Contains(err.Error(), `no dimension "M"`) {
+		t.Errorf("error %v", err)
+	}
+	if err := step.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*ampc.Step{three, five} {
+		if _, err := s.Run(t.Context(), anyFeed(3)); err == nil || err.Error() != "the step is closed" {
+			t.Errorf("a size of a closed step: %v", err)
+		}
+	}
+}
+
+// What has another size is refused in a line that names For; micro-batches of one
+// step have one size.
+func TestFeedsOfAnotherSizeNameFor(t *testing.T) {
+	_, step, _ := anySize(t, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: 2})
+	_, err := step.Run(t.Context(), anyFeed(5))
+	const want = `feed "x" has 30 elements, want f32[8,6], which has 48; for N=5 take step.For(map[string]int64{"N": 5}), with all micro-batches of that size`
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	_, err = step.Run(t.Context(), anyFeed(8), anyFeed(5))
+	if err == nil || err.Error() != "micro-batch 1: "+want {
+		t.Errorf("%v\nwant micro-batch 1: %s", err, want)
+	}
+}
+
+// 200 sizes, compiled and closed, leave no memory behind.
+func TestClosedSizesAreFreed(t *testing.T) {
+	m, step, _ := anySize(t, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Sizes: 1, Micro: 2})
+	vars := len(m.Variables())
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	var early uint64
+	for n := range int64(200) {
+		if _, err := sized(t, step, 100+n%2*1000+n).Run(t.Context(), anyFeed(int(100+n%2*1000+n))); err != nil {
+			t.Fatal(err)
+		}
+		if n == 50 {
+			early = heap()
+		}
+	}
+	if late := heap(); late > early+early/4+1<<20 {
+		t.Errorf("%d bytes in use after 50 sizes, %d after 200", early, late)
+	}
+	if err := sized(t, step, 299).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(m.Variables()); n != vars {
+		t.Errorf("%d variables, %d before: %q", n, vars, m.Variables())
+	}
+}
