@@ -26,6 +26,11 @@ func adviseCommand() *cobra.Command {
 		if f.steps == 0 {
 			f.steps = 60
 		}
+		for _, p := range policies {
+			if _, err := loadPolicy(p); err != nil {
+				return err
+			}
+		}
 		all := make([][]trial, len(policies))
 		for i, p := range policies {
 			for s := range seeds {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"strings"
 
 	"ampc/runtime"
 	"ampc/runtime/gpu"
@@ -19,6 +20,8 @@ func openDevice(name string) (runtime.Backend, error) {
 	switch {
 	case errors.Is(err, gpu.ErrName):
 		return nil, usagef("--device %s: %v, or cpu", name, err)
+	case err != nil && strings.HasPrefix(name, "sim:"):
+		return nil, usagef("--device %w", err)
 	case err != nil: // a Backend that is nil
 		return nil, err
 	}

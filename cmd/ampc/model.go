@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -99,6 +100,11 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	}
 	if err := ir.Verify(g, stage); err != nil {
 		return nil, err
+	}
+	for _, v := range g.Vars {
+		if v.Kind != ir.Const && v.Type.Shape.Elements() == 0 {
+			return nil, &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s %s is %s: want no dimension of 0", v.Kind, v, g.TypeString(v.Type))}
+		}
 	}
 	o.model = ampc.FromGraph(g)
 	for _, v := range g.Return {
@@ -279,7 +285,11 @@ func (o *opened) addLoss(spec string) error {
 		return usagef("--train %s: no loss %q; there are ce and mse", spec, kind)
 	}
 	o.losses = []ampc.Loss{{Value: loss}}
-	return o.model.Err()
+	var wrong *ir.Error
+	if errors.As(o.model.Err(), &wrong) { // its line is one of this program
+		return fmt.Errorf("--train %s: %s", spec, wrong.Msg)
+	}
+	return nil
 }
 
 // parseDims reads NAME=SIZE pairs.
@@ -297,6 +307,16 @@ func parseDims(pairs []string) (map[string]int64, error) {
 		out[name] = size
 	}
 	return out, nil
+}
+
+// bound refuses to run a graph with a dimension that has no size.
+func (o *opened) bound() error {
+	for _, s := range o.model.Graph().Syms {
+		if _, ok := o.config.Bind[s.Name]; !ok {
+			return usagef("%s: dimension %s has no size: give it with --dim %[2]s=SIZE", o.spec, s.Name)
+		}
+	}
+	return nil
 }
 
 // source is the model's graph with its dimensions bound, and what the passes

@@ -143,6 +143,9 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64,
 	if err := o.apply(&f); err != nil {
 		return nil, 0, err
 	}
+	if err := o.bound(); err != nil {
+		return nil, 0, err
+	}
 	r := &castReport{}
 	g := o.model.Graph()
 	if !o.compiled {
@@ -301,7 +304,7 @@ func parseSize(s string) (int64, error) {
 		}
 	}
 	x, err := strconv.ParseFloat(number, 64)
-	if err != nil || x <= 0 || x*float64(unit) > 1<<60 {
+	if err != nil || !(x > 0 && x*float64(unit) <= 1<<60) {
 		return 0, usagef("--fit %s: want a size such as 24GB", s)
 	}
 	return int64(x * float64(unit)), nil

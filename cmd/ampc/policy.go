@@ -78,7 +78,7 @@ func printUnmapped(w io.Writer, preset string, asJSON bool) error {
 	name, low := passes.PolicyParts(preset)
 	s, err := systems.Load(name, low)
 	if err != nil {
-		return fmt.Errorf("policy %s --unmapped: %w", preset, err)
+		return usagef("policy %s --unmapped: %w", preset, err)
 	}
 	rows := []unmappedRow{}
 	for _, op := range s.Unmapped() {
@@ -136,7 +136,7 @@ func parseScaler(s string) (ampc.Scaler, error) {
 	}
 	scaler := ampc.Static(x)
 	if err := scaler.Check(); err != nil {
-		return ampc.Scaler{}, usagef("--scaler %s: %w", s, err)
+		return ampc.Scaler{}, usagef("--scaler %s: %s", s, strings.TrimPrefix(err.Error(), "scaler: "))
 	}
 	return scaler, nil
 }

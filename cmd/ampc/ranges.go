@@ -81,7 +81,7 @@ func parseRanges(g *ir.Graph, list []string) (map[string]ir.Interval, error) {
 		lo, hi, ok := strings.Cut(span, "..")
 		a, err1 := strconv.ParseFloat(lo, 64)
 		b, err2 := strconv.ParseFloat(hi, 64)
-		if !ok || err1 != nil || err2 != nil || !(a <= b) {
+		if !ok || name == "" || err1 != nil || err2 != nil || !(a <= b) {
 			return nil, usagef("--range %s: want INPUT=LO..HI, LO not above HI", s)
 		}
 		if v := g.Var(name); v == nil || v.Kind != ir.Input || !v.Type.DType.Float() {

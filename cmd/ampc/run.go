@@ -122,6 +122,9 @@ func (o *opened) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) 
 // runnable compiles a training step where there is a loss, else inference of
 // what the graph returns.
 func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
+	if err := o.bound(); err != nil {
+		return nil, nil, err
+	}
 	results := g.Return
 	if len(o.losses) == 0 {
 		if o.zoo != nil {

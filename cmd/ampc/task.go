@@ -43,18 +43,18 @@ func newTask(spec string, f *trainFlags) (task, error) {
 		}
 	}
 	if !strings.HasPrefix(spec, "zoo:") {
-		return task{}, fmt.Errorf("%s: train takes a zoo model; train others from Go", spec)
+		return task{}, usagef("%s: train takes a zoo model; train others from Go", spec)
 	}
 	name, query, _ := strings.Cut(strings.TrimPrefix(spec, "zoo:"), "?")
 	switch name {
 	case "gpt", "gpt2", "lstm":
 		if len(f.data) > 0 {
-			return task{}, fmt.Errorf("zoo:%s trains on text: use --text", name)
+			return task{}, usagef("zoo:%s trains on text: use --text", name)
 		}
 		return textTask(name, query, f)
 	case "mlp", "lenet", "resnet", "resnet8", "resnet50", "vit":
 		if len(f.data) == 0 {
-			return task{}, fmt.Errorf("zoo:%s trains on labelled images: give them with --data", name)
+			return task{}, usagef("zoo:%s trains on labelled images: give them with --data", name)
 		}
 		return imageTask(name, query, f)
 	}

@@ -251,21 +251,22 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	if err := ir.AtLeast0.Check("--lr", f.rate); err != nil {
 		return nil, usageError{err}
 	}
+	policy, err := f.loadPolicy()
+	if err != nil {
+		return nil, err
+	}
+	scaler, err := f.lossScaling(policy)
+	if err != nil {
+		return nil, err
+	}
 	job, err := newTask(spec, f)
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{task: job, flags: f, model: job.zoo.Model, report: &castReport{}, bar: newProgress(io.Discard, true, 0, f.steps)}
+	t := &trainer{task: job, flags: f, policy: policy, scaler: scaler, model: job.zoo.Model, report: &castReport{}, bar: newProgress(io.Discard, true, 0, f.steps)}
 	t.curves.title = fmt.Sprintf("zoo:%s, %s", job.zoo.Name, f.policy)
 	c := job.zoo.Steps[0].Config
-	if t.policy, err = f.loadPolicy(); err != nil {
-		return nil, err
-	}
-	c.Policy = t.policy
-	if c.Scaler, err = f.lossScaling(c.Policy); err != nil {
-		return nil, err
-	}
-	t.scaler = c.Scaler
+	c.Policy, c.Scaler = policy, scaler
 	if f.steps == 0 {
 		f.steps = job.steps
 	}

@@ -43,9 +43,14 @@ func noSuchCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if args[0] == "" {
+		return errors.New("the command is empty")
+	}
 	err := fmt.Errorf("unknown command %q", args[0])
-	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-		err = fmt.Errorf("%w; did you mean %s?", err, near[0])
+	for _, near := range root.SuggestionsFor(args[0]) {
+		if near[0] == args[0][0] { // of short words, two letters are a long way
+			return fmt.Errorf("%w; did you mean %s?", err, near)
+		}
 	}
 	return err
 }

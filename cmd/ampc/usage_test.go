@@ -171,3 +171,32 @@ func TestOneLine(t *testing.T) {
 		t.Error("plurals")
 	}
 }
+
+// Gradients too far apart for the low dtype leave no safe scale: an interval with its ends swapped would say the opposite.
+func TestNoSafeScale(t *testing.T) {
+	o, err := open(newRoot(), "zoo:mlp?batch=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.model.Close()
+	if err := o.apply(&modelFlags{policy: "mixed-f16", micro: 1, record: 1}); err != nil {
+		t.Fatal(err)
+	}
+	_, g, err := o.finished()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := o.config.Ranges.Recorded
+	var out strings.Builder
+	if err := printScale(&out, g, seen); err != nil || !strings.Contains(out.String(), "%amp.scale: safe from ") {
+		t.Errorf("%q (%v)", out.String(), err)
+	}
+	for name, r := range seen {
+		r.Least /= 1 << 30
+		seen[name] = r
+	}
+	out.Reset()
+	if err := printScale(&out, g, seen); err != nil || !strings.HasPrefix(out.String(), "%amp.scale: none fits all: above ") || strings.Contains(out.String(), "safe") {
+		t.Errorf("%q (%v)", out.String(), err)
+	}
+}

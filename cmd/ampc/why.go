@@ -153,7 +153,7 @@ func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
 		return passes.WhyNotAll(source, p)
 	}
 	d, ok := ir.DTypeOf(asked[1])
-	if !ok {
+	if !ok || d != ir.F32 && !d.Low() {
 		return nil, usagef("no dtype %q; there are f32, f16 and bf16", asked[1])
 	}
 	flip, err := passes.WhyNot(source, p, strings.TrimPrefix(asked[0], "%"), d)

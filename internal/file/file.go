@@ -22,9 +22,13 @@ func Error(path string, err error) error {
 		err = call.Err
 	case errors.As(err, &link):
 		err = link.Err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = errEarly
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }
+
+var errEarly = errors.New("ends early")
 
 // Write makes path hold what write writes.
 //

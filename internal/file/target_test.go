@@ -69,6 +69,13 @@ func TestDevicesAndFIFOsStay(t *testing.T) {
 	}
 }
 
+// A file that ends in the middle is told as that.
+func TestEarlyEnd(t *testing.T) {
+	if err := Error("a.gz", io.ErrUnexpectedEOF); err.Error() != "a.gz: ends early" {
+		t.Error(err)
+	}
+}
+
 // A link stays a link, wherever it points; what it points to is replaced, or made.
 func TestLinksAreFollowed(t *testing.T) {
 	dir := t.TempDir()
