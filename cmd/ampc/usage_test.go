@@ -174,7 +174,9 @@ func TestOneLine(t *testing.T) {
 
 // Gradients too far apart for the low dtype leave no safe scale: an interval with its ends swapped would say the opposite.
 func TestNoSafeScale(t *testing.T) {
-	o, err := open(newRoot(), "zoo:mlp?batch=4")
+	root := newRoot()
+	root.SetContext(t.Context())
+	o, err := open(root, "zoo:mlp?batch=4")
 	if err != nil {
 		t.Fatal(err)
 	}
