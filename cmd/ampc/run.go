@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -107,7 +109,7 @@ func (o *opened) fill(step *ampc.Step, feed ampc.Feed, seed int64, flag string) 
 			full[v.Name] = randomInput(r, g, v.Name, v.Type)
 		}
 	}
-	for name := range feed {
+	for _, name := range slices.Sorted(maps.Keys(feed)) {
 		if v := g.Var(name); v == nil || v.Kind != ir.Input {
 			return nil, fmt.Errorf("%s %s: %s has no such input", flag, name, o.spec)
 		}
