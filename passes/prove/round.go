@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"math"
 	"strings"
 
 	"ampc/ir"
@@ -69,6 +70,7 @@ const (
 	readReturn                    // the caller
 	behindLow                     // a product, behind rows that keep what they are given
 	behindOther                   // a promoting row there
+	readWide                      // a promoting row, all readers of which want f32
 )
 
 // value is what is known of a value of F that something was computed for, or of
@@ -182,7 +184,13 @@ func (r *rounding) kind(t *ir.Node, i int, n *ir.Node) reads {
 	case c == ir.Clear:
 		return r.behind(n)
 	}
-	return readPromote
+	for _, v := range n.Out {
+		of := &r.val[v.ID]
+		if all := of.rounded | of.wide; r.rules.Eager || all == 0 || all&^(readFixed|readReturn|readWide) != 0 {
+			return readPromote
+		}
+	}
+	return readWide
 }
 
 // behind is what the readers of n, which keeps what it is given, read it as.
@@ -371,6 +379,7 @@ func (r *rounding) node(n *ir.Node) {
 	}
 	t := r.image(n)
 	if t == nil {
+		r.number(n)
 		return
 	}
 	r.attributes(n, t)
@@ -391,6 +400,29 @@ func (r *rounding) node(n *ir.Node) {
 			r.report(n, "%s is read in %s by %s, and %s", v, of.extra, of.rounded, why)
 		}
 	}
+}
+
+// number judges the 16-bit forms of one number everywhere, which are exact where
+// the format has the number.
+func (r *rounding) number(n *ir.Node) {
+	if n.Op != ir.OpFull {
+		return
+	}
+	of := &r.val[n.Out[0].ID]
+	if of.extra != 0 && of.rounded&^readLow != 0 && !exact(n.Float("value"), r.rules.Low) && !r.rules.CastAll && !r.rules.Paint {
+		r.report(n, "%g is rounded to %s for %s", n.Float("value"), of.extra, of.rounded)
+	}
+}
+
+// exact reports whether 16-bit format d has the number x, or x becomes a clamp.
+func exact(x float64, d ir.DType) bool {
+	bits := 11 // of a significand
+	if d == ir.BF16 {
+		bits = 8
+	}
+	frac, exp := math.Frexp(x)
+	scaled := math.Ldexp(frac, bits)
+	return x == 0 || math.IsInf(x, 0) || math.Abs(x) <= d.Max() && math.Ldexp(0.5, exp) >= d.Tiny() && scaled == math.Trunc(scaled)
 }
 
 // attributes compares how n computes inside with T and the policy.
@@ -432,7 +464,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 	case r.rules.Narrow && (outside == 0 || class != ir.Keep):
 		return ""
 	case class == ir.Low:
-		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && of.rounded&^(readFixed|readReturn) == 0 && r.rules.Caps.StoresF32(n) {
+		if !r.rules.Eager && !r.rules.Paint && r.pin(t) != ir.PinLow && of.rounded&^(readFixed|readReturn|readWide) == 0 && r.rules.Caps.StoresF32(n) {
 			return "all who read it want f32"
 		}
 		return ""
@@ -442,7 +474,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "a kept row stores f32 for them"
 	case class == ir.Keep && of.rounded&(readLow|behindLow) == 0:
 		return "a kept row stores 16 bits for a product alone"
-	case class == ir.Keep && of.rounded&(readPromote|behindOther) != 0:
+	case class == ir.Keep && of.rounded&(readPromote|behindOther|readWide) != 0:
 		return "a kept row does not narrow what a promoting one reads"
 	case class == ir.Keep || of.low:
 		return ""
@@ -522,7 +554,7 @@ func weak(v *ir.Value) bool {
 	return v.Type.Shape.Elements() == 1 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull)
 }
 
-var readers = [...]string{"a product", "a row that computes in f32", "a promoting row", "a row of fixed dtypes", "the caller", "a product behind it", "a promoting row behind it"}
+var readers = [...]string{"a product", "a row that computes in f32", "a promoting row", "a row of fixed dtypes", "the caller", "a product behind it", "a promoting row behind it", "a sum of f32"}
 
 func (k reads) String() string {
 	var names []string

@@ -22,7 +22,9 @@ func (p *proof) variables() {
 		case ok:
 			there[i] = true
 			p.sameVariable(p.t.Vars[i], v)
-		case v.Kind == ir.Const || m.copied(v) >= 0:
+		case v.Kind == ir.Const || m.copied(v) >= 0 && sameInit(v.Init, &ir.Init{Func: "zeros"}):
+		case m.copied(v) >= 0:
+			p.blame(v.String(), "is a copy of a parameter and does not start at zero")
 		default:
 			p.blame(v.String(), "is a %s that the source does not declare", v.Kind)
 		}
