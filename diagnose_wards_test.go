@@ -393,13 +393,14 @@ func plainLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 var wideUpdate bool
 
 // lowAdam spells Adam out over gradients, with the second moment and epsilon
-// stored in the policy's low dtype. The optimiser proper refuses that.
+// stored in the policy's low dtype. The optimiser proper refuses that, and so
+// does the proof.
 func lowAdam(c *ampc.Config) {
 	d := c.Policy.Low
 	if d == ir.Invalid || wideUpdate {
 		d = ampc.F32
 	}
-	c.Scaler = ampc.Unscaled()
+	c.Scaler, c.NoProof = ampc.Unscaled(), true
 	c.Gradients = func(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
 		for i, g := range gs {
 			name := g.Param.Name

@@ -57,6 +57,9 @@ type Config struct {
 	Seed    int64             // of initial values and random ops; the first compiled step's counts
 	Backend runtime.Backend   // nil: the CPU; the first compiled step's counts
 	Disable []string          // passes to leave out
+	// NoProof leaves out the check that holds the compiled step against the model
+	// (ampc prove); it takes less than a tenth of the time that compiling does.
+	NoProof bool
 	// After is told about every pass, with its counters and the graph as the
 	// pass left it; nil in production.
 	After func(e passes.Event)
@@ -149,7 +152,7 @@ func (m *Model) Source(c Config, losses ...Loss) (*ir.Graph, passes.Config, erro
 	g, at := m.Graph().CloneMap()
 	p := passes.Config{
 		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip, Name: c.Name, Shared: c.shared,
-		Gradients: c.Gradients, EMA: c.EMA, Pad: c.Pad, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
+		Gradients: located(c.Gradients), EMA: c.EMA, Pad: c.Pad, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Prove: !c.NoProof, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
 	}
 	if c.Optimizer.Algorithm != passes.NoOptimizer {
 		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
@@ -167,6 +170,17 @@ func (m *Model) Source(c Config, losses ...Loss) (*ir.Graph, passes.Config, erro
 		return g, p, nil
 	}
 	return g, p, g.Bind(c.Bind)
+}
+
+// located makes what edits gradients put the user's lines on what it builds.
+func located(edit func(b *ir.Builder, g []GradOf) []GradOf) func(b *ir.Builder, g []GradOf) []GradOf {
+	if edit == nil {
+		return nil
+	}
+	return func(b *ir.Builder, g []GradOf) []GradOf {
+		b.Locate(userLine)
+		return edit(b, g)
+	}
 }
 
 // compile builds a step and registers it with the model's session.

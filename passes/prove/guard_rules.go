@@ -340,7 +340,7 @@ func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value) {
 	if v.Next != nil { // as guarded as its own write is
 		return
 	}
-	if !g.shows(t, v) {
+	if !g.shows(t, v) && !g.users(n) {
 		switch wide := widest(n); {
 		case v.Type.DType.Low() && wide > v.Type.DType.Size():
 			g.p.report(writer, "reads %s, which is rounded to %s after the check: no check of %s sees what overflows there", v, v.Type.DType, t.skip)
@@ -353,6 +353,21 @@ func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value) {
 	for _, x := range n.In {
 		g.demand(t, writer, x)
 	}
+}
+
+// users reports whether the user wrote node n of the update himself, to edit
+// gradients: what it makes of finite ones is his. Roundings beside it are judged
+// by a rule of their own.
+func (g *guard) users(n *ir.Node) bool {
+	if g.p.t == nil {
+		return false
+	}
+	if carries(n) {
+		return true
+	}
+	m := g.p.matched()
+	e := m.f.entity[n.ID]
+	return e >= 0 && m.image[e] != nil && m.image[e].Pos.File != ""
 }
 
 // widest is the size in bytes of the largest float operand.

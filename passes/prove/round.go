@@ -131,12 +131,32 @@ func roundedOf(r []rounded, v *ir.Value) rounded {
 	return r[v.ID]
 }
 
-// image is the node of T that computes what n of F does, nil where there is none.
+// image is the node of T that computes what n of F does, nil where there is
+// none. Of several, it is one of n's section, and one without a pin to f32.
 func (r *rounding) image(n *ir.Node) *ir.Node {
-	if e := r.m.f.entity[n.ID]; e >= 0 {
+	e := r.m.f.entity[n.ID]
+	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
+		if e < 0 {
+			return nil
+		}
 		return r.m.image[e]
 	}
-	return nil
+	best, score := r.m.image[e], -1
+	for k := best; ; k = r.m.nodes[r.m.twin[k.ID]] {
+		s := 0
+		if r.m.t.section[k.ID] == r.at[n.ID].sec {
+			s = 2
+		}
+		if p := r.pin(k); p == ir.Unpinned || p == ir.PinLow {
+			s++
+		}
+		if s > score {
+			best, score = k, s
+		}
+		if r.m.twin[k.ID] < 0 {
+			return best
+		}
+	}
 }
 
 // reader notes what n reads.
@@ -162,14 +182,16 @@ func (r *rounding) reader(n *ir.Node) {
 
 // inImage is how T rounded operand i of t, or of a node that computes the same.
 func (r *rounding) inImage(t *ir.Node, i int) rounded {
-	all := roundedOf(r.inT, t.In[i])
-	if int(t.ID) >= len(r.m.twin) {
-		return all
+	if int(t.ID) >= r.m.norms {
+		return roundedOf(r.inT, t.In[i])
 	}
-	for k := r.m.twin[t.ID]; k >= 0; k = r.m.twin[k] {
-		all |= roundedOf(r.inT, r.m.nodes[k].In[i])
+	var all rounded
+	for k := r.m.image[r.m.t.entity[t.ID]]; ; k = r.m.nodes[r.m.twin[k.ID]] {
+		all |= roundedOf(r.inT, k.In[i])
+		if r.m.twin[k.ID] < 0 {
+			return all
+		}
 	}
-	return all
 }
 
 // kind is how t, the image of n, may read operand i.
@@ -351,7 +373,7 @@ func (r *rounding) variable(v *ir.Value) {
 	case of.extra == 0:
 	case !r.formats(v.String(), ir.Pos{}, of.extra):
 	case of.rounded&^readLow == 0:
-	case r.castAll(t) && of.rounded&(readFixed|readReturn) == 0:
+	case (r.castAll(t) || r.rules.Narrow && r.rules.Low.Low()) && of.rounded&(readFixed|readReturn) == 0:
 	case r.rules.NoMasters && t.Kind == ir.Param && !r.keptVar(t):
 	default:
 		r.blame(v.String(), "is read in %s by %s, which the policy does not admit", of.extra, of.rounded)
@@ -459,7 +481,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "it is pinned to f32"
 	case of.cast&^readLow != 0 && of.stored && !r.rules.Eager:
 		return "its f32 form is stored as well"
-	case of.cast&^readLow != 0 && of.wide == 0:
+	case of.cast&^readLow != 0 && of.wide == 0 && !r.rules.Narrow:
 		return "by a cast of its own: it could be stored so, or read as it is"
 	case r.rules.Narrow && (outside == 0 || class != ir.Keep):
 		return ""

@@ -82,7 +82,7 @@ func (g *guard) together() {
 	}
 	for _, t := range g.tracks {
 		for _, n := range t.writers {
-			if linked[n] || n.Operand("g") != nil {
+			if linked[n] || n.Operand("g") != nil || g.steps(t) && counts(n) {
 				continue
 			}
 			for _, other := range g.tracks {
@@ -93,6 +93,12 @@ func (g *guard) together() {
 			}
 		}
 	}
+}
+
+// counts reports whether n counts taken steps: of all weights, or of those that
+// share its predicate.
+func counts(n *ir.Node) bool {
+	return n.Op == ir.OpCount && n.In[0].Attr.Get("role") == "step"
 }
 
 // steps reports whether the track steps a weight by its gradient.

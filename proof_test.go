@@ -1,0 +1,39 @@
+package ampc_test
+
+import (
+	"strings"
+	"testing"
+
+	"ampc"
+	"ampc/ir"
+)
+
+// unguarded writes a state of its own whether or not the step is skipped.
+func unguarded(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
+	v := b.Declare(ir.State, "last", gs[0].Param.Type, ampc.Fill(0), nil)
+	b.EmitWrite(ir.OpAffine, []*ir.Value{gs[0].Grad}, nil, v)
+	return gs
+}
+
+// Train proves every step. What the user's own edit of gradients breaks is his
+// error, at his line; NoProof leaves the check out.
+func TestTrainProves(t *testing.T) {
+	train := func(change func(*ampc.Config)) error {
+		m := ampc.New("m")
+		x := m.Input("x", ampc.F32, 4, 8)
+		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}
+		change(&c)
+		_, err := ampc.Train(m, m.ReduceMean(m.Square(m.Linear("fc", x, 8)), false), c)
+		return err
+	}
+	if err := train(func(*ampc.Config) {}); err != nil {
+		t.Error(err)
+	}
+	err := train(func(c *ampc.Config) { c.Gradients = unguarded })
+	if err == nil || !strings.HasPrefix(err.Error(), "proof_test.go:14: select: %last'") {
+		t.Errorf("an unguarded write: %v, want the user's line", err)
+	}
+	if err := train(func(c *ampc.Config) { c.Gradients, c.NoProof = unguarded, true }); err != nil {
+		t.Error(err)
+	}
+}
