@@ -11,14 +11,18 @@ import (
 // t. Errors name the node and carry its position. The graph is not changed
 // (but renumbered). A variable returned under its old name has the value it
 // has after the step.
-func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, true) }
+func Lower(g *ir.Graph, t Target) (*Program, error) { return lower(g, t, true, false) }
 
 // LowerNodes is Lower for the CPU with every node a step of its own: no value
 // stays in registers. Joining steps changes no bits, so what they store is what
-// the joined ones compute.
-func LowerNodes(g *ir.Graph) (*Program, error) { return lower(g, CPU, false) }
+// the joined ones compute. Every work buffer has memory of its own (Spread).
+func LowerNodes(g *ir.Graph) (*Program, error) { return lower(g, CPU, false, true) }
 
-func lower(g *ir.Graph, t Target, joins bool) (*Program, error) {
+// LowerOnce is Lower for the CPU without a search for the least memory: every
+// work buffer has its own. It is for a program that runs once.
+func LowerOnce(g *ir.Graph) (*Program, error) { return lower(g, CPU, true, true) }
+
+func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
 	g, err := expand(g, t)
 	if err != nil {
 		return nil, err
@@ -49,7 +53,7 @@ func lower(g *ir.Graph, t Target, joins bool) (*Program, error) {
 	if t == CPU && joins {
 		l.batch(Update) // not prepare: a store skips its casts one by one
 	}
-	l.plan()
+	l.plan(spread)
 	if t != CPU {
 		l.p.streams()
 	}

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// plan gives every root buffer its offset and every arena its size.
-func (l *lowerer) plan() {
+// plan gives every root buffer its offset and every arena its size; spread gives
+// work buffers memory of their own instead of placing them.
+func (l *lowerer) plan(spread bool) {
 	p := l.p
 	p.lifetimes()
 	for a := range NumArenas {
@@ -20,8 +21,23 @@ func (l *lowerer) plan() {
 			}
 		}
 	}
+	p.separate()
+	if spread {
+		p.Spread()
+		return
+	}
 	p.placeWork(true)
 	p.placeViews()
+}
+
+// separate computes how large the work arena is with nothing shared.
+func (p *Program) separate() {
+	p.Separate = 0
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Arena == WorkArena && b.Root == BufferID(i) {
+			p.Separate += roundUp(b.Size)
+		}
+	}
 }
 
 func roundUp(n int64) int64 { return (n + Align - 1) / Align * Align }
@@ -108,12 +124,7 @@ type block struct {
 // step where inPlace says so.
 func (p *Program) placeWork(inPlace bool) {
 	blocks := p.chains(inPlace)
-	p.Separate, p.MaxLive = 0, maxLive(blocks)
-	for i := range p.Buffers {
-		if b := &p.Buffers[i]; b.Arena == WorkArena && b.Root == BufferID(i) {
-			p.Separate += roundUp(b.Size)
-		}
-	}
+	p.MaxLive = maxLive(blocks)
 	best := placement{blocks: blocks, peak: placeInTime(blocks), goal: p.MaxLive + p.MaxLive/100}
 	best.improve()
 	peak := best.peak

@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,18 +52,32 @@ func benchDoctor(b *testing.B, spec string, spoil func(*ampc.Config, *ampc.Loss)
 		return time.Since(start)
 	}
 	run()
-	var steps, looks time.Duration
+	var steps, looks, stepsCPU, looksCPU time.Duration
 	for b.Loop() {
+		cpu := spent(b)
 		for range 4 {
 			steps += run() / 4
 		}
+		stepsCPU, cpu = stepsCPU+(spent(b)-cpu)/4, spent(b)
 		start := time.Now()
 		d, err := step.Diagnose(context.Background())
 		looks += time.Since(start)
+		looksCPU += spent(b) - cpu
 		if err != nil || d.Cause == ampc.NoFault {
 			b.Fatalf("%v: %v", err, d)
 		}
 	}
 	b.ReportMetric(float64(looks)/float64(steps), "steps")
+	b.ReportMetric(float64(looksCPU)/float64(stepsCPU), "cpu-steps") // on a busy machine the one that says something
 	b.ReportMetric(float64(looks.Milliseconds())/float64(b.N), "ms/diagnosis")
+}
+
+// spent is the processor time of the process so far.
+func spent(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -39,7 +39,7 @@ func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, err
 	live(t.g)
 	lowered := lower.LowerNodes
 	if together {
-		lowered = func(g *ir.Graph) (*lower.Program, error) { return lower.Lower(g, lower.CPU) }
+		lowered = lower.LowerOnce
 	}
 	if r.replay, err = prepare(x.b, t.g, t.state, t.feeds, x.c.memory(), lowered); err != nil {
 		return nil, err

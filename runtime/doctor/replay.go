@@ -50,9 +50,7 @@ func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runti
 	for i := range p.Buffers {
 		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
 	}
-	if p.Separate <= memory {
-		p.Spread()
-	} else {
+	if p.Separate > memory {
 		p.Apart()
 		r.leanly()
 	}
