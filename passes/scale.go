@@ -183,7 +183,7 @@ func (s *scaling) transform() error {
 		case d.Type != p.v.Type.With(ir.F32):
 			return fmt.Errorf("the gradient transform returned %s %s for %s %s", d, s.g.TypeString(d.Type), p.v, s.g.TypeString(p.v.Type))
 		default:
-			p.g = d
+			p.g, p.made = d, d
 		}
 	}
 	return nil
@@ -292,8 +292,8 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 	vs := make([]*ir.Value, 0, len(sw.grads)+1)
 	for _, x := range sw.grads {
 		vs = append(vs, x.d)
-		if s.c.Gradients != nil { // what the user made of it may be infinite where it is not
-			vs = append(vs, x.p.g)
+		if x.p.made != nil { // it may be infinite where the gradient is not, and a clip would hide that
+			vs = append(vs, x.p.made)
 		}
 	}
 	for _, n := range norms {

@@ -69,6 +69,7 @@ type trained struct {
 	group  *Group
 	reach  uint64 // bit k: sweep k contributes
 	g, mul *ir.Value
+	made   *ir.Value // what the user's transform made of it, before any clip; nil without one
 	shown  *ir.Value // the gradient as a result; nil where it is none
 	track  *track
 }

@@ -97,6 +97,23 @@ func TestClipByValueAndTransform(t *testing.T) {
 	}
 }
 
+// What a transform makes infinite is found before a clip by value makes a number of it.
+func TestTransformIsCheckedBeforeTheClip(t *testing.T) {
+	divide := func(b *ir.Builder, gs []GradOf) []GradOf {
+		for i := range gs {
+			gs[i].Grad = b.Div(gs[i].Grad, b.Affine(gs[i].Param, 0, 0))
+		}
+		return gs
+	}
+	tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), Constant(1)), Clip: Clip{Value: 1}, Gradients: divide, Scaler: Dynamic()})
+	tr.step(pairFeed(0))
+	for i, d := range tr.moved("l.w", tr.initial("l.w")) {
+		if d != 0 {
+			t.Errorf("l.w[%d] moved %v by an infinite gradient", i, d)
+		}
+	}
+}
+
 const twoLossText = `graph @two {
   input %x : f32[2,2]
   input %y : f32[2,2]

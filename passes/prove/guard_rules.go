@@ -309,7 +309,7 @@ func (p *proof) checked() {
 		for _, n := range t.writers {
 			for i, v := range n.In {
 				if v != nil && v.Type.DType.Float() {
-					g.demand(t, n, v)
+					g.demand(t, n, v, n.OperandDef(i).Named)
 					grads = grads || n.OperandDef(i).Name == "g" && g.from(v)&fromBackward != 0
 				}
 			}
@@ -324,7 +324,10 @@ func (p *proof) checked() {
 }
 
 // demand follows v, which writer reads, back to what the micro-batches left.
-func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value) {
+// scales says that v does so as a factor, such as what clips by a norm. A row
+// that divides or takes a root must not lose a NaN; an infinite quotient may be
+// limited, as what clips by hand does.
+func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value, scales bool) {
 	if v == nil || t.walked[v.ID] || !v.Type.DType.Float() || g.from(v) == 0 {
 		return
 	}
@@ -343,15 +346,15 @@ func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value) {
 	if !g.shows(t, v) && !g.users(n) {
 		switch wide := widest(n); {
 		case v.Type.DType.Low() && wide > v.Type.DType.Size():
-			g.p.report(writer, "reads %s, which is rounded to %s after the check: no check of %s sees what overflows there", v, v.Type.DType, t.skip)
-		case n.Def().Poles != "":
-			g.p.report(writer, "reads %s, which %s, and no check of %s sees it", v, n.Def().Poles, t.skip)
-		case n.Def().Elem == nil && !n.Def().Is(ir.Moves):
-			g.p.report(writer, "reads %s, which may overflow, and no check of %s sees it", v, t.skip)
+			g.p.report(n, "is read by %s and rounded to %s after the check: no check of %s sees what overflows there", writer.Name(), v.Type.DType, t.skip)
+		case n.Def().Poles != "" && !g.showsNaN(t, v):
+			g.p.report(n, "is read by %s and %s: no check of %s is certain to see a NaN in it", writer.Name(), n.Def().Poles, t.skip)
+		case scales && n.Def().Elem == nil && !n.Def().Is(ir.Moves):
+			g.p.report(n, "is read by %s and may overflow: no check of %s sees it", writer.Name(), t.skip)
 		}
 	}
-	for _, x := range n.In {
-		g.demand(t, writer, x)
+	for i, x := range n.In {
+		g.demand(t, writer, x, scales || n.OperandDef(i).Named)
 	}
 }
 
@@ -368,6 +371,19 @@ func (g *guard) users(n *ir.Node) bool {
 	m := g.p.matched()
 	e := m.f.entity[n.ID]
 	return e >= 0 && m.image[e] != nil && m.image[e].Pos.File != ""
+}
+
+// showsNaN reports whether a NaN in v is certain to make the track's skip hold.
+func (g *guard) showsNaN(t *track, v *ir.Value) bool {
+	if t.checks[v] || g.shows(t, v) {
+		return true
+	}
+	for _, u := range g.p.uses.Of(v) {
+		if u.Arg >= 0 && !u.Node.Def().Is(ir.Writer) && len(u.Node.Out) == 1 && u.Node.HandsOn(u.Arg, ir.NaN) == ir.NaN && g.showsNaN(t, u.Node.Out[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 // widest is the size in bytes of the largest float operand.

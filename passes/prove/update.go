@@ -1,6 +1,10 @@
 package prove
 
-import "ampc/ir"
+import (
+	"slices"
+
+	"ampc/ir"
+)
 
 // selects demands that every next value is decided by the skip of what it serves.
 // On a skipped step these move, and nothing else:
@@ -69,8 +73,9 @@ func keepsOld(n *ir.Node, v *ir.Value) bool {
 }
 
 // together demands that what a step advances is skipped together: a counter, a
-// correction or an average with the weights that read it or that it reads, and
-// everything else wherever any weight is.
+// correction or an average with the weights that read it or that it reads, a
+// counter that nothing reads with some weights, and everything else wherever any
+// weight is.
 func (g *guard) together() {
 	linked := map[*ir.Node]bool{}
 	for _, t := range g.tracks {
@@ -82,7 +87,7 @@ func (g *guard) together() {
 	}
 	for _, t := range g.tracks {
 		for _, n := range t.writers {
-			if linked[n] || n.Operand("g") != nil || g.steps(t) && counts(n) {
+			if linked[n] || n.Operand("g") != nil || counts(n) && g.stepsAlike(t) {
 				continue
 			}
 			for _, other := range g.tracks {
@@ -105,6 +110,16 @@ func counts(n *ir.Node) bool {
 func (g *guard) steps(t *track) bool {
 	for _, n := range t.writers {
 		if n.Operand("g") != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// stepsAlike reports whether a weight is stepped under the predicate of t.
+func (g *guard) stepsAlike(t *track) bool {
+	for _, other := range g.tracks {
+		if g.steps(other) && slices.Equal(t.preds, other.preds) {
 			return true
 		}
 	}
