@@ -285,13 +285,33 @@ func (m *Model) GeluTanh(x Tensor) Tensor { return m.Builder.Gelu(x, "tanh") }
 
 // CrossEntropy is the mean cross entropy of softmax(logits[...,classes])
 // against labels[...] of i32 or i64. Options: Ignore (default -100),
-// Smoothing.
+// Smoothing, ClassWeights (not together with Smoothing).
 func (m *Model) CrossEntropy(logits, labels Tensor, opts ...Option) Tensor {
 	o := layerOptions{ignore: -100}
-	if !m.choose("cross_entropy", "", opts, &o, "Ignore", "Smoothing") {
+	if !m.choose("cross_entropy", "", opts, &o, "Ignore", "Smoothing", "ClassWeights") {
 		return nil
 	}
+	if o.weights != nil {
+		if o.smoothing != 0 {
+			m.Fail("cross_entropy: ClassWeights and Smoothing do not go together: build the targets and take SoftCrossEntropy")
+			return nil
+		}
+		return m.Builder.WeightedCrossEntropy(logits, labels, o.weights, ir.A("ignore", o.ignore))
+	}
 	return m.Builder.CrossEntropy(logits, labels, ir.A("ignore", o.ignore, "smoothing", o.smoothing))
+}
+
+// BCEWithLogits is the mean binary cross entropy of sigmoid(x) against target,
+// both of one shape. Option: PosWeight.
+func (m *Model) BCEWithLogits(x, target Tensor, opts ...Option) Tensor {
+	o := layerOptions{}
+	switch {
+	case !m.choose("bce_with_logits", "", opts, &o, "PosWeight"):
+		return nil
+	case o.weights != nil:
+		return m.Builder.WeightedBCE(x, target, o.weights)
+	}
+	return m.Builder.BCEWithLogits(x, target)
 }
 
 // LSTM runs a long short-term memory over [N,T,in] and returns the hidden
@@ -304,6 +324,13 @@ func (m *Model) LSTM(name string, x Tensor, hidden int, opts ...Option) Tensor {
 // [N,T,hidden]. Options: Bidirectional, InitialState.
 func (m *Model) GRU(name string, x Tensor, hidden int, opts ...Option) Tensor {
 	return m.recurrent("gru", name, x, hidden, 3, opts)
+}
+
+// RNN runs a plain recurrence, h = tanh(x·w + b + h·r), over [N,T,in] and returns
+// the hidden states [N,T,hidden]. It is written out step by step, so T is a
+// number. Options: Nonlinearity, Bidirectional, InitialState, NoBias.
+func (m *Model) RNN(name string, x Tensor, hidden int, opts ...Option) Tensor {
+	return m.recurrent("rnn", name, x, hidden, 1, opts, "Nonlinearity")
 }
 
 // size returns dimension i of x as a number, -1 after a mistake.

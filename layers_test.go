@@ -57,6 +57,12 @@ func TestLayers(t *testing.T) {
 		"gru": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.GRU("l", x, 5, ampc.InitialState(m.Full(ampc.F32, 0.5, 1, 2, 5)))
 		}, ir.MakeShape(2, 6, 5)},
+		"rnn": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.RNN("l", x, 5, ampc.InitialState(m.Full(ampc.F32, 0.5, 1, 2, 5)))
+		}, ir.MakeShape(2, 6, 5)},
+		"rnn both ways": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.RNN("l", x, 5, ampc.Bidirectional(), ampc.Nonlinearity("relu"))
+		}, ir.MakeShape(2, 6, 10)},
 		"pools": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("l", m.Flatten(m.Add(m.MaxPool2d(x, 2), m.AvgPool2d(x, 2))), 3)
 		}, ir.MakeShape(2, 3)},

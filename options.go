@@ -18,8 +18,9 @@ type layerOptions struct {
 	groups, kvHeads, ignore     int
 	eps, momentum, smoothing    float64
 	init                        *Init
-	memory, mask                Tensor
+	memory, mask, weights       Tensor
 	state                       []Tensor
+	activation                  string
 }
 
 // NoBias leaves the bias out.
@@ -61,6 +62,17 @@ func Momentum(x float64) Option { return Option{"Momentum", func(o *layerOptions
 // Ignore names the label that a loss leaves out of sum and count.
 func Ignore(label int) Option { return Option{"Ignore", func(o *layerOptions) { o.ignore = label }} }
 
+// ClassWeights multiplies the term of each class by one of w[classes], and the
+// mean divides by the sum of the weights of the labels.
+func ClassWeights(w Tensor) Option {
+	return Option{"ClassWeights", func(o *layerOptions) { o.weights = w }}
+}
+
+// PosWeight multiplies the terms of target 1 by w, which broadcasts to the logits.
+func PosWeight(w Tensor) Option {
+	return Option{"PosWeight", func(o *layerOptions) { o.weights = w }}
+}
+
 // Smoothing spreads a share of each label's weight over all classes.
 func Smoothing(x float64) Option {
 	return Option{"Smoothing", func(o *layerOptions) { o.smoothing = x }}
@@ -71,7 +83,12 @@ func Bidirectional() Option {
 	return Option{"Bidirectional", func(o *layerOptions) { o.bidirectional = true }}
 }
 
-// InitialState starts a recurrent layer from h (GRU) or h and c (LSTM).
+// Nonlinearity chooses what a plain RNN applies to its state: "tanh", the default, or "relu".
+func Nonlinearity(name string) Option {
+	return Option{"Nonlinearity", func(o *layerOptions) { o.activation = name }}
+}
+
+// InitialState starts a recurrent layer from h (GRU, RNN) or h and c (LSTM).
 func InitialState(s ...Tensor) Option {
 	return Option{"InitialState", func(o *layerOptions) { o.state = s }}
 }
@@ -79,7 +96,7 @@ func InitialState(s ...Tensor) Option {
 // layer opens a layer: it checks the name and the options and returns the
 // model in the layer's scope. It reports false after any earlier mistake.
 func (m *Model) layer(kind, name string, opts []Option, known ...string) (*Model, layerOptions, bool) {
-	o := layerOptions{bias: true, stride: 1, dilation: 1, groups: 1, eps: 1e-5, momentum: 0.1}
+	o := layerOptions{bias: true, activation: "tanh", stride: 1, dilation: 1, groups: 1, eps: 1e-5, momentum: 0.1}
 	if m.Err() != nil {
 		return nil, o, false
 	}

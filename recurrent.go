@@ -2,11 +2,11 @@ package ampc
 
 import "ampc/ir"
 
-// recurrent builds an LSTM or GRU over [N,T,in]: the weights of all gates side
+// recurrent builds an LSTM, a GRU or a plain RNN over [N,T,in]: the weights of all gates side
 // by side, one bias for the inputs' share (and GRU's own for the state's share
 // of its candidate), directions apart.
-func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts []Option) Tensor {
-	l, o, ok := m.layer(kind, name, opts, "Bidirectional", "InitialState", "NoBias")
+func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts []Option, more ...string) Tensor {
+	l, o, ok := m.layer(kind, name, opts, append([]string{"Bidirectional", "InitialState", "NoBias"}, more...)...)
 	in := l.size(kind, name, x, -1)
 	if !ok || in < 0 {
 		return nil
@@ -20,7 +20,7 @@ func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts [
 		directions = 2
 	}
 	start := [2]Tensor{}
-	if len(o.state) > 2 || kind == "gru" && len(o.state) > 1 {
+	if len(o.state) > 2 || kind != "lstm" && len(o.state) > 1 {
 		m.Fail("%s %q: %d initial states are too many", kind, name, len(o.state))
 		return nil
 	}
@@ -34,9 +34,12 @@ func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts [
 	}
 	steps := l.Builder.Named("steps").Transpose(x, 1, 0, 2)
 	var y Tensor
-	if kind == "lstm" {
+	switch kind {
+	case "lstm":
 		y, _, _ = l.Builder.LSTM(steps, w, r, b, start[0], start[1], ir.Attrs{})
-	} else {
+	case "rnn":
+		y, _ = l.Builder.RNN(steps, w, r, b, start[0], o.activation, ir.Attrs{})
+	default:
 		bn := l.Param("bn", fan, directions, hidden)
 		y, _ = l.Builder.GRU(steps, w, r, b, bn, start[0], ir.Attrs{})
 	}

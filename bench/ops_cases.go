@@ -32,6 +32,7 @@ func weight(shape ...int) opInput { return opInput{kind: "weight", shape: shape}
 func between(lo, hi float64, shape ...int) opInput {
 	return opInput{kind: "input", shape: shape, lo: lo, hi: hi}
 }
+func (in opInput) weight() opInput { in.kind = "weight"; return in }
 func given(lo, hi float64, shape ...int) opInput {
 	return opInput{kind: "given", shape: shape, lo: lo, hi: hi}
 }

@@ -51,6 +51,12 @@ func layerCases() []opCase {
 		return func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.Conv(v[0], v[1], v[2], a) }
 	}
 	image := input(2, 4, 10, 10)
+	plain := func(activation string) opCase {
+		return of("rnn_"+activation, func(b *ir.Builder, v []*ir.Value) *ir.Value {
+			y, _ := b.RNN(v[0], v[1], v[2], v[3], nil, activation, nil)
+			return y
+		}, input(5, 3, 8), between(-0.5, 0.5, 8, 6).weight(), between(-0.5, 0.5, 1, 6, 6).weight(), weight(6))
+	}
 	return []opCase{
 		of("linear", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.Linear(v[0], v[1], v[2], false) }, input(24, 64), weight(64, 16), weight(16)),
 		of("conv1d", conv(ir.A("pads", []int64{1, 1})), input(2, 4, 20), weight(6, 4, 3), weight(6)),
@@ -76,7 +82,12 @@ func layerCases() []opCase {
 			y, _ := b.GRU(v[0], v[1], v[2], v[3], v[4], nil, nil)
 			return y
 		}, input(5, 3, 8), weight(8, 18), weight(1, 6, 18), weight(18), weight(1, 6)),
+		plain("tanh"), plain("relu"),
 		of("cross_entropy", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.CrossEntropy(v[0], v[1], nil) }, input(16, 20), index(20, 16)),
+		of("cross_entropy_weight", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.WeightedCrossEntropy(v[0], v[1], v[2], nil) },
+			input(16, 20), index(20, 16), given(0.5, 2, 20)),
+		of("bce_with_logits_pos_weight", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.WeightedBCE(v[0], v[1], v[2]) },
+			input(16, 20), between(0, 1, 16, 20), given(0.5, 4, 20)),
 		of("cross_entropy_smooth", func(b *ir.Builder, v []*ir.Value) *ir.Value {
 			return b.CrossEntropy(v[0], v[1], ir.A("smoothing", 0.1))
 		}, input(16, 20), index(20, 16)),

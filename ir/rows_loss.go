@@ -36,9 +36,9 @@ var lossRows = map[Op]Def{
 		},
 	},
 	OpSoftCrossEntropy: {
-		Name: "soft_cross_entropy", Doc: "Σ −target·log softmax(x) along axis; the count is that of distributions.",
+		Name: "soft_cross_entropy", Doc: "Σ −target·log softmax(x) along axis; the count is that of distributions, or the sum of their shares (mass), which then has no gradient.",
 		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "target", ReadsLow: true}),
-		Out: lossOut, Attrs: []AttrDef{axisAttr},
+		Out: lossOut, Attrs: []AttrDef{axisAttr, {Name: "mass", Kind: AttrBool, Doc: "the count is the sum of all targets, 0 where that is not finite"}},
 		Class: Keep, Why: "exp and log need range", Infer: inferSoftLoss, Bound: boundLoss, Cost: flops(0, 7),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return lossGrad(d, func(dsum *Value) []*Value {
@@ -49,7 +49,14 @@ var lossRows = map[Op]Def{
 		},
 		Expand: func(b *Builder, n *Node) []*Value {
 			x, axis := n.In[0], n.Int("axis")
-			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), b.counts(n, axis)}
+			count := b.counts
+			if n.Flag("mass") {
+				count = func(n *Node, _ ...int64) *Value {
+					mass := b.sumAll(n.In[1])
+					return b.Where(b.Or(b.IsNaN(mass), b.IsInf(mass)), b.Scalar(mass.Type.DType, 0), mass)
+				}
+			}
+			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), count(n, axis)}
 		},
 	},
 	OpNLL: {
@@ -332,6 +339,41 @@ func (b *Builder) CrossEntropyGrad(logits, labels, dsum *Value, a Attrs) *Value 
 // distributions in target, both along axis. target has the shape of x.
 func (b *Builder) SoftCrossEntropy(x, target *Value, axis int64) *Value {
 	return b.meanLoss(OpSoftCrossEntropy, x, target, A("axis", axis))
+}
+
+// WeightedCrossEntropy is Σ −w[label]·log softmax(logits)[label] over Σ w[label],
+// the mean of torch's CrossEntropyLoss(weight=w): weights[classes] are f32, labels
+// as in CrossEntropy. Attributes: axis, ignore.
+func (b *Builder) WeightedCrossEntropy(logits, labels, weights *Value, a Attrs) *Value {
+	n := &Node{Op: OpNLL, In: []*Value{logits, labels}, Attrs: a}
+	if err := firstError(wantRank("weights", weights, 1, 1), n.checkClasses()); err != nil {
+		b.Fail("cross_entropy: %v", err)
+		return nil
+	}
+	axis, ok := b.classAxis(n)
+	if !ok {
+		return nil
+	}
+	if err := wantShape("weights", weights, logits.Type.Shape.Dim(axis)); err != nil {
+		b.Fail("cross_entropy: %v", err)
+		return nil
+	}
+	u := b.unnamed()
+	counts := u.Ne(labels, u.Scalar(labels.Type.DType, float64(n.Int("ignore"))))
+	weight := u.Where(counts, u.Gather(weights, u.Where(counts, labels, nil), 0), nil)
+	target := u.Where(u.onLabel(n), u.Unsqueeze(weight, int64(axis)), nil)
+	return b.meanLoss(OpSoftCrossEntropy, logits, target, A("axis", int64(axis), "mass", true))
+}
+
+// WeightedBCE is BCEWithLogits with the terms of target 1 times weight, which
+// broadcasts to x: torch's pos_weight. It computes in f32 under every policy.
+func (b *Builder) WeightedBCE(x, target, weight *Value) *Value {
+	u := b.unnamed().Pinned(PinF32)
+	far := u.Log1p(u.Exp(u.Neg(u.Abs(x))))
+	above, below := u.Relu(x), u.Relu(u.Neg(x)) // with far: -log(1-p) and -log p
+	off := u.Mul(u.Affine(target, -1, 1), u.Add(above, far))
+	on := u.Mul(u.Mul(target, weight), u.Add(below, far))
+	return b.Pinned(PinF32).ReduceMean(u.Add(off, on), false)
 }
 
 // NLL is the mean of −logp at integer labels. Attributes: axis, ignore.

@@ -102,7 +102,7 @@ func softCrossEntropy(c *call) error {
 	axis := c.axis(len(d))
 	classes, inner := d[axis], volume(d[axis+1:])
 	x := make([]float64, classes)
-	rows := c.in[0].Len() / max(classes, 1)
+	rows, mass := c.in[0].Len()/max(classes, 1), 0.0
 	for i := range rows {
 		at := i/inner*classes*inner + i%inner
 		for k := range x {
@@ -111,9 +111,15 @@ func softCrossEntropy(c *call) error {
 		lse := logDivisor(x)
 		for k, v := range x {
 			c.out[0].F[0] += c.in[1].F[at+k*inner] * (lse - v)
+			mass += c.in[1].F[at+k*inner]
 		}
 	}
 	c.out[1].F[0] = float64(rows)
+	if c.Flag("mass") {
+		if c.out[1].F[0] = mass; math.IsNaN(mass) || math.Abs(mass) > math.MaxFloat32 {
+			c.out[1].F[0] = 0
+		}
+	}
 	return nil
 }
 

@@ -123,6 +123,7 @@ func TestLossRows(t *testing.T) {
 		{name: "kl_div", op: ir.OpKLDiv, in: []*Tensor{normal(2, 3), uniform(0.1, 0.9, 2, 3)}},
 		{name: "kl_div log", op: ir.OpKLDiv, in: []*Tensor{normal(2, 3), normal(2, 3)}, attrs: ir.A("log_target", true)},
 		{name: "soft_cross_entropy", op: ir.OpSoftCrossEntropy, in: []*Tensor{normal(2, 3, 4), uniform(0, 1, 2, 3, 4)}},
+		{name: "soft_cross_entropy mass", op: ir.OpSoftCrossEntropy, in: []*Tensor{normal(3, 7), uniform(0, 1, 3, 7)}, attrs: ir.A("mass", true), fixed: []int{1}},
 		{name: "soft_cross_entropy axis", op: ir.OpSoftCrossEntropy, in: []*Tensor{normal(2, 4, 3), uniform(0, 1, 2, 4, 3)}, attrs: ir.A("axis", 1)},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })

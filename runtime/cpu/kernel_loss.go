@@ -159,7 +159,7 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 	}
 	x, rows, cols, loadX := c.classRows(c.in[0])
 	t, _, _, loadT := c.classRows(c.in[1])
-	row, tmp, part, p := c.scratch(cols), c.scratch(cols), make([]float64, rows), c.m
+	row, tmp, part, mass, p := c.scratch(cols), c.scratch(cols), make([]float64, rows), make([]float64, rows), c.m
 	run := c.parallel(rows, 16*max(cols, 1), func(w, i int) {
 		r, s := row[w], tmp[w]
 		p.Load(r, x.From(i*cols))
@@ -168,10 +168,12 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 		p.Unary(kern.Exp, s, r)
 		lse, sum := math.Log(float64(p.Sum(s))), 0.0
 		p.Load(s, t.From(i*cols))
+		total := 0.0
 		for k, v := range r {
 			sum += float64(s[k]) * (lse - float64(v))
+			total += float64(s[k])
 		}
-		part[i] = sum
+		part[i], mass[i] = sum, total
 	})
 	return func() {
 		loadX()
@@ -179,6 +181,13 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 		run()
 		c.out[0].set(0, float32(sum64(part)))
 		c.out[1].set(0, float32(rows))
+		if c.Flag("mass") {
+			if total := sum64(mass); math.Abs(total) <= math.MaxFloat32 {
+				c.out[1].set(0, float32(total))
+			} else {
+				c.out[1].set(0, 0)
+			}
+		}
 	}, nil
 }
 

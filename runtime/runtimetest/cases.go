@@ -53,7 +53,7 @@ var cases = []string{
 	"conv_grad_w x[42,64,1,3] x[42,64,1,3] {pads=[1,1,1,1] kernel=[3,3]}", "conv_grad_w x[4,65,9,7] x[4,64,9,7] {pads=[1,1,1,1] kernel=[3,3]}", "conv_grad_w x[4,9,7,64] x[4,9,7,65] {pads=[1,0,1,2] kernel=[3,3] layout=NHWC}",
 	"conv_transpose x[2,4,3,3] x[4,2,3,3] x[4] {strides=[2,2] pads=[1,1,1,1] groups=2 output_padding=[1,0]}", "conv_transpose x[1,3,3,4] x[4,2,2,3] x[3] {layout=NHWC strides=[2,2]}",
 	// norm
-	"softmax x[3,33]", "softmax x[3,4,2] {axis=1}", "softmax_grad q[3,33] x[3,33]", "softmax_grad q[3,4,2] x[3,4,2] {axis=1}", "log_softmax x[3,33]", "log_softmax_grad n[3,33] x[3,33]",
+	"soft_cross_entropy x[5,33] x[5,33] {mass}", "softmax x[3,33]", "softmax x[3,4,2] {axis=1}", "softmax_grad q[3,33] x[3,33]", "softmax_grad q[3,4,2] x[3,4,2] {axis=1}", "log_softmax x[3,33]", "log_softmax_grad n[3,33] x[3,33]",
 	"layer_norm x[6,33] f[33] f[33]", "layer_norm x[3,5] _ _ {eps=0.1}", "layer_norm x[2,3,2,3] f[2,3] f[2,3] {dims=2}", "layer_norm_grad x[3,33] x[3,33] f[3] s[3] f[33]", "layer_norm_grad x[3,5] x[3,5] f[3] s[3] _",
 	"rms_norm x[6,33] f[33]", "rms_norm_grad x[3,33] x[3,33] s[3] f[33]",
 	"layer_norm x[2,17001] _ _", "layer_norm_grad x[3,9001] x[3,9001] f[3] s[3] f[9001]", "rms_norm_grad x[2,17001] x[2,17001] s[2] f[17001]", "group_norm_grad x[2,3,2,8] x[2,3,2,8] f[2,2] s[2,2] f[8] {groups=2 layout=NHWC}", "group_norm x[2,4,3,2] f[4] f[4] {groups=2}", "group_norm x[2,3,2,4] f[4] f[4] {groups=2 layout=NHWC}", "group_norm_grad x[2,4,3] x[2,4,3] f[2,2] s[2,2] f[4] {groups=2}", "instance_norm x[2,3,4] f[3] f[3]",

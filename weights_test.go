@@ -1,0 +1,162 @@
+package ampc_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"ampc"
+)
+
+// Class weights by their definition, Σ −w[y]·log p[y] over Σ w[y], with an
+// ignored label, in one batch and in three micro-batches whose weights differ.
+func TestClassWeights(t *testing.T) {
+	w := []float32{0.5, 1, 4}
+	x := []float32{1, 2, 3, -1, 0, 1, 2, 2, -2, 0.5, 0, 1, 3, -3, 0, 1, 1, 1}
+	y := []int32{2, 0, -100, 1, 0, 2}
+	sum, mass := 0.0, 0.0
+	for i, label := range y {
+		if label < 0 {
+			continue
+		}
+		z := 0.0
+		for k := range 3 {
+			z += math.Exp(float64(x[3*i+k]))
+		}
+		sum += float64(w[label]) * (math.Log(z) - float64(x[3*i+int(label)]))
+		mass += float64(w[label])
+	}
+	for _, p := range []ampc.Policy{{}, ampc.MixedF16(), ampc.MixedBF16()} {
+		for _, micro := range []int{1, 3} {
+			rows := 6 / micro
+			m := ampc.New("weighted")
+			defer m.Close()
+			in, labels := m.Input("x", ampc.F32, rows, 3), m.Input("y", ampc.I32, rows)
+			bias := m.Param("bias", nil, 3)
+			loss := m.CrossEntropy(m.Add(in, bias), labels, ampc.ClassWeights(m.State("w", nil, 3)))
+			step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p, Micro: micro})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := m.SetVariable("w", w); err != nil {
+				t.Fatal(err)
+			}
+			var feeds []ampc.Feed
+			for k := range micro {
+				feeds = append(feeds, ampc.Feed{"x": x[k*rows*3 : (k+1)*rows*3], "y": y[k*rows : (k+1)*rows]})
+			}
+			r, err := step.Run(t.Context(), feeds...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := r.Loss(), sum/mass; math.Abs(got-want) > 1e-5 {
+				t.Errorf("%s, %d micro-batches: loss %g, want %g", p.Name, micro, got, want)
+			}
+			b, err := m.Variable("bias")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for k := range 3 { // one step of rate 1: the gradient with its sign changed
+				g := 0.0
+				for i, label := range y {
+					if label < 0 {
+						continue
+					}
+					z := 0.0
+					for c := range 3 {
+						z += math.Exp(float64(x[3*i+c]))
+					}
+					p := math.Exp(float64(x[3*i+k])) / z
+					if k == int(label) {
+						p--
+					}
+					g += float64(w[label]) * p / mass
+				}
+				if math.Abs(b.At(k)+g) > 3e-3 {
+					t.Errorf("%s, %d micro-batches: gradient %d is %g, want %g", p.Name, micro, k, -b.At(k), g)
+				}
+			}
+		}
+	}
+}
+
+func TestClassWeightsMistakes(t *testing.T) {
+	for want, build := range map[string]func(m *ampc.Model, x, y ampc.Tensor){
+		"ClassWeights and Smoothing do not go together": func(m *ampc.Model, x, y ampc.Tensor) {
+			m.CrossEntropy(x, y, ampc.ClassWeights(m.State("w", nil, 3)), ampc.Smoothing(0.1))
+		},
+		"weights": func(m *ampc.Model, x, y ampc.Tensor) {
+			m.CrossEntropy(x, y, ampc.ClassWeights(m.State("w", nil, 4)))
+		},
+	} {
+		m := ampc.New("m")
+		build(m, m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2))
+		if err := m.Err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	m := ampc.New("m")
+	defer m.Close()
+	step, err := m.Infer(ampc.Config{}, m.CrossEntropy(m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2), ampc.ClassWeights(m.State("w", nil, 3))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := step.Run(t.Context(), ampc.Feed{"x": make([]float32, 6), "y": []int32{0, 3}})
+	if err == nil {
+		err = r.Err()
+	}
+	if err == nil || !strings.Contains(err.Error(), "outside 0..2") {
+		t.Errorf("a label that is no class: got %v", err)
+	}
+}
+
+func TestRNNMistakes(t *testing.T) {
+	for want, build := range map[string]func(m *ampc.Model){
+		`rnn: activation is "gelu", want tanh or relu`: func(m *ampc.Model) {
+			m.RNN("l", m.Input("x", ampc.F32, 2, 3, 4), 5, ampc.Nonlinearity("gelu"))
+		},
+		"want a known number of steps": func(m *ampc.Model) { m.RNN("l", m.Input("x", ampc.F32, 2, ampc.Dim("t"), 4), 5) },
+		"want [D,H,H]": func(m *ampc.Model) {
+			m.Builder.RNN(m.Input("x", ampc.F32, 2, 3, 4), m.Param("w", nil, 4, 5), m.Param("r", nil, 1, 6, 5), nil, nil, "tanh", nil)
+		},
+	} {
+		m := ampc.New("m")
+		build(m)
+		if err := m.Err(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// pos_weight by its definition, with weights that broadcast.
+func TestPosWeight(t *testing.T) {
+	x, y, w := []float32{3, -200, 200, 0.5}, []float32{1, 1, 0, 0.25}, []float32{2, 8}
+	want := 0.0
+	for i := range x {
+		a, b := math.Log1p(math.Exp(-math.Abs(float64(x[i]))))+math.Max(float64(x[i]), 0), math.Log1p(math.Exp(-math.Abs(float64(x[i]))))+math.Max(-float64(x[i]), 0)
+		want += (float64(w[i%2])*float64(y[i])*b + (1-float64(y[i]))*a) / 4
+	}
+	m := ampc.New("m")
+	defer m.Close()
+	loss := m.BCEWithLogits(m.Input("x", ampc.F32, 2, 2), m.Input("y", ampc.F32, 2, 2), ampc.PosWeight(m.State("w", nil, 2)))
+	for _, p := range []ampc.Policy{{}, ampc.Torch(ampc.F16)} {
+		step, err := m.Infer(ampc.Config{Policy: p}, loss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.SetVariable("w", w); err != nil {
+			t.Fatal(err)
+		}
+		r, err := step.Run(t.Context(), ampc.Feed{"x": x, "y": y})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.Value(loss)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.At(0)-want) > 1e-6*want {
+			t.Errorf("%s: loss %g, want %g", p.Name, got.At(0), want)
+		}
+	}
+}
