@@ -93,3 +93,63 @@ func TestGradientsOfEveryModel(t *testing.T) {
 		}
 	}
 }
+
+// arrangements are ways to scale, check and change gradients, beside the policies.
+var arrangements = map[string]func(p *passes.Config){
+	"dropped micro-batches":  func(p *passes.Config) { p.Micro, p.BadMicro = 3, passes.DropMicro },
+	"clipped":                func(p *passes.Config) { p.Clip = passes.Clip{Norm: 1, Value: 0.5} },
+	"average":                func(p *passes.Config) { p.EMA = 0.99 },
+	"unchecked":              func(p *passes.Config) { p.NoSkip, p.Scaler = true, passes.Unscaled() },
+	"static":                 func(p *passes.Config) { p.Scaler = passes.Static(1024) },
+	"unscaled":               func(p *passes.Config) { p.Scaler = passes.Unscaled() },
+	"torch's scaler":         func(p *passes.Config) { p.Scaler = passes.TorchScaler() },
+	"deepspeed's, 2 batches": func(p *passes.Config) { p.Scaler, p.Micro = passes.DeepSpeedScaler(), 2 },
+	"notes":                  func(p *passes.Config) { p.Scaler = passes.Dynamic(); p.Scaler.Sharing = passes.Collect },
+	"advances for others":    func(p *passes.Config) { p.Scaler = passes.Dynamic(); p.Scaler.Sharing = passes.Advance },
+	"low copies":             func(p *passes.Config) { p.Shadow = true },
+	"normed by hand": func(p *passes.Config) {
+		p.Gradients = func(b *ir.Builder, gs []passes.GradOf) []passes.GradOf {
+			for i := range gs {
+				g := gs[i].Grad
+				norm := b.Sqrt(b.ReduceSum(b.Square(g), false))
+				limit := b.Clip(b.Reciprocal(b.Affine(norm, 1, 1e-6)), 0, 1)
+				gs[i].Grad = b.Mul(g, limit)
+			}
+			return gs
+		}
+		p.Clip = passes.Clip{Value: 0.5}
+	},
+}
+
+// No arrangement of scalers, checks and clips makes a correct step suspect, nor
+// its gradients.
+func TestEveryArrangementIsProved(t *testing.T) {
+	for _, spec := range inSmall {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, edit := range arrangements {
+			for _, policy := range []passes.Policy{passes.MixedF16(), passes.MixedBF16()} {
+				for _, step := range z.Steps {
+					c := step.Config
+					c.Policy = policy
+					g, p, err := z.Model.Source(c, step.Losses...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var source *ir.Graph
+					p.Source = func(t *ir.Graph) { source = t }
+					edit(&p)
+					if err := passes.Run(g, p); err != nil {
+						t.Fatalf("%s, %s: %v", spec, name, err)
+					}
+					found := prove.Prove(source, g, policy.ProofRules(source, ir.Caps{}, p.NoSkip))
+					for _, f := range append(found, prove.Gradients(source)...) {
+						t.Errorf("%s %s under %s, %s: %s", spec, step.Name, policy.Name, name, f)
+					}
+				}
+			}
+		}
+	}
+}

@@ -232,7 +232,9 @@ func (g *guard) note(n *ir.Node, carried map[ir.Unit][]*ir.Value, advanced map[i
 				return
 			}
 		}
-		g.p.report(n, "clears %s, which no loss scale is lowered by", v.Next)
+		if len(advanced) > 0 { // else the step has no scale left to lower
+			g.p.report(n, "clears %s, which no loss scale is lowered by", v.Next)
+		}
 		return
 	}
 	if !f.b.at(next, before) {
