@@ -205,12 +205,14 @@ type exam struct {
 	path    map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
 	order   map[*ir.Value]int  // place in the program; variables come first
 	section map[*ir.Node]ir.Section
+	scales  []*ir.Value     // loss scales
+	large   map[string]bool // by scope: it is most of the model
 	replays int
 }
 
 func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	g := c.Graph.Clone()
-	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}}
+	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{}}
 	state, err := complete(g, c.State, c.Seed)
 	if err != nil {
 		return nil, err
@@ -223,8 +225,13 @@ func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	return x, err
 }
 
-// index notes where each value stands.
+// index notes where each value stands, and which are scales.
 func (x *exam) index(g *ir.Graph) {
+	for _, v := range g.Vars {
+		if v.Attr.Get("role") == ir.RoleScale {
+			x.scales = append(x.scales, v)
+		}
+	}
 	for s, n := range g.Nodes {
 		x.section[n] = s
 		for _, v := range n.Out {
@@ -327,7 +334,7 @@ func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	default:
 		return nil
 	}
-	if !x.stores(ir.F16) || right == nil {
+	if !x.stores(ir.F16) || right == nil || d.Cause == GradientOverflow && d.SafeScale != 0 { // a scale helps
 		return nil
 	}
 	r, err := x.build(ir.BF16, v, true)
@@ -373,8 +380,11 @@ func (x *exam) factor(v *ir.Value) float64 { return x.carried(v, nil) }
 // carried is factor with other numbers for some scales, by name.
 func (x *exam) carried(v *ir.Value, instead map[string]float64) float64 {
 	f := 1.0
-	for _, s := range x.sick.g.Vars {
-		if s.Attr.Get("role") != ir.RoleScale || !v.Unit.Has(s.Name) {
+	if v.Unit == "" {
+		return f
+	}
+	for _, s := range x.scales {
+		if !v.Unit.Has(s.Name) {
 			continue
 		}
 		at, given := instead[s.Name]

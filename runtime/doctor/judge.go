@@ -45,9 +45,7 @@ func (x *exam) direction(v *ir.Value) Direction {
 // sweeps reports whether v carries the scale of a loss, or of a gradient inside
 // the forward pass.
 func (x *exam) sweeps(v *ir.Value, inner bool) bool {
-	return slices.ContainsFunc(x.sick.g.Vars, func(s *ir.Value) bool {
-		return s.Attr.Get("role") == ir.RoleScale && ir.InnerScale(s) == inner && v.Unit.Has(s.Name)
-	})
+	return slices.ContainsFunc(x.scales, func(s *ir.Value) bool { return ir.InnerScale(s) == inner && v.Unit.Has(s.Name) })
 }
 
 // innerPrefix stands before the names of gradients inside the forward pass.

@@ -134,8 +134,16 @@ func (k *keeping) remedy() *Remedy {
 // none, or the scope is most of the model.
 func (x *exam) pattern(name string) string {
 	i := strings.LastIndexByte(name, '.')
-	if i <= 0 {
+	if i <= 0 || x.most(name[:i]) {
 		return name
+	}
+	return name[:i]
+}
+
+// most reports whether a scope holds more than half of the forward pass.
+func (x *exam) most(scope string) bool {
+	if known, ok := x.large[scope]; ok {
+		return known
 	}
 	in, all := 0, 0
 	for _, n := range x.sick.g.Body[ir.Forward] {
@@ -143,24 +151,23 @@ func (x *exam) pattern(name string) string {
 			continue
 		}
 		all++
-		if within(name[:i], n.Out[0].Name) {
+		if within(scope, n.Out[0].Name) {
 			in++
 		}
 	}
-	if 2*in > all {
-		return name
-	}
-	return name[:i]
+	x.large[scope] = 2*in > all
+	return x.large[scope]
 }
 
 // within reports whether name is the pattern, or lies in the scope called so.
 func within(pattern, name string) bool {
-	return name == pattern || strings.HasPrefix(name, pattern+".")
+	rest, ok := strings.CutPrefix(name, pattern)
+	return ok && (rest == "" || rest[0] == '.')
 }
 
 // inserted reports whether n is a cast that the compiler placed.
 func inserted(n *ir.Node) bool {
-	return n.Op == ir.OpCast && len(n.Out) == 1 && strings.HasPrefix(n.Out[0].Name, n.In[0].Name+".")
+	return n.Op == ir.OpCast && len(n.Out) == 1 && n.Out[0].Name != n.In[0].Name && within(n.In[0].Name, n.Out[0].Name)
 }
 
 // real is the value of the user's that v stands for: what the compiler casts.

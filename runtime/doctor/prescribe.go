@@ -28,8 +28,8 @@ func (x *exam) prescribe(d *Diagnosis, v *ir.Value) {
 
 // scaleOf is the scale variable that v carries, nil where it carries none.
 func (x *exam) scaleOf(v *ir.Value) *ir.Value {
-	for _, s := range x.sick.g.Vars {
-		if s.Attr.Get("role") == ir.RoleScale && v.Unit.Exponent(s.Name) > 0 {
+	for _, s := range x.scales {
+		if v.Unit.Exponent(s.Name) > 0 {
 			return s
 		}
 	}
@@ -43,8 +43,12 @@ func (x *exam) fitting(s *ir.Value) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
 	for _, n := range x.sick.g.Nodes {
 		for _, v := range n.Out {
-			peak, e := x.well.peaks[v], v.Unit.Exponent(s.Name)
-			if e <= 0 || peak == 0 {
+			peak := x.well.peaks[v]
+			if peak == 0 {
+				continue
+			}
+			e := v.Unit.Exponent(s.Name)
+			if e <= 0 {
 				continue
 			}
 			rest := x.carried(v, map[string]float64{s.Name: 1})
