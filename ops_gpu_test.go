@@ -14,7 +14,7 @@ import (
 
 // gpuTargets are the GPUs that rows are lowered for: with and without libraries,
 // the oldest and the latest.
-var gpuTargets = []lower.Target{"sm_70", "sm_80", "sm_90", "sm_90/nodnn"}
+var gpuTargets = []lower.Target{lower.Must("sm_70"), lower.Must("sm_80"), lower.Must("sm_90"), lower.Must("sm_90/nodnn")}
 
 // gpuMissing are the dtypes in which a GPU may lack rows that the CPU has, and why.
 var gpuMissing = map[ir.DType]string{
@@ -114,7 +114,7 @@ func gpuPage(refused map[ir.DType][]string) string {
 func targetList() string {
 	var s []string
 	for _, t := range gpuTargets {
-		s = append(s, string(t))
+		s = append(s, t.String())
 	}
 	return strings.Join(s, ", ")
 }

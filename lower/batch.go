@@ -8,18 +8,18 @@ import (
 	"ampc/ir"
 )
 
-// batch joins the groups of a part that run the same code over whole tensors
+// Batch joins the groups of a part that run the same code over whole tensors
 // into one step each: the updates of all parameters with one optimiser, the
 // casts of all weights to one dtype. A step moves back to the last one it is
 // joined with, where nothing between depends on it.
-func (l *lowerer) batch(part Part) {
-	steps := l.p.Parts[part]
+func (p *Program) Batch(part Part) {
+	steps := p.Parts[part]
 	of := make([]*openBatch, len(steps)) // of steps that are in one
 	var open []*openBatch
 	for i := range steps {
 		s := &steps[i]
-		open = slices.DeleteFunc(open, func(b *openBatch) bool { return b.clashes(l.p, s) })
-		key, ok := l.p.alike(s)
+		open = slices.DeleteFunc(open, func(b *openBatch) bool { return b.clashes(p, s) })
+		key, ok := p.alike(s)
 		if !ok {
 			continue
 		}
@@ -28,7 +28,7 @@ func (l *lowerer) batch(part Part) {
 			k = len(open)
 			open = append(open, &openBatch{key: key, reads: map[BufferID]bool{}, puts: map[BufferID]bool{}})
 		}
-		open[k].add(l.p, i, s)
+		open[k].add(p, i, s)
 		of[i] = open[k]
 	}
 	var out []Step
@@ -46,11 +46,11 @@ func (l *lowerer) batch(part Part) {
 		}
 	}
 	if part == Prepare {
-		for i := range l.p.Copies {
-			l.p.Copies[i].Step = at[l.p.Copies[i].Step]
+		for i := range p.Copies {
+			p.Copies[i].Step = at[p.Copies[i].Step]
 		}
 	}
-	l.p.Parts[part] = out
+	p.Parts[part] = out
 }
 
 // openBatch is steps that may still be joined by others.

@@ -8,7 +8,7 @@ var convDirs = map[ir.Op]ConvDir{
 
 // lowerConv lowers a convolution, its gradients, and a transposed convolution,
 // which is the gradient in x of the convolution it transposes.
-func lowerConv(l *lowerer, n *ir.Node) error {
+func lowerConv(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindConv, n)
 	s.Conv = convOf(n)
@@ -29,7 +29,7 @@ func convOf(n *ir.Node) *Conv {
 }
 
 // lowerAttention lowers attention and its gradient; see the rows for the operands.
-func lowerAttention(l *lowerer, n *ir.Node) error {
+func lowerAttention(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindAttention, n)
 	s.Attn = attentionOf(n)

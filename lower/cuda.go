@@ -35,7 +35,8 @@ type Word struct {
 
 // cudaLowerer turns the steps that any target has into launches.
 type cudaLowerer struct {
-	l        *lowerer
+	p        *Program
+	target   GPU
 	fl       ptx.Flavour
 	module   *ptx.Module
 	names    map[string]string // of a kernel by its text under no name
@@ -48,21 +49,22 @@ type cudaLowerer struct {
 	channels *channelJoins         // of micro
 }
 
-// cuda replaces every group, copy, fill and kernel by launches of generated
+// Finish replaces every group, copy, fill and kernel by launches of generated
 // kernels, and what cuBLASLt cannot end a product with by a group after it.
-func (l *lowerer) cuda(fl ptx.Flavour) error {
-	c := &cudaLowerer{l: l, fl: fl, module: &ptx.Module{Flavour: fl}, names: map[string]string{}, counts: map[string]int{}}
+func (t GPU) Finish(p *Program) error {
+	p.JoinNorms([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm, ir.OpBatchNormInfer}, nil)
+	c := &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
 	c.joinEnds()
 	c.splitEnds()
-	l.p.joinRows()
-	c.channels = l.p.joinChannels()
-	l.batch(Prepare)
-	l.batch(Update)
+	p.joinRows()
+	c.channels = p.joinChannels()
+	p.Batch(Prepare)
+	p.Batch(Update)
 	for part := range NumParts {
 		c.at, c.out, c.stats, c.bad = part, nil, map[BufferID]rowStats{}, nil
-		last := make([]int, len(l.p.Parts[part])) // launch that ends each step
-		for i := range l.p.Parts[part] {
-			c.from = &l.p.Parts[part][i]
+		last := make([]int, len(p.Parts[part])) // launch that ends each step
+		for i := range p.Parts[part] {
+			c.from = &p.Parts[part][i]
 			if c.channels.done[c.from] {
 				continue
 			}
@@ -71,15 +73,15 @@ func (l *lowerer) cuda(fl ptx.Flavour) error {
 			}
 			last[i] = len(c.out) - 1
 		}
-		for i := range l.p.Copies {
+		for i := range p.Copies {
 			if part == Prepare {
-				l.p.Copies[i].Step = last[l.p.Copies[i].Step]
+				p.Copies[i].Step = last[p.Copies[i].Step]
 			}
 		}
-		l.p.Parts[part] = c.out
+		p.Parts[part] = c.out
 	}
 	if len(c.module.Kernels) > 0 {
-		l.p.Modules = []*ptx.Module{c.module}
+		p.Modules = []*ptx.Module{c.module}
 	}
 	return nil
 }
@@ -106,13 +108,13 @@ func (c *cudaLowerer) step() error {
 	case KindConv:
 		return c.conv()
 	case KindKernel:
-		k, call := cudaKernels[s.Kernel.Name], &cudaCall{c, s, s.Kernel.Node}
+		k, call := cudaKernels[s.Kernel.Node.Op], &cudaCall{c, s, s.Kernel.Node}
 		if err := call.widenIDs(k.ids); err != nil {
 			return err
 		}
 		return k.emit(call)
 	}
-	return fmt.Errorf("no launch for it on %s", c.l.p.Target)
+	return fmt.Errorf("no launch for it on %s", c.p.Target)
 }
 
 // temp is a new buffer of the work arena, named after the step's node.
@@ -125,10 +127,10 @@ func (c *cudaLowerer) temp(name string, d ir.DType, shape ...int64) BufferID {
 	if c.counts[name]++; c.counts[name] > 1 {
 		name += strconv.Itoa(c.counts[name])
 	}
-	return c.l.newBuffer(name, ir.T(d, dims...), WorkArena)
+	return c.p.NewBuffer(name, ir.T(d, dims...), WorkArena)
 }
 
-func (c *cudaLowerer) typeOf(id BufferID) ir.Type { return c.l.p.Buffers[id].Type }
+func (c *cudaLowerer) typeOf(id BufferID) ir.Type { return c.p.Buffers[id].Type }
 
 func (c *cudaLowerer) elements(id BufferID) int64 { return c.typeOf(id).Shape.Elements() }
 
@@ -159,7 +161,7 @@ func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...BufferID) error
 		node = c.from.Kernel.Node
 	}
 	s.Kind, s.Kernel = KindKernel, &Kernel{Name: kind, Node: node, InPlace: k.InPlace}
-	s.Bytes = c.l.p.traffic(&s)
+	s.Bytes = c.p.Traffic(&s)
 	c.out = append(c.out, s)
 	return nil
 }
@@ -172,7 +174,7 @@ func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []BufferID) (Ste
 	for i, a := range k.Args {
 		t := c.typeOf(args[i])
 		if t.DType.Size() != int64(a.DType.Size()) || t.Shape.Elements() < a.Elems {
-			return s, fmt.Errorf("kernel %s: argument %s is %s of %d elements, %%%s is %s", kind, a.Name, a.DType, a.Elems, c.l.p.Buffers[args[i]].Name, t)
+			return s, fmt.Errorf("kernel %s: argument %s is %s of %d elements, %%%s is %s", kind, a.Name, a.DType, a.Elems, c.p.Buffers[args[i]].Name, t)
 		}
 		if a.Read && !slices.Contains(s.In, args[i]) {
 			s.In = append(s.In, args[i])

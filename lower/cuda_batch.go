@@ -34,7 +34,7 @@ func (c *cudaLowerer) ptxBatch(groups []*Group) (ptx.Batch, error) {
 	b := ptx.Batch{Group: pg}
 	for i := range b.Loads {
 		b.Loads[i].Stride = []int64{0}
-		if g.Loads[i].walks(c.l.p, g.Shape) {
+		if g.Loads[i].walks(c.p, g.Shape) {
 			b.Loads[i].Stride = nil
 		}
 	}
@@ -52,7 +52,7 @@ func (c *cudaLowerer) ptxBatch(groups []*Group) (ptx.Batch, error) {
 func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*Group, more ...BufferID) (Step, error) {
 	words := b.Table()
 	table := c.temp("table", ir.I64, int64(len(words)))
-	c.l.p.Buffers[table].Arena = ConstArena
+	c.p.Buffers[table].Arena = ConstArena
 	args := []BufferID{table}
 	for i := range b.Loads {
 		if b.Loads[i].Stride != nil {
@@ -89,7 +89,7 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 		}
 		s.Launch.Table = append(s.Launch.Table, word)
 	}
-	s.Bytes = c.l.p.traffic(&s)
+	s.Bytes = c.p.Traffic(&s)
 	return s, nil
 }
 

@@ -109,7 +109,7 @@ func (u *unfolding) product(g Gemm, a, b, out BufferID) error {
 			return err
 		}
 	}
-	s.Bytes = u.l.p.traffic(s)
+	s.Bytes = u.p.Traffic(s)
 	u.out = append(u.out, *s)
 	return nil
 }

@@ -9,16 +9,15 @@ import (
 
 // graphs reports whether a library runs n whole on t: cuDNN, from a graph of
 // operations that is made of the step's description.
-func (t Target) graphs(n *ir.Node) bool {
-	fl, gpu := t.CUDA()
-	if !gpu || t.Caps().NoGraphs {
+func (t GPU) graphs(n *ir.Node) bool {
+	if t.Lacks(NoDnn) {
 		return false
 	}
 	switch n.Op {
 	case ir.OpConv, ir.OpConvGradX, ir.OpConvGradW:
 		return !t.Lacks(NoConv) && len(n.Window().Kernel) <= 3
 	case ir.OpAttention, ir.OpAttentionGrad:
-		return !t.Lacks(NoAttn) && dnnDType(n.In[0].Type.DType, fl) && attentionOf(n).inGraph(n, fl)
+		return !t.Lacks(NoAttn) && dnnDType(n.In[0].Type.DType, t.fl) && attentionOf(n).inGraph(n, t.fl)
 	}
 	return false
 }
@@ -33,11 +32,11 @@ func dnnDType(d ir.DType, fl ptx.Flavour) bool {
 // a filter, a sum over all positions, may stay in f32, and a result of 16 bits
 // is rounded once, with its bias.
 func (c *cudaLowerer) inGraph(s *Step) bool {
-	t := c.l.p.Target
+	t := c.target
 	a, b, out := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
 	w := &s.Conv.Window
 	switch {
-	case t.Caps().NoGraphs || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End):
+	case t.Lacks(NoDnn) || t.Lacks(NoConv) || !dnnDType(a, c.fl) || a != b || !slices.Equal(w.Begin, w.End):
 		return false
 	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // it would be added to what was rounded
 		return false
@@ -65,7 +64,7 @@ func (c *cudaLowerer) compiled(s *Step) bool {
 
 // joinsBias reports whether cuDNN adds the bias of a convolution, before it
 // rounds the result.
-func (c *cudaLowerer) joinsBias(s *Step) bool { return c.fuses(s) && !c.l.p.Target.Lacks(NoBias) }
+func (c *cudaLowerer) joinsBias(s *Step) bool { return c.fuses(s) && !c.target.Lacks(NoBias) }
 
 // thenBias leaves a convolution in f32 to cuDNN and adds its bias afterwards.
 func (c *cudaLowerer) thenBias() error {
@@ -82,7 +81,7 @@ func (c *cudaLowerer) thenBias() error {
 	at := ir.RowMajor(shape)
 	sum := c.temp("sum", d, shape...)
 	plain := Step{Kind: KindConv, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Conv: &conv}
-	plain.Bytes = c.l.p.traffic(&plain)
+	plain.Bytes = c.p.Traffic(&plain)
 	c.out = append(c.out, plain)
 	code := ir.NewCode(nil)
 	added := code.Add(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}), code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
@@ -133,7 +132,7 @@ func (c *cudaLowerer) dnn() error {
 		sums := c.temp("sums", ir.F32, a.Batch, a.Heads, a.Queries)
 		wide := c.temp("wide", ir.F32, a.Batch, a.Heads, a.Queries, a.Width)
 		s.Out = append(s.Out[:len(s.Out):len(s.Out)], sums, wide)
-		s.Bytes = c.l.p.traffic(&s)
+		s.Bytes = c.p.Traffic(&s)
 	}
 	c.out = append(c.out, s)
 	return nil

@@ -23,21 +23,21 @@ const elsewhere = -1
 // and a gelu is joined from sm_90: before, the library runs it as a kernel of
 // its own that is slower than ours.
 func (c *cudaLowerer) joinEnds() {
-	if c.l.p.Target.Caps().NoAux || c.fl.SM < 80 {
+	if c.target.Lacks(NoAux) || c.fl.SM < 80 {
 		return
 	}
-	steps := c.l.p.Parts[Micro]
+	steps := c.p.Parts[Micro]
 	e := &ends{cudaLowerer: c, steps: steps, read: map[BufferID][]int{}, gone: make([]bool, len(steps))}
 	for part := range NumParts {
-		for i := range c.l.p.Parts[part] {
+		for i := range c.p.Parts[part] {
 			at := i
 			if part != Micro {
 				at = elsewhere
 			}
-			e.reads(at, c.l.p.Parts[part][i].In...)
+			e.reads(at, c.p.Parts[part][i].In...)
 		}
 	}
-	for _, o := range c.l.p.Outputs {
+	for _, o := range c.p.Outputs {
 		e.reads(elsewhere, o.Buffer)
 	}
 	for i := range steps {
@@ -45,13 +45,13 @@ func (c *cudaLowerer) joinEnds() {
 			e.activation(i)
 			e.gradient(i)
 			e.biasGrad(i)
-			s.Bytes = c.l.p.traffic(s)
+			s.Bytes = c.p.Traffic(s)
 		}
 	}
-	c.l.p.Parts[Micro] = nil
+	c.p.Parts[Micro] = nil
 	for i := range steps {
 		if !e.gone[i] {
-			c.l.p.Parts[Micro] = append(c.l.p.Parts[Micro], steps[i])
+			c.p.Parts[Micro] = append(c.p.Parts[Micro], steps[i])
 		}
 	}
 }
@@ -71,9 +71,9 @@ func (e *ends) readers(root BufferID) []int {
 }
 
 // work reports whether a root lies in the work arena, so that it may be written earlier.
-func (e *ends) work(root BufferID) bool { return e.l.p.Buffers[root].Arena == WorkArena }
+func (e *ends) work(root BufferID) bool { return e.p.Buffers[root].Arena == WorkArena }
 
-func (e *ends) root(id BufferID) BufferID { return e.l.p.Buffers[id].Root }
+func (e *ends) root(id BufferID) BufferID { return e.p.Buffers[id].Root }
 
 // endRow is what rows of a result are a multiple of where a product ends in more.
 const endRow = 8

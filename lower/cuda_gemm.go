@@ -14,7 +14,7 @@ func (c *cudaLowerer) gemm() error {
 	a, b := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType
 	switch {
 	case !multiplied[a] || !multiplied[b]:
-		return fmt.Errorf("no product of %s and %s on %s", a, b, c.l.p.Target)
+		return fmt.Errorf("no product of %s and %s on %s", a, b, c.p.Target)
 	case g.K == 0:
 		return c.fillZero(s.Out[0])
 	case a != b || !c.multiplies(a):
@@ -31,7 +31,7 @@ func (c *cudaLowerer) gemm() error {
 		}
 	}
 	p := *s
-	p.Bytes = c.l.p.traffic(&p)
+	p.Bytes = c.p.Traffic(&p)
 	c.out = append(c.out, p)
 	return nil
 }
@@ -40,11 +40,11 @@ func (c *cudaLowerer) gemm() error {
 // it stands: the product in f32, and a group that ends it.
 func (c *cudaLowerer) splitEnds() {
 	for part := range NumParts {
-		steps := c.l.p.Parts[part]
-		c.l.p.Parts[part] = nil
+		steps := c.p.Parts[part]
+		c.p.Parts[part] = nil
 		for i := range steps {
 			c.from = &steps[i]
-			c.l.p.Parts[part] = append(c.l.p.Parts[part], c.split(&steps[i])...)
+			c.p.Parts[part] = append(c.p.Parts[part], c.split(&steps[i])...)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (c *cudaLowerer) split(s *Step) []Step {
 	product := Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &plain}
 	end := Step{Kind: KindGroup, Out: s.Out[:1:1], Node: s.Node, Group: c.ending(&g.Epilogue, sum, s.In, s.Out[0])}
 	end.In = buffersOf(end.Group.Loads)
-	product.Bytes, end.Bytes = c.l.p.traffic(&product), c.l.p.traffic(&end)
+	product.Bytes, end.Bytes = c.p.Traffic(&product), c.p.Traffic(&end)
 	return []Step{product, end}
 }
 

@@ -31,7 +31,7 @@ func (c *cudaLowerer) group(g *Group) error {
 		return err
 	}
 	s.Kind, s.Group = KindGroup, g
-	s.Bytes = c.l.p.traffic(&s)
+	s.Bytes = c.p.Traffic(&s)
 	c.out = append(c.out, s)
 	return nil
 }

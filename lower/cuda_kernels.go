@@ -27,60 +27,60 @@ type cudaKernel struct {
 // cudaKernels holds the rows that have launches of their own on a GPU. A node
 // that none takes is expanded where its row says how, and refused by Check
 // where it does not.
-var cudaKernels = map[string]cudaKernel{
-	"any_nonfinite":          {(*cudaCall).anyNonfinite, floatsIn, 0},
-	"global_norm":            {(*cudaCall).globalNorm, floatsIn, 0},
-	"cross_entropy":          {(*cudaCall).crossEntropy, classLogits, 1},
-	"cross_entropy_grad":     {(*cudaCall).crossEntropyGrad, classLogits, 1},
-	"reduce_sum":             {reduction("sum", 0, false), numbers, 0},
-	"reduce_mean":            {reduction("sum", 1, false), floatsOnly, 0},
-	"reduce_prod":            {reduction("prod", 0, false), floatsOnly, 0},
-	"reduce_max":             {reduction("max", 0, false), numbers, 0},
-	"reduce_min":             {reduction("min", 0, false), numbers, 0},
-	"reduce_l1":              {reduction("l1", 0, false), floatsOnly, 0},
-	"reduce_l2":              {reduction("sumsq", 0, true), floatsOnly, 0},
-	"reduce_var":             {rowStat(false), floatsOnly, 0},
-	"logsumexp":              {rowStat(true), floatsOnly, 0},
-	"sum_to":                 {(*cudaCall).sumTo, floatsOnly, 0},
-	"cumsum":                 {(*cudaCall).cumsum, floatsOnly, 0},
-	"argmax":                 {arg(false), countable, 0},
-	"argmin":                 {arg(true), countable, 0},
-	"topk":                   {(*cudaCall).topK, countable, 0},
-	"softmax":                {softmax(false), shortLastRows, 0},
-	"log_softmax":            {softmax(true), shortLastRows, 0},
-	"softmax_grad":           {softmaxGrad(false), sameFloats, 0},
-	"log_softmax_grad":       {softmaxGrad(true), sameFloats, 0},
-	"layer_norm":             {(*cudaCall).norm, rowNorm, 0},
-	"layer_norm_grad":        {(*cudaCall).normGrad, rowNorm, 0},
-	"rms_norm":               {(*cudaCall).norm, rowNorm, 0},
-	"rms_norm_grad":          {(*cudaCall).normGrad, rowNorm, 0},
-	"batch_norm":             {(*cudaCall).batchNorm, channelNorm, 0},
-	"batch_norm_grad":        {(*cudaCall).batchNormGrad, channelGrad, 0},
-	"batch_norm_infer":       {(*cudaCall).batchNormInfer, channelNorm, 0},
-	"group_norm":             {(*cudaCall).groupNorm, groupedNorm, 0},
-	"group_norm_grad":        {(*cudaCall).groupNormGrad, groupedNorm, 0},
-	"instance_norm":          {(*cudaCall).groupNorm, groupedNorm, 0},
-	"embedding":              {(*cudaCall).embedding, nil, 1},
-	"embedding_grad":         {(*cudaCall).embeddingGrad, floatData, 1},
-	"gather":                 {(*cudaCall).gather, nil, 1},
-	"gather_elements":        {(*cudaCall).gatherElements, nil, 1},
-	"scatter":                {scatter(false), nil, 1},
-	"scatter_add":            {scatter(true), floatData, 1},
-	"iota":                   {(*cudaCall).iota, nil, 0},
-	"tril":                   {triangle(false), nil, 0},
-	"triu":                   {triangle(true), nil, 0},
-	"one_hot":                {(*cudaCall).oneHot, nil, 0},
-	"concat":                 {(*cudaCall).concat, nil, 0},
-	"rope":                   {(*cudaCall).rope, floatData, 0},
-	"pad":                    {(*cudaCall).pad, nil, 0},
-	"resize":                 {resize(false), spatial, 0},
-	"resize_grad":            {resize(true), spatial, 0},
-	"adaptive_avg_pool":      {adaptivePool(false), spatial, 0},
-	"adaptive_avg_pool_grad": {adaptivePool(true), spatial, 0},
-	"max_pool":               {(*cudaCall).maxPool, images, 0},
-	"max_pool_grad":          {(*cudaCall).maxPoolGrad, images, 1},
-	"avg_pool":               {(*cudaCall).avgPool, images, 0},
-	"avg_pool_grad":          {(*cudaCall).avgPoolGrad, images, 0},
+var cudaKernels = map[ir.Op]cudaKernel{
+	ir.OpAnyNonfinite:        {(*cudaCall).anyNonfinite, floatsIn, 0},
+	ir.OpGlobalNorm:          {(*cudaCall).globalNorm, floatsIn, 0},
+	ir.OpCrossEntropy:        {(*cudaCall).crossEntropy, classLogits, 1},
+	ir.OpCrossEntropyGrad:    {(*cudaCall).crossEntropyGrad, classLogits, 1},
+	ir.OpReduceSum:           {reduction("sum", 0, false), numbers, 0},
+	ir.OpReduceMean:          {reduction("sum", 1, false), floatsOnly, 0},
+	ir.OpReduceProd:          {reduction("prod", 0, false), floatsOnly, 0},
+	ir.OpReduceMax:           {reduction("max", 0, false), numbers, 0},
+	ir.OpReduceMin:           {reduction("min", 0, false), numbers, 0},
+	ir.OpReduceL1:            {reduction("l1", 0, false), floatsOnly, 0},
+	ir.OpReduceL2:            {reduction("sumsq", 0, true), floatsOnly, 0},
+	ir.OpReduceVar:           {rowStat(false), floatsOnly, 0},
+	ir.OpLogSumExp:           {rowStat(true), floatsOnly, 0},
+	ir.OpSumTo:               {(*cudaCall).sumTo, floatsOnly, 0},
+	ir.OpCumsum:              {(*cudaCall).cumsum, floatsOnly, 0},
+	ir.OpArgmax:              {arg(false), countable, 0},
+	ir.OpArgmin:              {arg(true), countable, 0},
+	ir.OpTopK:                {(*cudaCall).topK, countable, 0},
+	ir.OpSoftmax:             {softmax(false), shortLastRows, 0},
+	ir.OpLogSoftmax:          {softmax(true), shortLastRows, 0},
+	ir.OpSoftmaxGrad:         {softmaxGrad(false), sameFloats, 0},
+	ir.OpLogSoftmaxGrad:      {softmaxGrad(true), sameFloats, 0},
+	ir.OpLayerNorm:           {(*cudaCall).norm, rowNorm, 0},
+	ir.OpLayerNormGrad:       {(*cudaCall).normGrad, rowNorm, 0},
+	ir.OpRMSNorm:             {(*cudaCall).norm, rowNorm, 0},
+	ir.OpRMSNormGrad:         {(*cudaCall).normGrad, rowNorm, 0},
+	ir.OpBatchNorm:           {(*cudaCall).batchNorm, channelNorm, 0},
+	ir.OpBatchNormGrad:       {(*cudaCall).batchNormGrad, channelGrad, 0},
+	ir.OpBatchNormInfer:      {(*cudaCall).batchNormInfer, channelNorm, 0},
+	ir.OpGroupNorm:           {(*cudaCall).groupNorm, groupedNorm, 0},
+	ir.OpGroupNormGrad:       {(*cudaCall).groupNormGrad, groupedNorm, 0},
+	ir.OpInstanceNorm:        {(*cudaCall).groupNorm, groupedNorm, 0},
+	ir.OpEmbedding:           {(*cudaCall).embedding, nil, 1},
+	ir.OpEmbeddingGrad:       {(*cudaCall).embeddingGrad, floatData, 1},
+	ir.OpGather:              {(*cudaCall).gather, nil, 1},
+	ir.OpGatherElements:      {(*cudaCall).gatherElements, nil, 1},
+	ir.OpScatter:             {scatter(false), nil, 1},
+	ir.OpScatterAdd:          {scatter(true), floatData, 1},
+	ir.OpIota:                {(*cudaCall).iota, nil, 0},
+	ir.OpTril:                {triangle(false), nil, 0},
+	ir.OpTriu:                {triangle(true), nil, 0},
+	ir.OpOneHot:              {(*cudaCall).oneHot, nil, 0},
+	ir.OpConcat:              {(*cudaCall).concat, nil, 0},
+	ir.OpRope:                {(*cudaCall).rope, floatData, 0},
+	ir.OpPad:                 {(*cudaCall).pad, nil, 0},
+	ir.OpResize:              {resize(false), spatial, 0},
+	ir.OpResizeGrad:          {resize(true), spatial, 0},
+	ir.OpAdaptiveAvgPool:     {adaptivePool(false), spatial, 0},
+	ir.OpAdaptiveAvgPoolGrad: {adaptivePool(true), spatial, 0},
+	ir.OpMaxPool:             {(*cudaCall).maxPool, nil, 0},
+	ir.OpMaxPoolGrad:         {(*cudaCall).maxPoolGrad, nil, 1},
+	ir.OpAvgPool:             {(*cudaCall).avgPool, images, 0},
+	ir.OpAvgPoolGrad:         {(*cudaCall).avgPoolGrad, images, 0},
 }
 
 // gpuRules says which nodes of the ops with a rule of their own a GPU takes;
@@ -88,12 +88,6 @@ var cudaKernels = map[string]cudaKernel{
 var gpuRules = map[ir.Op]func(n *ir.Node) bool{
 	ir.OpAttention: never, ir.OpAttentionGrad: never, ir.OpConvTranspose: never,
 	ir.OpMatmul: factors, ir.OpLinear: factors, ir.OpAnyNonfinite: floatsIn,
-}
-
-// gpuWhole are ops whose parts treat NaN and infinities otherwise than the op:
-// a GPU runs them whole or not at all.
-var gpuWhole = map[ir.Op]bool{
-	ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
 }
 
 // widenIDs makes i32 of ids that are bytes.
@@ -111,8 +105,8 @@ func (c *cudaCall) widenIDs(operand int) error {
 
 func never(*ir.Node) bool { return false }
 
-// onGPU reports whether a node lowers to launches and library calls of t.
-func onGPU(n *ir.Node, t Target) bool {
+// runs reports whether a node lowers to launches and library calls of t.
+func (t GPU) runs(n *ir.Node) bool {
 	if !n.Out[0].Type.Shape.Static() || t.graphs(n) || storesNothing(n) {
 		return true // Check says what is not static by itself
 	}
@@ -123,7 +117,7 @@ func onGPU(n *ir.Node, t Target) bool {
 		return true
 	}
 	d := n.Def()
-	k := cudaKernels[d.Name]
+	k := cudaKernels[n.Op]
 	if d.Elem != nil {
 		return !beyondF32(n)
 	}
@@ -178,7 +172,7 @@ func (c *cudaCall) dims(id BufferID) []int64 { return ir.Sizes(c.typeOf(id).Shap
 func (c *cudaCall) floats(ids ...BufferID) error {
 	for _, id := range ids {
 		if d := c.typeOf(id).DType; d != ir.F32 && d != ir.F16 && d != ir.BF16 {
-			return fmt.Errorf("no kernel for elements of %s on %s", d, c.l.p.Target)
+			return fmt.Errorf("no kernel for elements of %s on %s", d, c.p.Target)
 		}
 	}
 	return nil

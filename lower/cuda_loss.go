@@ -44,7 +44,7 @@ func (c *cudaCall) crossEntropy() error {
 	if err != nil {
 		return err
 	}
-	if x := c.s.In[0]; c.l.p.Buffers[x].Arena != StateArena { // a variable may change before its gradient
+	if x := c.s.In[0]; c.p.Buffers[x].Arena != StateArena { // a variable may change before its gradient
 		c.stats[x] = st
 	}
 	return c.launch("cross_entropy_sum", k.LossSum, loss, c.s.In[1], c.s.Out[0], c.s.Out[1])

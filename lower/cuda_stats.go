@@ -133,7 +133,7 @@ func (c *cudaCall) squares(tensors []BufferID, mul BufferID) (BufferID, error) {
 		repeated = []BufferID{mul}
 	}
 	values := []ir.Reg{code.Mul(v, v)}
-	checked := slices.ContainsFunc(c.l.p.Parts[c.at], func(s Step) bool {
+	checked := slices.ContainsFunc(c.p.Parts[c.at], func(s Step) bool {
 		return s.Kernel != nil && s.Kernel.Name == "any_nonfinite" && containsAll(s.In, tensors)
 	})
 	if checked {

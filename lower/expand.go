@@ -7,23 +7,13 @@ import (
 	"ampc/ir"
 )
 
-// missing reports whether t has no kernel for n although its row can be
-// written in simpler ones: a user's op without a
-// Go kernel, and on a GPU any row without launches.
-func missing(n *ir.Node, t Target) bool {
-	if _, gpu := t.CUDA(); gpu {
-		return ruleOf(n, t) == nil && n.Def().Expand != nil && !gpuWhole[n.Op]
-	}
-	return t == CPU && n.Op == ir.OpCustom && n.Custom.Kernel == nil && n.Custom.Expand != nil
-}
-
 // expand replaces nodes that t has no kernel for by their expansions, on a
 // copy of g; without such nodes it returns g.
 func expand(g *ir.Graph, t Target) (*ir.Graph, error) {
 	for depth := 0; ; depth++ {
 		found := false
 		for _, n := range g.Nodes {
-			found = found || missing(n, t)
+			found = found || t.Expands(n)
 		}
 		if !found {
 			return g, nil
@@ -48,13 +38,13 @@ func expandOnce(g *ir.Graph, t Target) error {
 		nodes := g.Body[s]
 		g.Body[s] = nil
 		for _, n := range nodes {
-			if !missing(n, t) {
+			if !t.Expands(n) {
 				g.Body[s] = append(g.Body[s], n)
 				continue
 			}
 			at := b.In(s).Deriving(n, "")
 			from, first := n, len(g.Body[s])
-			if _, gpu := t.CUDA(); gpu && !matrixUnits[n.Op] {
+			if t.Widens(n) {
 				from = wideOperands(at, n)
 			}
 			for i, v := range n.Def().Expand(at, from) {
@@ -96,10 +86,6 @@ func lastGroup(g *ir.Graph) int32 {
 
 // lowFactor names the operand that an op's expansion multiplies in the dtype it has.
 var lowFactor = map[ir.Op]string{ir.OpLSTM: "r", ir.OpLSTMGrad: "r", ir.OpGRU: "r", ir.OpGRUGrad: "r"}
-
-// matrixUnits are the ops whose parts take 16-bit operands as they are and keep
-// sums in f32.
-var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
 
 // wideOperands is n with its low operands in f32: what a row computes in f32
 // inside must not be rounded where its parts meet.

@@ -7,7 +7,7 @@ import (
 )
 
 // lowerMatmul lowers a product with broadcast leading dimensions.
-func lowerMatmul(l *lowerer, n *ir.Node) error {
+func lowerMatmul(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
 	s.Gemm = gemmOf(n)
@@ -16,7 +16,7 @@ func lowerMatmul(l *lowerer, n *ir.Node) error {
 }
 
 // lowerLinear lowers x[..,K]·w + b: rows of all leading dimensions together.
-func lowerLinear(l *lowerer, n *ir.Node) error {
+func lowerLinear(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindGemm, n)
 	s.Gemm = gemmOf(n)
@@ -108,7 +108,7 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 // lowerProduct tries to end product n with the elementwise nodes of its group:
 // with its epilogue as far as that goes (ir.Caps), the rest on the CPU with a
 // group over what the epilogue leaves.
-func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
+func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	stage := caps.EpilogueOf(n)
 	if stage == ir.NoEpilogue || !l.endsIn(n, nodes) {
@@ -145,7 +145,7 @@ func (l *lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 }
 
 // endsIn reports whether nodes are elementwise work over the result of n, and none of n's operands.
-func (l *lowerer) endsIn(n *ir.Node, nodes []*ir.Node) bool {
+func (l *Lowerer) endsIn(n *ir.Node, nodes []*ir.Node) bool {
 	for _, m := range nodes {
 		if m.Def().Elem == nil || m.Out[0].Type.Shape != n.Out[0].Type.Shape {
 			return false
@@ -155,7 +155,7 @@ func (l *lowerer) endsIn(n *ir.Node, nodes []*ir.Node) bool {
 }
 
 // product starts the step of a product or convolution; in are its operands.
-func (l *lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
+func (l *Lowerer) product(n *ir.Node) (s Step, in []*ir.Value) {
 	if in = n.In; len(in) > 2 && in[2] == nil {
 		in = in[:2]
 	}
@@ -179,7 +179,7 @@ func (s *Step) epilogue() *Epilogue {
 
 // end gives a product the group of nodes that goes on with its value at, and
 // stores that value too where others read it.
-func (l *lowerer) end(s *Step, at *ir.Value, nodes []*ir.Node) {
+func (l *Lowerer) end(s *Step, at *ir.Value, nodes []*ir.Node) {
 	j := l.join(at, nodes)
 	s.End = &j.group
 	s.In = append(s.In, j.in...)

@@ -19,7 +19,7 @@ func TestGoldens(t *testing.T) {
 		}
 		target := CPU
 		if len(c.Run) > 0 {
-			target = Target(c.Run[0])
+			target = Must(c.Run[0])
 		}
 		p, err := Lower(g, target)
 		if err != nil {

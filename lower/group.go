@@ -16,7 +16,7 @@ type segment struct {
 
 // lowerGroup lowers the members of a fusible group, as few steps as there are
 // products, reductions and distinct iteration spaces among them.
-func (l *lowerer) lowerGroup(u *unit) error {
+func (l *Lowerer) lowerGroup(u *unit) error {
 	caps := l.p.Target.Caps()
 	if i := slices.IndexFunc(u.nodes, caps.Continues); i >= 0 {
 		if l.lowerProduct(u.nodes[i], slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
@@ -38,7 +38,7 @@ func (l *lowerer) lowerGroup(u *unit) error {
 		if l.vanishes(n) {
 			continue
 		}
-		if err := ruleOf(n, l.p.Target)(l, n); err != nil {
+		if err := l.p.Target.Rule(n)(l, n); err != nil {
 			return err
 		}
 	}
@@ -48,7 +48,7 @@ func (l *lowerer) lowerGroup(u *unit) error {
 // segments distributes members over segments such that operands come from the
 // same or an earlier one. An elementwise member joins the first segment of its
 // shape that it may follow and that it shares an operand with.
-func (l *lowerer) segments(u *unit) []segment {
+func (l *Lowerer) segments(u *unit) []segment {
 	var segs []segment
 	at := make(map[*ir.Node]int, len(u.nodes))
 	reads := []map[*ir.Value]bool{} // per segment
@@ -124,7 +124,7 @@ func touches(known map[*ir.Value]bool, n *ir.Node) bool {
 
 // emitGroup joins the code of elementwise nodes over one shape into one step.
 // Values that only they read stay in registers.
-func (l *lowerer) emitGroup(nodes []*ir.Node) {
+func (l *Lowerer) emitGroup(nodes []*ir.Node) {
 	l.now = nodes
 	j := l.join(nil, nodes)
 	out := l.stores(j, nodes)
@@ -134,7 +134,7 @@ func (l *lowerer) emitGroup(nodes []*ir.Node) {
 }
 
 // stores adds to the group of nodes the stores of what others read.
-func (l *lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
+func (l *Lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
 	for _, n := range nodes {
 		for _, v := range n.Out {
 			if !l.stored(v, nodes) {
@@ -150,7 +150,7 @@ func (l *lowerer) stores(j *joiner, nodes []*ir.Node) (out []BufferID) {
 }
 
 // stored reports whether anybody but nodes reads v.
-func (l *lowerer) stored(v *ir.Value, nodes []*ir.Node) bool {
+func (l *Lowerer) stored(v *ir.Value, nodes []*ir.Node) bool {
 	if v.Next != nil || l.returned[v.ID] {
 		return true
 	}
@@ -173,7 +173,7 @@ func contains(nodes []*ir.Node, n *ir.Node) bool {
 
 // joiner builds the code of a group.
 type joiner struct {
-	l     *lowerer
+	l     *Lowerer
 	group Group
 	in    []BufferID
 	code  *ir.Code
@@ -186,7 +186,7 @@ type joiner struct {
 
 // join makes the code of nodes. Value product, unless nil, is what a product's
 // kernel has computed: a load of no buffer.
-func (l *lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
+func (l *Lowerer) join(product *ir.Value, nodes []*ir.Node) *joiner {
 	shape := nodes[0].Out[0].Type.Shape
 	j := &joiner{l: l, regs: map[*ir.Value]ir.Reg{}, loads: map[*ir.Value]ir.Reg{}}
 	j.group.Shape = ir.Sizes(shape)

@@ -31,7 +31,7 @@ func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
 		return nil, err
 	}
 	l := newLowerer(g, t)
-	l.joins = joins
+	l.joins = joins && t.Fuses()
 	l.findPlaces()
 	if err := l.declare(); err != nil {
 		return nil, err
@@ -43,20 +43,12 @@ func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
 	}
 	l.finish()
 	if joins {
-		l.joinNorms()
-	}
-	if fl, ok := t.CUDA(); ok {
-		if err := l.cuda(fl); err != nil {
+		if err := t.Finish(l.p); err != nil {
 			return nil, err
 		}
 	}
-	if t == CPU && joins {
-		l.batch(Update) // not prepare: a store skips its casts one by one
-	}
 	l.plan(spread)
-	if t != CPU {
-		l.p.streams()
-	}
+	t.Order(l.p)
 	return l.p, nil
 }
 
@@ -73,16 +65,13 @@ func Supports(g *ir.Graph, t Target) error {
 // Check says whether every op of g can be lowered for t and every dimension is
 // known; the error names the first node or declaration that stands in the way.
 func Check(g *ir.Graph, t Target) error {
-	if err := t.Check(); err != nil {
-		return err
-	}
 	for _, v := range g.Vars {
 		if !v.Type.Shape.Static() {
 			return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s has type %s: bind its dimensions before lowering", v, g.TypeString(v.Type))}
 		}
 	}
 	for _, n := range g.Nodes {
-		if ruleOf(n, t) == nil {
+		if t.Rule(n) == nil {
 			return &ir.Error{Pos: n.Pos, Msg: refusal(n, t)}
 		}
 		for _, v := range n.Out {
@@ -96,14 +85,14 @@ func Check(g *ir.Graph, t Target) error {
 
 // refusal says that t does not run n.
 func refusal(n *ir.Node, t Target) string {
-	if t != CPU && slices.ContainsFunc(append(n.In[:len(n.In):len(n.In)], n.Out...), func(v *ir.Value) bool { return v != nil && v.Type.DType == ir.F64 }) {
-		return fmt.Sprintf("%s: %s does not compute it in f64: cast to f32", n.Def().Name, t)
+	if why := t.Refusal(n); why != "" {
+		return n.Def().Name + ": " + why
 	}
 	return fmt.Sprintf("%s: no rule lowers it for %s", n.Def().Name, t)
 }
 
-// lowerer is the state of one Lower call.
-type lowerer struct {
+// Lowerer is the state of one Lower call, which a Rule adds steps to.
+type Lowerer struct {
 	g    *ir.Graph
 	p    *Program
 	uses *ir.Uses
@@ -126,8 +115,8 @@ type lowerer struct {
 // reads follow; it is copied at the end of its part.
 type lateWrite struct{ from, to BufferID }
 
-func newLowerer(g *ir.Graph, t Target) *lowerer {
-	l := &lowerer{g: g, p: &Program{Name: g.Name, Target: t}, uses: g.Uses()}
+func newLowerer(g *ir.Graph, t Target) *Lowerer {
+	l := &Lowerer{g: g, p: &Program{Name: g.Name, Target: t}, uses: g.Uses()}
 	values, nodes := g.Number()
 	l.buf = slices.Repeat([]BufferID{None}, values)
 	l.returned = make([]bool, values)
@@ -146,24 +135,25 @@ func newLowerer(g *ir.Graph, t Target) *lowerer {
 	return l
 }
 
-func (l *lowerer) newBuffer(name string, t ir.Type, a Arena) BufferID {
-	id := BufferID(len(l.p.Buffers))
-	l.p.Buffers = append(l.p.Buffers, Buffer{Name: name, Type: t, Arena: a, Root: id, Size: t.Bytes(), Live: Span{-1, -1}})
+// NewBuffer adds a buffer of its own memory.
+func (p *Program) NewBuffer(name string, t ir.Type, a Arena) BufferID {
+	id := BufferID(len(p.Buffers))
+	p.Buffers = append(p.Buffers, Buffer{Name: name, Type: t, Arena: a, Root: id, Size: t.Bytes(), Live: Span{-1, -1}})
 	return id
 }
 
 // view shows root (or what root shows) as another type of the same bytes.
-func (l *lowerer) view(name string, t ir.Type, of BufferID) BufferID {
-	id := l.newBuffer(name, t, l.p.Buffers[of].Arena)
+func (l *Lowerer) view(name string, t ir.Type, of BufferID) BufferID {
+	id := l.p.NewBuffer(name, t, l.p.Buffers[of].Arena)
 	l.p.Buffers[id].Root = l.p.Buffers[of].Root
 	return id
 }
 
 var kindArenas = [...]Arena{ir.Input: InputArena, ir.Param: StateArena, ir.State: StateArena, ir.Const: ConstArena}
 
-func (l *lowerer) declare() error {
+func (l *Lowerer) declare() error {
 	for _, v := range l.g.Vars {
-		id := l.newBuffer(v.Name, v.Type, kindArenas[v.Kind])
+		id := l.p.NewBuffer(v.Name, v.Type, kindArenas[v.Kind])
 		l.buf[v.ID] = id
 		l.p.Vars = append(l.p.Vars, Var{Name: v.Name, Type: v.Type, Kind: v.Kind, Init: v.Init, Attr: v.Attr, Buffer: id})
 	}
@@ -171,10 +161,10 @@ func (l *lowerer) declare() error {
 }
 
 // part lowers one part: units in an order that keeps every group together.
-func (l *lowerer) part(part Part) error {
+func (l *Lowerer) part(part Part) error {
 	l.steps, l.at = &l.p.Parts[part], part
 	l.late = nil
-	if part == Prepare && l.p.Target != CPU {
+	if part == Prepare && l.p.Target.Refreshes() {
 		l.refreshWritten()
 	}
 	units, err := l.units(part)
@@ -198,7 +188,7 @@ func (l *lowerer) part(part Part) error {
 
 // number gives the part's nodes their units their positions and notes where each variable
 // is last read under its old name: until there its next value may not overwrite it.
-func (l *lowerer) number(units []unit) {
+func (l *Lowerer) number(units []unit) {
 	l.lastRead = slices.Repeat([]int32{-1}, len(l.buf))
 	pos := int32(0)
 	for _, u := range units {
@@ -215,7 +205,7 @@ func (l *lowerer) number(units []unit) {
 }
 
 // rootVar follows views to what they show.
-func (l *lowerer) rootVar(v *ir.Value) *ir.Value {
+func (l *Lowerer) rootVar(v *ir.Value) *ir.Value {
 	for v.Def != nil && v.Def.Def().Is(ir.View) && v.Next == nil {
 		v = v.Def.In[0]
 	}
@@ -224,7 +214,7 @@ func (l *lowerer) rootVar(v *ir.Value) *ir.Value {
 
 // result gives value v a buffer: that of its variable where v is a next value
 // that may overwrite it, else a new one.
-func (l *lowerer) result(v *ir.Value) BufferID {
+func (l *Lowerer) result(v *ir.Value) BufferID {
 	if l.buf[v.ID] != None {
 		return l.buf[v.ID]
 	}
@@ -234,11 +224,11 @@ func (l *lowerer) result(v *ir.Value) BufferID {
 	id := None
 	switch variable := v.Next; {
 	case variable == nil:
-		id = l.newBuffer(v.Name, v.Type, WorkArena)
+		id = l.p.NewBuffer(v.Name, v.Type, WorkArena)
 	case l.lastRead[variable.ID] <= l.seq[v.Def.ID] && l.overwrites(v):
 		id = l.buf[variable.ID]
 	default:
-		id = l.newBuffer(v.Name+"'", v.Type, WorkArena)
+		id = l.p.NewBuffer(v.Name+"'", v.Type, WorkArena)
 		l.late = append(l.late, lateWrite{id, l.buf[variable.ID]})
 	}
 	l.buf[v.ID] = id
@@ -247,7 +237,7 @@ func (l *lowerer) result(v *ir.Value) BufferID {
 
 // overwrites reports whether v's node may store over the variable while it
 // still reads it: elementwise nodes may where shapes agree, others where the row says so.
-func (l *lowerer) overwrites(v *ir.Value) bool {
+func (l *Lowerer) overwrites(v *ir.Value) bool {
 	n, variable := v.Def, v.Next
 	for i, x := range n.In {
 		if x == nil || l.rootVar(x) != variable {
@@ -276,7 +266,7 @@ func (l *lowerer) overwrites(v *ir.Value) bool {
 
 // outlives reports whether view v of a variable is needed after the part that
 // makes it, when the variable may have moved on.
-func (l *lowerer) outlives(v *ir.Value) bool {
+func (l *Lowerer) outlives(v *ir.Value) bool {
 	if l.returned[v.ID] {
 		return true
 	}
@@ -288,7 +278,7 @@ func (l *lowerer) outlives(v *ir.Value) bool {
 	return false
 }
 
-func (l *lowerer) in(v *ir.Value) BufferID {
+func (l *Lowerer) in(v *ir.Value) BufferID {
 	if v == nil {
 		return None
 	}
@@ -298,7 +288,7 @@ func (l *lowerer) in(v *ir.Value) BufferID {
 	return l.buf[v.ID]
 }
 
-func (l *lowerer) ins(n *ir.Node) []BufferID {
+func (l *Lowerer) ins(n *ir.Node) []BufferID {
 	ids := make([]BufferID, len(n.In))
 	for i, v := range n.In {
 		ids[i] = l.in(v)
@@ -306,7 +296,7 @@ func (l *lowerer) ins(n *ir.Node) []BufferID {
 	return ids
 }
 
-func (l *lowerer) outs(n *ir.Node) []BufferID {
+func (l *Lowerer) outs(n *ir.Node) []BufferID {
 	ids := make([]BufferID, len(n.Out))
 	for i, v := range n.Out {
 		ids[i] = l.result(v)
@@ -315,20 +305,20 @@ func (l *lowerer) outs(n *ir.Node) []BufferID {
 }
 
 // step starts the step of one node.
-func (l *lowerer) step(k StepKind, n *ir.Node) Step {
+func (l *Lowerer) step(k StepKind, n *ir.Node) Step {
 	return Step{Kind: k, In: l.ins(n), Out: l.outs(n), Node: NodeRef{n.Name(), n.Pos}}
 }
 
-func (l *lowerer) emit(s Step) {
+func (l *Lowerer) emit(s Step) {
 	if s.Bytes == 0 {
-		s.Bytes = l.p.traffic(&s)
+		s.Bytes = l.p.Traffic(&s)
 	}
 	*l.steps = append(*l.steps, s)
 }
 
-// traffic is what a step moves: each tensor it reads and each it writes once,
+// Traffic is what a step moves: each tensor it reads and each it writes once,
 // under however many names, and of parts of a tensor each.
-func (p *Program) traffic(s *Step) (sum int64) {
+func (p *Program) Traffic(s *Step) (sum int64) {
 	for _, list := range [2][]BufferID{s.In, s.Out} {
 		for i, id := range list {
 			if id != None && !slices.ContainsFunc(list[:i], func(other BufferID) bool { return other != None && p.sameRoot(other, id) }) {
@@ -363,8 +353,8 @@ func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 
 // refreshWritten casts variables to the copies that the update keeps, as
 // prepare does with other low copies: a runtime skips that while the copies are
-// current. The CPU's runtime makes them by itself where somebody wrote a variable.
-func (l *lowerer) refreshWritten() {
+// current (see Target.Refreshes).
+func (l *Lowerer) refreshWritten() {
 	for _, v := range l.g.Vars {
 		of, _ := v.Attr.Get("of").(string)
 		if from := l.g.Var(of); v.Attr.Get("role") == ir.RoleCopy && from != nil {
@@ -380,7 +370,7 @@ func (l *lowerer) refreshWritten() {
 }
 
 // finish records what a runtime binds: outputs, written variables, low copies.
-func (l *lowerer) finish() {
+func (l *Lowerer) finish() {
 	for _, v := range l.g.Return {
 		l.p.Outputs = append(l.p.Outputs, Binding{v.String(), v.Type, l.buf[v.ID]})
 	}
@@ -394,7 +384,7 @@ func (l *lowerer) finish() {
 
 // keepCopies moves casts of variables that prepare makes into the state arena,
 // where they outlive the step.
-func (l *lowerer) keepCopies() {
+func (l *Lowerer) keepCopies() {
 	at := map[BufferID]int{}
 	for i := range l.p.Parts[Prepare] {
 		if s := &l.p.Parts[Prepare][i]; len(s.Out) == 1 {

@@ -13,14 +13,14 @@ import (
 func dense(d ir.DType, shape []int64) Access { return Access{DType: d, Strides: ir.RowMajor(shape)} }
 
 // move emits the copy that fills n's result by walking its operand.
-func (l *lowerer) move(n *ir.Node, offset int64, strides []int64) error {
+func (l *Lowerer) move(n *ir.Node, offset int64, strides []int64) error {
 	t := n.Out[0].Type
 	shape := ir.Sizes(t.Shape)
 	l.emitMoves(n, &Moves{List: []Move{{Shape: shape, Src: Access{DType: t.DType, Offset: offset, Strides: strides}, Dst: dense(t.DType, shape)}}})
 	return nil
 }
 
-func lowerTranspose(l *lowerer, n *ir.Node) error {
+func lowerTranspose(l *Lowerer, n *ir.Node) error {
 	from := ir.RowMajor(ir.Sizes(n.In[0].Type.Shape))
 	strides := make([]int64, len(from))
 	for i, p := range n.Ints("perm") {
@@ -29,11 +29,11 @@ func lowerTranspose(l *lowerer, n *ir.Node) error {
 	return l.move(n, 0, strides)
 }
 
-func lowerBroadcast(l *lowerer, n *ir.Node) error {
+func lowerBroadcast(l *Lowerer, n *ir.Node) error {
 	return l.move(n, 0, broadcastStrides(n.In[0].Type.Shape, ir.Sizes(n.Out[0].Type.Shape)))
 }
 
-func lowerSlice(l *lowerer, n *ir.Node) error {
+func lowerSlice(l *Lowerer, n *ir.Node) error {
 	x := ir.Sizes(n.In[0].Type.Shape)
 	strides := ir.RowMajor(x)
 	offset := int64(0)
@@ -44,7 +44,7 @@ func lowerSlice(l *lowerer, n *ir.Node) error {
 	return l.move(n, offset, strides)
 }
 
-func lowerFlip(l *lowerer, n *ir.Node) error {
+func lowerFlip(l *Lowerer, n *ir.Node) error {
 	x := ir.Sizes(n.In[0].Type.Shape)
 	strides := ir.RowMajor(x)
 	offset := int64(0)
@@ -56,7 +56,7 @@ func lowerFlip(l *lowerer, n *ir.Node) error {
 }
 
 // lowerTile walks the operand once per repetition: every axis becomes two.
-func lowerTile(l *lowerer, n *ir.Node) error {
+func lowerTile(l *Lowerer, n *ir.Node) error {
 	x, t := ir.Sizes(n.In[0].Type.Shape), n.Out[0].Type
 	from, to := ir.RowMajor(x), ir.RowMajor(ir.Sizes(t.Shape))
 	m := Move{Src: Access{DType: t.DType}, Dst: Access{DType: t.DType}}
@@ -71,7 +71,7 @@ func lowerTile(l *lowerer, n *ir.Node) error {
 
 // lowerConcat copies each operand into its part of the result. Operands of
 // another dtype than the result need a kernel that converts.
-func lowerConcat(l *lowerer, n *ir.Node) error {
+func lowerConcat(l *Lowerer, n *ir.Node) error {
 	t := n.Out[0].Type
 	to := ir.RowMajor(ir.Sizes(t.Shape))
 	axis := n.Axis()
@@ -79,7 +79,7 @@ func lowerConcat(l *lowerer, n *ir.Node) error {
 	at := int64(0)
 	for i, v := range n.In {
 		if v.Type.DType != t.DType {
-			return lowerKernel(l, n)
+			return KernelRule(l, n)
 		}
 		x := ir.Sizes(v.Type.Shape)
 		m.List = append(m.List, Move{Shape: x, From: i, Src: dense(t.DType, x), Dst: Access{DType: t.DType, Offset: at, Strides: to}})
@@ -89,7 +89,7 @@ func lowerConcat(l *lowerer, n *ir.Node) error {
 	return nil
 }
 
-func lowerSplit(l *lowerer, n *ir.Node) error {
+func lowerSplit(l *Lowerer, n *ir.Node) error {
 	t := n.In[0].Type
 	from := ir.RowMajor(ir.Sizes(t.Shape))
 	axis := n.Axis()
@@ -106,9 +106,9 @@ func lowerSplit(l *lowerer, n *ir.Node) error {
 
 // lowerPad fills the result and copies the part of the operand that remains.
 // Edges and reflections are a kernel.
-func lowerPad(l *lowerer, n *ir.Node) error {
+func lowerPad(l *Lowerer, n *ir.Node) error {
 	if n.Str("mode") != "constant" {
-		return lowerKernel(l, n)
+		return KernelRule(l, n)
 	}
 	x, t := ir.Sizes(n.In[0].Type.Shape), n.Out[0].Type
 	y := ir.Sizes(t.Shape)
@@ -147,17 +147,17 @@ func blockPerm(n *ir.Node) (sides [2]int, channel int) {
 
 // lowerDepthToSpace and its inverse walk [N, channel factors, H, W] and
 // [N, C, H, b, W, b] together.
-func lowerDepthToSpace(l *lowerer, n *ir.Node) error {
+func lowerDepthToSpace(l *Lowerer, n *ir.Node) error {
 	y := ir.Sizes(n.Out[0].Type.Shape)
 	return l.blocks(n, y, ir.Sizes(n.In[0].Type.Shape), false)
 }
 
-func lowerSpaceToDepth(l *lowerer, n *ir.Node) error {
+func lowerSpaceToDepth(l *Lowerer, n *ir.Node) error {
 	x := ir.Sizes(n.In[0].Type.Shape)
 	return l.blocks(n, x, ir.Sizes(n.Out[0].Type.Shape), true)
 }
 
-func (l *lowerer) blocks(n *ir.Node, space, depth []int64, toDepth bool) error {
+func (l *Lowerer) blocks(n *ir.Node, space, depth []int64, toDepth bool) error {
 	b, d := n.Int("block"), n.Out[0].Type.DType
 	c, h, w := space[1], depth[2], depth[3]
 	sides, channel := blockPerm(n)

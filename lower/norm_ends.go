@@ -33,16 +33,17 @@ type normEnds struct {
 	gone  []bool             // steps that a norm does
 }
 
-func (l *lowerer) joinNorms() {
-	e := l.p.normEnds()
+// JoinNorms joins the norms of micro over channels with the elementwise steps
+// beside them: of ops after, the ReLU behind the result, of ops before, the
+// gradient of a ReLU that makes dy.
+func (p *Program) JoinNorms(after, before []ir.Op) {
+	e := p.normEnds()
 	for i := range e.steps {
 		switch s := &e.steps[i]; {
 		case s.Kind != KindKernel || s.Out[0] == None:
-		case slices.Contains([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm}, s.Kernel.Node.Op):
+		case slices.Contains(after, s.Kernel.Node.Op):
 			e.result(i)
-		case l.p.Target != CPU && s.Kernel.Node.Op == ir.OpBatchNormInfer:
-			e.result(i)
-		case l.p.Target == CPU && (s.Kernel.Node.Op == ir.OpBatchNormGrad || s.Kernel.Node.Op == ir.OpGroupNormGrad):
+		case slices.Contains(before, s.Kernel.Node.Op):
 			e.gradient(i)
 		}
 	}
@@ -165,7 +166,7 @@ func (e *normEnds) gradient(j int) {
 func (e *normEnds) join(i, j int, next Step, end NormEnd) {
 	next.Kernel.End = end
 	next.Node = e.steps[j].Node
-	next.Bytes = e.p.traffic(&next)
+	next.Bytes = e.p.Traffic(&next)
 	e.p.Joined += e.steps[i].Bytes + e.steps[j].Bytes - next.Bytes
 	e.steps[j] = next
 	e.gone[i] = true

@@ -107,7 +107,7 @@ func (e *normEnds) place(i, j int) int {
 
 // joinAt puts next, which does what steps at and gone did, in the place of the first.
 func (e *normEnds) joinAt(at, gone int, next Step) {
-	next.Bytes = e.p.traffic(&next)
+	next.Bytes = e.p.Traffic(&next)
 	e.p.Joined += e.steps[at].Bytes + e.steps[gone].Bytes - next.Bytes
 	e.steps[at] = next
 	e.gone[gone] = true

@@ -44,7 +44,7 @@ func TestRowNormsJoin(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		p, err := Lower(g, "sm_90")
+		p, err := Lower(g, Must("sm_90"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

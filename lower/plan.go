@@ -7,7 +7,7 @@ import (
 
 // plan gives every root buffer its offset and every arena its size; spread gives
 // work buffers memory of their own instead of placing them.
-func (l *lowerer) plan(spread bool) {
+func (l *Lowerer) plan(spread bool) {
 	p := l.p
 	p.lifetimes()
 	for a := range NumArenas {

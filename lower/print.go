@@ -140,13 +140,8 @@ func (k *Kernel) made() string {
 	return "sums " + strings.Join(names, ", ")
 }
 
-// library names what runs a step of a GPU's Program that is no launch.
-func (p *Program) library(s *Step) string {
-	if _, gpu := p.Target.CUDA(); !gpu {
-		return ""
-	}
-	return map[StepKind]string{KindGemm: "cublasLt", KindConv: "cudnn", KindAttention: "cudnn"}[s.Kind]
-}
+// library names what runs a step that is no launch.
+func (p *Program) library(s *Step) string { return p.Target.Library(s.Kind) }
 
 func (p *Program) keeps(step int) bool {
 	for _, c := range p.Copies {

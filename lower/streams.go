@@ -14,8 +14,8 @@ const (
 	asideStream = 1
 )
 
-// streams gives every step of micro its stream and its events. The plan must be there.
-func (p *Program) streams() {
+// Streams gives every step of micro its stream and its events. The plan must be there.
+func (p *Program) Streams() {
 	steps := p.Parts[Micro]
 	for i, aside := range p.aside(steps) {
 		if aside {

@@ -33,13 +33,13 @@ update:
 }
 `
 
-func lowered(t *testing.T, source string, target lower.Target) *lower.Program {
+func lowered(t *testing.T, source, target string) *lower.Program {
 	t.Helper()
 	g, err := ir.Parse("test.ir", []byte(source))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lower.Lower(g, target)
+	p, err := lower.Lower(g, lower.Must(target))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestStreams(t *testing.T) {
 			steps[i].Wait = kept
 		}
 	}
-	if p := lowered(t, layered, lower.CPU); p.Events != 0 {
+	if p := lowered(t, layered, "cpu"); p.Events != 0 {
 		t.Errorf("%d events on the CPU", p.Events)
 	}
 }

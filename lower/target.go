@@ -1,111 +1,63 @@
 package lower
 
 import (
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-
 	"ampc/ir"
-	"ampc/ptx"
 )
 
-// Target names what a Program runs on: "cpu", "sm_80", "sm_90". What a GPU's
-// libraries lack stands behind a slash: "sm_90/nodnn", "sm_90/nodnn/noaux".
-type Target string
+// Target is what Programs are lowered for: capabilities, and the rules by which
+// lowering for it differs from the shared one. Targets are compared with ==. An
+// implementation embeds Shared and overrides what it does otherwise.
+type Target interface {
+	// String is the name that Programs and flags show: "cpu", "sm_90/nodnn".
+	String() string
+	// Caps is what the target's kernels and libraries can do.
+	Caps() ir.Caps
 
-// CPU is the target of the embedded backend.
-const CPU Target = "cpu"
+	// Rule is how a node lowers, nil where the target does not run it.
+	Rule(n *ir.Node) Rule
+	// Refusal says why Rule is nil: the end of a sentence that begins with the
+	// op. "" stands for: no rule lowers it.
+	Refusal(n *ir.Node) string
+	// Expands reports whether the expansion of n's row runs instead of n.
+	Expands(n *ir.Node) bool
+	// Widens reports whether an expansion of n computes in f32 with low operands
+	// cast first: what a row computes in f32 inside must not be rounded where its
+	// parts meet.
+	Widens(n *ir.Node) bool
 
-// What a target may lack.
-const (
-	NoDnn  = "nodnn"  // no cuDNN: convolutions and attention are products and kernels
-	NoAttn = "noattn" // no attention in cuDNN
-	NoConv = "noconv" // no convolutions in cuDNN
-	NoWide = "nowide" // no f32 gradients of 16-bit filters in cuDNN: they are cast afterwards
-	NoBias = "nobias" // no convolutions with a bias in cuDNN: they are products, in f32 it is added afterwards
-	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
-)
+	// Fuses reports whether one step may do the work of several nodes and write
+	// parts of a tensor. Where not, every node is a step over dense tensors.
+	Fuses() bool
+	// Walks reports whether attention finds the rows of elements of d at p.
+	Walks(d ir.DType, p ir.Place) bool
+	// Refreshes reports whether prepare casts variables to the low copies that
+	// the update keeps. Where not, the backend casts them when somebody has
+	// written a variable.
+	Refreshes() bool
 
-// Feature is what a target may lack: the name of its lack, and what is done then.
-type Feature struct{ Name, Instead string }
+	// Finish rewrites the steps of a Program before its memory is planned.
+	Finish(p *Program) error
+	// Order gives the steps of a planned Program streams and events.
+	Order(p *Program)
 
-// Features lists them, the most first.
-var Features = []Feature{
-	{NoDnn, "convolutions and attention are products and kernels"},
-	{NoAttn, "attention is products and kernels"},
-	{NoConv, "convolutions are products and kernels"},
-	{NoWide, "gradients of 16-bit filters are of 16 bits, then cast"},
-	{NoBias, "convolutions of 16 bits with a bias are products and kernels"},
-	{NoAux, "what products are saved for, or end gradients in, are kernels"},
+	// Library names what computes steps of a kind without a launch, "" where nothing does.
+	Library(k StepKind) string
+	// Verify checks what the target itself adds to steps (see Verify).
+	Verify(p *Program, s *Step) error
 }
 
-// FeatureNames lists what may stand behind a target's name.
-func FeatureNames() string {
-	var names []string
-	for _, f := range Features {
-		names = append(names, "/"+f.Name)
-	}
-	return strings.Join(names, ", ")
-}
+// Shared is the lowering that targets have in common: every node by SharedRule,
+// fused, on one stream.
+type Shared struct{}
 
-// FeatureNamed is the feature of that name; nil where there is none.
-func FeatureNamed(name string) *Feature {
-	if i := slices.IndexFunc(Features, func(f Feature) bool { return f.Name == name }); i >= 0 {
-		return &Features[i]
-	}
-	return nil
-}
-
-// split cuts off what the target lacks.
-func (t Target) split() (device string, without []string) {
-	list := strings.Split(string(t), "/")
-	return list[0], list[1:]
-}
-
-// CUDA gives the PTX flavour of a GPU target: sm_70, sm_80 or sm_90, or a later
-// number, which runs what the last of these does.
-func (t Target) CUDA() (fl ptx.Flavour, ok bool) {
-	device, without := t.split()
-	number, ok := strings.CutPrefix(device, "sm_")
-	cc, err := strconv.Atoi(number)
-	if !ok || err != nil || strconv.Itoa(cc) != number || cc > 999 || slices.ContainsFunc(without, func(f string) bool { return FeatureNamed(f) == nil }) {
-		return ptx.Flavour{}, false
-	}
-	fl, err = ptx.FlavourFor(cc/10, cc%10)
-	return fl, err == nil
-}
-
-// Check is the error of a name that no target has.
-func (t Target) Check() error {
-	if _, cuda := t.CUDA(); !cuda && t != CPU {
-		return fmt.Errorf("unknown target %q: want cpu, or sm_70 and up, such as sm_80, sm_89 or sm_90, each of these also without some of %s", t, FeatureNames())
-	}
-	return nil
-}
-
-// Caps is what the target's kernels and libraries can do.
-func (t Target) Caps() ir.Caps {
-	_, gpu := t.CUDA()
-	c := ir.Caps{NoGraphs: !gpu || t.Lacks(NoDnn), NoAux: !gpu || t.Lacks(NoAux), OneEnd: gpu}
-	c.Packed = gpu && c.NoGraphs
-	if !c.NoGraphs {
-		c.Layout = "NHWC" // what tensor cores take without turning images around
-		c.NarrowFilters = t.Lacks(NoWide)
-	}
-	return c
-}
-
-// Lacks reports whether t does without a feature.
-func (t Target) Lacks(feature string) bool {
-	_, without := t.split()
-	return slices.Contains(without, feature)
-}
-
-// Without is t that lacks one of Features.
-func (t Target) Without(feature string) Target {
-	if t.Lacks(feature) {
-		return t
-	}
-	return t + "/" + Target(feature)
-}
+func (Shared) Rule(n *ir.Node) Rule              { return SharedRule(n) }
+func (Shared) Refusal(*ir.Node) string           { return "" }
+func (Shared) Expands(*ir.Node) bool             { return false }
+func (Shared) Widens(*ir.Node) bool              { return false }
+func (Shared) Fuses() bool                       { return true }
+func (Shared) Walks(_ ir.DType, p ir.Place) bool { return p.Rows() }
+func (Shared) Refreshes() bool                   { return false }
+func (Shared) Finish(*Program) error             { return nil }
+func (Shared) Order(*Program)                    {}
+func (Shared) Library(StepKind) string           { return "" }
+func (Shared) Verify(*Program, *Step) error      { return nil }

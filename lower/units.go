@@ -18,7 +18,7 @@ type unit struct {
 // units cuts a part into units and orders them: as the nodes stand, except that
 // a group waits for the operands of all its members. Groups that would wait for
 // each other fall apart into single nodes.
-func (l *lowerer) units(part Part) ([]unit, error) {
+func (l *Lowerer) units(part Part) ([]unit, error) {
 	units, grouped := l.cut(part, l.joins)
 	if !grouped {
 		return units, nil
@@ -30,7 +30,7 @@ func (l *lowerer) units(part Part) ([]unit, error) {
 	return units, nil
 }
 
-func (l *lowerer) cut(part Part, groups bool) (units []unit, grouped bool) {
+func (l *Lowerer) cut(part Part, groups bool) (units []unit, grouped bool) {
 	type key struct {
 		s ir.Section
 		g int32
@@ -55,7 +55,7 @@ func (l *lowerer) cut(part Part, groups bool) (units []unit, grouped bool) {
 }
 
 // unitOf maps Node.ID to the unit the node is in, -1 for other parts.
-func (l *lowerer) unitOf(units []unit) []int32 {
+func (l *Lowerer) unitOf(units []unit) []int32 {
 	of := make([]int32, len(l.seq))
 	for i := range of {
 		of[i] = -1
@@ -118,7 +118,7 @@ func sortUnits(units []unit, of []int32) ([]unit, bool) {
 }
 
 // lowerUnit lowers a single node by its rule, and a group segment by segment.
-func (l *lowerer) lowerUnit(u *unit) error {
+func (l *Lowerer) lowerUnit(u *unit) error {
 	if len(u.nodes) > 1 {
 		return l.lowerGroup(u)
 	}
@@ -126,5 +126,5 @@ func (l *lowerer) lowerUnit(u *unit) error {
 	if l.vanishes(n) {
 		return nil
 	}
-	return ruleOf(n, l.p.Target)(l, n)
+	return l.p.Target.Rule(n)(l, n)
 }

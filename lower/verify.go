@@ -151,7 +151,7 @@ func (v *checker) step(s *Step, at int32) error {
 	if err := s.verifyViews(v.p); err != nil {
 		return err
 	}
-	if err := s.verifyLaunch(v.p); err != nil {
+	if err := v.p.Target.Verify(v.p, s); err != nil {
 		return err
 	}
 	return s.verifyAccess(v.p)

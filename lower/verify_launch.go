@@ -7,11 +7,11 @@ import (
 	"ampc/ptx"
 )
 
-// verifyLaunch checks that a launch names a kernel of the Program with the
+// verifyLaunch checks that the launch of a step names a kernel of the Program with the
 // block it was written for, gives it as many addresses as it takes, each of a
 // buffer of the dtype and at least the size that it works on, and that the step
 // owns up to reading and writing these and nothing else.
-func (s *Step) verifyLaunch(p *Program) error {
+func verifyLaunch(p *Program, s *Step) error {
 	l := s.Launch
 	if l == nil {
 		return nil

@@ -1,26 +1,22 @@
 package lower
 
-import (
-	"slices"
-
-	"ampc/ir"
-)
+import "ampc/ir"
 
 // Values that have no memory of their own, as the pass views marked them. The
 // marks are looked at again here: passes in between insert casts, a target may
 // run attention in parts, and a dumped graph may be edited.
 
 // findPlaces finds what steps of the target read and write by strides.
-func (l *lowerer) findPlaces() {
+func (l *Lowerer) findPlaces() {
 	if !l.joins { // every node stores its value
 		return
 	}
 	l.places = ir.FindPlaces(l.g, l.uses, ir.Walker{
 		Reads: func(n *ir.Node, i int, p ir.Place) bool {
-			return casts(n) && p.Rows() || i < len(n.Def().In) && n.Def().In[i].Strided && l.walks(n.In[i].Type.DType, p)
+			return casts(n) && p.Rows() || i < len(n.Def().In) && n.Def().In[i].Strided && l.p.Target.Walks(n.In[i].Type.DType, p)
 		},
 		Writes: func(n *ir.Node, k int, p ir.Place) bool {
-			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.walks(n.Out[k].Type.DType, p)
+			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.p.Target.Walks(n.Out[k].Type.DType, p)
 		},
 		Moves: func(n *ir.Node) bool { return n.Shares() },
 	})
@@ -36,23 +32,9 @@ func casts(n *ir.Node) bool {
 	return (from == ir.F32 || from.Low()) && (to == ir.F32 || to.Low())
 }
 
-// walks reports whether attention finds the rows of elements of d at p: each
-// lies together, and on a GPU begins where 16 bytes do.
-func (l *lowerer) walks(d ir.DType, p ir.Place) bool {
-	if l.p.Target == CPU {
-		return p.Rows()
-	}
-	step := vectorBytes / d.Size()
-	last := len(p.Strides) - 1
-	return p.Rows() && p.Offset%step == 0 && !slices.ContainsFunc(p.Strides[:last], func(s int64) bool { return s%step != 0 })
-}
-
-// vectorBytes is what cuDNN's attention loads at a time.
-const vectorBytes = 16
-
 // vanishes reports whether nothing is to be done for n: what it reads or what
 // it computes lies elsewhere.
-func (l *lowerer) vanishes(n *ir.Node) bool {
+func (l *Lowerer) vanishes(n *ir.Node) bool {
 	if !n.Def().Is(ir.View) {
 		return l.places.Shared[n]
 	}
@@ -62,15 +44,15 @@ func (l *lowerer) vanishes(n *ir.Node) bool {
 
 // base is the buffer that v's place is in, made where v is the first of its
 // parts to be written.
-func (l *lowerer) base(p ir.Place) BufferID {
+func (l *Lowerer) base(p ir.Place) BufferID {
 	if l.buf[p.Of.ID] == None {
-		l.buf[p.Of.ID] = l.newBuffer(p.Of.Name, p.Of.Type, WorkArena)
+		l.buf[p.Of.ID] = l.p.NewBuffer(p.Of.Name, p.Of.Type, WorkArena)
 	}
 	return l.buf[p.Of.ID]
 }
 
 // strided is the buffer that shows v where it lies.
-func (l *lowerer) strided(v *ir.Value, p ir.Place) BufferID {
+func (l *Lowerer) strided(v *ir.Value, p ir.Place) BufferID {
 	if id := l.buf[v.ID]; id != None {
 		return id
 	}
@@ -82,7 +64,7 @@ func (l *lowerer) strided(v *ir.Value, p ir.Place) BufferID {
 }
 
 // access is how a group over shape walks v.
-func (l *lowerer) access(v *ir.Value, shape []int64) Access {
+func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 	a := Access{DType: v.Type.DType}
 	p, placed := l.places.At[v]
 	if !placed {
@@ -100,7 +82,7 @@ func (l *lowerer) access(v *ir.Value, shape []int64) Access {
 }
 
 // stores is where a group puts v.
-func (l *lowerer) storesTo(v *ir.Value, shape []int64) Access {
+func (l *Lowerer) storesTo(v *ir.Value, shape []int64) Access {
 	p, placed := l.places.At[v]
 	if !placed {
 		return Access{Buffer: l.result(v), DType: v.Type.DType, Strides: ir.RowMajor(shape)}

@@ -56,11 +56,11 @@ func TestLargeModels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pc.Caps = lower.Target("sm_90").Caps()
+			pc.Caps = lower.Must("sm_90").Caps()
 			if err := passes.Run(g, pc); err != nil {
 				t.Fatal(err)
 			}
-			p, err := lower.Lower(g, "sm_90")
+			p, err := lower.Lower(g, lower.Must("sm_90"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,7 @@ import (
 type dumpFlags struct {
 	modelFlags
 	after, format, stage, target string
+	on                           lower.Target // that target names
 	only, show                   []string
 	diff, check                  bool
 }
@@ -63,7 +64,7 @@ func dump(c *cobra.Command, spec string, f *dumpFlags) error {
 	case "graph":
 		return printGraph(out, g, f.format, mode)
 	default:
-		p, err := lower.Lower(g, lower.Target(f.target))
+		p, err := lower.Lower(g, f.on)
 		switch {
 		case err != nil:
 			return err
@@ -92,7 +93,7 @@ func printPTX(w io.Writer, p *lower.Program) error {
 func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 	before := o.model.Graph().String()
 	return o.compile(func(p *passes.Config) {
-		p.Until, p.Only, p.Check, p.Caps = f.after, f.only, f.check, lower.Target(f.target).Caps()
+		p.Until, p.Only, p.Check, p.Caps = f.after, f.only, f.check, f.on.Caps()
 		p.After = func(e passes.Event) {
 			if f.diff {
 				now := e.Graph.String()
@@ -108,9 +109,11 @@ func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 
 // check looks at the flags that no model is needed for.
 func (f *dumpFlags) checkFlags() (ir.PrintMode, error) {
-	if err := lower.Target(f.target).Check(); err != nil {
+	t, err := lower.Named(f.target)
+	if err != nil {
 		return 0, usagef("--target: %v", err)
 	}
+	f.on = t
 	if !slices.Contains(dumpStages, f.stage) {
 		return 0, usagef("--stage %s: want %s", f.stage, alternatives(dumpStages))
 	}

@@ -23,7 +23,7 @@ import (
 // one after the other on one that is bound to the device.
 type Backend struct {
 	name   string
-	target lower.Target
+	target lower.GPU
 	d      cuda.Driver
 	held   *sim.Device // d where it is simulated
 	blas   cuda.Blas   // opened by the first product
@@ -63,13 +63,14 @@ func Open(ordinal int) (*Backend, error) {
 
 // OpenSim makes a simulated GPU of a target such as sm_90: everything but the
 // silicon, at the speed of an interpreter.
-func OpenSim(t lower.Target) (*Backend, error) {
-	number, _, _ := strings.Cut(strings.TrimPrefix(string(t), "sm_"), "/")
+func OpenSim(target string) (*Backend, error) {
+	number, _, _ := strings.Cut(strings.TrimPrefix(target, "sm_"), "/")
 	cc, err := strconv.Atoi(number)
-	if _, ok := t.CUDA(); !ok || err != nil {
-		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", t, lower.FeatureNames())
+	t, ok := lower.GPUNamed(target)
+	if !ok || err != nil {
+		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", target, lower.FeatureNames())
 	}
-	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Caps().NoGraphs})
+	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Lacks(lower.NoDnn)})
 	for _, feature := range lower.Features {
 		if err == nil && t.Lacks(feature.Name) {
 			b.Without(feature.Name)
@@ -88,10 +89,10 @@ func OpenNamed(name string) (*Backend, error) {
 	kind, which, _ := strings.Cut(name, ":")
 	number, without, less := strings.Cut(which, "/")
 	n, err := strconv.Atoi(number)
-	_, known := lower.Target("sm_90/" + without).CUDA()
+	_, known := lower.GPUNamed("sm_90/" + without)
 	switch {
 	case kind == "sim":
-		return OpenSim(lower.Target(which))
+		return OpenSim(which)
 	case kind != "cuda" || err != nil || less && !known:
 		return nil, ErrName
 	}
@@ -173,7 +174,10 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 			return err
 		}
 		i := d.Info()
-		b.target = lower.Target(fmt.Sprintf("sm_%d%d", i.Major, i.Minor))
+		var ok bool
+		if b.target, ok = lower.GPUNamed(fmt.Sprintf("sm_%d%d", i.Major, i.Minor)); !ok {
+			return fmt.Errorf("%s: no kernels for a GPU of compute capability %d.%d", b.name, i.Major, i.Minor)
+		}
 		return errors.Join(b.openDnn(), b.needLanes(1))
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ func TestFallback(t *testing.T) {
 		}
 		t.Run(c.spec+"/"+c.policy, func(t *testing.T) {
 			_, b := device(t, sim.Options{NoDnn: true})
-			if b.Target() != "sm_90/nodnn" || !strings.HasSuffix(b.Name(), "/nodnn") {
+			if b.Target().String() != "sm_90/nodnn" || !strings.HasSuffix(b.Name(), "/nodnn") {
 				t.Errorf("a device without cuDNN is %s, of target %s", b.Name(), b.Target())
 			}
 			for _, g := range ready(t, c.spec, c.policy) {
@@ -103,7 +103,7 @@ func TestFallback(t *testing.T) {
 						t.Errorf("%s %s is left to cuDNN", s.Kind, s.Node.Name)
 					}
 				}
-				trainBeside(t, g, b.Target(), 3, c.share, c.together)
+				trainBeside(t, g, b.Target().String(), 3, c.share, c.together)
 			}
 		})
 	}

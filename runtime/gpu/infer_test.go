@@ -37,7 +37,7 @@ func TestInference(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Caps = lower.Target("sm_90").Caps()
+			p.Caps = lower.Must("sm_90").Caps()
 			if err := passes.Run(g, p); err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Caps = lower.Target("sm_90").Caps()
+		cfg.Caps = lower.Must("sm_90").Caps()
 		if err := passes.Run(g, cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 	return graphs
 }
 
-func openSim(t *testing.T, target lower.Target) *gpu.Backend {
+func openSim(t *testing.T, target string) *gpu.Backend {
 	t.Helper()
 	b, err := open(t, target)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestZoo(t *testing.T) {
 
 // TestZooSome is the part of TestZoo that -short has time for, and the older targets.
 func TestZooSome(t *testing.T) {
-	for _, target := range []lower.Target{"sm_70", "sm_80", "sm_90"} {
+	for _, target := range []string{"sm_70", "sm_80", "sm_90"} {
 		for _, policy := range []string{"f32", "mixed-f16"} {
 			t.Run(string(target)+"/"+policy, func(t *testing.T) {
 				for _, c := range []int{0, 5} {
@@ -172,7 +172,7 @@ func TestZooSome(t *testing.T) {
 func TestLibraries(t *testing.T) {
 	for _, c := range []struct {
 		spec, policy string
-		target       lower.Target
+		target       string
 		share        float64
 	}{
 		{"gpt?layers=1&batch=1&seq=128&dim=16&heads=2&tanh=1", "mixed-bf16", "sm_90", 5e-2},
@@ -189,7 +189,7 @@ func TestLibraries(t *testing.T) {
 
 // trainBeside trains g on a simulated device, on the CPU and in the evaluator;
 // together, these two take over the device's variables after every step.
-func trainBeside(t *testing.T, g *ir.Graph, target lower.Target, steps int, share float64, together bool) {
+func trainBeside(t *testing.T, g *ir.Graph, target string, steps int, share float64, together bool) {
 	t.Helper()
 	host, err := cpu.Open(1)
 	if err != nil {

@@ -68,7 +68,7 @@ var mutations = []mutation{
 // library calls, kernels in their place, tables, streams, an overflow that skips.
 var mutated = []struct {
 	spec, policy string
-	target       lower.Target
+	target       string
 }{
 	{"mlp?batch=2&in=16&hidden=16", "mixed-f16", "sm_90"},
 	{"lenet?batch=2&size=8&conv1=2&conv2=3&fc1=8&fc2=6&pad=2", "mixed-f16", "sm_90"},
@@ -173,10 +173,10 @@ type trace struct {
 // steps that a subject takes: issued, captured, one whose gradients overflow, replayed.
 const mutatedSteps = 4
 
-func newSubject(t *testing.T, spec, policy string, target lower.Target) *subject {
+func newSubject(t *testing.T, spec, policy string, target string) *subject {
 	t.Helper()
 	g := ready(t, spec, policy)[0]
-	p, err := lower.Lower(g, target)
+	p, err := lower.Lower(g, lower.Must(target))
 	if err == nil {
 		err = lower.Verify(p)
 	}
@@ -241,7 +241,7 @@ func scales(v lower.Var) bool { return v.Name == "amp.scale" && v.Type == ir.T(i
 // open is a simulated device of the subject's target.
 func (s *subject) open(dropWait int) (*sim.Device, *gpu.Backend, error) {
 	cc := 90
-	fmt.Sscanf(string(s.p.Target), "sm_%d", &cc) //nolint:errcheck // targets begin so
+	fmt.Sscanf(s.p.Target.String(), "sm_%d", &cc) //nolint:errcheck // targets begin so
 	d, err := sim.Open(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: s.p.Target.Caps().NoGraphs, DropWait: dropWait})
 	if err != nil {
 		return nil, nil, err

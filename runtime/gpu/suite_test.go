@@ -3,7 +3,6 @@ package gpu_test
 import (
 	"testing"
 
-	"ampc/lower"
 	"ampc/runtime"
 	"ampc/runtime/runtimetest"
 )
@@ -22,7 +21,7 @@ func TestSuiteWithoutDnn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("attention and convolutions in every dtype take seconds in the interpreter; run without -short")
 	}
-	for _, target := range []lower.Target{"sm_90/nodnn", "sm_70/nodnn"} {
+	for _, target := range []string{"sm_90/nodnn", "sm_70/nodnn"} {
 		b := openSim(t, target)
 		runtimetest.RunRows(t, "conv|attention", func(*testing.T, int) runtime.Backend { return b })
 	}

@@ -1,0 +1,96 @@
+package lower
+
+import "ampc/ir"
+
+// CPU is the target of the embedded backend.
+var CPU Target = cpu{}
+
+type cpu struct{ Shared }
+
+func (cpu) String() string { return "cpu" }
+
+func (cpu) Caps() ir.Caps { return ir.Caps{NoGraphs: true, NoAux: true} }
+
+// cpuRules are the ops that lower otherwise than for other targets.
+var cpuRules = map[ir.Op]Rule{
+	ir.OpMaxPool: cpuMaxPool, ir.OpMaxPoolGrad: cpuMaxPoolGrad, ir.OpAnyNonfinite: cpuNonfinite,
+}
+
+func (cpu) Rule(n *ir.Node) Rule {
+	if r, ok := cpuRules[n.Op]; ok {
+		return r
+	}
+	return SharedRule(n)
+}
+
+// Expands is true for a user's op without a Go kernel.
+func (cpu) Expands(n *ir.Node) bool {
+	return n.Op == ir.OpCustom && n.Custom.Kernel == nil && n.Custom.Expand != nil
+}
+
+func (cpu) Finish(p *Program) error {
+	p.JoinNorms([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm}, []ir.Op{ir.OpBatchNormGrad, ir.OpGroupNormGrad})
+	p.Batch(Update) // not prepare: a store skips its casts one by one
+	return nil
+}
+
+// cpuMaxPool leaves a pool whose positions only one gradient reads to that
+// gradient, and drops positions that nobody reads.
+func cpuMaxPool(l *Lowerer, n *ir.Node) error {
+	if l.poolOfGrad(n) {
+		return nil
+	}
+	if index := n.Out[1]; len(l.uses.Of(index)) == 0 && !l.returned[index.ID] {
+		bare := *n
+		bare.Out = n.Out[:1]
+		n = &bare
+	}
+	return KernelRule(l, n)
+}
+
+// poolOfGrad reports whether max pool n is there for the positions alone, and
+// those for one gradient that runs in the same part.
+func (l *Lowerer) poolOfGrad(n *ir.Node) bool {
+	y, index := n.Out[0], n.Out[1]
+	readers := l.uses.Of(index)
+	return len(l.uses.Of(y)) == 0 && !l.returned[y.ID] && !l.returned[index.ID] &&
+		len(readers) == 1 && readers[0].Node.Op == ir.OpMaxPoolGrad && partOf[readers[0].Section] == l.at
+}
+
+// cpuMaxPoolGrad takes the image instead of positions that are for it alone.
+func cpuMaxPoolGrad(l *Lowerer, n *ir.Node) error {
+	pool := poolOfIndex(n)
+	if pool == nil || !l.poolOfGrad(pool) {
+		return lowerMaxPoolGrad(l, n)
+	}
+	both := *n
+	both.In = []*ir.Value{n.In[0], pool.In[0]}
+	l.emitPoolGrad(&both, pool)
+	return nil
+}
+
+// cpuNonfinite leaves the gradients whose norm is taken to the norm, which
+// reads them anyway.
+func cpuNonfinite(l *Lowerer, n *ir.Node) error {
+	if err := KernelRule(l, n); err != nil {
+		return err
+	}
+	s := &(*l.steps)[len(*l.steps)-1]
+	operand := map[BufferID]bool{}
+	for _, id := range s.In {
+		operand[id] = true
+	}
+	for i := range *l.steps {
+		norm := &(*l.steps)[i]
+		if norm.Kernel == nil || norm.Kernel.Node.Op != ir.OpGlobalNorm {
+			continue
+		}
+		for _, id := range norm.In[1:] {
+			if operand[id] {
+				s.Kernel.Seen = append(s.Kernel.Seen, id)
+				operand[id] = false
+			}
+		}
+	}
+	return nil
+}

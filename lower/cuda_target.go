@@ -1,0 +1,199 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"ampc/ir"
+	"ampc/ptx"
+)
+
+// GPU is a target with CUDA: "sm_80", "sm_90". What its libraries lack stands
+// behind a slash: "sm_90/nodnn", "sm_90/nodnn/noaux".
+type GPU struct {
+	Shared
+	name  string
+	fl    ptx.Flavour
+	lacks uint // bit i: Features[i]
+}
+
+var _ Target = GPU{}
+
+// What a target may lack.
+const (
+	NoDnn  = "nodnn"  // no cuDNN: convolutions and attention are products and kernels
+	NoAttn = "noattn" // no attention in cuDNN
+	NoConv = "noconv" // no convolutions in cuDNN
+	NoWide = "nowide" // no f32 gradients of 16-bit filters in cuDNN: they are cast afterwards
+	NoBias = "nobias" // no convolutions with a bias in cuDNN: they are products, in f32 it is added afterwards
+	NoAux  = "noaux"  // products that are saved for or end a gradient (see joinEnds) are followed by kernels
+)
+
+// Feature is what a target may lack: the name of its lack, and what is done then.
+type Feature struct{ Name, Instead string }
+
+// Features lists them, the most first.
+var Features = []Feature{
+	{NoDnn, "convolutions and attention are products and kernels"},
+	{NoAttn, "attention is products and kernels"},
+	{NoConv, "convolutions are products and kernels"},
+	{NoWide, "gradients of 16-bit filters are of 16 bits, then cast"},
+	{NoBias, "convolutions of 16 bits with a bias are products and kernels"},
+	{NoAux, "what products are saved for, or end gradients in, are kernels"},
+}
+
+// FeatureNames lists what may stand behind a target's name.
+func FeatureNames() string {
+	var names []string
+	for _, f := range Features {
+		names = append(names, "/"+f.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// FeatureNamed is the feature of that name; nil where there is none.
+func FeatureNamed(name string) *Feature {
+	if i := featureIndex(name); i >= 0 {
+		return &Features[i]
+	}
+	return nil
+}
+
+func featureIndex(name string) int {
+	return slices.IndexFunc(Features, func(f Feature) bool { return f.Name == name })
+}
+
+// Named is the target of a name: cpu, or a GPU with what it lacks.
+func Named(name string) (Target, error) {
+	if name == CPU.String() {
+		return CPU, nil
+	}
+	if t, ok := GPUNamed(name); ok {
+		return t, nil
+	}
+	return nil, fmt.Errorf("unknown target %q: want cpu, or sm_70 and up, such as sm_80, sm_89 or sm_90, each of these also without some of %s", name, FeatureNames())
+}
+
+// Must is Named for a name that is known to be right; it panics where it is not.
+func Must(name string) Target {
+	t, err := Named(name)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// GPUNamed is the GPU target of a name: sm_70, sm_80 or sm_90, or a later number,
+// which runs what the last of these does, with what it lacks.
+func GPUNamed(name string) (t GPU, ok bool) {
+	list := strings.Split(name, "/")
+	number, ok := strings.CutPrefix(list[0], "sm_")
+	cc, err := strconv.Atoi(number)
+	if !ok || err != nil || strconv.Itoa(cc) != number || cc > 999 {
+		return GPU{}, false
+	}
+	t = GPU{name: list[0]}
+	for _, f := range list[1:] {
+		i := featureIndex(f)
+		if i < 0 {
+			return GPU{}, false
+		}
+		t.name += "/" + f
+		t.lacks |= 1 << i
+	}
+	t.fl, err = ptx.FlavourFor(cc/10, cc%10)
+	return t, err == nil
+}
+
+// String implements Target.
+func (t GPU) String() string { return t.name }
+
+// Caps implements Target.
+func (t GPU) Caps() ir.Caps {
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), OneEnd: true}
+	c.Packed = c.NoGraphs
+	if !c.NoGraphs {
+		c.Layout = "NHWC" // what tensor cores take without turning images around
+		c.NarrowFilters = t.Lacks(NoWide)
+	}
+	return c
+}
+
+// Lacks reports whether t does without a feature.
+func (t GPU) Lacks(feature string) bool {
+	i := featureIndex(feature)
+	return i >= 0 && t.lacks&(1<<i) != 0
+}
+
+// Without is t that lacks one of Features.
+func (t GPU) Without(feature string) GPU {
+	i := featureIndex(feature)
+	if i < 0 || t.Lacks(feature) {
+		return t
+	}
+	t.name += "/" + feature
+	t.lacks |= 1 << i
+	return t
+}
+
+// Rule implements Target.
+func (t GPU) Rule(n *ir.Node) Rule {
+	if !t.runs(n) {
+		return nil
+	}
+	return SharedRule(n)
+}
+
+// Refusal implements Target.
+func (t GPU) Refusal(n *ir.Node) string {
+	for _, v := range slices.Concat(n.In, n.Out) {
+		if v != nil && v.Type.DType == ir.F64 {
+			return fmt.Sprintf("%s does not compute it in f64: cast to f32", t)
+		}
+	}
+	return ""
+}
+
+// Expands is true for rows that can be written in simpler ones and have no launches here.
+func (t GPU) Expands(n *ir.Node) bool {
+	return n.Def().Expand != nil && !whole[n.Op] && t.Rule(n) == nil
+}
+
+// whole are ops whose parts treat NaN and infinities otherwise than the op:
+// a GPU runs them whole or not at all.
+var whole = map[ir.Op]bool{
+	ir.OpCrossEntropy: true, ir.OpCrossEntropyGrad: true,
+}
+
+// Widens implements Target.
+func (GPU) Widens(n *ir.Node) bool { return !matrixUnits[n.Op] }
+
+// matrixUnits are the ops whose parts take 16-bit operands as they are and keep
+// sums in f32.
+var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
+
+// vectorBytes is what cuDNN's attention loads at a time.
+const vectorBytes = 16
+
+// Walks wants rows that lie together and begin where 16 bytes do.
+func (GPU) Walks(d ir.DType, p ir.Place) bool {
+	step := vectorBytes / d.Size()
+	last := len(p.Strides) - 1
+	return p.Rows() && p.Offset%step == 0 && !slices.ContainsFunc(p.Strides[:last], func(s int64) bool { return s%step != 0 })
+}
+
+// Refreshes implements Target.
+func (GPU) Refreshes() bool { return true }
+
+// Order implements Target.
+func (GPU) Order(p *Program) { p.Streams() }
+
+// Library implements Target.
+func (GPU) Library(k StepKind) string { return libraries[k] }
+
+var libraries = map[StepKind]string{KindGemm: "cublasLt", KindConv: "cudnn", KindAttention: "cudnn"}
+
+// Verify checks a step's launch.
+func (GPU) Verify(p *Program, s *Step) error { return verifyLaunch(p, s) }
