@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/passes"
+	"ampc/passes/systems"
 )
 
 // Every row's gradient is finite in f16, their sum, the bias's gradient, is not:
@@ -37,6 +39,32 @@ func TestBiasGradientOverflowsAsInTorch(t *testing.T) {
 		}
 		if r.Skipped() != c.skipped {
 			t.Errorf("%s: skipped %t, want %t", c.policy.Name, r.Skipped(), c.skipped)
+		}
+	}
+}
+
+// A step with every op that a preset of another system tells apart is what its
+// source says under each of them: Train proves it.
+func TestSystemsAreProved(t *testing.T) {
+	for _, system := range systems.Names() {
+		for _, low := range []ampc.DType{ampc.F16, ampc.BF16} {
+			p, err := passes.PolicyNamed(system + "-" + low.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := ampc.New("told_apart")
+			x := m.Input("x", ampc.F32, 2, 6, 8)
+			h := m.RMSNorm("norm", m.GRU("gru", m.Linear("in", x, 8), 8))
+			h = m.Add(h, m.RNN("rnn", h, 8))
+			h = m.Pow(m.Sigmoid(h), m.Scalar(ampc.F32, 3))
+			scores := m.Matmul(h, h, false, true)
+			h = m.Add(m.Resize(h, "nearest", "half_pixel", 8), m.Softplus(m.Square(h)))
+			loss := m.AddN(m.ReduceMean(h, false), m.ReduceMean(m.Linear("out", h, 3), false), // a 16-bit loss: the scale is rounded as torch rounds it
+				m.ReduceMean(m.Pow(m.Sigmoid(scores), m.Sigmoid(scores)), false))
+			if _, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-3), Policy: p}); err != nil {
+				t.Errorf("%s: %v", p.Name, err)
+			}
+			m.Close()
 		}
 	}
 }

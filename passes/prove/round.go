@@ -375,6 +375,7 @@ func (r *rounding) variable(v *ir.Value) {
 	case of.rounded&^readLow == 0:
 	case (r.castAll(t) || r.rules.Narrow && r.rules.Low.Low()) && of.rounded&(readFixed|readReturn) == 0:
 	case r.rules.NoMasters && t.Kind == ir.Param && !r.keptVar(t):
+	case r.rules.Eager && r.seeds(t) && of.rounded&(readFixed|readReturn) == 0: // the gradient of a 16-bit loss has 16 bits
 	default:
 		r.blame(v.String(), "is read in %s by %s, which the policy does not admit", of.extra, of.rounded)
 	}
@@ -556,6 +557,15 @@ func (r *rounding) operandLow(n, t *ir.Node, i int) bool {
 		low = low && of.low && (w.Def == nil || r.together(w, n) && !of.stored)
 	})
 	return low
+}
+
+// seeds reports whether a backward sweep starts from t: a loss scale, or a
+// constant that is exact in 16 bits.
+func (r *rounding) seeds(t *ir.Value) bool {
+	if t.Kind == ir.Const && t.Type.Shape.Elements() == 1 && t.Init != nil && len(t.Init.Args) == 1 {
+		return exact(t.Init.Args[0], r.rules.Low)
+	}
+	return t.Kind == ir.State && t.Attr.Get("role") == ir.RoleScale
 }
 
 // origins calls f for the values that v was made of without computing.
