@@ -217,7 +217,7 @@ func TestGradientsAtEdges(t *testing.T) {
 			t.Fatalf("%s: %v", c.node, err)
 		}
 		for i, v := range d {
-			v = b.Rename(v, "grad."+names[i])
+			b.Rename(v, "grad."+names[i])
 		}
 		g.Return = d
 		out, err := Run(g, nil, Options{})
