@@ -30,6 +30,7 @@ passes/systems              only ir
 passes/ranges
 passes
 lower
+lower/sm
 cuda                        alone
 runtime
 cuda/sim
@@ -45,9 +46,11 @@ bench cmd/ampc examples
 // never lists imports that the lines would allow and that must not be.
 var never = []struct{ pkg, imports, why string }{
 	{"ptx", "ir", "the PTX builder stays usable alone"},
-	{"lower", "cuda", "lowering for a GPU runs on any machine"},
+	{"lower", "ptx", "a target's code is the target's: programs for the CPU link none"},
+	{"lower/sm", "cuda", "lowering for a GPU runs on any machine"},
 	{"passes", "ptx", "passes know no target but its capabilities"},
 	{".", "runtime/gpu", "importing it would make every binary dynamic"},
+	{".", "lower/sm", "a program for the CPU links no kernels of other targets"},
 	{".", "cuda", "importing it would make every binary dynamic"},
 	{"runtime/doctor", "runtime/gpu", "a bad step is replayed on the CPU, wherever it ran"},
 	{"runtime/doctor", "cuda", "a bad step is replayed on the CPU, wherever it ran"},

@@ -38,6 +38,23 @@ func TestLinkedModules(t *testing.T) {
 	}
 }
 
+// A program for the CPU alone links nothing of other targets.
+func TestCPUProgramsLinkNoOtherTarget(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".", "./models").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, "ampc/lower") {
+		t.Fatalf("go list -deps names no ampc/lower: %v", linked)
+	}
+	for _, p := range []string{"ampc/ptx", "ampc/lower/sm", "ampc/cuda", "ampc/runtime/gpu"} {
+		if slices.Contains(linked, p) {
+			t.Errorf("the core links %s", p)
+		}
+	}
+}
+
 // A program of somebody's that imports the core is built where no other module
 // than float16 can be had: what the rest of this one requires is not looked at.
 func TestCoreDownloads(t *testing.T) {

@@ -9,12 +9,13 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/runtime/cpu"
 )
 
 // gpuTargets are the GPUs that rows are lowered for: with and without libraries,
 // the oldest and the latest.
-var gpuTargets = []lower.Target{lower.Must("sm_70"), lower.Must("sm_80"), lower.Must("sm_90"), lower.Must("sm_90/nodnn")}
+var gpuTargets = []lower.Target{sm.Must("sm_70"), sm.Must("sm_80"), sm.Must("sm_90"), sm.Must("sm_90/nodnn")}
 
 // gpuMissing are the dtypes in which a GPU may lack rows that the CPU has, and why.
 var gpuMissing = map[ir.DType]string{

@@ -55,12 +55,12 @@ func (s *Step) verifyEnd(p *Program) error {
 		case a.Buffer == None && (a.Offset != 0 || a.DType != ir.F32 || !slices.Equal(a.Strides, dense)):
 			return errors.New("loads the product at other points than its own")
 		case a.Buffer != None && !slices.Contains(s.In, a.Buffer):
-			return fmt.Errorf("loads %s, which is no operand", p.name(a.Buffer))
+			return fmt.Errorf("loads %s, which is no operand", p.BufferName(a.Buffer))
 		}
 	}
 	for i, a := range g.Stores {
 		if a.Buffer != s.Out[i] {
-			return fmt.Errorf("stores %s, not result %d", p.name(a.Buffer), i)
+			return fmt.Errorf("stores %s, not result %d", p.BufferName(a.Buffer), i)
 		}
 	}
 	return g.verify(p)

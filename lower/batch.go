@@ -86,7 +86,7 @@ func (b *openBatch) clashes(p *Program, s *Step) bool {
 // accesses all walk a whole tensor, or repeat one element that they share.
 func (p *Program) alike(s *Step) (key string, ok bool) {
 	g := s.Group
-	if s.Kind != KindGroup || count(g.Shape) < 2 || s.Stream != 0 {
+	if s.Kind != KindGroup || Count(g.Shape) < 2 || s.Stream != 0 {
 		return "", false
 	}
 	for _, i := range g.Code {
@@ -99,7 +99,7 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	for i := range g.Loads {
 		a := &g.Loads[i]
 		switch {
-		case a.walks(p, g.Shape):
+		case a.Walks(p, g.Shape):
 			fmt.Fprintf(&b, " %s", a.DType)
 		case a.repeats():
 			fmt.Fprintf(&b, " %s of %d", a.DType, a.Buffer)
@@ -109,7 +109,7 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	}
 	for i := range g.Stores {
 		a := &g.Stores[i]
-		if !a.walks(p, g.Shape) {
+		if !a.Walks(p, g.Shape) {
 			return "", false
 		}
 		fmt.Fprintf(&b, " %s=%d", a.DType, a.Reg)
@@ -117,9 +117,9 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	return b.String(), true
 }
 
-// walks reports whether a goes through its buffer from end to end.
-func (a *Access) walks(p *Program, shape []int64) bool {
-	if a.Offset != 0 || p.Buffers[a.Buffer].Type.Shape.Elements() != count(shape) {
+// Walks reports whether a goes through its buffer from end to end.
+func (a *Access) Walks(p *Program, shape []int64) bool {
+	if a.Offset != 0 || p.Buffers[a.Buffer].Type.Shape.Elements() != Count(shape) {
 		return false
 	}
 	dense := ir.RowMajor(shape)

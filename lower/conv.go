@@ -32,13 +32,13 @@ func convOf(n *ir.Node) *Conv {
 func lowerAttention(l *Lowerer, n *ir.Node) error {
 	l.now = []*ir.Node{n}
 	s := l.step(KindAttention, n)
-	s.Attn = attentionOf(n)
+	s.Attn = AttentionOf(n)
 	l.emit(s)
 	return nil
 }
 
-// attentionOf describes the attention of a node.
-func attentionOf(n *ir.Node) *Attention {
+// AttentionOf describes the attention of a node.
+func AttentionOf(n *ir.Node) *Attention {
 	q, k, v := ir.Sizes(n.In[0].Type.Shape), ir.Sizes(n.In[1].Type.Shape), ir.Sizes(n.In[2].Type.Shape)
 	a := &Attention{Backward: n.Op == ir.OpAttentionGrad, Batch: q[0], Heads: q[1], KVHeads: k[1], Queries: q[2], Keys: k[2],
 		Width: q[3], VWidth: v[3], Scale: n.AttentionScale(), Causal: n.Flag("causal"), TF32: roundsTF32(n)}

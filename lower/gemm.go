@@ -51,7 +51,7 @@ func gemmOf(n *ir.Node) *Gemm {
 // batch sets the batch levels from the leading dimensions: those that all
 // operands walk alike become one, and rows of an untransposed A join M where B is shared.
 func (g *Gemm) batch(a, b, y []int64) {
-	sa, sb, sy := leadingStrides(a, y, g.aRows()*g.A.LD), leadingStrides(b, y, g.bRows()*g.B.LD), ir.RowMajor(y)
+	sa, sb, sy := leadingStrides(a, y, g.ARows()*g.A.LD), leadingStrides(b, y, g.BRows()*g.B.LD), ir.RowMajor(y)
 	for i := range sy {
 		sy[i] *= g.M * g.C.LD
 	}
@@ -76,15 +76,16 @@ func (g *Gemm) batch(a, b, y []int64) {
 	}
 }
 
-// aRows and bRows count the stored rows of one matrix.
-func (g *Gemm) aRows() int64 {
+// ARows counts the stored rows of one item of A.
+func (g *Gemm) ARows() int64 {
 	if g.A.T {
 		return g.K
 	}
 	return g.M
 }
 
-func (g *Gemm) bRows() int64 {
+// BRows counts the stored rows of one item of B.
+func (g *Gemm) BRows() int64 {
 	if g.B.T {
 		return g.N
 	}

@@ -1,10 +1,12 @@
-package lower
+package lower_test
 
 import (
 	"testing"
 
 	"ampc/internal/golden"
 	"ampc/ir"
+	"ampc/lower"
+	"ampc/lower/sm"
 )
 
 // TestGoldens lowers the graph of each case, for the CPU or the target that its
@@ -17,30 +19,30 @@ func TestGoldens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		target := CPU
+		target := lower.CPU
 		if len(c.Run) > 0 {
-			target = Must(c.Run[0])
+			target = sm.Must(c.Run[0])
 		}
-		p, err := Lower(g, target)
+		p, err := lower.Lower(g, target)
 		if err != nil {
 			return golden.Result{Sections: map[string]string{"want": err.Error() + "\n"}}
 		}
-		if err := Verify(p); err != nil {
+		if err := lower.Verify(p); err != nil {
 			t.Fatalf("%v\n%s", err, p)
 		}
-		return golden.Result{Sections: map[string]string{"want": p.String()}, Counters: p.counts()}
+		return golden.Result{Sections: map[string]string{"want": p.String()}, Counters: counts(p)}
 	})
 }
 
-func (p *Program) counts() map[string]int {
+func counts(p *lower.Program) map[string]int {
 	n := map[string]int{"low_copies": len(p.Copies)}
-	for part := range NumParts {
+	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
 			s := &p.Parts[part][i]
 			n[s.Kind.String()]++
 			for _, out := range s.Out {
 				for _, in := range s.In {
-					if a, b := p.Buffers[out], p.Buffers[max(in, 0)]; in != None && a.Root != b.Root && a.Arena == WorkArena && b.Arena == WorkArena && a.Offset == b.Offset && a.Size > 0 {
+					if a, b := p.Buffers[out], p.Buffers[max(in, 0)]; in != lower.None && a.Root != b.Root && a.Arena == lower.WorkArena && b.Arena == lower.WorkArena && a.Offset == b.Offset && a.Size > 0 {
 						n["overwritten"]++
 					}
 				}
@@ -48,7 +50,7 @@ func (p *Program) counts() map[string]int {
 		}
 	}
 	for i := range p.Buffers {
-		if p.Buffers[i].Root != BufferID(i) {
+		if p.Buffers[i].Root != lower.BufferID(i) {
 			n["views"]++
 		}
 	}

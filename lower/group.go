@@ -258,3 +258,12 @@ func broadcastStrides(s ir.Shape, shape []int64) []int64 {
 	}
 	return st
 }
+
+// Count is how many points a shape has.
+func Count(d []int64) int64 {
+	n := int64(1)
+	for _, x := range d {
+		n *= x
+	}
+	return n
+}

@@ -23,23 +23,26 @@ type NormEnd struct {
 	Made          ir.Reg
 }
 
-// normEnds joins the norms of micro with the elementwise steps beside them. No
-// bit changes: ReLU and its gradient commute with rounding, and a sum is joined
-// only where it reads the norm in f32.
-type normEnds struct {
-	p     *Program
-	steps []Step
-	read  map[BufferID][]int // by root: steps that read it; elsewhere: in another part, or as an output
-	gone  []bool             // steps that a norm does
+// Joins are the steps of micro while a norm takes over the elementwise steps
+// beside it.
+type Joins struct {
+	Program *Program
+	Steps   []Step
+	Read    map[BufferID][]int // by root: steps that read it; Elsewhere: in another part, or as an output
+	Gone    []bool             // steps that another does
 }
+
+// Elsewhere is the place of steps of other parts and of what a Program returns.
+const Elsewhere = -1
 
 // JoinNorms joins the norms of micro over channels with the elementwise steps
 // beside them: of ops after, the ReLU behind the result, of ops before, the
-// gradient of a ReLU that makes dy.
+// gradient of a ReLU that makes dy. No bit changes: ReLU and its gradient
+// commute with rounding, and a sum is joined only where it reads the norm in f32.
 func (p *Program) JoinNorms(after, before []ir.Op) {
-	e := p.normEnds()
-	for i := range e.steps {
-		switch s := &e.steps[i]; {
+	e := p.Joins()
+	for i := range e.Steps {
+		switch s := &e.Steps[i]; {
 		case s.Kind != KindKernel || s.Out[0] == None:
 		case slices.Contains(after, s.Kernel.Node.Op):
 			e.result(i)
@@ -47,76 +50,77 @@ func (p *Program) JoinNorms(after, before []ir.Op) {
 			e.gradient(i)
 		}
 	}
-	e.finish()
+	e.Finish()
 }
 
-// finish leaves the steps that no norm does.
-func (e *normEnds) finish() {
-	e.p.Parts[Micro] = nil
-	for i := range e.steps {
-		if !e.gone[i] {
-			e.p.Parts[Micro] = append(e.p.Parts[Micro], e.steps[i])
+// Finish leaves the steps that no other does.
+func (e *Joins) Finish() {
+	e.Program.Parts[Micro] = nil
+	for i := range e.Steps {
+		if !e.Gone[i] {
+			e.Program.Parts[Micro] = append(e.Program.Parts[Micro], e.Steps[i])
 		}
 	}
 }
 
-// normEnds notes who reads what micro makes.
-func (p *Program) normEnds() *normEnds {
-	e := &normEnds{p: p, steps: p.Parts[Micro], read: map[BufferID][]int{}, gone: make([]bool, len(p.Parts[Micro]))}
+// Joins notes who reads what micro makes.
+func (p *Program) Joins() *Joins {
+	e := &Joins{Program: p, Steps: p.Parts[Micro], Read: map[BufferID][]int{}, Gone: make([]bool, len(p.Parts[Micro]))}
 	for part := range NumParts {
 		for i := range p.Parts[part] {
 			at := i
 			if part != Micro {
-				at = elsewhere
+				at = Elsewhere
 			}
 			e.reads(at, p.Parts[part][i].In...)
 		}
 	}
 	for _, o := range p.Outputs {
-		e.reads(elsewhere, o.Buffer)
+		e.reads(Elsewhere, o.Buffer)
 	}
 	return e
 }
 
-func (e *normEnds) root(id BufferID) BufferID { return e.p.Buffers[id].Root }
+// Root is the buffer whose memory id shows.
+func (e *Joins) Root(id BufferID) BufferID { return e.Program.Buffers[id].Root }
 
-func (e *normEnds) reads(at int, ids ...BufferID) {
+func (e *Joins) reads(at int, ids ...BufferID) {
 	for _, id := range ids {
 		if id != None {
-			e.read[e.root(id)] = append(e.read[e.root(id)], at)
+			e.Read[e.Root(id)] = append(e.Read[e.Root(id)], at)
 		}
 	}
 }
 
-// reader is the step that alone reads a buffer of the work arena, elsewhere where there is none.
-func (e *normEnds) reader(id BufferID) int {
-	if list := e.read[e.root(id)]; len(list) == 1 && e.p.Buffers[e.root(id)].Arena == WorkArena {
+// Reader is the step that alone reads a buffer of the work arena, elsewhere where there is none.
+func (e *Joins) Reader(id BufferID) int {
+	if list := e.Read[e.Root(id)]; len(list) == 1 && e.Program.Buffers[e.Root(id)].Arena == WorkArena {
 		return list[0]
 	}
-	return elsewhere
+	return Elsewhere
 }
 
 // result puts the norm of step i in the place of the ReLU that alone reads it.
-func (e *normEnds) result(i int) {
-	s := &e.steps[i]
-	j := e.reader(s.Out[0])
-	if j == elsewhere || e.steps[j].Kind != KindGroup || !e.untouched(i, j) {
+func (e *Joins) result(i int) {
+	s := &e.Steps[i]
+	j := e.Reader(s.Out[0])
+	if j == Elsewhere || e.Steps[j].Kind != KindGroup || !e.Untouched(i, j) {
 		return
 	}
-	g := e.steps[j].Group
+	g := e.Steps[j].Group
 	loads, ok := reluOfSum(g)
-	if !ok || !e.dense(g, s) {
+	if !ok || !e.Dense(g, s) {
 		return
 	}
 	var end NormEnd
 	residual := None
 	for _, k := range loads {
-		if a := &g.Loads[k]; e.root(a.Buffer) == e.root(s.Out[0]) {
+		if a := &g.Loads[k]; e.Root(a.Buffer) == e.Root(s.Out[0]) {
 			continue
 		}
 		residual = g.Loads[k].Buffer
 	}
-	y := e.p.Buffers[s.Out[0]].Type.DType
+	y := e.Program.Buffers[s.Out[0]].Type.DType
 	for _, a := range g.Stores {
 		if y != ir.F32 && (residual != None || a.DType != y) {
 			return // the norm would have rounded first
@@ -125,7 +129,7 @@ func (e *normEnds) result(i int) {
 	if len(loads) == 2 && residual == None {
 		return // twice itself
 	}
-	next := extend(s)
+	next := Extend(s)
 	end.Relu, next.Out[0] = true, g.Stores[0].Buffer
 	next.Kernel.Node.Out[0] = e.bare(g.Stores[0].Buffer)
 	if residual != None {
@@ -141,50 +145,50 @@ func (e *normEnds) result(i int) {
 
 // gradient lets the norm gradient of step j take its dy through the ReLU's
 // gradient that makes it for this step alone.
-func (e *normEnds) gradient(j int) {
-	s := &e.steps[j]
+func (e *Joins) gradient(j int) {
+	s := &e.Steps[j]
 	dy := s.In[1]
-	if e.reader(dy) != j {
+	if e.Reader(dy) != j {
 		return
 	}
-	i := slices.IndexFunc(e.steps[:j], func(t Step) bool { return slices.Contains(t.Out, dy) })
-	if i < 0 || e.gone[i] || e.steps[i].Kind != KindGroup || len(e.steps[i].Group.Stores) != 1 {
+	i := slices.IndexFunc(e.Steps[:j], func(t Step) bool { return slices.Contains(t.Out, dy) })
+	if i < 0 || e.Gone[i] || e.Steps[i].Kind != KindGroup || len(e.Steps[i].Group.Stores) != 1 {
 		return
 	}
-	g := e.steps[i].Group
-	if !slices.Equal(g.Code, ownCode(ir.OpReluGrad, nil, 2)) || len(g.Loads) != 2 || int(g.Stores[0].Reg) != len(g.Code)-1 || !e.dense(g, s) ||
-		g.Loads[0].DType != g.Stores[0].DType || !e.untouched(i, j) {
+	g := e.Steps[i].Group
+	if !slices.Equal(g.Code, OwnCode(ir.OpReluGrad, nil, 2)) || len(g.Loads) != 2 || int(g.Stores[0].Reg) != len(g.Code)-1 || !e.Dense(g, s) ||
+		g.Loads[0].DType != g.Stores[0].DType || !e.Untouched(i, j) {
 		return
 	}
-	next := extend(s)
+	next := Extend(s)
 	next.In[1] = g.Loads[0].Buffer
 	next.Kernel.Node.In[1] = e.bare(g.Loads[0].Buffer)
 	e.join(i, j, next, NormEnd{Sign: e.operand(&next, g.Loads[1].Buffer)})
 }
 
 // join puts next, which does what steps i and j did, in j's place.
-func (e *normEnds) join(i, j int, next Step, end NormEnd) {
+func (e *Joins) join(i, j int, next Step, end NormEnd) {
 	next.Kernel.End = end
-	next.Node = e.steps[j].Node
-	next.Bytes = e.p.Traffic(&next)
-	e.p.Joined += e.steps[i].Bytes + e.steps[j].Bytes - next.Bytes
-	e.steps[j] = next
-	e.gone[i] = true
+	next.Node = e.Steps[j].Node
+	next.Bytes = e.Program.Traffic(&next)
+	e.Program.Joined += e.Steps[i].Bytes + e.Steps[j].Bytes - next.Bytes
+	e.Steps[j] = next
+	e.Gone[i] = true
 }
 
 // operand adds an operand to a step.
-func (e *normEnds) operand(s *Step, id BufferID) int {
+func (e *Joins) operand(s *Step, id BufferID) int {
 	s.In = append(s.In, id)
 	s.Kernel.Node.In = append(s.Kernel.Node.In, e.bare(id))
 	return len(s.In) - 1
 }
 
-func (e *normEnds) bare(id BufferID) *ir.Value {
-	return &ir.Value{Name: e.p.Buffers[id].Name, Type: e.p.Buffers[id].Type}
+func (e *Joins) bare(id BufferID) *ir.Value {
+	return &ir.Value{Name: e.Program.Buffers[id].Name, Type: e.Program.Buffers[id].Type}
 }
 
-// extend makes s a step of its own, with room for all operands of its row and more behind them.
-func extend(s *Step) Step {
+// Extend makes s a step of its own, with room for all operands of its row and more behind them.
+func Extend(s *Step) Step {
 	next, k, n := *s, *s.Kernel, *s.Kernel.Node
 	next.In, next.Out = slices.Clone(s.In), slices.Clone(s.Out)
 	n.In, n.Out = slices.Clone(n.In), slices.Clone(n.Out)
@@ -195,27 +199,27 @@ func extend(s *Step) Step {
 	return next
 }
 
-// untouched reports whether no step between i and j reads or writes what step i
+// Untouched reports whether no step between i and j reads or writes what step i
 // writes, or writes what it reads.
-func (e *normEnds) untouched(i, j int) bool { return e.movable(i, i+1, j) }
+func (e *Joins) Untouched(i, j int) bool { return e.Movable(i, i+1, j) }
 
-// movable reports whether step i may run before or after the steps from…to-1.
-func (e *normEnds) movable(i, from, to int) bool {
+// Movable reports whether step i may run before or after the steps from…to-1.
+func (e *Joins) Movable(i, from, to int) bool {
 	reads, writes := map[BufferID]bool{}, map[BufferID]bool{}
-	for _, id := range e.steps[i].In {
+	for _, id := range e.Steps[i].In {
 		if id != None {
-			reads[e.root(id)] = true
+			reads[e.Root(id)] = true
 		}
 	}
-	for _, id := range e.steps[i].Out {
+	for _, id := range e.Steps[i].Out {
 		if id != None {
-			writes[e.root(id)] = true
+			writes[e.Root(id)] = true
 		}
 	}
 	for k := from; k < to; k++ {
-		if slices.ContainsFunc(e.steps[k].In, func(id BufferID) bool { return id != None && writes[e.root(id)] }) ||
-			slices.ContainsFunc(e.steps[k].Out, func(id BufferID) bool {
-				return id != None && (reads[e.root(id)] || writes[e.root(id)])
+		if slices.ContainsFunc(e.Steps[k].In, func(id BufferID) bool { return id != None && writes[e.Root(id)] }) ||
+			slices.ContainsFunc(e.Steps[k].Out, func(id BufferID) bool {
+				return id != None && (reads[e.Root(id)] || writes[e.Root(id)])
 			}) {
 			return false
 		}
@@ -223,11 +227,11 @@ func (e *normEnds) movable(i, from, to int) bool {
 	return true
 }
 
-// dense reports whether all of a group's accesses walk float tensors of the
+// Dense reports whether all of a group's accesses walk float tensors of the
 // size of a norm's operand as they lie.
-func (e *normEnds) dense(g *Group, norm *Step) bool {
+func (e *Joins) Dense(g *Group, norm *Step) bool {
 	rows := ir.RowMajor(g.Shape)
-	if count(g.Shape) != e.p.Buffers[norm.In[0]].Type.Shape.Elements() {
+	if Count(g.Shape) != e.Program.Buffers[norm.In[0]].Type.Shape.Elements() {
 		return false
 	}
 	for _, a := range slices.Concat(g.Loads, g.Stores) {
@@ -235,7 +239,7 @@ func (e *normEnds) dense(g *Group, norm *Step) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(g.Stores, func(a Access) bool { return e.p.Buffers[e.root(a.Buffer)].Arena != WorkArena })
+	return !slices.ContainsFunc(g.Stores, func(a Access) bool { return e.Program.Buffers[e.Root(a.Buffer)].Arena != WorkArena })
 }
 
 // reluOfSum reports whether a group stores max(x, 0) or max(x + z, 0), once or
@@ -266,4 +270,15 @@ func reluOfSum(g *Group) (loads []int64, ok bool) {
 		loads = append(loads, g.Code[r].Int)
 	}
 	return loads, len(loads) == len(g.Loads)
+}
+
+// OwnCode is the code of a row over operands of f32 registers.
+func OwnCode(op ir.Op, attrs ir.Attrs, operands int) []ir.Instr {
+	n := &ir.Node{Op: op, Attrs: attrs}
+	for range operands {
+		n.In = append(n.In, &ir.Value{Type: ir.T(ir.F32, 1)})
+	}
+	n.Out = []*ir.Value{{Type: ir.T(ir.F32, 1)}}
+	code, _ := ir.NodeCode(n)
+	return code.Ins
 }

@@ -31,7 +31,7 @@ func (p *Program) Print(w io.Writer) error {
 		p.printPart(b, part)
 	}
 	for _, o := range p.Outputs {
-		fmt.Fprintf(b, "return %s\n", p.name(o.Buffer))
+		fmt.Fprintf(b, "return %s\n", p.BufferName(o.Buffer))
 	}
 	fmt.Fprintln(b, "}")
 	return b.Flush()
@@ -52,7 +52,8 @@ func digits(n int64) string {
 	return s
 }
 
-func (p *Program) name(id BufferID) string {
+// BufferName is how a Program prints a buffer.
+func (p *Program) BufferName(id BufferID) string {
 	if id == None {
 		return "_"
 	}
@@ -62,7 +63,7 @@ func (p *Program) name(id BufferID) string {
 func (p *Program) names(ids []BufferID) string {
 	s := make([]string, len(ids))
 	for i, id := range ids {
-		s[i] = p.name(id)
+		s[i] = p.BufferName(id)
 	}
 	return strings.Join(s, ", ")
 }
@@ -81,7 +82,7 @@ func (p *Program) printBuffers(w io.Writer) {
 		fmt.Fprintf(w, "  buffer %%%-*s %-*s %s+%s size %s", names, b.Name, types, b.Type, b.Arena, digits(b.Offset), digits(b.Size))
 		switch {
 		case b.Root != BufferID(i):
-			fmt.Fprintf(w, " view of %s", p.name(b.Root))
+			fmt.Fprintf(w, " view of %s", p.BufferName(b.Root))
 			if !b.dense() {
 				fmt.Fprintf(w, " from %s strides=%d", digits(b.At), b.Strides)
 			}
@@ -246,23 +247,23 @@ func (s *Step) then() string {
 func (p *Program) epilogue(e *Epilogue, s *Step) string {
 	var parts []string
 	if e.Bias != 0 {
-		parts = append(parts, fmt.Sprintf("bias(%s)", p.name(s.In[e.Bias])))
+		parts = append(parts, fmt.Sprintf("bias(%s)", p.BufferName(s.In[e.Bias])))
 	}
 	if e.Act != NoAct {
 		act := e.Act.String()
 		switch {
 		case e.Aux != 0 && e.Act.Gradient():
-			act += fmt.Sprintf("(%s)", p.name(s.In[e.Aux]))
+			act += fmt.Sprintf("(%s)", p.BufferName(s.In[e.Aux]))
 		case e.Aux != 0:
-			act += fmt.Sprintf("(aux %s)", p.name(s.Out[e.Aux]))
+			act += fmt.Sprintf("(aux %s)", p.BufferName(s.Out[e.Aux]))
 		}
 		parts = append(parts, act)
 	}
 	if e.BiasGrad != 0 {
-		parts = append(parts, fmt.Sprintf("bias_grad(%s of %s)", p.name(s.Out[e.BiasGrad]), p.name(s.In[e.Summed])))
+		parts = append(parts, fmt.Sprintf("bias_grad(%s of %s)", p.BufferName(s.Out[e.BiasGrad]), p.BufferName(s.In[e.Summed])))
 	}
 	if e.Residual != 0 {
-		parts = append(parts, fmt.Sprintf("residual(%s)", p.name(s.In[e.Residual])))
+		parts = append(parts, fmt.Sprintf("residual(%s)", p.BufferName(s.In[e.Residual])))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -313,7 +314,7 @@ func (p *Program) attentionString(s *Step) string {
 	}
 	t += fmt.Sprintf(" scale=%g", a.Scale)
 	if a.Mask != 0 {
-		t += fmt.Sprintf(" mask(%s)=%v", p.name(s.In[a.Mask]), a.MaskStrides)
+		t += fmt.Sprintf(" mask(%s)=%v", p.BufferName(s.In[a.Mask]), a.MaskStrides)
 	}
 	for _, f := range []struct {
 		on   bool

@@ -3,10 +3,7 @@
 // verified where no device is.
 package lower
 
-import (
-	"ampc/ir"
-	"ampc/ptx"
-)
+import "ampc/ir"
 
 // Part is a stretch of a step that runs as a whole.
 type Part uint8
@@ -84,7 +81,7 @@ type Program struct {
 	Arenas  [NumArenas]int64
 	Buffers []Buffer
 	Parts   [NumParts][]Step
-	Modules []*ptx.Module // GPU targets: the kernels that launches name
+	Modules []Module // the kernels that launches name
 	Events  int
 
 	Vars    []Var     // every declaration, inputs included

@@ -34,6 +34,12 @@ func SharedRule(n *ir.Node) Rule {
 	return KernelRule
 }
 
+// IsKernel reports whether SharedRule runs n by the kernel of its name, if at all.
+func IsKernel(n *ir.Node) bool {
+	_, ruled := rules[n.Op]
+	return !ruled && n.Def().Elem == nil && !n.Def().Is(ir.View)
+}
+
 func lowerElem(l *Lowerer, n *ir.Node) error {
 	l.emitGroup([]*ir.Node{n})
 	return nil

@@ -6,6 +6,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 )
 
 // two layers backward: the gradients of weights lag behind, those of
@@ -39,7 +40,7 @@ func lowered(t *testing.T, source, target string) *lower.Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := lower.Lower(g, lower.Must(target))
+	p, err := lower.Lower(g, sm.Must(target))
 	if err != nil {
 		t.Fatal(err)
 	}

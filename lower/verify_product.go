@@ -41,11 +41,11 @@ func (s *Step) verifyGemm(p *Program) error {
 			return err
 		}
 	}
-	if n := g.M * g.N * count(g.Batch); s.End != nil && (count(s.End.Shape) != n || g.C.LD != g.N) {
-		return fmt.Errorf("computes %d elements in rows %d apart and goes on with %d", n, g.C.LD, count(s.End.Shape))
+	if n := g.M * g.N * Count(g.Batch); s.End != nil && (Count(s.End.Shape) != n || g.C.LD != g.N) {
+		return fmt.Errorf("computes %d elements in rows %d apart and goes on with %d", n, g.C.LD, Count(s.End.Shape))
 	}
-	if n := p.Buffers[s.Out[0]].Type.Shape.Elements(); n != g.M*g.N*count(g.Batch) {
-		return fmt.Errorf("computes %d elements of %s, which has %d", g.M*g.N*count(g.Batch), p.name(s.Out[0]), n)
+	if n := p.Buffers[s.Out[0]].Type.Shape.Elements(); n != g.M*g.N*Count(g.Batch) {
+		return fmt.Errorf("computes %d elements of %s, which has %d", g.M*g.N*Count(g.Batch), p.BufferName(s.Out[0]), n)
 	}
 	return s.verifyProductTypes(p)
 }
@@ -53,7 +53,7 @@ func (s *Step) verifyGemm(p *Program) error {
 // verifyMatrix checks that rows do not overlap and that a matrix ends where its buffer does.
 func (p *Program) verifyMatrix(id BufferID, strides, shape []int64) error {
 	if shape[0] > 1 && strides[0] < shape[1] {
-		return fmt.Errorf("rows of %d elements of %s begin every %d", shape[1], p.name(id), strides[0])
+		return fmt.Errorf("rows of %d elements of %s begin every %d", shape[1], p.BufferName(id), strides[0])
 	}
 	end := int64(1)
 	for i, n := range shape {
@@ -63,7 +63,7 @@ func (p *Program) verifyMatrix(id BufferID, strides, shape []int64) error {
 		end += strides[i] * (n - 1)
 	}
 	if n := p.Buffers[id].Type.Shape.Elements(); end != n {
-		return fmt.Errorf("accesses %s up to element %d of %d", p.name(id), end, n)
+		return fmt.Errorf("accesses %s up to element %d of %d", p.BufferName(id), end, n)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (s *Step) verifyProductTypes(p *Program) error {
 		err = p.holds(s.In, e.Bias, s.Gemm.N, "the bias")
 	}
 	if e.Residual != 0 {
-		err = cmp.Or(err, p.holds(s.In, e.Residual, s.Gemm.M*s.Gemm.N*count(s.Gemm.Batch), "the residual"))
+		err = cmp.Or(err, p.holds(s.In, e.Residual, s.Gemm.M*s.Gemm.N*Count(s.Gemm.Batch), "the residual"))
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (p *Program) holds(list []BufferID, i int, want int64, what string) error {
 		return fmt.Errorf("has no %s", what)
 	}
 	if n := p.Buffers[list[i]].Type.Shape.Elements(); n != want {
-		return fmt.Errorf("%s is %s of %d elements, the description wants %d", what, p.name(list[i]), n, want)
+		return fmt.Errorf("%s is %s of %d elements, the description wants %d", what, p.BufferName(list[i]), n, want)
 	}
 	return nil
 }
@@ -148,10 +148,10 @@ func (s *Step) verifyConv(p *Program) error {
 	if w.Groups < 1 || w.C%w.Groups != 0 || w.O%w.Groups != 0 {
 		return fmt.Errorf("%d and %d channels in %d groups", w.C, w.O, w.Groups)
 	}
-	x, filter, y := w.N*w.C*count(w.In), w.O*(w.C/w.Groups)*count(w.Kernel), w.N*w.O*count(w.Out)
+	x, filter, y := w.N*w.C*Count(w.In), w.O*(w.C/w.Groups)*Count(w.Kernel), w.N*w.O*Count(w.Out)
 	want := map[ConvDir][3]int64{ConvForward: {x, filter, y}, ConvGradX: {y, filter, x}, ConvGradW: {x, y, filter}}[c.Dir]
-	if n := want[2]; s.End != nil && (c.Dir == ConvGradW || count(s.End.Shape) != n) {
-		return fmt.Errorf("computes %d elements and goes on with %d", n, count(s.End.Shape))
+	if n := want[2]; s.End != nil && (c.Dir == ConvGradW || Count(s.End.Shape) != n) {
+		return fmt.Errorf("computes %d elements and goes on with %d", n, Count(s.End.Shape))
 	}
 	err := cmp.Or(p.holds(s.In, 0, want[0], "operand 0"), p.holds(s.In, 1, want[1], "operand 1"), p.holds(s.Out, 0, want[2], "the result"))
 	if i := c.Epilogue.Bias; err == nil && i != 0 {
@@ -187,7 +187,7 @@ func (p *Program) verifyGraphTypes(s *Step, tf32, wide bool, ids []BufferID) err
 	d := p.dtype(ids[0])
 	for i, id := range ids {
 		if x := p.dtype(id); x != d && (x != ir.F32 || !wide || i < len(ids)-1) {
-			return fmt.Errorf("no library computes with %s of %s beside %s", p.name(id), x, d)
+			return fmt.Errorf("no library computes with %s of %s beside %s", p.BufferName(id), x, d)
 		}
 	}
 	if tf32 && d != ir.F32 {
@@ -206,7 +206,7 @@ func (s *Step) verifyAttention(p *Program) error {
 		lse = s.In[5:6]
 	}
 	if p.called(s) && p.dtype(lse[0]) != ir.F32 {
-		return fmt.Errorf("keeps the logarithms of its sums in %s", p.name(lse[0]))
+		return fmt.Errorf("keeps the logarithms of its sums in %s", p.BufferName(lse[0]))
 	}
 	if a.Backward {
 		return p.verifyGraphTypes(s, a.TF32, false, append(s.In[:5:5], s.Out[:3]...))

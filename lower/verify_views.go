@@ -49,10 +49,10 @@ func (s *Step) verifyViews(p *Program) error {
 				continue
 			}
 			if s.Kind != KindAttention {
-				return fmt.Errorf("%s has strides, which only attention walks", p.name(id))
+				return fmt.Errorf("%s has strides, which only attention walks", p.BufferName(id))
 			}
 			if k == 1 && slices.ContainsFunc(list[:i], func(o BufferID) bool { return p.sameRoot(o, id) && p.mayShare(o, id) }) {
-				return fmt.Errorf("writes %s over another result", p.name(id))
+				return fmt.Errorf("writes %s over another result", p.BufferName(id))
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (s *Step) verifyHeads(p *Program) error {
 				continue
 			}
 			if k >= len(want) || !slices.Equal(ir.Sizes(p.Buffers[id].Type.Shape), want[k][:]) {
-				return fmt.Errorf("walks %s, %s, as %d", p.name(id), p.Buffers[id].Type, want)
+				return fmt.Errorf("walks %s, %s, as %d", p.BufferName(id), p.Buffers[id].Type, want)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/models"
 	"ampc/passes"
 	"ampc/ptx"
@@ -56,15 +57,15 @@ func TestLargeModels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pc.Caps = lower.Must("sm_90").Caps()
+			pc.Caps = sm.Must("sm_90").Caps()
 			if err := passes.Run(g, pc); err != nil {
 				t.Fatal(err)
 			}
-			p, err := lower.Lower(g, lower.Must("sm_90"))
+			p, err := lower.Lower(g, sm.Must("sm_90"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, m := range p.Modules {
+			for _, m := range sm.Modules(p) {
 				if err := ptx.Verify(m); err != nil {
 					t.Errorf("%s under %s: %v", c.spec, policy.Name, err)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/passes"
 )
 
@@ -109,7 +110,7 @@ func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 
 // check looks at the flags that no model is needed for.
 func (f *dumpFlags) checkFlags() (ir.PrintMode, error) {
-	t, err := lower.Named(f.target)
+	t, err := sm.Named(f.target)
 	if err != nil {
 		return 0, usagef("--target: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/runtime"
 )
 
@@ -228,7 +229,7 @@ func TestFeedErrors(t *testing.T) {
 func TestLoadErrors(t *testing.T) {
 	b := open(t, 1)
 	p, s, _ := loaded(t, b, mlp)
-	if _, err := b.Load(&lower.Program{Name: "x", Target: lower.Must("sm_90")}, s); err == nil || err.Error() != "cpu: x is lowered for sm_90" {
+	if _, err := b.Load(&lower.Program{Name: "x", Target: sm.Must("sm_90")}, s); err == nil || err.Error() != "cpu: x is lowered for sm_90" {
 		t.Error(err)
 	}
 	empty, err := b.NewStore(nil)

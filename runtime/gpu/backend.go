@@ -16,6 +16,7 @@ import (
 	"ampc/cuda"
 	"ampc/cuda/sim"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/runtime"
 )
 
@@ -23,7 +24,7 @@ import (
 // one after the other on one that is bound to the device.
 type Backend struct {
 	name   string
-	target lower.GPU
+	target sm.Target
 	d      cuda.Driver
 	held   *sim.Device // d where it is simulated
 	blas   cuda.Blas   // opened by the first product
@@ -66,12 +67,12 @@ func Open(ordinal int) (*Backend, error) {
 func OpenSim(target string) (*Backend, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(target, "sm_"), "/")
 	cc, err := strconv.Atoi(number)
-	t, ok := lower.GPUNamed(target)
+	t, ok := sm.DeviceNamed(target)
 	if !ok || err != nil {
-		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", target, lower.FeatureNames())
+		return nil, fmt.Errorf("sim:%s: no such GPU; there are sim:sm_70, sim:sm_80 and sim:sm_90, and each without some of %s", target, sm.FeatureNames())
 	}
-	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Lacks(lower.NoDnn)})
-	for _, feature := range lower.Features {
+	b, err := OpenSimulator(sim.Options{Major: cc / 10, Minor: cc % 10, NoDnn: t.Lacks(sm.NoDnn)})
+	for _, feature := range sm.Features {
 		if err == nil && t.Lacks(feature.Name) {
 			b.Without(feature.Name)
 		}
@@ -80,7 +81,7 @@ func OpenSim(target string) (*Backend, error) {
 }
 
 // ErrName is the error of a name that no GPU can have.
-var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + lower.FeatureNames())
+var ErrName = errors.New("want cuda:0 or another number, or sim:sm_70, sim:sm_80 or sim:sm_90, each also without some of " + sm.FeatureNames())
 
 // OpenNamed opens cuda:N, or the simulated GPU sim:TARGET, also without what
 // stands behind the name, as in cuda:0/nodnn. It fails with ErrName, or as Open
@@ -89,7 +90,7 @@ func OpenNamed(name string) (*Backend, error) {
 	kind, which, _ := strings.Cut(name, ":")
 	number, without, less := strings.Cut(which, "/")
 	n, err := strconv.Atoi(number)
-	_, known := lower.GPUNamed("sm_90/" + without)
+	_, known := sm.DeviceNamed("sm_90/" + without)
 	switch {
 	case kind == "sim":
 		return OpenSim(which)
@@ -143,7 +144,7 @@ func (b *Backend) openDnn() error {
 	}
 	dnn, err := open()
 	if errors.Is(err, cuda.ErrUnavailable) {
-		b.Without(lower.NoDnn)
+		b.Without(sm.NoDnn)
 		return nil
 	}
 	b.dnn = dnn
@@ -175,7 +176,7 @@ func (b *Backend) start(open func() (cuda.Driver, error)) error {
 		}
 		i := d.Info()
 		var ok bool
-		if b.target, ok = lower.GPUNamed(fmt.Sprintf("sm_%d%d", i.Major, i.Minor)); !ok {
+		if b.target, ok = sm.DeviceNamed(fmt.Sprintf("sm_%d%d", i.Major, i.Minor)); !ok {
 			return fmt.Errorf("%s: no kernels for a GPU of compute capability %d.%d", b.name, i.Major, i.Minor)
 		}
 		return errors.Join(b.openDnn(), b.needLanes(1))

@@ -12,6 +12,7 @@ import (
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/runtimetest"
@@ -154,7 +155,7 @@ func TestUpdateOfAnyDepth(t *testing.T) {
 	var launches [2]string
 	for i, layers := range []string{"1", "3"} {
 		g := ready(t, "gpt?batch=1&seq=8&dim=16&heads=2&vocab=12&layers="+layers, "mixed-f16")[0]
-		p, err := lower.Lower(g, lower.Must("sm_90"))
+		p, err := lower.Lower(g, sm.Must("sm_90"))
 		if err != nil {
 			t.Fatal(err)
 		}

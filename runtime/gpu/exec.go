@@ -9,6 +9,7 @@ import (
 	"ampc/cuda/sim"
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/ptx"
 	"ampc/runtime"
 )
@@ -352,7 +353,7 @@ func (e *Exec) bindVar(v *lower.Var) error {
 
 func (e *Exec) loadModules() (map[string]cuda.Function, error) {
 	functions := map[string]cuda.Function{}
-	for _, m := range e.p.Modules {
+	for _, m := range sm.Modules(e.p) {
 		if err := ptx.Verify(m); err != nil {
 			return nil, err
 		}

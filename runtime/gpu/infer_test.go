@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"ampc/ir"
-	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/models"
 	"ampc/passes"
 	"ampc/runtime/runtimetest"
@@ -37,7 +37,7 @@ func TestInference(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.Caps = lower.Must("sm_90").Caps()
+			p.Caps = sm.Must("sm_90").Caps()
 			if err := passes.Run(g, p); err != nil {
 				t.Fatal(err)
 			}

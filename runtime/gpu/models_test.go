@@ -11,7 +11,7 @@ import (
 
 	"ampc/ir"
 	"ampc/ir/eval"
-	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/models"
 	"ampc/passes"
 	"ampc/runtime"
@@ -42,7 +42,7 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Caps = lower.Must("sm_90").Caps()
+		cfg.Caps = sm.Must("sm_90").Caps()
 		if err := passes.Run(g, cfg); err != nil {
 			t.Fatal(err)
 		}

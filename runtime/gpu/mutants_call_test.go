@@ -6,6 +6,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 )
 
 // wrongProducts changes the numbers of a library's product.
@@ -352,13 +353,13 @@ func wrongGrids(p *lower.Program) (list []mutant) {
 
 // wrongShared makes the shared memory of kernels smaller.
 func wrongShared(p *lower.Program) (list []mutant) {
-	for i, m := range p.Modules {
+	for i, m := range sm.Modules(p) {
 		for k, kernel := range m.Kernels {
 			for v, s := range kernel.Shared {
 				for _, to := range []int{s.Bytes / 2, s.Bytes - s.Align, s.Bytes - 4} {
 					if to >= 0 && to < s.Bytes {
 						list = append(list, mutant{what: fmt.Sprintf("kernel %s has %d bytes of %s, not %d", kernel.Name, to, s.Name, s.Bytes), apply: func(p *lower.Program) {
-							p.Modules[i].Kernels[k].Shared[v].Bytes = to
+							sm.Modules(p)[i].Kernels[k].Shared[v].Bytes = to
 						}})
 					}
 				}

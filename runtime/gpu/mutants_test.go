@@ -7,6 +7,7 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/ptx"
 )
 
@@ -22,7 +23,7 @@ func clone(p *lower.Program) *lower.Program {
 		}
 	}
 	q.Modules = nil
-	for _, m := range p.Modules {
+	for _, m := range sm.Modules(p) {
 		n := &ptx.Module{Flavour: m.Flavour}
 		for _, k := range m.Kernels {
 			c := *k

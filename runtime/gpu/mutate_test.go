@@ -14,6 +14,7 @@ import (
 	"ampc/cuda/sim"
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/runtime"
 	"ampc/runtime/gpu"
 	"ampc/runtime/runtimetest"
@@ -176,7 +177,7 @@ const mutatedSteps = 4
 func newSubject(t *testing.T, spec, policy string, target string) *subject {
 	t.Helper()
 	g := ready(t, spec, policy)[0]
-	p, err := lower.Lower(g, lower.Must(target))
+	p, err := lower.Lower(g, sm.Must(target))
 	if err == nil {
 		err = lower.Verify(p)
 	}

@@ -7,10 +7,11 @@ import (
 	"ampc/cuda"
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/runtime"
 )
 
-// Without makes b lower as if its libraries lacked one of lower.Features. It is
+// Without makes b lower as if its libraries lacked one of sm.Features. It is
 // for a Backend that nothing was lowered for yet.
 func (b *Backend) Without(feature string) {
 	if t := b.target.Without(feature); t != b.target {
@@ -49,18 +50,18 @@ func (b *Backend) Narrow(err error) string {
 		return ""
 	}
 	b.Without(r.feature)
-	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, lower.FeatureNamed(r.feature).Instead, b.name)
+	return fmt.Sprintf("refused, step %s: %v; from now on %s, as with --device %s", r.step, r.err, sm.FeatureNamed(r.feature).Instead, b.name)
 }
 
 // featureOf is the least that a step which cuDNN refused can be done without.
 func featureOf(s *lower.Step, p *lower.Program) string {
 	switch c := s.Conv; {
 	case c == nil:
-		return lower.NoAttn
+		return sm.NoAttn
 	case c.Epilogue.Bias != 0:
-		return lower.NoBias
+		return sm.NoBias
 	case p.Buffers[s.Out[0]].Type.DType == ir.F32 && p.Buffers[s.In[0]].Type.DType.Low():
-		return lower.NoWide
+		return sm.NoWide
 	}
-	return lower.NoConv
+	return sm.NoConv
 }

@@ -12,6 +12,7 @@ import (
 	"ampc/cuda/sim"
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/gpu"
@@ -244,7 +245,7 @@ func TestNamesMeanNothing(t *testing.T) {
 		s := newSubject(t, mutated[m].spec, mutated[m].policy, mutated[m].target)
 		p := clone(s.p)
 		now := map[string]string{}
-		for _, m := range p.Modules {
+		for _, m := range sm.Modules(p) {
 			for i, k := range m.Kernels {
 				now[k.Name] = m.Kernels[(i+1)%len(m.Kernels)].Name
 			}

@@ -1,15 +1,16 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
 // graphs reports whether a library runs n whole on t: cuDNN, from a graph of
 // operations that is made of the step's description.
-func (t GPU) graphs(n *ir.Node) bool {
+func (t Target) graphs(n *ir.Node) bool {
 	if t.Lacks(NoDnn) {
 		return false
 	}
@@ -17,7 +18,7 @@ func (t GPU) graphs(n *ir.Node) bool {
 	case ir.OpConv, ir.OpConvGradX, ir.OpConvGradW:
 		return !t.Lacks(NoConv) && len(n.Window().Kernel) <= 3
 	case ir.OpAttention, ir.OpAttentionGrad:
-		return !t.Lacks(NoAttn) && dnnDType(n.In[0].Type.DType, t.fl) && attentionOf(n).inGraph(n, t.fl)
+		return !t.Lacks(NoAttn) && dnnDType(n.In[0].Type.DType, t.fl) && flash(lower.AttentionOf(n), n, t.fl)
 	}
 	return false
 }
@@ -31,7 +32,7 @@ func dnnDType(d ir.DType, fl ptx.Flavour) bool {
 // dtype, the result in it too, paddings the same at both ends; the gradient of
 // a filter, a sum over all positions, may stay in f32, and a result of 16 bits
 // is rounded once, with its bias.
-func (c *cudaLowerer) inGraph(s *Step) bool {
+func (c *cudaLowerer) inGraph(s *lower.Step) bool {
 	t := c.target
 	a, b, out := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
 	w := &s.Conv.Window
@@ -41,7 +42,7 @@ func (c *cudaLowerer) inGraph(s *Step) bool {
 	case s.Conv.Epilogue.Bias != 0 && a.Low() && !c.joinsBias(s): // it would be added to what was rounded
 		return false
 	}
-	return out == a || out == ir.F32 && s.Conv.Dir == ConvGradW && !t.Lacks(NoWide) && c.compiled(s)
+	return out == a || out == ir.F32 && s.Conv.Dir == lower.ConvGradW && !t.Lacks(NoWide) && c.compiled(s)
 }
 
 // channelStep is what channels are multiples of in engines that cuDNN compiles
@@ -51,44 +52,44 @@ const channelStep = 8
 // fuses reports whether cuDNN compiles an engine for a convolution that does
 // more than convolve: 16-bit operands with channels last, on sm_80 or later.
 // What engines made beforehand do is less.
-func (c *cudaLowerer) fuses(s *Step) bool {
+func (c *cudaLowerer) fuses(s *lower.Step) bool {
 	return c.compiled(s) && s.Conv.Window.Tiled(channelStep)
 }
 
 // compiled is fuses for any number of channels: a filter's gradient in f32 is
 // asked for with three, and lowered again where that is refused.
-func (c *cudaLowerer) compiled(s *Step) bool {
+func (c *cudaLowerer) compiled(s *lower.Step) bool {
 	w := &s.Conv.Window
 	return c.fl.SM >= 80 && w.Last && w.Groups == 1 && c.typeOf(s.In[0]).DType.Low()
 }
 
 // joinsBias reports whether cuDNN adds the bias of a convolution, before it
 // rounds the result.
-func (c *cudaLowerer) joinsBias(s *Step) bool { return c.fuses(s) && !c.target.Lacks(NoBias) }
+func (c *cudaLowerer) joinsBias(s *lower.Step) bool { return c.fuses(s) && !c.target.Lacks(NoBias) }
 
 // thenBias leaves a convolution in f32 to cuDNN and adds its bias afterwards.
 func (c *cudaLowerer) thenBias() error {
 	s := *c.from
 	bias := s.Conv.Epilogue.Bias
 	conv, y := *s.Conv, s.Out[0]
-	conv.Epilogue = Epilogue{}
+	conv.Epilogue = lower.Epilogue{}
 	w, d := &conv.Window, c.typeOf(y).DType
-	planes := count(w.Out)
+	planes := lower.Count(w.Out)
 	shape, channel := []int64{w.N, w.O, planes}, []int64{0, 1, 0}
 	if w.Last {
 		shape, channel = []int64{w.N, planes, w.O}, []int64{0, 0, 1}
 	}
 	at := ir.RowMajor(shape)
 	sum := c.temp("sum", d, shape...)
-	plain := Step{Kind: KindConv, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Conv: &conv}
+	plain := lower.Step{Kind: lower.KindConv, In: s.In[:2:2], Out: []lower.BufferID{sum}, Node: s.Node, Conv: &conv}
 	plain.Bytes = c.p.Traffic(&plain)
 	c.out = append(c.out, plain)
 	code := ir.NewCode(nil)
 	added := code.Add(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}), code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
-	return c.group(&Group{Shape: shape, Code: code.Ins,
-		Loads: []Access{{Buffer: sum, DType: d, Strides: at},
+	return c.group(&lower.Group{Shape: shape, Code: code.Ins,
+		Loads: []lower.Access{{Buffer: sum, DType: d, Strides: at},
 			{Buffer: s.In[bias], DType: c.typeOf(s.In[bias]).DType, Strides: channel}},
-		Stores: []Access{{Buffer: y, DType: d, Strides: at, Reg: added}}})
+		Stores: []lower.Access{{Buffer: y, DType: d, Strides: at, Reg: added}}})
 }
 
 // Limits of the flash-attention engines.
@@ -99,9 +100,9 @@ const (
 	keysPerTile = 128 // the backward engines up to cuDNN 9.15 want whole tiles of keys
 )
 
-// inGraph reports whether cuDNN has the attention of n: 16-bit operands of one
+// flash reports whether cuDNN has the attention of n: 16-bit operands of one
 // dtype, as many heads of k as of q, no mask but the causal one of equal lengths.
-func (a *Attention) inGraph(n *ir.Node, fl ptx.Flavour) bool {
+func flash(a *lower.Attention, n *ir.Node, fl ptx.Flavour) bool {
 	low := n.In[0].Type.DType
 	for _, v := range append(n.In[:3:3], n.Out...) {
 		if v.Type.DType != low && v.Def != n || v.Def == n && v.Type.DType != low && v.Type.Shape.Rank() == 4 {

@@ -1,10 +1,11 @@
-package lower
+package sm
 
 import (
 	"math"
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -38,10 +39,10 @@ const (
 // there is work for.
 func (c *cudaCall) images() ptx.Channels {
 	d := c.dims(c.s.In[0])
-	k := ptx.Channels{Name: "k", Outer: int(d[0]), C: int(d[1]), Inner: int(count(d[2:])), In: c.elem(c.s.In[0])}
+	k := ptx.Channels{Name: "k", Outer: int(d[0]), C: int(d[1]), Inner: int(lower.Count(d[2:])), In: c.elem(c.s.In[0])}
 	if c.n.Str("layout") == "NHWC" {
 		last := len(d) - 1
-		k.Outer, k.C, k.Inner = int(count(d[:last])), int(d[last]), 1
+		k.Outer, k.C, k.Inner = int(lower.Count(d[:last])), int(d[last]), 1
 	}
 	blocks := k.C
 	if k.Inner == 1 {
@@ -67,7 +68,7 @@ func (c *cudaCall) batchNorm() error {
 		stats = out[1:end.Copy]
 	}
 	merge := ptx.Merge{Channels: k, Eps: float32(c.n.Float("eps")), Momentum: float32(c.n.Float("momentum")), Running: len(stats) > 2}
-	args := []BufferID{mean, squares}
+	args := []lower.BufferID{mean, squares}
 	if merge.Running {
 		args = append(args, in[3:5]...)
 	}
@@ -89,7 +90,7 @@ func (c *cudaCall) batchNormInfer() error {
 	r := code.Div(code.F(1), code.Sqrt(code.Add(v, code.F(c.n.Float("eps")))))
 	store := c.walk(rstd, 0, 1)
 	store.Reg = r
-	g := &Group{Shape: c.dims(variance), Code: code.Ins, Loads: []Access{c.walk(variance, 0, 1)}, Stores: []Access{store}}
+	g := &lower.Group{Shape: c.dims(variance), Code: code.Ins, Loads: []lower.Access{c.walk(variance, 0, 1)}, Stores: []lower.Access{store}}
 	if err := c.group(g); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (c *cudaCall) batchNormInfer() error {
 }
 
 // normalised is y = (x − mean)·rstd·scale + bias, and what the norm ends in.
-func (c *cudaCall) normalised(k ptx.Channels) *Group {
+func (c *cudaCall) normalised(k ptx.Channels) *lower.Group {
 	p, in, out := c.channelPass(k), c.s.In, c.s.Out
 	y := p.norm(c.s)
 	end := c.s.Kernel.End
@@ -125,17 +126,17 @@ func (c *cudaCall) normalised(k ptx.Channels) *Group {
 // channelPass is the code of an elementwise pass over images that reads what channels have.
 type channelPass struct {
 	*ir.Code
-	*Group
+	*lower.Group
 	c *cudaCall
 }
 
 func (c *cudaCall) channelPass(k ptx.Channels) *channelPass {
-	return &channelPass{ir.NewCode(nil), &Group{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
+	return &channelPass{ir.NewCode(nil), &lower.Group{Shape: []int64{int64(k.Outer), int64(k.C), int64(k.Inner)}}, c}
 }
 
 // read loads a buffer, once for all who ask.
-func (p *channelPass) read(id BufferID, strides ...int64) ir.Reg {
-	at := slices.IndexFunc(p.Loads, func(a Access) bool { return a.Buffer == id })
+func (p *channelPass) read(id lower.BufferID, strides ...int64) ir.Reg {
+	at := slices.IndexFunc(p.Loads, func(a lower.Access) bool { return a.Buffer == id })
 	if at < 0 {
 		at = len(p.Loads)
 		p.Loads = append(p.Loads, p.c.walk(id, 0, strides...))
@@ -144,26 +145,26 @@ func (p *channelPass) read(id BufferID, strides ...int64) ir.Reg {
 }
 
 // each reads images, channel what is one number for each.
-func (p *channelPass) each(id BufferID) ir.Reg    { return p.read(id, ir.RowMajor(p.Shape)...) }
-func (p *channelPass) channel(id BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
+func (p *channelPass) each(id lower.BufferID) ir.Reg    { return p.read(id, ir.RowMajor(p.Shape)...) }
+func (p *channelPass) channel(id lower.BufferID) ir.Reg { return p.read(id, 0, 1, 0) }
 
 // hat is (x − mean)·rstd.
-func (p *channelPass) hat(x, mean, rstd BufferID) ir.Reg {
+func (p *channelPass) hat(x, mean, rstd lower.BufferID) ir.Reg {
 	return p.Mul(p.Sub(p.each(x), p.channel(mean)), p.channel(rstd))
 }
 
 // norm is what a step of batch_norm or batch_norm_infer makes of its images.
-func (p *channelPass) norm(s *Step) ir.Reg {
+func (p *channelPass) norm(s *lower.Step) ir.Reg {
 	var y ir.Reg
 	if rstd, ok := p.c.channels.rstd[s]; ok {
 		y = p.hat(s.In[0], s.In[3], rstd)
 	} else {
 		y = p.hat(s.In[0], s.Out[1], s.Out[2])
 	}
-	if len(s.In) > 1 && s.In[1] != None {
+	if len(s.In) > 1 && s.In[1] != lower.None {
 		y = p.Mul(y, p.channel(s.In[1]))
 	}
-	if len(s.In) > 2 && s.In[2] != None {
+	if len(s.In) > 2 && s.In[2] != lower.None {
 		y = p.Add(y, p.channel(s.In[2]))
 	}
 	return y
@@ -191,14 +192,14 @@ func (p *channelPass) holds(r ir.Reg, d ir.DType) bool {
 }
 
 // store adds the store of r in a buffer of images.
-func (p *channelPass) store(r ir.Reg, id BufferID) {
+func (p *channelPass) store(r ir.Reg, id lower.BufferID) {
 	store := p.c.walk(id, 0, ir.RowMajor(p.Shape)...)
 	store.Reg = r
 	p.Stores = append(p.Stores, store)
 }
 
 // group is the pass as a group.
-func (p *channelPass) group() *Group {
+func (p *channelPass) group() *lower.Group {
 	p.Group.Code = p.Ins
 	return p.Group
 }

@@ -1,10 +1,12 @@
-package lower
+package sm_test
 
 import (
 	"strings"
 	"testing"
 
 	"ampc/ir"
+	"ampc/lower"
+	"ampc/lower/sm"
 )
 
 // A trunk in f32, a branch in f16, what keeps them apart in BETWEEN, and what else is returned in MORE.
@@ -44,16 +46,16 @@ func TestRowNormsJoin(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		p, err := Lower(g, Must("sm_90"))
+		p, err := lower.Lower(g, sm.Must("sm_90"))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if err := Verify(p); err != nil {
+		if err := lower.Verify(p); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		var got [2]bool
-		for i := range p.Parts[Micro] {
-			s := &p.Parts[Micro][i]
+		for i := range p.Parts[lower.Micro] {
+			s := &p.Parts[lower.Micro][i]
 			if s.Kernel == nil || !strings.HasPrefix(s.Kernel.Name, "layer_norm") {
 				continue
 			}

@@ -1,7 +1,8 @@
-package lower
+package sm
 
 import (
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -86,7 +87,7 @@ func (c *cudaCall) pool() ptx.Pool {
 // maxPool leaves out what nobody reads, of forward its positions and of what is
 // computed again its values.
 func (c *cudaCall) maxPool() error {
-	p, args := c.pool(), []BufferID{c.s.In[0]}
+	p, args := c.pool(), []lower.BufferID{c.s.In[0]}
 	p.NoMax, p.NoIndex = !c.channels.isRead(c.s.Out[0]), !c.channels.isRead(c.s.Out[1])
 	if p.NoMax && p.NoIndex {
 		p.NoMax = false
@@ -118,7 +119,7 @@ func (c *cudaCall) maxPoolGrad() error {
 	if err := c.fillZero(sum); err != nil || c.elements(dy) == 0 {
 		return err
 	}
-	k := ptx.Scatter{Name: "k", Add: true, Outer: int(w.N * w.C), N: int(count(w.In)), M: int(count(w.Out)), Inner: 1,
+	k := ptx.Scatter{Name: "k", Add: true, Outer: int(w.N * w.C), N: int(lower.Count(w.In)), M: int(lower.Count(w.Out)), Inner: 1,
 		IDs: c.elem(index), In: c.elem(dy), Out: ptx.Float32}
 	if w.Last {
 		k.Outer, k.Inner = int(w.N), int(w.C)

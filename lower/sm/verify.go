@@ -1,9 +1,11 @@
-package lower
+package sm
 
 import (
 	"fmt"
 	"slices"
 
+	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -11,12 +13,12 @@ import (
 // block it was written for, gives it as many addresses as it takes, each of a
 // buffer of the dtype and at least the size that it works on, and that the step
 // owns up to reading and writing these and nothing else.
-func verifyLaunch(p *Program, s *Step) error {
+func verifyLaunch(p *lower.Program, s *lower.Step) error {
 	l := s.Launch
 	if l == nil {
 		return nil
 	}
-	k := p.kernel(l.Kernel)
+	k := kernelNamed(p, l.Kernel)
 	switch {
 	case k == nil:
 		return fmt.Errorf("launches the kernel %s, which no module has", l.Kernel)
@@ -50,9 +52,9 @@ func asksFor(k *ptx.Kernel, register ptx.Sym) bool {
 	})
 }
 
-// kernel finds a kernel by its name, nil where there is none.
-func (p *Program) kernel(name string) *ptx.Kernel {
-	for _, m := range p.Modules {
+// kernelNamed finds a kernel by its name, nil where there is none.
+func kernelNamed(p *lower.Program, name string) *ptx.Kernel {
+	for _, m := range Modules(p) {
 		if k := m.Kernel(name); k != nil {
 			return k
 		}
@@ -62,24 +64,24 @@ func (p *Program) kernel(name string) *ptx.Kernel {
 
 // footprint gathers what a launch touches.
 type footprint struct {
-	s             *Step
-	p             *Program
-	reads, writes []BufferID
+	s             *lower.Step
+	p             *lower.Program
+	reads, writes []lower.BufferID
 }
 
 // take notes that the kernel reads or writes n elements of a buffer.
-func (f *footprint) take(id BufferID, a ptx.Argument, n int64) error {
+func (f *footprint) take(id lower.BufferID, a lower.Argument, n int64) error {
 	if id < 0 || int(id) >= len(f.p.Buffers) {
 		return fmt.Errorf("it is buffer %d of %d", id, len(f.p.Buffers))
 	}
 	b := &f.p.Buffers[id]
-	if t, _ := ptxType(b.Type.DType); t != a.DType && !sameBits(t, a.DType) || b.Type.Shape.Elements() < n {
+	if t := b.Type.DType; t != a.DType && !sameBits(t, a.DType) || b.Type.Shape.Elements() < n {
 		return fmt.Errorf("it works on %s of %d elements, %%%s is %s", a.DType, n, b.Name, b.Type)
 	}
 	for _, x := range []struct {
 		touched  bool
-		has      []BufferID
-		seen     *[]BufferID
+		has      []lower.BufferID
+		seen     *[]lower.BufferID
 		verb, to string
 	}{{a.Read, f.s.In, &f.reads, "reads", "operand"}, {a.Write, f.s.Out, &f.writes, "writes", "result"}} {
 		if x.touched && !slices.Contains(x.has, id) {
@@ -93,15 +95,15 @@ func (f *footprint) take(id BufferID, a ptx.Argument, n int64) error {
 }
 
 // sameBits reports whether kernels take one type for the other.
-func sameBits(a, b ptx.DType) bool {
-	one := func(t ptx.DType) bool { return t == ptx.Bool || t == ptx.Uint8 }
+func sameBits(a, b ir.DType) bool {
+	one := func(t ir.DType) bool { return t == ir.Bool || t == ir.U8 }
 	return one(a) && one(b)
 }
 
 // table checks that a launch's table fits the constant it is written to, that
 // every block has its part of a tensor and every tensor its blocks, and that
 // the addresses of a row are of buffers as large as the row says.
-func (f *footprint) table(l *Launch) error {
+func (f *footprint) table(l *lower.Launch) error {
 	if len(l.Table) == 0 {
 		return nil
 	}
@@ -110,15 +112,15 @@ func (f *footprint) table(l *Launch) error {
 	if len(l.Args) == 0 || blocks+tensors*row != len(l.Table) {
 		return fmt.Errorf("a table of %d words is not one of %d blocks and rows of %d", len(l.Table), blocks, row)
 	}
-	if b := &f.p.Buffers[l.Args[0]]; b.Arena != ConstArena || b.Size != int64(8*len(l.Table)) {
-		return fmt.Errorf("the table of %d words does not fit %s, %s of the %s arena", len(l.Table), f.p.name(l.Args[0]), b.Type, b.Arena)
+	if b := &f.p.Buffers[l.Args[0]]; b.Arena != lower.ConstArena || b.Size != int64(8*len(l.Table)) {
+		return fmt.Errorf("the table of %d words does not fit %s, %s of the %s arena", len(l.Table), f.p.BufferName(l.Args[0]), b.Type, b.Arena)
 	}
 	at := 0
 	for i := range tensors {
 		words := l.Table[blocks+i*row:][:row]
 		size := words[0].Value
 		for chunk := int64(0); chunk*ptx.BatchChunk < size; chunk, at = chunk+1, at+1 {
-			if at >= blocks || l.Table[at] != (Word{Value: int64(i)<<32 | chunk, Buffer: None}) {
+			if at >= blocks || l.Table[at] != (lower.Word{Value: int64(i)<<32 | chunk, Buffer: lower.None}) {
 				return fmt.Errorf("no block does part %d of tensor %d", chunk, i)
 			}
 		}
@@ -140,12 +142,12 @@ func (f *footprint) table(l *Launch) error {
 // all checks that the step names no operand and no result that the kernel does not touch.
 func (f *footprint) all() error {
 	for _, x := range []struct {
-		has, seen []BufferID
+		has, seen []lower.BufferID
 		verb      string
 	}{{f.s.In, f.reads, "reads"}, {f.s.Out, f.writes, "writes"}} {
 		for _, id := range x.has {
-			if id != None && !slices.Contains(x.seen, id) {
-				return fmt.Errorf("kernel %s never %s %s", f.s.Launch.Kernel, x.verb, f.p.name(id))
+			if id != lower.None && !slices.Contains(x.seen, id) {
+				return fmt.Errorf("kernel %s never %s %s", f.s.Launch.Kernel, x.verb, f.p.BufferName(id))
 			}
 		}
 	}

@@ -1,17 +1,18 @@
-package lower
+package sm
 
 import (
 	"fmt"
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
 // cudaCall is a kernel step being turned into launches.
 type cudaCall struct {
 	*cudaLowerer
-	s *Step
+	s *lower.Step
 	n *ir.Node
 }
 
@@ -106,22 +107,18 @@ func (c *cudaCall) widenIDs(operand int) error {
 func never(*ir.Node) bool { return false }
 
 // runs reports whether a node lowers to launches and library calls of t.
-func (t GPU) runs(n *ir.Node) bool {
+func (t Target) runs(n *ir.Node) bool {
 	if !n.Out[0].Type.Shape.Static() || t.graphs(n) || storesNothing(n) {
 		return true // Check says what is not static by itself
 	}
 	if takes, ok := gpuRules[n.Op]; ok {
 		return takes(n)
 	}
-	if _, ok := rules[n.Op]; ok {
-		return true
-	}
-	d := n.Def()
-	k := cudaKernels[n.Op]
-	if d.Elem != nil {
+	if n.Def().Elem != nil {
 		return !beyondF32(n)
 	}
-	return d.Is(ir.View) || k.emit != nil && (k.takes == nil || k.takes(n))
+	k := cudaKernels[n.Op]
+	return !lower.IsKernel(n) || k.emit != nil && (k.takes == nil || k.takes(n))
 }
 
 // factors takes products of what cuBLASLt is asked for.
@@ -154,10 +151,10 @@ func floatsIn(n *ir.Node) bool {
 func floatData(n *ir.Node) bool { return floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out}) }
 
 // elem is the ptx type of a buffer's elements.
-func (c *cudaCall) elem(id BufferID) ptx.DType { return ptx.DType(c.typeOf(id).DType.String()) }
+func (c *cudaCall) elem(id lower.BufferID) ptx.DType { return ptx.DType(c.typeOf(id).DType.String()) }
 
 // launch emits one kernel of the call; build is a generator's method.
-func (c *cudaCall) launch(kind string, build func(ptx.Flavour) (*ptx.Launch, error), args ...BufferID) error {
+func (c *cudaCall) launch(kind string, build func(ptx.Flavour) (*ptx.Launch, error), args ...lower.BufferID) error {
 	k, err := build(c.fl)
 	if err != nil {
 		return err
@@ -166,10 +163,10 @@ func (c *cudaCall) launch(kind string, build func(ptx.Flavour) (*ptx.Launch, err
 }
 
 // dims are the sizes of a buffer.
-func (c *cudaCall) dims(id BufferID) []int64 { return ir.Sizes(c.typeOf(id).Shape) }
+func (c *cudaCall) dims(id lower.BufferID) []int64 { return ir.Sizes(c.typeOf(id).Shape) }
 
 // floats fails where a buffer holds anything that the kernels do not compute in f32.
-func (c *cudaCall) floats(ids ...BufferID) error {
+func (c *cudaCall) floats(ids ...lower.BufferID) error {
 	for _, id := range ids {
 		if d := c.typeOf(id).DType; d != ir.F32 && d != ir.F16 && d != ir.BF16 {
 			return fmt.Errorf("no kernel for elements of %s on %s", d, c.p.Target)

@@ -1,10 +1,11 @@
-package lower
+package sm
 
 import (
 	"errors"
 	"math"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -21,7 +22,7 @@ func reduction(op string, mean float64, root bool) func(c *cudaCall) error {
 }
 
 // reduce emits the reduction of x over the marked dimensions to y.
-func (c *cudaCall) reduce(op string, x, y BufferID, along []bool, mean float64, root bool) error {
+func (c *cudaCall) reduce(op string, x, y lower.BufferID, along []bool, mean float64, root bool) error {
 	if c.elements(y) == 0 {
 		return nil
 	}
@@ -61,7 +62,7 @@ func joining(op string) string {
 }
 
 // rowReduce emits the reduction of rows; few and long ones are split, and a second launch joins the parts.
-func (c *cudaCall) rowReduce(k ptx.RowReduce, x, y BufferID) error {
+func (c *cudaCall) rowReduce(k ptx.RowReduce, x, y lower.BufferID) error {
 	k.Name, k.In = "k", c.elem(x)
 	parts := k.Parts()
 	if parts == 1 {
@@ -76,7 +77,7 @@ func (c *cudaCall) rowReduce(k ptx.RowReduce, x, y BufferID) error {
 
 // colReduce emits the reduction of columns, in parts where the columns alone leave most of a GPU idle: a
 // second launch joins them in a fixed order.
-func (c *cudaCall) colReduce(k ptx.ColReduce, x, y BufferID) error {
+func (c *cudaCall) colReduce(k ptx.ColReduce, x, y lower.BufferID) error {
 	k.Name, k.In = "k", c.elem(x)
 	parts := k.Parts()
 	if parts == 1 {
@@ -91,7 +92,7 @@ func (c *cudaCall) colReduce(k ptx.ColReduce, x, y BufferID) error {
 
 // nothing stores what a reduction of no elements gives; integers start from the
 // limit of 64 bits, cut to their type.
-func (c *cudaCall) nothing(y BufferID, op string, mean bool) error {
+func (c *cudaCall) nothing(y lower.BufferID, op string, mean bool) error {
 	start := map[string]float64{"sum": 0, "l1": 0, "sumsq": 0, "prod": 1, "max": math.Inf(-1), "min": math.Inf(1)}[op]
 	if mean {
 		start = math.NaN()
@@ -106,7 +107,7 @@ func (c *cudaCall) nothing(y BufferID, op string, mean bool) error {
 }
 
 // rooted reduces columns to f32 and takes the square root after.
-func (c *cudaCall) rooted(op string, x, y BufferID, outer, n, inner int64) error {
+func (c *cudaCall) rooted(op string, x, y lower.BufferID, outer, n, inner int64) error {
 	sum := c.temp("sum", ir.F32, outer, inner)
 	k := ptx.ColReduce{Op: op, Outer: int(outer), N: int(n), Inner: int(inner), Out: ptx.Float32, Scale: 1}
 	if err := c.colReduce(k, x, sum); err != nil {
@@ -114,8 +115,8 @@ func (c *cudaCall) rooted(op string, x, y BufferID, outer, n, inner int64) error
 	}
 	code := ir.NewCode(nil)
 	r := code.Sqrt(code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}))
-	return c.group(&Group{Shape: []int64{outer * inner}, Code: code.Ins, Loads: []Access{{Buffer: sum, DType: ir.F32, Strides: []int64{1}}},
-		Stores: []Access{{Buffer: y, DType: c.typeOf(y).DType, Strides: []int64{1}, Reg: r}}})
+	return c.group(&lower.Group{Shape: []int64{outer * inner}, Code: code.Ins, Loads: []lower.Access{{Buffer: sum, DType: ir.F32, Strides: []int64{1}}},
+		Stores: []lower.Access{{Buffer: y, DType: c.typeOf(y).DType, Strides: []int64{1}, Reg: r}}})
 }
 
 // middle views dimensions as outer×n×inner with n reduced; false where the
@@ -142,7 +143,7 @@ func middle(d []int64, along []bool) (outer, n, inner int64, ok bool) {
 }
 
 // reducedLast copies x with its reduced dimensions behind the others.
-func (c *cudaCall) reducedLast(x BufferID, d []int64, along []bool) (moved BufferID, outer, n int64, err error) {
+func (c *cudaCall) reducedLast(x lower.BufferID, d []int64, along []bool) (moved lower.BufferID, outer, n int64, err error) {
 	from := ir.RowMajor(d)
 	outer, n = 1, 1
 	var shape, strides []int64
@@ -161,7 +162,7 @@ func (c *cudaCall) reducedLast(x BufferID, d []int64, along []bool) (moved Buffe
 	}
 	t := c.typeOf(x).DType
 	moved = c.temp("moved", t, outer, n)
-	err = c.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(t)}},
-		Loads: []Access{{Buffer: x, DType: t, Strides: strides}}, Stores: []Access{{Buffer: moved, DType: t, Strides: ir.RowMajor(shape)}}})
+	err = c.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(t)}},
+		Loads: []lower.Access{{Buffer: x, DType: t, Strides: strides}}, Stores: []lower.Access{{Buffer: moved, DType: t, Strides: ir.RowMajor(shape)}}})
 	return moved, outer, n, err
 }

@@ -1,9 +1,10 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 )
 
 // ends joins products of micro with the steps that cuBLASLt does while it
@@ -12,12 +13,10 @@ import (
 // rounded, the library takes as it was summed.
 type ends struct {
 	*cudaLowerer
-	steps []Step
-	read  map[BufferID][]int // by root: steps that read it; elsewhere: in another part, or as an output
-	gone  []bool             // steps that a product does
+	steps []lower.Step
+	read  map[lower.BufferID][]int // by root: steps that read it; elsewhere: in another part, or as an output
+	gone  []bool                   // steps that a product does
 }
-
-const elsewhere = -1
 
 // joinEnds joins what it can before micro is lowered. f32 products stay alone,
 // and a gelu is joined from sm_90: before, the library runs it as a kernel of
@@ -26,54 +25,54 @@ func (c *cudaLowerer) joinEnds() {
 	if c.target.Lacks(NoAux) || c.fl.SM < 80 {
 		return
 	}
-	steps := c.p.Parts[Micro]
-	e := &ends{cudaLowerer: c, steps: steps, read: map[BufferID][]int{}, gone: make([]bool, len(steps))}
-	for part := range NumParts {
+	steps := c.p.Parts[lower.Micro]
+	e := &ends{cudaLowerer: c, steps: steps, read: map[lower.BufferID][]int{}, gone: make([]bool, len(steps))}
+	for part := range lower.NumParts {
 		for i := range c.p.Parts[part] {
 			at := i
-			if part != Micro {
-				at = elsewhere
+			if part != lower.Micro {
+				at = lower.Elsewhere
 			}
 			e.reads(at, c.p.Parts[part][i].In...)
 		}
 	}
 	for _, o := range c.p.Outputs {
-		e.reads(elsewhere, o.Buffer)
+		e.reads(lower.Elsewhere, o.Buffer)
 	}
 	for i := range steps {
-		if s := &steps[i]; s.Kind == KindGemm && e.open(s) {
+		if s := &steps[i]; s.Kind == lower.KindGemm && e.open(s) {
 			e.activation(i)
 			e.gradient(i)
 			e.biasGrad(i)
 			s.Bytes = c.p.Traffic(s)
 		}
 	}
-	c.p.Parts[Micro] = nil
+	c.p.Parts[lower.Micro] = nil
 	for i := range steps {
 		if !e.gone[i] {
-			c.p.Parts[Micro] = append(c.p.Parts[Micro], steps[i])
+			c.p.Parts[lower.Micro] = append(c.p.Parts[lower.Micro], steps[i])
 		}
 	}
 }
 
 // reads notes that step at reads buffers.
-func (e *ends) reads(at int, ids ...BufferID) {
+func (e *ends) reads(at int, ids ...lower.BufferID) {
 	for _, id := range ids {
-		if id != None {
+		if id != lower.None {
 			e.read[e.root(id)] = append(e.read[e.root(id)], at)
 		}
 	}
 }
 
 // readers are the steps that read a root and are not joined to a product.
-func (e *ends) readers(root BufferID) []int {
-	return slices.DeleteFunc(slices.Clone(e.read[root]), func(i int) bool { return i != elsewhere && e.gone[i] })
+func (e *ends) readers(root lower.BufferID) []int {
+	return slices.DeleteFunc(slices.Clone(e.read[root]), func(i int) bool { return i != lower.Elsewhere && e.gone[i] })
 }
 
 // work reports whether a root lies in the work arena, so that it may be written earlier.
-func (e *ends) work(root BufferID) bool { return e.p.Buffers[root].Arena == WorkArena }
+func (e *ends) work(root lower.BufferID) bool { return e.p.Buffers[root].Arena == lower.WorkArena }
 
-func (e *ends) root(id BufferID) BufferID { return e.p.Buffers[id].Root }
+func (e *ends) root(id lower.BufferID) lower.BufferID { return e.p.Buffers[id].Root }
 
 // endRow is what rows of a result are a multiple of where a product ends in more.
 const endRow = 8
@@ -81,32 +80,21 @@ const endRow = 8
 // open reports whether a product can end in more than it does: 16-bit
 // operands, one item, a result that lies dense, of a dtype that cuBLASLt has,
 // and an inner dimension above 1, which its gradients want.
-func (e *ends) open(s *Step) bool {
+func (e *ends) open(s *lower.Step) bool {
 	g := s.Gemm
 	a, b, d := e.typeOf(s.In[0]).DType, e.typeOf(s.In[1]).DType, e.typeOf(s.Out[0]).DType
 	return a == b && a.Low() && (d == a || d == ir.F32) && g.K > 1 && len(g.Batch) == 0 && g.N%endRow == 0 && g.C.LD == g.N && g.Epilogue.Residual == 0 &&
-		g.Epilogue.Act != Tanh && (g.Epilogue.Bias == 0 || e.typeOf(s.In[g.Epilogue.Bias]).DType == d)
-}
-
-// ownCode is the code of a row over operands of f32 registers.
-func ownCode(op ir.Op, attrs ir.Attrs, operands int) []ir.Instr {
-	n := &ir.Node{Op: op, Attrs: attrs}
-	for range operands {
-		n.In = append(n.In, &ir.Value{Type: ir.T(ir.F32, 1)})
-	}
-	n.Out = []*ir.Value{{Type: ir.T(ir.F32, 1)}}
-	code, _ := ir.NodeCode(n)
-	return code.Ins
+		g.Epilogue.Act != lower.Tanh && (g.Epilogue.Bias == 0 || e.typeOf(s.In[g.Epilogue.Bias]).DType == d)
 }
 
 // runs reports whether step i is a group of just this code over the elements of
 // a product as they lie, storing the product's dtype.
-func (e *ends) runs(i int, product *Step, code []ir.Instr) bool {
-	if i == elsewhere || e.gone[i] || e.steps[i].Kind != KindGroup {
+func (e *ends) runs(i int, product *lower.Step, code []ir.Instr) bool {
+	if i == lower.Elsewhere || e.gone[i] || e.steps[i].Kind != lower.KindGroup {
 		return false
 	}
 	g := e.steps[i].Group
-	if !slices.Equal(g.Code, code) || len(g.Stores) != 1 || int(g.Stores[0].Reg) != len(code)-1 || count(g.Shape) != product.Gemm.M*product.Gemm.N {
+	if !slices.Equal(g.Code, code) || len(g.Stores) != 1 || int(g.Stores[0].Reg) != len(code)-1 || lower.Count(g.Shape) != product.Gemm.M*product.Gemm.N {
 		return false
 	}
 	dense := ir.RowMajor(g.Shape)
@@ -127,20 +115,20 @@ var tanh = ir.A("approx", "tanh")
 func (e *ends) activation(i int) {
 	s := &e.steps[i]
 	h := e.root(s.Out[0])
-	if s.Gemm.Epilogue.Act != NoAct || !e.work(h) {
+	if s.Gemm.Epilogue.Act != lower.NoAct || !e.work(h) {
 		return
 	}
 	readers := e.readers(h)
 	for _, j := range readers {
 		switch {
-		case e.fl.SM >= 90 && e.runs(j, s, ownCode(ir.OpGelu, tanh, 1)):
-			s.Gemm.Epilogue.Act = Gelu
-		case len(readers) == 1 && e.runs(j, s, ownCode(ir.OpRelu, nil, 1)):
-			s.Gemm.Epilogue.Act = Relu
+		case e.fl.SM >= 90 && e.runs(j, s, lower.OwnCode(ir.OpGelu, tanh, 1)):
+			s.Gemm.Epilogue.Act = lower.Gelu
+		case len(readers) == 1 && e.runs(j, s, lower.OwnCode(ir.OpRelu, nil, 1)):
+			s.Gemm.Epilogue.Act = lower.Relu
 		default:
 			continue
 		}
-		out := []BufferID{e.steps[j].Out[0]}
+		out := []lower.BufferID{e.steps[j].Out[0]}
 		if len(readers) > 1 {
 			s.Gemm.Epilogue.Aux = len(out)
 			out = append(out, s.Out[0])
@@ -158,11 +146,11 @@ func (e *ends) gradient(i int) {
 	s := &e.steps[i]
 	t := e.root(s.Out[0])
 	readers := e.readers(t)
-	if s.Gemm.Epilogue != (Epilogue{}) || len(readers) != 1 || !e.work(t) {
+	if s.Gemm.Epilogue != (lower.Epilogue{}) || len(readers) != 1 || !e.work(t) {
 		return
 	}
 	j := readers[0]
-	if e.fl.SM < 90 || !e.runs(j, s, ownCode(ir.OpGeluGrad, tanh, 2)) {
+	if e.fl.SM < 90 || !e.runs(j, s, lower.OwnCode(ir.OpGeluGrad, tanh, 2)) {
 		return
 	}
 	loads := e.steps[j].Group.Loads
@@ -170,9 +158,9 @@ func (e *ends) gradient(i int) {
 	if e.root(loads[0].Buffer) != t || e.root(aux) == t {
 		return
 	}
-	s.Gemm.Epilogue.Act, s.Gemm.Epilogue.Aux = GeluGrad, len(s.In)
+	s.Gemm.Epilogue.Act, s.Gemm.Epilogue.Aux = lower.GeluGrad, len(s.In)
 	s.In = append(slices.Clone(s.In), aux)
-	s.Out, s.Node, e.gone[j] = []BufferID{e.steps[j].Out[0]}, e.steps[j].Node, true
+	s.Out, s.Node, e.gone[j] = []lower.BufferID{e.steps[j].Out[0]}, e.steps[j].Node, true
 	e.reads(i, aux)
 }
 
@@ -181,11 +169,11 @@ func (e *ends) gradient(i int) {
 func (e *ends) biasGrad(i int) {
 	s := &e.steps[i]
 	g := s.Gemm
-	if g.Epilogue != (Epilogue{}) || e.typeOf(s.Out[0]).DType != ir.F32 {
+	if g.Epilogue != (lower.Epilogue{}) || e.typeOf(s.Out[0]).DType != ir.F32 {
 		return
 	}
 	for k, x := range []struct {
-		m    *Matrix
+		m    *lower.Matrix
 		cols int64
 		rows bool // it is summed over the inner dimension along its rows
 	}{{&g.A, g.M, g.A.T}, {&g.B, g.N, !g.B.T}} {
@@ -193,7 +181,7 @@ func (e *ends) biasGrad(i int) {
 			continue
 		}
 		for _, j := range e.readers(e.root(s.In[k])) {
-			if j != elsewhere && e.sums(j, x.cols, g.K) && e.unreadUntil(i, e.root(e.steps[j].Out[0])) {
+			if j != lower.Elsewhere && e.sums(j, x.cols, g.K) && e.unreadUntil(i, e.root(e.steps[j].Out[0])) {
 				g.Epilogue.BiasGrad, g.Epilogue.Summed = len(s.Out), k
 				s.Out = append(slices.Clone(s.Out), e.steps[j].Out[0])
 				e.gone[j] = true
@@ -206,7 +194,7 @@ func (e *ends) biasGrad(i int) {
 // sums reports whether step i adds all rows of a matrix, in f32.
 func (e *ends) sums(i int, cols, rows int64) bool {
 	s := &e.steps[i]
-	if s.Kind != KindKernel || s.Kernel.Node.Op != ir.OpReduceSum || e.typeOf(s.Out[0]) != ir.T(ir.F32, ir.Dim(cols)) || !e.work(e.root(s.Out[0])) {
+	if s.Kind != lower.KindKernel || s.Kernel.Node.Op != ir.OpReduceSum || e.typeOf(s.Out[0]) != ir.T(ir.F32, ir.Dim(cols)) || !e.work(e.root(s.Out[0])) {
 		return false
 	}
 	x := s.Kernel.Node.In[0].Type.Shape
@@ -215,6 +203,6 @@ func (e *ends) sums(i int, cols, rows int64) bool {
 }
 
 // unreadUntil reports whether nothing up to step i reads a root.
-func (e *ends) unreadUntil(i int, root BufferID) bool {
-	return !slices.ContainsFunc(e.readers(root), func(j int) bool { return j != elsewhere && j <= i })
+func (e *ends) unreadUntil(i int, root lower.BufferID) bool {
+	return !slices.ContainsFunc(e.readers(root), func(j int) bool { return j != lower.Elsewhere && j <= i })
 }

@@ -1,14 +1,15 @@
-package lower
+package sm
 
 import (
 	"fmt"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
 // group launches elementwise work; the step keeps its description.
-func (c *cudaLowerer) group(g *Group) error {
+func (c *cudaLowerer) group(g *lower.Group) error {
 	if empty(g.Shape) {
 		return nil
 	}
@@ -20,8 +21,8 @@ func (c *cudaLowerer) group(g *Group) error {
 	if err != nil {
 		return err
 	}
-	var args []BufferID
-	for _, list := range [2][]Access{g.Loads, g.Stores} {
+	var args []lower.BufferID
+	for _, list := range [2][]lower.Access{g.Loads, g.Stores} {
 		for i := range list {
 			args = append(args, list[i].Buffer)
 		}
@@ -30,7 +31,7 @@ func (c *cudaLowerer) group(g *Group) error {
 	if err != nil {
 		return err
 	}
-	s.Kind, s.Group = KindGroup, g
+	s.Kind, s.Group = lower.KindGroup, g
 	s.Bytes = c.p.Traffic(&s)
 	c.out = append(c.out, s)
 	return nil
@@ -46,7 +47,7 @@ func empty(shape []int64) bool {
 }
 
 // ptxGroup is g in the terms of package ptx.
-func (c *cudaLowerer) ptxGroup(g *Group) (ptx.Group, error) {
+func (c *cudaLowerer) ptxGroup(g *lower.Group) (ptx.Group, error) {
 	pg := ptx.Group{Name: "k", Shape: g.Shape}
 	for i := range g.Loads {
 		a, err := ptxAccess(&g.Loads[i], fmt.Sprintf("l%d", i))
@@ -68,7 +69,7 @@ func (c *cudaLowerer) ptxGroup(g *Group) (ptx.Group, error) {
 	return pg, nil
 }
 
-func ptxAccess(a *Access, name string) (ptx.Access, error) {
+func ptxAccess(a *lower.Access, name string) (ptx.Access, error) {
 	t, ok := ptxType(a.DType)
 	if !ok {
 		return ptx.Access{}, fmt.Errorf("no kernel reads or writes %s", a.DType)
@@ -88,7 +89,7 @@ func ptxInstr(i *ir.Instr) ptx.Instr {
 // fills the result where only parts of it are copied.
 func (c *cudaLowerer) moves() error {
 	s := c.from
-	if m := s.Moves; m.Filled || s.Kind == KindFill {
+	if m := s.Moves; m.Filled || s.Kind == lower.KindFill {
 		out := s.Out[0]
 		t := c.typeOf(out)
 		code := ir.NewCode(nil)
@@ -104,7 +105,7 @@ func (c *cudaLowerer) moves() error {
 		}
 		src, dst := m.Src, m.Dst
 		src.Buffer, dst.Buffer, dst.Reg = s.In[m.From], s.Out[m.To], 0
-		g := &Group{Shape: m.Shape, Loads: []Access{src}, Stores: []Access{dst},
+		g := &lower.Group{Shape: m.Shape, Loads: []lower.Access{src}, Stores: []lower.Access{dst},
 			Code: []ir.Instr{{Op: ir.PIn, Type: ir.RegType(src.DType)}}}
 		if err := c.group(g); err != nil {
 			return err
@@ -112,18 +113,18 @@ func (c *cudaLowerer) moves() error {
 	}
 	for _, out := range s.Out {
 		if c.elements(out) == 0 { // written by nobody, but a result
-			c.out = append(c.out, Step{Kind: KindFill, Out: []BufferID{out}, Node: s.Node, Moves: &Moves{Filled: true}})
+			c.out = append(c.out, lower.Step{Kind: lower.KindFill, Out: []lower.BufferID{out}, Node: s.Node, Moves: &lower.Moves{Filled: true}})
 		}
 	}
 	return nil
 }
 
-func (c *cudaLowerer) fill(out BufferID, code []ir.Instr, r ir.Reg) error {
+func (c *cudaLowerer) fill(out lower.BufferID, code []ir.Instr, r ir.Reg) error {
 	n := []int64{c.elements(out)}
-	return c.group(&Group{Shape: n, Code: code, Stores: []Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{1}, Reg: r}}})
+	return c.group(&lower.Group{Shape: n, Code: code, Stores: []lower.Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{1}, Reg: r}}})
 }
 
 // cast emits the rounding of in to out, element by element.
-func (c *cudaLowerer) cast(in, out BufferID) error {
+func (c *cudaLowerer) cast(in, out lower.BufferID) error {
 	return c.copyBetween(c.walk(in, 0, 1), c.walk(out, 0, 1), []int64{c.elements(out)})
 }

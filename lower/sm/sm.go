@@ -1,4 +1,7 @@
-package lower
+// Package sm lowers Programs for NVIDIA GPUs, the targets sm_70 and up: it turns
+// the shared steps into launches of generated PTX kernels and calls of cuBLASLt and
+// cuDNN. It runs on any machine.
+package sm
 
 import (
 	"fmt"
@@ -7,61 +10,39 @@ import (
 	"strings"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
-// Launch is a step as a GPU's driver takes it: a kernel of Program.Modules over
-// Grid blocks of Block threads. Args are the buffers whose addresses it takes,
-// in order, and Takes is what the kernel does with each.
-type Launch struct {
-	Kernel string
-	Grid   [3]int
-	Block  int
-	Args   []BufferID
-	Takes  []ptx.Argument
-	// Table is what the runtime writes to Args[0], a constant, when it loads the
-	// Program: 64-bit words, for kernels that go through many buffers. It has a
-	// word for every block, then a row for every tensor: its size and the
-	// addresses of what Row describes, which are as large.
-	Table []Word
-	Row   []ptx.Argument
-}
-
-// Word is a number, or where Buffer is not None the address of a buffer.
-type Word struct {
-	Value  int64
-	Buffer BufferID
-}
-
 // cudaLowerer turns the steps that any target has into launches.
 type cudaLowerer struct {
-	p        *Program
-	target   GPU
+	p        *lower.Program
+	target   Target
 	fl       ptx.Flavour
 	module   *ptx.Module
 	names    map[string]string // of a kernel by its text under no name
 	counts   map[string]int    // kernels of one kind, buffers of one name so far
-	out      []Step            // of the part being lowered
-	at       Part
-	from     *Step                 // being lowered
-	stats    map[BufferID]rowStats // of logits whose loss this part has computed
-	bad      []counted             // tensors whose elements that are not finite this part has counted
-	channels *channelJoins         // of micro
+	out      []lower.Step      // of the part being lowered
+	at       lower.Part
+	from     *lower.Step                 // being lowered
+	stats    map[lower.BufferID]rowStats // of logits whose loss this part has computed
+	bad      []counted                   // tensors whose elements that are not finite this part has counted
+	channels *channelJoins               // of micro
 }
 
 // Finish replaces every group, copy, fill and kernel by launches of generated
 // kernels, and what cuBLASLt cannot end a product with by a group after it.
-func (t GPU) Finish(p *Program) error {
+func (t Target) Finish(p *lower.Program) error {
 	p.JoinNorms([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm, ir.OpBatchNormInfer}, nil)
 	c := &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
 	c.joinEnds()
 	c.splitEnds()
-	p.joinRows()
-	c.channels = p.joinChannels()
-	p.Batch(Prepare)
-	p.Batch(Update)
-	for part := range NumParts {
-		c.at, c.out, c.stats, c.bad = part, nil, map[BufferID]rowStats{}, nil
+	joinRows(p)
+	c.channels = joinChannels(p)
+	p.Batch(lower.Prepare)
+	p.Batch(lower.Update)
+	for part := range lower.NumParts {
+		c.at, c.out, c.stats, c.bad = part, nil, map[lower.BufferID]rowStats{}, nil
 		last := make([]int, len(p.Parts[part])) // launch that ends each step
 		for i := range p.Parts[part] {
 			c.from = &p.Parts[part][i]
@@ -74,14 +55,14 @@ func (t GPU) Finish(p *Program) error {
 			last[i] = len(c.out) - 1
 		}
 		for i := range p.Copies {
-			if part == Prepare {
+			if part == lower.Prepare {
 				p.Copies[i].Step = last[p.Copies[i].Step]
 			}
 		}
 		p.Parts[part] = c.out
 	}
 	if len(c.module.Kernels) > 0 {
-		p.Modules = []*ptx.Module{c.module}
+		p.Modules = []lower.Module{c.module}
 	}
 	return nil
 }
@@ -89,25 +70,25 @@ func (t GPU) Finish(p *Program) error {
 // step lowers c.from.
 func (c *cudaLowerer) step() error {
 	s := c.from
-	if !slices.ContainsFunc(s.Out, func(id BufferID) bool { return c.elements(id) > 0 }) {
+	if !slices.ContainsFunc(s.Out, func(id lower.BufferID) bool { return c.elements(id) > 0 }) {
 		c.out = append(c.out, *s) // nothing to store: no launch
 		return nil
 	}
 	switch s.Kind {
-	case KindGemm:
+	case lower.KindGemm:
 		return c.gemm()
-	case KindGroup:
+	case lower.KindGroup:
 		if len(s.More) > 0 {
 			return c.batch(s)
 		}
 		return c.group(s.Group)
-	case KindCopy, KindFill:
+	case lower.KindCopy, lower.KindFill:
 		return c.moves()
-	case KindAttention:
+	case lower.KindAttention:
 		return c.dnn()
-	case KindConv:
+	case lower.KindConv:
 		return c.conv()
-	case KindKernel:
+	case lower.KindKernel:
 		k, call := cudaKernels[s.Kernel.Node.Op], &cudaCall{c, s, s.Kernel.Node}
 		if err := call.widenIDs(k.ids); err != nil {
 			return err
@@ -118,7 +99,7 @@ func (c *cudaLowerer) step() error {
 }
 
 // temp is a new buffer of the work arena, named after the step's node.
-func (c *cudaLowerer) temp(name string, d ir.DType, shape ...int64) BufferID {
+func (c *cudaLowerer) temp(name string, d ir.DType, shape ...int64) lower.BufferID {
 	dims := make([]ir.Dim, len(shape))
 	for i, n := range shape {
 		dims[i] = ir.Dim(n)
@@ -127,12 +108,12 @@ func (c *cudaLowerer) temp(name string, d ir.DType, shape ...int64) BufferID {
 	if c.counts[name]++; c.counts[name] > 1 {
 		name += strconv.Itoa(c.counts[name])
 	}
-	return c.p.NewBuffer(name, ir.T(d, dims...), WorkArena)
+	return c.p.NewBuffer(name, ir.T(d, dims...), lower.WorkArena)
 }
 
-func (c *cudaLowerer) typeOf(id BufferID) ir.Type { return c.p.Buffers[id].Type }
+func (c *cudaLowerer) typeOf(id lower.BufferID) ir.Type { return c.p.Buffers[id].Type }
 
-func (c *cudaLowerer) elements(id BufferID) int64 { return c.typeOf(id).Shape.Elements() }
+func (c *cudaLowerer) elements(id lower.BufferID) int64 { return c.typeOf(id).Shape.Elements() }
 
 // add puts a kernel into the module, once for each text, and returns its name there.
 func (c *cudaLowerer) add(kind string, k *ptx.Kernel) string {
@@ -149,9 +130,20 @@ func (c *cudaLowerer) add(kind string, k *ptx.Kernel) string {
 	return name
 }
 
+// Modules are the modules of a Program that this package has lowered.
+func Modules(p *lower.Program) []*ptx.Module {
+	var list []*ptx.Module
+	for _, m := range p.Modules {
+		if x, ok := m.(*ptx.Module); ok {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
 // launch emits a step that runs k with the given arguments. The kernel's own
 // account of what it reads and writes becomes the step's.
-func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...BufferID) error {
+func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...lower.BufferID) error {
 	s, err := c.launched(kind, k, args)
 	if err != nil {
 		return err
@@ -160,14 +152,14 @@ func (c *cudaLowerer) launch(kind string, k *ptx.Launch, args ...BufferID) error
 	if c.from.Kernel != nil {
 		node = c.from.Kernel.Node
 	}
-	s.Kind, s.Kernel = KindKernel, &Kernel{Name: kind, Node: node, InPlace: k.InPlace}
+	s.Kind, s.Kernel = lower.KindKernel, &lower.Kernel{Name: kind, Node: node, InPlace: k.InPlace}
 	s.Bytes = c.p.Traffic(&s)
 	c.out = append(c.out, s)
 	return nil
 }
 
-func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []BufferID) (Step, error) {
-	s := Step{Node: c.from.Node}
+func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []lower.BufferID) (lower.Step, error) {
+	s := lower.Step{Node: c.from.Node}
 	if len(args) != len(k.Args) {
 		return s, fmt.Errorf("kernel %s takes %d arguments, not %d", kind, len(k.Args), len(args))
 	}
@@ -183,7 +175,11 @@ func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []BufferID) (Ste
 			s.Out = append(s.Out, args[i])
 		}
 	}
-	s.Launch = &Launch{Kernel: c.add(kind, k.Kernel), Grid: k.Grid, Block: k.Block, Args: args, Takes: k.Args}
+	s.Launch = &lower.Launch{Kernel: c.add(kind, k.Kernel), Grid: k.Grid, Block: k.Block, Args: args}
+	for _, a := range k.Args {
+		d, _ := ir.DTypeOf(string(a.DType))
+		s.Launch.Takes = append(s.Launch.Takes, lower.Argument{Name: a.Name, DType: d, Elems: a.Elems, Write: a.Write, Read: a.Read})
+	}
 	return s, nil
 }
 
@@ -191,9 +187,4 @@ func (c *cudaLowerer) launched(kind string, k *ptx.Launch, args []BufferID) (Ste
 func ptxType(d ir.DType) (ptx.DType, bool) {
 	t := ptx.DType(d.String())
 	return t, t.Size() > 0
-}
-
-// String is the launch as a Program prints it.
-func (l *Launch) String() string {
-	return fmt.Sprintf("launch=%s grid=%dx%dx%d block=%d", l.Kernel, l.Grid[0], l.Grid[1], l.Grid[2], l.Block)
 }

@@ -1,15 +1,16 @@
-package lower
+package sm
 
 import (
 	"errors"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
 // along views a tensor as outer×n×inner around one axis.
 func along(d []int64, axis int) (outer, n, inner int) {
-	return int(count(d[:axis])), int(d[axis]), int(count(d[axis+1:]))
+	return int(lower.Count(d[:axis])), int(d[axis]), int(lower.Count(d[axis+1:]))
 }
 
 // embedding looks rows up.
@@ -32,7 +33,7 @@ func (c *cudaCall) embeddingGrad() error {
 	d, n := c.dims(table), c.elements(ids)
 	k := ptx.Embedding{Name: "k", Vocab: int(d[0]), Cols: int(d[1]), Tokens: int(n), IDs: c.elem(ids), In: c.elem(dy), Out: c.elem(table)}
 	order := c.temp("order", ir.I64, n)
-	lists := []BufferID{ids, order}
+	lists := []lower.BufferID{ids, order}
 	if k.Passes() > 1 {
 		lists = append(lists, c.temp("spare", ir.I64, n))
 	}
@@ -136,7 +137,7 @@ func rowStat(logSumExp bool) func(c *cudaCall) error {
 
 // longRowStat takes the mean (or the maximum) of rows that do not fit into
 // registers, then adds up the squared distances from it (or the exponentials).
-func (c *cudaCall) longRowStat(k ptx.RowStat, x, y BufferID) error {
+func (c *cudaCall) longRowStat(k ptx.RowStat, x, y lower.BufferID) error {
 	rows, cols := int64(k.Rows), int64(k.Cols)
 	centre, sum, terms := c.temp("centre", ir.F32, rows), c.temp("sum", ir.F32, rows), c.temp("terms", ir.F32, rows, cols)
 	first := ptx.RowReduce{Name: "k", Op: "sum", Rows: k.Rows, Cols: k.Cols, In: k.In, Out: ptx.Float32, Scale: 1 / float32(k.Cols)}
@@ -156,7 +157,7 @@ func (c *cudaCall) longRowStat(k ptx.RowStat, x, y BufferID) error {
 	out := c.walk(terms, 0, cols, 1)
 	out.Reg = v
 	second := ptx.RowReduce{Name: "k", Op: "sum", Rows: k.Rows, Cols: k.Cols, In: ptx.Float32, Out: ptx.Float32}
-	if err := errors.Join(c.group(&Group{Shape: []int64{rows, cols}, Code: code.Ins, Loads: []Access{c.walk(x, 0, cols, 1), c.walk(centre, 0, 1, 0)}, Stores: []Access{out}}),
+	if err := errors.Join(c.group(&lower.Group{Shape: []int64{rows, cols}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, cols, 1), c.walk(centre, 0, 1, 0)}, Stores: []lower.Access{out}}),
 		c.launch("row_sum", second.Build, terms, sum)); err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (c *cudaCall) longRowStat(k ptx.RowStat, x, y BufferID) error {
 	} else {
 		out.Reg = last.Div(total, last.F(float64(k.Cols-k.Correction)))
 	}
-	return c.group(&Group{Shape: []int64{rows}, Code: last.Ins, Loads: []Access{c.walk(sum, 0, 1), c.walk(centre, 0, 1)}, Stores: []Access{out}})
+	return c.group(&lower.Group{Shape: []int64{rows}, Code: last.Ins, Loads: []lower.Access{c.walk(sum, 0, 1), c.walk(centre, 0, 1)}, Stores: []lower.Access{out}})
 }
 
 // sumTo sums what broadcasting to its result's shape had repeated.
@@ -203,7 +204,7 @@ func arg(least bool) func(c *cudaCall) error {
 }
 
 // rowsAlong is x with the node's axis last: as it lies, or copied.
-func (c *cudaCall) rowsAlong(x BufferID) (moved BufferID, rows, cols int, err error) {
+func (c *cudaCall) rowsAlong(x lower.BufferID) (moved lower.BufferID, rows, cols int, err error) {
 	d := c.dims(x)
 	outer, n, inner := along(d, c.n.Axis())
 	if inner == 1 {

@@ -1,9 +1,10 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -29,7 +30,7 @@ func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == 
 func normRows(n *ir.Node) (rows, cols int) {
 	d := ir.Sizes(n.In[0].Type.Shape)
 	at := len(d) - int(n.Int("dims"))
-	return int(count(d[:at])), int(count(d[at:]))
+	return int(lower.Count(d[:at])), int(lower.Count(d[at:]))
 }
 
 // normKernel describes the launches of a norm.
@@ -51,7 +52,7 @@ func (c *cudaCall) norm() error {
 	if err != nil {
 		return err
 	}
-	var affine []BufferID
+	var affine []lower.BufferID
 	for i := range c.n.Def().In[1:] {
 		if i+1 < len(c.n.In) && c.n.In[i+1] != nil {
 			affine = append(affine, in[i+1])
@@ -63,7 +64,7 @@ func (c *cudaCall) norm() error {
 }
 
 // others are the results of a norm's row but its first: statistics, or gradients of scale and bias.
-func (c *cudaCall) others() []BufferID {
+func (c *cudaCall) others() []lower.BufferID {
 	from := 1
 	if c.s.Kernel.End.After != nil {
 		from = 0
@@ -82,7 +83,7 @@ func (c *cudaCall) ended(err error) error {
 // normGrad launches their gradients.
 func (c *cudaCall) normGrad() error {
 	operands := len(c.n.Def().In)
-	in := append(slices.Clone(c.s.In), None)[:operands] // without a scale one less
+	in := append(slices.Clone(c.s.In), lower.None)[:operands] // without a scale one less
 	stats, scale := in[2:operands-1], in[operands-1]
 	k := normKernel(c.n)
 	k.Bias = !k.RMS
@@ -91,7 +92,7 @@ func (c *cudaCall) normGrad() error {
 		return err
 	}
 	parts := k.Partials()
-	var partial []BufferID
+	var partial []lower.BufferID
 	for range min(parts, len(c.others())) {
 		partial = append(partial, c.temp("parts", ir.F32, int64(parts), int64(k.Cols)))
 	}
@@ -99,7 +100,7 @@ func (c *cudaCall) normGrad() error {
 	if err := c.ended(c.launch(c.s.Kernel.Name, k.Backward, args...)); err != nil {
 		return err
 	}
-	if parts == 0 && scale != None {
+	if parts == 0 && scale != lower.None {
 		return c.columnSums(k, in[0], in[1], stats)
 	}
 	for i, p := range partial {
@@ -113,8 +114,8 @@ func (c *cudaCall) normGrad() error {
 
 // columnSums launches the gradients of scale and bias of rows too long for
 // their norm to leave parts: Σ dy·x̂ and Σ dy of every column.
-func (c *cudaCall) columnSums(k ptx.Norm, x, dy BufferID, stats []BufferID) error {
-	p := &channelPass{ir.NewCode(nil), &Group{Shape: []int64{int64(k.Rows), int64(k.Cols), 1}}, c}
+func (c *cudaCall) columnSums(k ptx.Norm, x, dy lower.BufferID, stats []lower.BufferID) error {
+	p := &channelPass{ir.NewCode(nil), &lower.Group{Shape: []int64{int64(k.Rows), int64(k.Cols), 1}}, c}
 	hat := p.each(x)
 	if !k.RMS {
 		hat = p.Sub(hat, p.read(stats[0], 1, 0, 0))

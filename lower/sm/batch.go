@@ -1,15 +1,16 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
 // batch launches the groups of a step as one kernel that finds its tensors in
 // a table of addresses.
-func (c *cudaLowerer) batch(s *Step) error {
+func (c *cudaLowerer) batch(s *lower.Step) error {
 	b, err := c.ptxBatch(s.Groups())
 	if err != nil {
 		return err
@@ -22,19 +23,19 @@ func (c *cudaLowerer) batch(s *Step) error {
 	if err != nil {
 		return err
 	}
-	t.Kind, t.Group, t.More = KindGroup, s.Group, s.More
+	t.Kind, t.Group, t.More = lower.KindGroup, s.Group, s.More
 	c.out = append(c.out, t)
 	return nil
 }
 
 // ptxBatch is groups that are alike, in the terms of package ptx.
-func (c *cudaLowerer) ptxBatch(groups []*Group) (ptx.Batch, error) {
+func (c *cudaLowerer) ptxBatch(groups []*lower.Group) (ptx.Batch, error) {
 	g := groups[0]
 	pg, err := c.ptxGroup(g)
 	b := ptx.Batch{Group: pg}
 	for i := range b.Loads {
 		b.Loads[i].Stride = []int64{0}
-		if g.Loads[i].walks(c.p, g.Shape) {
+		if g.Loads[i].Walks(c.p, g.Shape) {
 			b.Loads[i].Stride = nil
 		}
 	}
@@ -42,18 +43,18 @@ func (c *cudaLowerer) ptxBatch(groups []*Group) (ptx.Batch, error) {
 		b.Stores[i].Stride = nil
 	}
 	for _, g := range groups {
-		b.Sizes = append(b.Sizes, count(g.Shape))
+		b.Sizes = append(b.Sizes, lower.Count(g.Shape))
 	}
 	return b, err
 }
 
 // tabled is the step of a batch's launch: a table, what repeats for all tensors,
 // and more arguments of the kernel.
-func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*Group, more ...BufferID) (Step, error) {
+func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []*lower.Group, more ...lower.BufferID) (lower.Step, error) {
 	words := b.Table()
 	table := c.temp("table", ir.I64, int64(len(words)))
-	c.p.Buffers[table].Arena = ConstArena
-	args := []BufferID{table}
+	c.p.Buffers[table].Arena = lower.ConstArena
+	args := []lower.BufferID{table}
 	for i := range b.Loads {
 		if b.Loads[i].Stride != nil {
 			args = append(args, groups[0].Loads[i].Buffer)
@@ -63,20 +64,20 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 	if err != nil {
 		return s, err
 	}
-	add := func(list *[]BufferID, id BufferID) {
+	add := func(list *[]lower.BufferID, id lower.BufferID) {
 		if !slices.Contains(*list, id) {
 			*list = append(*list, id)
 		}
 	}
-	for i, list := range [2][]Access{groups[0].Loads, groups[0].Stores} {
+	for i, list := range [2][]lower.Access{groups[0].Loads, groups[0].Stores} {
 		for k := range list {
 			if i == 1 || b.Loads[k].Stride == nil {
-				s.Launch.Row = append(s.Launch.Row, ptx.Argument{DType: ptx.DType(list[k].DType.String()), Read: i == 0, Write: i == 1})
+				s.Launch.Row = append(s.Launch.Row, lower.Argument{DType: list[k].DType, Read: i == 0, Write: i == 1})
 			}
 		}
 	}
 	for _, w := range words {
-		word := Word{Value: w.Value, Buffer: None}
+		word := lower.Word{Value: w.Value, Buffer: lower.None}
 		if w.Access >= 0 {
 			g := groups[w.Tensor]
 			if store := w.Access - len(g.Loads); store >= 0 {
@@ -96,14 +97,14 @@ func (c *cudaLowerer) tabled(kind string, b *ptx.Batch, k *ptx.Launch, groups []
 // sums adds up values of one code over whole tensors, in one launch and one
 // that joins its parts: the result is f32[len(values)]. build makes the code's
 // group for one tensor.
-func (c *cudaCall) sums(tensors []BufferID, build func(x BufferID) *Group, values ...ir.Reg) (BufferID, error) {
-	var groups []*Group
+func (c *cudaCall) sums(tensors []lower.BufferID, build func(x lower.BufferID) *lower.Group, values ...ir.Reg) (lower.BufferID, error) {
+	var groups []*lower.Group
 	for _, x := range tensors {
 		groups = append(groups, build(x))
 	}
 	b, err := c.ptxBatch(groups)
 	if err != nil {
-		return None, err
+		return lower.None, err
 	}
 	regs := make([]int, len(values))
 	for i, v := range values {
@@ -111,14 +112,14 @@ func (c *cudaCall) sums(tensors []BufferID, build func(x BufferID) *Group, value
 	}
 	k, err := b.Sum(c.fl, regs...)
 	if err != nil {
-		return None, err
+		return lower.None, err
 	}
 	parts := c.temp("parts", ir.F32, int64(len(values)), int64(b.Blocks()))
 	s, err := c.tabled("sums", &b, k, groups, parts)
 	if err != nil {
-		return None, err
+		return lower.None, err
 	}
-	s.Kind, s.Kernel = KindKernel, &Kernel{Name: "sums", Node: c.n}
+	s.Kind, s.Kernel = lower.KindKernel, &lower.Kernel{Name: "sums", Node: c.n}
 	c.out = append(c.out, s)
 	if b.Blocks() == 1 {
 		return parts, nil
@@ -130,8 +131,8 @@ func (c *cudaCall) sums(tensors []BufferID, build func(x BufferID) *Group, value
 
 // byDType sorts tensors that have elements by dtype: one launch goes through
 // tensors of one. Single numbers stand apart.
-func (c *cudaCall) byDType(tensors []BufferID) (many map[ir.DType][]BufferID, order []ir.DType, single []BufferID) {
-	many = map[ir.DType][]BufferID{}
+func (c *cudaCall) byDType(tensors []lower.BufferID) (many map[ir.DType][]lower.BufferID, order []ir.DType, single []lower.BufferID) {
+	many = map[ir.DType][]lower.BufferID{}
 	for _, x := range tensors {
 		d := c.typeOf(x).DType
 		switch c.elements(x) {

@@ -1,10 +1,11 @@
-package lower
+package sm
 
 import (
 	"fmt"
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 )
 
 // gemm keeps a product that cuBLASLt computes as it stands, which is all that
@@ -39,7 +40,7 @@ func (c *cudaLowerer) gemm() error {
 // splitEnds makes two steps of every product that cuBLASLt does not compute as
 // it stands: the product in f32, and a group that ends it.
 func (c *cudaLowerer) splitEnds() {
-	for part := range NumParts {
+	for part := range lower.NumParts {
 		steps := c.p.Parts[part]
 		c.p.Parts[part] = nil
 		for i := range steps {
@@ -49,23 +50,23 @@ func (c *cudaLowerer) splitEnds() {
 	}
 }
 
-func (c *cudaLowerer) split(s *Step) []Step {
-	if s.Kind != KindGemm || s.Gemm.K == 0 {
-		return []Step{*s}
+func (c *cudaLowerer) split(s *lower.Step) []lower.Step {
+	if s.Kind != lower.KindGemm || s.Gemm.K == 0 {
+		return []lower.Step{*s}
 	}
 	g := s.Gemm
 	a, b, d := c.typeOf(s.In[0]).DType, c.typeOf(s.In[1]).DType, c.typeOf(s.Out[0]).DType
 	if (d == a && d == b && c.multiplies(a) || d == ir.F32) && c.blasEnds(s, d) {
-		return []Step{*s}
+		return []lower.Step{*s}
 	}
 	sum := c.temp("sum", ir.F32, c.elements(s.Out[0])/g.N, g.N)
 	plain := *g
-	plain.Epilogue = Epilogue{}
-	product := Step{Kind: KindGemm, In: s.In[:2:2], Out: []BufferID{sum}, Node: s.Node, Gemm: &plain}
-	end := Step{Kind: KindGroup, Out: s.Out[:1:1], Node: s.Node, Group: c.ending(&g.Epilogue, sum, s.In, s.Out[0])}
+	plain.Epilogue = lower.Epilogue{}
+	product := lower.Step{Kind: lower.KindGemm, In: s.In[:2:2], Out: []lower.BufferID{sum}, Node: s.Node, Gemm: &plain}
+	end := lower.Step{Kind: lower.KindGroup, Out: s.Out[:1:1], Node: s.Node, Group: c.ending(&g.Epilogue, sum, s.In, s.Out[0])}
 	end.In = buffersOf(end.Group.Loads)
 	product.Bytes, end.Bytes = c.p.Traffic(&product), c.p.Traffic(&end)
-	return []Step{product, end}
+	return []lower.Step{product, end}
 }
 
 // multiplied are the dtypes that cuBLASLt is asked for.
@@ -76,7 +77,7 @@ func (c *cudaLowerer) multiplies(d ir.DType) bool { return d != ir.BF16 || c.fl.
 
 // widened is a product with both operands in f32: cuBLASLt takes operands of one
 // dtype, that the device has.
-func (c *cudaLowerer) widened(s *Step) (*Step, error) {
+func (c *cudaLowerer) widened(s *lower.Step) (*lower.Step, error) {
 	w := *s
 	w.In = slices.Clone(s.In)
 	for i := range w.In[:2] {
@@ -95,41 +96,41 @@ func (c *cudaLowerer) widened(s *Step) (*Step, error) {
 
 // blasEnds reports whether cuBLASLt has the epilogue: a bias of the result's
 // dtype, then a ReLU.
-func (c *cudaLowerer) blasEnds(s *Step, d ir.DType) bool {
+func (c *cudaLowerer) blasEnds(s *lower.Step, d ir.DType) bool {
 	e := &s.Gemm.Epilogue
 	if e.Bias != 0 && c.typeOf(s.In[e.Bias]).DType != d {
 		return false
 	}
-	return e.Act != Tanh && e.Residual == 0
+	return e.Act != lower.Tanh && e.Residual == 0
 }
 
-var endingPrims = map[Act]func(*ir.Code, ir.Reg) ir.Reg{
-	Relu: func(c *ir.Code, x ir.Reg) ir.Reg { return c.Max(x, c.F(0)) },
-	Tanh: (*ir.Code).Tanh,
+var endingPrims = map[lower.Act]func(*ir.Code, ir.Reg) ir.Reg{
+	lower.Relu: func(c *ir.Code, x ir.Reg) ir.Reg { return c.Max(x, c.F(0)) },
+	lower.Tanh: (*ir.Code).Tanh,
 }
 
 // ending is the group that applies an epilogue to rows of sum.
-func (c *cudaLowerer) ending(e *Epilogue, sum BufferID, in []BufferID, out BufferID) *Group {
+func (c *cudaLowerer) ending(e *lower.Epilogue, sum lower.BufferID, in []lower.BufferID, out lower.BufferID) *lower.Group {
 	t := c.typeOf(sum).Shape
 	cols := int64(t.Dim(1))
-	g := &Group{Shape: []int64{int64(t.Dim(0)), cols}}
+	g := &lower.Group{Shape: []int64{int64(t.Dim(0)), cols}}
 	code := ir.NewCode(nil)
-	load := func(id BufferID, strides ...int64) ir.Reg {
-		g.Loads = append(g.Loads, Access{Buffer: id, DType: c.typeOf(id).DType, Strides: strides})
+	load := func(id lower.BufferID, strides ...int64) ir.Reg {
+		g.Loads = append(g.Loads, lower.Access{Buffer: id, DType: c.typeOf(id).DType, Strides: strides})
 		return code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(g.Loads) - 1)})
 	}
 	y := load(sum, cols, 1)
 	if e.Bias != 0 {
 		y = code.Add(y, load(in[e.Bias], 0, 1))
 	}
-	if e.Act != NoAct {
+	if e.Act != lower.NoAct {
 		y = endingPrims[e.Act](code, y)
 	}
 	if e.Residual != 0 {
 		y = code.Add(y, load(in[e.Residual], cols, 1))
 	}
 	g.Code = code.Ins
-	g.Stores = []Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{cols, 1}, Reg: y}}
+	g.Stores = []lower.Access{{Buffer: out, DType: c.typeOf(out).DType, Strides: []int64{cols, 1}, Reg: y}}
 	return g
 }
 
@@ -138,10 +139,10 @@ const blasAlign = 16
 
 // misaligned reports whether items of the outer batch levels, each a product
 // of its own, would begin where cuBLASLt does not take them.
-func (c *cudaLowerer) misaligned(s *Step) bool {
+func (c *cudaLowerer) misaligned(s *lower.Step) bool {
 	g := s.Gemm
 	for level := range max(len(g.Batch)-1, 0) {
-		for i, m := range []*Matrix{&g.A, &g.B, &g.C} {
+		for i, m := range []*lower.Matrix{&g.A, &g.B, &g.C} {
 			size := c.typeOf(append(s.In[:2:2], s.Out[0])[i]).DType.Size()
 			if m.Strides[level]*size%blasAlign != 0 {
 				return true
@@ -153,23 +154,23 @@ func (c *cudaLowerer) misaligned(s *Step) bool {
 
 // flattened is a batched product with one level: operands that repeat are
 // written out.
-func (c *cudaLowerer) flattened(s *Step) (*Step, error) {
+func (c *cudaLowerer) flattened(s *lower.Step) (*lower.Step, error) {
 	f, g := *s, *s.Gemm
 	f.In, f.Gemm = slices.Clone(s.In), &g
-	for i, m := range []*Matrix{&g.A, &g.B} {
-		rows, cols := [2]int64{g.aRows(), g.bRows()}[i], m.LD
+	for i, m := range []*lower.Matrix{&g.A, &g.B} {
+		rows, cols := [2]int64{g.ARows(), g.BRows()}[i], m.LD
 		shape := append(slices.Clone(g.Batch), rows, cols)
 		d := c.typeOf(s.In[i]).DType
 		out := c.temp("items", d, shape...)
-		if err := c.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
-			Loads:  []Access{{Buffer: s.In[i], DType: d, Strides: append(slices.Clone(m.Strides), cols, 1)}},
-			Stores: []Access{{Buffer: out, DType: d, Strides: ir.RowMajor(shape)}}}); err != nil {
+		if err := c.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+			Loads:  []lower.Access{{Buffer: s.In[i], DType: d, Strides: append(slices.Clone(m.Strides), cols, 1)}},
+			Stores: []lower.Access{{Buffer: out, DType: d, Strides: ir.RowMajor(shape)}}}); err != nil {
 			return nil, err
 		}
 		f.In[i] = out
 		m.Strides = []int64{rows * cols}
 	}
 	g.C.Strides = []int64{g.M * g.N}
-	g.Batch = []int64{count(g.Batch)}
+	g.Batch = []int64{lower.Count(g.Batch)}
 	return &f, nil
 }

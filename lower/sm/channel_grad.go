@@ -1,9 +1,10 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -19,27 +20,27 @@ func channelGrad(n *ir.Node) bool {
 
 // channelJoin is what is done together with the gradient of a batch norm.
 type channelJoin struct {
-	twin   *Step  // another norm's gradient of the same dy
-	before *Group // makes dy
-	kept   []int  // its stores that others read, or the second pass does
+	twin   *lower.Step  // another norm's gradient of the same dy
+	before *lower.Group // makes dy
+	kept   []int        // its stores that others read, or the second pass does
 }
 
 // channelJoins are the joins of micro.
 type channelJoins struct {
-	*normEnds
-	joins  map[*Step]*channelJoin
-	done   map[*Step]bool     // steps that others do
-	inline map[BufferID]*Step // by result: batch norms that the norm they are added to computes
-	relu   map[BufferID]*Step // by result: batch norms that end in a ReLU and no sum
-	rstd   map[*Step]BufferID // of norms with given statistics, as they are launched
+	*lower.Joins
+	joins  map[*lower.Step]*channelJoin
+	done   map[*lower.Step]bool           // steps that others do
+	inline map[lower.BufferID]*lower.Step // by result: batch norms that the norm they are added to computes
+	relu   map[lower.BufferID]*lower.Step // by result: batch norms that end in a ReLU and no sum
+	rstd   map[*lower.Step]lower.BufferID // of norms with given statistics, as they are launched
 }
 
 // joinChannels finds what the passes of batch norms do for others.
-func (p *Program) joinChannels() *channelJoins {
-	e := &channelJoins{p.normEnds(), map[*Step]*channelJoin{}, map[*Step]bool{}, map[BufferID]*Step{}, map[BufferID]*Step{}, map[*Step]BufferID{}}
-	for i := range e.steps {
-		s := &e.steps[i]
-		if s.Kind != KindKernel || s.Out[0] == None || e.done[s] {
+func joinChannels(p *lower.Program) *channelJoins {
+	e := &channelJoins{p.Joins(), map[*lower.Step]*channelJoin{}, map[*lower.Step]bool{}, map[lower.BufferID]*lower.Step{}, map[lower.BufferID]*lower.Step{}, map[*lower.Step]lower.BufferID{}}
+	for i := range e.Steps {
+		s := &e.Steps[i]
+		if s.Kind != lower.KindKernel || s.Out[0] == lower.None || e.done[s] {
 			continue
 		}
 		switch s.Kernel.Node.Op {
@@ -56,36 +57,36 @@ func (p *Program) joinChannels() *channelJoins {
 
 // forward notes a norm whose result can be had from its operand.
 func (e *channelJoins) forward(i int) {
-	s := &e.steps[i]
+	s := &e.Steps[i]
 	end := s.Kernel.End
 	switch {
 	case end.Residual > 0:
 	case end.Relu && s.Kernel.Node.Op == ir.OpBatchNorm:
-		e.relu[e.root(s.Out[0])] = s
+		e.relu[e.Root(s.Out[0])] = s
 		if end.Copy > 0 {
-			e.relu[e.root(s.Out[end.Copy])] = s
+			e.relu[e.Root(s.Out[end.Copy])] = s
 		}
-	case end == NormEnd{}:
-		j := e.reader(s.Out[0])
-		if j == elsewhere || !e.untouched(i, j) || e.steps[j].Kind != KindKernel || e.steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
+	case end == lower.NormEnd{}:
+		j := e.Reader(s.Out[0])
+		if j == lower.Elsewhere || !e.Untouched(i, j) || e.Steps[j].Kind != lower.KindKernel || e.Steps[j].Kernel.Node.Op != s.Kernel.Node.Op {
 			return
 		}
-		if r := e.steps[j].Kernel.End.Residual; r > 0 && e.steps[j].In[r] == s.Out[0] && e.steps[j].In[0] != s.In[0] {
+		if r := e.Steps[j].Kernel.End.Residual; r > 0 && e.Steps[j].In[r] == s.Out[0] && e.Steps[j].In[0] != s.In[0] {
 			e.inline[s.Out[0]] = s
 		}
 	}
 }
 
 // twin is the gradient of another norm of the dy of step i, which can run as early.
-func (e *channelJoins) twin(i int) *Step {
-	dy := e.steps[i].In[1]
-	for _, j := range e.read[e.root(dy)] {
+func (e *channelJoins) twin(i int) *lower.Step {
+	dy := e.Steps[i].In[1]
+	for _, j := range e.Read[e.Root(dy)] {
 		if j <= i {
 			continue
 		}
-		s := &e.steps[j]
-		if s.Kind == KindKernel && s.Kernel.Node.Op == ir.OpBatchNormGrad && s.In[1] == dy && s.In[0] != e.steps[i].In[0] && !slices.Contains(s.In, e.steps[i].Out[0]) &&
-			s.Kernel.Node.Str("layout") == e.steps[i].Kernel.Node.Str("layout") && e.movable(j, i+1, j) {
+		s := &e.Steps[j]
+		if s.Kind == lower.KindKernel && s.Kernel.Node.Op == ir.OpBatchNormGrad && s.In[1] == dy && s.In[0] != e.Steps[i].In[0] && !slices.Contains(s.In, e.Steps[i].Out[0]) &&
+			s.Kernel.Node.Str("layout") == e.Steps[i].Kernel.Node.Str("layout") && e.Movable(j, i+1, j) {
 			e.done[s] = true
 			return s
 		}
@@ -96,16 +97,16 @@ func (e *channelJoins) twin(i int) *Step {
 // before finds the elementwise step that makes the dy of step j, to be done in
 // its first pass, and in the second too where that reads no more than dy.
 func (e *channelJoins) before(j int, join *channelJoin) {
-	s := &e.steps[j]
+	s := &e.Steps[j]
 	dy := s.In[1]
-	i := slices.IndexFunc(e.steps[:j], func(t Step) bool { return slices.Contains(t.Out, dy) })
-	if i < 0 || e.done[&e.steps[i]] || e.steps[i].Kind != KindGroup || len(e.steps[i].More) > 0 || !e.dense(e.steps[i].Group, s) || !e.untouched(i, j) {
+	i := slices.IndexFunc(e.Steps[:j], func(t lower.Step) bool { return slices.Contains(t.Out, dy) })
+	if i < 0 || e.done[&e.Steps[i]] || e.Steps[i].Kind != lower.KindGroup || len(e.Steps[i].More) > 0 || !e.Dense(e.Steps[i].Group, s) || !e.Untouched(i, j) {
 		return
 	}
-	g := e.steps[i].Group
-	cost := -2 * e.p.Buffers[dy].Type.DType.Size()
+	g := e.Steps[i].Group
+	cost := -2 * e.Program.Buffers[dy].Type.DType.Size()
 	for _, a := range g.Loads {
-		if slices.Contains(e.steps[i].Out, a.Buffer) {
+		if slices.Contains(e.Steps[i].Out, a.Buffer) {
 			return // in place
 		}
 		if !e.known(a.Buffer, s) {
@@ -118,34 +119,34 @@ func (e *channelJoins) before(j int, join *channelJoin) {
 		}
 	}
 	join.before = g
-	e.done[&e.steps[i]] = true
+	e.done[&e.Steps[i]] = true
 }
 
 // known reports whether the images in a buffer follow from what the gradient s reads anyway.
-func (e *channelJoins) known(id BufferID, s *Step) bool {
-	f := e.relu[e.root(id)]
+func (e *channelJoins) known(id lower.BufferID, s *lower.Step) bool {
+	f := e.relu[e.Root(id)]
 	return id == s.In[0] || f != nil && f.In[0] == s.In[0] && f.Out[1] == s.In[2] && f.Out[2] == s.In[3]
 }
 
 // isRead reports whether any step or the caller reads a buffer.
-func (e *channelJoins) isRead(id BufferID) bool { return len(e.read[e.root(id)]) > 0 }
+func (e *channelJoins) isRead(id lower.BufferID) bool { return len(e.Read[e.Root(id)]) > 0 }
 
 // others reports whether anything but the gradients a and b reads a buffer.
-func (e *channelJoins) others(id BufferID, a, b *Step) bool {
-	return slices.ContainsFunc(e.read[e.root(id)], func(i int) bool { return i == elsewhere || &e.steps[i] != a && &e.steps[i] != b })
+func (e *channelJoins) others(id lower.BufferID, a, b *lower.Step) bool {
+	return slices.ContainsFunc(e.Read[e.Root(id)], func(i int) bool { return i == lower.Elsewhere || &e.Steps[i] != a && &e.Steps[i] != b })
 }
 
 // channelGrads is one emission: the gradients of one dy.
 type channelGrads struct {
 	*cudaCall
 	join  *channelJoin
-	norms []*Step
+	norms []*lower.Step
 	k     ptx.Channels
 }
 
 // batchNormGrad launches the sums of every channel, what joins their parts, and dx.
 func (c *cudaCall) batchNormGrad() error {
-	g := &channelGrads{c, c.channels.joins[c.s], []*Step{c.s}, c.images()}
+	g := &channelGrads{c, c.channels.joins[c.s], []*lower.Step{c.s}, c.images()}
 	if g.join == nil { // not of micro
 		g.join = &channelJoin{}
 	}
@@ -164,7 +165,7 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 	if b == nil {
 		return p.each(id)
 	}
-	own := slices.IndexFunc(b.Stores, func(a Access) bool { return a.Buffer == id })
+	own := slices.IndexFunc(b.Stores, func(a lower.Access) bool { return a.Buffer == id })
 	if !first && slices.Contains(g.join.kept, own) {
 		return p.each(id)
 	}
@@ -186,9 +187,9 @@ func (g *channelGrads) dy(p *channelPass, first bool) ir.Reg {
 }
 
 // operand is what makes dy reads: images, or what a norm and its ReLU made of the x that is read anyway.
-func (g *channelGrads) operand(p *channelPass, id BufferID) ir.Reg {
+func (g *channelGrads) operand(p *channelPass, id lower.BufferID) ir.Reg {
 	e := g.channels
-	if f := e.relu[e.root(id)]; f != nil && e.known(id, g.s) {
+	if f := e.relu[e.Root(id)]; f != nil && e.known(id, g.s) {
 		return p.rounded(p.Max(p.norm(f), p.F(0)), g.typeOf(id).DType)
 	}
 	return p.each(id)
@@ -207,7 +208,7 @@ func (g *channelGrads) sums() error {
 		return err
 	}
 	for i, s := range g.norms {
-		for k, from := range []BufferID{parts[1+i], parts[0]} {
+		for k, from := range []lower.BufferID{parts[1+i], parts[0]} {
 			if err := g.colReduce(total, from, s.Out[1+k]); err != nil {
 				return err
 			}
@@ -221,7 +222,7 @@ const channelRounds = 16
 
 // channelSums launches the sums of values of a group over the elements of every
 // channel, in parts that total adds up.
-func (c *cudaCall) channelSums(g *Group, values []int, channels, each int) (parts []BufferID, total ptx.ColReduce, err error) {
+func (c *cudaCall) channelSums(g *lower.Group, values []int, channels, each int) (parts []lower.BufferID, total ptx.ColReduce, err error) {
 	pg, err := c.ptxGroup(g)
 	if err != nil {
 		return nil, total, err
@@ -252,7 +253,7 @@ func (c *cudaCall) channelSums(g *Group, values []int, channels, each int) (part
 func ceil(a, b int) int { return (a + b - 1) / b }
 
 // results is dx = rstd·scale·(dy − dbias/n − x̂·dscale/n) of every norm.
-func (g *channelGrads) results() *Group {
+func (g *channelGrads) results() *lower.Group {
 	p := g.channelPass(g.k)
 	share := p.F(1 / float64(g.k.Outer*g.k.Inner)) // of an element in its channel
 	dy := g.dy(p, false)

@@ -1,16 +1,17 @@
-package lower
+package sm
 
 import (
 	"errors"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
 // classes describes a loss over the classes of its logits and gives the logits
 // with a row for every label: as they are, or copied where the classes lie
 // along another axis than the last.
-func (c *cudaCall) classes() (k ptx.CrossEntropy, logits BufferID, err error) {
+func (c *cudaCall) classes() (k ptx.CrossEntropy, logits lower.BufferID, err error) {
 	logits = c.s.In[0]
 	d := c.dims(logits)
 	outer, n, inner := along(d, c.n.Axis())
@@ -29,7 +30,7 @@ func classesMiddle(shape []int64) []int64 { return []int64{shape[1] * shape[2], 
 
 // rowStats are the buffers with the largest logit of every row and the
 // logarithm of the sum that a forward loss left.
-type rowStats struct{ top, logsum BufferID }
+type rowStats struct{ top, logsum lower.BufferID }
 
 // crossEntropy is two launches: a loss for each row, then their sum and count.
 func (c *cudaCall) crossEntropy() error {
@@ -44,14 +45,14 @@ func (c *cudaCall) crossEntropy() error {
 	if err != nil {
 		return err
 	}
-	if x := c.s.In[0]; c.p.Buffers[x].Arena != StateArena { // a variable may change before its gradient
+	if x := c.s.In[0]; c.p.Buffers[x].Arena != lower.StateArena { // a variable may change before its gradient
 		c.stats[x] = st
 	}
 	return c.launch("cross_entropy_sum", k.LossSum, loss, c.s.In[1], c.s.Out[0], c.s.Out[1])
 }
 
 // rowLosses emits the loss of each row and its statistics.
-func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits BufferID) (loss BufferID, st rowStats, err error) {
+func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits lower.BufferID) (loss lower.BufferID, st rowStats, err error) {
 	rows := int64(k.Rows)
 	loss = c.temp("rows", ir.F32, rows)
 	st = rowStats{c.temp("top", ir.F32, rows), c.temp("logsum", ir.F32, rows)}

@@ -1,9 +1,10 @@
-package lower
+package sm
 
 import (
 	"math"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -27,8 +28,8 @@ func load(code *ir.Code, i int, d ir.DType) ir.Reg {
 }
 
 // walk is an access of a group to a whole buffer.
-func (c *cudaLowerer) walk(id BufferID, offset int64, strides ...int64) Access {
-	return Access{Buffer: id, DType: c.typeOf(id).DType, Offset: offset, Strides: strides}
+func (c *cudaLowerer) walk(id lower.BufferID, offset int64, strides ...int64) lower.Access {
+	return lower.Access{Buffer: id, DType: c.typeOf(id).DType, Offset: offset, Strides: strides}
 }
 
 // iota counts along an axis.
@@ -61,7 +62,7 @@ func triangle(upper bool) func(c *cudaCall) error {
 		}
 		out := c.walk(y, 0, 1)
 		out.Reg = code.Select(keep, v, code.Like(v, 0))
-		return c.group(&Group{Shape: []int64{c.elements(y)}, Code: code.Ins, Loads: []Access{c.walk(x, 0, 1)}, Stores: []Access{out}})
+		return c.group(&lower.Group{Shape: []int64{c.elements(y)}, Code: code.Ins, Loads: []lower.Access{c.walk(x, 0, 1)}, Stores: []lower.Access{out}})
 	}
 }
 
@@ -79,7 +80,7 @@ func (c *cudaCall) oneHot() error {
 	hit := code.Eq(coordinate(code, shape[1], shape[2]), load(code, 0, c.typeOf(ids).DType))
 	out := c.walk(y, 0, ir.RowMajor(shape)...)
 	out.Reg = code.Conv(hit, ir.RegType(c.typeOf(y).DType))
-	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{c.walk(ids, 0, shape[2], 0, 1)}, Stores: []Access{out}})
+	return c.group(&lower.Group{Shape: shape, Code: code.Ins, Loads: []lower.Access{c.walk(ids, 0, shape[2], 0, 1)}, Stores: []lower.Access{out}})
 }
 
 // concat converts each operand into its part of the result.
@@ -99,11 +100,11 @@ func (c *cudaCall) concat() error {
 }
 
 // corner is the part of x that ids beside an axis reach: x itself, or a copy.
-func (c *cudaCall) corner(x, ids BufferID, axis int) (BufferID, error) {
+func (c *cudaCall) corner(x, ids lower.BufferID, axis int) (lower.BufferID, error) {
 	d, e := c.dims(x), c.dims(ids)
 	shape := append([]int64(nil), e...)
 	shape[axis] = d[axis]
-	if count(shape) == count(d) {
+	if lower.Count(shape) == lower.Count(d) {
 		return x, nil
 	}
 	part := c.temp("part", c.typeOf(x).DType, shape...)
@@ -143,7 +144,7 @@ func scatter(add bool) func(c *cudaCall) error {
 		d, shape := c.dims(y), append([]int64(nil), c.dims(ids)...)
 		shape[axis] = d[axis]
 		part := y
-		if whole := count(shape) == count(d); !whole || add && c.typeOf(y).DType != ir.F32 {
+		if whole := lower.Count(shape) == lower.Count(d); !whole || add && c.typeOf(y).DType != ir.F32 {
 			t := c.typeOf(y).DType
 			from := x
 			if add {
@@ -167,10 +168,10 @@ func scatter(add bool) func(c *cudaCall) error {
 
 // copyBetween copies elements from one walk over shape to another, which may
 // have another dtype.
-func (c *cudaLowerer) copyBetween(from, to Access, shape []int64) error {
+func (c *cudaLowerer) copyBetween(from, to lower.Access, shape []int64) error {
 	code := ir.NewCode(nil)
 	to.Reg = code.Conv(load(code, 0, from.DType), ir.RegType(to.DType))
-	return c.group(&Group{Shape: shape, Code: code.Ins, Loads: []Access{from}, Stores: []Access{to}})
+	return c.group(&lower.Group{Shape: shape, Code: code.Ins, Loads: []lower.Access{from}, Stores: []lower.Access{to}})
 }
 
 // rope rotates pairs. Angles are taken in f64, their frequency as a product of
@@ -184,11 +185,11 @@ func (c *cudaCall) rope() error {
 	if dims == 0 {
 		dims = width
 	}
-	batch := count(d[:len(d)-2])
+	batch := lower.Count(d[:len(d)-2])
 	if len(d) > 2 {
 		batch = d[0]
 	}
-	shape := []int64{batch, count(d[:len(d)-2]) / batch, seq, dims / 2}
+	shape := []int64{batch, lower.Count(d[:len(d)-2]) / batch, seq, dims / 2}
 	strides := []int64{shape[1] * seq * width, seq * width, width, 1}
 	partner := dims / 2
 	if c.n.Flag("interleaved") {
@@ -196,9 +197,9 @@ func (c *cudaCall) rope() error {
 	}
 	code := ir.NewCode(nil)
 	lo, hi := load(code, 0, c.typeOf(x).DType), load(code, 1, c.typeOf(x).DType)
-	loads := []Access{c.walk(x, 0, strides...), c.walk(x, partner, strides...)}
+	loads := []lower.Access{c.walk(x, 0, strides...), c.walk(x, partner, strides...)}
 	pos := coordinate(code, seq, shape[3])
-	if len(c.s.In) > 1 && c.s.In[1] != None {
+	if len(c.s.In) > 1 && c.s.In[1] != lower.None {
 		p := c.s.In[1]
 		pos = load(code, 2, c.typeOf(p).DType)
 		loads = append(loads, c.walk(p, 0, positions(len(d), len(c.dims(p)), seq)...))
@@ -210,10 +211,10 @@ func (c *cudaCall) rope() error {
 	first, second := c.walk(y, 0, strides...), c.walk(y, partner, strides...)
 	first.Reg = code.Sub(code.Mul(lo, cos), code.Mul(hi, sin))
 	second.Reg = code.Add(code.Mul(lo, sin), code.Mul(hi, cos))
-	if err := c.group(&Group{Shape: shape, Code: code.Ins, Loads: loads, Stores: []Access{first, second}}); err != nil || dims == width {
+	if err := c.group(&lower.Group{Shape: shape, Code: code.Ins, Loads: loads, Stores: []lower.Access{first, second}}); err != nil || dims == width {
 		return err
 	}
-	return c.copyBetween(c.walk(x, dims, width, 1), c.walk(y, dims, width, 1), []int64{count(d) / width, width - dims})
+	return c.copyBetween(c.walk(x, dims, width, 1), c.walk(y, dims, width, 1), []int64{lower.Count(d) / width, width - dims})
 }
 
 // positions are the strides of a rope's positions over [batch, heads, sequence, pair].

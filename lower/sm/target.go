@@ -1,4 +1,4 @@
-package lower
+package sm
 
 import (
 	"fmt"
@@ -7,19 +7,20 @@ import (
 	"strings"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
-// GPU is a target with CUDA: "sm_80", "sm_90". What its libraries lack stands
+// Target is a GPU with CUDA: "sm_80", "sm_90". What its libraries lack stands
 // behind a slash: "sm_90/nodnn", "sm_90/nodnn/noaux".
-type GPU struct {
-	Shared
+type Target struct {
+	lower.Shared
 	name  string
 	fl    ptx.Flavour
 	lacks uint // bit i: Features[i]
 }
 
-var _ Target = GPU{}
+var _ lower.Target = Target{}
 
 // What a target may lack.
 const (
@@ -66,18 +67,18 @@ func featureIndex(name string) int {
 }
 
 // Named is the target of a name: cpu, or a GPU with what it lacks.
-func Named(name string) (Target, error) {
-	if name == CPU.String() {
-		return CPU, nil
+func Named(name string) (lower.Target, error) {
+	if name == lower.CPU.String() {
+		return lower.CPU, nil
 	}
-	if t, ok := GPUNamed(name); ok {
+	if t, ok := DeviceNamed(name); ok {
 		return t, nil
 	}
 	return nil, fmt.Errorf("unknown target %q: want cpu, or sm_70 and up, such as sm_80, sm_89 or sm_90, each of these also without some of %s", name, FeatureNames())
 }
 
 // Must is Named for a name that is known to be right; it panics where it is not.
-func Must(name string) Target {
+func Must(name string) lower.Target {
 	t, err := Named(name)
 	if err != nil {
 		panic(err)
@@ -85,20 +86,20 @@ func Must(name string) Target {
 	return t
 }
 
-// GPUNamed is the GPU target of a name: sm_70, sm_80 or sm_90, or a later number,
+// DeviceNamed is the GPU target of a name: sm_70, sm_80 or sm_90, or a later number,
 // which runs what the last of these does, with what it lacks.
-func GPUNamed(name string) (t GPU, ok bool) {
+func DeviceNamed(name string) (t Target, ok bool) {
 	list := strings.Split(name, "/")
 	number, ok := strings.CutPrefix(list[0], "sm_")
 	cc, err := strconv.Atoi(number)
 	if !ok || err != nil || strconv.Itoa(cc) != number || cc > 999 {
-		return GPU{}, false
+		return Target{}, false
 	}
-	t = GPU{name: list[0]}
+	t = Target{name: list[0]}
 	for _, f := range list[1:] {
 		i := featureIndex(f)
 		if i < 0 {
-			return GPU{}, false
+			return Target{}, false
 		}
 		t.name += "/" + f
 		t.lacks |= 1 << i
@@ -108,10 +109,10 @@ func GPUNamed(name string) (t GPU, ok bool) {
 }
 
 // String implements Target.
-func (t GPU) String() string { return t.name }
+func (t Target) String() string { return t.name }
 
 // Caps implements Target.
-func (t GPU) Caps() ir.Caps {
+func (t Target) Caps() ir.Caps {
 	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), OneEnd: true}
 	c.Packed = c.NoGraphs
 	if !c.NoGraphs {
@@ -122,13 +123,13 @@ func (t GPU) Caps() ir.Caps {
 }
 
 // Lacks reports whether t does without a feature.
-func (t GPU) Lacks(feature string) bool {
+func (t Target) Lacks(feature string) bool {
 	i := featureIndex(feature)
 	return i >= 0 && t.lacks&(1<<i) != 0
 }
 
 // Without is t that lacks one of Features.
-func (t GPU) Without(feature string) GPU {
+func (t Target) Without(feature string) Target {
 	i := featureIndex(feature)
 	if i < 0 || t.Lacks(feature) {
 		return t
@@ -139,15 +140,15 @@ func (t GPU) Without(feature string) GPU {
 }
 
 // Rule implements Target.
-func (t GPU) Rule(n *ir.Node) Rule {
+func (t Target) Rule(n *ir.Node) lower.Rule {
 	if !t.runs(n) {
 		return nil
 	}
-	return SharedRule(n)
+	return lower.SharedRule(n)
 }
 
 // Refusal implements Target.
-func (t GPU) Refusal(n *ir.Node) string {
+func (t Target) Refusal(n *ir.Node) string {
 	for _, v := range slices.Concat(n.In, n.Out) {
 		if v != nil && v.Type.DType == ir.F64 {
 			return fmt.Sprintf("%s does not compute it in f64: cast to f32", t)
@@ -157,7 +158,7 @@ func (t GPU) Refusal(n *ir.Node) string {
 }
 
 // Expands is true for rows that can be written in simpler ones and have no launches here.
-func (t GPU) Expands(n *ir.Node) bool {
+func (t Target) Expands(n *ir.Node) bool {
 	return n.Def().Expand != nil && !whole[n.Op] && t.Rule(n) == nil
 }
 
@@ -168,7 +169,7 @@ var whole = map[ir.Op]bool{
 }
 
 // Widens implements Target.
-func (GPU) Widens(n *ir.Node) bool { return !matrixUnits[n.Op] }
+func (Target) Widens(n *ir.Node) bool { return !matrixUnits[n.Op] }
 
 // matrixUnits are the ops whose parts take 16-bit operands as they are and keep
 // sums in f32.
@@ -178,22 +179,22 @@ var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
 const vectorBytes = 16
 
 // Walks wants rows that lie together and begin where 16 bytes do.
-func (GPU) Walks(d ir.DType, p ir.Place) bool {
+func (Target) Walks(d ir.DType, p ir.Place) bool {
 	step := vectorBytes / d.Size()
 	last := len(p.Strides) - 1
 	return p.Rows() && p.Offset%step == 0 && !slices.ContainsFunc(p.Strides[:last], func(s int64) bool { return s%step != 0 })
 }
 
 // Refreshes implements Target.
-func (GPU) Refreshes() bool { return true }
+func (Target) Refreshes() bool { return true }
 
 // Order implements Target.
-func (GPU) Order(p *Program) { p.Streams() }
+func (Target) Order(p *lower.Program) { p.Streams() }
 
 // Library implements Target.
-func (GPU) Library(k StepKind) string { return libraries[k] }
+func (Target) Library(k lower.StepKind) string { return libraries[k] }
 
-var libraries = map[StepKind]string{KindGemm: "cublasLt", KindConv: "cudnn", KindAttention: "cudnn"}
+var libraries = map[lower.StepKind]string{lower.KindGemm: "cublasLt", lower.KindConv: "cudnn", lower.KindAttention: "cudnn"}
 
 // Verify checks a step's launch.
-func (GPU) Verify(p *Program, s *Step) error { return verifyLaunch(p, s) }
+func (Target) Verify(p *lower.Program, s *lower.Step) error { return verifyLaunch(p, s) }

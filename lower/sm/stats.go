@@ -1,9 +1,10 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 )
 
 // Norms and finite checks go through all gradients of one dtype in one launch;
@@ -12,15 +13,15 @@ import (
 
 // counted is a number in memory: how many elements of tensors are not finite.
 type counted struct {
-	tensors []BufferID
-	in      BufferID
+	tensors []lower.BufferID
+	in      lower.BufferID
 	at      int64
 }
 
 // total adds up numbers that lie in memory.
 type total struct {
 	c    *cudaCall
-	g    Group
+	g    lower.Group
 	code *ir.Code
 	sum  ir.Reg
 }
@@ -32,16 +33,16 @@ func (c *cudaCall) total() *total {
 }
 
 // load is element at of a buffer.
-func (t *total) load(id BufferID, at int64) ir.Reg {
-	t.g.Loads = append(t.g.Loads, Access{Buffer: id, DType: t.c.typeOf(id).DType, Offset: at, Strides: []int64{}})
+func (t *total) load(id lower.BufferID, at int64) ir.Reg {
+	t.g.Loads = append(t.g.Loads, lower.Access{Buffer: id, DType: t.c.typeOf(id).DType, Offset: at, Strides: []int64{}})
 	return t.code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: int64(len(t.g.Loads) - 1)})
 }
 
 func (t *total) add(x ir.Reg) { t.sum = t.code.Add(t.sum, x) }
 
 // store ends the group: r goes to out.
-func (t *total) store(out BufferID, r ir.Reg) error {
-	t.g.Stores = []Access{{Buffer: out, DType: t.c.typeOf(out).DType, Strides: []int64{}, Reg: r}}
+func (t *total) store(out lower.BufferID, r ir.Reg) error {
+	t.g.Stores = []lower.Access{{Buffer: out, DType: t.c.typeOf(out).DType, Strides: []int64{}, Reg: r}}
 	t.g.Code = t.code.Ins
 	return t.c.group(&t.g)
 }
@@ -53,11 +54,11 @@ func bad(code *ir.Code, x ir.Reg) ir.Reg {
 
 // whole is a group that goes through one tensor, with its code still to come;
 // repeated operands are read once for all elements.
-func (c *cudaCall) whole(x BufferID, code []ir.Instr, repeated ...BufferID) *Group {
+func (c *cudaCall) whole(x lower.BufferID, code []ir.Instr, repeated ...lower.BufferID) *lower.Group {
 	n := c.elements(x)
-	g := &Group{Shape: []int64{n}, Code: code, Loads: []Access{{Buffer: x, DType: c.typeOf(x).DType, Strides: []int64{1}}}}
+	g := &lower.Group{Shape: []int64{n}, Code: code, Loads: []lower.Access{{Buffer: x, DType: c.typeOf(x).DType, Strides: []int64{1}}}}
 	for _, id := range repeated {
-		g.Loads = append(g.Loads, Access{Buffer: id, DType: c.typeOf(id).DType, Strides: []int64{0}})
+		g.Loads = append(g.Loads, lower.Access{Buffer: id, DType: c.typeOf(id).DType, Strides: []int64{0}})
 	}
 	return g
 }
@@ -68,7 +69,7 @@ func (c *cudaCall) anyNonfinite() error {
 	t := c.total()
 	for _, k := range c.bad {
 		if containsAll(left, k.tensors) {
-			left = slices.DeleteFunc(left, func(id BufferID) bool { return slices.Contains(k.tensors, id) })
+			left = slices.DeleteFunc(left, func(id lower.BufferID) bool { return slices.Contains(k.tensors, id) })
 			t.add(t.load(k.in, k.at))
 		}
 	}
@@ -79,7 +80,7 @@ func (c *cudaCall) anyNonfinite() error {
 	for _, d := range order {
 		code := ir.NewCode(nil)
 		r := bad(code, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32}))
-		sum, err := c.sums(many[d], func(x BufferID) *Group { return c.whole(x, code.Ins) }, r)
+		sum, err := c.sums(many[d], func(x lower.BufferID) *lower.Group { return c.whole(x, code.Ins) }, r)
 		if err != nil {
 			return err
 		}
@@ -91,8 +92,8 @@ func (c *cudaCall) anyNonfinite() error {
 	return t.store(c.s.Out[0], t.code.Ne(t.sum, t.code.F(0)))
 }
 
-func containsAll(list, sub []BufferID) bool {
-	return !slices.ContainsFunc(sub, func(id BufferID) bool { return !slices.Contains(list, id) })
+func containsAll(list, sub []lower.BufferID) bool {
+	return !slices.ContainsFunc(sub, func(id lower.BufferID) bool { return !slices.Contains(list, id) })
 }
 
 // globalNorm adds up the squares of every operand behind the first, each
@@ -113,7 +114,7 @@ func (c *cudaCall) globalNorm() error {
 	}
 	for _, x := range single {
 		v := t.load(x, 0)
-		if mul != None {
+		if mul != lower.None {
 			v = t.code.Mul(v, t.load(mul, 0))
 		}
 		t.add(t.code.Mul(v, v))
@@ -123,23 +124,23 @@ func (c *cudaCall) globalNorm() error {
 
 // squares adds up squares, and counts what is not finite where a later step of
 // the part asks for it.
-func (c *cudaCall) squares(tensors []BufferID, mul BufferID) (BufferID, error) {
+func (c *cudaCall) squares(tensors []lower.BufferID, mul lower.BufferID) (lower.BufferID, error) {
 	code := ir.NewCode(nil)
 	x := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
 	v := x
-	var repeated []BufferID
-	if mul != None {
+	var repeated []lower.BufferID
+	if mul != lower.None {
 		v = code.Mul(x, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
-		repeated = []BufferID{mul}
+		repeated = []lower.BufferID{mul}
 	}
 	values := []ir.Reg{code.Mul(v, v)}
-	checked := slices.ContainsFunc(c.p.Parts[c.at], func(s Step) bool {
+	checked := slices.ContainsFunc(c.p.Parts[c.at], func(s lower.Step) bool {
 		return s.Kernel != nil && s.Kernel.Name == "any_nonfinite" && containsAll(s.In, tensors)
 	})
 	if checked {
 		values = append(values, bad(code, x))
 	}
-	sum, err := c.sums(tensors, func(x BufferID) *Group { return c.whole(x, code.Ins, repeated...) }, values...)
+	sum, err := c.sums(tensors, func(x lower.BufferID) *lower.Group { return c.whole(x, code.Ins, repeated...) }, values...)
 	if checked {
 		c.bad = append(c.bad, counted{tensors, sum, 1})
 	}

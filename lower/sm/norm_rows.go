@@ -1,10 +1,11 @@
-package lower
+package sm
 
 import (
 	"fmt"
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -17,42 +18,45 @@ import (
 // make, by op: x, or a gradient's dy.
 var rowNormInput = map[ir.Op]int{ir.OpLayerNorm: 0, ir.OpRMSNorm: 0, ir.OpLayerNormGrad: 1, ir.OpRMSNormGrad: 1}
 
+// rowJoins joins norms over rows.
+type rowJoins struct{ *lower.Joins }
+
 // joinRows joins the norms over rows of micro with the steps beside them.
-func (p *Program) joinRows() {
-	e := p.normEnds()
-	for i := range e.steps {
-		s := &e.steps[i]
-		if e.gone[i] || s.Kind != KindKernel || s.Kernel.End.After != nil {
+func joinRows(p *lower.Program) {
+	e := rowJoins{p.Joins()}
+	for i := range e.Steps {
+		s := &e.Steps[i]
+		if e.Gone[i] || s.Kind != lower.KindKernel || s.Kernel.End.After != nil {
 			continue
 		}
 		if _, ok := rowNormInput[s.Kernel.Node.Op]; ok {
 			e.rowsAfter(e.rowsBefore(i))
 		}
 	}
-	e.finish()
+	e.Finish()
 }
 
 // rowsBefore joins the norm of step i with the step that makes its operand,
 // and gives the joined step's place.
-func (e *normEnds) rowsBefore(i int) int {
-	s := &e.steps[i]
+func (e rowJoins) rowsBefore(i int) int {
+	s := &e.Steps[i]
 	operand := rowNormInput[s.Kernel.Node.Op]
 	if operand == 1 && len(s.Out) > 1 && normKernel(s.Kernel.Node).Partials() == 0 {
 		return i // a second pass reads dy
 	}
 	x := s.In[operand]
-	j := slices.IndexFunc(e.steps[:i], func(t Step) bool { return slices.Contains(t.Out, x) })
+	j := slices.IndexFunc(e.Steps[:i], func(t lower.Step) bool { return slices.Contains(t.Out, x) })
 	if j < 0 || !e.inRows(j, s) {
 		return i
 	}
-	g := *e.steps[j].Group
-	made := slices.IndexFunc(g.Stores, func(a Access) bool { return a.Buffer == x })
+	g := *e.Steps[j].Group
+	made := slices.IndexFunc(g.Stores, func(a lower.Access) bool { return a.Buffer == x })
 	d := g.Stores[made].DType
 	r := g.Stores[made].Reg
 	if g.Code[r].Type != ir.F32 || !d.Float() {
 		return i
 	}
-	if e.reader(x) == i { // nobody else needs it
+	if e.Reader(x) == i { // nobody else needs it
 		g.Stores = slices.Delete(slices.Clone(g.Stores), made, made+1)
 	}
 	if d.Low() {
@@ -63,69 +67,69 @@ func (e *normEnds) rowsBefore(i int) int {
 	if at < 0 {
 		return i
 	}
-	next := extend(s)
+	next := lower.Extend(s)
 	next.Kernel.End.Before, next.Kernel.End.Made = &g, r
-	next.In[operand] = None
+	next.In[operand] = lower.None
 	e.take(&next, &g)
 	e.joinAt(at, i+j-at, next)
 	return at
 }
 
 // rowsAfter joins the norm of step i with the first step that can go on from its result.
-func (e *normEnds) rowsAfter(i int) {
-	s := &e.steps[i]
+func (e rowJoins) rowsAfter(i int) {
+	s := &e.Steps[i]
 	y := s.Out[0]
-	for _, j := range slices.Clone(e.read[e.root(y)]) {
-		if j == elsewhere || j <= i || !e.inRows(j, s) {
+	for _, j := range slices.Clone(e.Read[e.Root(y)]) {
+		if j == lower.Elsewhere || j <= i || !e.inRows(j, s) {
 			continue
 		}
 		at := e.place(i, j)
-		g, ok := e.continued(e.steps[j].Group, y, e.reader(y) != j)
+		g, ok := e.continued(e.Steps[j].Group, y, e.Reader(y) != j)
 		if at < 0 || !ok {
 			continue
 		}
-		next := extend(s)
+		next := lower.Extend(s)
 		next.Kernel.End.After = g
 		next.Out = slices.Delete(next.Out, 0, 1)
-		e.take(&next, &Group{Loads: g.Loads[1:], Stores: g.Stores})
-		next.Node = e.steps[j].Node
+		e.take(&next, &lower.Group{Loads: g.Loads[1:], Stores: g.Stores})
+		next.Node = e.Steps[j].Node
 		e.joinAt(at, i+j-at, next)
 		return
 	}
 }
 
 // place is where steps i and j, of which j reads what i makes, can run as one: at j or at i; -1 where at neither.
-func (e *normEnds) place(i, j int) int {
+func (e rowJoins) place(i, j int) int {
 	switch {
-	case e.movable(i, i+1, j):
+	case e.Movable(i, i+1, j):
 		return j
-	case e.movable(j, i+1, j):
+	case e.Movable(j, i+1, j):
 		return i
 	}
 	return -1
 }
 
 // joinAt puts next, which does what steps at and gone did, in the place of the first.
-func (e *normEnds) joinAt(at, gone int, next Step) {
-	next.Bytes = e.p.Traffic(&next)
-	e.p.Joined += e.steps[at].Bytes + e.steps[gone].Bytes - next.Bytes
-	e.steps[at] = next
-	e.gone[gone] = true
-	for root, list := range e.read {
+func (e rowJoins) joinAt(at, gone int, next lower.Step) {
+	next.Bytes = e.Program.Traffic(&next)
+	e.Program.Joined += e.Steps[at].Bytes + e.Steps[gone].Bytes - next.Bytes
+	e.Steps[at] = next
+	e.Gone[gone] = true
+	for root, list := range e.Read {
 		if !slices.Contains(list, gone) && !slices.Contains(list, at) {
 			continue
 		}
 		list = slices.DeleteFunc(slices.Clone(list), func(k int) bool { return k == gone || k == at })
-		if slices.ContainsFunc(next.In, func(id BufferID) bool { return id != None && e.root(id) == root }) {
+		if slices.ContainsFunc(next.In, func(id lower.BufferID) bool { return id != lower.None && e.Root(id) == root }) {
 			list = append(list, at)
 		}
 		slices.Sort(list)
-		e.read[root] = list
+		e.Read[root] = list
 	}
 }
 
 // take adds the buffers of a group to those of a step.
-func (e *normEnds) take(s *Step, g *Group) {
+func (e rowJoins) take(s *lower.Step, g *lower.Group) {
 	for _, a := range g.Loads {
 		s.In = append(s.In, a.Buffer)
 	}
@@ -137,20 +141,20 @@ func (e *normEnds) take(s *Step, g *Group) {
 // inRows reports whether step j is elementwise work over the rows of a norm that
 // a kernel over rows can do: its results are dense, of the work arena, and no
 // operand shows the same memory.
-func (e *normEnds) inRows(j int, norm *Step) bool {
-	t := &e.steps[j]
-	if e.gone[j] || t.Kind != KindGroup || len(t.More) > 0 {
+func (e rowJoins) inRows(j int, norm *lower.Step) bool {
+	t := &e.Steps[j]
+	if e.Gone[j] || t.Kind != lower.KindGroup || len(t.More) > 0 {
 		return false
 	}
 	g := t.Group
 	rows, cols := normRows(norm.Kernel.Node)
-	if count(g.Shape) != int64(rows)*int64(cols) || !endsRows(g.Shape, int64(cols)) {
+	if lower.Count(g.Shape) != int64(rows)*int64(cols) || !endsRows(g.Shape, int64(cols)) {
 		return false
 	}
 	dense := ir.RowMajor(g.Shape)
 	for _, a := range g.Stores {
-		if a.Offset != 0 || !slices.Equal(a.Strides, dense) || e.p.Buffers[e.root(a.Buffer)].Arena != WorkArena ||
-			slices.ContainsFunc(g.Loads, func(b Access) bool { return e.root(b.Buffer) == e.root(a.Buffer) }) {
+		if a.Offset != 0 || !slices.Equal(a.Strides, dense) || e.Program.Buffers[e.Root(a.Buffer)].Arena != lower.WorkArena ||
+			slices.ContainsFunc(g.Loads, func(b lower.Access) bool { return e.Root(b.Buffer) == e.Root(a.Buffer) }) {
 			return false
 		}
 	}
@@ -169,13 +173,13 @@ func endsRows(shape []int64, cols int64) bool {
 
 // continued is a group that reads y as its load 0, given to it and not read
 // from memory; kept says that it is stored too. Not ok where g reads y in other ways.
-func (e *normEnds) continued(g *Group, y BufferID, kept bool) (*Group, bool) {
-	d := e.p.Buffers[y].Type.DType
-	own := Access{Buffer: y, DType: d, Strides: ir.RowMajor(g.Shape)}
+func (e rowJoins) continued(g *lower.Group, y lower.BufferID, kept bool) (*lower.Group, bool) {
+	d := e.Program.Buffers[y].Type.DType
+	own := lower.Access{Buffer: y, DType: d, Strides: ir.RowMajor(g.Shape)}
 	at := make([]int64, len(g.Loads)) // where a load went
-	next := &Group{Shape: g.Shape, Loads: []Access{own}, Stores: slices.Clone(g.Stores)}
+	next := &lower.Group{Shape: g.Shape, Loads: []lower.Access{own}, Stores: slices.Clone(g.Stores)}
 	for k, a := range g.Loads {
-		if e.root(a.Buffer) != e.root(y) {
+		if e.Root(a.Buffer) != e.Root(y) {
 			at[k] = int64(len(next.Loads))
 			next.Loads = append(next.Loads, a)
 		} else if a.Offset != 0 || a.DType != d || !slices.Equal(a.Strides, own.Strides) {
@@ -195,7 +199,7 @@ func (e *normEnds) continued(g *Group, y BufferID, kept bool) (*Group, bool) {
 	if first < 0 || next.Code[first].Type != ir.F32 {
 		return nil, false
 	}
-	if kept || e.p.Buffers[e.root(y)].Arena != WorkArena {
+	if kept || e.Program.Buffers[e.Root(y)].Arena != lower.WorkArena {
 		own.Reg = first
 		next.Stores = append(next.Stores, own)
 	}
@@ -203,9 +207,9 @@ func (e *normEnds) continued(g *Group, y BufferID, kept bool) (*Group, bool) {
 }
 
 // ends gives a norm's kernel its surroundings, and the arguments before and after its own.
-func (c *cudaCall) ends(k *ptx.Norm, x, y BufferID) (loads, more, stores []BufferID, err error) {
+func (c *cudaCall) ends(k *ptx.Norm, x, y lower.BufferID) (loads, more, stores []lower.BufferID, err error) {
 	end := c.s.Kernel.End
-	loads, stores = []BufferID{x}, []BufferID{y}
+	loads, stores = []lower.BufferID{x}, []lower.BufferID{y}
 	if g := end.Before; g != nil {
 		pg, err := c.ptxGroup(g)
 		if err != nil {
@@ -234,7 +238,7 @@ func (c *cudaCall) ends(k *ptx.Norm, x, y BufferID) (loads, more, stores []Buffe
 	return loads, more, stores, nil
 }
 
-func buffersOf(list []Access) (ids []BufferID) {
+func buffersOf(list []lower.Access) (ids []lower.BufferID) {
 	for i := range list {
 		ids = append(ids, list[i].Buffer)
 	}

@@ -1,7 +1,8 @@
-package lower
+package sm
 
 import (
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -31,28 +32,20 @@ func (c *cudaLowerer) conv() error {
 	default:
 		return c.dnn()
 	}
-	u := &unfolding{cudaLowerer: c, w: w, planes: count(w.Out), low: c.typeOf(s.In[0]).DType}
-	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*count(w.Kernel)
+	u := &unfolding{cudaLowerer: c, w: w, planes: lower.Count(w.Out), low: c.typeOf(s.In[0]).DType}
+	u.rows, u.cols = w.N*u.planes, w.C/w.Groups*lower.Count(w.Kernel)
 	u.channel = []int64{w.O * u.planes, u.planes, 1}
 	if w.Last {
 		u.channel = []int64{w.O * u.planes, 1, w.O}
 	}
 	u.geometry = ptx.Unfold{Pool: poolOf(&w)}
 	switch s.Conv.Dir {
-	case ConvForward:
+	case lower.ConvForward:
 		return u.forward()
-	case ConvGradX:
+	case lower.ConvGradX:
 		return u.gradX()
 	}
 	return u.gradW()
-}
-
-func count(d []int64) int64 {
-	n := int64(1)
-	for _, x := range d {
-		n *= x
-	}
-	return n
 }
 
 // poolOf is a window's geometry as ptx takes it: up to three dimensions, the last ones.
@@ -68,7 +61,7 @@ func poolOf(w *ir.Window) ptx.Pool {
 		Stride: three(w.Stride, 1), Dilation: three(w.Dilation, 1), Begin: three(w.Begin, 0), End: three(w.End, 0)}
 }
 
-func (c *cudaLowerer) fillZero(out BufferID) error {
+func (c *cudaLowerer) fillZero(out lower.BufferID) error {
 	code := ir.NewCode(nil)
 	if c.elements(out) == 0 {
 		return nil
@@ -77,32 +70,32 @@ func (c *cudaLowerer) fillZero(out BufferID) error {
 }
 
 // patches is how the windows laid out as rows are walked, group by group.
-func (u *unfolding) patches() Matrix {
+func (u *unfolding) patches() lower.Matrix {
 	if u.w.Last && u.w.Groups > 1 { // each group's apart: channels are innermost, groups would lie scattered
-		return Matrix{LD: u.cols, Strides: []int64{u.rows * u.cols}}
+		return lower.Matrix{LD: u.cols, Strides: []int64{u.rows * u.cols}}
 	}
-	return Matrix{LD: u.w.Groups * u.cols, Strides: []int64{u.cols}}
+	return lower.Matrix{LD: u.w.Groups * u.cols, Strides: []int64{u.cols}}
 }
 
 // filters and strided are how the filters and the strided side by position are walked.
-func (u *unfolding) filters() Matrix {
-	return Matrix{LD: u.cols, Strides: []int64{u.w.O / u.w.Groups * u.cols}}
+func (u *unfolding) filters() lower.Matrix {
+	return lower.Matrix{LD: u.cols, Strides: []int64{u.w.O / u.w.Groups * u.cols}}
 }
 
-func (u *unfolding) strided() Matrix {
-	return Matrix{LD: u.w.O, Strides: []int64{u.w.O / u.w.Groups}}
+func (u *unfolding) strided() lower.Matrix {
+	return lower.Matrix{LD: u.w.O, Strides: []int64{u.w.O / u.w.Groups}}
 }
 
-func turned(m Matrix) Matrix { m.T = true; return m }
+func turned(m lower.Matrix) lower.Matrix { m.T = true; return m }
 
 // product emits out = op(a)·op(b) for every group, in row-major terms.
-func (u *unfolding) product(g Gemm, a, b, out BufferID) error {
+func (u *unfolding) product(g lower.Gemm, a, b, out lower.BufferID) error {
 	g.TF32 = u.from.Conv.TF32
 	g.Batch = []int64{u.w.Groups}
 	if u.w.Groups == 1 {
 		g.Batch, g.A.Strides, g.B.Strides, g.C.Strides = nil, nil, nil, nil
 	}
-	s := &Step{Kind: KindGemm, In: []BufferID{a, b}, Out: []BufferID{out}, Node: u.from.Node, Gemm: &g}
+	s := &lower.Step{Kind: lower.KindGemm, In: []lower.BufferID{a, b}, Out: []lower.BufferID{out}, Node: u.from.Node, Gemm: &g}
 	if !u.multiplies(u.low) {
 		var err error
 		if s, err = u.widened(s); err != nil {
@@ -115,14 +108,14 @@ func (u *unfolding) product(g Gemm, a, b, out BufferID) error {
 }
 
 // unfold lays the windows of x out as rows.
-func (u *unfolding) unfold(x BufferID) (BufferID, error) {
+func (u *unfolding) unfold(x lower.BufferID) (lower.BufferID, error) {
 	cols := u.temp("cols", u.low, u.rows, u.w.Groups*u.cols)
 	g := u.geometry
 	g.In = ptx.DType(u.low.String())
 	g.Out = g.In
 	k, err := g.Forward(u.fl)
 	if err != nil {
-		return None, err
+		return lower.None, err
 	}
 	if err := u.launch("im2col", k, x, cols); err != nil || !u.w.Last || u.w.Groups == 1 {
 		return cols, err
@@ -132,29 +125,29 @@ func (u *unfolding) unfold(x BufferID) (BufferID, error) {
 }
 
 // regroup copies windows with channels innermost to each group's apart, or back.
-func (u *unfolding) regroup(from, to BufferID, apart bool) error {
-	taps, cg := count(u.w.Kernel), u.w.C/u.w.Groups
+func (u *unfolding) regroup(from, to lower.BufferID, apart bool) error {
+	taps, cg := lower.Count(u.w.Kernel), u.w.C/u.w.Groups
 	shape := []int64{u.w.Groups, u.rows, taps, cg}
 	together, own := []int64{cg, taps * u.w.C, u.w.C, 1}, ir.RowMajor(shape)
 	if !apart {
 		together, own = own, together
 	}
 	d := u.typeOf(from).DType
-	return u.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
-		Loads:  []Access{{Buffer: from, DType: d, Strides: together}},
-		Stores: []Access{{Buffer: to, DType: d, Strides: own}}})
+	return u.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+		Loads:  []lower.Access{{Buffer: from, DType: d, Strides: together}},
+		Stores: []lower.Access{{Buffer: to, DType: d, Strides: own}}})
 }
 
 // byPosition lays the strided side out with a row for every position.
-func (u *unfolding) byPosition(dy BufferID) (BufferID, error) {
+func (u *unfolding) byPosition(dy lower.BufferID) (lower.BufferID, error) {
 	if u.w.Last {
 		return dy, nil
 	}
 	out := u.temp("rows", u.low, u.rows, u.w.O)
 	shape := []int64{u.w.N, u.planes, u.w.O}
-	return out, u.group(&Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
-		Loads:  []Access{{Buffer: dy, DType: u.low, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
-		Stores: []Access{{Buffer: out, DType: u.low, Strides: ir.RowMajor(shape)}}})
+	return out, u.group(&lower.Group{Shape: shape, Code: []ir.Instr{{Op: ir.PIn, Type: ir.F32}},
+		Loads:  []lower.Access{{Buffer: dy, DType: u.low, Strides: []int64{u.channel[0], u.channel[2], u.channel[1]}}},
+		Stores: []lower.Access{{Buffer: out, DType: u.low, Strides: ir.RowMajor(shape)}}})
 }
 
 func (u *unfolding) forward() error {
@@ -164,7 +157,7 @@ func (u *unfolding) forward() error {
 		return err
 	}
 	sum := u.temp("sum", ir.F32, u.rows, u.w.O)
-	g := Gemm{M: u.rows, N: u.w.O / u.w.Groups, K: u.cols, A: u.patches(), B: turned(u.filters()), C: u.strided()}
+	g := lower.Gemm{M: u.rows, N: u.w.O / u.w.Groups, K: u.cols, A: u.patches(), B: turned(u.filters()), C: u.strided()}
 	if err := u.product(g, cols, s.In[1], sum); err != nil {
 		return err
 	}
@@ -172,19 +165,19 @@ func (u *unfolding) forward() error {
 }
 
 // store adds the bias to the sums by position and lays them out as the result.
-func (u *unfolding) store(sum BufferID) error {
+func (u *unfolding) store(sum lower.BufferID) error {
 	s := u.from
 	shape := []int64{u.w.N, u.w.O, u.planes}
-	g := &Group{Shape: shape, Loads: []Access{{Buffer: sum, DType: ir.F32, Strides: []int64{u.planes * u.w.O, 1, u.w.O}}}}
+	g := &lower.Group{Shape: shape, Loads: []lower.Access{{Buffer: sum, DType: ir.F32, Strides: []int64{u.planes * u.w.O, 1, u.w.O}}}}
 	code := ir.NewCode(nil)
 	y := code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32})
 	if e := &s.Conv.Epilogue; e.Bias != 0 {
 		b := s.In[e.Bias]
-		g.Loads = append(g.Loads, Access{Buffer: b, DType: u.typeOf(b).DType, Strides: []int64{0, 1, 0}})
+		g.Loads = append(g.Loads, lower.Access{Buffer: b, DType: u.typeOf(b).DType, Strides: []int64{0, 1, 0}})
 		y = code.Add(y, code.Emit(ir.Instr{Op: ir.PIn, Type: ir.F32, Int: 1}))
 	}
 	g.Code = code.Ins
-	g.Stores = []Access{{Buffer: s.Out[0], DType: u.typeOf(s.Out[0]).DType, Strides: u.channel, Reg: y}}
+	g.Stores = []lower.Access{{Buffer: s.Out[0], DType: u.typeOf(s.Out[0]).DType, Strides: u.channel, Reg: y}}
 	return u.group(g)
 }
 
@@ -195,7 +188,7 @@ func (u *unfolding) gradX() error {
 		return err
 	}
 	cols := u.temp("dcols", ir.F32, u.rows, u.w.Groups*u.cols)
-	g := Gemm{M: u.rows, N: u.cols, K: u.w.O / u.w.Groups, A: u.strided(), B: u.filters(), C: u.patches()}
+	g := lower.Gemm{M: u.rows, N: u.cols, K: u.w.O / u.w.Groups, A: u.strided(), B: u.filters(), C: u.patches()}
 	if err := u.product(g, dy, s.In[1], cols); err != nil {
 		return err
 	}
@@ -226,7 +219,7 @@ func (u *unfolding) gradW() error {
 		return err
 	}
 	out := s.Out[0]
-	g := Gemm{M: u.w.O / u.w.Groups, N: u.cols, K: u.rows, A: turned(u.strided()), B: u.patches(), C: u.filters()}
+	g := lower.Gemm{M: u.w.O / u.w.Groups, N: u.cols, K: u.rows, A: turned(u.strided()), B: u.patches(), C: u.filters()}
 	if d := u.typeOf(out).DType; d == ir.F32 || d == u.low && u.multiplies(d) {
 		return u.product(g, dy, cols, out)
 	}

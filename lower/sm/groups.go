@@ -1,9 +1,10 @@
-package lower
+package sm
 
 import (
 	"slices"
 
 	"ampc/ir"
+	"ampc/lower"
 	"ampc/ptx"
 )
 
@@ -30,8 +31,8 @@ func (c *cudaCall) grouped() grouped {
 	d := ir.Sizes(c.n.In[0].Type.Shape)
 	g := grouped{n: d[0], last: c.n.Str("layout") == "NHWC"}
 	channels := d[1]
-	if g.positions = count(d[2:]); g.last {
-		channels, g.positions = d[len(d)-1], count(d[1:len(d)-1])
+	if g.positions = lower.Count(d[2:]); g.last {
+		channels, g.positions = d[len(d)-1], lower.Count(d[1:len(d)-1])
 	}
 	if g.groups = channels; c.n.Op != ir.OpInstanceNorm {
 		g.groups = c.n.Int("groups")
@@ -55,9 +56,9 @@ func (g grouped) norm(c *cudaCall) ptx.Norm {
 }
 
 // after is what a norm's result goes through, and its arguments.
-func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []BufferID, err error) {
+func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []lower.BufferID, err error) {
 	end, out := c.s.Kernel.End, c.s.Out
-	p := &Group{Shape: k.Shape, Loads: []Access{{DType: ir.F32, Strides: k.Stride}}}
+	p := &lower.Group{Shape: k.Shape, Loads: []lower.Access{{DType: ir.F32, Strides: k.Stride}}}
 	code := ir.NewCode(nil)
 	y := load(code, 0, ir.F32)
 	if end.Residual > 0 {
@@ -67,7 +68,7 @@ func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []BufferID, err 
 	if end.Relu {
 		y = code.Max(y, code.F(0))
 	}
-	stores = []BufferID{out[0]}
+	stores = []lower.BufferID{out[0]}
 	if end.Copy > 0 {
 		stores = append(stores, out[end.Copy])
 	}
@@ -88,8 +89,8 @@ func (g grouped) after(c *cudaCall, k *ptx.Norm) (loads, stores []BufferID, err 
 	return buffersOf(p.Loads[1:]), stores, nil
 }
 
-func present(ids ...BufferID) []BufferID {
-	return slices.DeleteFunc(ids, func(id BufferID) bool { return id == None })
+func present(ids ...lower.BufferID) []lower.BufferID {
+	return slices.DeleteFunc(ids, func(id lower.BufferID) bool { return id == lower.None })
 }
 
 // groupNorm launches group_norm and instance_norm.
@@ -100,21 +101,21 @@ func (c *cudaCall) groupNorm() error {
 	if err != nil {
 		return err
 	}
-	in := append(slices.Clone(c.s.In), None, None)
+	in := append(slices.Clone(c.s.In), lower.None, lower.None)
 	args := slices.Concat(present(in[0], in[1], in[2]), more, stores, c.s.Out[1:3])
 	return c.launch(c.s.Kernel.Name, k.Forward, args...)
 }
 
 // groupNormGrad launches dx, and a pass for the gradients of scale and bias.
 func (c *cudaCall) groupNormGrad() error {
-	g, in, out := c.grouped(), append(slices.Clone(c.s.In), None), c.s.Out
+	g, in, out := c.grouped(), append(slices.Clone(c.s.In), lower.None), c.s.Out
 	k := g.norm(c)
 	more, stores, err := g.after(c, &k)
 	if err != nil {
 		return err
 	}
 	k.Out = c.elem(in[1])
-	args := slices.Concat([]BufferID{in[1], in[0]}, present(in[4]), in[2:4], more, stores)
+	args := slices.Concat([]lower.BufferID{in[1], in[0]}, present(in[4]), in[2:4], more, stores)
 	if err := c.launch(c.s.Kernel.Name, k.Backward, args...); err != nil || len(out) < 2 {
 		return err
 	}
@@ -122,13 +123,13 @@ func (c *cudaCall) groupNormGrad() error {
 }
 
 // groupSums launches Σ dy·x̂ and, where it is asked for, Σ dy of every channel.
-func (c *cudaCall) groupSums(g grouped, in, out []BufferID) error {
+func (c *cudaCall) groupSums(g grouped, in, out []lower.BufferID) error {
 	channels := g.groups * g.per
 	shape, of := []int64{g.n, channels, g.positions}, []int64{channels, 1, 0} // of: strides of what each channel of an image has
 	if g.last {
 		shape, of = []int64{g.n, g.positions, channels, 1}, []int64{channels, 0, 1, 0}
 	}
-	p := &channelPass{ir.NewCode(nil), &Group{Shape: shape}, c}
+	p := &channelPass{ir.NewCode(nil), &lower.Group{Shape: shape}, c}
 	var stats [2]ir.Reg
 	for i, id := range in[2:4] {
 		each, err := c.eachChannel(g, id)
@@ -155,7 +156,7 @@ func (c *cudaCall) groupSums(g grouped, in, out []BufferID) error {
 }
 
 // eachChannel writes a statistic of groups out for every channel of every image.
-func (c *cudaCall) eachChannel(g grouped, stat BufferID) (BufferID, error) {
+func (c *cudaCall) eachChannel(g grouped, stat lower.BufferID) (lower.BufferID, error) {
 	if g.per == 1 {
 		return stat, nil
 	}
