@@ -270,6 +270,9 @@ func (p *Program) mayOverwrite(s *Step, in, out BufferID) bool {
 	again := func(id BufferID) bool { return id != None && p.Buffers[id].Root == a.Root }
 	switch s.Kind {
 	case KindKernel:
+		if s.Kernel.Node.Def().Elem != nil {
+			return a.Type == b.Type && !slices.ContainsFunc(s.In, func(id BufferID) bool { return again(id) && p.Buffers[id].Type != b.Type })
+		}
 		return s.Kernel.InPlace && s.In[0] == in && s.Out[0] == out && !slices.ContainsFunc(s.In[1:], again)
 	case KindGroup, KindGemm, KindConv:
 		groups := s.Groups()
