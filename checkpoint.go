@@ -22,7 +22,9 @@ const (
 	metaModel  = "ampc.model"
 	metaPolicy = "ampc.policy"
 	userPrefix = "user."
-	format     = "1"
+	format     = "2"
+
+	formatBefore = "1" // whose names are those of passes.StateName.Before
 )
 
 // SetMeta puts an entry into the checkpoints that SaveFile writes; LoadFile
@@ -102,8 +104,11 @@ func policyName(p Policy) string {
 // LoadFile reads what SaveFile wrote into the variables of the compiled steps,
 // so that training goes on as if it had not stopped. The file is checked as a
 // whole first: an error leaves everything as it was. A file written under
-// another policy loads too; Warnings then says what differs.
-func (m *Model) LoadFile(path string) error {
+// another policy loads too; Warnings then says what differs. Training state that
+// no compiled step has, such as another optimiser's moments or the counters of a
+// step with another name, is an error unless LeaveState is given: training would
+// start over with it.
+func (m *Model) LoadFile(path string, opts ...LoadOption) error {
 	s := m.session
 	if s == nil {
 		return fmt.Errorf("%s: compile a step before loading into it", path)
@@ -113,18 +118,22 @@ func (m *Model) LoadFile(path string) error {
 		return err
 	}
 	defer f.Close()
-	notes, err := s.match(f, m.Graph().Name)
+	names := s.namesIn(f)
+	notes, err := s.match(f, m.Graph().Name, names)
+	if err == nil && len(opts) == 0 {
+		err = s.homeless(f, names)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	data := map[string][]byte{}
 	for _, v := range s.vars {
-		info, ok := f.Lookup(v.Name)
+		info, ok := f.Lookup(names[v.Name])
 		if !ok || !lasting(v) {
 			continue
 		}
 		data[v.Name] = make([]byte, info.Bytes())
-		if err := f.Read(v.Name, data[v.Name]); err != nil {
+		if err := f.Read(info.Name, data[v.Name]); err != nil {
 			return err
 		}
 		if err := checkScale(v, data[v.Name]); err != nil {
@@ -174,9 +183,9 @@ func (m *Model) Warnings() []string {
 // match compares the file with the session before anything is changed.
 // Parameters must be there with their types; other states may come and go
 // with the policy, the optimiser and the scaler, which is worth a note.
-func (s *session) match(f *safetensors.File, model string) ([]string, error) {
-	if f.Meta[metaFormat] != format {
-		return nil, fmt.Errorf("not a checkpoint of ampc: metadata %s is %q, want %q", metaFormat, f.Meta[metaFormat], format)
+func (s *session) match(f *safetensors.File, model string, names map[string]string) ([]string, error) {
+	if is := f.Meta[metaFormat]; is != format && is != formatBefore {
+		return nil, fmt.Errorf("not a checkpoint of ampc: metadata %s is %q, want %q", metaFormat, is, format)
 	}
 	if f.Meta[metaModel] != model {
 		return nil, fmt.Errorf("holds model %q, this one is %q", f.Meta[metaModel], model)
@@ -190,7 +199,7 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 		if !lasting(v) {
 			continue
 		}
-		info, ok := f.Lookup(v.Name)
+		info, ok := f.Lookup(names[v.Name])
 		switch {
 		case ok && (info.DType != safetensors.Named(v.Type.DType.String()) || !slices.Equal(info.Shape, sizes(v.Type.Shape))):
 			return nil, fmt.Errorf("holds %s, the model wants %s", info, v.Type)
@@ -200,8 +209,9 @@ func (s *session) match(f *safetensors.File, model string) ([]string, error) {
 			absent = append(absent, v.Name)
 		}
 	}
+	read := readNames(names)
 	for _, info := range f.Tensors {
-		if _, known := s.types[info.Name]; !known {
+		if !read[info.Name] {
 			idle = append(idle, ir.Printable(info.Name))
 		}
 	}

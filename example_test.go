@@ -39,3 +39,38 @@ func Example_mistake() {
 	fmt.Println(err)
 	// Output: example_test.go:37: linear "fc": the name is taken by the layer at example_test.go:36: choose another, or apply one layer many times with Shared
 }
+
+// A data set of 20 rows in batches of 8: the last one has 4, and is a step of the
+// same training.
+func ExampleStep_For() {
+	m := ampc.New("adder")
+	x, y := m.Input("x", ampc.F32, ampc.Dim("N"), 2), m.Input("y", ampc.F32, ampc.Dim("N"), 1)
+	loss := m.MSE(m.Linear("fc", x, 1), y)
+	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.StepDecay(0.05, 0.5, 2), Bind: map[string]int64{"N": 8}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	for epoch := range 2 {
+		for start := 0; start < 20; start += 8 {
+			n := min(8, 20-start)
+			feed := ampc.Feed{"x": make([]float32, 2*n), "y": make([]float32, n)}
+			sized, err := step.For(map[string]int64{"N": int64(n)}) // compiled once for each size
+			if err != nil {
+				log.Fatal(err)
+			}
+			r, err := sized.Run(context.Background(), feed)
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Printf("epoch %d, %d rows, rate %.4f\n", epoch, n, r.LR())
+		}
+	}
+	// Output:
+	// epoch 0, 8 rows, rate 0.0500
+	// epoch 0, 8 rows, rate 0.0500
+	// epoch 0, 4 rows, rate 0.0250
+	// epoch 1, 8 rows, rate 0.0250
+	// epoch 1, 8 rows, rate 0.0125
+	// epoch 1, 4 rows, rate 0.0125
+}

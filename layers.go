@@ -103,7 +103,15 @@ func (m *Model) GlobalAvgPool(x Tensor) Tensor {
 	for i := 2; i < x.Type.Shape.Rank(); i++ {
 		axes = append(axes, int64(i))
 	}
-	return m.Builder.Named("pool").ReduceMean(x, false, axes...)
+	return m.called("pool").ReduceMean(x, false, axes...)
+}
+
+// called is the builder with the name that Named gave, else with that one.
+func (m *Model) called(name string) *ir.Builder {
+	if next := m.NextName(); next != "" {
+		name = next
+	}
+	return m.Builder.Named(name)
 }
 
 // Flatten joins all dimensions after the first.
@@ -119,7 +127,7 @@ func (m *Model) Flatten(x Tensor) Tensor {
 		}
 		n *= d
 	}
-	return m.Builder.Named("flat").Reshape(x, 0, int64(n))
+	return m.called("flat").Reshape(x, 0, int64(n))
 }
 
 // Reshape gives x another shape of as many elements: -1 stands for what is
@@ -189,6 +197,10 @@ func (m *Model) affine(o layerOptions, n int) (scale, bias Tensor) {
 // Dropout zeroes a share p of x and scales the rest up by 1/(1-p); in
 // inference, and for p = 0, it is the identity.
 func (m *Model) Dropout(name string, x Tensor, p float64) Tensor {
+	if next := m.NextName(); next != "" {
+		m.Fail("dropout %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", name, next)
+		return nil
+	}
 	if p == 0 || !m.given("dropout", name, x) {
 		return x
 	}

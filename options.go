@@ -101,6 +101,10 @@ func (m *Model) layer(kind, name string, opts []Option, known ...string) (*Model
 		return nil, o, false
 	}
 	full := m.ScopeName() + name
+	if next := m.NextName(); next != "" {
+		m.Fail("%s %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", kind, full, next)
+		return nil, o, false
+	}
 	if first, taken := m.layers[full]; taken && !m.reuse {
 		m.Fail("%s %q: the name is taken by the layer at %s: choose another, or apply one layer many times with Shared", kind, full, first)
 		return nil, o, false

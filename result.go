@@ -4,16 +4,50 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"ampc/passes"
 	"ampc/runtime"
 )
 
-// Result is what one Run computed. Accessors wait for the step to finish; the
-// last few results stay readable, older ones give an error, or NaN.
+// Result is what one Run computed. Accessors wait for the step to finish. Its
+// numbers (Loss, Scale, Skipped, LR, GradNorm) stay; tensors are there for the last
+// few steps and an error afterwards. A result that cannot be read has NaN for a
+// number, and an error in Err.
 type Result struct {
 	step   *Step
 	ticket runtime.Ticket
+	past   *atomic.Pointer[numbers] // set before the tensors go
+}
+
+// numbers are what stays of a result.
+type numbers struct {
+	losses []float64
+	made   [passes.OfRate + 1]float64
+}
+
+// settle reads the numbers while they are there.
+func (r Result) settle() {
+	n := &numbers{}
+	for _, i := range r.step.slots.losses {
+		n.losses = append(n.losses, r.number(i))
+	}
+	for kind, i := range r.step.slots.made {
+		n.made[kind] = math.NaN()
+		if i >= 0 {
+			n.made[kind] = r.number(i)
+		}
+	}
+	r.past.Store(n)
+}
+
+// number reads a scalar result, NaN where it is not there.
+func (r Result) number(i int) float64 {
+	h, err := r.read(i)
+	if err != nil {
+		return math.NaN()
+	}
+	return h.At(0)
 }
 
 // Loss returns what the step minimises: the weighted sum of its losses. It is
@@ -24,21 +58,24 @@ func (r Result) Loss() float64 {
 	}
 	sum := 0.0
 	for i, l := range r.step.losses {
-		h, err := r.read(r.step.slots.losses[i])
-		if err != nil {
-			return math.NaN()
+		x := 0.0
+		if n := r.past.Load(); n != nil {
+			x = n.losses[i]
+		} else {
+			x = r.number(r.step.slots.losses[i])
 		}
 		weight := l.Weight
 		if weight == 0 {
 			weight = 1
 		}
-		sum += float64(weight * h.At(0))
+		sum += float64(weight * x)
 	}
 	return sum
 }
 
 // Skipped says whether the step left every variable as it was because a
-// gradient or a loss was not finite. A step compiled with NoSkip never does.
+// gradient or a loss was not finite. A step compiled with NoSkip never does. It
+// is false where the result cannot be read, which Err says.
 func (r Result) Skipped() bool { return r.scalar(passes.OfSkip) > 0 } // NaN where there is no such result
 
 // Scale returns the factor on the loss in this step, 1 where nothing scales it.
@@ -52,8 +89,33 @@ func (r Result) Scale() float64 {
 	return r.scalar(passes.OfScale)
 }
 
-// GradNorm returns the 2-norm of all gradients, unscaled and before clipping.
-func (r Result) GradNorm() float64 { return r.scalar(passes.OfGradNorm) }
+// GradNorm returns the 2-norm of all gradients, unscaled and before clipping, in a
+// step that clips by it or has Config.GradNorm.
+func (r Result) GradNorm() (float64, error) {
+	switch {
+	case r.step == nil:
+		return math.NaN(), errNotRun
+	case r.step.slots.made[passes.OfGradNorm] < 0:
+		return math.NaN(), fmt.Errorf("gradient norm: the step computes none: set Config.GradNorm")
+	}
+	return r.scalar(passes.OfGradNorm), r.readable()
+}
+
+// readable is why the numbers of the result cannot be read, nil where they can.
+func (r Result) readable() error {
+	n := r.past.Load()
+	for kind, i := range r.step.slots.made {
+		switch {
+		case i < 0:
+		case n == nil:
+			_, err := r.read(i)
+			return err
+		case math.IsNaN(n.made[passes.OfScale]) && kind == int(passes.OfScale):
+			return fmt.Errorf("the results of the step could not be read")
+		}
+	}
+	return nil
+}
 
 // LR returns the learning rate that the first group's update used.
 func (r Result) LR() float64 { return r.scalar(passes.OfRate) }
@@ -62,11 +124,10 @@ func (r Result) scalar(kind passes.ResultKind) float64 {
 	if r.step == nil || r.step.slots.made[kind] < 0 {
 		return math.NaN()
 	}
-	h, err := r.read(r.step.slots.made[kind])
-	if err != nil {
-		return math.NaN()
+	if n := r.past.Load(); n != nil {
+		return n.made[kind]
 	}
-	return h.At(0)
+	return r.number(r.step.slots.made[kind])
 }
 
 // Value returns a loss, or a tensor listed in Config.Outputs or given to Infer.
@@ -134,13 +195,17 @@ const (
 
 // Err returns an error where training is stuck: the loss itself was not finite
 // for many steps in a row, or gradients overflow although the scale cannot
-// fall further. It looks at the newest state, so it may speak of a later step.
+// fall further. It looks at the newest state, so it may speak of a later step. A
+// result that cannot be read is an error too.
 func (r Result) Err() error {
 	switch {
 	case r.step == nil:
 		return errNotRun
 	case r.step.exec == nil:
 		return errClosed
+	}
+	if err := r.readable(); err != nil {
+		return err
 	}
 	s := r.step.model.session
 	for _, v := range r.step.program.Vars {

@@ -71,6 +71,9 @@ func (s *session) collect(old *Step, scaler *Scaler) error {
 	if err := old.closeSizes(); err != nil { // what they do with the scale changes as well
 		return err
 	}
+	for _, r := range old.last.results {
+		r.settle()
+	}
 	step.pending, step.runs = old.pending, old.runs
 	err = old.exec.Close()
 	*old = *step

@@ -32,7 +32,7 @@ func newSlots(returned []Tensor, p *passes.Config, c Config, losses []Loss) slot
 		at := place(passes.Output{Value: p.Losses[i].Value})
 		s.losses, s.values[l.Value] = append(s.losses, at), at
 	}
-	for _, kind := range kinds(p) {
+	for _, kind := range kinds(p, c.GradNorm) {
 		s.made[kind] = place(passes.Output{Kind: kind})
 	}
 	for i, t := range c.Outputs {
@@ -44,8 +44,9 @@ func newSlots(returned []Tensor, p *passes.Config, c Config, losses []Loss) slot
 	return s
 }
 
-// kinds lists what a training step returns without being asked.
-func kinds(p *passes.Config) []passes.ResultKind {
+// kinds lists what the compiler makes for a training step; norm asks for the norm
+// of all gradients, which clipping by it brings without.
+func kinds(p *passes.Config, norm bool) []passes.ResultKind {
 	if !p.Train {
 		return nil
 	}
@@ -53,7 +54,7 @@ func kinds(p *passes.Config) []passes.ResultKind {
 	if !p.NoSkip {
 		out = append(out, passes.OfSkip)
 	}
-	clipped := p.Clip.Norm > 0
+	clipped := norm || p.Clip.Norm > 0
 	for _, g := range p.Groups {
 		clipped = clipped || g.Clip.Norm > 0
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -30,6 +31,7 @@ type Config struct {
 	LR        Schedule  // learning rate of that group; the zero Schedule is none
 	Groups    []Group
 	Clip      Clip // over all trained parameters; a Group's is over its own
+	GradNorm  bool // compute Result.GradNorm also where nothing is clipped by it
 
 	Policy Policy // zero: f32, no casts
 	Scaler Scaler // zero: what the policy wants
@@ -151,11 +153,8 @@ func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
 func (m *Model) Source(c Config, losses ...Loss) (*ir.Graph, passes.Config, error) {
 	g, at := m.Graph().CloneMap()
 	p := passes.Config{
-		Policy: c.Policy, Train: len(losses) > 0, Groups: c.Groups, Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip, Name: c.Name, Shared: c.shared,
+		Policy: c.Policy, Train: len(losses) > 0, Groups: c.groups(), Clip: c.Clip, Scaler: c.Scaler, NoSkip: c.NoSkip, Name: c.Name, Shared: c.shared,
 		Gradients: located(c.Gradients), EMA: c.EMA, Pad: c.Pad, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Prove: !c.NoProof, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
-	}
-	if c.Optimizer.Algorithm != passes.NoOptimizer {
-		p.Groups = append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
 	}
 	for _, l := range losses {
 		p.Losses = append(p.Losses, passes.Loss{Value: at[l.Value], Weight: l.Weight, Scaler: l.Scaler})
@@ -397,12 +396,15 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (Result, error)
 		return Result{}, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set Config.Micro", len(feeds), max(s.config.Micro, 1))
 	}
 	s.last.see()
+	if len(s.last.results) == runtime.RingSize { // its tensors go
+		s.last.results[0].settle()
+	}
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {
 		return Result{}, err
 	}
 	s.runs++
-	r := Result{step: s, ticket: t}
+	r := Result{step: s, ticket: t, past: new(atomic.Pointer[numbers])}
 	s.last.add(feeds, r, s.model.session.launches)
 	if len(s.losses) > 0 {
 		s.model.session.launches++
@@ -462,27 +464,6 @@ func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
 	return s.model.Infer(c, out...)
 }
 
-// SetLR changes the base learning rate of every group of the step; schedules
-// go on from it.
-func (s *Step) SetLR(rate float64) error {
-	if s.exec == nil {
-		return errClosed
-	}
-	found := false
-	for _, v := range s.program.Vars {
-		if v.Kind == ir.State && v.Role() == "lr" {
-			found = true
-			if err := s.model.session.write(v, appendFloats([]float64{rate}, v.Type.DType)); err != nil {
-				return err
-			}
-		}
-	}
-	if !found {
-		return fmt.Errorf("set learning rate: the step has none")
-	}
-	return nil
-}
-
 // errClosed is the error of a step that Close, its own or the model's, has ended.
 var errClosed = errors.New("the step is closed")
 
@@ -490,6 +471,9 @@ var errClosed = errors.New("the step is closed")
 func (s *Step) Close() error {
 	if s.exec == nil {
 		return nil
+	}
+	for _, r := range s.last.results {
+		r.settle()
 	}
 	err := errors.Join(s.closeSizes(), s.exec.Close())
 	s.exec, s.pending, s.last = nil, nil, launched{}

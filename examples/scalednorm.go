@@ -27,7 +27,8 @@ func scaledNorm(w io.Writer) error {
 		if err != nil {
 			return 0, nil, err
 		}
-		return r.GradNorm(), step, nil
+		norm, err := r.GradNorm()
+		return norm, step, err
 	}
 	right, step, err := norm(1, ampc.Static(65536))
 	if err != nil {

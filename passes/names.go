@@ -85,6 +85,12 @@ func (n StateName) OfScaler() bool {
 	return false
 }
 
+// Shared says whether the variable is the model's rather than a step's: the seed,
+// launched steps, scales inside the forward pass.
+func (n StateName) Shared() bool {
+	return n.Kind == "seed" || n.Kind == kindAttempt || n.Step == innerScales
+}
+
 // Scale is the name of the loss scale that a counter of a scaler belongs to.
 func (n StateName) Scale() string { return StateName{n.Step, kindScale, n.Of}.String() }
 

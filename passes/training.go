@@ -166,18 +166,16 @@ func (t *training) planParams(g *ir.Graph, c *Context) error {
 		if v.Kind != ir.Param {
 			continue
 		}
-		for i := range c.Groups {
-			if !matchScope(c.Groups[i].Pattern, v.Name) {
-				continue
+		i := GroupOf(c.Groups, v.Name)
+		if i < 0 {
+			continue
+		}
+		used[i] = true
+		if gr := &c.Groups[i]; !gr.Freeze {
+			if !v.Type.DType.Float() {
+				return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s is %s and cannot be trained: freeze it", v, g.TypeString(v.Type))}
 			}
-			used[i] = true
-			if gr := &c.Groups[i]; !gr.Freeze {
-				if !v.Type.DType.Float() {
-					return &ir.Error{Pos: v.Pos, Msg: fmt.Sprintf("%s is %s and cannot be trained: freeze it", v, g.TypeString(v.Type))}
-				}
-				t.params = append(t.params, &trained{v: v, group: gr})
-			}
-			break
+			t.params = append(t.params, &trained{v: v, group: gr})
 		}
 	}
 	for i, u := range used {
@@ -189,6 +187,11 @@ func (t *training) planParams(g *ir.Graph, c *Context) error {
 		return fmt.Errorf("graph @%s: no group trains any parameter", g.Name)
 	}
 	return nil
+}
+
+// GroupOf is the group of a parameter: the first that matches it, -1 where none does.
+func GroupOf(groups []Group, param string) int {
+	return slices.IndexFunc(groups, func(g Group) bool { return matchScope(g.Pattern, param) })
 }
 
 func everything(pattern string) bool { return pattern == "" || pattern == "*" }

@@ -130,7 +130,7 @@ func (f *doctorFlags) load(c *cobra.Command, spec string, m *ampc.Model) error {
 	if f.state == "" {
 		return nil
 	}
-	if err := m.LoadFile(f.state); err != nil {
+	if err := m.LoadFile(f.state, ampc.LeaveState()); err != nil {
 		return writtenBy(f.state, spec, err)
 	}
 	for _, w := range m.Warnings() {

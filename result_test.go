@@ -1,0 +1,119 @@
+package ampc_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"ampc"
+)
+
+// The numbers of a result stay when its tensors are gone, also after Close.
+func TestNumbersOfResultsStay(t *testing.T) {
+	m, loss := small(8)
+	s := train(t, m, loss, adam())
+	bad := points(1, 8)
+	bad["x"].([]float32)[0] = float32(math.Inf(1))
+	skipped := run(t, s, bad)
+	taken := run(t, s, points(2, 8))
+	first := taken.Loss()
+	for k := range uint64(6) {
+		run(t, s, points(k, 8))
+	}
+	check := func(when string) {
+		t.Helper()
+		if !skipped.Skipped() || taken.Skipped() || taken.Loss() != first || taken.Scale() != 65536 || !(taken.LR() > 0) {
+			t.Errorf("%s: skipped %t and %t, loss %g of %g, scale %g, rate %g", when, skipped.Skipped(), taken.Skipped(), taken.Loss(), first, taken.Scale(), taken.LR())
+		}
+	}
+	check("six steps later")
+	if _, err := taken.Value(loss); err == nil || !strings.Contains(err.Error(), "are gone") {
+		t.Errorf("the tensor of an old step: %v", err)
+	}
+	if err := taken.Err(); err != nil {
+		t.Error(err)
+	}
+	last := run(t, s, bad)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check("closed")
+	if !last.Skipped() {
+		t.Error("the last step before Close is not skipped afterwards")
+	}
+}
+
+// The norm of all gradients is there where it is asked for, else an error says how.
+func TestGradNormIsAskedFor(t *testing.T) {
+	norm := func(c ampc.Config) (float64, error) {
+		m, loss := small(8)
+		defer m.Close()
+		return run(t, train(t, m, loss, c), points(1, 8)).GradNorm()
+	}
+	c := adam()
+	if _, err := norm(c); err == nil || err.Error() != "gradient norm: the step computes none: set Config.GradNorm" {
+		t.Errorf("error %v", err)
+	}
+	c.GradNorm = true
+	asked, err := norm(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.GradNorm, c.Clip = false, ampc.ClipNorm(1e9)
+	if clipped, err := norm(c); err != nil || clipped != asked || !(asked > 0) {
+		t.Errorf("norm %g asked for, %g by clipping (%v)", asked, clipped, err)
+	}
+}
+
+// A rate is set for one group; SetLR does not make one of several.
+func TestRatesOfGroups(t *testing.T) {
+	m, loss := small(8)
+	defer m.Close()
+	s := train(t, m, loss, ampc.Config{
+		Groups:    []ampc.Group{{Pattern: "fc1", Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, {Pattern: "*.b", Optimizer: ampc.SGD(0.5), LR: ampc.Constant(0.02)}},
+		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.02),
+	})
+	const want = `set learning rate: the step has 2, of groups "fc1", "*.b", "": set each with SetGroupLR`
+	if err := s.SetLR(1); err == nil || err.Error() != want {
+		t.Errorf("%v\nwant %s", err, want)
+	}
+	if err := s.SetGroupLR("*.b", 1); err == nil || !strings.Contains(err.Error(), "have equal schedules and so one rate") {
+		t.Errorf("a group that shares its rate: %v", err)
+	}
+	if err := s.SetGroupLR("fc2", 1); err == nil || !strings.Contains(err.Error(), `no group "fc2" has one; there are "fc1"`) {
+		t.Errorf("no such group: %v", err)
+	}
+	if err := s.SetGroupLR("fc1", 0); err != nil {
+		t.Fatal(err)
+	}
+	one, _ := m.Variable("fc1.w")
+	two, _ := m.Variable("fc2.w")
+	run(t, s, points(1, 8))
+	oneNow, _ := m.Variable("fc1.w")
+	twoNow, _ := m.Variable("fc2.w")
+	if string(one.Bytes) != string(oneNow.Bytes) || string(two.Bytes) == string(twoNow.Bytes) {
+		t.Error("a rate of 0 for one group moved it, or stopped the other")
+	}
+}
+
+// Named before a layer is a mistake; the parts that take no name of their own have it.
+func TestNamedBeforeALayer(t *testing.T) {
+	for what, f := range map[string]func(m *ampc.Model, x ampc.Tensor){
+		"linear":  func(m *ampc.Model, x ampc.Tensor) { m.Named("x1").Linear("y1", x, 2) },
+		"dropout": func(m *ampc.Model, x ampc.Tensor) { m.Named("x1").Dropout("y1", x, 0.5) },
+	} {
+		m := ampc.New("n")
+		f(m, m.Input("x", ampc.F32, 2, 3))
+		if err := m.Err(); err == nil || !strings.HasPrefix(err.Error(), "result_test.go:") || !strings.Contains(err.Error(), `"y1": a layer names its result itself, Named("x1") has no use before it`) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	m := ampc.New("n")
+	x := m.Input("x", ampc.F32, 2, 3, 4, 4)
+	if v := m.Named("mine").Flatten(x); v == nil || v.Name != "mine" {
+		t.Errorf("flatten is called %s (%v)", v, m.Err())
+	}
+	if v := m.Named("pooled").GlobalAvgPool(x); v == nil || v.Name != "pooled" {
+		t.Errorf("pool is called %s (%v)", v, m.Err())
+	}
+}
