@@ -24,8 +24,12 @@ const (
 	lockFile       = ".lock"
 )
 
-// work are the files that a run would lose if another wrote to its folder.
-var work = []string{checkpointFile, nextFile, previousFile, curvesLines, curvesTable, curvesFile, graphFile}
+// checkpoints are the files that a run can go on from, the newest first.
+// Curves without one are of a run that was killed in its first save.
+var checkpoints = []string{checkpointFile, nextFile, previousFile}
+
+// written are all files of a run.
+var written = append([]string{curvesLines, curvesTable, curvesFile, graphFile}, checkpoints...)
 
 // folder is where a run writes, locked against other runs.
 type folder struct {
@@ -54,7 +58,7 @@ func claim(dir string) (*folder, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	file.Sweep(dir, work...)
+	file.Sweep(dir, written...)
 	if err := f.settle(); err != nil {
 		f.release()
 		return nil, err
@@ -87,7 +91,7 @@ func (f *folder) rotate(next string) error {
 
 // holdsWork says whether the folder has what a run must not overwrite.
 func holdsWork(dir string) bool {
-	return slices.ContainsFunc(work, func(name string) bool {
+	return slices.ContainsFunc(checkpoints, func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		return err == nil
 	})
@@ -136,7 +140,7 @@ func newest() (string, error) {
 		if number, ok := strings.CutPrefix(dir, defaultFolder+"-"); ok && strings.Trim(number, "0123456789") != "" {
 			continue
 		}
-		for _, name := range []string{checkpointFile, nextFile, previousFile} {
+		for _, name := range checkpoints {
 			if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(at) {
 				best, at = dir, info.ModTime()
 			}
@@ -204,7 +208,7 @@ func (f *trainFlags) goOn(spec string, given func(flag string) bool) (*folder, s
 	if !info.IsDir() {
 		home = filepath.Dir(from)
 	}
-	d, err := f.home(home, info.IsDir() || slices.Contains(work, filepath.Base(from)))
+	d, err := f.home(home, info.IsDir() || slices.Contains(checkpoints, filepath.Base(from)))
 	if err != nil {
 		return nil, "", err
 	}

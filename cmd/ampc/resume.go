@@ -80,7 +80,7 @@ func original(path string) (*origin, error) {
 		return readOrigin(path)
 	}
 	var failed error
-	for _, name := range []string{checkpointFile, nextFile, previousFile} {
+	for _, name := range checkpoints {
 		o, err := readOrigin(filepath.Join(path, name))
 		if err == nil && failed != nil {
 			o.note = failed.Error()

@@ -218,6 +218,24 @@ func TestEndingsSave(t *testing.T) {
 	}
 }
 
+// A second Ctrl-C ends a run at whatever it is; what was saved before can be resumed.
+func TestSecondInterrupt(t *testing.T) {
+	text, dir := rhyme(t), t.TempDir()
+	p := launch(t, dir, "train", tiny, "--text", text, "--out", "o", "--steps", "1000000", "--quiet", "--save-every", "50ms")
+	wait(t, p, filepath.Join(dir, "o", checkpointFile))
+	p.Process.Signal(os.Interrupt)
+	p.Process.Signal(os.Interrupt)
+	if !p.over(10*time.Second) || p.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("%v, want code %d\n%s", p.ProcessState, exitInterrupted, p.errs.String())
+	}
+	o, err := original(filepath.Join(dir, "o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	trainTiny(t, 0, "--resume", "o", "--quiet", "--steps", fmt.Sprint(o.done+2))
+}
+
 // Whoever reads the output may stop: what was learned until then is saved.
 func TestClosedOutput(t *testing.T) {
 	exe, err := os.Executable()
@@ -333,11 +351,12 @@ func TestBrokenWeightsAreNotSaved(t *testing.T) {
 // A process that dies between the two renames of a rotation leaves files that the next run puts in order.
 func TestTornRotation(t *testing.T) {
 	for name, c := range map[string]struct{ before, after map[string]string }{
-		"before the first":    {map[string]string{checkpointFile: "1", nextFile: "2"}, map[string]string{checkpointFile: "2", previousFile: "1"}},
-		"between":             {map[string]string{previousFile: "1", nextFile: "2"}, map[string]string{checkpointFile: "2", previousFile: "1"}},
-		"in the first save":   {map[string]string{nextFile: "1"}, map[string]string{checkpointFile: "1"}},
-		"with three of them":  {map[string]string{previousFile: "1", checkpointFile: "2", nextFile: "3"}, map[string]string{checkpointFile: "3", previousFile: "2"}},
-		"a file half written": {map[string]string{checkpointFile: "2", "." + nextFile + ".tmp77": "x"}, map[string]string{checkpointFile: "2"}},
+		"before the first":           {map[string]string{checkpointFile: "1", nextFile: "2"}, map[string]string{checkpointFile: "2", previousFile: "1"}},
+		"between":                    {map[string]string{previousFile: "1", nextFile: "2"}, map[string]string{checkpointFile: "2", previousFile: "1"}},
+		"in the first save":          {map[string]string{nextFile: "1"}, map[string]string{checkpointFile: "1"}},
+		"with three of them":         {map[string]string{previousFile: "1", checkpointFile: "2", nextFile: "3"}, map[string]string{checkpointFile: "3", previousFile: "2"}},
+		"in the first save's curves": {map[string]string{curvesLines: "x"}, map[string]string{curvesLines: "x"}},
+		"a file half written":        {map[string]string{checkpointFile: "2", "." + nextFile + ".tmp77": "x"}, map[string]string{checkpointFile: "2"}},
 	} {
 		dir := t.TempDir()
 		for file, text := range c.before {
@@ -357,6 +376,9 @@ func TestTornRotation(t *testing.T) {
 		}
 		if len(left) != len(c.after) {
 			t.Errorf("%s: left %v", name, left)
+		}
+		if _, saved := c.after[checkpointFile]; holdsWork(dir) != saved {
+			t.Errorf("%s: holds work: %t", name, !saved)
 		}
 	}
 }
