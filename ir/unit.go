@@ -52,6 +52,10 @@ func (u Unit) Times(v Unit, exp int) Unit {
 		return v
 	case u == v && exp == -1:
 		return ""
+	case exp == 1 && u.inverts(v), exp == 1 && v.inverts(u):
+		return ""
+	case u == "" && exp == -1 && !strings.ContainsAny(string(v), " ^"):
+		return v + "^-1"
 	}
 	m := u.parse()
 	for name, e := range v.parse() {
@@ -70,6 +74,11 @@ func (u Unit) Times(v Unit, exp int) Unit {
 		}
 	}
 	return Unit(strings.Join(names, " "))
+}
+
+// inverts reports whether u is one over the single scale v.
+func (u Unit) inverts(v Unit) bool {
+	return len(u) == len(v)+3 && strings.HasPrefix(string(u), string(v)) && u[len(v):] == "^-1" && !strings.ContainsAny(string(v), " ^")
 }
 
 // Has reports whether the scale called name is part of u, to any power.

@@ -45,7 +45,9 @@ func (p *proof) guards() *guard {
 		return p.guard
 	}
 	values, _ := p.g.Number()
-	_ = ir.InferUnits(p.g) // the rule units reports what is wrong with them
+	if !p.unitsKnown {
+		_ = ir.InferUnits(p.g) // the rule units reports what is wrong with them
+	}
 	g := &guard{p: p, values: values, next: make([]*ir.Value, values), after: make([]*ir.Value, values), origin: make([]origin, values)}
 	p.guard = g
 	micros := 1

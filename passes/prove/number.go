@@ -39,6 +39,10 @@ type matcher struct {
 	again   bool // norms of T have been spelled out
 	norms   int  // nodes of T before those
 
+	refs  []ref // of the operands of the node at work, with its axes and their steps
+	axes  [ir.MaxRank]axis
+	steps []int64
+
 	clamping int32 // the entity whose clamped forms are keyed, -1: none
 }
 

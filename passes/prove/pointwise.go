@@ -51,8 +51,12 @@ func (a *axis) flat() bool {
 // walked lists the axes of n over sizes, as the operands' views step along them;
 // false where strides cannot say it.
 func (m *matcher) walked(refs []ref, sizes []int64) ([]axis, bool) {
-	steps := make([]int64, len(sizes)*len(refs))
-	axes := make([]axis, len(sizes))
+	n := len(sizes) * len(refs)
+	if cap(m.steps) < n {
+		m.steps = make([]int64, 4*n)
+	}
+	steps, axes := m.steps[:n], m.axes[:len(sizes)]
+	clear(steps)
 	for i, size := range sizes {
 		axes[i] = axis{size: size, place: i, steps: steps[i*len(refs) : (i+1)*len(refs)]}
 	}
@@ -95,11 +99,11 @@ func (m *matcher) pointwise(x *numbering, s ir.Section, n *ir.Node) bool {
 }
 
 func (m *matcher) operands(x *numbering, s ir.Section, n *ir.Node) []ref {
-	refs := make([]ref, len(n.In))
-	for i, v := range n.In {
-		refs[i] = m.read(x, s, v)
+	m.refs = m.refs[:0]
+	for _, v := range n.In {
+		m.refs = append(m.refs, m.read(x, s, v))
 	}
-	return refs
+	return m.refs
 }
 
 // reduction keys a row that reduces axes that it names in the same way.

@@ -84,6 +84,7 @@ func (p *proof) units() {
 	if err := ir.InferUnits(p.g); err != nil {
 		p.blame("@"+p.g.Name, "%v", err)
 	}
+	p.unitsKnown = true
 	if p.t == nil || len(p.matched().removed.scale) == 0 {
 		return
 	}

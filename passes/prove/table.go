@@ -17,7 +17,7 @@ func newTable(size int) *table {
 	for slots < 4*size {
 		slots *= 2
 	}
-	return &table{slots: make([]int32, slots)}
+	return &table{slots: make([]int32, slots), words: make([]int64, 0, 24*size), keys: make([]key, 0, size)}
 }
 
 func hashWords(w []int64) uint64 {
