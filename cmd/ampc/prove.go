@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +16,8 @@ import (
 func proveCommand() *cobra.Command {
 	var f modelFlags
 	var asJSON bool
-	c := command("prove MODEL", "check the finished step by rules that know nothing of how it was made", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
+	var source string
+	c := command("prove MODEL", "hold the finished step against the graph it was made of, by rules of its own", cobra.ExactArgs(1), func(c *cobra.Command, args []string) error {
 		o, err := open(c, args[0])
 		if err != nil {
 			return err
@@ -26,30 +29,77 @@ func proveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := prove.Prove(t, g, o.config.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
+		if source != "" {
+			if !o.compiled {
+				return usagef("--source: %s is compiled here, from its own source; the flag is for compiled graphs", args[0])
+			}
+			if t, err = readTraining(c, source); err != nil {
+				return err
+			}
+		}
+		found, judged := prove.Judge(t, g, o.config.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
 		if t != nil {
 			found = append(found, prove.Gradients(t)...)
 		}
 		if asJSON {
 			return json.NewEncoder(c.OutOrStdout()).Encode(found)
 		}
-		for _, x := range found {
-			fmt.Fprintln(c.OutOrStdout(), x)
-		}
-		if len(found) > 0 {
-			return fmt.Errorf("graph @%s: %s", g.Name, plural(len(found), "finding"))
-		}
-		fmt.Fprintf(c.OutOrStdout(), "graph @%s: %s, %s, no findings\n", g.Name, plural(g.NumNodes(), "node"), plural(len(prove.Checks()), "rule"))
-		return nil
+		return tellProof(c.OutOrStdout(), g, found, judged)
 	})
 	f.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "findings as JSON")
-	c.Long = "Checks the compiled step by an independent checker. Rules:\n"
+	c.Flags().StringVar(&source, "source", "", "for a compiled graph: the file of the graph before layout, from dump --after optimizer")
+	c.Long = "Checks the compiled step by an independent checker. Rules (* needs the graph before layout):\n"
 	for _, k := range prove.Checks() {
-		c.Long += fmt.Sprintf("\n  %-9s%s", k.Name, k.Doc)
+		star := " "
+		if k.Source {
+			star = "*"
+		}
+		c.Long += fmt.Sprintf("\n %s %-10s%s", star, k.Name, k.Doc)
 	}
 	c.Long += "\n\nThe gradients of a model are compared with a sweep of the checker's own over the rows."
 	return c
+}
+
+// readTraining reads the training graph that a compiled graph was made of.
+func readTraining(c *cobra.Command, file string) (*ir.Graph, error) {
+	o, err := open(c, file)
+	if err != nil {
+		return nil, err
+	}
+	g := o.model.Graph()
+	return g, ir.Verify(g, ir.Training)
+}
+
+// tellProof prints what was found, or what each rule has looked at.
+func tellProof(w io.Writer, g *ir.Graph, found []prove.Finding, judged []int) error {
+	for _, x := range found {
+		fmt.Fprintln(w, x)
+	}
+	var left []string
+	rules := 0
+	for i, k := range prove.Checks() {
+		switch {
+		case judged[i] < 0:
+			left = append(left, k.Name)
+		case len(found) == 0:
+			fmt.Fprintf(w, "%-10s %5d  %s\n", k.Name, judged[i], k.Doc)
+			fallthrough
+		default:
+			rules++
+		}
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(w, "not checked without the graph before layout (--source): %s\n", strings.Join(left, ", "))
+	}
+	for _, x := range prove.Notes(g) {
+		fmt.Fprintln(w, x)
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("graph @%s: %s", g.Name, plural(len(found), "finding"))
+	}
+	fmt.Fprintf(w, "graph @%s: %s, %s, no findings\n", g.Name, plural(g.NumNodes(), "node"), plural(rules, "rule"))
+	return nil
 }
 
 // finished is the model's compiled graph: the file's own, or the result of all

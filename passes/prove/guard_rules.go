@@ -15,6 +15,7 @@ func (p *proof) skips() {
 	}
 	g := p.guards()
 	g.accumulated()
+	p.judged = len(g.tracks)
 	for _, t := range g.tracks {
 		for k := range g.flows {
 			if text := g.wrongSkip(t, k); text != "" {
@@ -307,6 +308,7 @@ func (p *proof) checked() {
 	for _, t := range g.tracks {
 		grads, losses := false, false
 		for _, n := range t.writers {
+			p.judged++
 			for i, v := range n.In {
 				if v != nil && v.Type.DType.Float() {
 					g.demand(t, n, v, n.OperandDef(i).Named)

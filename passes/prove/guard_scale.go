@@ -24,6 +24,7 @@ func (p *proof) scalers() {
 		case n.Operand("found_inf") != nil && n.Def().Is(ir.Writer):
 			unit := n.In[0].Unit
 			advanced[unit] = true
+			p.judged++
 			g.advance(n, unit, carried[unit])
 		case len(n.Out) == 1 && n.Out[0].Next != nil && n.Out[0].Type == ir.T(ir.Bool):
 			notes = append(notes, n)

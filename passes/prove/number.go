@@ -318,6 +318,3 @@ func (m *matcher) copied(v *ir.Value) int64 {
 	}
 	return i
 }
-
-// computed reports whether entity e is the key of a node.
-func (m *matcher) computed(e int32) bool { return m.tab.words[m.tab.keys[e].at] >= 0 }

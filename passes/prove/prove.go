@@ -169,7 +169,8 @@ type proof struct {
 	m      *matcher // made when a rule first asks; nil without T
 	guard  *guard   // likewise
 
-	unitsKnown bool // the values of F have their units
+	unknown    []bool // by node ID of F: depends on what T does not compute
+	unitsKnown bool   // the values of F have their units
 }
 
 // place is where a node stands.

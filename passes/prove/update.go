@@ -26,6 +26,7 @@ func (p *proof) selects() {
 			if v.Next == nil || g.moves(s, n, v) {
 				continue
 			}
+			p.judged++
 			switch {
 			case !n.Def().Is(ir.Writer):
 				p.report(n, "%s is written by %s, which cannot keep the old value", v, n.Def().Name)
@@ -177,6 +178,7 @@ func (p *proof) ranks() {
 	if !crossing || p.rules.Unchecked {
 		return
 	}
+	p.judged = len(p.guards().tracks)
 	for _, t := range p.guards().tracks {
 		f := p.guards().last()
 		agreed := false

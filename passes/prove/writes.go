@@ -65,28 +65,20 @@ func sameInit(a, b *ir.Init) bool {
 func (p *proof) values() {
 	m := p.matched()
 	live := p.live()
+	p.unknown = make([]bool, len(p.at))
 	for _, n := range p.g.Nodes {
 		if !live[n.ID] {
 			continue
 		}
 		p.judged++
-		if e := m.f.entity[n.ID]; e < 0 || m.image[e] != nil || p.follows(n) {
+		known := !slices.ContainsFunc(n.In, func(v *ir.Value) bool { return v != nil && v.Def != nil && p.unknown[v.Def.ID] })
+		e := m.f.entity[n.ID]
+		p.unknown[n.ID] = !known || e >= 0 && m.image[e] == nil
+		if !known || !p.unknown[n.ID] {
 			continue
 		}
 		p.report(n, "%s computes what the source does not: no node of it has this op, these attributes and these operands", n.Def().Name)
 	}
-}
-
-// follows reports whether n reads what another node that the source does not
-// have computes: that one is reported.
-func (p *proof) follows(n *ir.Node) bool {
-	return slices.ContainsFunc(slices.Concat(n.In, n.Captured), func(v *ir.Value) bool {
-		if v == nil {
-			return false
-		}
-		e := p.m.shown[p.m.read(p.m.f, p.at[n.ID].sec, v).class]
-		return v.Def != nil && e >= 0 && p.m.image[e] == nil && p.m.computed(e)
-	})
 }
 
 // live marks the nodes of F that a write or a return depends on.
@@ -170,6 +162,7 @@ func (p *proof) writes() {
 			p.report(w.v.Def, "writes %s, which the source leaves as it is", v)
 		case want.update != w.update:
 			p.report(w.v.Def, "writes %s at another time than the source: once a step or once a micro-batch", v)
+		case p.unknown[w.v.Def.ID]: // what it depends on is reported
 		case m.f.refs[w.v.ID] != m.t.refs[want.v.ID]:
 			p.report(w.v.Def, "writes %s, and this is not the value that the source gives it", v)
 		}
@@ -210,6 +203,7 @@ func (p *proof) returns() {
 		p.judged++
 		t := p.t.Return[i]
 		switch d := v.Type.DType; {
+		case v.Def != nil && p.unknown[v.Def.ID]:
 		case m.read(m.f, ir.Update, v) != m.read(m.t, ir.Update, t):
 			p.blame(v.String(), "is returned as result %d, and the source returns %s", i, t)
 		case v.Type.Shape != t.Type.Shape:
