@@ -8,6 +8,24 @@ import (
 	"ampc/ir"
 )
 
+// An evaluation stores what the training step stores, though others read it.
+func TestEvalIsProved(t *testing.T) {
+	for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.O2(ampc.F16)} {
+		m := ampc.New("m")
+		h := m.Linear("a", m.Input("x", ampc.F32, 4, 8), 8)
+		y := m.Linear("b", m.LayerNorm("n", m.Relu(h)), 8)
+		step, err := ampc.Train(m, m.ReduceMean(m.Square(y), false), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range []ampc.Tensor{h, y} {
+			if _, err := step.Eval([]ampc.Tensor{v}, nil); err != nil {
+				t.Errorf("%s under %s: %v", v, p.Name, err)
+			}
+		}
+	}
+}
+
 // unguarded writes a state of its own whether or not the step is skipped.
 func unguarded(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
 	v := b.Declare(ir.State, "last", gs[0].Param.Type, ampc.Fill(0), nil)
@@ -30,7 +48,7 @@ func TestTrainProves(t *testing.T) {
 		t.Error(err)
 	}
 	err := train(func(c *ampc.Config) { c.Gradients = unguarded })
-	if err == nil || !strings.HasPrefix(err.Error(), "proof_test.go:14: select: %last'") {
+	if err == nil || !strings.HasPrefix(err.Error(), "proof_test.go:32: select: %last'") {
 		t.Errorf("an unguarded write: %v, want the user's line", err)
 	}
 	if err := train(func(c *ampc.Config) { c.Gradients, c.NoProof = unguarded, true }); err != nil {

@@ -68,6 +68,9 @@ type Rules struct {
 	// as they are.
 	Kept []bool
 	Caps ir.Caps // what the target's kernels convert by themselves
+	// Inherited says that values are stored as another step stored them, for whoever
+	// read them there.
+	Inherited bool
 	// Verified says that ir.Verify has just passed F: the rule types is left to it.
 	Verified bool
 }

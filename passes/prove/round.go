@@ -480,6 +480,8 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "its dtype is the row's contract"
 	case pinned:
 		return "it is pinned to f32"
+	case r.rules.Inherited:
+		return ""
 	case of.cast&^readLow != 0 && of.stored && !r.rules.Eager:
 		return "its f32 form is stored as well"
 	case of.cast&^readLow != 0 && of.wide == 0 && !r.rules.Narrow:
