@@ -587,15 +587,3 @@ func (r *rounding) origins(v *ir.Value, f func(*ir.Value)) {
 func weak(v *ir.Value) bool {
 	return v.Type.Shape.Elements() == 1 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull)
 }
-
-var readers = [...]string{"a product", "a row that computes in f32", "a promoting row", "a row of fixed dtypes", "the caller", "a product behind it", "a promoting row behind it", "a sum of f32"}
-
-func (k reads) String() string {
-	var names []string
-	for i, name := range readers {
-		if k&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	return strings.Join(names, ", ")
-}
