@@ -6,6 +6,7 @@ import (
 	"ampc/passes/prove"
 )
 
+// BenchmarkProve judges a finished step with one of everything.
 func BenchmarkProve(b *testing.B) {
 	t := &testing.T{}
 	source, g, r := compiled(t, "mixed-f16", nil)
