@@ -76,6 +76,7 @@ type Operand struct {
 	Variadic bool // this and all further operands; only the last
 	Named    bool // printed as name=%value among the attributes
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
+	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
 }
 
 // Result describes one result of a row.

@@ -13,21 +13,21 @@ import (
 var recurrentRows = map[Op]Def{
 	OpLSTM: {
 		Name: "lstm", Doc: "Long short-term memory over xp[S,B,D,4H], the inputs' products, with r[D,H,4H]: i, f, o = σ, g = tanh of xp + h·r in the order i, f, g, o; c = f·c + i·g; h = o·tanh c. Yields h and c of every step and saves the gates.",
-		In:  in(preIn, x("r"), startIn("h0", NoClass), startIn("c0", Fixed)),
+		In:  in(preIn, weightIn, startIn("h0", NoClass), startIn("c0", Fixed)),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "c", Class: Fixed}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Infer: inferLSTM, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandLSTM,
 		Grad: gradLSTM, Range: rangeLSTM,
 	},
 	OpLSTMGrad: {
 		Name: "lstm_grad", Doc: "The gradients of lstm in xp, h0 and c0, from its saved gates and c, and the gradients of its three results.",
-		In: in(x("r"), savedIn("gates"), Operand{Name: "c", Class: Fixed}, startIn("c0", Fixed),
+		In: in(weightIn, savedIn("gates"), Operand{Name: "c", Class: Fixed}, startIn("c0", Fixed),
 			flowIn("dy"), flowIn("dc"), flowIn("dgates")),
 		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dh0", Class: Fixed}, Result{Name: "dc0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferLSTMGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandLSTMGrad,
 	},
 	OpGRU: {
 		Name: "gru", Doc: "Gated recurrent unit over xp[S,B,D,3H], the inputs' products, with r[D,H,3H] in the order r, z, n: r, z = σ(xp + h·r); q = h·rₙ + bn; n = tanh(xp + r·q); h = (1−z)·n + z·h. Yields h of every step and saves r, z, n and q.",
-		In:  in(preIn, x("r"), startIn("bn", Fixed), startIn("h0", NoClass)),
+		In:  in(preIn, weightIn, startIn("bn", Fixed), startIn("h0", NoClass)),
 		Out: out(Result{Name: "y", StoresF32: true}, Result{Name: "gates"}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Infer: inferGRU, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandGRU,
 		Grad: gradGRU, Range: func(n *Node, in []Interval) []Interval {
@@ -40,7 +40,7 @@ var recurrentRows = map[Op]Def{
 	},
 	OpGRUGrad: {
 		Name: "gru_grad", Doc: "The gradients of gru in xp, q and h0, from its saved gates and y, and the gradients of its two results.",
-		In:  in(x("r"), savedIn("gates"), savedIn("y"), startIn("h0", Keep), flowIn("dy"), flowIn("dgates")),
+		In:  in(weightIn, savedIn("gates"), savedIn("y"), startIn("h0", Keep), flowIn("dy"), flowIn("dgates")),
 		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dq"}, Result{Name: "dh0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferGRUGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandGRUGrad,
 	},
@@ -48,6 +48,7 @@ var recurrentRows = map[Op]Def{
 
 var (
 	preIn       = Operand{Name: "xp", Class: Keep, ReadsLow: true}
+	weightIn    = Operand{Name: "r", Factor: true}
 	reverseAttr = AttrDef{Name: "reverse", Kind: AttrBool, Doc: "the only direction runs from the last step to the first"}
 )
 

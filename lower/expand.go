@@ -84,16 +84,13 @@ func lastGroup(g *ir.Graph) int32 {
 	return last
 }
 
-// lowFactor names the operand that an op's expansion multiplies in the dtype it has.
-var lowFactor = map[ir.Op]string{ir.OpLSTM: "r", ir.OpLSTMGrad: "r", ir.OpGRU: "r", ir.OpGRUGrad: "r"}
-
 // wideOperands is n with its low operands in f32: what a row computes in f32
 // inside must not be rounded where its parts meet.
 func wideOperands(b *ir.Builder, n *ir.Node) *ir.Node {
 	wide := *n
 	wide.In = slices.Clone(n.In)
 	for i, v := range wide.In {
-		if v != nil && v.Type.DType.Low() && n.OperandDef(i).Name != lowFactor[n.Op] {
+		if v != nil && v.Type.DType.Low() && !n.OperandDef(i).Factor {
 			wide.In[i] = b.Emit(ir.OpCast, []*ir.Value{v}, ir.A("to", ir.F32))[0]
 		}
 	}
