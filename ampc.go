@@ -84,8 +84,9 @@ func Fill(x float64) *Init { return &Init{Args: []float64{x}} }
 
 // Model is a graph under construction. Every op of the op set is a method of
 // the embedded Builder, every layer one of Model. A Model and what Scope,
-// Precision and Shared derive from it build the same graph; use it from one
-// goroutine at a time.
+// Precision and Shared derive from it build the same graph; build it from one
+// goroutine at a time. Calls on a model that was compiled, and on its steps, may
+// come from any goroutine.
 type Model struct {
 	*ir.Builder
 	*state
@@ -97,6 +98,7 @@ type state struct {
 	root    *ir.Builder       // outside every scope
 	layers  map[string]ir.Pos // full layer name to where it was built
 	shared  map[string]ir.Pos // scope of a Shared to where it was applied first
+	gate    gate              // before session
 	session *session          // compiled steps and the store of variables they run over
 }
 
@@ -115,7 +117,7 @@ func FromGraph(g *ir.Graph) *Model { return modelOver(ir.Edit(g)) }
 
 func modelOver(b *ir.Builder) *Model {
 	b.Locate(userLine)
-	m := &Model{Builder: b.Guarded(), state: &state{root: b, layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
+	m := &Model{Builder: b.Guarded(), state: &state{root: b, gate: newGate(), layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
 	for _, v := range b.Graph().Vars {
 		if strings.HasPrefix(v.Name, ir.Reserved) && v.Attr.Get("role") == nil {
 			m.Fail("%s %s: names that begin with %q are the compiler's own: choose another", v.Kind, v, ir.Reserved)

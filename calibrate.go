@@ -25,6 +25,7 @@ func (m *Model) Calibrate(c Config, feeds []Feed, losses ...Loss) (Ranges, error
 	if err := m.Err(); err != nil {
 		return Ranges{}, err
 	}
+	defer m.gate.hold()()
 	g, p, err := m.Source(c, losses...)
 	if err != nil {
 		return Ranges{}, err
@@ -73,7 +74,7 @@ func (m *Model) held(v *ir.Value, f Feed, seed int64) (*eval.Tensor, error) {
 		}
 		return eval.FromBytes(v.Type, data)
 	}
-	if h, err := m.Variable(v.Name); err == nil && h.Type == v.Type {
+	if h, err := m.now(v.Name); err == nil && h.Type == v.Type {
 		return eval.FromBytes(v.Type, h.Bytes)
 	}
 	return eval.InitVar(v, seed)

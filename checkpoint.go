@@ -30,6 +30,7 @@ const (
 // SetMeta puts an entry into the checkpoints that SaveFile writes; LoadFile
 // brings it back. Data positions and vocabularies go here.
 func (m *Model) SetMeta(key, value string) error {
+	defer m.gate.hold()()
 	if m.session == nil {
 		return fmt.Errorf("metadata %q: no step is compiled yet", key)
 	}
@@ -42,6 +43,7 @@ func (m *Model) SetMeta(key, value string) error {
 
 // Meta returns an entry set by SetMeta or read by LoadFile, "" where there is none.
 func (m *Model) Meta(key string) string {
+	defer m.gate.hold()()
 	if m.session == nil {
 		return ""
 	}
@@ -53,6 +55,7 @@ func (m *Model) Meta(key string) string {
 // appears as a whole or not at all. Low copies and gradient accumulators are
 // not part of it: they are derived.
 func (m *Model) SaveFile(path string) error {
+	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return fmt.Errorf("%s: nothing to save: no step is compiled yet", path)
@@ -109,6 +112,7 @@ func policyName(p Policy) string {
 // step with another name, is an error unless LeaveState is given: training would
 // start over with it.
 func (m *Model) LoadFile(path string, opts ...LoadOption) error {
+	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return fmt.Errorf("%s: compile a step before loading into it", path)
@@ -174,6 +178,7 @@ func checkScale(v lower.Var, data []byte) error {
 // line each: another policy, states that start anew or were left out, weights
 // that the low dtype cannot hold.
 func (m *Model) Warnings() []string {
+	defer m.gate.hold()()
 	if m.session == nil {
 		return nil
 	}

@@ -124,6 +124,7 @@ func DiagnoseFile(ctx context.Context, path string, custom ...CustomOp) (*Diagno
 
 // replayable gathers what a replay of the last step needs.
 func (s *Step) replayable() (*doctor.Case, error) {
+	defer s.model.gate.hold()()
 	if s.exec == nil {
 		return nil, errClosed
 	}

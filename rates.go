@@ -20,6 +20,7 @@ func (c Config) groups() []Group {
 // SetLR changes the base learning rate of the step; its schedule goes on from it.
 // A step whose groups have several rates has SetGroupLR for each.
 func (s *Step) SetLR(rate float64) error {
+	defer s.model.gate.hold()()
 	if s.exec == nil {
 		return errClosed
 	}
@@ -41,6 +42,7 @@ func (s *Step) SetLR(rate float64) error {
 // for that of Config.Optimizer; its schedule goes on from it. Groups whose
 // schedules are equal have one rate, and cannot be set apart.
 func (s *Step) SetGroupLR(pattern string, rate float64) error {
+	defer s.model.gate.hold()()
 	if s.exec == nil {
 		return errClosed
 	}

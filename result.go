@@ -198,10 +198,11 @@ const (
 // fall further. It looks at the newest state, so it may speak of a later step. A
 // result that cannot be read is an error too.
 func (r Result) Err() error {
-	switch {
-	case r.step == nil:
+	if r.step == nil {
 		return errNotRun
-	case r.step.exec == nil:
+	}
+	defer r.step.model.gate.hold()()
+	if r.step.exec == nil {
 		return errClosed
 	}
 	if err := r.readable(); err != nil {

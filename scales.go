@@ -74,7 +74,7 @@ func (s *session) collect(old *Step, scaler *Scaler) error {
 	for _, r := range old.last.results {
 		r.settle()
 	}
-	step.pending, step.runs = old.pending, old.runs
+	step.pending, step.runs, step.turn = old.pending, old.runs, old.turn
 	err = old.exec.Close()
 	*old = *step
 	return err

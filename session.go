@@ -165,14 +165,16 @@ func (s *session) find(name string) (lower.Var, bool) {
 }
 
 // Close releases the model's variables and, where Config gave no backend, the
-// one that was opened for it. Steps must not be used afterwards.
+// one that was opened for it. It waits for a call that is running; calls after
+// it are errors.
 func (m *Model) Close() error {
+	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return nil
 	}
 	for len(s.steps) > 0 {
-		if err := s.steps[0].Close(); err != nil {
+		if err := s.steps[0].close(); err != nil {
 			return err
 		}
 	}
@@ -185,6 +187,12 @@ func (m *Model) Close() error {
 
 // Variable reads a parameter or state by its full name, as it is now.
 func (m *Model) Variable(name string) (Host, error) {
+	defer m.gate.hold()()
+	return m.now(name)
+}
+
+// now is Variable inside the gate.
+func (m *Model) now(name string) (Host, error) {
 	if m.session == nil {
 		return Host{}, fmt.Errorf("variable %q: no step is compiled yet", name)
 	}
@@ -198,6 +206,7 @@ func (m *Model) Variable(name string) (Host, error) {
 
 // SetVariable overwrites a parameter or state. value takes the forms a Feed takes.
 func (m *Model) SetVariable(name string, value any) error {
+	defer m.gate.hold()()
 	if m.session == nil {
 		return fmt.Errorf("variable %q: no step is compiled yet", name)
 	}
@@ -217,6 +226,7 @@ func (m *Model) SetVariable(name string, value any) error {
 
 // Variables lists the names of all parameters and states in the store.
 func (m *Model) Variables() []string {
+	defer m.gate.hold()()
 	if m.session == nil {
 		return nil
 	}

@@ -24,6 +24,7 @@ func (s *Step) For(sizes map[string]int64) (*Step, error) {
 	if s.of != nil {
 		s = s.of
 	}
+	defer s.model.gate.hold()()
 	if s.exec == nil {
 		return nil, errClosed
 	}
@@ -49,7 +50,7 @@ func (s *Step) For(sizes map[string]int64) (*Step, error) {
 	size.of = s
 	s.sizes = append(s.sizes, size)
 	if len(s.sizes) > s.config.sizes() {
-		return size, s.sizes[0].Close()
+		return size, s.sizes[0].close()
 	}
 	return size, nil
 }
@@ -73,7 +74,7 @@ func sizesText(sizes map[string]int64) string {
 func (s *Step) closeSizes() error {
 	var err error
 	for len(s.sizes) > 0 {
-		err = errors.Join(err, s.sizes[0].Close())
+		err = errors.Join(err, s.sizes[0].close())
 	}
 	return err
 }

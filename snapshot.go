@@ -21,6 +21,7 @@ type Snapshot struct {
 
 // Snapshot copies what SaveFile writes. It takes as much memory as the file.
 func (m *Model) Snapshot() (*Snapshot, error) {
+	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
 		return nil, fmt.Errorf("nothing to save: no step is compiled yet")

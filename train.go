@@ -92,6 +92,7 @@ func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
 	if err := m.asked("train", c, losses); err != nil {
 		return nil, err
 	}
+	defer m.gate.hold()()
 	return m.compile(c, losses)
 }
 
@@ -135,17 +136,23 @@ func (m *Model) asked(verb string, c Config, losses []Loss) error {
 // Infer compiles the forward pass that computes out. Where Config.EMA is set,
 // it reads the running averages that training keeps in place of the parameters.
 func (m *Model) Infer(c Config, out ...Tensor) (*Step, error) {
-	if err := m.Err(); err != nil {
+	if err := m.forward(&c, out); err != nil {
 		return nil, err
+	}
+	defer m.gate.hold()()
+	return m.compile(c, nil)
+}
+
+// forward adds out to what c asks for and refuses what cannot be computed.
+func (m *Model) forward(c *Config, out []Tensor) error {
+	if err := m.Err(); err != nil {
+		return err
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("infer: nothing to compute")
+		return fmt.Errorf("infer: nothing to compute")
 	}
 	c.Outputs = append(slices.Clone(out), c.Outputs...)
-	if err := m.asked("infer", c, nil); err != nil {
-		return nil, err
-	}
-	return m.compile(c, nil)
+	return m.asked("infer", *c, nil)
 }
 
 // Source returns a copy of the model's graph with the dimensions of c.Bind set,
@@ -240,7 +247,7 @@ func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 		s.scaled(g)
 	}
 	p.Caps = s.backend.Target().Caps()
-	step := &Step{model: m, config: c, losses: losses, graph: g}
+	step := &Step{model: m, config: c, losses: losses, graph: g, turn: newGate()}
 	p.Inherit, p.Record = c.inherit, &step.assigned
 	step.slots = newSlots(m.Graph().Return, &p, c, losses)
 	p.After = func(e passes.Event) {
@@ -280,8 +287,9 @@ func (s *Step) Scaled() bool {
 	return slices.ContainsFunc(s.program.Vars, func(v lower.Var) bool { return v.Role() == ir.RoleScale })
 }
 
-// Step is a compiled program over the variables of its model. Its methods must
-// not be called at the same time as others on the same model.
+// Step is a compiled program over the variables of its model. Calls on a model
+// and its steps may come from any goroutine: each waits for the one before. A
+// training step that runs already is an error instead (see Run).
 type Step struct {
 	model   *Model
 	config  Config
@@ -294,6 +302,7 @@ type Step struct {
 	sizes   []*Step // that For compiled, the last one asked for at the end
 	pending []runtime.Feed
 	runs    int
+	turn    gate     // who runs a training step or one of its sizes
 	last    launched // for Diagnose
 
 	assigned passes.Assignment // how the step stores each value
@@ -313,6 +322,7 @@ func (s *Step) Program() *lower.Program { return s.program }
 
 // Counters returns what the backend has counted, zero where it does not count.
 func (s *Step) Counters() runtime.Counters {
+	defer s.model.gate.hold()()
 	if c, ok := s.exec.(runtime.Counted); ok {
 		return c.Counters()
 	}
@@ -322,6 +332,7 @@ func (s *Step) Counters() runtime.Counters {
 // Profile has the backend report what each step of the Program takes; nil
 // ends it. It reports false where the backend cannot.
 func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) bool {
+	defer s.model.gate.hold()()
 	p, ok := s.exec.(runtime.Profiled)
 	if ok {
 		p.Profile(f)
@@ -331,10 +342,19 @@ func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) b
 
 // Run runs one step over one or more micro-batches and updates the variables
 // once. It returns as soon as the step is launched; the Result's accessors wait.
+// A training step is run by one goroutine at a time: Run while another runs it
+// is an error, as the order of their batches would be chance.
+//
+// Where ctx ends before the update begins, Run returns its cause and every
+// variable is as before; once the update has begun, the step ends as usual. On
+// the CPU ctx is looked at between the kernels of the step, so the longest of
+// them bounds the wait; a GPU takes a step as a whole.
 func (s *Step) Run(ctx context.Context, micro ...Feed) (Result, error) {
-	if s.exec == nil {
-		return Result{}, errClosed
+	end, err := s.begin(ctx, "run")
+	if err != nil {
+		return Result{}, err
 	}
+	defer end()
 	if len(s.pending) > 0 {
 		return Result{}, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
 	}
@@ -348,9 +368,11 @@ func (s *Step) Run(ctx context.Context, micro ...Feed) (Result, error) {
 // Accumulate adds a micro-batch to the step that Apply will take; the feed's
 // data is copied.
 func (s *Step) Accumulate(ctx context.Context, f Feed) error {
-	if s.exec == nil {
-		return errClosed
+	end, err := s.begin(ctx, "accumulate")
+	if err != nil {
+		return err
 	}
+	defer end()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -374,9 +396,11 @@ func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 
 // Apply runs the accumulated micro-batches as one step.
 func (s *Step) Apply(ctx context.Context) (Result, error) {
-	if s.exec == nil {
-		return Result{}, errClosed
+	end, err := s.begin(ctx, "apply")
+	if err != nil {
+		return Result{}, err
 	}
+	defer end()
 	if len(s.pending) == 0 {
 		return Result{}, fmt.Errorf("apply: no micro-batch was accumulated")
 	}
@@ -454,21 +478,31 @@ func (m *Model) isInput(name string) bool {
 // this step gives each value, over the same variables and low copies, so that
 // its losses are comparable. bind gives sizes to named dimensions.
 func (s *Step) Eval(out []Tensor, bind map[string]int64) (*Step, error) {
-	if s.exec == nil {
-		return nil, errClosed
-	}
-	c := Config{Policy: s.config.Policy, Pad: s.config.Pad, Bind: s.config.Bind, Disable: s.config.Disable, inherit: &s.assigned}
+	c := Config{Policy: s.config.Policy, Pad: s.config.Pad, Bind: s.config.Bind, Disable: s.config.Disable, NoProof: s.config.NoProof, inherit: &s.assigned}
 	if bind != nil {
 		c.Bind = bind
 	}
-	return s.model.Infer(c, out...)
+	defer s.model.gate.hold()()
+	if s.exec == nil {
+		return nil, errClosed
+	}
+	if err := s.model.forward(&c, out); err != nil {
+		return nil, err
+	}
+	return s.model.compile(c, nil)
 }
 
 // errClosed is the error of a step that Close, its own or the model's, has ended.
 var errClosed = errors.New("the step is closed")
 
 // Close releases what the step holds on the backend; the model's variables stay.
+// It waits for a call that is running.
 func (s *Step) Close() error {
+	defer s.model.gate.hold()()
+	return s.close()
+}
+
+func (s *Step) close() error {
 	if s.exec == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ package cpu
 import (
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"sync"
 
 	"ampc/ir"
@@ -36,7 +37,11 @@ func Open(threads int) (*Backend, error) {
 }
 
 // OpenPath is Open with a given set of kernels.
-func OpenPath(p *kern.Path, threads int) *Backend { return &Backend{m: kern.New(p, threads)} }
+func OpenPath(p *kern.Path, threads int) *Backend {
+	b := &Backend{m: kern.New(p, threads)}
+	goruntime.AddCleanup(b, (*kern.Pool).Close, b.m.Pool()) // workers of a backend that nobody closed
+	return b
+}
 
 // Name is "cpu" with the set of kernels: "cpu/avx2".
 func (b *Backend) Name() string { return "cpu/" + b.m.Name() }
