@@ -448,7 +448,9 @@ func TestKill(t *testing.T) {
 	if saved > 0 {
 		rest = append(rest, "--resume")
 	}
-	trainTiny(t, 0, append(args[1:], rest...)...)
+	if o, err := original("o"); err != nil || o.done < *kills*100 { // else the last process came to the end before it was killed
+		trainTiny(t, 0, append(args[1:], rest...)...)
+	}
 	trainTiny(t, 0, append(args[1:], "--out", "whole", "--save-every", "0")...)
 	for _, name := range []string{checkpointFile, curvesLines, curvesTable, curvesFile, graphFile} {
 		if !bytes.Equal(read(t, "o", name), read(t, "whole", name)) {
