@@ -37,7 +37,6 @@ type gradients struct {
 	b        *ir.Builder
 	numbers  exactNumbers
 	actual   []*ir.Node // the backward section as it was
-	forward  []*ir.Node // before anything was computed again
 	sweeps   []string   // the attribute loss of each
 	has      map[string]map[int32]bool
 	seeds    []*ir.Value
