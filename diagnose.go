@@ -43,10 +43,14 @@ type launched struct {
 	seen    doctor.Losses // of steps whose results are no longer kept
 }
 
-// see notes the loss of the step whose results the next one overwrites. It is
-// long finished: nothing waits.
+// see keeps the numbers of the step whose results the next one overwrites, and
+// notes its loss.
 func (l *launched) see() {
-	if len(l.results) == runtime.RingSize && len(l.results[0].step.losses) > 0 {
+	if len(l.results) < runtime.RingSize {
+		return
+	}
+	l.results[0].settle()
+	if len(l.results[0].step.losses) > 0 {
 		l.seen.See(l.results[0].Loss())
 	}
 }

@@ -12,8 +12,9 @@ import (
 
 // Result is what one Run computed. Accessors wait for the step to finish. Its
 // numbers (Loss, Scale, Skipped, LR, GradNorm) stay; tensors are there for the last
-// few steps and an error afterwards. A result that cannot be read has NaN for a
-// number, and an error in Err.
+// few steps and an error afterwards. On a GPU numbers are there no longer than
+// tensors: keeping them would have the host wait at every step. A result that
+// cannot be read has NaN for a number, and an error in Err.
 type Result struct {
 	step   *Step
 	ticket runtime.Ticket

@@ -80,6 +80,10 @@ type Ticket interface {
 	Read(out int, dst []byte) error
 }
 
+// Prompt is an Exec whose results are there when Step returns: reading them
+// waits for nothing.
+type Prompt interface{ Prompt() }
+
 // RingSize is how many steps keep their results.
 const RingSize = 4
 

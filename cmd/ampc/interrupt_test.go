@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -20,6 +21,11 @@ const asCommand = "AMPC_TEST_AS_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(supervised(os.Args[1:]))
+	}
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if signal.Ignored(s) { // as under nohup: processes that are started would inherit it
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -126,14 +132,14 @@ func TestEveryCommandIsInterrupted(t *testing.T) {
 
 // Each signal that ends a command gives the same code, and says which it was.
 func TestSignals(t *testing.T) {
-	for signal, want := range map[syscall.Signal]error{syscall.SIGTERM: errTerminated, syscall.SIGHUP: errHangup} {
+	for sig, want := range map[syscall.Signal]error{syscall.SIGTERM: errTerminated, syscall.SIGHUP: errHangup} {
 		p := launch(t, t.TempDir(), "ranges", "zoo:gpt?layers=24&dim=1024&heads=16&batch=16&seq=512", "--record", "3")
 		if p.over(200 * time.Millisecond) {
 			t.Fatalf("ended by itself: %s", p.errs.String())
 		}
-		p.Process.Signal(signal)
+		p.Process.Signal(sig)
 		if !p.over(5*time.Second) || p.ProcessState.ExitCode() != exitInterrupted || strings.TrimSpace(p.errs.String()) != want.Error() {
-			t.Errorf("%v: %v, %q", signal, p.ProcessState, p.errs.String())
+			t.Errorf("%v: %v, %q", sig, p.ProcessState, p.errs.String())
 		}
 	}
 	if !errors.Is(failure{stuckError{errInterrupted}}, errInterrupted) {

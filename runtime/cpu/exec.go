@@ -451,6 +451,9 @@ func (e *exec) Close() error {
 	return nil
 }
 
+// Prompt implements runtime.Prompt.
+func (e *exec) Prompt() {}
+
 // Counters implements runtime.Counted.
 func (e *exec) Counters() runtime.Counters { return e.count }
 
@@ -478,6 +481,7 @@ func (e *exec) Buffer(id lower.BufferID) []byte { return e.mem[id] }
 var (
 	_ runtime.Watched  = (*exec)(nil)
 	_ runtime.Counted  = (*exec)(nil)
+	_ runtime.Prompt   = (*exec)(nil)
 	_ runtime.Profiled = (*exec)(nil)
 )
 
