@@ -6,6 +6,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"os"
 	goruntime "runtime"
 	"sync"
@@ -51,6 +52,20 @@ func (b *Backend) Target() lower.Target { return lower.CPU }
 
 // Threads is the number of workers.
 func (b *Backend) Threads() int { return b.m.Pool().Workers() }
+
+// AbsMax is the largest magnitude among f32 elements, +Inf where one is not
+// finite, 0 where there is none. It may be called while steps run.
+func (b *Backend) AbsMax(data []byte) float64 {
+	x := slice[float32](data)
+	if len(x) == 0 {
+		return 0
+	}
+	top := max(float64(b.m.MaxOf(x)), -float64(b.m.MinOf(x)))
+	if math.IsNaN(top) {
+		return math.Inf(1)
+	}
+	return top
+}
 
 // Close stops the workers. No step may be running.
 func (b *Backend) Close() error {

@@ -123,27 +123,9 @@ func (r *replay) peak(v *ir.Value) float64 {
 		return s.AbsMax
 	}
 	data := r.data(v)
-	parts := make([]uint32, chunks(data))
-	inChunks(data, func(i int, chunk []byte) { parts[i] = peakOf(chunk) })
-	top := slices.Max(parts)
-	if top >= 0x7f800000 {
-		return math.Inf(1)
-	}
-	return float64(math.Float32frombits(top))
-}
-
-// peakOf is the bits of the largest magnitude among f32 elements.
-func peakOf(data []byte) uint32 {
-	var a, b uint32
-	for ; len(data) >= 16; data = data[16:] {
-		x, y := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[8:])
-		a = max(a, uint32(x)&math.MaxInt32, uint32(y)&math.MaxInt32)
-		b = max(b, uint32(x>>32)&math.MaxInt32, uint32(y>>32)&math.MaxInt32)
-	}
-	for ; len(data) >= 4; data = data[4:] {
-		a = max(a, binary.LittleEndian.Uint32(data)&math.MaxInt32)
-	}
-	return max(a, b)
+	parts := make([]float64, chunks(data))
+	inChunks(data, func(i int, chunk []byte) { parts[i] = r.b.AbsMax(chunk) })
+	return slices.Max(parts)
 }
 
 // tolerance is how far the results of two precisions may lie apart, as a share

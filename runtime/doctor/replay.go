@@ -18,6 +18,7 @@ import (
 // they do not, each is scanned when its step has made it, and only what a flaw
 // seems to begin at is kept.
 type replay struct {
+	b      *cpu.Backend
 	g      *ir.Graph
 	p      *lower.Program
 	exec   runtime.Exec
@@ -46,7 +47,7 @@ func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runti
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
+	r := &replay{b: b, g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
 	for i := range p.Buffers {
 		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
 	}
