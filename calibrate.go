@@ -20,8 +20,9 @@ type Interval = ir.Interval
 // Calibrate evaluates the step that c and losses describe once per feed, in f32
 // and without changing a variable, and returns the ranges that its values had:
 // what Config.Ranges wants for a policy with a guard. Weights are the model's
-// own where a step was compiled before, else their initial values.
-func (m *Model) Calibrate(c Config, feeds []Feed, losses ...Loss) (Ranges, error) {
+// own where a step was compiled before, else their initial values. The end of ctx
+// ends it between two nodes.
+func (m *Model) Calibrate(ctx context.Context, c Config, feeds []Feed, losses ...Loss) (Ranges, error) {
 	if err := m.Err(); err != nil {
 		return Ranges{}, err
 	}
@@ -41,7 +42,7 @@ func (m *Model) Calibrate(c Config, feeds []Feed, losses ...Loss) (Ranges, error
 		if err != nil {
 			return Ranges{}, err
 		}
-		if err := rec.Run(context.Background(), env); err != nil {
+		if err := rec.Run(ctx, env); err != nil {
 			return Ranges{}, err
 		}
 	}

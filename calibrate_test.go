@@ -1,6 +1,8 @@
 package ampc_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -27,7 +29,7 @@ func TestCalibratedGuard(t *testing.T) {
 	for _, guard := range []float64{0, 4} {
 		m, loss := build()
 		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16()}
-		seen, err := m.Calibrate(c, []ampc.Feed{feed}, ampc.Loss{Value: loss})
+		seen, err := m.Calibrate(t.Context(), c, []ampc.Feed{feed}, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +49,20 @@ func TestCalibratedGuard(t *testing.T) {
 		m.Close()
 	}
 	m, loss := build()
-	if _, err := m.Calibrate(ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{}}, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), `input "x" is missing`) {
+	if _, err := m.Calibrate(t.Context(), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{}}, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), `input "x" is missing`) {
 		t.Errorf("a feed without an input: %v", err)
+	}
+}
+
+// The end of the context ends a calibration.
+func TestCalibrateIsInterrupted(t *testing.T) {
+	m := ampc.New("net")
+	x := m.Input("x", ampc.F32, 2, 2)
+	loss := m.ReduceMean(m.Linear("fc", x, 2), false, 0, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := m.Calibrate(ctx, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{"x": []float32{1, 2, 3, 4}}}, ampc.Loss{Value: loss})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

@@ -398,13 +398,16 @@ func TestResumeFromTheOneBefore(t *testing.T) {
 	}
 }
 
-var kills = flag.Int("kills", 4, "processes that TestKill kills")
+var (
+	kills     = flag.Int("kills", 4, "processes that TestKill kills")
+	killSteps = flag.Int("kill-steps", 100, "steps of the run for each of them; on a fast machine 400 outlast all kills")
+)
 
 // A run that is killed at random moments can be resumed every time, and comes to the same bits as one that was left alone.
 func TestKill(t *testing.T) {
 	text, dir := rhyme(t), t.TempDir()
 	const every = 100 * time.Millisecond
-	args := []string{"train", "zoo:gpt?layers=2&heads=2&dim=32&batch=8&seq=32&dropout=0.1", "--text", text, "--steps", fmt.Sprint(*kills * 100), "--quiet"}
+	args := []string{"train", "zoo:gpt?layers=2&heads=2&dim=32&batch=8&seq=32&dropout=0.1", "--text", text, "--steps", fmt.Sprint(*kills * *killSteps), "--quiet"}
 	saved, killed, worst := 0, 0, time.Duration(0)
 	r := rand.New(rand.NewPCG(1, uint64(*kills)))
 	for range *kills {
@@ -448,7 +451,7 @@ func TestKill(t *testing.T) {
 	if saved > 0 {
 		rest = append(rest, "--resume")
 	}
-	if o, err := original("o"); err != nil || o.done < *kills*100 { // else the last process came to the end before it was killed
+	if o, err := original("o"); err != nil || o.done < *kills**killSteps { // else the last process came to the end before it was killed
 		trainTiny(t, 0, append(args[1:], rest...)...)
 	}
 	trainTiny(t, 0, append(args[1:], "--out", "whole", "--save-every", "0")...)
