@@ -111,8 +111,8 @@ type Var struct {
 func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
 
 // WrittenEarly lists the buffers of variables that parts before update write:
-// sums over micro-batches and running statistics of inference. Low copies are
-// not among them.
+// sums over micro-batches, running statistics that pass from one micro-batch to
+// the next. Low copies are not among them.
 func (p *Program) WrittenEarly() []BufferID {
 	stored := make([]bool, len(p.Buffers))
 	for part := range Update {

@@ -448,6 +448,7 @@ func (e *exec) Close() error {
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	e.arena, e.mem, e.inputs, e.written, e.steps = nil, nil, nil, nil, [lower.NumParts][]step{}
+	e.early, e.saved = nil, nil // results that somebody keeps hold the Exec, not its variables
 	return nil
 }
 
