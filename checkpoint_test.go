@@ -12,6 +12,7 @@ import (
 
 	"ampc"
 	"ampc/internal/safetensors"
+	"ampc/internal/trial"
 )
 
 // eventful is a model whose training uses everything a checkpoint must hold:
@@ -111,7 +112,7 @@ func TestBadCheckpointsChangeNothing(t *testing.T) {
 		"text":      {[]byte("this is not a checkpoint"), "not a safetensors file"},
 	} {
 		bad := filepath.Join(dir, name)
-		write(t, bad, string(c.data))
+		trial.WriteFile(t, bad, string(c.data))
 		wantError(t, fresh.LoadFile(bad), bad, c.want)
 		same(t, fresh, twin)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/ir"
 )
 
@@ -32,7 +33,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"gradient of a tensor": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Grad(m.Square(x), x)[0] },
 			[]string{"gradient of %square", "want f32[]: reduce it to one number"}},
 		"gradient that cannot be built": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			op := boost()
+			op := trial.Boost()
 			op.Grad = func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
 				return []*ir.Value{b.Add(d[0], b.Reshape(d[0], 32))}
 			}

@@ -117,3 +117,25 @@ func TestNamedBeforeALayer(t *testing.T) {
 		t.Errorf("pool is called %s (%v)", v, m.Err())
 	}
 }
+
+// A result that is no loss can be taken from the last micro-batch or summed up.
+func TestResultsOverMicroBatches(t *testing.T) {
+	for reduce, want := range map[ampc.Reduce]float64{ampc.Last: 3, ampc.Mean: 2, ampc.Sum: 6} {
+		m := ampc.New("reduce")
+		x := m.Input("x", ampc.F32, 1)
+		top := m.Named("top").ReduceMax(x, false)
+		loss := m.ReduceSum(m.Mul(x, m.Param("w", ampc.Fill(1), 1)), false)
+		s := train(t, m, loss, ampc.Config{
+			Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 3,
+			Outputs: []ampc.Tensor{top}, Reduce: map[ampc.Tensor]ampc.Reduce{top: reduce},
+		})
+		r := run(t, s, ampc.Feed{"x": []float32{1}}, ampc.Feed{"x": []float32{2}}, ampc.Feed{"x": []float32{3}})
+		h, err := r.Value(top)
+		if err != nil || h.At(0) != want {
+			t.Errorf("reduce %d: %v (%v), want %g", reduce, h.Floats(), err, want)
+		}
+		if r.Loss() != 2 {
+			t.Errorf("loss %g, want the mean 2", r.Loss())
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package ampc_test
+package arch_test
 
 import (
 	"fmt"
@@ -181,7 +181,7 @@ func opsPage(rows []*opRow) string {
 
 const opsIntro = `# Ops
 
-Written by the test TestOps from the tables themselves (` + "`go test . -run TestOps -update`" + `); the test fails when this page is stale.
+Written by the test TestOps from the tables themselves (` + "`go test ./internal/arch -run TestOps -update`" + `); the test fails when this page is stale.
 %d ops. In the text form an operand in brackets may be absent (` + "`_`" + `), one with ` + "`=`" + ` is written among the attributes, and ... stands for any number.
 
 - **class**: how a precision policy treats the row ([amp.md](amp.md)), and why. Operands and results treated differently say so: *fixed* keeps its

@@ -1,4 +1,4 @@
-package ampc_test
+package e2e_test
 
 import (
 	"fmt"
@@ -259,7 +259,7 @@ func TestDiagnoseMore(t *testing.T) {
 				}
 				fmt.Fprintf(&reports, "-- %+v --\n%s\n", f, steady(d.String()))
 			}
-			golden.File(t, "testdata/doctor/"+strings.ReplaceAll(i.name, " ", "-")+".txtar", reports.String())
+			golden.File(t, "../../testdata/doctor/"+strings.ReplaceAll(i.name, " ", "-")+".txtar", reports.String())
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package ampc_test
+package e2e_test
 
 import (
 	"math"
@@ -6,35 +6,6 @@ import (
 
 	"ampc"
 )
-
-// Each of these compiles a whole step under mixed-f16, runs it on the CPU and
-// holds the weights against plain f32 steps. An element of a gradient passes at
-// most four roundings to 16 bits on its way (weight, activation, dy, dx), half an
-// ulp each, and sums bring the largest element's to all: so many steps times the
-// rate times the largest move times 4·2^-11, and a factor of 2 because both the
-// operands of a product are rounded.
-func followsF32(t *testing.T, low, wide *ampc.Model, steps int, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		a, err := low.Variable(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := wide.Variable(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		largest := 0.0
-		for i := range b.Type.Shape.Elements() {
-			largest = max(largest, math.Abs(b.At(int(i))))
-		}
-		for i := range a.Type.Shape.Elements() {
-			if x, y := a.At(int(i)), b.At(int(i)); !(math.Abs(x-y) <= float64(steps)*8*0x1p-11*largest) {
-				t.Errorf("%s[%d] = %g in f16, %g in f32", name, i, x, y)
-			}
-		}
-	}
-}
 
 // forked has a shared layer and two heads, each with a loss: a and b.
 func forked() (m *ampc.Model, a, b ampc.Tensor) {

@@ -1,4 +1,4 @@
-package ampc_test
+package e2e_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/ir"
 	"ampc/runtime/doctor"
 )
@@ -131,28 +132,9 @@ func leanly(t *testing.T, step *ampc.Step) string {
 	return d.String()
 }
 
-// boost is an op of a user's that is x times 1e5.
-func boost() ampc.CustomOp {
-	return &ir.Def{
-		Name: "boost", Doc: "x times 100,000.", In: []ir.Operand{{Name: "x"}}, Out: []ir.Result{{Name: "y"}},
-		Class: ir.PromoteC, Why: "takes what it is given", Unit: ir.UnitSame,
-		Infer: func(n *ir.Node) ([]ir.Type, error) { return []ir.Type{n.In[0].Type}, nil },
-		Grad: func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
-			return []*ir.Value{b.Affine(d[0], 1e5, 0)}
-		},
-		Kernel: func(_ *ir.Node, in, out []any) error {
-			x, y := in[0].([]float32), out[0].([]float32)
-			for i, v := range x {
-				y[i] = 1e5 * v
-			}
-			return nil
-		},
-	}
-}
-
 // A custom op is replayed by its kernel; a file wants it given.
 func TestDiagnoseCustomOp(t *testing.T) {
-	op := boost()
+	op := trial.Boost()
 	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
 		if i == 1 {
 			x = b.Named("boosted").Precision(ampc.PinLow).Apply(op, x)
@@ -197,7 +179,7 @@ func TestDiagnoseChangedFeed(t *testing.T) {
 // length is |x| by way of x², in the dtype of x: what it stores fits, what it
 // computes on the way does not.
 func length() ampc.CustomOp {
-	op := boost()
+	op := trial.Boost()
 	op.Name, op.Doc = "length", "The magnitude of x by its square."
 	op.Kernel = func(n *ir.Node, in, out []any) error {
 		x, y := in[0].([]float32), out[0].([]float32)

@@ -1,4 +1,4 @@
-package ampc_test
+package arch_test
 
 import (
 	"fmt"

@@ -1,6 +1,7 @@
-package ampc_test
+package e2e_test
 
 import (
+	"ampc/internal/trial"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -63,7 +64,7 @@ func TestDamagedReplays(t *testing.T) {
 	}
 	refused := func(what string, data []byte) {
 		t.Helper()
-		write(t, path, string(data))
+		trial.WriteFile(t, path, string(data))
 		d, err := ampc.DiagnoseFile(context.Background(), path)
 		if err == nil {
 			t.Errorf("%s: accepted, and says\n%s", what, d)

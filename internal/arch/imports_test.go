@@ -1,15 +1,6 @@
-package ampc_test
+package arch_test
 
 import (
-	"bufio"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"os"
-	"path"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +30,7 @@ runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest
 runtime/doctor
 checkpoint
 .
-models bridge/gorgonia bridge/gorgoniacu
+models bridge/gorgonia bridge/gorgoniacu internal/trial
 bench cmd/ampc examples
 `
 
@@ -72,45 +63,6 @@ var externals = map[string][]string{
 	"github.com/spf13/pflag":           {"cmd/ampc"}, // the errors of cobra's flags
 	"github.com/aymanbagabas/go-udiff": {"cmd/ampc"},
 	"golang.org/x/term":                {"cmd/ampc"},
-}
-
-type source struct {
-	path string
-	pkg  string // directory, "." for the root
-	file *ast.File
-	fset *token.FileSet
-	test bool
-}
-
-// sources parses every Go file of the module.
-func sources(t *testing.T) []source {
-	t.Helper()
-	var list []source
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			if name := d.Name(); p != "." && (strings.HasPrefix(name, ".") || name == "testdata") {
-				return filepath.SkipDir
-			}
-			return nil
-		}
-		if !strings.HasSuffix(p, ".go") {
-			return nil
-		}
-		fset := token.NewFileSet()
-		f, err := parser.ParseFile(fset, p, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		list = append(list, source{p, filepath.ToSlash(filepath.Dir(p)), f, fset, strings.HasSuffix(p, "_test.go")})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
 }
 
 // readOrder reads the policy: the line of a package and its restriction.
@@ -182,60 +134,4 @@ func checkExternal(t *testing.T, file, home, name string) {
 		}
 	}
 	t.Errorf("%s imports %s, which no line of externals allows", file, name)
-}
-
-const (
-	maxFileLines = 600
-	maxFuncLines = 100
-)
-
-var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
-
-// Files stay short enough to read at one sitting, functions on two screens.
-func TestSizes(t *testing.T) {
-	for _, s := range sources(t) {
-		src, err := os.ReadFile(s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if generated.Match(src) {
-			continue
-		}
-		if n := strings.Count(string(src), "\n"); n >= maxFileLines && !s.test {
-			t.Errorf("%s has %d lines, the limit is %d", s.path, n, maxFileLines)
-		}
-		for _, d := range s.file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok {
-				continue
-			}
-			n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line + 1
-			if n > maxFuncLines && !s.test {
-				t.Errorf("%s: %s has %d lines, the limit is %d", s.path, f.Name.Name, n, maxFuncLines)
-			}
-			if f.Name.Name == "init" && f.Recv == nil && s.pkg != "ir" && !s.test {
-				t.Errorf("%s: init outside ir", s.path)
-			}
-		}
-	}
-}
-
-// Every local link of the documentation leads somewhere.
-func TestDocLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#: ]+)(#[^)]*)?\)`)
-	pages, _ := filepath.Glob("docs/*.md")
-	for _, page := range append(pages, "README.md") {
-		f, err := os.Open(page)
-		if err != nil {
-			continue
-		}
-		for sc := bufio.NewScanner(f); sc.Scan(); {
-			for _, m := range link.FindAllStringSubmatch(sc.Text(), -1) {
-				if _, err := os.Stat(path.Join(path.Dir(page), m[1])); err != nil {
-					t.Errorf("%s: link to %s leads nowhere", page, m[1])
-				}
-			}
-		}
-		f.Close()
-	}
 }

@@ -1,0 +1,15 @@
+package e2e_test
+
+import "ampc/internal/trial"
+
+var (
+	small     = trial.Small
+	points    = trial.Points
+	adam      = trial.Adam
+	train     = trial.Train
+	run       = trial.Run
+	wantError = trial.WantError
+	same      = trial.SameBits
+
+	followsF32 = trial.FollowsF32
+)
