@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ampc/ir"
+	"ampc/passes/plan"
 	"ampc/passes/ranges"
 )
 
@@ -68,10 +69,10 @@ func (a *assigner) vetoed(n *ir.Node, i int) bool {
 // veto puts the stored tensors that the guard keeps f32, and that the cut without it
 // would store low, on the f32 side of the network. The others stay where they
 // are: a forced f32 makes no minimum cut store more low.
-func (m *cutModel) veto(c *cut) {
+func (m *planner) veto(r *plan.Result) {
 	for _, n := range m.g.Nodes {
 		for _, v := range n.Out {
-			if x := m.v[v.ID]; x >= 2 && c.sink[x] && m.guard[v.ID] != "" && m.leaves(n, v) {
+			if x := m.v[v.ID]; x.Free() && r.Low(x) && m.guard[v.ID] != "" && m.leaves(n, v) {
 				m.pin(x, ir.F32, pinned{ir.ByGuard, v, m.guard[v.ID]})
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ampc/ir"
+	"ampc/passes/plan"
 )
 
 // Store returns the policy with the free values that match pattern stored in
@@ -15,20 +16,16 @@ func (p Policy) Store(pattern string, d ir.Pin) Policy {
 	return p
 }
 
-// pinned says why a network node was put on its side before the cut.
+// pinned says why a choice was made before the solver.
 type pinned struct {
 	cause ir.Cause
 	v     *ir.Value // whose range or name it was
 	rule  string
 }
 
-// pin puts network node x on the side of d.
-func (m *cutModel) pin(x int32, d ir.DType, why pinned) {
-	if d == ir.F32 {
-		m.net.arc(srcNode, x, inf)
-	} else {
-		m.net.arc(x, sinkNode, inf)
-	}
+// pin constrains choice x to d.
+func (m *planner) pin(x plan.Choice, d ir.DType, why pinned) {
+	m.solver.Require(x, fixedAs(d))
 	if m.pins[x] == nil {
 		m.pins[x] = &why
 	}
@@ -36,7 +33,7 @@ func (m *cutModel) pin(x int32, d ir.DType, why pinned) {
 
 // stores applies the policy's Stores to what is free, the last rule that
 // matches a value first.
-func (m *cutModel) stores() error {
+func (m *planner) stores() error {
 	used := make([]bool, len(m.p.Stores))
 	because := make([]string, len(m.p.Stores))
 	for k := len(m.p.Stores) - 1; k >= 0; k-- {
@@ -44,7 +41,7 @@ func (m *cutModel) stores() error {
 		if r.Pin == ir.PinLow {
 			d = m.low
 		}
-		free := m.net.solve()
+		free := m.solver.Solve()
 		for _, n := range m.g.Nodes {
 			for _, v := range n.Out {
 				if v.Next != nil || !matchScope(r.Pattern, v.Name) || m.v[v.ID] < 0 {
@@ -56,7 +53,7 @@ func (m *cutModel) stores() error {
 				case f.because != "" && m.pins[x] != nil:
 				case f.because != "":
 					because[k] = f.sentence(v).String()
-				case x < 2:
+				case !x.Free():
 				default:
 					m.pin(x, d, pinned{ir.ByPattern, v, storeWord(d) + " " + r.Pattern})
 				}
@@ -83,10 +80,10 @@ func storeWord(d ir.DType) string {
 	return "store low"
 }
 
-// pinReason records why n's first result, which the pin of its network node put
+// pinReason records why n's first result, which the pin of its choice put
 // in its dtype, has it: its own range or name, or that of a value it shares its
 // dtype with.
-func (m *cutModel) pinReason(n *ir.Node, p *pinned) {
+func (m *planner) pinReason(n *ir.Node, p *pinned) {
 	t := &m.node[n.ID]
 	t.cause, t.from, t.rule = p.cause, p.v, p.rule
 	own := n.Out[0]

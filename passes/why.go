@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ampc/ir"
+	"ampc/passes/plan"
 )
 
 // Link is one step of a chain of causes: a value, how it is stored and what
@@ -191,15 +192,15 @@ func WhyNotAll(source *ir.Graph, cfg Config) ([]*Flip, error) {
 	cfg.Policy.Algorithm = "mincut"
 	var asked []*flip
 	var values []*ir.Value
-	base, err := measure(source, cfg, &flip{look: func(m *cutModel) {
-		free := m.net.solve()
+	base, err := measure(source, cfg, &flip{look: func(m *planner) {
+		free := m.solver.Solve()
 		for _, n := range m.g.Nodes {
 			for _, v := range n.Out {
 				if v.Next != nil || m.v[v.ID] < 0 {
 					continue
 				}
 				f := &flip{name: v.Name, d: m.low}
-				if free.sink[m.v[v.ID]] && m.leaves(n, v) {
+				if free.Low(m.v[v.ID]) && m.leaves(n, v) {
 					f.d = ir.F32
 				}
 				if f.d == ir.F32 || m.low != ir.F32 {
@@ -263,7 +264,7 @@ type flip struct {
 	was     ir.DType
 	chain   []string
 	because string
-	look    func(m *cutModel) // sees the network before it is solved; nil outside tests
+	look    func(m *planner) // sees the plan before it is solved; nil outside tests
 }
 
 type measured struct {
@@ -291,8 +292,8 @@ func measure(source *ir.Graph, cfg Config, f *flip) (*measured, error) {
 	return m, nil
 }
 
-// flipped puts the value of c.flip on its side of the network, or says why not.
-func (m *cutModel) flipped(f *flip) {
+// flipped constrains the value of c.flip, or says why not.
+func (m *planner) flipped(f *flip) {
 	if f.look != nil {
 		f.look(m)
 	}
@@ -300,35 +301,35 @@ func (m *cutModel) flipped(f *flip) {
 	if v == nil {
 		return
 	}
-	if m.answer(f, v, m.net.solve()); f.because == "" && f.was != f.d {
+	if m.answer(f, v, m.solver.Solve()); f.because == "" && f.was != f.d {
 		m.pin(m.v[v.ID], f.d, pinned{ir.ByPattern, v, storeWord(f.d) + " " + f.name})
 	}
 }
 
 // answer says in which dtype v is stored under the cut free, and what forbids
 // the other where something does.
-func (m *cutModel) answer(f *flip, v *ir.Value, free *cut) {
+func (m *planner) answer(f *flip, v *ir.Value, free *plan.Result) {
 	x := m.v[v.ID]
 	if x < 0 {
 		f.was, f.because = v.Type.DType, "it is no float this policy may change"
 		return
 	}
 	f.was = ir.F32
-	if free.sink[x] {
+	if free.Low(x) {
 		f.was = m.low
 	}
 	switch {
 	case v.Def != nil && !m.leaves(v.Def, v):
 		f.was, f.because = ir.F32, "it is a register of its group and never stored"
 	case f.was == f.d:
-	case x < 2:
+	case !x.Free():
 		f.because = m.fixedBecause(v)
-	case free.forcedBy[x] != x:
+	case free.ForcedBy(x) != x:
 		f.chain, f.because = m.forcedChain(free, x)
 	}
 }
 
-func (m *cutModel) named(name string) *ir.Value {
+func (m *planner) named(name string) *ir.Value {
 	if name == "" {
 		return nil
 	}
@@ -336,7 +337,7 @@ func (m *cutModel) named(name string) *ir.Value {
 }
 
 // fixedBecause says what leaves v no variable.
-func (m *cutModel) fixedBecause(v *ir.Value) string {
+func (m *planner) fixedBecause(v *ir.Value) string {
 	n := v.Def
 	if n == nil {
 		return v.Kind.String() + "s keep the dtype they are declared with"
@@ -372,9 +373,9 @@ func (m *cutModel) fixedBecause(v *ir.Value) string {
 }
 
 // forcedChain follows what forced x back to a value without a variable.
-func (m *cutModel) forcedChain(c *cut, x int32) (chain []string, because string) {
-	for y := c.forcedBy[x]; y >= 2; y = c.forcedBy[y] {
-		if v := m.owner[y]; v != nil && !slices.Contains(chain, v.String()) {
+func (m *planner) forcedChain(r *plan.Result, x plan.Choice) (chain []string, because string) {
+	for y := r.ForcedBy(x); y.Free(); y = r.ForcedBy(y) {
+		if v := m.ownerOf(y); v != nil && !slices.Contains(chain, v.String()) {
 			chain = append(chain, v.String())
 		}
 		x = y
@@ -393,15 +394,15 @@ func (m *cutModel) forcedChain(c *cut, x int32) (chain []string, because string)
 	return chain, "a promoting row never narrows"
 }
 
-// terminalOf finds a value of fixed dtype that network node x is tied to: an
+// terminalOf finds a value of fixed dtype that choice x is tied to: an
 // operand of the value x stands for, or the tensor it is the gradient of.
-func (m *cutModel) terminalOf(x int32) *ir.Value {
-	v := m.owner[x]
+func (m *planner) terminalOf(x plan.Choice) *ir.Value {
+	v := m.ownerOf(x)
 	if v == nil || v.Def == nil {
 		return nil
 	}
 	for i, in := range v.Def.In {
-		if in != nil && m.assignable(in) && !m.weak[in.ID] && v.Def.OperandClass(i) != ir.Fixed && m.seen[in.ID] == srcNode {
+		if in != nil && m.assignable(in) && !m.weak[in.ID] && v.Def.OperandClass(i) != ir.Fixed && m.seen[in.ID] == plan.F32 {
 			return in
 		}
 	}

@@ -16,6 +16,7 @@ internal/fp internal/golden internal/philox internal/safetensors internal/npy in
 ir                          alone
 ir/eval ptx onnx
 ptx/interp ptx/ptxtest
+passes/plan                 alone
 passes/prove                only ir
 passes/systems              only ir
 passes/ranges

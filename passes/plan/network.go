@@ -1,4 +1,4 @@
-package passes
+package plan
 
 // network is a directed graph with capacities whose minimum cut is sought:
 // node 0 is the source, node 1 the sink. A node on the source side costs every
@@ -18,8 +18,6 @@ const (
 	sinkNode = int32(1)
 	inf      = int64(1) << 60
 )
-
-func newNetwork() *network { return &network{nodes: 2} }
 
 func (w *network) node() int32 { w.nodes++; return w.nodes - 1 }
 

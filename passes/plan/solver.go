@@ -1,0 +1,269 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Solver finds the choices under which the clusters of a plan move the fewest
+// bytes, exactly, and of several such the one with the most in f32.
+//
+// It is a minimum cut: the source side means f32, the sink side low. With n
+// elements, and every term times the runs of its cluster per step:
+//
+//	write, and read as stored             4n if f32, 2n if low
+//	read in a required dtype              that dtype's bytes
+//	write that stores each form read      4n, 2n or both
+//	narrowing cast, once for all readers  6n where the tensor is f32 and some reader takes low
+//	widening cast                         6n where it is low and some reader takes f32
+//	held for backward                     4n, 2n or both, times Plan.Hold
+//
+// Every term is unary or says "some reader on one side, the tensor on the
+// other", which one auxiliary node with an infinite edge per reader expresses.
+type Solver struct {
+	plan  *Plan
+	net   *network
+	fixed int64   // bytes that no choice changes
+	held  []int32 // auxiliary nodes that price what is held
+}
+
+// NewSolver prices the ports of a plan.
+func NewSolver(p *Plan) *Solver {
+	s := &Solver{plan: p, net: &network{nodes: p.choices}}
+	for _, w := range p.Widens {
+		s.net.arc(int32(w.A), int32(w.B), inf)
+	}
+	s.price()
+	return s
+}
+
+// Require constrains a choice to F32 or Low.
+func (s *Solver) Require(c, to Choice) {
+	if to == F32 {
+		s.net.arc(srcNode, int32(c), inf)
+	} else {
+		s.net.arc(int32(c), sinkNode, inf)
+	}
+}
+
+// Result is what the Solver decided.
+type Result struct {
+	Moved int64 // bytes per step
+	Held  int64 // bytes kept for backward, times Plan.Hold
+	// Conflict holds two choices of which the first must be f32 and the second low, although the first is
+	// never wider than the second; both AsStored where the constraints agree.
+	Conflict [2]Choice
+	// Free, Components and Largest describe the network once forced choices are out of it.
+	Free, Components, Largest int
+
+	cut *cut
+}
+
+// Low reports whether c was decided low.
+func (r *Result) Low(c Choice) bool { return r.cut.sink[c] }
+
+// ForcedBy is the neighbour that leaves c no choice, c itself where nothing does.
+func (r *Result) ForcedBy(c Choice) Choice { return Choice(r.cut.forcedBy[c]) }
+
+// Solve decides all choices.
+func (s *Solver) Solve() *Result {
+	c := s.net.solve()
+	r := &Result{cut: c, Free: c.free, Components: c.components, Largest: c.largest, Conflict: [2]Choice{AsStored, AsStored}}
+	for _, e := range s.net.edges {
+		if e.cap >= inf && !c.sink[e.from] && c.sink[e.to] {
+			r.Conflict = [2]Choice{Choice(e.from), Choice(e.to)}
+			break
+		}
+	}
+	r.Held = s.heldCost(c)
+	r.Moved = c.cost + s.fixed - r.Held
+	return r
+}
+
+// heldCost is the part of a cut that prices what is held.
+func (s *Solver) heldCost(c *cut) int64 {
+	held := make(map[int32]bool, len(s.held))
+	for _, x := range s.held {
+		held[x] = true
+	}
+	sum := int64(0)
+	for _, e := range s.net.edges {
+		atTerminal := e.from == srcNode && held[e.to] || e.to == sinkNode && held[e.from]
+		if atTerminal && e.cap < inf && !c.sink[e.from] && c.sink[e.to] {
+			sum += e.cap
+		}
+	}
+	return sum
+}
+
+// read is a port that reads, and its cluster.
+type read struct {
+	*Port
+	cluster int32
+}
+
+// in decides the form that r reads of a tensor that x decides.
+func (r read) in(x Choice) int32 {
+	if r.Takes == AsStored {
+		return int32(x)
+	}
+	return int32(r.Takes)
+}
+
+// price adds the terms of every tensor: its write, its reads, the casts that its
+// readers make necessary and what is held of it.
+func (s *Solver) price() {
+	writes := make([]*Port, len(s.plan.Tensors))
+	times := make([]int64, len(s.plan.Tensors))
+	reads := make([][]read, len(s.plan.Tensors))
+	for k := range s.plan.Clusters {
+		c := &s.plan.Clusters[k]
+		for i := range c.Ports {
+			switch p := &c.Ports[i]; {
+			case p.Write:
+				writes[p.Tensor], times[p.Tensor] = p, c.Times
+			default:
+				reads[p.Tensor] = append(reads[p.Tensor], read{p, int32(k)})
+			}
+		}
+	}
+	for id := range s.plan.Tensors {
+		t, w, list := &s.plan.Tensors[id], writes[id], ordered(reads[id])
+		if t.Stored == AsStored {
+			s.exact(t, w, times[id], list)
+			continue
+		}
+		if w == nil {
+			w = &Port{}
+		} else {
+			s.write(t, w, times[id], list)
+		}
+		s.reads(t, w, list)
+	}
+}
+
+// ordered sorts reads by cluster and requirement and drops those that say the same.
+func ordered(list []read) []read {
+	slices.SortFunc(list, func(a, b read) int {
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part))
+	})
+	return slices.CompactFunc(list, func(a, b read) bool {
+		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part
+	})
+}
+
+// exact adds a tensor whose dtype is no choice: each cluster reads it once.
+func (s *Solver) exact(t *Tensor, w *Port, times int64, list []read) {
+	if w != nil {
+		s.fixed += t.Bytes * times
+	}
+	for i, r := range list {
+		if c := &s.plan.Clusters[r.cluster]; !c.Outside && (i == 0 || list[i-1].cluster != r.cluster) {
+			s.fixed += r.Bytes * c.Times
+		}
+	}
+}
+
+// write adds what storing t costs.
+func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
+	if w.Second && len(list) > 0 && !w.Always {
+		s.forms(list, t.Stored, t.Bytes, times)
+		return
+	}
+	s.pay(int32(t.Stored), t.Bytes, times)
+}
+
+// reads adds reads, casts and what is held of t.
+func (s *Solver) reads(t *Tensor, w *Port, list []read) {
+	x, n := int32(t.Stored), t.Bytes
+	narrow, widen, held, heldLow := int32(-1), int32(-1), int32(-1), int32(-1)
+	for i, r := range list {
+		y, c := r.in(t.Stored), &s.plan.Clusters[r.cluster]
+		if i == 0 || list[i-1].cluster != r.cluster {
+			end := i + 1
+			for end < len(list) && list[end].cluster == r.cluster {
+				end++
+			}
+			if !c.Outside {
+				s.forms(list[i:end], t.Stored, touched(list[i:end], n), c.Times)
+			}
+		}
+		if r.Takes != AsStored {
+			if w.Rounded {
+				s.net.arc(y, x, inf)
+			}
+			if !w.Second {
+				narrow = s.lowFor(narrow, y, x, 3*n*t.CopyTimes)
+			}
+			if !w.Second && !w.Rounded {
+				widen = s.f32For(widen, y, x, 3*n*t.CopyTimes)
+			}
+		}
+		if r.Held && s.plan.Hold > 0 {
+			h := int64(s.plan.Hold * float64(n*t.CopyTimes))
+			held = s.f32For(held, y, sinkNode, 2*h)
+			heldLow = s.lowFor(heldLow, y, srcNode, h)
+		}
+	}
+	s.held = append(s.held, held, heldLow)
+}
+
+// touched is how much of a tensor of so many bytes one cluster reads: its parts, each once.
+func touched(list []read, bytes int64) (sum int64) {
+	for i, r := range list {
+		if !slices.ContainsFunc(list[:i], func(q read) bool { return q.Part == r.Part }) {
+			sum += r.Bytes
+		}
+	}
+	return min(sum, bytes)
+}
+
+// forms pays for the forms of a tensor of low bytes, decided by x, that list
+// reads: f32, low, or both, each once.
+func (s *Solver) forms(list []read, x Choice, low, times int64) {
+	y := list[0].in(x)
+	if !slices.ContainsFunc(list, func(r read) bool { return r.in(x) != y }) {
+		s.pay(y, low, times)
+		return
+	}
+	wide, narrow := int32(-1), int32(-1)
+	for _, r := range list {
+		wide = s.f32For(wide, r.in(x), sinkNode, 2*low*times)
+		narrow = s.lowFor(narrow, r.in(x), srcNode, low*times)
+	}
+}
+
+// pay adds twice low for f32 and low for low, as node x decides.
+func (s *Solver) pay(x int32, low, times int64) {
+	switch x {
+	case srcNode:
+		s.fixed += 2 * low * times
+	case sinkNode:
+		s.fixed += low * times
+	default:
+		s.net.arc(x, sinkNode, 2*low*times)
+		s.net.arc(srcNode, x, low*times)
+	}
+}
+
+// lowFor makes node a low as soon as y is low, at the price c of a being low
+// while x is f32. It returns a, created at first use.
+func (s *Solver) lowFor(a, y, x int32, c int64) int32 {
+	if a < 0 {
+		a = s.net.node()
+		s.net.arc(x, a, c)
+	}
+	s.net.arc(a, y, inf)
+	return a
+}
+
+// f32For makes node b f32 as soon as y is f32, at the price c of b being f32
+// while x is low.
+func (s *Solver) f32For(b, y, x int32, c int64) int32 {
+	if b < 0 {
+		b = s.net.node()
+		s.net.arc(b, x, c)
+	}
+	s.net.arc(y, b, inf)
+	return b
+}

@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// randomPlan has k free choices, as many tensors and some clusters.
+func randomPlan(r *rand.Rand, k int) *Plan {
+	p := New()
+	choices := []Choice{F32, Low}
+	for range k {
+		choices = append(choices, p.Choose())
+	}
+	any := func() Choice { return choices[r.IntN(len(choices))] }
+	p.Clusters = make([]Cluster, 1+r.IntN(5))
+	for i := range p.Clusters {
+		p.Clusters[i].Times = int64(1 + r.IntN(3))
+	}
+	p.Clusters[0].Outside = r.IntN(2) == 0
+	port := func(q Port) {
+		c := &p.Clusters[r.IntN(len(p.Clusters))]
+		c.Ports = append(c.Ports, q)
+	}
+	for range k + 2 {
+		t := Tensor{Stored: any(), Bytes: int64(2 * (1 + r.IntN(9))), CopyTimes: int64(1 + r.IntN(3))}
+		if r.IntN(8) == 0 {
+			t.Stored = AsStored
+		}
+		id := p.Tensor(t)
+		if r.IntN(5) > 0 {
+			port(Port{Tensor: id, Write: true, Second: r.IntN(2) == 0, Rounded: r.IntN(4) == 0, Always: r.IntN(4) == 0})
+		}
+		for range r.IntN(5) {
+			q := Port{Tensor: id, Part: int32(r.IntN(2)), Bytes: t.Bytes, Takes: AsStored}
+			if q.Part == 1 {
+				q.Bytes = t.Bytes / 2
+			}
+			if r.IntN(2) == 0 && t.Stored != AsStored {
+				q.Takes = any()
+			}
+			port(q)
+		}
+	}
+	for range r.IntN(3) {
+		p.Widen(any(), any())
+	}
+	return p
+}
+
+// bytes adds up what the clusters of p move where choices have the given forms,
+// port by port; ok is false where a constraint forbids them. It shares nothing
+// with the Solver.
+func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
+	for _, w := range p.Widens {
+		if !low(w.A) && low(w.B) {
+			return 0, false
+		}
+	}
+	for id, t := range p.Tensors {
+		var write *Port
+		var times int64
+		asked, casts := map[bool]bool{}, map[bool]bool{} // by low
+		for i := range p.Clusters {
+			c := &p.Clusters[i]
+			parts := map[bool]map[int32]int64{false: {}, true: {}}
+			for k := range c.Ports {
+				q := &c.Ports[k]
+				switch form := q.Takes == AsStored && t.Stored != AsStored && low(t.Stored) || q.Takes != AsStored && low(q.Takes); {
+				case q.Tensor != TensorID(id):
+				case q.Write:
+					write, times = q, c.Times
+				default:
+					parts[form][q.Part] = q.Bytes
+					asked[form] = true
+					casts[form] = casts[form] || q.Takes != AsStored
+				}
+			}
+			sum += c.reading(t, parts)
+		}
+		if t.Stored == AsStored {
+			if write != nil {
+				sum += t.Bytes * times
+			}
+			continue
+		}
+		size := map[bool]int64{false: 2 * t.Bytes, true: t.Bytes}
+		own := low(t.Stored)
+		if write != nil && write.Rounded && own && casts[false] {
+			return 0, false
+		}
+		switch second := write != nil && write.Second; {
+		case second && !write.Always && len(asked) > 0:
+			for form := range asked {
+				sum += size[form] * times
+			}
+		case write != nil:
+			sum += size[own] * times
+		}
+		if (write == nil || !write.Second) && casts[!own] {
+			sum += 3 * t.Bytes * t.CopyTimes
+		}
+	}
+	return sum, true
+}
+
+// reading is what c reads of t: each form it takes, of parts each once; where it
+// takes two, the parts of both are counted for each.
+func (c *Cluster) reading(t Tensor, parts map[bool]map[int32]int64) (sum int64) {
+	if c.Outside {
+		return 0
+	}
+	all := map[int32]int64{}
+	first := int64(math.MaxInt64)
+	key := int32(math.MaxInt32)
+	for _, list := range parts {
+		for part, b := range list {
+			all[part] = b
+			if part < key {
+				key, first = part, b
+			}
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	if t.Stored == AsStored {
+		return first * c.Times
+	}
+	touched := int64(0)
+	for _, b := range all {
+		touched += b
+	}
+	touched = min(touched, t.Bytes)
+	if len(parts[false]) > 0 {
+		sum += 2 * touched * c.Times
+	}
+	if len(parts[true]) > 0 {
+		sum += touched * c.Times
+	}
+	return sum
+}
+
+// The Solver's answer moves the fewest bytes of all assignments, counted port by
+// port, and is low only where all of the best are; what it reports is that
+// count; constraints that cannot hold are a conflict.
+func TestSolverAgainstAllAssignments(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	conflicts := 0
+	for i := range 3000 {
+		k := 1 + r.IntN(6)
+		p := randomPlan(r, k)
+		got := NewSolver(p).Solve()
+		best, bestSet := int64(math.MaxInt64), 0
+		for set := range 1 << k {
+			low := func(c Choice) bool { return c == Low || c.Free() && set>>(c-firstFree)&1 == 1 }
+			switch x, ok := p.bytes(low); {
+			case !ok:
+			case x < best:
+				best, bestSet = x, set
+			case x == best:
+				bestSet &= set
+			}
+		}
+		if conflict := got.Conflict[0] != AsStored; conflict || best == math.MaxInt64 {
+			if conflicts++; conflict != (best == math.MaxInt64) {
+				t.Fatalf("plan %d: conflict %t, least %d: %+v", i, conflict, best, p)
+			}
+			continue
+		}
+		set := 0
+		for c := range k {
+			if got.Low(firstFree + Choice(c)) {
+				set |= 1 << c
+			}
+		}
+		if got.Moved != best || set != bestSet {
+			t.Fatalf("plan %d: %d bytes with %b low, want %d with %b: %+v", i, got.Moved, set, best, bestSet, p)
+		}
+	}
+	t.Logf("%d plans have no answer", conflicts)
+}
