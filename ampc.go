@@ -30,9 +30,6 @@ import (
 	"ampc/passes"
 )
 
-// Tensor is a value of the graph; it has a Name and a Type and no data.
-type Tensor = *ir.Value
-
 // DType is the type of one element.
 type DType = ir.DType
 
@@ -83,12 +80,12 @@ func Uniform(lo, hi float64) *Init {
 func Fill(x float64) *Init { return &Init{Args: []float64{x}} }
 
 // Model is a graph under construction. Every op of the op set is a method of
-// the embedded Builder, every layer one of Model. A Model and what Scope,
+// the Model, and so is every layer. A Model and what Scope,
 // Precision and Shared derive from it build the same graph; build it from one
 // goroutine at a time. Calls on a model that was compiled, and on its steps, may
 // come from any goroutine.
 type Model struct {
-	*ir.Builder
+	ops
 	*state
 	reuse bool // inside a second application of a Shared layer
 }
@@ -117,7 +114,7 @@ func FromGraph(g *ir.Graph) *Model { return modelOver(ir.Edit(g)) }
 
 func modelOver(b *ir.Builder) *Model {
 	b.Locate(userLine)
-	m := &Model{Builder: b.Guarded(), state: &state{root: b, gate: newGate(), layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
+	m := &Model{ops: ops{b.Guarded()}, state: &state{root: b, gate: newGate(), layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
 	for _, v := range b.Graph().Vars {
 		if strings.HasPrefix(v.Name, ir.Reserved) && v.Attr.Get("role") == nil {
 			m.Fail("%s %s: names that begin with %q are the compiler's own: choose another", v.Kind, v, ir.Reserved)
@@ -143,20 +140,20 @@ func userLine() ir.Pos {
 
 func (m *Model) with(b *ir.Builder) *Model {
 	c := *m
-	c.Builder = b
+	c.b = b
 	return &c
 }
 
 // Scope returns the model with name and a dot before the names of everything
 // built through it. Patterns of policies and groups match scopes.
-func (m *Model) Scope(name string) *Model { return m.with(m.Builder.Scope(name)) }
+func (m *Model) Scope(name string) *Model { return m.with(m.b.Scope(name)) }
 
 // Named returns the model with a name for the result of the next op.
-func (m *Model) Named(name string) *Model { return m.with(m.Builder.Named(name)) }
+func (m *Model) Named(name string) *Model { return m.with(m.b.Named(name)) }
 
 // Precision returns the model with everything built through it pinned to p;
 // the innermost region counts.
-func (m *Model) Precision(p Pin) *Model { return m.with(m.Builder.Pinned(p)) }
+func (m *Model) Precision(p Pin) *Model { return m.with(m.b.Pinned(p)) }
 
 // Input declares a tensor that every run feeds. A dimension is an int, or a
 // Dim that is bound when a step is compiled.
@@ -164,9 +161,9 @@ func (m *Model) Input(name string, d DType, dims ...any) Tensor {
 	shape, err := m.shape(name, dims)
 	if err != nil {
 		m.Fail("input %q: %v", name, err)
-		return nil
+		return Tensor{}
 	}
-	return m.Declare(ir.Input, name, ir.Type{DType: d, Shape: shape}, nil, nil)
+	return m.tensor(m.b.Declare(ir.Input, name, ir.Type{DType: d, Shape: shape}, nil, nil))
 }
 
 func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
@@ -214,24 +211,24 @@ func (m *Model) variable(kind ir.VarKind, name string, d DType, init *Init, dims
 	for i, n := range dims {
 		if n < 1 {
 			m.Fail("%s %q: dimension %d is %d, want 1 or more", kind, m.ScopeName()+name, i, n)
-			return nil
+			return Tensor{}
 		}
 		all[i] = n
 	}
 	shape, err := m.shape(name, all)
 	if err != nil {
 		m.Fail("%s %q: %v", kind, m.ScopeName()+name, err)
-		return nil
+		return Tensor{}
 	}
 	t := ir.Type{DType: d, Shape: shape}
-	if old := m.Lookup(m.ScopeName() + name); m.reuse && old != nil && old.IsVar() {
-		if old.Type != t {
-			m.Fail("shared layer: %s is %s, this application wants %s", old, old.Type, t)
-			return nil
+	if old := m.Lookup(m.ScopeName() + name); m.reuse && old.v != nil && old.v.IsVar() {
+		if old.v.Type != t {
+			m.Fail("shared layer: %s is %s, this application wants %s", old.v, old.v.Type, t)
+			return Tensor{}
 		}
 		return old
 	}
-	return m.Declare(kind, name, t, init, a)
+	return m.tensor(m.b.Declare(kind, name, t, init, a))
 }
 
 // Shared makes a layer with one set of weights that can be applied many times.
@@ -248,7 +245,7 @@ func (m *Model) Shared(name string, f func(*Model, ...Tensor) Tensor) func(...Te
 	}
 	return func(x ...Tensor) Tensor {
 		if m.Err() != nil {
-			return nil
+			return Tensor{}
 		}
 		c := m.Scope(name)
 		c.reuse = m.reuse || applied
@@ -268,8 +265,18 @@ func (m *Model) ApplyAll(op CustomOp, a ir.Attrs, x ...Tensor) []Tensor {
 		m.Fail("apply: no op")
 		return make([]Tensor, 1)
 	}
-	return m.EmitCustom(op, x, a)
+	return m.tensors(m.b.EmitCustom(op, values(x), a))
 }
+
+// Graph returns the graph that the model builds, for code that speaks ir:
+// Model.IR builds on it, Tensor.IR and Model.FromIR lead from and to its values.
+func (m *Model) Graph() *ir.Graph { return m.b.Graph() }
+
+// Lookup finds a tensor by its full name; the zero Tensor where there is none.
+func (m *Model) Lookup(name string) Tensor { return m.tensor(m.b.Lookup(name)) }
+
+// ScopeName returns the prefix that names get in this scope, such as "h0."; "" at the top.
+func (m *Model) ScopeName() string { return m.b.ScopeName() }
 
 // WriteIR writes the model as text, which `ampc dump` and ir.Parse read.
 func (m *Model) WriteIR(w io.Writer) error {
@@ -294,27 +301,27 @@ func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 		if !m.given("gradient", "", t) {
 			return out
 		}
-		if err := m.CheckOwn("gradient", t); err != nil {
+		if err := m.b.CheckOwn("gradient", t.v); err != nil {
 			m.Fail("%v", err)
 			return out
 		}
 	}
-	g, err := passes.Gradients(m.root, y, wrt, passes.GradScale{Scale: scale})
+	g, err := passes.Gradients(m.root, y.v, values(wrt), passes.GradScale{Scale: scale})
 	var at *ir.Error
 	switch {
 	case err == nil:
 	case errors.As(err, &at): // the line that matters is that of this call
-		m.Fail("gradient of %s: %s", y, at.Msg)
+		m.Fail("gradient of %s: %s", y.v, at.Msg)
 		return out
 	default:
-		m.Fail("gradient of %s: %v", y, err)
+		m.Fail("gradient of %s: %v", y.v, err)
 		return out
 	}
 	for i, v := range g {
 		if v == nil {
-			m.Fail("gradient of %s: it does not depend on %s", y, wrt[i])
+			m.Fail("gradient of %s: it does not depend on %s", y.v, wrt[i].v)
 			return out
 		}
 	}
-	return g
+	return m.tensors(g)
 }

@@ -47,7 +47,7 @@ func TestClosedStepsSaySo(t *testing.T) {
 			"Run":        func() error { _, err := step.Run(t.Context(), tinyFeed()); return err },
 			"Accumulate": func() error { return step.Accumulate(t.Context(), tinyFeed()) },
 			"Apply":      func() error { _, err := step.Apply(t.Context()); return err },
-			"Eval":       func() error { _, err := step.Eval([]ampc.Tensor{nil}, nil); return err },
+			"Eval":       func() error { _, err := step.Eval([]ampc.Tensor{{}}, nil); return err },
 			"SetLR":      func() error { return step.SetLR(1) },
 			"Diagnose":   func() error { _, err := step.Diagnose(t.Context()); return err },
 			"SaveReplay": func() error { return step.SaveReplay(filepath.Join(t.TempDir(), "a.ampc")) },
@@ -70,7 +70,7 @@ func TestClosedStepsSaySo(t *testing.T) {
 	if _, err := none.GradNorm(); err == nil {
 		t.Error("a step that did not run has a norm")
 	}
-	if _, err := none.Value(nil); err == nil || none.Err() == nil || none.Skipped() {
+	if _, err := none.Value(ampc.Tensor{}); err == nil || none.Err() == nil || none.Skipped() {
 		t.Errorf("a step that did not run has a value (%v), no error (%v) or was skipped", err, none.Err())
 	}
 }

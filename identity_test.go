@@ -89,7 +89,7 @@ func TestTensorsOfAnotherModelAreRefused(t *testing.T) {
 		"operand": func(m *ampc.Model, own ampc.Tensor) error { m.Add(own, foreign); return m.Err() },
 		"layer":   func(m *ampc.Model, _ ampc.Tensor) error { m.Linear("other", x, 2); return m.Err() },
 		"grad":    func(m *ampc.Model, own ampc.Tensor) error { m.Grad(own, x); return m.Err() },
-		"return":  func(m *ampc.Model, _ ampc.Tensor) error { m.Return(x); return m.Err() },
+		"return":  func(m *ampc.Model, _ ampc.Tensor) error { m.IR().Return(x.IR()); return m.Err() },
 	} {
 		m, _, own := build()
 		err := f(m, own)

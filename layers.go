@@ -19,7 +19,7 @@ func (m *Model) Linear(name string, x Tensor, out int, opts ...Option) Tensor {
 	l, o, ok := m.layer("linear", name, opts, "NoBias", "WeightInit")
 	in := l.size("linear", name, x, -1)
 	if !ok || in < 0 {
-		return nil
+		return Tensor{}
 	}
 	fan := fanIn(in)
 	w := l.Param("w", or(o.init, fan), in, out)
@@ -27,16 +27,16 @@ func (m *Model) Linear(name string, x Tensor, out int, opts ...Option) Tensor {
 	if o.bias {
 		b = l.Param("b", o.biasInit(fan), out)
 	}
-	return m.Builder.Named(name).Linear(x, w, b, false)
+	return m.at(name).LinearWith(x, w, b, false)
 }
 
 // Tied is a linear layer without bias over the transpose of a weight that
 // another layer owns, such as an embedding's table[out,in].
 func (m *Model) Tied(name string, x, w Tensor) Tensor {
 	if _, _, ok := m.layer("tied", name, nil); !ok {
-		return nil
+		return Tensor{}
 	}
-	return m.Builder.Named(name).Linear(x, w, nil, true)
+	return m.at(name).LinearWith(x, w, Tensor{}, true)
 }
 
 // Embedding looks up rows of a table[vocab,dim]: ids[...] of i32 or i64 to
@@ -44,10 +44,10 @@ func (m *Model) Tied(name string, x, w Tensor) Tensor {
 func (m *Model) Embedding(name string, ids Tensor, vocab, dim int, opts ...Option) Tensor {
 	l, o, ok := m.layer("embedding", name, opts, "WeightInit")
 	if !ok {
-		return nil
+		return Tensor{}
 	}
 	w := l.Param("w", or(o.init, Normal(0, 0.02)), vocab, dim)
-	return m.Builder.Named(name).Embedding(w, ids)
+	return m.at(name).EmbeddingWith(w, ids)
 }
 
 // Conv2d is a square convolution over images [N,C,H,W] to out channels.
@@ -56,7 +56,7 @@ func (m *Model) Conv2d(name string, x Tensor, out, kernel int, opts ...Option) T
 	l, o, ok := m.layer("conv2d", name, opts, "Stride", "Padding", "Dilation", "ConvGroups", "NoBias", "WeightInit")
 	in := l.channels("conv2d", name, x, o.groups)
 	if !ok || in < 0 {
-		return nil
+		return Tensor{}
 	}
 	fan := fanIn(in / o.groups * kernel * kernel)
 	w := l.Param("w", or(o.init, fan), out, in/o.groups, kernel, kernel)
@@ -64,7 +64,7 @@ func (m *Model) Conv2d(name string, x Tensor, out, kernel int, opts ...Option) T
 	if o.bias {
 		b = l.Param("b", fan, out)
 	}
-	return m.Builder.Named(name).Conv(x, w, b, o.window())
+	return m.at(name).Conv(x, w, b, o.window())
 }
 
 // ConvTranspose2d is the transpose of a convolution: [N,C,H,W] to a larger
@@ -73,7 +73,7 @@ func (m *Model) ConvTranspose2d(name string, x Tensor, out, kernel int, opts ...
 	l, o, ok := m.layer("conv_transpose2d", name, opts, "Stride", "Padding", "Dilation", "NoBias", "WeightInit")
 	in := l.channels("conv_transpose2d", name, x, 1)
 	if !ok || in < 0 {
-		return nil
+		return Tensor{}
 	}
 	fan := fanIn(out * kernel * kernel)
 	w := l.Param("w", or(o.init, fan), in, out, kernel, kernel)
@@ -81,7 +81,7 @@ func (m *Model) ConvTranspose2d(name string, x Tensor, out, kernel int, opts ...
 	if o.bias {
 		b = l.Param("b", fan, out)
 	}
-	return m.Builder.Named(name).ConvTranspose(x, w, b, o.window())
+	return m.at(name).ConvTranspose(x, w, b, o.window())
 }
 
 // MaxPool2d takes the maximum over windows of k by k that do not overlap.
@@ -97,47 +97,45 @@ func (m *Model) AvgPool2d(x Tensor, k int) Tensor {
 // GlobalAvgPool takes the mean over all spatial dimensions: [N,C,...] to [N,C].
 func (m *Model) GlobalAvgPool(x Tensor) Tensor {
 	if !m.given("global average pool", "", x) {
-		return nil
+		return Tensor{}
 	}
-	var axes []int64
-	for i := 2; i < x.Type.Shape.Rank(); i++ {
-		axes = append(axes, int64(i))
+	var axes []int
+	for i := 2; i < x.Rank(); i++ {
+		axes = append(axes, i)
 	}
 	return m.called("pool").ReduceMean(x, false, axes...)
 }
 
+// at builds with a name for the next op's result.
+func (m *Model) at(name string) ops { return ops{m.b.Named(name)} }
+
+// rename calls the result of a composed layer by the layer's name.
+func (m *Model) rename(x Tensor, name string) Tensor {
+	return m.tensor(m.b.Rename(x.v, m.ScopeName()+name))
+}
+
 // called is the builder with the name that Named gave, else with that one.
-func (m *Model) called(name string) *ir.Builder {
-	if next := m.NextName(); next != "" {
+func (m *Model) called(name string) ops {
+	if next := m.b.NextName(); next != "" {
 		name = next
 	}
-	return m.Builder.Named(name)
+	return m.at(name)
 }
 
 // Flatten joins all dimensions after the first.
 func (m *Model) Flatten(x Tensor) Tensor {
 	if !m.given("flatten", "", x) {
-		return nil
+		return Tensor{}
 	}
 	n := 1
-	for i := 1; i < x.Type.Shape.Rank(); i++ {
-		d := m.size("flatten", x.Name, x, i)
+	for i := 1; i < x.Rank(); i++ {
+		d := m.size("flatten", x.Name(), x, i)
 		if d < 0 {
-			return nil
+			return Tensor{}
 		}
 		n *= d
 	}
-	return m.called("flat").Reshape(x, 0, int64(n))
-}
-
-// Reshape gives x another shape of as many elements: -1 stands for what is
-// left, 0 for x's own size at that place.
-func (m *Model) Reshape(x Tensor, dims ...int) Tensor {
-	shape := make([]int64, len(dims))
-	for i, d := range dims {
-		shape[i] = int64(d)
-	}
-	return m.Builder.Reshape(x, shape...)
+	return m.called("flat").Reshape(x, 0, n)
 }
 
 // LayerNorm normalises the last dimension, with scale and bias. Options: Eps, NoBias.
@@ -145,10 +143,10 @@ func (m *Model) LayerNorm(name string, x Tensor, opts ...Option) Tensor {
 	l, o, ok := m.layer("layer_norm", name, opts, "Eps", "NoBias")
 	n := l.size("layer_norm", name, x, -1)
 	if !ok || n < 0 {
-		return nil
+		return Tensor{}
 	}
 	scale, bias := l.affine(o, n)
-	return m.Builder.Named(name).LayerNorm(x, scale, bias, ir.A("eps", o.eps))
+	return m.at(name).LayerNormWith(x, scale, bias, ir.A("eps", o.eps))
 }
 
 // RMSNorm divides the last dimension by its root mean square, with a scale. Options: Eps.
@@ -156,9 +154,9 @@ func (m *Model) RMSNorm(name string, x Tensor, opts ...Option) Tensor {
 	l, o, ok := m.layer("rms_norm", name, opts, "Eps")
 	n := l.size("rms_norm", name, x, -1)
 	if !ok || n < 0 {
-		return nil
+		return Tensor{}
 	}
-	return m.Builder.Named(name).RMSNorm(x, l.Param("scale", Fill(1), n), ir.A("eps", o.eps))
+	return m.at(name).RMSNormWith(x, l.Param("scale", Fill(1), n), ir.A("eps", o.eps))
 }
 
 // GroupNorm normalises groups of channels of [N,C,...], with scale and bias
@@ -167,10 +165,10 @@ func (m *Model) GroupNorm(name string, x Tensor, groups int, opts ...Option) Ten
 	l, o, ok := m.layer("group_norm", name, opts, "Eps")
 	n := l.channels("group_norm", name, x, groups)
 	if !ok || n < 0 {
-		return nil
+		return Tensor{}
 	}
 	scale, bias := l.affine(o, n)
-	return m.Builder.Named(name).GroupNorm(x, scale, bias, ir.A("eps", o.eps, "groups", groups))
+	return m.at(name).GroupNormWith(x, scale, bias, ir.A("eps", o.eps, "groups", groups))
 }
 
 // BatchNorm normalises each channel of [N,C,...] over the batch and keeps
@@ -179,11 +177,11 @@ func (m *Model) BatchNorm(name string, x Tensor, opts ...Option) Tensor {
 	l, o, ok := m.layer("batch_norm", name, opts, "Eps", "Momentum")
 	n := l.channels("batch_norm", name, x, 1)
 	if !ok || n < 0 {
-		return nil
+		return Tensor{}
 	}
 	scale, bias := l.affine(o, n)
 	mean, variance := l.State("mean", Fill(0), n), l.State("var", Fill(1), n)
-	return m.Builder.Named(name).BatchNorm(x, scale, bias, mean, variance, ir.A("eps", o.eps, "momentum", o.momentum))
+	return m.at(name).BatchNormWith(x, scale, bias, mean, variance, ir.A("eps", o.eps, "momentum", o.momentum))
 }
 
 func (m *Model) affine(o layerOptions, n int) (scale, bias Tensor) {
@@ -197,20 +195,20 @@ func (m *Model) affine(o layerOptions, n int) (scale, bias Tensor) {
 // Dropout zeroes a share p of x and scales the rest up by 1/(1-p); in
 // inference, and for p = 0, it is the identity.
 func (m *Model) Dropout(name string, x Tensor, p float64) Tensor {
-	if next := m.NextName(); next != "" {
+	if next := m.b.NextName(); next != "" {
 		m.Fail("dropout %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", name, next)
-		return nil
+		return Tensor{}
 	}
 	if p == 0 || !m.given("dropout", name, x) {
 		return x
 	}
 	seed, attempt, micro := m.random()
-	return m.Builder.Named(name).Emit(ir.OpDropout, []Tensor{x, seed, attempt, micro}, ir.A("p", p, "rng", m.Site()))[0]
+	return m.tensor(m.b.Named(name).Emit(ir.OpDropout, []*ir.Value{x.v, seed, attempt, micro}, ir.A("p", p, "rng", m.b.Site()))[0])
 }
 
 // random returns the variables that random ops draw with, declaring them once.
-func (m *Model) random() (seed, attempt, micro Tensor) {
-	declare := func(kind ir.VarKind, d DType, role string) Tensor {
+func (m *Model) random() (seed, attempt, micro *ir.Value) {
+	declare := func(kind ir.VarKind, d DType, role string) *ir.Value {
 		for _, v := range m.Graph().Vars {
 			if v.Attr.Get("role") == role {
 				return v
@@ -218,7 +216,7 @@ func (m *Model) random() (seed, attempt, micro Tensor) {
 		}
 		var init *Init
 		if kind == ir.State {
-			init = Fill(0)
+			init = &ir.Init{Args: []float64{0}}
 		}
 		return m.root.Declare(kind, ir.Reserved+role, ir.T(d), init, ir.A("role", role))
 	}
@@ -232,11 +230,11 @@ func (m *Model) Attention(name string, x Tensor, heads int, opts ...Option) Tens
 	l, o, ok := m.layer("attention", name, opts, "Causal", "KVHeads", "Memory", "Mask", "NoBias", "WeightInit")
 	dim := l.size("attention", name, x, -1)
 	if !ok || dim < 0 {
-		return nil
+		return Tensor{}
 	}
-	if x.Type.Shape.Rank() != 3 {
-		m.Fail("attention %q: %s is %s, want [batch, length, width]", name, x, x.Type)
-		return nil
+	if x.Rank() != 3 {
+		m.Fail("attention %q: %s is %s, want [batch, length, width]", name, x.v, x.v.Type)
+		return Tensor{}
 	}
 	kv := o.kvHeads
 	if kv == 0 {
@@ -244,36 +242,36 @@ func (m *Model) Attention(name string, x Tensor, heads int, opts ...Option) Tens
 	}
 	if heads <= 0 || kv < 0 || dim%heads != 0 || heads%kv != 0 {
 		m.Fail("attention %q: width %d does not divide into %d heads, or those into %d for keys and values", name, dim, heads, kv)
-		return nil
+		return Tensor{}
 	}
 	q, k, v := l.project(x, dim, heads, kv, o)
-	y := l.Builder.Named("mix").Attention(q, k, v, o.mask, ir.A("causal", o.causal))
-	y = l.Builder.Named("merge").Reshape(l.Builder.Named("turn").Transpose(y, 0, 2, 1, 3), 0, 0, int64(dim))
-	return m.Builder.Rename(l.Linear("out", y, dim, o.inner()...), m.ScopeName()+name)
+	y := l.at("mix").ScaledDotProductAttention(q, k, v, o.mask, ir.A("causal", o.causal))
+	y = l.at("merge").Reshape(l.at("turn").Transpose(y, 0, 2, 1, 3), 0, 0, dim)
+	return m.rename(l.Linear("out", y, dim, o.inner()...), name)
 }
 
 // project makes the queries, keys and values, each [N,heads,T,width]; in self
 // attention one product makes all three.
 func (m *Model) project(x Tensor, dim, heads, kv int, o layerOptions) (q, k, v Tensor) {
 	width := dim / heads
-	if o.memory != nil {
+	if o.memory.v != nil {
 		q = m.heads("q", m.Linear("q.proj", x, dim, o.inner()...), heads)
 		k = m.heads("k", m.Linear("k.proj", o.memory, kv*width, o.inner()...), kv)
 		v = m.heads("v", m.Linear("v.proj", o.memory, kv*width, o.inner()...), kv)
 		return q, k, v
 	}
 	all := m.Linear("qkv", x, dim+2*kv*width, o.inner()...)
-	parts := m.Builder.Named("parts").Split(all, -1, int64(dim), int64(kv*width), int64(kv*width))
+	parts := m.at("parts").Split(all, -1, dim, kv*width, kv*width)
 	return m.heads("q", parts[0], heads), m.heads("k", parts[1], kv), m.heads("v", parts[2], kv)
 }
 
 // heads turns [N,T,heads*width] into [N,heads,T,width].
 func (m *Model) heads(name string, x Tensor, heads int) Tensor {
-	if x == nil {
-		return nil
+	if x.v == nil {
+		return Tensor{}
 	}
-	y := m.Builder.Named(name+".split").Reshape(x, 0, 0, int64(heads), int64(x.Type.Shape.Dim(2))/int64(heads))
-	return m.Builder.Named(name).Transpose(y, 0, 2, 1, 3)
+	y := m.at(name+".split").Reshape(x, 0, 0, heads, x.Dim(2)/heads)
+	return m.at(name).Transpose(y, 0, 2, 1, 3)
 }
 
 // inner passes a composed layer's options on to its linear parts.
@@ -288,29 +286,22 @@ func (o layerOptions) inner() []Option {
 	return opts
 }
 
-// Gelu is the exact Gaussian error linear unit, x·Φ(x).
-func (m *Model) Gelu(x Tensor) Tensor { return m.Builder.Gelu(x, "erf") }
-
-// GeluTanh is the tanh approximation of Gelu, which GPT-2 was trained with. On
-// a GPU a linear layer before it ends in it.
-func (m *Model) GeluTanh(x Tensor) Tensor { return m.Builder.Gelu(x, "tanh") }
-
 // CrossEntropy is the mean cross entropy of softmax(logits[...,classes])
 // against labels[...] of i32 or i64. Options: Ignore (default -100),
 // Smoothing, ClassWeights (not together with Smoothing).
 func (m *Model) CrossEntropy(logits, labels Tensor, opts ...Option) Tensor {
 	o := layerOptions{ignore: -100}
 	if !m.choose("cross_entropy", "", opts, &o, "Ignore", "Smoothing", "ClassWeights") {
-		return nil
+		return Tensor{}
 	}
-	if o.weights != nil {
+	if o.weights.v != nil {
 		if o.smoothing != 0 {
 			m.Fail("cross_entropy: ClassWeights and Smoothing do not go together: build the targets and take SoftCrossEntropy")
-			return nil
+			return Tensor{}
 		}
-		return m.Builder.WeightedCrossEntropy(logits, labels, o.weights, ir.A("ignore", o.ignore))
+		return m.tensor(m.b.WeightedCrossEntropy(logits.v, labels.v, o.weights.v, ir.A("ignore", o.ignore)))
 	}
-	return m.Builder.CrossEntropy(logits, labels, ir.A("ignore", o.ignore, "smoothing", o.smoothing))
+	return m.tensor(m.b.CrossEntropy(logits.v, labels.v, ir.A("ignore", o.ignore, "smoothing", o.smoothing)))
 }
 
 // BCEWithLogits is the mean binary cross entropy of sigmoid(x) against target,
@@ -319,11 +310,11 @@ func (m *Model) BCEWithLogits(x, target Tensor, opts ...Option) Tensor {
 	o := layerOptions{}
 	switch {
 	case !m.choose("bce_with_logits", "", opts, &o, "PosWeight"):
-		return nil
-	case o.weights != nil:
-		return m.Builder.WeightedBCE(x, target, o.weights)
+		return Tensor{}
+	case o.weights.v != nil:
+		return m.tensor(m.b.WeightedBCE(x.v, target.v, o.weights.v))
 	}
-	return m.Builder.BCEWithLogits(x, target)
+	return m.tensor(m.b.BCEWithLogits(x.v, target.v))
 }
 
 // LSTM runs a long short-term memory over [N,T,in] and returns the hidden
@@ -350,14 +341,14 @@ func (m *Model) size(kind, name string, x Tensor, i int) int {
 	if m == nil || !m.given(kind, name, x) {
 		return -1
 	}
-	s := x.Type.Shape
+	s := x.v.Type.Shape
 	if s.Rank() == 0 || i >= s.Rank() {
-		m.Fail("%s %q: %s is %s, too few dimensions", kind, name, x, x.Type)
+		m.Fail("%s %q: %s is %s, too few dimensions", kind, name, x.v, x.v.Type)
 		return -1
 	}
 	d := s.Dim(i)
 	if d < 0 {
-		m.Fail("%s %q: dimension %d of %s %s must be a number", kind, name, i, x, x.Type)
+		m.Fail("%s %q: dimension %d of %s %s must be a number", kind, name, i, x.v, x.v.Type)
 		return -1
 	}
 	return int(d)
@@ -366,8 +357,8 @@ func (m *Model) size(kind, name string, x Tensor, i int) int {
 // given says whether x is there to build on: a nil tensor without an earlier
 // mistake is one.
 func (m *Model) given(kind, name string, x Tensor) bool {
-	if m.Err() == nil && x == nil {
-		m.Fail("%s: the tensor it is given is nil", strings.TrimSuffix(fmt.Sprintf("%s %q", kind, name), ` ""`))
+	if m.Err() == nil && x.v == nil {
+		m.Fail("%s: the tensor it is given is absent (a zero Tensor)", strings.TrimSuffix(fmt.Sprintf("%s %q", kind, name), ` ""`))
 	}
 	return m.Err() == nil
 }

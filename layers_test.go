@@ -44,7 +44,7 @@ func TestLayers(t *testing.T) {
 			return m.Attention("l", x, 4, ampc.KVHeads(2), ampc.NoBias())
 		}, ir.MakeShape(2, 6, 8)},
 		"attention crossed": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			memory := m.Reshape(m.Slice(x, []int64{1}, []int64{0}, []int64{3}), 2, 3, 8)
+			memory := m.Reshape(m.Slice(x, []int{1}, []int{0}, []int{3}), 2, 3, 8)
 			return m.Attention("l", x, 2, ampc.Memory(memory))
 		}, ir.MakeShape(2, 6, 8)},
 		"attention masked": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
@@ -77,13 +77,13 @@ func TestLayers(t *testing.T) {
 			if err := m.Err(); err != nil {
 				t.Fatal(err)
 			}
-			if y.Type.Shape != c.shape {
-				t.Errorf("result is %s, want %s", y.Type, ir.Type{DType: ir.F32, Shape: c.shape})
+			if y.IR().Type.Shape != c.shape {
+				t.Errorf("result is %s, want %s", y, ir.Type{DType: ir.F32, Shape: c.shape})
 			}
 			var params []ampc.Tensor
 			for _, v := range m.Graph().Vars {
 				if v.Kind == ir.Param {
-					params = append(params, v)
+					params = append(params, m.FromIR(v))
 				}
 			}
 			n := 1
@@ -107,11 +107,11 @@ func TestLayers(t *testing.T) {
 				r = run(t, s, feed)
 			}
 			for _, p := range params {
-				g, err := r.Grad(p.Name)
+				g, err := r.Grad(p.Name())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if largestOf(g) == 0 && !strings.HasSuffix(p.Name, "qkv.b") { // a bias of keys shifts all scores of a row alike
+				if largestOf(g) == 0 && !strings.HasSuffix(p.Name(), "qkv.b") { // a bias of keys shifts all scores of a row alike
 					t.Errorf("%s has no gradient", p)
 				}
 			}

@@ -69,7 +69,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		}, []string{"shared layer", "f32[4,2]", "f32[2,2]"}},
 		"nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("fc", m.Lookup("none"), 2)
-		}, []string{`linear "fc"`, "is nil"}},
+		}, []string{`linear "fc"`, "is absent"}},
 		"no output":     {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("fc", x, 0) }, []string{`"fc.w"`, "dimension 1 is 0, want 1 or more"}},
 		"no name":       {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("", ampc.Fill(0), 3) }, []string{`param ""`, "want a name"}},
 		"nothing drawn": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("p", ampc.Uniform(1, -1), 3) }, []string{"draws nothing finite"}},
@@ -80,8 +80,8 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"no op":          {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Apply(nil, x) }, []string{"apply", "no op"}},
 		"shared nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Shared("s", nil)(x) }, []string{`shared "s"`}},
 		"gradient by nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Grad(m.ReduceSum(x, false), nil)[0]
-		}, []string{"gradient", "is nil"}},
+			return m.Grad(m.ReduceSum(x, false), ampc.Tensor{})[0]
+		}, []string{"gradient", "is absent"}},
 		"gradient of nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2), false), x)[0]
 		}, []string{"does not depend on %x"}},
@@ -90,7 +90,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			m := ampc.New("wrong")
 			v := c.build(m, m.Input("x", ampc.F32, 8, 4))
 			v = m.Relu(m.LayerNorm("after", v)) // later calls are no-ops
-			if v != nil {
+			if !v.Absent() {
 				t.Errorf("a value after a mistake: %v", v)
 			}
 			_, err := ampc.Train(m, v, adam())
@@ -133,15 +133,15 @@ func TestBadConfigs(t *testing.T) {
 	wantError(t, err, "nothing to compute")
 }
 
-// A tensor that is nil is a mistake wherever a config names tensors.
+// A tensor that is absent is a mistake wherever a config names tensors.
 func TestNilTensorsInConfigs(t *testing.T) {
 	m, loss := small(8)
-	_, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Outputs: []ampc.Tensor{nil}})
-	wantError(t, err, "nil")
-	_, err = ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Grads: []ampc.Tensor{nil}})
-	wantError(t, err, "nil")
-	_, err = m.Infer(ampc.Config{}, nil)
-	wantError(t, err, "nil")
+	_, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Outputs: []ampc.Tensor{{}}})
+	wantError(t, err, "absent")
+	_, err = ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Grads: []ampc.Tensor{{}}})
+	wantError(t, err, "absent")
+	_, err = m.Infer(ampc.Config{}, ampc.Tensor{})
+	wantError(t, err, "absent")
 }
 
 func TestBadFeeds(t *testing.T) {

@@ -21,9 +21,6 @@ type Clip = passes.Clip
 // Scaler says how a loss is kept in the range of the low dtype.
 type Scaler = passes.Scaler
 
-// GradOf is a parameter and its unscaled gradient in Config.Gradients.
-type GradOf = passes.GradOf
-
 // Reduce says what a result of several micro-batches holds.
 type Reduce = passes.Reduce
 

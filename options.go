@@ -101,7 +101,7 @@ func (m *Model) layer(kind, name string, opts []Option, known ...string) (*Model
 		return nil, o, false
 	}
 	full := m.ScopeName() + name
-	if next := m.NextName(); next != "" {
+	if next := m.b.NextName(); next != "" {
 		m.Fail("%s %q: a layer names its result itself, Named(%q) has no use before it: leave one of the names out", kind, full, next)
 		return nil, o, false
 	}

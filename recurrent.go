@@ -9,11 +9,11 @@ func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts [
 	l, o, ok := m.layer(kind, name, opts, append([]string{"Bidirectional", "InitialState", "NoBias"}, more...)...)
 	in := l.size(kind, name, x, -1)
 	if !ok || in < 0 {
-		return nil
+		return Tensor{}
 	}
-	if x.Type.Shape.Rank() != 3 || hidden <= 0 {
-		m.Fail("%s %q: %s is %s, want [batch, time, width] and a hidden size above 0", kind, name, x, x.Type)
-		return nil
+	if x.Rank() != 3 || hidden <= 0 {
+		m.Fail("%s %q: %s is %s, want [batch, time, width] and a hidden size above 0", kind, name, x.v, x.v.Type)
+		return Tensor{}
 	}
 	directions := 1
 	if o.bidirectional {
@@ -22,7 +22,7 @@ func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts [
 	start := [2]Tensor{}
 	if len(o.state) > 2 || kind != "lstm" && len(o.state) > 1 {
 		m.Fail("%s %q: %d initial states are too many", kind, name, len(o.state))
-		return nil
+		return Tensor{}
 	}
 	copy(start[:], o.state)
 	fan := fanIn(hidden)
@@ -32,16 +32,16 @@ func (m *Model) recurrent(kind, name string, x Tensor, hidden, gates int, opts [
 	if o.bias {
 		b = l.Param("b", fan, directions*gates*hidden)
 	}
-	steps := l.Builder.Named("steps").Transpose(x, 1, 0, 2)
+	steps := l.at("steps").Transpose(x, 1, 0, 2)
 	var y Tensor
 	switch kind {
 	case "lstm":
-		y, _, _ = l.Builder.LSTM(steps, w, r, b, start[0], start[1], ir.Attrs{})
+		y, _, _ = l.LSTMWith(steps, w, r, b, start[0], start[1], ir.Attrs{})
 	case "rnn":
-		y, _ = l.Builder.RNN(steps, w, r, b, start[0], o.activation, ir.Attrs{})
+		y, _ = l.RNNWith(steps, w, r, b, start[0], o.activation, ir.Attrs{})
 	default:
 		bn := l.Param("bn", fan, directions, hidden)
-		y, _ = l.Builder.GRU(steps, w, r, b, bn, start[0], ir.Attrs{})
+		y, _ = l.GRUWith(steps, w, r, b, bn, start[0], ir.Attrs{})
 	}
-	return m.Builder.Rename(l.Transpose(y, 1, 0, 2), m.ScopeName()+name)
+	return m.rename(l.Transpose(y, 1, 0, 2), name)
 }

@@ -133,7 +133,7 @@ func (r Result) scalar(kind passes.ResultKind) float64 {
 
 // Value returns a loss, or a tensor listed in Config.Outputs or given to Infer.
 func (r Result) Value(t Tensor) (Host, error) {
-	if t == nil {
+	if t.v == nil {
 		return Host{}, fmt.Errorf("result: no tensor")
 	}
 	if r.step == nil {
@@ -141,7 +141,7 @@ func (r Result) Value(t Tensor) (Host, error) {
 	}
 	i, ok := r.step.slots.values[t]
 	if !ok {
-		return Host{}, fmt.Errorf("result %s: not computed by this step: list it in Config.Outputs", t)
+		return Host{}, fmt.Errorf("result %s: not computed by this step: list it in Config.Outputs", t.v)
 	}
 	return r.read(i)
 }

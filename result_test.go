@@ -110,10 +110,10 @@ func TestNamedBeforeALayer(t *testing.T) {
 	}
 	m := ampc.New("n")
 	x := m.Input("x", ampc.F32, 2, 3, 4, 4)
-	if v := m.Named("mine").Flatten(x); v == nil || v.Name != "mine" {
+	if v := m.Named("mine").Flatten(x); v.Name() != "mine" {
 		t.Errorf("flatten is called %s (%v)", v, m.Err())
 	}
-	if v := m.Named("pooled").GlobalAvgPool(x); v == nil || v.Name != "pooled" {
+	if v := m.Named("pooled").GlobalAvgPool(x); v.Name() != "pooled" {
 		t.Errorf("pool is called %s (%v)", v, m.Err())
 	}
 }

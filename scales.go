@@ -22,13 +22,13 @@ func (s *session) sharedScales(step string, losses []Loss) map[*Scaler]passes.Sh
 		if _, again := uses[l.Scaler]; again || l.Scaler == nil {
 			continue
 		}
-		use := passes.SharedScale{Step: step, Of: l.Value.Name}
+		use := passes.SharedScale{Step: step, Of: l.Value.Name()}
 		if old, ok := s.scales[l.Scaler]; ok {
 			use = old.SharedScale
 			use.Part = passes.Advance
 		}
 		for k := 2; use.Part == passes.Alone && named[use.Of]; k++ {
-			use.Of = fmt.Sprintf("%s_%d", l.Value.Name, k)
+			use.Of = fmt.Sprintf("%s_%d", l.Value.Name(), k)
 		}
 		uses[l.Scaler], named[use.Of] = use, true
 	}

@@ -39,7 +39,7 @@ func newSlots(returned []Tensor, p *passes.Config, c Config, losses []Loss) slot
 		s.values[t] = place(asked[i])
 	}
 	for i, w := range c.Grads {
-		s.grads[w.Name] = place(asked[len(c.Outputs)+i])
+		s.grads[w.Name()] = place(asked[len(c.Outputs)+i])
 	}
 	return s
 }

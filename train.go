@@ -39,7 +39,7 @@ type Config struct {
 	NoSkip bool   // let steps that are not finite reach the weights
 	// Gradients edits the gradients, unscaled and divided by the count, before
 	// they are clipped. It returns one for each parameter it was given.
-	Gradients func(b *ir.Builder, g []GradOf) []GradOf
+	Gradients func(u *Update, g []Grad) []Grad
 	EMA       float64  // decay of a running average of the parameters, from 0 to below 1; 0: none
 	Pad       bool     // zeros fill products up to the multiples that tensor cores want; see Program.Misaligned
 	Shadow    bool     // the update writes the weights' low copies too, so that no step begins with casts
@@ -99,10 +99,10 @@ func (m *Model) Train(c Config, losses ...Loss) (*Step, error) {
 // asked refuses what a step is asked for and the model does not have.
 func (m *Model) asked(verb string, c Config, losses []Loss) error {
 	check := func(what string, t Tensor) error {
-		if t == nil {
-			return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("%s: %s holds a nil tensor", verb, what)}
+		if t.v == nil {
+			return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("%s: %s holds an absent tensor (a zero Tensor)", verb, what)}
 		}
-		if err := m.CheckOwn(verb+": "+what, t); err != nil {
+		if err := m.b.CheckOwn(verb+": "+what, t.v); err != nil {
 			return &ir.Error{Pos: userLine(), Msg: err.Error()}
 		}
 		return nil
@@ -127,7 +127,7 @@ func (m *Model) asked(verb string, c Config, losses []Loss) error {
 			return err
 		}
 		if !slices.Contains(c.Outputs, t) {
-			return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("%s: Config.Reduce speaks of %s, which is not among Config.Outputs", verb, t)}
+			return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("%s: Config.Reduce speaks of %s, which is not among Config.Outputs", verb, t.v)}
 		}
 	}
 	return nil
@@ -164,13 +164,13 @@ func (m *Model) Source(c Config, losses ...Loss) (*ir.Graph, passes.Config, erro
 		Gradients: located(c.Gradients), EMA: c.EMA, Pad: c.Pad, Shadow: c.Shadow, Micro: c.Micro, BadMicro: c.BadMicro, Disable: c.Disable, Prove: !c.NoProof, Ranges: c.Ranges, After: c.After, Inherit: c.inherit,
 	}
 	for _, l := range losses {
-		p.Losses = append(p.Losses, passes.Loss{Value: at[l.Value], Weight: l.Weight, Scaler: l.Scaler})
+		p.Losses = append(p.Losses, passes.Loss{Value: at[l.Value.v], Weight: l.Weight, Scaler: l.Scaler})
 	}
 	for _, t := range c.Outputs {
-		p.Outputs = append(p.Outputs, passes.Output{Value: at[t], Reduce: c.Reduce[t]})
+		p.Outputs = append(p.Outputs, passes.Output{Value: at[t.v], Reduce: c.Reduce[t]})
 	}
 	for _, w := range c.Grads {
-		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfGradient, Value: at[w]})
+		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfGradient, Value: at[w.v]})
 	}
 	if len(c.Bind) == 0 {
 		return g, p, nil
@@ -179,13 +179,23 @@ func (m *Model) Source(c Config, losses ...Loss) (*ir.Graph, passes.Config, erro
 }
 
 // located makes what edits gradients put the user's lines on what it builds.
-func located(edit func(b *ir.Builder, g []GradOf) []GradOf) func(b *ir.Builder, g []GradOf) []GradOf {
+func located(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g []passes.GradOf) []passes.GradOf {
 	if edit == nil {
 		return nil
 	}
-	return func(b *ir.Builder, g []GradOf) []GradOf {
+	return func(b *ir.Builder, g []passes.GradOf) []passes.GradOf {
 		b.Locate(userLine)
-		return edit(b, g)
+		u := &Update{ops{b}}
+		in := make([]Grad, len(g))
+		for i, x := range g {
+			in[i] = Grad{u.tensor(x.Param), u.tensor(x.Grad)}
+		}
+		edited := edit(u, in)
+		out := make([]passes.GradOf, len(edited))
+		for i, x := range edited {
+			out[i] = passes.GradOf{Param: x.Param.v, Grad: x.Value.v}
+		}
+		return out
 	}
 }
 
@@ -249,7 +259,7 @@ func (m *Model) build(s *session, c Config, losses []Loss) (*Step, error) {
 	p.Caps = s.backend.Target().Caps()
 	step := &Step{model: m, config: c, losses: losses, graph: g, turn: newGate()}
 	p.Inherit, p.Record = c.inherit, &step.assigned
-	step.slots = newSlots(m.Graph().Return, &p, c, losses)
+	step.slots = newSlots(m.tensors(m.Graph().Return), &p, c, losses)
 	p.After = func(e passes.Event) {
 		step.notes = append(step.notes, e.Notes...)
 		if c.After != nil {

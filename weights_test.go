@@ -117,7 +117,7 @@ func TestRNNMistakes(t *testing.T) {
 		},
 		"want a known number of steps": func(m *ampc.Model) { m.RNN("l", m.Input("x", ampc.F32, 2, ampc.Dim("t"), 4), 5) },
 		"want [D,H,H]": func(m *ampc.Model) {
-			m.Builder.RNN(m.Input("x", ampc.F32, 2, 3, 4), m.Param("w", nil, 4, 5), m.Param("r", nil, 1, 6, 5), nil, nil, "tanh", nil)
+			m.RNNWith(m.Input("x", ampc.F32, 2, 3, 4), m.Param("w", nil, 4, 5), m.Param("r", nil, 1, 6, 5), ampc.Tensor{}, ampc.Tensor{}, "tanh", nil)
 		},
 	} {
 		m := ampc.New("m")

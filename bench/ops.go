@@ -10,7 +10,6 @@ import (
 	"os"
 
 	"ampc"
-	"ampc/ir"
 	"ampc/passes"
 )
 
@@ -116,7 +115,7 @@ func (c opCase) build(low bool) (m *ampc.Model, v []ampc.Tensor, y ampc.Tensor) 
 		}
 		x := v[i]
 		if low && in.kind == "input" {
-			x = m.Reshape(m.Builder.Matmul(m.Reshape(x, size(in.shape), 1), m.Param(name+".one", nil, 1, 1), false, false), in.shape...)
+			x = m.Reshape(m.Matmul(m.Reshape(x, size(in.shape), 1), m.Param(name+".one", nil, 1, 1), false, false), in.shape...)
 		}
 		read = append(read, x)
 	}
@@ -149,10 +148,7 @@ func (c opCase) run(r *opResult) error {
 	if err := m.Err(); err != nil {
 		return err
 	}
-	shape := []int{}
-	for _, d := range y.Type.Shape.Dims() {
-		shape = append(shape, int(d))
-	}
+	shape := y.Shape()
 	seed := opCase{name: c.name + " seed", in: []opInput{between(0.5, 1.5, shape...)}}.draw()[0].Data
 	r.Seed = seed
 	dims := make([]any, len(shape))
@@ -179,11 +175,11 @@ func (c opCase) run(r *opResult) error {
 	for i, in := range r.In {
 		switch in.Kind {
 		case "index":
-			feed[v[i].Name] = ints(in.Data)
+			feed[v[i].Name()] = ints(in.Data)
 		case "input":
-			feed[v[i].Name] = floats(in.Data)
+			feed[v[i].Name()] = floats(in.Data)
 		default:
-			err = m.SetVariable(v[i].Name, floats(in.Data))
+			err = m.SetVariable(v[i].Name(), floats(in.Data))
 		}
 		if err != nil {
 			return err
@@ -224,7 +220,7 @@ func (c opCase) decision(preset string, low bool) (string, error) {
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
-			if v.Name == y.Name {
+			if v.Name == y.Name() {
 				return v.Type.DType.String(), nil
 			}
 		}
@@ -248,7 +244,7 @@ func ints(x []number) []int32 {
 	return out
 }
 
-func numbers(r ampc.Result, t *ir.Value) ([]number, error) {
+func numbers(r ampc.Result, t ampc.Tensor) ([]number, error) {
 	h, err := r.Value(t)
 	if err != nil {
 		return nil, err

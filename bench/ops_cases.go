@@ -97,12 +97,18 @@ var pairOps = []struct {
 
 // unaryOp makes a case of a function of one operand.
 func unaryOp(name string, f one, x opInput) opCase {
-	return opCase{name: name, in: []opInput{x}, ours: func(m *ampc.Model, v []ampc.Tensor) ampc.Tensor { return f(m.Builder, v[0]) }}
+	return opCase{name: name, in: []opInput{x}, ours: func(m *ampc.Model, v []ampc.Tensor) ampc.Tensor { return m.FromIR(f(m.IR(), v[0].IR())) }}
 }
 
 // of makes a case of a function that takes all operands.
 func of(name string, f func(b *ir.Builder, v []*ir.Value) *ir.Value, in ...opInput) opCase {
-	return opCase{name: name, in: in, ours: func(m *ampc.Model, v []ampc.Tensor) ampc.Tensor { return f(m.Builder, v) }}
+	return opCase{name: name, in: in, ours: func(m *ampc.Model, v []ampc.Tensor) ampc.Tensor {
+		in := make([]*ir.Value, len(v))
+		for i, x := range v {
+			in[i] = x.IR()
+		}
+		return m.FromIR(f(m.IR(), in))
+	}}
 }
 
 // opCases is the comparison: every op, and the edges of those that have some.

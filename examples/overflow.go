@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"ampc"
-	"ampc/ir"
 )
 
 // onlyMixed is a feed-forward layer with a hidden value of 66,246, as T5 has
@@ -102,13 +101,14 @@ func adamHalf(w io.Writer) error {
 }
 
 // adamIn is the first step of Adam: the gradient over the root of its mean square.
-func adamIn(d ampc.DType) func(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
-	return func(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
+func adamIn(d ampc.DType) func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
+	return func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
 		for i, g := range gs {
-			second := b.Named("v."+g.Param.Name).Cast(b.Square(g.Grad), d)
-			root := b.Cast(b.Sqrt(b.Cast(second, ampc.F32)), d)
-			den := b.Cast(b.Named("den."+g.Param.Name).Affine(b.Cast(root, ampc.F32), 1, 1e-8), d)
-			gs[i].Grad = b.Named("step."+g.Param.Name).Div(g.Grad, b.Cast(den, ampc.F32))
+			name := g.Param.Name()
+			second := u.Named("v."+name).Cast(u.Square(g.Value), d)
+			root := u.Cast(u.Sqrt(u.Cast(second, ampc.F32)), d)
+			den := u.Cast(u.Named("den."+name).Affine(u.Cast(root, ampc.F32), 1, 1e-8), d)
+			gs[i].Value = u.Named("step."+name).Div(g.Value, u.Cast(den, ampc.F32))
 		}
 		return gs
 	}

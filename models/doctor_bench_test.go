@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"ampc"
-	"ampc/ir"
 	"ampc/models"
 )
 
@@ -18,8 +17,8 @@ import (
 func BenchmarkDoctor(b *testing.B) {
 	first := func(c *ampc.Config, loss *ampc.Loss) { c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24 }
 	last := func(c *ampc.Config, _ *ampc.Loss) {
-		c.Gradients = func(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
-			gs[0].Grad = b.Cast(b.Cast(b.Affine(gs[0].Grad, 1e12, 0), ampc.F16), ampc.F32)
+		c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
+			gs[0].Value = u.Cast(u.Cast(u.Affine(gs[0].Value, 1e12, 0), ampc.F16), ampc.F32)
 			return gs
 		}
 	}

@@ -16,7 +16,7 @@ func gan(z *Zoo, o Options) {
 	g := m.Scope("gen")
 	made := g.Tanh(g.Linear("fc2", g.Relu(g.Linear("fc1", noise, o.Int("hidden"))), o.Int("in")))
 	onReal, onMade := judge(real), judge(made)
-	batch := int64(o.Int("batch"))
+	batch := o.Int("batch")
 	one, zero := m.Full(ampc.F32, 1, batch, 1), m.Full(ampc.F32, 0, batch, 1)
 	disLoss := m.Named("dis.loss").Add(m.BCEWithLogits(onReal, one), m.BCEWithLogits(onMade, zero))
 	genLoss := m.Named("gen.loss").BCEWithLogits(onMade, one)

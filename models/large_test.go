@@ -46,8 +46,8 @@ func TestLargeModels(t *testing.T) {
 				params += v.Type.Shape.Elements()
 			}
 		}
-		if params != c.params || z.Output.Type != c.output {
-			t.Errorf("%s: %d parameters and %s, want %d and %s", c.spec, params, z.Output.Type, c.params, c.output)
+		if params != c.params || z.Output.IR().Type != c.output {
+			t.Errorf("%s: %d parameters and %s, want %d and %s", c.spec, params, z.Output.IR().Type, c.params, c.output)
 		}
 		inF32 := int64(0)
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {

@@ -240,7 +240,10 @@ func newGradients(t *testing.T, spec string, policy ampc.Policy) *gradients {
 	}
 	t.Cleanup(func() { z.Model.Close() })
 	c := z.Steps[0].Config
-	c.Policy, c.Grads, c.Clip = policy, params(z.Model.Graph()), ampc.Clip{}
+	c.Policy, c.Clip = policy, ampc.Clip{}
+	for _, v := range params(z.Model.Graph()) {
+		c.Grads = append(c.Grads, z.Model.FromIR(v))
+	}
 	if policy.Low == ampc.F16 {
 		c.Scaler = ampc.Static(1 << 16)
 	}

@@ -100,18 +100,10 @@ func bottleneck(m *ampc.Model, x ampc.Tensor, width, stride int) ampc.Tensor {
 
 // join ends a block: x itself, or projected where y has another shape, plus y.
 func join(m *ampc.Model, x, y ampc.Tensor, width, stride int) ampc.Tensor {
-	if stride != 1 || channels(x) != width {
+	if stride != 1 || x.Dim(1) != width {
 		x = convNorm(m, "skip", x, width, 1, stride)
 	}
 	return m.Relu(m.Named("sum").Add(x, y))
-}
-
-// channels is dimension 1 of an image batch, 0 after a mistake.
-func channels(x ampc.Tensor) int {
-	if x == nil {
-		return 0
-	}
-	return int(x.Type.Shape.Dim(1))
 }
 
 // unet is Ronneberger et al. 2015 with the blocks that diffusion models use.

@@ -152,7 +152,7 @@ func (m *Machine) split() {
 func (m *Machine) compile(costs, fetched []*G.Node) error {
 	c := m.config
 	for _, n := range slices.Concat(costs, fetched) {
-		c.Outputs = append(c.Outputs, m.imported.Values[n])
+		c.Outputs = append(c.Outputs, m.model.FromIR(m.imported.Values[n]))
 	}
 	if !m.training {
 		c.Optimizer, c.Groups = ampc.Optimizer{}, nil
@@ -166,7 +166,7 @@ func (m *Machine) compile(costs, fetched []*G.Node) error {
 		c.Optimizer, c.Groups = ampc.Optimizer{}, []ampc.Group{{NoUpdate: true}}
 		c.NoSkip = c.NoSkip || c.Policy.Low == ir.Invalid && c.Scaler == (ampc.Scaler{})
 		for _, p := range m.params {
-			c.Grads = append(c.Grads, p.v)
+			c.Grads = append(c.Grads, m.model.FromIR(p.v))
 		}
 	}
 	losses, err := m.losses(costs)
@@ -182,7 +182,7 @@ func (m *Machine) compile(costs, fetched []*G.Node) error {
 func (m *Machine) losses(costs []*G.Node) ([]ampc.Loss, error) {
 	var losses []ampc.Loss
 	for _, n := range costs {
-		l := ampc.Loss{Value: m.imported.Values[n], Weight: 1}
+		l := ampc.Loss{Value: m.model.FromIR(m.imported.Values[n]), Weight: 1}
 		if seed := n.Deriv(); seed != nil {
 			w := walk{}
 			weight, ok := w.number(seed)
@@ -199,7 +199,7 @@ func (m *Machine) losses(costs []*G.Node) ([]ampc.Loss, error) {
 // bindings lists what a run leaves where.
 func (m *Machine) bindings(w *walk, r roots) error {
 	value := func(n *G.Node) func(ampc.Result) (ampc.Host, error) {
-		v := m.imported.Values[n]
+		v := m.model.FromIR(m.imported.Values[n])
 		return func(r ampc.Result) (ampc.Host, error) { return r.Value(v) }
 	}
 	for _, n := range unique(slices.Concat(r.costs, r.sinks, m.fetch)) {

@@ -83,7 +83,7 @@ func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
 	if len(t.curves.points) > 0 {
 		r.start = t.curves.points[0].loss
 	}
-	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.zoo.Metrics["correct"] == nil {
+	if r.held, r.accuracy, err = t.evaluate(c.Context()); t.zoo.Metrics["correct"].Absent() {
 		r.accuracy = math.NaN()
 	}
 	return r, err

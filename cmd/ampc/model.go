@@ -109,7 +109,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	o.model = ampc.FromGraph(g)
 	for _, v := range g.Return {
 		if v.Type == ir.T(ir.F32) && !o.compiled {
-			o.losses = []ampc.Loss{{Value: v}}
+			o.losses = []ampc.Loss{{Value: o.model.FromIR(v)}}
 			break
 		}
 	}
@@ -257,8 +257,8 @@ func (o *opened) optimize(name string) error {
 func (o *opened) addLoss(spec string) error {
 	kind, list, made := strings.Cut(spec, ":")
 	if !made {
-		v := o.model.Graph().Value(strings.TrimPrefix(spec, "%"))
-		if v == nil {
+		v := o.model.Lookup(strings.TrimPrefix(spec, "%"))
+		if v.Absent() {
 			return fmt.Errorf("%s: no value %s to train", o.spec, spec)
 		}
 		o.losses = []ampc.Loss{{Value: v}}
@@ -270,7 +270,7 @@ func (o *opened) addLoss(spec string) error {
 	}
 	var x [2]ampc.Tensor
 	for i, n := range names {
-		if x[i] = o.model.Graph().Value(strings.TrimPrefix(n, "%")); x[i] == nil {
+		if x[i] = o.model.Lookup(strings.TrimPrefix(n, "%")); x[i].Absent() {
 			return fmt.Errorf("%s: no value %s", o.spec, n)
 		}
 	}
@@ -349,7 +349,7 @@ func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
 func (o *opened) outputs() []ampc.Tensor {
 	var out []ampc.Tensor
 	for _, l := range o.losses {
-		if !slices.Contains(o.model.Graph().Return, l.Value) {
+		if !slices.Contains(o.model.Graph().Return, l.Value.IR()) {
 			out = append(out, l.Value)
 		}
 	}

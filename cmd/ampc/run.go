@@ -127,7 +127,10 @@ func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
 	if err := o.bound(); err != nil {
 		return nil, nil, err
 	}
-	results := g.Return
+	var results []ampc.Tensor
+	for _, v := range g.Return {
+		results = append(results, o.model.FromIR(v))
+	}
 	if len(o.losses) == 0 {
 		if o.zoo != nil {
 			results = []ampc.Tensor{o.zoo.Output}
@@ -136,7 +139,7 @@ func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
 		return step, results, err
 	}
 	for _, l := range o.losses {
-		results = append(results[:len(results):len(results)], l.Value)
+		results = append(results, l.Value)
 	}
 	step, err := o.model.Train(o.config, o.losses...)
 	return step, results, err
@@ -167,20 +170,20 @@ func collect(o *opened, r ampc.Result, results []ampc.Tensor) (*runResult, error
 	out := &runResult{}
 	seen := map[string]bool{}
 	for _, t := range results {
-		if seen[t.Name] {
+		if seen[t.Name()] {
 			continue
 		}
-		seen[t.Name] = true
+		seen[t.Name()] = true
 		h, err := r.Value(t)
 		if err != nil {
 			return nil, err
 		}
-		out.Results = append(out.Results, describeHost(t.Name, h))
+		out.Results = append(out.Results, describeHost(t.Name(), h))
 		shape := []int64{}
 		for _, d := range h.Type.Shape.Dims() {
 			shape = append(shape, int64(d))
 		}
-		out.tensors = append(out.tensors, safetensors.Tensor{Name: t.Name, DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
+		out.tensors = append(out.tensors, safetensors.Tensor{Name: t.Name(), DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
 	}
 	if len(o.losses) > 0 {
 		loss, scale, skipped := jsonFloat(r.Loss()), jsonFloat(r.Scale()), r.Skipped()

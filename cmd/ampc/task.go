@@ -117,7 +117,7 @@ func textTask(name, query string, f *trainFlags) (task, error) {
 	feed := func(ids, next []int32) ampc.Feed { return ampc.Feed{"ids": ids, "next": next} }
 	t.batch = func(i int64) ampc.Feed { return feed(w.Random(i)) }
 	t.heldOut = func(ctx context.Context, eval *ampc.Step) (float64, float64, error) {
-		return mean(ctx, eval, z.Steps[0].Losses[0].Value, nil, 8, func(i int) (ampc.Feed, int) {
+		return mean(ctx, eval, z.Steps[0].Losses[0].Value, ampc.Tensor{}, 8, func(i int) (ampc.Feed, int) {
 			return feed(e.Even(i, 8)), batch * seq
 		})
 	}
@@ -244,7 +244,7 @@ func mean(ctx context.Context, eval *ampc.Step, loss, correct ampc.Tensor, n int
 			return 0, 0, err
 		}
 		meanLoss += l.At(0) * float64(count)
-		if correct != nil {
+		if !correct.Absent() {
 			n, err := r.Value(correct)
 			if err != nil {
 				return 0, 0, err

@@ -278,7 +278,7 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	}
 	t.report.program(t.step.Graph(), t.step.Program())
 	results := []ampc.Tensor{job.zoo.Steps[0].Losses[0].Value}
-	if n := job.zoo.Metrics["correct"]; n != nil {
+	if n := job.zoo.Metrics["correct"]; !n.Absent() {
 		results = append(results, n)
 	}
 	t.eval, err = t.step.Eval(results, nil)

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"ampc"
-	"ampc/ir"
 	"ampc/lower"
 	"ampc/passes"
 	"ampc/runtime"
@@ -148,11 +147,11 @@ func TestCompilerPrevents(t *testing.T) {
 		"a constant mask of -1e9 is clamped": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			mask := m.Full(ampc.F32, -1e9, wardRows, wardRows) // all of it: no row is left
 			scores := m.Precision(ampc.PinLow).Add(m.Matmul(m.Linear("q", h, wardWidth), h, false, true), mask)
-			return branch(m, h, m.Matmul(m.Softmax(scores, -1), h, false, false)), nil
+			return branch(m, h, m.Matmul(m.Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 		}), nil, "masks_clamped"},
 		"a spelled-out norm squares in f32": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			u := m.Linear("up", h, wardWidth)
-			return branch(m, h, m.Div(u, m.Sqrt(m.Affine(m.ReduceMean(m.Square(u), true, -1), 1, 1e-6)))), nil
+			return branch(m, h, m.Div(u, m.Sqrt(m.Affine(m.ReduceMean(m.Square(u), true, -1), 1, 1e-6)))), ampc.Tensor{}
 		}), func(w *ward) { w.times("h3.up.w", 4000) }, "rms_norm"},
 		"sigmoid and bce become one": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			p := m.Sigmoid(m.Linear("logit", h, 1))
@@ -198,8 +197,8 @@ func TestTransformIsChecked(t *testing.T) {
 	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), m.Input("x", ampc.F32, 4)), false)
 	s := train(t, m, loss, ampc.Config{
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: ampc.MixedBF16(),
-		Gradients: func(b *ir.Builder, g []ampc.GradOf) []ampc.GradOf {
-			g[0].Grad = b.Reciprocal(g[0].Grad)
+		Gradients: func(u *ampc.Update, g []ampc.Grad) []ampc.Grad {
+			g[0].Value = u.Reciprocal(g[0].Value)
 			return g
 		},
 	})

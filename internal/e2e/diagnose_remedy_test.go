@@ -61,7 +61,7 @@ func growingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	x := line(m, "first", m.Tanh(line(m, "up", h, wardWidth)), wardWidth, 0x1p-12, noBias)
 	x = line(m, "second", x, wardWidth, noBias)
 	x = line(m, "third", x, wardWidth, noBias)
-	return branch(m, h, x), nil
+	return branch(m, h, x), ampc.Tensor{}
 }
 
 // unpinned are the values whose pin pinnedLayer leaves out.
@@ -73,7 +73,7 @@ func pinnedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	if !slices.Contains(unpinned, m.ScopeName()+"boost") {
 		b = b.Precision(ampc.PinLow)
 	}
-	return branch(m, h, m.Affine(b.Affine(line(m, "up", h, wardWidth), 2, 0), 1e-5, 0)), nil
+	return branch(m, h, m.Affine(b.Affine(line(m, "up", h, wardWidth), 2, 0), 1e-5, 0)), ampc.Tensor{}
 }
 
 // varianceLayer computes E[x²]−E[x]² of means stored in the low dtype.
@@ -83,7 +83,7 @@ func varianceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	first := m.Named("first").ReduceMean(u, true, -1)
 	variance := m.Named("variance").Sub(second, m.Square(first))
 	dev := m.Named("dev").Sqrt(m.Named("shifted").Affine(variance, 1, 1e-3))
-	return branch(m, h, m.Named("norm").Div(m.Sub(u, first), dev)), nil
+	return branch(m, h, m.Named("norm").Div(m.Sub(u, first), dev)), ampc.Tensor{}
 }
 
 // Every remedy that the doctor has for any illness, however the network is built,

@@ -100,7 +100,7 @@ const noBias = "no bias"
 
 // line is a linear layer, with the deviation of its weights where one is given.
 func line(m *ampc.Model, name string, x ampc.Tensor, width int, opts ...any) ampc.Tensor {
-	in := x.Type.Shape.Dims()[1]
+	in := x.Dim(1)
 	edge := 1 / math.Sqrt(float64(in))
 	init, start, bias := ampc.Uniform(-edge, edge), ampc.Uniform(-edge, edge), true
 	var layer []ampc.Option
@@ -141,7 +141,7 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward 
 			break
 		}
 		var extra ampc.Tensor
-		if h, extra = i.layer(b, h); extra != nil {
+		if h, extra = i.layer(b, h); !extra.Absent() {
 			extras = append(extras, extra)
 		}
 	}
@@ -161,7 +161,7 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward 
 	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(i.rate()), Policy: p}
 	for _, v := range m.Graph().Vars {
 		if v.Kind == ir.Param && i.grads && !inert(v.Name) {
-			c.Grads = append(c.Grads, v)
+			c.Grads = append(c.Grads, m.FromIR(v))
 		}
 	}
 	if i.config != nil {
@@ -310,7 +310,7 @@ func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	mask := m.Input("mask", ampc.F32, wardRows, wardRows)
 	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
 	scores := m.Named("scores").Add(raw, mask)
-	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 }
 
 // paddingLayer makes its mask from numbers that are 0 where a column is hidden.
@@ -318,7 +318,7 @@ func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.F32, wardRows, wardRows)
 	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
 	scores := m.Named("scores").Add(raw, m.Named("hide").Affine(keep, 1e9, -1e9))
-	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 }
 
 // hiddenLayer attends where a mask of truth values says so.
@@ -326,7 +326,7 @@ func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.Bool, wardRows, wardRows)
 	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
 	scores := m.Named("scores").Where(keep, raw, m.Full(ampc.F32, math.Inf(-1), wardRows, wardRows))
-	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), nil
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 }
 
 // energyLayer is ConvNeXt V2's global response normalisation, its squares in
@@ -335,7 +335,7 @@ func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, wardWidth)
 	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(m.Named("square").Square(u), true, 0), 1, 1e-6))
 	share := m.Named("share").Div(energy, m.ReduceMean(energy, true, -1))
-	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), nil
+	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), ampc.Tensor{}
 }
 
 // tall are weights, exact in f16, that sum to 66,246.
@@ -355,7 +355,7 @@ func tall(i int) float32 {
 func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	ones := m.Named("ones").Affine(h, 0, 1)
 	up := line(m, "up", ones, wardWidth, noBias)
-	return m.Named("out").Add(h, line(m, "down", m.Named("act").Relu(up), wardWidth, 1e-5)), nil
+	return m.Named("out").Add(h, line(m, "down", m.Named("act").Relu(up), wardWidth, 1e-5)), ampc.Tensor{}
 }
 
 // epsilonLayer normalises with an epsilon that the low dtype does not hold.
@@ -363,7 +363,7 @@ func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, wardWidth, noBias)
 	centred := m.Named("centred").Sub(u, m.ReduceMean(u, true, -1))
 	shifted := m.Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
-	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), nil
+	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), ampc.Tensor{}
 }
 
 // bceLayer has a loss of its own: the cross entropy of the likeliest of four
@@ -381,12 +381,12 @@ func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 func steepLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	bend := m.Tanh(line(m, "up", h, wardWidth))
 	small := line(m, "small", bend, wardWidth, 0x1p-12, noBias)
-	return branch(m, h, small), nil
+	return branch(m, h, small), ampc.Tensor{}
 }
 
 // plainLayer is a perceptron.
 func plainLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	return branch(m, h, m.Tanh(line(m, "up", h, wardWidth))), nil
+	return branch(m, h, m.Tanh(line(m, "up", h, wardWidth))), ampc.Tensor{}
 }
 
 // wideUpdate has lowAdam store everything in f32.
@@ -401,18 +401,18 @@ func lowAdam(c *ampc.Config) {
 		d = ampc.F32
 	}
 	c.Scaler, c.NoProof = ampc.Unscaled(), true
-	c.Gradients = func(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
+	c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
 		for i, g := range gs {
-			name := g.Param.Name
+			name, b := g.Param.Name(), u.IR()
 			if !strings.HasSuffix(name, ".up.b") { // of many elements, one always has a square that vanishes
 				continue
 			}
-			v := b.Declare(ir.State, name+".v", g.Param.Type.With(d), ampc.Fill(0), nil)
-			mean := b.Add(b.Affine(b.Cast(v, ampc.F32), 0.5, 0), b.Affine(b.Square(g.Grad), 0.5, 0))
+			v := b.Declare(ir.State, name+".v", g.Param.IR().Type.With(d), ampc.Fill(0), nil)
+			mean := b.Add(b.Affine(b.Cast(v, ampc.F32), 0.5, 0), b.Affine(b.Square(g.Value.IR()), 0.5, 0))
 			next := b.Cast(mean, d)
 			b.EmitWrite(ir.OpCast, []*ir.Value{mean}, ir.A("to", d), v)
 			den := b.Cast(b.Named("den."+name).Affine(b.Sqrt(b.Cast(next, ampc.F32)), 1, 1e-8), d)
-			gs[i].Grad = b.Named("adam."+name).Div(g.Grad, b.Cast(den, ampc.F32))
+			gs[i].Value = u.FromIR(b.Named("adam."+name).Div(g.Value.IR(), b.Cast(den, ampc.F32)))
 		}
 		return gs
 	}
@@ -421,14 +421,14 @@ func lowAdam(c *ampc.Config) {
 // sideLayer reads an input of its own.
 func sideLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	side := m.Input("side", ampc.F32, wardRows, wardWidth)
-	return branch(m, h, m.Named("gate").Mul(m.Tanh(line(m, "proj", side, wardWidth)), h)), nil
+	return branch(m, h, m.Named("gate").Mul(m.Tanh(line(m, "proj", side, wardWidth)), h)), ampc.Tensor{}
 }
 
 // rootLayer takes the length of vectors whose squares are stored low.
 func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, wardWidth, noBias)
 	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(m.Named("square").Square(u), true, -1))
-	return branch(m, h, m.Named("scaled").Mul(h, length)), nil
+	return branch(m, h, m.Named("scaled").Mul(h, length)), ampc.Tensor{}
 }
 
 // innerScale is what penaltyLayer gives its gradient.

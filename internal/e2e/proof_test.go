@@ -27,9 +27,9 @@ func TestEvalIsProved(t *testing.T) {
 }
 
 // unguarded writes a state of its own whether or not the step is skipped.
-func unguarded(b *ir.Builder, gs []ampc.GradOf) []ampc.GradOf {
-	v := b.Declare(ir.State, "last", gs[0].Param.Type, ampc.Fill(0), nil)
-	b.EmitWrite(ir.OpAffine, []*ir.Value{gs[0].Grad}, nil, v)
+func unguarded(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
+	v := u.IR().Declare(ir.State, "last", gs[0].Param.IR().Type, ampc.Fill(0), nil)
+	u.IR().EmitWrite(ir.OpAffine, []*ir.Value{gs[0].Value.IR()}, nil, v)
 	return gs
 }
 

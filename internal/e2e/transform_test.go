@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"ampc"
-	"ampc/ir"
 	"testing"
 )
 
@@ -13,9 +12,9 @@ func TestGradientTransform(t *testing.T) {
 	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), x), false)
 	s := train(t, m, loss, ampc.Config{
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: ampc.MixedF16(), Scaler: ampc.Static(1024),
-		Gradients: func(b *ir.Builder, g []ampc.GradOf) []ampc.GradOf {
+		Gradients: func(u *ampc.Update, g []ampc.Grad) []ampc.Grad {
 			for i := range g {
-				g[i].Grad = b.Clip(g[i].Grad, -2.5, 2.5)
+				g[i].Value = u.Clip(g[i].Value, -2.5, 2.5)
 			}
 			return g
 		},

@@ -10,7 +10,7 @@ import (
 // Everything a model says reads back and trains to the same bits.
 func TestWrittenModelIsTheSameModel(t *testing.T) {
 	m, loss := small(8)
-	m.Return(loss)
+	m.IR().Return(loss.IR())
 	var b bytes.Buffer
 	if err := m.WriteIR(&b); err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestWrittenModelIsTheSameModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := ampc.FromGraph(g)
-	s1, s2 := train(t, m, loss, adam()), train(t, read, g.Return[0], adam())
+	s1, s2 := train(t, m, loss, adam()), train(t, read, read.FromIR(g.Return[0]), adam())
 	for i := range uint64(3) {
 		run(t, s1, points(i, 8))
 		run(t, s2, points(i, 8))

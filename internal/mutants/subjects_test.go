@@ -38,7 +38,7 @@ func zoo(spec string) func() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 	return func() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 		z, err := models.Open(spec)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, ampc.Tensor{}, err
 		}
 		return z.Model, z.Steps, z.Output, nil
 	}
@@ -167,7 +167,7 @@ func subjects(t *testing.T) []*subject {
 				t.Fatal(err)
 			}
 			step := steps[i%len(steps)]
-			b := model.Builder.Named("aux")
+			b := model.Named("aux")
 			if len(steps) > 1 { // a loss that every trained parameter of either side may miss is none
 				out = step.Losses[0].Value
 			}

@@ -28,7 +28,7 @@ func TestInference(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			z.Model.Return(z.Output)
+			z.Model.IR().Return(z.Output.IR())
 			config := z.Steps[0].Config
 			if config.Policy, err = passes.PolicyNamed(c.policy); err != nil {
 				t.Fatal(err)

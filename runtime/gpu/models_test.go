@@ -34,8 +34,8 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 			t.Fatal(err)
 		}
 		for _, l := range step.Losses {
-			if !slices.Contains(z.Model.Graph().Return, l.Value) {
-				z.Model.Return(l.Value)
+			if !slices.Contains(z.Model.Graph().Return, l.Value.IR()) {
+				z.Model.IR().Return(l.Value.IR())
 			}
 		}
 		g, cfg, err := z.Model.Source(c, step.Losses...)
