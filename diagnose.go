@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"ampc/ir"
 	"ampc/runtime"
@@ -98,18 +99,24 @@ func (l *launched) skips() int {
 // What was fed and not converted (see Feed) is kept by reference: it must hold what it
 // held. So must the variables: diagnose before SetVariable, LoadFile or another step.
 func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
-	c, err := s.replayable()
+	held := snapshots.Get().(map[string][]byte)
+	defer snapshots.Put(held)
+	c, err := s.replayable(held)
 	if err != nil {
 		return nil, err
 	}
 	return doctor.Diagnose(ctx, c)
 }
 
+// snapshots is memory for the variables of a step that is diagnosed, by name. The
+// garbage collector takes it where no other diagnosis follows.
+var snapshots = sync.Pool{New: func() any { return map[string][]byte{} }}
+
 // SaveReplay writes what Diagnose would replay to a file: the compiled graph as
 // text, the policy's name, variables, loss scales and feeds. The file appears as
 // a whole or not at all; DiagnoseFile and `ampc doctor` read it, on any machine.
 func (s *Step) SaveReplay(path string) error {
-	c, err := s.replayable()
+	c, err := s.replayable(map[string][]byte{})
 	if err != nil {
 		return err
 	}
@@ -126,8 +133,9 @@ func DiagnoseFile(ctx context.Context, path string, custom ...CustomOp) (*Diagno
 	return doctor.Diagnose(ctx, c)
 }
 
-// replayable gathers what a replay of the last step needs.
-func (s *Step) replayable() (*doctor.Case, error) {
+// replayable gathers what a replay of the last step needs. Variables are copied to
+// the memory that held has for them, or to new memory, which is added to it.
+func (s *Step) replayable(held map[string][]byte) (*doctor.Case, error) {
 	defer s.model.gate.hold()()
 	if s.exec == nil {
 		return nil, errClosed
@@ -141,11 +149,13 @@ func (s *Step) replayable() (*doctor.Case, error) {
 		if v.Kind != ir.Param && v.Kind != ir.State || !lasting(v) {
 			continue
 		}
-		data, err := s.model.session.read(v)
-		if err != nil {
+		if int64(len(held[v.Name])) != v.Type.Bytes() {
+			held[v.Name] = make([]byte, v.Type.Bytes())
+		}
+		if err := s.model.session.store.Read(v.Name, held[v.Name]); err != nil {
 			return nil, err
 		}
-		c.State[v.Name] = data
+		c.State[v.Name] = held[v.Name]
 	}
 	skipped := s.last.newest().Skipped()
 	c.Skips, c.Losses = s.last.skips(), s.last.losses()

@@ -31,8 +31,9 @@ type exec struct {
 	inputs  []input
 	micro   []byte // the input that holds the micro-batch index, nil where there is none
 	written []*variable
-	early   [][]byte // memory of variables that parts before update write
-	saved   [][]byte // what it held before the running step
+	late    []pending // of a store for one step
+	early   [][]byte  // memory of variables that parts before update write
+	saved   [][]byte  // what it held before the running step
 	shadows []shadow
 	outputs [][]byte
 
@@ -78,6 +79,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	}
 	e := &exec{b: b, p: p, groups: map[*lower.Step]*groupStep{}, reads: map[*lower.Step][]*kern.Buf{}, mem: make([][]byte, len(p.Buffers)), arena: s.workArena(p.Arenas[lower.WorkArena]),
 		calls: make([]kern.Call, b.Threads()), norms: map[lower.BufferID]*flawed{}}
+	e.late = s.late
 	refreshes, err := e.bind(s)
 	if err != nil {
 		return nil, fmt.Errorf("cpu: %s: %w", p.Name, err)
@@ -97,7 +99,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 			e.steps[part] = append(e.steps[part], bound)
 		}
 	}
-	e.scratch.allot(b.Threads())
+	e.scratch.allot(b.Threads(), s.alloc)
 	for i := range e.inputs {
 		e.readInPlace(&e.inputs[i])
 	}
@@ -105,7 +107,7 @@ func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
 	for _, o := range p.Outputs {
 		e.outputs = append(e.outputs, e.mem[o.Buffer])
 		for k := range e.ring {
-			e.ring[k] = append(e.ring[k], make([]byte, len(e.mem[o.Buffer])))
+			e.ring[k] = append(e.ring[k], nil)
 		}
 	}
 	return e, nil
@@ -126,10 +128,10 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 	for _, c := range e.p.Copies {
 		v := s.vars[c.Var]
 		if v == nil { // a constant: cast at every step
-			e.mem[c.Buffer] = kern.Alloc(e.p.Buffers[c.Buffer].Size)
+			e.mem[c.Buffer] = s.alloc(e.p.Buffers[c.Buffer].Size)
 			continue
 		}
-		low := v.copyOf(c.DType)
+		low := s.copyOf(v, c.DType)
 		e.mem[c.Buffer] = low.mem
 		refreshes[c.Step] = &refresh{v, low}
 	}
@@ -161,7 +163,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 func (e *exec) bindVar(s *store, v *lower.Var) error {
 	switch v.Kind {
 	case ir.Input:
-		mem := kern.Alloc(v.Type.Bytes())
+		mem := s.alloc(v.Type.Bytes())
 		e.mem[v.Buffer] = mem
 		if v.Role() != runtime.RoleMicro {
 			e.inputs = append(e.inputs, input{name: v.Name, buffer: v.Buffer, mem: mem})
@@ -271,6 +273,9 @@ func (e *exec) gradients(feeds []runtime.Feed) error {
 // update runs to its end whatever happens to the step's context.
 func (e *exec) update() error {
 	e.done = nil
+	for _, v := range e.late {
+		copy(v.to, v.from)
+	}
 	if err := e.run(lower.Update, 0); err != nil {
 		return err
 	}
@@ -414,6 +419,9 @@ type ticket struct {
 func (e *exec) publish() *ticket {
 	slot := e.ring[e.seq%runtime.RingSize]
 	for i, out := range e.outputs {
+		if slot[i] == nil { // the first steps of all
+			slot[i] = make([]byte, len(out))
+		}
 		copy(slot[i], out)
 	}
 	if len(e.tickets) == 0 {

@@ -7,7 +7,9 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 )
 
 const (
@@ -26,7 +28,7 @@ func ceilings(h heapUse) []ceiling {
 	if syscall.Sysinfo(&s) == nil {
 		list = append(list, ceiling{int64(s.Totalram) * int64(s.Unit), h.objects + beside, "of this machine"})
 	}
-	if n := groupLimit(root); n > 0 {
+	if n := recentGroupLimit(root); n > 0 {
 		list = append(list, ceiling{n, h.objects + beside, "that the container (its cgroup) may use"})
 	}
 	for _, r := range []struct {
@@ -39,6 +41,24 @@ func ceilings(h heapUse) []ceiling {
 		}
 	}
 	return list
+}
+
+// groupSeen is what groupLimit found and when: a limit hardly ever changes, and
+// finding it reads several files.
+var groupSeen struct {
+	sync.Mutex
+	limit int64
+	at    time.Time
+}
+
+// recentGroupLimit is groupLimit as of at most a second ago.
+func recentGroupLimit(root fs.FS) int64 {
+	groupSeen.Lock()
+	defer groupSeen.Unlock()
+	if time.Since(groupSeen.at) > time.Second {
+		groupSeen.limit, groupSeen.at = groupLimit(root), time.Now()
+	}
+	return groupSeen.limit
 }
 
 // Fields of /proc/self/statm.

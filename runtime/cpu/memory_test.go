@@ -68,7 +68,7 @@ func TestMemoryInUseCounts(t *testing.T) {
 	}
 	s := made.(*store)
 	s.workArena(100)
-	s.vars["w"].copyOf(ir.F16)
+	s.copyOf(s.vars["w"], ir.F16)
 	p := &lower.Program{Vars: []lower.Var{w}, Copies: []lower.Copy{{Var: "w", DType: ir.F16}, {Var: "w", DType: ir.BF16}}}
 	p.Arenas[lower.WorkArena] = 300
 	if got := s.held(p); got != 4<<10+2<<10+100 {

@@ -3,8 +3,6 @@ package cpu
 import (
 	"math"
 	"unsafe"
-
-	"ampc/runtime/cpu/kern"
 )
 
 // scratch is the memory that steps work in and leave nothing behind in: one
@@ -38,11 +36,11 @@ func (s *scratch) take(n int, give func(worker int, mem []float32)) {
 	})
 }
 
-// allot makes the arenas.
-func (s *scratch) allot(workers int) {
+// allot makes the arenas from new memory.
+func (s *scratch) allot(workers int, alloc func(int64) []byte) {
 	arenas := make([][]float32, workers)
 	for w := range arenas {
-		arenas[w] = slice[float32](kern.Alloc(int64(4 * s.most)))
+		arenas[w] = slice[float32](alloc(int64(4 * s.most)))
 	}
 	for _, f := range s.later {
 		f(arenas)

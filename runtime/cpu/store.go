@@ -6,7 +6,6 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
-	"ampc/runtime/cpu/kern"
 )
 
 // store holds variables and the low copies that programs keep of them.
@@ -14,11 +13,18 @@ type store struct {
 	mu   *sync.Mutex // the backend's: no reading or writing during a step
 	vars map[string]*variable
 	work []byte // the largest work arena so far
+
+	spares *Spares  // where memory comes from; nil: new memory
+	taken  [][]byte // from spares
+	late   []pending
 }
 
 // held is how much of a program's arenas the store has already.
 func (s *store) held(p *lower.Program) int64 {
 	n := min(int64(len(s.work)), p.Arenas[lower.WorkArena])
+	if s.spares != nil {
+		n += s.spares.bytes()
+	}
 	for i := range p.Vars {
 		if v := s.vars[p.Vars[i].Name]; v != nil {
 			n += int64(len(v.mem))
@@ -36,7 +42,7 @@ func (s *store) held(p *lower.Program) int64 {
 // never run at once and keep nothing in it from step to step, so they share it.
 func (s *store) workArena(n int64) []byte {
 	if int64(len(s.work)) < n {
-		s.work = kern.Alloc(n)
+		s.work = s.alloc(n)
 	}
 	return s.work[:n]
 }
@@ -79,7 +85,7 @@ func (s *store) Declare(vars []lower.Var) error {
 			}
 			continue
 		}
-		s.vars[v.Name] = &variable{t: v.Type, mem: kern.Alloc(v.Type.Bytes()), version: 1, low: map[ir.DType]*lowCopy{}}
+		s.vars[v.Name] = &variable{t: v.Type, mem: s.alloc(v.Type.Bytes()), version: 1, low: map[ir.DType]*lowCopy{}}
 	}
 	return nil
 }
@@ -132,15 +138,18 @@ func (s *store) Drop(names ...string) error {
 
 // Close implements runtime.Store.
 func (s *store) Close() error {
-	s.vars, s.work = map[string]*variable{}, nil
+	for _, b := range s.taken {
+		s.spares.give(b)
+	}
+	s.vars, s.work, s.taken = map[string]*variable{}, nil, nil
 	return nil
 }
 
 // copyOf finds or adds the low copy of v; a new one is stale.
-func (v *variable) copyOf(d ir.DType) *lowCopy {
+func (s *store) copyOf(v *variable, d ir.DType) *lowCopy {
 	c := v.low[d]
 	if c == nil {
-		c = &lowCopy{mem: kern.Alloc(v.t.With(d).Bytes())}
+		c = &lowCopy{mem: s.alloc(v.t.With(d).Bytes())}
 		v.low[d] = c
 	}
 	return c

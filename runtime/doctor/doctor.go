@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -163,13 +164,19 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 }
 
 func diagnose(ctx context.Context, b *cpu.Backend, c *Case) (*Diagnosis, error) {
-	x, err := newExam(ctx, b, c)
+	spares := spareMemory.Get().(*cpu.Spares)
+	defer spareMemory.Put(spares)
+	x, err := newExam(ctx, b, c, spares)
 	if err != nil {
 		return nil, err
 	}
 	defer x.close()
 	return x.examine()
 }
+
+// spareMemory is what the replays of one diagnosis leave to those of the next.
+// The garbage collector takes it where none follows.
+var spareMemory = sync.Pool{New: func() any { return new(cpu.Spares) }}
 
 // checks reports whether a step that is not finite is skipped.
 func checks(g *ir.Graph) bool {
@@ -198,6 +205,7 @@ type exam struct {
 	ctx     context.Context
 	b       *cpu.Backend
 	c       *Case
+	spares  *cpu.Spares        // memory of replays
 	sick    *replay            // in the policy
 	well    *reference         // in f32, nil until it is wanted
 	exact   Range              // what the node that failed makes, alone in f32, before it is stored
@@ -210,9 +218,9 @@ type exam struct {
 	replays int
 }
 
-func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
+func newExam(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (*exam, error) {
 	g := c.Graph.Clone()
-	x := &exam{ctx: ctx, b: b, c: c, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{}}
+	x := &exam{ctx: ctx, b: b, c: c, spares: spares, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{}}
 	state, err := complete(g, c.State, c.Seed)
 	if err != nil {
 		return nil, err
@@ -220,7 +228,7 @@ func newExam(ctx context.Context, b *cpu.Backend, c *Case) (*exam, error) {
 	if err := ir.InferUnits(g); err != nil {
 		return nil, err
 	}
-	x.sick, err = prepare(b, g, state, c.Feeds, c.memory(), lower.LowerNodes)
+	x.sick, err = x.prepare(g, state, c.Feeds, lower.LowerNodes)
 	x.index(g)
 	return x, err
 }

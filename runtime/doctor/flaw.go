@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"ampc/ir"
 )
@@ -33,17 +34,25 @@ func (r Range) flaw() flaw {
 // flawOf is scan for who does not ask for the range: it skips what is finite and
 // ends at the first NaN.
 func flawOf(d ir.DType, data []byte) flaw {
+	var nan atomic.Bool
+	if head := data[:min(piece, len(data))]; flawIn(d, head, &nan) == hasNaN { // most that have one have many
+		return hasNaN
+	}
 	parts := make([]flaw, chunks(data))
-	inChunks(data, func(i int, chunk []byte) { parts[i] = flawIn(d, chunk) })
+	inChunks(data, func(i int, chunk []byte) { parts[i] = flawIn(d, chunk, &nan) })
 	return slices.Max(parts)
 }
 
-// flawIn is flawOf of a chunk.
-func flawIn(d ir.DType, data []byte) flaw {
+// flawIn is flawOf of a chunk. It ends early where nan says that there is a NaN,
+// here or in another chunk.
+func flawIn(d ir.DType, data []byte, nan *atomic.Bool) flaw {
 	worst := fine
-	for ; len(data) > 0 && worst < hasNaN; data = data[min(piece, len(data)):] {
+	for ; len(data) > 0 && !nan.Load(); data = data[min(piece, len(data)):] {
 		if head := data[:min(piece, len(data))]; !finite(d, head) {
 			worst = max(worst, worstOf(d, head))
+			if worst == hasNaN {
+				nan.Store(true)
+			}
 		}
 	}
 	return worst

@@ -50,6 +50,9 @@ func (x *exam) diverged(d *Diagnosis, v *ir.Value) error {
 		return nil
 	}
 	l := x.c.Losses
+	if l.Steps <= 1 && d.Cause != ForwardOverflow {
+		return nil
+	}
 	if l.Steps > 1 && !(l.Last >= lossGrowth*max(l.Least, 1e-6)) {
 		return nil
 	}

@@ -139,7 +139,7 @@ func (x *exam) judge(d *Diagnosis, v *ir.Value) {
 // aside computes v's node by itself, in f32, on what its operands hold; and where
 // that is not finite, without the loss scale too.
 func (x *exam) aside(d *Diagnosis, v *ir.Value) error {
-	exact, err := x.sick.again(x.ctx, x.b, v.Def, nil)
+	exact, err := x.again(x.sick, v.Def, nil)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (x *exam) aside(d *Diagnosis, v *ir.Value) error {
 			factor[op] = 1 / x.factor(op)
 		}
 	}
-	plain, err := x.sick.again(x.ctx, x.b, v.Def, factor)
+	plain, err := x.again(x.sick, v.Def, factor)
 	if err != nil {
 		return err
 	}

@@ -203,10 +203,13 @@ func widened(d ir.DType, data []byte) []byte {
 	default:
 		return data
 	}
-	out := make([]byte, 0, 2*len(data))
-	for i := 0; i+1 < len(data); i += 2 {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(widen(binary.LittleEndian.Uint16(data[i:]))))
-	}
+	out := make([]byte, 2*len(data))
+	inChunks(data, func(i int, part []byte) {
+		to := out[2*i*chunk:]
+		for k := 0; k+1 < len(part); k += 2 {
+			binary.LittleEndian.PutUint32(to[2*k:], math.Float32bits(widen(binary.LittleEndian.Uint16(part[k:]))))
+		}
+	})
 	return out
 }
 
@@ -220,9 +223,12 @@ func converted(from, to ir.DType, data []byte) []byte {
 	if to != ir.BF16 {
 		return wide
 	}
-	out := make([]byte, 0, len(wide)/2)
-	for i := 0; i+3 < len(wide); i += 4 {
-		out = binary.LittleEndian.AppendUint16(out, fp.BF16(math.Float32frombits(binary.LittleEndian.Uint32(wide[i:]))))
-	}
+	out := make([]byte, len(wide)/2)
+	inChunks(wide, func(i int, part []byte) {
+		to := out[i*chunk/2:]
+		for k := 0; k+3 < len(part); k += 4 {
+			binary.LittleEndian.PutUint16(to[k/2:], fp.BF16(math.Float32frombits(binary.LittleEndian.Uint32(part[k:]))))
+		}
+	})
 	return out
 }

@@ -41,7 +41,7 @@ func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, err
 	if together {
 		lowered = lower.LowerOnce
 	}
-	if r.replay, err = prepare(x.b, t.g, t.state, t.feeds, x.c.memory(), lowered); err != nil {
+	if r.replay, err = x.prepare(t.g, t.state, t.feeds, lowered); err != nil {
 		return nil, err
 	}
 	x.replays++
@@ -76,26 +76,23 @@ func (x *exam) results() []*ir.Value {
 	return vs
 }
 
-// compare runs the reference, looks at each part, and returns the results as f32.
+// compare runs the reference, looks at each part, and returns the results as
+// f32. They are valid until the reference is closed.
 func (r *reference) compare(x *exam, look func()) ([][]byte, error) {
-	ticket, err := r.launch(x.ctx, func() bool {
+	out := make([][]byte, len(r.results))
+	err := r.run(x.ctx, func() bool {
 		if look != nil {
 			look()
 		}
-		return true
-	})
-	if err != nil {
-		return nil, err
-	}
-	out := make([][]byte, len(r.results))
-	for i, o := range r.p.Outputs[:len(out)] {
-		out[i] = make([]byte, o.Type.Bytes())
-		if err := ticket.Read(i, out[i]); err != nil {
-			return nil, err
+		if r.part < lower.Update {
+			return true
 		}
-		out[i] = widened(o.Type.DType, out[i])
-	}
-	return out, nil
+		for i, o := range r.p.Outputs[:len(out)] {
+			out[i] = widened(o.Type.DType, r.watch.Buffer(o.Buffer))
+		}
+		return false // nobody needs a copy of the results
+	})
+	return out, err
 }
 
 // survey notes the largest magnitudes of what the step stores in 16 bits and
@@ -148,10 +145,19 @@ func agree(results []*ir.Value, a, b [][]byte) bool {
 
 // distance is the squared norm of a−b, and that of b.
 func distance(a, b []byte) (off, norm float64) {
-	for i := 0; i+3 < len(b); i += 4 {
-		x := float64(math.Float32frombits(binary.LittleEndian.Uint32(a[i:])))
-		y := float64(math.Float32frombits(binary.LittleEndian.Uint32(b[i:])))
-		off, norm = off+(x-y)*(x-y), norm+y*y
+	offs, norms := make([]float64, chunks(b)), make([]float64, chunks(b))
+	inChunks(b, func(i int, part []byte) {
+		other := a[i*chunk:]
+		off, norm := 0.0, 0.0
+		for k := 0; k+3 < len(part); k += 4 {
+			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(other[k:])))
+			y := float64(math.Float32frombits(binary.LittleEndian.Uint32(part[k:])))
+			off, norm = off+(x-y)*(x-y), norm+y*y
+		}
+		offs[i], norms[i] = off, norm
+	})
+	for i := range offs {
+		off, norm = off+offs[i], norm+norms[i]
 	}
 	return off, norm
 }

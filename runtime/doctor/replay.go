@@ -27,6 +27,7 @@ type replay struct {
 	state  map[string][]byte
 	feeds  []runtime.Feed
 	buffer map[string]lower.BufferID
+	late   map[*ir.Value]bool // made in the part update
 
 	part   lower.Part          // that ran last
 	micro  int                 // its micro-batch
@@ -41,31 +42,30 @@ type replay struct {
 
 // prepare lowers g over variables that hold state, node by node where its values
 // are to be looked at (fusion changes no bit, and hides values). Work that takes
-// more than memory is not kept.
-func prepare(b *cpu.Backend, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, memory int64, lowered func(*ir.Graph) (*lower.Program, error)) (*replay, error) {
+// more than the case's memory is not kept.
+func (x *exam) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, lowered func(*ir.Graph) (*lower.Program, error)) (*replay, error) {
 	p, err := lowered(g)
 	if err != nil {
 		return nil, err
 	}
-	r := &replay{b: b, g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}}
+	r := &replay{b: x.b, g: g, p: p, state: state, feeds: feeds, buffer: map[string]lower.BufferID{}, late: map[*ir.Value]bool{}}
+	for _, n := range g.Body[ir.Update] {
+		for _, v := range n.Out {
+			r.late[v] = true
+		}
+	}
 	for i := range p.Buffers {
 		r.buffer[p.Buffers[i].Name] = lower.BufferID(i)
 	}
-	if p.Separate > memory {
+	if p.Separate > x.c.memory() {
 		p.Apart()
 		r.leanly()
 	}
-	if r.store, err = b.NewStore(p.Vars); err != nil {
+	if r.store, err = x.b.ReplayStore(p, state, x.spares); err != nil {
 		return nil, err
 	}
-	for i := range p.Vars {
-		if v := &p.Vars[i]; v.Kind == ir.Param || v.Kind == ir.State {
-			if err := r.store.Write(v.Name, state[v.Name]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if r.exec, err = b.Load(p, r.store); err != nil {
+	if r.exec, err = x.b.Load(p, r.store); err != nil {
+		r.store.Close()
 		return nil, err
 	}
 	watch, ok := r.exec.(runtime.Watched)
@@ -84,12 +84,6 @@ func (r *replay) close() {
 // run replays the step, calling look after every part that ran, until it
 // returns false.
 func (r *replay) run(ctx context.Context, look func() bool) error {
-	_, err := r.launch(ctx, look)
-	return err
-}
-
-// launch is run that returns what the step returned, nil where look ended it.
-func (r *replay) launch(ctx context.Context, look func() bool) (runtime.Ticket, error) {
 	w := runtime.Watch{Part: func(part lower.Part, micro int) bool {
 		r.part, r.micro = part, micro
 		if !r.lean {
@@ -105,14 +99,14 @@ func (r *replay) launch(ctx context.Context, look func() bool) (runtime.Ticket, 
 		w.Step = r.scanned
 	}
 	r.watch.Watch(w)
-	ticket, err := r.exec.Step(ctx, r.feeds)
+	_, err := r.exec.Step(ctx, r.feeds)
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 	if errors.Is(err, runtime.ErrStopped) {
-		return nil, nil
+		return nil
 	}
-	return ticket, err
+	return err
 }
 
 // home is the buffer that v lies in, None where the program has no such value
@@ -140,6 +134,8 @@ func (r *replay) home(v *ir.Value) lower.BufferID {
 func (r *replay) data(v *ir.Value) []byte {
 	id := r.home(v)
 	switch {
+	case r.late[v] && r.part != lower.Update: // its buffer is not written yet
+		return nil
 	case v.Kind == ir.Param || v.Kind == ir.State && id == lower.None:
 		return r.state[v.Name]
 	case id == lower.None:
@@ -191,7 +187,7 @@ func (r *replay) bad(v *ir.Value) bool { return r.flaw(v) != fine }
 
 // again computes node n alone, in f32, on what its operands hold, each times
 // its factor where one is given: what the op makes of them before it is stored.
-func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
+func (x *exam) again(r *replay, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
 	g := &ir.Graph{Name: r.g.Name}
 	k := *n
 	k.Of, k.Why, k.Captured = nil, ir.Reason{}, nil
@@ -228,13 +224,13 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 		return nil, err
 	}
 	g.Body[ir.Forward] = []*ir.Node{&k}
-	alone, err := prepare(b, g, nil, []runtime.Feed{feed}, math.MaxInt64, lower.LowerNodes)
+	alone, err := x.prepare(g, nil, []runtime.Feed{feed}, lower.LowerNodes)
 	if err != nil {
 		return nil, err
 	}
 	defer alone.close()
 	out := make([]Range, len(k.Out))
-	err = alone.run(ctx, func() bool {
+	err = alone.run(x.ctx, func() bool {
 		if alone.part != lower.Micro {
 			return true
 		}
@@ -247,10 +243,13 @@ func (r *replay) again(ctx context.Context, b *cpu.Backend, n *ir.Node, factor m
 }
 
 func times(data []byte, f float64) []byte {
-	out := make([]byte, 0, len(data))
-	for i := 0; i+3 < len(data); i += 4 {
-		x := math.Float32frombits(binary.LittleEndian.Uint32(data[i:]))
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x*float32(f)))
-	}
+	out := make([]byte, len(data))
+	inChunks(data, func(i int, part []byte) {
+		to := out[i*chunk:]
+		for k := 0; k+3 < len(part); k += 4 {
+			x := math.Float32frombits(binary.LittleEndian.Uint32(part[k:]))
+			binary.LittleEndian.PutUint32(to[k:], math.Float32bits(x*float32(f)))
+		}
+	})
 	return out
 }

@@ -1,0 +1,127 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/runtime"
+	"ampc/runtime/cpu/kern"
+)
+
+// Spares is memory that short-lived stores use one after the other. The system
+// maps it once, and nobody zeroes it between two uses. The zero value is empty.
+// Only one goroutine may use it at a time.
+type Spares struct{ free [][]byte }
+
+// spareLeast is the smallest block worth keeping, in bytes.
+const spareLeast = 64 << 10
+
+// take returns n bytes of any content, aligned to 64: the smallest free block
+// that is large enough, or new memory.
+func (s *Spares) take(n int64) []byte {
+	best := -1
+	for i, b := range s.free {
+		if int64(cap(b)) >= n && (best < 0 || cap(b) < cap(s.free[best])) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return kern.Alloc(n)
+	}
+	b := s.free[best]
+	last := len(s.free) - 1
+	s.free[best], s.free[last] = s.free[last], nil
+	s.free = s.free[:last]
+	return b[:n]
+}
+
+// give makes a block free that take returned.
+func (s *Spares) give(b []byte) { s.free = append(s.free, b) }
+
+// bytes is the size of all free blocks together.
+func (s *Spares) bytes() int64 {
+	n := int64(0)
+	for _, b := range s.free {
+		n += int64(cap(b))
+	}
+	return n
+}
+
+// ReplayStore makes a store for one program that is to run on the given
+// variables. A variable that the program does not write is read where state has
+// it; state must not change until the store is closed. All other memory comes
+// from spares, and goes back there when the store is closed, which must be after
+// the program. The program can run one step.
+func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares *Spares) (runtime.Store, error) {
+	s := &store{vars: map[string]*variable{}, mu: &b.mu, spares: spares}
+	written := map[string]bool{}
+	for _, name := range p.Written {
+		written[name] = true
+	}
+	early := readEarly(p)
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if v.Kind != ir.Param && v.Kind != ir.State {
+			continue
+		}
+		data := state[v.Name]
+		if int64(len(data)) != v.Type.Bytes() {
+			return nil, fmt.Errorf("cpu: variable %q is %s, %d bytes, not %d", v.Name, v.Type, v.Type.Bytes(), len(data))
+		}
+		x := &variable{t: v.Type, mem: data, version: 1, low: map[ir.DType]*lowCopy{}}
+		if written[v.Name] || v.Role() == ir.RoleCopy || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0 {
+			x.mem = s.alloc(int64(len(data)))
+			if early[v.Name] {
+				copy(x.mem, data)
+			} else {
+				s.late = append(s.late, pending{x.mem, data})
+			}
+		}
+		s.vars[v.Name] = x
+	}
+	return s, nil
+}
+
+// pending is a variable that only update reads: it is copied before update, and
+// not at all in a step that ends before.
+type pending struct{ to, from []byte }
+
+// readEarly names the variables that a step needs before update.
+func readEarly(p *lower.Program) map[string]bool {
+	touched := make([]bool, len(p.Buffers))
+	for part := range lower.Update {
+		for i := range p.Parts[part] {
+			s := &p.Parts[part][i]
+			for _, ids := range [2][]lower.BufferID{s.In, s.Out} {
+				for _, id := range ids {
+					if id != lower.None {
+						touched[p.Buffers[id].Root] = true
+					}
+				}
+			}
+		}
+	}
+	early := map[string]bool{}
+	for i := range p.Vars {
+		v := &p.Vars[i]
+		if touched[v.Buffer] {
+			early[v.Name] = true
+		}
+		if of, _ := v.Attr.Get("of").(string); v.Role() == ir.RoleCopy { // cast when the step begins
+			early[of], early[v.Name] = true, true
+		}
+	}
+	return early
+}
+
+// alloc returns n bytes: zeros, or of any content where the store has spares.
+func (s *store) alloc(n int64) []byte {
+	if s.spares == nil || n < spareLeast {
+		return kern.Alloc(n)
+	}
+	b := s.spares.take(n)
+	s.taken = append(s.taken, b)
+	return b
+}
