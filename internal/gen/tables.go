@@ -43,9 +43,9 @@ func (v *vm) table(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "}\np.normBack = normBack%s\np.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDots%s, scaleLanes%s, softLanes%s, softLanesGrad%s\n", s, s, s, s, s)
 	for _, t := range types {
-		fmt.Fprintf(b, "p.along[%s] = []alongFunc{%d: ", t, v.alongFrom()-1)
-		for rows := v.alongFrom(); rows <= v.tileRows(); rows++ {
-			fmt.Fprintf(b, "along%s%dx%d%s, ", t, rows, 2*v.w, s)
+		fmt.Fprintf(b, "p.packing[%s] = []packingFunc{%d: ", t, v.packingFrom()-1)
+		for rows := v.packingFrom(); rows <= v.tileRows(); rows++ {
+			fmt.Fprintf(b, "packing%s%dx%d%s, ", t, rows, 2*v.w, s)
 		}
 		fmt.Fprintln(b, "}")
 		for _, k := range []string{"rows", "pick", "trans", "widen", "narrow", "scaleCheck", "put", "addColumns"} {

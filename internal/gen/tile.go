@@ -21,15 +21,15 @@ func (v *vm) tiles() {
 	}
 	v.farFetch()
 	for _, t := range types {
-		for rows := v.alongFrom(); rows <= v.tileRows(); rows++ {
-			v.alongTile(t, rows)
+		for rows := v.packingFrom(); rows <= v.tileRows(); rows++ {
+			v.packingTile(t, rows)
 		}
 	}
 }
 
-// alongFrom is the least number of rows for which there are tiles that pack B on the way: where a product has several
+// packingFrom is the least number of rows for which a tile packs B while it multiplies: where a product has several
 // panels of rows, none has fewer.
-func (v *vm) alongFrom() int { return v.tileRows() / 2 }
+func (v *vm) packingFrom() int { return v.tileRows() / 2 }
 
 // tileRows is the largest number of rows whose sums fit the registers beside two vectors of B and two of A.
 func (v *vm) tileRows() int {
@@ -84,11 +84,11 @@ func (v *vm) farTile(name string, mr int, mul func(...Op)) {
 	}, func(n int) { ADDQ(imm(8*n), offs) })
 }
 
-// alongTile emits a tile that reads B, two vectors a row, where it lies and packs it on the way, for the tiles below. Rows
+// packingTile emits a tile that reads unpacked B, two vectors a row, and packs it for the tiles below. Rows
 // of B are fetched some 400 cycles before they are read.
-func (v *vm) alongTile(t string, mr int) {
-	v.text(fmt.Sprintf("along%s%dx%d", t, mr, 2*v.w), "kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int",
-		fmt.Sprintf("is an alongFunc of %d rows.", mr))
+func (v *vm) packingTile(t string, mr int) {
+	v.text(fmt.Sprintf("packing%s%dx%d", t, mr, 2*v.w), "kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int",
+		fmt.Sprintf("is a packingFunc of %d rows.", mr))
 	kc, acc := ptrParam("kc"), ptrParam("acc")
 	b, ldb, packed, ahead := ptrParam("b"), ptrParam("ldb"), ptrParam("packed"), GP64()
 	r := &tileRegs{a: ptrParam("a"), c: ptrParam("c"), ldc: ptrParam("ldc"), mul: VFMADD231PS}

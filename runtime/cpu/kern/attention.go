@@ -140,8 +140,8 @@ func (x *attnHead) forward(q, h int) {
 		}
 	}
 	for k, n := 0, x.keys(q+h-1, 0); n > 0; k, n = k+n, x.keys(q+h-1, k+n) {
-		keys := x.along(&a.K, &mem.k, x.kvHead(), k, n, a.D, pairs)
-		values := x.along(&a.V, &mem.v, x.kvHead(), k, n, a.DV, false)
+		keys := x.contiguousRows(&a.K, &mem.k, x.kvHead(), k, n, a.D, pairs)
+		values := x.contiguousRows(&a.V, &mem.v, x.kvHead(), k, n, a.DV, false)
 		for t := range tiles {
 			first := q + t*wide
 			n := x.keys(min(first+wide, q+h)-1, k)

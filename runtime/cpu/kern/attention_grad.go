@@ -3,7 +3,7 @@ package kern
 // gradHead computes the gradients of one key head and of the query heads that read it.
 func (x *attnHead) gradHead(kv int) {
 	a, mem := &x.t.a, x.mem
-	k := x.along(&a.K, &mem.k, kv, 0, a.T, a.D, false)
+	k := x.contiguousRows(&a.K, &mem.k, kv, 0, a.T, a.D, false)
 	dk, dv := mem.sums[0].get(a.T*roundUp(a.D, x.p.nr)), mem.sums[1].get(a.T*roundUp(a.DV, x.p.nr))
 	clear(dk)
 	clear(dv)
@@ -14,9 +14,9 @@ func (x *attnHead) gradHead(kv int) {
 		}
 		scores, values := k, Mat{}
 		if x.paired(&a.Q, 0, a.S, &a.K, kv, 0, a.T, a.D) {
-			scores = x.along(&a.K, &mem.words, kv, 0, a.T, a.D, true)
+			scores = x.contiguousRows(&a.K, &mem.words, kv, 0, a.T, a.D, true)
 		}
-		values = x.along(&a.V, &mem.v, kv, 0, a.T, a.DV, x.paired(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
+		values = x.contiguousRows(&a.V, &mem.v, kv, 0, a.T, a.DV, x.paired(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
 		for q := 0; q < a.S; q += block {
 			g := &mem.grad
 			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, toScore: scores, v: values, dk: dk, dv: dv}

@@ -47,8 +47,8 @@ func (x *attnHead) clean(m Mat, n, width int) bool {
 	return true
 }
 
-// along is n rows of keys or values from k: in f32, or in bf16 for products of pairs.
-func (x *attnHead) along(v *View, mem *floats, head, k, n, width int, pairs bool) Mat {
+// contiguousRows copies n rows of keys or values from k: in f32, or in bf16 for products of pairs.
+func (x *attnHead) contiguousRows(v *View, mem *floats, head, k, n, width int, pairs bool) Mat {
 	m := v.mat(x.b, head, k)
 	if !pairs {
 		return x.copyRows(m, mem, n, width)

@@ -144,13 +144,13 @@ type gemmTask struct {
 	mt, nt                   int // block of C of one task
 	gm, gn                   int // blocks along rows and columns
 	kc, nc, mc               int
-	once                     bool         // all rows of a task are one block: a panel of B is packed right before it is used
-	paired                   bool         // operands are packed in words of two depths
-	direct                   bool         // tiles go straight to C
-	into                     bool         // and add to what is there
-	far                      *tableSource // b, if tiles may read it where it lies
-	along                    []alongFunc  // tiles that pack b on the way, nil where none can
-	ahead                    bool         // and it pays to fetch the next columns of it
+	once                     bool          // all rows of a task are one block: a panel of B is packed right before it is used
+	paired                   bool          // operands are packed in words of two depths
+	direct                   bool          // tiles go straight to C
+	into                     bool          // and add to what is there
+	far                      *tableSource  // b, if tiles may read it where it lies
+	packing                  []packingFunc // tiles that pack b while they multiply; nil where none can
+	ahead                    bool          // and it pays to fetch the next columns of it
 }
 
 func (m *Machine) multiply(t *gemmTask) {
@@ -175,9 +175,9 @@ func (t *gemmTask) use(m *Machine) {
 	if t.far != nil && t.far.words != t.paired {
 		t.far = nil
 	}
-	t.along = nil
+	t.packing = nil
 	if s := &t.mats[1]; t.b == s && s.contig && !s.tf32 && !t.paired {
-		t.along = t.p.along[s.m.Type]
+		t.packing = t.p.packing[s.m.Type]
 	}
 }
 
@@ -317,9 +317,9 @@ type block struct {
 	k0, kc         int
 	b              []float32 // packed columns from b0 on
 	b0             int
-	fresh          bool      // they are not packed yet
-	along          alongFunc // packs those of the next tile on the way
-	part           []float32 // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
+	fresh          bool        // they are not packed yet
+	packing        packingFunc // packs the columns of the next tile while it multiplies
+	part           []float32   // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
 	ldp            int
 	first          int // column of part's first
 	told           int // columns up to here are told of, told-of pieces are chunk wide; 0: nobody is told
@@ -407,7 +407,7 @@ func (x *block) straight(a []float32, panels, j, n int) {
 	p, m, r0 := x.t.p, x.i1-x.i0, 0
 	to, ld := x.place(0, j, n)
 	acc := x.adds()
-	if x.along != nil {
+	if x.packing != nil {
 		r0 = m / panels
 		x.multiply(a, r0, j, n, to, ld, acc)
 	}
@@ -431,13 +431,13 @@ func (x *block) adds() int {
 }
 
 // packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie or
-// the first tile over them, of h rows, packs them.
+// the first tile over them, a packing tile of h rows, packs them.
 func (x *block) packB(j, h int) {
 	t, n, at, tiny := x.t, min(x.t.p.nr, x.j1-j), j-x.b0, uint64(0)
-	if n == t.p.nr && len(t.along) >= h && x.kc > 0 {
-		x.along = t.along[h-1]
+	if n == t.p.nr && len(t.packing) >= h && x.kc > 0 {
+		x.packing = t.packing[h-1]
 	}
-	if x.kc > 0 && x.along == nil && !t.lies(j, n) {
+	if x.kc > 0 && x.packing == nil && !t.lies(j, n) {
 		tiny = t.pack(t.b, x.w, x.b[at*t.words(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
 	}
 	x.w.tinyB[at/t.p.nr] = tiny
@@ -458,16 +458,16 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 		x.multiplyPart(a, h, j, n, k, min(x.t.p.chain, x.kc-k), c, ldc, acc)
 		acc = 1
 	}
-	x.along = nil
+	x.packing = nil
 }
 
 // multiplyPart is multiply for kc depths of the block, from k on.
 func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
 	p, f, panel := x.t.p, x.t.far, &a[x.t.words(k)*h]
-	if x.along != nil {
+	if x.packing != nil {
 		b := &x.t.mats[1].m
 		from := b.at(b.item(x.item, x.t.mats[1].inner) + (x.k0+k)*b.LD + j)
-		x.along(kc, panel, from, b.LD, &x.b[(j-x.b0)*x.kc+k*p.nr], c, ldc, acc)
+		x.packing(kc, panel, from, b.LD, &x.b[(j-x.b0)*x.kc+k*p.nr], c, ldc, acc)
 		return
 	}
 	if x.tinyRows == 0 && x.t.lies(j, n) {

@@ -219,125 +219,125 @@ func far14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float3
 //go:noescape
 func farFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
 
-// alongF327x32AVX512 is an alongFunc of 7 rows.
+// packingF327x32AVX512 is a packingFunc of 7 rows.
 //
 //go:noescape
-func alongF327x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF327x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF328x32AVX512 is an alongFunc of 8 rows.
+// packingF328x32AVX512 is a packingFunc of 8 rows.
 //
 //go:noescape
-func alongF328x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF328x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF329x32AVX512 is an alongFunc of 9 rows.
+// packingF329x32AVX512 is a packingFunc of 9 rows.
 //
 //go:noescape
-func alongF329x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF329x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF3210x32AVX512 is an alongFunc of 10 rows.
+// packingF3210x32AVX512 is a packingFunc of 10 rows.
 //
 //go:noescape
-func alongF3210x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF3210x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF3211x32AVX512 is an alongFunc of 11 rows.
+// packingF3211x32AVX512 is a packingFunc of 11 rows.
 //
 //go:noescape
-func alongF3211x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF3211x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF3212x32AVX512 is an alongFunc of 12 rows.
+// packingF3212x32AVX512 is a packingFunc of 12 rows.
 //
 //go:noescape
-func alongF3212x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF3212x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF3213x32AVX512 is an alongFunc of 13 rows.
+// packingF3213x32AVX512 is a packingFunc of 13 rows.
 //
 //go:noescape
-func alongF3213x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF3213x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF3214x32AVX512 is an alongFunc of 14 rows.
+// packingF3214x32AVX512 is a packingFunc of 14 rows.
 //
 //go:noescape
-func alongF3214x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF3214x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF167x32AVX512 is an alongFunc of 7 rows.
+// packingF167x32AVX512 is a packingFunc of 7 rows.
 //
 //go:noescape
-func alongF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF168x32AVX512 is an alongFunc of 8 rows.
+// packingF168x32AVX512 is a packingFunc of 8 rows.
 //
 //go:noescape
-func alongF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF169x32AVX512 is an alongFunc of 9 rows.
+// packingF169x32AVX512 is a packingFunc of 9 rows.
 //
 //go:noescape
-func alongF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF1610x32AVX512 is an alongFunc of 10 rows.
+// packingF1610x32AVX512 is a packingFunc of 10 rows.
 //
 //go:noescape
-func alongF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF1611x32AVX512 is an alongFunc of 11 rows.
+// packingF1611x32AVX512 is a packingFunc of 11 rows.
 //
 //go:noescape
-func alongF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF1612x32AVX512 is an alongFunc of 12 rows.
+// packingF1612x32AVX512 is a packingFunc of 12 rows.
 //
 //go:noescape
-func alongF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF1613x32AVX512 is an alongFunc of 13 rows.
+// packingF1613x32AVX512 is a packingFunc of 13 rows.
 //
 //go:noescape
-func alongF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF1614x32AVX512 is an alongFunc of 14 rows.
+// packingF1614x32AVX512 is a packingFunc of 14 rows.
 //
 //go:noescape
-func alongF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF167x32AVX512 is an alongFunc of 7 rows.
+// packingBF167x32AVX512 is a packingFunc of 7 rows.
 //
 //go:noescape
-func alongBF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF168x32AVX512 is an alongFunc of 8 rows.
+// packingBF168x32AVX512 is a packingFunc of 8 rows.
 //
 //go:noescape
-func alongBF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF169x32AVX512 is an alongFunc of 9 rows.
+// packingBF169x32AVX512 is a packingFunc of 9 rows.
 //
 //go:noescape
-func alongBF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF1610x32AVX512 is an alongFunc of 10 rows.
+// packingBF1610x32AVX512 is a packingFunc of 10 rows.
 //
 //go:noescape
-func alongBF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF1611x32AVX512 is an alongFunc of 11 rows.
+// packingBF1611x32AVX512 is a packingFunc of 11 rows.
 //
 //go:noescape
-func alongBF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF1612x32AVX512 is an alongFunc of 12 rows.
+// packingBF1612x32AVX512 is a packingFunc of 12 rows.
 //
 //go:noescape
-func alongBF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF1613x32AVX512 is an alongFunc of 13 rows.
+// packingBF1613x32AVX512 is a packingFunc of 13 rows.
 //
 //go:noescape
-func alongBF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF1614x32AVX512 is an alongFunc of 14 rows.
+// packingBF1614x32AVX512 is a packingFunc of 14 rows.
 //
 //go:noescape
-func alongBF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
 // pair1x16AVX512 is a tileFunc of 1 rows.
 //
@@ -2754,65 +2754,65 @@ func far6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, 
 //go:noescape
 func farFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
 
-// alongF323x16AVX2 is an alongFunc of 3 rows.
+// packingF323x16AVX2 is a packingFunc of 3 rows.
 //
 //go:noescape
-func alongF323x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF323x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF324x16AVX2 is an alongFunc of 4 rows.
+// packingF324x16AVX2 is a packingFunc of 4 rows.
 //
 //go:noescape
-func alongF324x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF324x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF325x16AVX2 is an alongFunc of 5 rows.
+// packingF325x16AVX2 is a packingFunc of 5 rows.
 //
 //go:noescape
-func alongF325x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF325x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF326x16AVX2 is an alongFunc of 6 rows.
+// packingF326x16AVX2 is a packingFunc of 6 rows.
 //
 //go:noescape
-func alongF326x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF326x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF163x16AVX2 is an alongFunc of 3 rows.
+// packingF163x16AVX2 is a packingFunc of 3 rows.
 //
 //go:noescape
-func alongF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF164x16AVX2 is an alongFunc of 4 rows.
+// packingF164x16AVX2 is a packingFunc of 4 rows.
 //
 //go:noescape
-func alongF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF165x16AVX2 is an alongFunc of 5 rows.
+// packingF165x16AVX2 is a packingFunc of 5 rows.
 //
 //go:noescape
-func alongF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongF166x16AVX2 is an alongFunc of 6 rows.
+// packingF166x16AVX2 is a packingFunc of 6 rows.
 //
 //go:noescape
-func alongF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF163x16AVX2 is an alongFunc of 3 rows.
+// packingBF163x16AVX2 is a packingFunc of 3 rows.
 //
 //go:noescape
-func alongBF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF164x16AVX2 is an alongFunc of 4 rows.
+// packingBF164x16AVX2 is a packingFunc of 4 rows.
 //
 //go:noescape
-func alongBF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF165x16AVX2 is an alongFunc of 5 rows.
+// packingBF165x16AVX2 is a packingFunc of 5 rows.
 //
 //go:noescape
-func alongBF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// alongBF166x16AVX2 is an alongFunc of 6 rows.
+// packingBF166x16AVX2 is a packingFunc of 6 rows.
 //
 //go:noescape
-func alongBF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+func packingBF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
 // rowsF32AVX2 is a rowsFunc for n up to two vectors.
 //

@@ -13416,9 +13416,9 @@ rows:
 	JNZ        rows
 	RET
 
-// func alongF327x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF327x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF327x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF327x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -13778,9 +13778,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF328x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF328x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF328x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF328x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -14173,9 +14173,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF329x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF329x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF329x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF329x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -14601,9 +14601,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF3210x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF3210x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF3210x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF3210x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -15062,9 +15062,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF3211x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF3211x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF3211x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF3211x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -15556,9 +15556,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF3212x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF3212x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF3212x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF3212x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -16083,9 +16083,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF3213x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF3213x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF3213x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF3213x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -16643,9 +16643,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF3214x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF3214x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF3214x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF3214x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -17236,9 +17236,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF167x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF167x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -17593,9 +17593,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF168x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF168x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -17983,9 +17983,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF169x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF169x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -18406,9 +18406,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF1610x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF1610x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -18862,9 +18862,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF1611x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF1611x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -19351,9 +19351,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF1612x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF1612x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -19873,9 +19873,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF1613x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF1613x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -20428,9 +20428,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongF1614x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingF1614x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -21016,9 +21016,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF167x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF167x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF167x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -21383,9 +21383,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF168x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF168x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF168x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -21783,9 +21783,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF169x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF169x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF169x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -22216,9 +22216,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF1610x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF1610x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF1610x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -22682,9 +22682,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF1611x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF1611x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF1611x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -23181,9 +23181,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF1612x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF1612x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF1612x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -23713,9 +23713,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF1613x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF1613x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -24278,9 +24278,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·alongBF1614x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·packingBF1614x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -82039,9 +82039,9 @@ rows:
 	JNZ        rows
 	RET
 
-// func alongF323x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF323x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·alongF323x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF323x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -82263,9 +82263,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF324x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF324x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·alongF324x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF324x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -82520,9 +82520,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF325x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF325x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·alongF325x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF325x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -82810,9 +82810,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF326x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF326x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·alongF326x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF326x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -83133,9 +83133,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, F16C, FMA3, MMX+
-TEXT ·alongF163x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF163x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -83357,9 +83357,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, F16C, FMA3, MMX+
-TEXT ·alongF164x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF164x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -83614,9 +83614,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, F16C, FMA3, MMX+
-TEXT ·alongF165x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF165x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -83904,9 +83904,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, F16C, FMA3, MMX+
-TEXT ·alongF166x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingF166x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -84227,9 +84227,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF163x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·alongBF163x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingBF163x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -84461,9 +84461,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF164x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·alongBF164x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingBF164x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -84728,9 +84728,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF165x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·alongBF165x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingBF165x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX
@@ -85028,9 +85028,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func alongBF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
+// func packingBF166x16AVX2(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·alongBF166x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·packingBF166x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b+16(FP), DX

@@ -19,8 +19,8 @@ type Path struct {
 
 	tile [2][]tileFunc // by tile width (vw, nr), then rows-1
 	far  []farFunc     // by rows-1; nil where there are none
-	// along is by rows-1; nil where there are none, and so are the elements of few rows.
-	along [numTypes][]alongFunc
+	// packing holds the tiles that pack B, by rows-1. It is nil where there are none, and so are the elements of few rows.
+	packing [numTypes][]packingFunc
 	// farFetch fetches n rows that a farFunc will read.
 	farFetch func(n int, b0, b1 *byte, offs *int)
 	loose    []looseFunc  // by rows-1; nil where there are none
@@ -93,8 +93,8 @@ type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc in
 // columns, at b1+offs[k] for the second, offs in bytes.
 type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int)
 
-// alongFunc is a tileFunc of nr columns whose B has not been packed: row k is at b+k*ldb, and is packed on the way.
-type alongFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
+// packingFunc is a tileFunc of nr columns that packs B while it multiplies: row k of B is at b+k*ldb.
+type packingFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
 
 // looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes. Its chain
 // begins with C. It computes panels of its

@@ -11,7 +11,7 @@ func kernelsAVX512(p *Path) {
 	p.loose = []looseFunc{loose1x32AVX512, loose2x32AVX512, loose3x32AVX512, loose4x32AVX512, loose5x32AVX512, loose6x32AVX512, loose7x32AVX512, loose8x32AVX512, loose9x32AVX512, loose10x32AVX512, loose11x32AVX512, loose12x32AVX512, loose13x32AVX512, loose14x32AVX512}
 	p.normBack = normBackAVX512
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX512, scaleLanesAVX512, softLanesAVX512, softLanesGradAVX512
-	p.along[F32] = []alongFunc{6: alongF327x32AVX512, alongF328x32AVX512, alongF329x32AVX512, alongF3210x32AVX512, alongF3211x32AVX512, alongF3212x32AVX512, alongF3213x32AVX512, alongF3214x32AVX512}
+	p.packing[F32] = []packingFunc{6: packingF327x32AVX512, packingF328x32AVX512, packingF329x32AVX512, packingF3210x32AVX512, packingF3211x32AVX512, packingF3212x32AVX512, packingF3213x32AVX512, packingF3214x32AVX512}
 	p.rows[F32] = rowsF32AVX512
 	p.pick[F32] = pickF32AVX512
 	p.trans[F32] = transF32AVX512
@@ -21,7 +21,7 @@ func kernelsAVX512(p *Path) {
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
 	p.dots[F32][1] = dots2F32AVX512
-	p.along[F16] = []alongFunc{6: alongF167x32AVX512, alongF168x32AVX512, alongF169x32AVX512, alongF1610x32AVX512, alongF1611x32AVX512, alongF1612x32AVX512, alongF1613x32AVX512, alongF1614x32AVX512}
+	p.packing[F16] = []packingFunc{6: packingF167x32AVX512, packingF168x32AVX512, packingF169x32AVX512, packingF1610x32AVX512, packingF1611x32AVX512, packingF1612x32AVX512, packingF1613x32AVX512, packingF1614x32AVX512}
 	p.rows[F16] = rowsF16AVX512
 	p.pick[F16] = pickF16AVX512
 	p.trans[F16] = transF16AVX512
@@ -33,7 +33,7 @@ func kernelsAVX512(p *Path) {
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
 	p.dots[F16][1] = dots2F16AVX512
-	p.along[BF16] = []alongFunc{6: alongBF167x32AVX512, alongBF168x32AVX512, alongBF169x32AVX512, alongBF1610x32AVX512, alongBF1611x32AVX512, alongBF1612x32AVX512, alongBF1613x32AVX512, alongBF1614x32AVX512}
+	p.packing[BF16] = []packingFunc{6: packingBF167x32AVX512, packingBF168x32AVX512, packingBF169x32AVX512, packingBF1610x32AVX512, packingBF1611x32AVX512, packingBF1612x32AVX512, packingBF1613x32AVX512, packingBF1614x32AVX512}
 	p.rows[BF16] = rowsBF16AVX512
 	p.pick[BF16] = pickBF16AVX512
 	p.trans[BF16] = transBF16AVX512
@@ -340,7 +340,7 @@ func kernelsAVX2(p *Path) {
 	p.loose = []looseFunc{loose1x16AVX2, loose2x16AVX2, loose3x16AVX2, loose4x16AVX2, loose5x16AVX2, loose6x16AVX2}
 	p.normBack = normBackAVX2
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX2, scaleLanesAVX2, softLanesAVX2, softLanesGradAVX2
-	p.along[F32] = []alongFunc{2: alongF323x16AVX2, alongF324x16AVX2, alongF325x16AVX2, alongF326x16AVX2}
+	p.packing[F32] = []packingFunc{2: packingF323x16AVX2, packingF324x16AVX2, packingF325x16AVX2, packingF326x16AVX2}
 	p.rows[F32] = rowsF32AVX2
 	p.pick[F32] = pickF32AVX2
 	p.trans[F32] = transF32AVX2
@@ -349,7 +349,7 @@ func kernelsAVX2(p *Path) {
 	p.addColumns[F32] = addColumnsF32AVX2
 	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
-	p.along[F16] = []alongFunc{2: alongF163x16AVX2, alongF164x16AVX2, alongF165x16AVX2, alongF166x16AVX2}
+	p.packing[F16] = []packingFunc{2: packingF163x16AVX2, packingF164x16AVX2, packingF165x16AVX2, packingF166x16AVX2}
 	p.rows[F16] = rowsF16AVX2
 	p.pick[F16] = pickF16AVX2
 	p.trans[F16] = transF16AVX2
@@ -361,7 +361,7 @@ func kernelsAVX2(p *Path) {
 	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
 	p.dots[F16][1] = dots2F16AVX2
-	p.along[BF16] = []alongFunc{2: alongBF163x16AVX2, alongBF164x16AVX2, alongBF165x16AVX2, alongBF166x16AVX2}
+	p.packing[BF16] = []packingFunc{2: packingBF163x16AVX2, packingBF164x16AVX2, packingBF165x16AVX2, packingBF166x16AVX2}
 	p.rows[BF16] = rowsBF16AVX2
 	p.pick[BF16] = pickBF16AVX2
 	p.trans[BF16] = transBF16AVX2
