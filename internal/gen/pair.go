@@ -21,7 +21,7 @@ func (v *vm) pairs() {
 		}
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.farTile("farPair", rows, VPDPWSSD)
+		v.indirectTile("indirectPair", rows, VPDPWSSD)
 		v.looseTile("loosePair", rows, VPDPWSSD)
 	}
 	v.pairRows()
@@ -210,9 +210,9 @@ func (v *vm) pairTable(w func(format string, args ...any)) {
 		}
 		w("},\n")
 	}
-	w("},\nfar: []farFunc{")
+	w("},\nindirect: []indirectFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		w("farPair%dx%d%s, ", rows, 2*v.w, v.suffix())
+		w("indirectPair%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
 	w("},\nloose: []looseFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {

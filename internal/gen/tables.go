@@ -33,11 +33,11 @@ func (v *vm) table(b *strings.Builder) {
 		}
 		fmt.Fprintln(b, "}")
 	}
-	fmt.Fprint(b, "p.far = []farFunc{")
+	fmt.Fprint(b, "p.indirect = []indirectFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		fmt.Fprintf(b, "far%dx%d%s, ", rows, 2*v.w, s)
+		fmt.Fprintf(b, "indirect%dx%d%s, ", rows, 2*v.w, s)
 	}
-	fmt.Fprintf(b, "}\np.farFetch = farFetch%s\np.loose = []looseFunc{", s)
+	fmt.Fprintf(b, "}\np.indirectFetch = indirectFetch%s\np.loose = []looseFunc{", s)
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		fmt.Fprintf(b, "loose%dx%d%s, ", rows, 2*v.w, s)
 	}

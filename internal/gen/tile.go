@@ -17,9 +17,9 @@ func (v *vm) tiles() {
 		}
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.farTile("far", rows, VFMADD231PS)
+		v.indirectTile("indirect", rows, VFMADD231PS)
 	}
-	v.farFetch()
+	v.indirectFetch()
 	for _, t := range types {
 		for rows := v.packingFrom(); rows <= v.tileRows(); rows++ {
 			v.packingTile(t, rows)
@@ -66,10 +66,10 @@ func (v *vm) tile(name string, mr, nv int, mul func(...Op)) {
 	}, nil)
 }
 
-// farTile emits a tile that finds row k of B, two vectors, at b0 and b1 plus offs[k].
-func (v *vm) farTile(name string, mr int, mul func(...Op)) {
+// indirectTile emits a tile that finds row k of B, two vectors, at b0 and b1 plus offs[k].
+func (v *vm) indirectTile(name string, mr int, mul func(...Op)) {
 	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int",
-		fmt.Sprintf("is a farFunc of %d rows.", mr))
+		fmt.Sprintf("is an indirectFunc of %d rows.", mr))
 	kc, acc := ptrParam("kc"), ptrParam("acc")
 	b := []reg.GPVirtual{ptrParam("b0"), ptrParam("b1")}
 	offs, o := ptrParam("offs"), GP64()
@@ -111,9 +111,9 @@ func (v *vm) packingTile(t string, mr int) {
 	}, func(n int) { ADDQ(imm(2*n*v.size()), packed) })
 }
 
-// farFetch emits the fetching of rows that a farFunc will read.
-func (v *vm) farFetch() {
-	v.text("farFetch", "n int, b0, b1 *byte, offs *int", "fetches n > 0 rows of B, in two halves, into the second cache.")
+// indirectFetch emits the prefetching of rows that an indirectFunc will read.
+func (v *vm) indirectFetch() {
+	v.text("indirectFetch", "n int, b0, b1 *byte, offs *int", "prefetches n > 0 rows of B, in two halves, into the second cache.")
 	n, b0, b1, offs, o := ptrParam("n"), ptrParam("b0"), ptrParam("b1"), ptrParam("offs"), GP64()
 	loop("rows", n, func() {
 		MOVQ(Mem{Base: offs}, o)

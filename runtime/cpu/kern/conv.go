@@ -158,10 +158,10 @@ func (s *tableSource) base(item int) int {
 	return (item/s.inner*s.item[0] + item%s.inner*s.item[1]) * s.buf.Type.Size()
 }
 
-// far is s if tiles can read its lanes where they lie, else nil.
-func (s *tableSource) far() *tableSource {
+// indirect is s if tiles can read its lanes in memory by offsets, without packing; else nil.
+func (s *tableSource) indirect() *tableSource {
 	p := s.p
-	if p.far == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.words && !s.clean {
+	if p.indirect == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.words && !s.clean {
 		return nil
 	}
 	for l := 0; l+p.nr <= len(s.lane); l += p.nr {
@@ -328,7 +328,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 			cols = colRun{px, dst.Stride[0]}
 		}
 	}
-	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), true
+	gt.a, gt.b, gt.indirect, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].indirect(), true
 	gt.out = output{m.Path, dst, c.Groups, epi, per, cols}
 	m.multiply(gt)
 }

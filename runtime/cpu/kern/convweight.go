@@ -37,7 +37,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 		t.sources[0], t.sources[1] = t.sources[1], t.sources[0]
 	}
 	gt.depth, gt.items = c.N*px, c.Groups
-	gt.a, gt.b, gt.far = &t.sources[0], &t.sources[1], nil
+	gt.a, gt.b, gt.indirect = &t.sources[0], &t.sources[1], nil
 	gt.out = output{m.Path, dst, c.Groups, c.Epilogue, 0, colRun{}}
 	m.multiply(gt)
 }
@@ -64,9 +64,9 @@ func (m *Machine) spread(g *grid, byLane bool) tableSource {
 // as large as what it sums up.
 func (m *Machine) turns(c *Conv) bool {
 	in, pairs := c.C/c.Groups, m.pairing(c.X.Type, c.Y.Type)
-	whole := in >= m.nr && in%m.vw == 0 && (m.far != nil || pairs)
+	whole := in >= m.nr && in%m.vw == 0 && (m.indirect != nil || pairs)
 	return !c.ChannelsLast && c.Weights == OIX && !c.TF32 && c.Epilogue.plain() && volume(c.Kernel) > 1 &&
-		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.far != nil && !pairs)
+		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.indirect != nil && !pairs)
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
@@ -108,7 +108,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
 	t.sources[0].clean = g.words && !slices.Contains(t.rough[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
-	gt.a, gt.b, gt.far, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].far(), false
+	gt.a, gt.b, gt.indirect, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
 	m.multiply(gt)
 	gt.into = false

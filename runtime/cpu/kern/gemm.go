@@ -70,7 +70,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.mats[1] = matSource{m.Path, g.B, inner, !g.B.T, g.TF32}
 	t.a, t.b = &t.mats[0], &t.mats[1]
 	t.rows, t.cols, t.depth, t.items = g.M, g.N, g.K, max(1, g.Batch[0])*inner
-	t.far = nil
+	t.indirect = nil
 	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
 	if how := t.choose(m, g); how != packed {
 		t.out.epi.Then = nil
@@ -148,7 +148,7 @@ type gemmTask struct {
 	paired                   bool          // operands are packed in words of two depths
 	direct                   bool          // tiles go straight to C
 	into                     bool          // and add to what is there
-	far                      *tableSource  // b, if tiles may read it where it lies
+	indirect                 *tableSource  // b, if tiles may read it by offsets, without packing
 	packing                  []packingFunc // tiles that pack b while they multiply; nil where none can
 	ahead                    bool          // and it pays to fetch the next columns of it
 }
@@ -172,8 +172,8 @@ func (t *gemmTask) plan(m *Machine) {
 func (t *gemmTask) use(m *Machine) {
 	t.p, t.m = m.Path, m
 	t.paired = m.pairing(t.a.typ(), t.b.typ())
-	if t.far != nil && t.far.words != t.paired {
-		t.far = nil
+	if t.indirect != nil && t.indirect.words != t.paired {
+		t.indirect = nil
 	}
 	t.packing = nil
 	if s := &t.mats[1]; t.b == s && s.contig && !s.tf32 && !t.paired {
@@ -199,17 +199,17 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 }
 
 // lies says whether tiles read columns [j,j+n) of B where they lie.
-func (t *gemmTask) lies(j, n int) bool { return t.far != nil && t.far.lies(j, n) }
+func (t *gemmTask) lies(j, n int) bool { return t.indirect != nil && t.indirect.lies(j, n) }
 
-// farDepth is the depth, in words, of a block whose B stays where it lies: only A is packed.
-const farDepth = 2 * sumDepth
+// indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed.
+const indirectDepth = 2 * sumDepth
 
 func (t *gemmTask) blocks() {
 	t.direct = t.out.c.Type == F32 && !t.out.c.absent() && t.out.epi.plain() && t.depth > 0 && t.out.cols.n%t.p.nr == 0
 	kc := t.p.kc
 	switch {
-	case t.far != nil:
-		kc = farDepth
+	case t.indirect != nil:
+		kc = indirectDepth
 	case !t.direct:
 		kc *= 2 // a deeper block spares the round trips of partial sums
 	}
@@ -226,7 +226,7 @@ func (t *gemmTask) blocks() {
 	}
 	t.once = t.mt <= t.mc
 	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.words(t.kc)/t.p.nr*t.p.nr))
-	if t.far != nil || t.once && t.depth <= t.kc { // hardly anything of B is packed, or kept
+	if t.indirect != nil || t.once && t.depth <= t.kc { // hardly anything of B is packed, or kept
 		t.nc = t.nt
 	}
 }
@@ -348,7 +348,7 @@ func (x *block) run() {
 		if t.once || x.fresh {
 			x.packB(j, m/panels)
 		}
-		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.far == nil && !t.paired && deep > 0 {
+		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.indirect == nil && !t.paired && deep > 0 {
 			x.straight(a, panels, j, n)
 		} else {
 			x.tiles(a, panels, j, n)
@@ -443,12 +443,12 @@ func (x *block) packB(j, h int) {
 	x.w.tinyB[at/t.p.nr] = tiny
 }
 
-// fetch brings words [k0,k1) of the columns from j on closer, if tiles will read them where they lie.
+// fetch prefetches packed words [k0,k1) of the columns from j on, if tiles will read them by offsets.
 func (x *block) fetch(j, k0, k1 int) {
-	p, f := x.t.p, x.t.far
+	p, f := x.t.p, x.t.indirect
 	if n := min(p.nr, x.j1-j); x.t.ahead && n > 0 && k0 < k1 && x.t.lies(j, n) {
 		at := f.base(x.item)
-		p.farFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0)+k0])
+		p.indirectFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0)+k0])
 	}
 }
 
@@ -463,7 +463,7 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 
 // multiplyPart is multiply for kc depths of the block, from k on.
 func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
-	p, f, panel := x.t.p, x.t.far, &a[x.t.words(k)*h]
+	p, f, panel := x.t.p, x.t.indirect, &a[x.t.words(k)*h]
 	if x.packing != nil {
 		b := &x.t.mats[1].m
 		from := b.at(b.item(x.item, x.t.mats[1].inner) + (x.k0+k)*b.LD + j)
@@ -471,11 +471,11 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 		return
 	}
 	if x.tinyRows == 0 && x.t.lies(j, n) {
-		far, at := p.far, f.base(x.item)
+		tiles, at := p.indirect, f.base(x.item)
 		if x.t.paired {
-			far = p.pair.far
+			tiles = p.pair.indirect
 		}
-		far[h-1](x.t.words(kc), panel, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0+k)], c, ldc, acc)
+		tiles[h-1](x.t.words(kc), panel, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0+k)], c, ldc, acc)
 		return
 	}
 	if x.t.paired {

@@ -144,80 +144,80 @@ func tile13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func tile14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// far1x32AVX512 is a farFunc of 1 rows.
+// indirect1x32AVX512 is an indirectFunc of 1 rows.
 //
 //go:noescape
-func far1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far2x32AVX512 is a farFunc of 2 rows.
+// indirect2x32AVX512 is an indirectFunc of 2 rows.
 //
 //go:noescape
-func far2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far3x32AVX512 is a farFunc of 3 rows.
+// indirect3x32AVX512 is an indirectFunc of 3 rows.
 //
 //go:noescape
-func far3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far4x32AVX512 is a farFunc of 4 rows.
+// indirect4x32AVX512 is an indirectFunc of 4 rows.
 //
 //go:noescape
-func far4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far5x32AVX512 is a farFunc of 5 rows.
+// indirect5x32AVX512 is an indirectFunc of 5 rows.
 //
 //go:noescape
-func far5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far6x32AVX512 is a farFunc of 6 rows.
+// indirect6x32AVX512 is an indirectFunc of 6 rows.
 //
 //go:noescape
-func far6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far7x32AVX512 is a farFunc of 7 rows.
+// indirect7x32AVX512 is an indirectFunc of 7 rows.
 //
 //go:noescape
-func far7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far8x32AVX512 is a farFunc of 8 rows.
+// indirect8x32AVX512 is an indirectFunc of 8 rows.
 //
 //go:noescape
-func far8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far9x32AVX512 is a farFunc of 9 rows.
+// indirect9x32AVX512 is an indirectFunc of 9 rows.
 //
 //go:noescape
-func far9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far10x32AVX512 is a farFunc of 10 rows.
+// indirect10x32AVX512 is an indirectFunc of 10 rows.
 //
 //go:noescape
-func far10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far11x32AVX512 is a farFunc of 11 rows.
+// indirect11x32AVX512 is an indirectFunc of 11 rows.
 //
 //go:noescape
-func far11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far12x32AVX512 is a farFunc of 12 rows.
+// indirect12x32AVX512 is an indirectFunc of 12 rows.
 //
 //go:noescape
-func far12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far13x32AVX512 is a farFunc of 13 rows.
+// indirect13x32AVX512 is an indirectFunc of 13 rows.
 //
 //go:noescape
-func far13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far14x32AVX512 is a farFunc of 14 rows.
+// indirect14x32AVX512 is an indirectFunc of 14 rows.
 //
 //go:noescape
-func far14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// farFetchAVX512 fetches n > 0 rows of B, in two halves, into the second cache.
+// indirectFetchAVX512 prefetches n > 0 rows of B, in two halves, into the second cache.
 //
 //go:noescape
-func farFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
+func indirectFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
 
 // packingF327x32AVX512 is a packingFunc of 7 rows.
 //
@@ -479,140 +479,140 @@ func pair13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// farPair1x32AVX512 is a farFunc of 1 rows.
+// indirectPair1x32AVX512 is an indirectFunc of 1 rows.
 //
 //go:noescape
-func farPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair1x32AVX512 is a looseFunc of 1 rows a panel.
 //
 //go:noescape
 func loosePair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair2x32AVX512 is a farFunc of 2 rows.
+// indirectPair2x32AVX512 is an indirectFunc of 2 rows.
 //
 //go:noescape
-func farPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair2x32AVX512 is a looseFunc of 2 rows a panel.
 //
 //go:noescape
 func loosePair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair3x32AVX512 is a farFunc of 3 rows.
+// indirectPair3x32AVX512 is an indirectFunc of 3 rows.
 //
 //go:noescape
-func farPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair3x32AVX512 is a looseFunc of 3 rows a panel.
 //
 //go:noescape
 func loosePair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair4x32AVX512 is a farFunc of 4 rows.
+// indirectPair4x32AVX512 is an indirectFunc of 4 rows.
 //
 //go:noescape
-func farPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair4x32AVX512 is a looseFunc of 4 rows a panel.
 //
 //go:noescape
 func loosePair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair5x32AVX512 is a farFunc of 5 rows.
+// indirectPair5x32AVX512 is an indirectFunc of 5 rows.
 //
 //go:noescape
-func farPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair5x32AVX512 is a looseFunc of 5 rows a panel.
 //
 //go:noescape
 func loosePair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair6x32AVX512 is a farFunc of 6 rows.
+// indirectPair6x32AVX512 is an indirectFunc of 6 rows.
 //
 //go:noescape
-func farPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair6x32AVX512 is a looseFunc of 6 rows a panel.
 //
 //go:noescape
 func loosePair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair7x32AVX512 is a farFunc of 7 rows.
+// indirectPair7x32AVX512 is an indirectFunc of 7 rows.
 //
 //go:noescape
-func farPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair7x32AVX512 is a looseFunc of 7 rows a panel.
 //
 //go:noescape
 func loosePair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair8x32AVX512 is a farFunc of 8 rows.
+// indirectPair8x32AVX512 is an indirectFunc of 8 rows.
 //
 //go:noescape
-func farPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair8x32AVX512 is a looseFunc of 8 rows a panel.
 //
 //go:noescape
 func loosePair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair9x32AVX512 is a farFunc of 9 rows.
+// indirectPair9x32AVX512 is an indirectFunc of 9 rows.
 //
 //go:noescape
-func farPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair9x32AVX512 is a looseFunc of 9 rows a panel.
 //
 //go:noescape
 func loosePair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair10x32AVX512 is a farFunc of 10 rows.
+// indirectPair10x32AVX512 is an indirectFunc of 10 rows.
 //
 //go:noescape
-func farPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair10x32AVX512 is a looseFunc of 10 rows a panel.
 //
 //go:noescape
 func loosePair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair11x32AVX512 is a farFunc of 11 rows.
+// indirectPair11x32AVX512 is an indirectFunc of 11 rows.
 //
 //go:noescape
-func farPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair11x32AVX512 is a looseFunc of 11 rows a panel.
 //
 //go:noescape
 func loosePair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair12x32AVX512 is a farFunc of 12 rows.
+// indirectPair12x32AVX512 is an indirectFunc of 12 rows.
 //
 //go:noescape
-func farPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair12x32AVX512 is a looseFunc of 12 rows a panel.
 //
 //go:noescape
 func loosePair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair13x32AVX512 is a farFunc of 13 rows.
+// indirectPair13x32AVX512 is an indirectFunc of 13 rows.
 //
 //go:noescape
-func farPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair13x32AVX512 is a looseFunc of 13 rows a panel.
 //
 //go:noescape
 func loosePair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// farPair14x32AVX512 is a farFunc of 14 rows.
+// indirectPair14x32AVX512 is an indirectFunc of 14 rows.
 //
 //go:noescape
-func farPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
 // loosePair14x32AVX512 is a looseFunc of 14 rows a panel.
 //
@@ -2719,40 +2719,40 @@ func tile5x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, 
 //go:noescape
 func tile6x16AVX2(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// far1x16AVX2 is a farFunc of 1 rows.
+// indirect1x16AVX2 is an indirectFunc of 1 rows.
 //
 //go:noescape
-func far1x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect1x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far2x16AVX2 is a farFunc of 2 rows.
+// indirect2x16AVX2 is an indirectFunc of 2 rows.
 //
 //go:noescape
-func far2x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect2x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far3x16AVX2 is a farFunc of 3 rows.
+// indirect3x16AVX2 is an indirectFunc of 3 rows.
 //
 //go:noescape
-func far3x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect3x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far4x16AVX2 is a farFunc of 4 rows.
+// indirect4x16AVX2 is an indirectFunc of 4 rows.
 //
 //go:noescape
-func far4x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect4x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far5x16AVX2 is a farFunc of 5 rows.
+// indirect5x16AVX2 is an indirectFunc of 5 rows.
 //
 //go:noescape
-func far5x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect5x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// far6x16AVX2 is a farFunc of 6 rows.
+// indirect6x16AVX2 is an indirectFunc of 6 rows.
 //
 //go:noescape
-func far6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirect6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// farFetchAVX2 fetches n > 0 rows of B, in two halves, into the second cache.
+// indirectFetchAVX2 prefetches n > 0 rows of B, in two halves, into the second cache.
 //
 //go:noescape
-func farFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
+func indirectFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
 
 // packingF323x16AVX2 is a packingFunc of 3 rows.
 //

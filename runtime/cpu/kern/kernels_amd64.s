@@ -8506,9 +8506,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far1x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect1x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -8641,9 +8641,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far2x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect2x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -8809,9 +8809,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far3x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect3x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -9010,9 +9010,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far4x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect4x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -9244,9 +9244,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far5x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect5x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -9511,9 +9511,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far6x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect6x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -9811,9 +9811,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far7x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect7x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -10144,9 +10144,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far8x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect8x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -10510,9 +10510,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far9x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect9x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -10909,9 +10909,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far10x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect10x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -11341,9 +11341,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far11x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect11x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -11806,9 +11806,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far12x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect12x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -12304,9 +12304,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far13x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect13x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -12835,9 +12835,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, CMOV, MMX+
-TEXT ·far14x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirect14x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -13399,9 +13399,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func farFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
+// func indirectFetchAVX512(n int, b0 *byte, b1 *byte, offs *int)
 // Requires: MMX+
-TEXT ·farFetchAVX512(SB), NOSPLIT, $0-32
+TEXT ·indirectFetchAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+0(FP), AX
 	MOVQ b0+8(FP), CX
 	MOVQ b1+16(FP), DX
@@ -33378,9 +33378,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func farPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair1x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair1x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -33561,9 +33561,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair2x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair2x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -33790,9 +33790,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair3x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair3x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -34065,9 +34065,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair4x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair4x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -34387,9 +34387,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair5x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair5x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -34755,9 +34755,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair6x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair6x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -35170,9 +35170,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair7x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair7x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -35631,9 +35631,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair8x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair8x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -36141,9 +36141,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair9x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair9x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -36697,9 +36697,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair10x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair10x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -37299,9 +37299,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair11x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair11x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -37947,9 +37947,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair12x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair12x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -38641,9 +38641,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair13x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair13x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -39381,9 +39381,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func farPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·farPair14x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectPair14x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -80723,9 +80723,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far1x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect1x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·far1x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·indirect1x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -80857,9 +80857,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far2x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect2x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·far2x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·indirect2x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -81024,9 +81024,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far3x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect3x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·far3x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·indirect3x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -81224,9 +81224,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far4x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect4x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·far4x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·indirect4x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -81457,9 +81457,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far5x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect5x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·far5x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·indirect5x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -81723,9 +81723,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func far6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirect6x16AVX2(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·far6x16AVX2(SB), NOSPLIT, $8-64
+TEXT ·indirect6x16AVX2(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -82022,9 +82022,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func farFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
+// func indirectFetchAVX2(n int, b0 *byte, b1 *byte, offs *int)
 // Requires: MMX+
-TEXT ·farFetchAVX2(SB), NOSPLIT, $0-32
+TEXT ·indirectFetchAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+0(FP), AX
 	MOVQ b0+8(FP), CX
 	MOVQ b1+16(FP), DX

@@ -11,13 +11,13 @@ import (
 // subnormal numbers for zero, so that an infinity times one would be NaN: rows and columns that have any are multiplied
 // in f32.
 type pairKernels struct {
-	tile   [2][]tileFunc // kc counts words
-	far    []farFunc     // the same
-	loose  []looseFunc   // the same
-	rows   rowsFunc      // packs words; k is even
-	pick   pickFunc      // the same
-	floats joinFunc      // joins pairs of widened rows; k is even
-	split  joinFunc      // the inverse, of k rows of words
+	tile     [2][]tileFunc  // kc counts words
+	indirect []indirectFunc // the same
+	loose    []looseFunc    // the same
+	rows     rowsFunc       // packs words; k is even
+	pick     pickFunc       // the same
+	floats   joinFunc       // joins pairs of widened rows; k is even
+	split    joinFunc       // the inverse, of k rows of words
 	// tiny has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
 	tiny func(k, n int, src *float32, lds int) (lanes uint64)
 }
@@ -117,7 +117,7 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 func (x *block) multiplyPairs(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.words(kc), x.t.p.width(n)
 	b, at := x.b[(j-x.b0)*x.t.words(x.kc):], x.t.words(k)
-	if k == 0 && x.t.lies(j, n) { // far, but rows are subnormal
+	if k == 0 && x.t.lies(j, n) { // not packed yet, but rows are subnormal
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
 	rows, cols := x.tinyRows, x.w.tinyB[(j-x.b0)/p.nr]

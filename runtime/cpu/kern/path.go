@@ -17,15 +17,15 @@ type Path struct {
 	chain  int // sumDepth, less in tests
 	mc     int // elements of a packed block of A
 
-	tile [2][]tileFunc // by tile width (vw, nr), then rows-1
-	far  []farFunc     // by rows-1; nil where there are none
+	tile     [2][]tileFunc  // by tile width (vw, nr), then rows-1
+	indirect []indirectFunc // by rows-1; nil where there are none
 	// packing holds the tiles that pack B, by rows-1. It is nil where there are none, and so are the elements of few rows.
 	packing [numTypes][]packingFunc
-	// farFetch fetches n rows that a farFunc will read.
-	farFetch func(n int, b0, b1 *byte, offs *int)
-	loose    []looseFunc  // by rows-1; nil where there are none
-	pair     *pairKernels // nil where bf16 is only multiplied as f32
-	wino     *winoKernels // nil where convolutions go by their definition
+	// indirectFetch prefetches n rows that an indirectFunc will read.
+	indirectFetch func(n int, b0, b1 *byte, offs *int)
+	loose         []looseFunc  // by rows-1; nil where there are none
+	pair          *pairKernels // nil where bf16 is only multiplied as f32
+	wino          *winoKernels // nil where convolutions go by their definition
 	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not.
 	winoLeast struct{ depth, rows, tiles int }
 	rows      [numTypes]rowsFunc
@@ -89,9 +89,9 @@ type Path struct {
 // one fused chain in ascending k, to which C is added at the end. b has a full vector of readable lanes in every row.
 type tileFunc func(kc int, a, b *float32, ldb int, c *float32, ldc, cols, acc int)
 
-// farFunc is a tileFunc of nr columns for an f32 B in memory: element j of row k is at b0+offs[k] for the first half of the
+// indirectFunc is a tileFunc of nr columns for an f32 B in memory: element j of row k is at b0+offs[k] for the first half of the
 // columns, at b1+offs[k] for the second, offs in bytes.
-type farFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int)
+type indirectFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, ldc, acc int)
 
 // packingFunc is a tileFunc of nr columns that packs B while it multiplies: row k of B is at b+k*ldb.
 type packingFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)

@@ -6,8 +6,8 @@ package kern
 func kernelsAVX512(p *Path) {
 	p.tile[0] = []tileFunc{tile1x16AVX512, tile2x16AVX512, tile3x16AVX512, tile4x16AVX512, tile5x16AVX512, tile6x16AVX512, tile7x16AVX512, tile8x16AVX512, tile9x16AVX512, tile10x16AVX512, tile11x16AVX512, tile12x16AVX512, tile13x16AVX512, tile14x16AVX512}
 	p.tile[1] = []tileFunc{tile1x32AVX512, tile2x32AVX512, tile3x32AVX512, tile4x32AVX512, tile5x32AVX512, tile6x32AVX512, tile7x32AVX512, tile8x32AVX512, tile9x32AVX512, tile10x32AVX512, tile11x32AVX512, tile12x32AVX512, tile13x32AVX512, tile14x32AVX512}
-	p.far = []farFunc{far1x32AVX512, far2x32AVX512, far3x32AVX512, far4x32AVX512, far5x32AVX512, far6x32AVX512, far7x32AVX512, far8x32AVX512, far9x32AVX512, far10x32AVX512, far11x32AVX512, far12x32AVX512, far13x32AVX512, far14x32AVX512}
-	p.farFetch = farFetchAVX512
+	p.indirect = []indirectFunc{indirect1x32AVX512, indirect2x32AVX512, indirect3x32AVX512, indirect4x32AVX512, indirect5x32AVX512, indirect6x32AVX512, indirect7x32AVX512, indirect8x32AVX512, indirect9x32AVX512, indirect10x32AVX512, indirect11x32AVX512, indirect12x32AVX512, indirect13x32AVX512, indirect14x32AVX512}
+	p.indirectFetch = indirectFetchAVX512
 	p.loose = []looseFunc{loose1x32AVX512, loose2x32AVX512, loose3x32AVX512, loose4x32AVX512, loose5x32AVX512, loose6x32AVX512, loose7x32AVX512, loose8x32AVX512, loose9x32AVX512, loose10x32AVX512, loose11x32AVX512, loose12x32AVX512, loose13x32AVX512, loose14x32AVX512}
 	p.normBack = normBackAVX512
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX512, scaleLanesAVX512, softLanesAVX512, softLanesGradAVX512
@@ -335,8 +335,8 @@ func poolsAVX512(t Type) *poolKernels {
 func kernelsAVX2(p *Path) {
 	p.tile[0] = []tileFunc{tile1x8AVX2, tile2x8AVX2, tile3x8AVX2, tile4x8AVX2, tile5x8AVX2, tile6x8AVX2}
 	p.tile[1] = []tileFunc{tile1x16AVX2, tile2x16AVX2, tile3x16AVX2, tile4x16AVX2, tile5x16AVX2, tile6x16AVX2}
-	p.far = []farFunc{far1x16AVX2, far2x16AVX2, far3x16AVX2, far4x16AVX2, far5x16AVX2, far6x16AVX2}
-	p.farFetch = farFetchAVX2
+	p.indirect = []indirectFunc{indirect1x16AVX2, indirect2x16AVX2, indirect3x16AVX2, indirect4x16AVX2, indirect5x16AVX2, indirect6x16AVX2}
+	p.indirectFetch = indirectFetchAVX2
 	p.loose = []looseFunc{loose1x16AVX2, loose2x16AVX2, loose3x16AVX2, loose4x16AVX2, loose5x16AVX2, loose6x16AVX2}
 	p.normBack = normBackAVX2
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX2, scaleLanesAVX2, softLanesAVX2, softLanesGradAVX2
@@ -665,6 +665,6 @@ func pairsAVX512() *pairKernels {
 			{pair1x16AVX512, pair2x16AVX512, pair3x16AVX512, pair4x16AVX512, pair5x16AVX512, pair6x16AVX512, pair7x16AVX512, pair8x16AVX512, pair9x16AVX512, pair10x16AVX512, pair11x16AVX512, pair12x16AVX512, pair13x16AVX512, pair14x16AVX512},
 			{pair1x32AVX512, pair2x32AVX512, pair3x32AVX512, pair4x32AVX512, pair5x32AVX512, pair6x32AVX512, pair7x32AVX512, pair8x32AVX512, pair9x32AVX512, pair10x32AVX512, pair11x32AVX512, pair12x32AVX512, pair13x32AVX512, pair14x32AVX512},
 		},
-		far:   []farFunc{farPair1x32AVX512, farPair2x32AVX512, farPair3x32AVX512, farPair4x32AVX512, farPair5x32AVX512, farPair6x32AVX512, farPair7x32AVX512, farPair8x32AVX512, farPair9x32AVX512, farPair10x32AVX512, farPair11x32AVX512, farPair12x32AVX512, farPair13x32AVX512, farPair14x32AVX512},
-		loose: []looseFunc{loosePair1x32AVX512, loosePair2x32AVX512, loosePair3x32AVX512, loosePair4x32AVX512, loosePair5x32AVX512, loosePair6x32AVX512, loosePair7x32AVX512, loosePair8x32AVX512, loosePair9x32AVX512, loosePair10x32AVX512, loosePair11x32AVX512, loosePair12x32AVX512, loosePair13x32AVX512, loosePair14x32AVX512}}
+		indirect: []indirectFunc{indirectPair1x32AVX512, indirectPair2x32AVX512, indirectPair3x32AVX512, indirectPair4x32AVX512, indirectPair5x32AVX512, indirectPair6x32AVX512, indirectPair7x32AVX512, indirectPair8x32AVX512, indirectPair9x32AVX512, indirectPair10x32AVX512, indirectPair11x32AVX512, indirectPair12x32AVX512, indirectPair13x32AVX512, indirectPair14x32AVX512},
+		loose:    []looseFunc{loosePair1x32AVX512, loosePair2x32AVX512, loosePair3x32AVX512, loosePair4x32AVX512, loosePair5x32AVX512, loosePair6x32AVX512, loosePair7x32AVX512, loosePair8x32AVX512, loosePair9x32AVX512, loosePair10x32AVX512, loosePair11x32AVX512, loosePair12x32AVX512, loosePair13x32AVX512, loosePair14x32AVX512}}
 }
