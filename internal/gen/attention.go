@@ -12,7 +12,7 @@ import (
 // attention emits products of small matrices that are not packed, and the softmax of scores whose columns are queries.
 func (v *vm) attention() {
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.looseTile("loose", rows, VFMADD231PS)
+		v.unpackedTile("unpacked", rows, VFMADD231PS)
 	}
 	v.scaleLanes()
 	v.rowDots()
@@ -20,10 +20,10 @@ func (v *vm) attention() {
 	v.softLanesGrad()
 }
 
-// looseTile emits a tile of two vectors, one panel of rows below the other, that finds element i, k of A at a + i*row + k*step.
-func (v *vm) looseTile(name string, mr int, mul func(...Op)) {
+// unpackedTile emits a tile of two vectors, one panel of rows below the other, that finds element i, k of A at a + i*row + k*step.
+func (v *vm) unpackedTile(name string, mr int, mul func(...Op)) {
 	v.text(fmt.Sprintf("%s%dx%d", name, mr, 2*v.w), "panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int",
-		fmt.Sprintf("is a looseFunc of %d rows a panel.", mr))
+		fmt.Sprintf("is an unpackedFunc of %d rows a panel.", mr))
 	a, row, step, c := ptrParam("a"), ptrParam("row"), ptrParam("step"), ptrParam("c")
 	ldb, ldc, panels := ptrParam("ldb"), ptrParam("ldc"), ptrParam("panels")
 	scaleBy(ldb, 4)

@@ -22,7 +22,7 @@ func (v *vm) pairs() {
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		v.indirectTile("indirectPair", rows, VPDPWSSD)
-		v.looseTile("loosePair", rows, VPDPWSSD)
+		v.unpackedTile("unpackedPair", rows, VPDPWSSD)
 	}
 	v.pairRows()
 	v.pairPick()
@@ -214,9 +214,9 @@ func (v *vm) pairTable(w func(format string, args ...any)) {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		w("indirectPair%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
-	w("},\nloose: []looseFunc{")
+	w("},\nunpacked: []unpackedFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		w("loosePair%dx%d%s, ", rows, 2*v.w, v.suffix())
+		w("unpackedPair%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
 	w("}}\n}\n")
 }

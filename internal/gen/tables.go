@@ -37,9 +37,9 @@ func (v *vm) table(b *strings.Builder) {
 	for rows := 1; rows <= v.tileRows(); rows++ {
 		fmt.Fprintf(b, "indirect%dx%d%s, ", rows, 2*v.w, s)
 	}
-	fmt.Fprintf(b, "}\np.indirectFetch = indirectFetch%s\np.loose = []looseFunc{", s)
+	fmt.Fprintf(b, "}\np.indirectFetch = indirectFetch%s\np.unpacked = []unpackedFunc{", s)
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		fmt.Fprintf(b, "loose%dx%d%s, ", rows, 2*v.w, s)
+		fmt.Fprintf(b, "unpacked%dx%d%s, ", rows, 2*v.w, s)
 	}
 	fmt.Fprintf(b, "}\np.normBack = normBack%s\np.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDots%s, scaleLanes%s, softLanes%s, softLanesGrad%s\n", s, s, s, s, s)
 	for _, t := range types {

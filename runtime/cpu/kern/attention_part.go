@@ -134,10 +134,10 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 		}
 		return
 	}
-	tiles, row, step := p.loose, 4*a.LD, 4
+	tiles, row, step := p.unpacked, 4*a.LD, 4
 	switch {
 	case a.Type == BF16:
-		tiles, depth, row = p.pair.loose, depth/2, row/2
+		tiles, depth, row = p.pair.unpacked, depth/2, row/2
 	case a.T:
 		row, step = step, row
 	}

@@ -484,140 +484,140 @@ func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc in
 //go:noescape
 func indirectPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair1x32AVX512 is a looseFunc of 1 rows a panel.
+// unpackedPair1x32AVX512 is an unpackedFunc of 1 rows a panel.
 //
 //go:noescape
-func loosePair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair2x32AVX512 is an indirectFunc of 2 rows.
 //
 //go:noescape
 func indirectPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair2x32AVX512 is a looseFunc of 2 rows a panel.
+// unpackedPair2x32AVX512 is an unpackedFunc of 2 rows a panel.
 //
 //go:noescape
-func loosePair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair3x32AVX512 is an indirectFunc of 3 rows.
 //
 //go:noescape
 func indirectPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair3x32AVX512 is a looseFunc of 3 rows a panel.
+// unpackedPair3x32AVX512 is an unpackedFunc of 3 rows a panel.
 //
 //go:noescape
-func loosePair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair4x32AVX512 is an indirectFunc of 4 rows.
 //
 //go:noescape
 func indirectPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair4x32AVX512 is a looseFunc of 4 rows a panel.
+// unpackedPair4x32AVX512 is an unpackedFunc of 4 rows a panel.
 //
 //go:noescape
-func loosePair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair5x32AVX512 is an indirectFunc of 5 rows.
 //
 //go:noescape
 func indirectPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair5x32AVX512 is a looseFunc of 5 rows a panel.
+// unpackedPair5x32AVX512 is an unpackedFunc of 5 rows a panel.
 //
 //go:noescape
-func loosePair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair6x32AVX512 is an indirectFunc of 6 rows.
 //
 //go:noescape
 func indirectPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair6x32AVX512 is a looseFunc of 6 rows a panel.
+// unpackedPair6x32AVX512 is an unpackedFunc of 6 rows a panel.
 //
 //go:noescape
-func loosePair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair7x32AVX512 is an indirectFunc of 7 rows.
 //
 //go:noescape
 func indirectPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair7x32AVX512 is a looseFunc of 7 rows a panel.
+// unpackedPair7x32AVX512 is an unpackedFunc of 7 rows a panel.
 //
 //go:noescape
-func loosePair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair8x32AVX512 is an indirectFunc of 8 rows.
 //
 //go:noescape
 func indirectPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair8x32AVX512 is a looseFunc of 8 rows a panel.
+// unpackedPair8x32AVX512 is an unpackedFunc of 8 rows a panel.
 //
 //go:noescape
-func loosePair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair9x32AVX512 is an indirectFunc of 9 rows.
 //
 //go:noescape
 func indirectPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair9x32AVX512 is a looseFunc of 9 rows a panel.
+// unpackedPair9x32AVX512 is an unpackedFunc of 9 rows a panel.
 //
 //go:noescape
-func loosePair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair10x32AVX512 is an indirectFunc of 10 rows.
 //
 //go:noescape
 func indirectPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair10x32AVX512 is a looseFunc of 10 rows a panel.
+// unpackedPair10x32AVX512 is an unpackedFunc of 10 rows a panel.
 //
 //go:noescape
-func loosePair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair11x32AVX512 is an indirectFunc of 11 rows.
 //
 //go:noescape
 func indirectPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair11x32AVX512 is a looseFunc of 11 rows a panel.
+// unpackedPair11x32AVX512 is an unpackedFunc of 11 rows a panel.
 //
 //go:noescape
-func loosePair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair12x32AVX512 is an indirectFunc of 12 rows.
 //
 //go:noescape
 func indirectPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair12x32AVX512 is a looseFunc of 12 rows a panel.
+// unpackedPair12x32AVX512 is an unpackedFunc of 12 rows a panel.
 //
 //go:noescape
-func loosePair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair13x32AVX512 is an indirectFunc of 13 rows.
 //
 //go:noescape
 func indirectPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair13x32AVX512 is a looseFunc of 13 rows a panel.
+// unpackedPair13x32AVX512 is an unpackedFunc of 13 rows a panel.
 //
 //go:noescape
-func loosePair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // indirectPair14x32AVX512 is an indirectFunc of 14 rows.
 //
 //go:noescape
 func indirectPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// loosePair14x32AVX512 is a looseFunc of 14 rows a panel.
+// unpackedPair14x32AVX512 is an unpackedFunc of 14 rows a panel.
 //
 //go:noescape
-func loosePair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedPair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // pairRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
 //
@@ -2564,75 +2564,75 @@ func winoTapsAVX512(count int, lanes int, dst *float32, dstep int, dpoint int, s
 //go:noescape
 func winoPixelsAVX512(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
 
-// loose1x32AVX512 is a looseFunc of 1 rows a panel.
+// unpacked1x32AVX512 is an unpackedFunc of 1 rows a panel.
 //
 //go:noescape
-func loose1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose2x32AVX512 is a looseFunc of 2 rows a panel.
+// unpacked2x32AVX512 is an unpackedFunc of 2 rows a panel.
 //
 //go:noescape
-func loose2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose3x32AVX512 is a looseFunc of 3 rows a panel.
+// unpacked3x32AVX512 is an unpackedFunc of 3 rows a panel.
 //
 //go:noescape
-func loose3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose4x32AVX512 is a looseFunc of 4 rows a panel.
+// unpacked4x32AVX512 is an unpackedFunc of 4 rows a panel.
 //
 //go:noescape
-func loose4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose5x32AVX512 is a looseFunc of 5 rows a panel.
+// unpacked5x32AVX512 is an unpackedFunc of 5 rows a panel.
 //
 //go:noescape
-func loose5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose6x32AVX512 is a looseFunc of 6 rows a panel.
+// unpacked6x32AVX512 is an unpackedFunc of 6 rows a panel.
 //
 //go:noescape
-func loose6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose7x32AVX512 is a looseFunc of 7 rows a panel.
+// unpacked7x32AVX512 is an unpackedFunc of 7 rows a panel.
 //
 //go:noescape
-func loose7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose8x32AVX512 is a looseFunc of 8 rows a panel.
+// unpacked8x32AVX512 is an unpackedFunc of 8 rows a panel.
 //
 //go:noescape
-func loose8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose9x32AVX512 is a looseFunc of 9 rows a panel.
+// unpacked9x32AVX512 is an unpackedFunc of 9 rows a panel.
 //
 //go:noescape
-func loose9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose10x32AVX512 is a looseFunc of 10 rows a panel.
+// unpacked10x32AVX512 is an unpackedFunc of 10 rows a panel.
 //
 //go:noescape
-func loose10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose11x32AVX512 is a looseFunc of 11 rows a panel.
+// unpacked11x32AVX512 is an unpackedFunc of 11 rows a panel.
 //
 //go:noescape
-func loose11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose12x32AVX512 is a looseFunc of 12 rows a panel.
+// unpacked12x32AVX512 is an unpackedFunc of 12 rows a panel.
 //
 //go:noescape
-func loose12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose13x32AVX512 is a looseFunc of 13 rows a panel.
+// unpacked13x32AVX512 is an unpackedFunc of 13 rows a panel.
 //
 //go:noescape
-func loose13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose14x32AVX512 is a looseFunc of 14 rows a panel.
+// unpacked14x32AVX512 is an unpackedFunc of 14 rows a panel.
 //
 //go:noescape
-func loose14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // scaleLanesAVX512 multiplies n > 0 rows of two vectors by a row.
 //
@@ -4724,35 +4724,35 @@ func winoTapsAVX2(count int, lanes int, dst *float32, dstep int, dpoint int, src
 //go:noescape
 func winoPixelsAVX2(count int, cols int, dst *float32, dstep int, drow int, src *float32, sstep int, spoint int)
 
-// loose1x16AVX2 is a looseFunc of 1 rows a panel.
+// unpacked1x16AVX2 is an unpackedFunc of 1 rows a panel.
 //
 //go:noescape
-func loose1x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked1x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose2x16AVX2 is a looseFunc of 2 rows a panel.
+// unpacked2x16AVX2 is an unpackedFunc of 2 rows a panel.
 //
 //go:noescape
-func loose2x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked2x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose3x16AVX2 is a looseFunc of 3 rows a panel.
+// unpacked3x16AVX2 is an unpackedFunc of 3 rows a panel.
 //
 //go:noescape
-func loose3x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked3x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose4x16AVX2 is a looseFunc of 4 rows a panel.
+// unpacked4x16AVX2 is an unpackedFunc of 4 rows a panel.
 //
 //go:noescape
-func loose4x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked4x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose5x16AVX2 is a looseFunc of 5 rows a panel.
+// unpacked5x16AVX2 is an unpackedFunc of 5 rows a panel.
 //
 //go:noescape
-func loose5x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked5x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// loose6x16AVX2 is a looseFunc of 6 rows a panel.
+// unpacked6x16AVX2 is an unpackedFunc of 6 rows a panel.
 //
 //go:noescape
-func loose6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpacked6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
 // scaleLanesAVX2 multiplies n > 0 rows of two vectors by a row.
 //

@@ -33513,9 +33513,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair1x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair1x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -33729,9 +33729,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair2x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair2x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -33991,9 +33991,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair3x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair3x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -34299,9 +34299,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair4x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair4x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -34654,9 +34654,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair5x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair5x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -35055,9 +35055,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair6x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair6x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -35503,9 +35503,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair7x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair7x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -35997,9 +35997,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair8x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair8x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -36540,9 +36540,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair9x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair9x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -37129,9 +37129,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair10x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair10x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -37764,9 +37764,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair11x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair11x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -38445,9 +38445,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair12x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair12x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -39172,9 +39172,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair13x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair13x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -39945,9 +39945,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func loosePair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedPair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·loosePair14x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedPair14x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -75986,9 +75986,9 @@ parts:
 	VZEROUPPER
 	RET
 
-// func loose1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose1x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked1x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76034,9 +76034,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose2x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked2x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76095,9 +76095,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose3x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked3x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76169,9 +76169,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose4x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked4x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76257,9 +76257,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose5x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked5x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76358,9 +76358,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose6x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked6x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76473,9 +76473,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose7x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked7x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76601,9 +76601,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose8x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked8x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76745,9 +76745,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose9x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked9x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -76902,9 +76902,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose10x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked10x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -77072,9 +77072,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose11x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked11x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -77255,9 +77255,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose12x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked12x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -77451,9 +77451,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose13x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked13x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -77660,9 +77660,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·loose14x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpacked14x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -128466,9 +128466,9 @@ parts:
 	VZEROUPPER
 	RET
 
-// func loose1x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked1x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose1x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·unpacked1x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -128514,9 +128514,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose2x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked2x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose2x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·unpacked2x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -128575,9 +128575,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose3x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked3x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose3x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·unpacked3x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -128649,9 +128649,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose4x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked4x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose4x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·unpacked4x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -128737,9 +128737,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose5x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked5x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose5x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·unpacked5x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -128838,9 +128838,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func loose6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpacked6x16AVX2(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, FMA3
-TEXT ·loose6x16AVX2(SB), NOSPLIT, $0-80
+TEXT ·unpacked6x16AVX2(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX

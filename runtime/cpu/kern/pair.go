@@ -13,7 +13,7 @@ import (
 type pairKernels struct {
 	tile     [2][]tileFunc  // kc counts words
 	indirect []indirectFunc // the same
-	loose    []looseFunc    // the same
+	unpacked []unpackedFunc // the same
 	rows     rowsFunc       // packs words; k is even
 	pick     pickFunc       // the same
 	floats   joinFunc       // joins pairs of widened rows; k is even

@@ -23,9 +23,9 @@ type Path struct {
 	packing [numTypes][]packingFunc
 	// indirectFetch prefetches n rows that an indirectFunc will read.
 	indirectFetch func(n int, b0, b1 *byte, offs *int)
-	loose         []looseFunc  // by rows-1; nil where there are none
-	pair          *pairKernels // nil where bf16 is only multiplied as f32
-	wino          *winoKernels // nil where convolutions go by their definition
+	unpacked      []unpackedFunc // by rows-1; nil where there are none
+	pair          *pairKernels   // nil where bf16 is only multiplied as f32
+	wino          *winoKernels   // nil where convolutions go by their definition
 	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not.
 	winoLeast struct{ depth, rows, tiles int }
 	rows      [numTypes]rowsFunc
@@ -96,10 +96,9 @@ type indirectFunc func(kc int, a *float32, b0, b1 *byte, offs *int, c *float32, 
 // packingFunc is a tileFunc of nr columns that packs B while it multiplies: row k of B is at b+k*ldb.
 type packingFunc func(kc int, a *float32, b *byte, ldb int, packed, c *float32, ldc, acc int)
 
-// looseFunc is a tileFunc of nr columns for an A in memory: element i, k of it is at a + i*row + k*step bytes. Its chain
-// begins with C. It computes panels of its
-// rows, one below the other.
-type looseFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
+// unpackedFunc is a tileFunc of nr columns whose A is not packed: element i, k of A is at a + i*row + k*step bytes. Its
+// sum begins with C. It computes several panels of its rows, one below the other.
+type unpackedFunc func(panels, kc int, a *byte, row, step int, b *float32, ldb int, c *float32, ldc, acc int)
 
 // rowDotsFunc computes dots[r] as the product of row r of a and row r of b, n elements.
 type rowDotsFunc func(rows, n int, a *float32, lda int, b *float32, ldb int, dots *float32)

@@ -8,7 +8,7 @@ func kernelsAVX512(p *Path) {
 	p.tile[1] = []tileFunc{tile1x32AVX512, tile2x32AVX512, tile3x32AVX512, tile4x32AVX512, tile5x32AVX512, tile6x32AVX512, tile7x32AVX512, tile8x32AVX512, tile9x32AVX512, tile10x32AVX512, tile11x32AVX512, tile12x32AVX512, tile13x32AVX512, tile14x32AVX512}
 	p.indirect = []indirectFunc{indirect1x32AVX512, indirect2x32AVX512, indirect3x32AVX512, indirect4x32AVX512, indirect5x32AVX512, indirect6x32AVX512, indirect7x32AVX512, indirect8x32AVX512, indirect9x32AVX512, indirect10x32AVX512, indirect11x32AVX512, indirect12x32AVX512, indirect13x32AVX512, indirect14x32AVX512}
 	p.indirectFetch = indirectFetchAVX512
-	p.loose = []looseFunc{loose1x32AVX512, loose2x32AVX512, loose3x32AVX512, loose4x32AVX512, loose5x32AVX512, loose6x32AVX512, loose7x32AVX512, loose8x32AVX512, loose9x32AVX512, loose10x32AVX512, loose11x32AVX512, loose12x32AVX512, loose13x32AVX512, loose14x32AVX512}
+	p.unpacked = []unpackedFunc{unpacked1x32AVX512, unpacked2x32AVX512, unpacked3x32AVX512, unpacked4x32AVX512, unpacked5x32AVX512, unpacked6x32AVX512, unpacked7x32AVX512, unpacked8x32AVX512, unpacked9x32AVX512, unpacked10x32AVX512, unpacked11x32AVX512, unpacked12x32AVX512, unpacked13x32AVX512, unpacked14x32AVX512}
 	p.normBack = normBackAVX512
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX512, scaleLanesAVX512, softLanesAVX512, softLanesGradAVX512
 	p.packing[F32] = []packingFunc{6: packingF327x32AVX512, packingF328x32AVX512, packingF329x32AVX512, packingF3210x32AVX512, packingF3211x32AVX512, packingF3212x32AVX512, packingF3213x32AVX512, packingF3214x32AVX512}
@@ -337,7 +337,7 @@ func kernelsAVX2(p *Path) {
 	p.tile[1] = []tileFunc{tile1x16AVX2, tile2x16AVX2, tile3x16AVX2, tile4x16AVX2, tile5x16AVX2, tile6x16AVX2}
 	p.indirect = []indirectFunc{indirect1x16AVX2, indirect2x16AVX2, indirect3x16AVX2, indirect4x16AVX2, indirect5x16AVX2, indirect6x16AVX2}
 	p.indirectFetch = indirectFetchAVX2
-	p.loose = []looseFunc{loose1x16AVX2, loose2x16AVX2, loose3x16AVX2, loose4x16AVX2, loose5x16AVX2, loose6x16AVX2}
+	p.unpacked = []unpackedFunc{unpacked1x16AVX2, unpacked2x16AVX2, unpacked3x16AVX2, unpacked4x16AVX2, unpacked5x16AVX2, unpacked6x16AVX2}
 	p.normBack = normBackAVX2
 	p.rowDots, p.scaleLanes, p.softLanes, p.softLanesGrad = rowDotsAVX2, scaleLanesAVX2, softLanesAVX2, softLanesGradAVX2
 	p.packing[F32] = []packingFunc{2: packingF323x16AVX2, packingF324x16AVX2, packingF325x16AVX2, packingF326x16AVX2}
@@ -666,5 +666,5 @@ func pairsAVX512() *pairKernels {
 			{pair1x32AVX512, pair2x32AVX512, pair3x32AVX512, pair4x32AVX512, pair5x32AVX512, pair6x32AVX512, pair7x32AVX512, pair8x32AVX512, pair9x32AVX512, pair10x32AVX512, pair11x32AVX512, pair12x32AVX512, pair13x32AVX512, pair14x32AVX512},
 		},
 		indirect: []indirectFunc{indirectPair1x32AVX512, indirectPair2x32AVX512, indirectPair3x32AVX512, indirectPair4x32AVX512, indirectPair5x32AVX512, indirectPair6x32AVX512, indirectPair7x32AVX512, indirectPair8x32AVX512, indirectPair9x32AVX512, indirectPair10x32AVX512, indirectPair11x32AVX512, indirectPair12x32AVX512, indirectPair13x32AVX512, indirectPair14x32AVX512},
-		loose:    []looseFunc{loosePair1x32AVX512, loosePair2x32AVX512, loosePair3x32AVX512, loosePair4x32AVX512, loosePair5x32AVX512, loosePair6x32AVX512, loosePair7x32AVX512, loosePair8x32AVX512, loosePair9x32AVX512, loosePair10x32AVX512, loosePair11x32AVX512, loosePair12x32AVX512, loosePair13x32AVX512, loosePair14x32AVX512}}
+		unpacked: []unpackedFunc{unpackedPair1x32AVX512, unpackedPair2x32AVX512, unpackedPair3x32AVX512, unpackedPair4x32AVX512, unpackedPair5x32AVX512, unpackedPair6x32AVX512, unpackedPair7x32AVX512, unpackedPair8x32AVX512, unpackedPair9x32AVX512, unpackedPair10x32AVX512, unpackedPair11x32AVX512, unpackedPair12x32AVX512, unpackedPair13x32AVX512, unpackedPair14x32AVX512}}
 }
