@@ -22,7 +22,7 @@ func main() {
 	for _, v := range []*vm{{w: 16, consts: tab}, {w: 8, consts: tab}} {
 		v.tiles()
 		if v.wide() {
-			v.pairs()
+			v.vnni()
 		}
 		v.packing()
 		v.skinny()
@@ -49,7 +49,7 @@ func main() {
 	tables := flag.String("tables", "", "file for the tables of the amd64 kernels")
 	arm := flag.String("arm64", "", "file for the arm64 kernels, without its extension")
 	Generate()
-	if err := pairCode(flag.Lookup("out").Value.String()); err != nil {
+	if err := bf16Code(flag.Lookup("out").Value.String()); err != nil {
 		log.Fatal(err)
 	}
 	n := neon{consts: consts{at: map[bits]int{}}}

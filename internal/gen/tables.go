@@ -15,7 +15,7 @@ func tableSource() string {
 		v.table(&b)
 		v.poolTable(&b)
 	}
-	(&vm{w: 16}).pairTable(func(format string, args ...any) { fmt.Fprintf(&b, format, args...) })
+	(&vm{w: 16}).vnniTable(func(format string, args ...any) { fmt.Fprintf(&b, format, args...) })
 	src, err := format.Source([]byte(b.String()))
 	if err != nil {
 		log.Fatal(err)

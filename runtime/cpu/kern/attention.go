@@ -100,7 +100,7 @@ type attnMem struct {
 	head  attnHead
 	grad  attnGrad
 	k, v  floats // rows of keys and values
-	words floats // the keys for products of pairs
+	kVNNI floats // the keys in the VNNI layout
 	q, dy floats // queries and gradients of results, transposed, in tiles
 	s, ds floats // scores and their gradients
 	state floats // of softFunc or softGradFunc, by tile
@@ -128,8 +128,8 @@ func (x *attnHead) keys(q, k int) int { return max(0, min(attnKeys, x.visible(q)
 func (x *attnHead) forward(q, h int) {
 	a, p, mem, wide := &x.t.a, x.p, x.mem, x.p.queries
 	tiles := ceilDiv(h, wide)
-	pairs := x.paired(&a.Q, q, h, &a.K, x.kvHead(), 0, x.visible(q+h-1), a.D)
-	qs := x.columns(&a.Q, &mem.q, q, h, a.D, pairs)
+	vnni := x.usesVNNI(&a.Q, q, h, &a.K, x.kvHead(), 0, x.visible(q+h-1), a.D)
+	qs := x.columns(&a.Q, &mem.q, q, h, a.D, vnni)
 	o, state := mem.o.get(tiles*wide*a.DV), mem.state.get(tiles*stateRows*wide)
 	s := mem.s.get(attnKeys * wide)
 	clear(o)
@@ -140,7 +140,7 @@ func (x *attnHead) forward(q, h int) {
 		}
 	}
 	for k, n := 0, x.keys(q+h-1, 0); n > 0; k, n = k+n, x.keys(q+h-1, k+n) {
-		keys := x.contiguousRows(&a.K, &mem.k, x.kvHead(), k, n, a.D, pairs)
+		keys := x.contiguousRows(&a.K, &mem.k, x.kvHead(), k, n, a.D, vnni)
 		values := x.contiguousRows(&a.V, &mem.v, x.kvHead(), k, n, a.DV, false)
 		for t := range tiles {
 			first := q + t*wide

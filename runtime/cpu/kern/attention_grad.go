@@ -13,10 +13,10 @@ func (x *attnHead) gradHead(kv int) {
 			continue
 		}
 		scores, values := k, Mat{}
-		if x.paired(&a.Q, 0, a.S, &a.K, kv, 0, a.T, a.D) {
-			scores = x.contiguousRows(&a.K, &mem.words, kv, 0, a.T, a.D, true)
+		if x.usesVNNI(&a.Q, 0, a.S, &a.K, kv, 0, a.T, a.D) {
+			scores = x.contiguousRows(&a.K, &mem.kVNNI, kv, 0, a.T, a.D, true)
 		}
-		values = x.contiguousRows(&a.V, &mem.v, kv, 0, a.T, a.DV, x.paired(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
+		values = x.contiguousRows(&a.V, &mem.v, kv, 0, a.T, a.DV, x.usesVNNI(&a.DY, 0, a.S, &a.V, kv, 0, a.T, a.DV))
 		for q := 0; q < a.S; q += block {
 			g := &mem.grad
 			*g = attnGrad{attnHead: x, q: q, h: min(block, a.S-q), ld: block, k: k, toScore: scores, v: values, dk: dk, dv: dv}
@@ -34,7 +34,7 @@ type attnGrad struct {
 	*attnHead
 	q, h, ld int
 	k, v     Mat
-	toScore  Mat       // k, in bf16 if scores are products of pairs
+	toScore  Mat       // k, in bf16 if scores are products in the VNNI layout
 	dk, dv   []float32 // as inColumns has them
 
 	s, ds              []float32 // scores, then P; dP, then dS: ld apart

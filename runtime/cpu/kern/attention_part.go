@@ -21,16 +21,16 @@ func (m Mat) turned() Mat {
 	return m
 }
 
-// words is a matrix of 16-bit elements, an even number of them a row, as one of pairs of them.
-func (m Mat) words() Mat { return Mat{Buf: Buf{F32, m.Data}, LD: m.LD / 2} }
+// in32Bits is a matrix of 16-bit elements, an even number of them a row, seen as one of 32-bit words.
+func (m Mat) in32Bits() Mat { return Mat{Buf: Buf{F32, m.Data}, LD: m.LD / 2} }
 
-// paired says whether rows [i,i+n) of a and [j,j+m) of b, of another head, are multiplied as pairs of bf16: not where one of them has a subnormal
-// element (see pairKernels).
-func (x *attnHead) paired(a *View, i, n int, b *View, head, j, m, width int) bool {
-	if !x.p.pairing(a.Type, b.Type) || width%2+a.Stride[2]%2+b.Stride[2]%2 > 0 {
+// usesVNNI says whether rows [i,i+n) of a and [j,j+m) of b, of another head, are multiplied in the VNNI layout: not where one of them has a subnormal
+// element (see vnniKernels).
+func (x *attnHead) usesVNNI(a *View, i, n int, b *View, head, j, m, width int) bool {
+	if !x.p.usesVNNI(a.Type, b.Type) || width%2+a.Stride[2]%2+b.Stride[2]%2 > 0 {
 		return false
 	}
-	return x.clean(a.mat(x.b, x.head, i).words(), n, width/2) && x.clean(b.mat(x.b, head, j).words(), m, width/2)
+	return x.clean(a.mat(x.b, x.head, i).in32Bits(), n, width/2) && x.clean(b.mat(x.b, head, j).in32Bits(), m, width/2)
 }
 
 // clean says that n rows of words have no subnormal half.
@@ -40,20 +40,20 @@ func (x *attnHead) clean(m Mat, n, width int) bool {
 	for c := 0; c < width && n > 0; c += p.nr {
 		lanes := min(p.nr, width-c)
 		p.rows[F32](n, lanes, &part[0], p.nr, m.at(c), m.LD)
-		if p.pair.tiny(n, lanes, &part[0], p.nr) != 0 {
+		if p.vnni.tiny(n, lanes, &part[0], p.nr) != 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// contiguousRows copies n rows of keys or values from k: in f32, or in bf16 for products of pairs.
-func (x *attnHead) contiguousRows(v *View, mem *floats, head, k, n, width int, pairs bool) Mat {
+// contiguousRows copies n rows of keys or values from k: in f32, or in bf16 for products in the VNNI layout.
+func (x *attnHead) contiguousRows(v *View, mem *floats, head, k, n, width int, vnni bool) Mat {
 	m := v.mat(x.b, head, k)
-	if !pairs {
+	if !vnni {
 		return x.copyRows(m, mem, n, width)
 	}
-	m = x.copyRows(m.words(), mem, n, width/2)
+	m = x.copyRows(m.in32Bits(), mem, n, width/2)
 	return Mat{Buf: Buf{BF16, m.Data}, LD: 2 * m.LD}
 }
 
@@ -68,13 +68,13 @@ func (x *attnHead) copyRows(m Mat, mem *floats, n, width int) Mat {
 }
 
 // columns is h rows of queries from q in tiles of p.queries columns, which begin p.queries*width apart: element i of query j at
-// i*p.queries + j, elements being words where pairs is set.
-func (x *attnHead) columns(v *View, mem *floats, q, h, width int, pairs bool) []float32 {
+// i*p.queries + j, where elements are words if vnni is set.
+func (x *attnHead) columns(v *View, mem *floats, q, h, width int, vnni bool) []float32 {
 	wide, depth := x.p.queries, width
 	dst := mem.get(roundUp(h, wide) * width)
 	m := v.mat(x.b, x.head, q)
-	if pairs {
-		m, depth = m.words(), width/2
+	if vnni {
+		m, depth = m.in32Bits(), width/2
 	}
 	for at := 0; at < h; at += wide {
 		x.transpose(depth, min(wide, h-at), dst[at*width:], wide, m.from(at))
@@ -137,7 +137,7 @@ func (x *attnHead) product(rows, cols, depth int, a Mat, b []float32, ldb int, c
 	tiles, row, step := p.unpacked, 4*a.LD, 4
 	switch {
 	case a.Type == BF16:
-		tiles, depth, row = p.pair.unpacked, depth/2, row/2
+		tiles, depth, row = p.vnni.unpacked, depth/2, row/2
 	case a.T:
 		row, step = step, row
 	}

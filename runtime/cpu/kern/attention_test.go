@@ -123,10 +123,10 @@ func TestAttention(t *testing.T) {
 	})
 }
 
-// TestAttentionPairs: rows with a subnormal element are not multiplied as pairs, which would take it for zero.
-func TestAttentionPairs(t *testing.T) {
+// TestAttentionVNNI: rows with a subnormal element are not multiplied in the VNNI layout, whose instruction takes it for zero.
+func TestAttentionVNNI(t *testing.T) {
 	for _, p := range Paths() {
-		if p.pair == nil {
+		if p.vnni == nil {
 			continue
 		}
 		m := New(p, 1)
@@ -134,22 +134,22 @@ func TestAttentionPairs(t *testing.T) {
 		d := newDice(9)
 		a := &Attention{Batch: 1, Heads: 2, KVHeads: 2, S: 70, T: 70, D: 70, DV: 70, Q: d.view(BF16, 1, 2, 70, 70), K: d.view(BF16, 1, 2, 70, 70)}
 		x := &attnHead{t: m.attention(a, false), w: &m.worker[0], p: p, mem: &m.worker[0].attn, head: 1}
-		paired := func() bool { return x.paired(&a.Q, 0, 70, &a.K, 1, 0, 70, 70) }
-		if !paired() {
-			t.Errorf("%s: no pairs of bf16", p.Name())
+		usesVNNI := func() bool { return x.usesVNNI(&a.Q, 0, 70, &a.K, 1, 0, 70, 70) }
+		if !usesVNNI() {
+			t.Errorf("%s: no VNNI layout for bf16", p.Name())
 		}
 		for _, v := range []*View{&a.Q, &a.K} {
 			last := v.Len() - 1
 			old := v.get(last)
 			v.set(last, 0x1p-130)
-			if paired() {
-				t.Errorf("%s: pairs although one is subnormal", p.Name())
+			if usesVNNI() {
+				t.Errorf("%s: VNNI layout although one element is subnormal", p.Name())
 			}
 			v.set(last, old)
 			v.set(0, 0x1p-130) // of the other head
 		}
-		if !paired() {
-			t.Errorf("%s: no pairs because of another head", p.Name())
+		if !usesVNNI() {
+			t.Errorf("%s: no VNNI layout because of another head", p.Name())
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 
 // canvasType is the type of the canvas for results of the given size: F32 where tiles will read it in place.
 func (m *Machine) canvasType(t Type, size [3]int) Type {
-	if c := m.conv.c; m.indirect != nil && !m.pairing(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && size[2]%m.vw == 0 {
+	if c := m.conv.c; m.indirect != nil && !m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && size[2]%m.vw == 0 {
 		return F32
 	}
 	return t
@@ -70,9 +70,9 @@ func (t *convTask) Run(worker, n int) {
 	case turnBackMode:
 		t.turnBack(&t.m.worker[worker], n)
 	case weightMode:
-		t.joinWeights(&t.m.worker[worker], n)
-	case wordMode:
-		t.joinImage(&t.m.worker[worker], n)
+		t.interleaveWeights(&t.m.worker[worker], n)
+	case vnniMode:
+		t.interleaveImage(&t.m.worker[worker], n)
 	}
 }
 

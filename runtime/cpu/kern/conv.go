@@ -36,7 +36,7 @@ type grid struct {
 	item    [2]int // elements between images, between groups
 	channel int    // elements between channels
 	axis    [3]int // elements between pixels along each axis
-	words   bool   // the elements are words of two channels in bf16; see layWords
+	vnni    bool   // the elements are words of two channels in bf16; see layVNNI
 	clean   bool   // none of them is subnormal
 	phases  int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
 	phase   int
@@ -73,7 +73,7 @@ const (
 	depthWeightMode
 	turnMode
 	turnBackMode
-	wordMode
+	vnniMode
 	weightMode
 )
 
@@ -89,17 +89,17 @@ type convTask struct {
 	channels int
 	canvas   floats
 
-	bare     Conv // without what follows
-	thinned  Conv
-	thinMem  floats
-	phases   []phase
-	phaseMem floats
-	turned   floats // the gradient of weights, taps before channels
-	rough    []bool // images with subnormal elements
-	pairs    []int  // offsets of rows that become one of words
-	weights  floats // words of them
-	swapped  bool   // and their order
-	joined   bool   // whether they are words
+	bare        Conv // without what follows
+	thinned     Conv
+	thinMem     floats
+	phases      []phase
+	phaseMem    floats
+	turned      floats // the gradient of weights, taps before channels
+	rough       []bool // images with subnormal elements
+	interleave  []int  // offsets, in pairs, of the rows to interleave
+	weights     floats // words of them
+	swapped     bool   // and their order
+	weightsVNNI bool   // whether they are words
 
 	table        [4]offsets
 	kept         keptTables
@@ -118,7 +118,7 @@ type tableSource struct {
 	byLane      bool
 	tf32        bool
 
-	words bool // the elements are words of two depths in bf16, see pairKernels; depth has one place a word
+	vnni  bool // the elements are words of two depths in bf16, see vnniKernels; depth has one place a word
 	clean bool // none of them is subnormal
 	zip   bool // runs along the depths take every second depth: they are the halves of words
 }
@@ -148,7 +148,7 @@ func (s *tableSource) pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int
 }
 
 func (s *tableSource) typ() Type {
-	if s.words {
+	if s.vnni {
 		return BF16
 	}
 	return s.buf.Type
@@ -161,7 +161,7 @@ func (s *tableSource) base(item int) int {
 // indirect is s if tiles can read its lanes in memory by offsets, without packing; else nil.
 func (s *tableSource) indirect() *tableSource {
 	p := s.p
-	if p.indirect == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.words && !s.clean {
+	if p.indirect == nil || !s.byLane || s.tf32 || s.buf.Type != F32 || s.vnni && !s.clean {
 		return nil
 	}
 	for l := 0; l+p.nr <= len(s.lane); l += p.nr {
@@ -226,8 +226,8 @@ func (m *Machine) Conv(c *Conv) {
 	t.c = c
 	x, size := c.dense(c.X, c.C, c.In), c.extent()
 	t.patch, t.pixel = &t.table[0], &t.table[1]
-	if m.joins(c.X.Type, c.C) {
-		g := m.layWords(x, c.C, c.In, c.Pad, size, c.Stride[2])
+	if m.canvasVNNI(c.X.Type, c.C) {
+		g := m.layVNNI(x, c.C, c.In, c.Pad, size, c.Stride[2])
 		t.patch.taps(&g, c.C/c.Groups/2, c.Kernel, [3]int{}, c.Dilation, false)
 		m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, m.weights(c.K/c.Groups, c.C/c.Groups, false, true))
 		return
@@ -278,8 +278,8 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		size[a] = max(lo[a]+(c.Out[a]-1)*c.Stride[a]+1, from[a]+c.In[a])
 	}
 	t.patch, t.pixel = &t.table[0], &t.table[1]
-	if m.joins(c.Y.Type, c.K) && c.Stride == [3]int{1, 1, 1} {
-		g := m.layWords(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, size, 1)
+	if m.canvasVNNI(c.Y.Type, c.K) && c.Stride == [3]int{1, 1, 1} {
+		g := m.layVNNI(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, size, 1)
 		t.patch.taps(&g, c.K/c.Groups/2, c.Kernel, from, by, false)
 		m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, m.weights(c.C/c.Groups, c.K/c.Groups, true, true))
 		return
@@ -309,10 +309,10 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 	}
 	t.pixel.pixels(g, images, size, step)
 	patches := tableSource{p: m.Path, buf: g.buf, item: item, inner: c.Groups, lane: t.pixel.s, depth: t.patch.s, byLane: !c.ChannelsLast, tf32: c.TF32,
-		words: g.words, clean: g.clean}
+		vnni: g.vnni, clean: g.clean}
 	dst := Mat{Buf: out, LD: px, Stride: [2]int{channels * px, per * px}}
 	gt.depth = len(t.patch.s)
-	if g.words {
+	if g.vnni {
 		gt.depth *= 2
 	}
 	epi, cols := c.Epilogue, colRun{}
@@ -338,7 +338,7 @@ func (m *Machine) convProduct(g *grid, out Buf, channels int, size, step [3]int,
 func (m *Machine) weights(lanes, depths int, swapped, zip bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	if zip && c.Weights == OIX {
-		return m.wordWeights(swapped)
+		return m.vnniWeights(swapped)
 	}
 	es, taps := c.W.Type.Size(), volume(c.Kernel)
 	so, si, sx := c.weightStrides()

@@ -86,8 +86,8 @@ func wideConv(d dice, typ Type, out, stride, pad int) *Conv {
 	return c
 }
 
-// wordConv has bf16 operands with even numbers of channels in each group.
-func wordConv(d dice, stride, dilation, groups int) *Conv {
+// vnniConv has bf16 operands with even numbers of channels in each group.
+func vnniConv(d dice, stride, dilation, groups int) *Conv {
 	size := func() int { return 2*dilation + 1 + d.IntN(40) }
 	c := &Conv{N: 2, C: 2 * groups * (1 + d.IntN(3)), K: 2 * groups * (1 + d.IntN(9)), Groups: groups, In: [3]int{1 + d.IntN(2), size(), size()},
 		Out: [3]int{1, 1, 1}, Kernel: [3]int{1, 3, 1 + d.IntN(3)}, Stride: [3]int{1, stride, stride}, Dilation: [3]int{1, dilation, dilation}, Pad: [3]int{0, d.IntN(3), d.IntN(3)}}
@@ -119,7 +119,7 @@ func manyConvs(d dice) (list []*Conv) {
 		list = append(list, randomConv(d))
 	}
 	for i := range 16 {
-		list = append(list, wordConv(d, 1+i%2, 1+i/2%2, 1+i/8))
+		list = append(list, vnniConv(d, 1+i%2, 1+i/2%2, 1+i/8))
 	}
 	for _, typ := range []Type{F32, F16, BF16} {
 		for _, out := range []int{8, 16, 32} {

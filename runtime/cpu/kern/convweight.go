@@ -55,7 +55,7 @@ func (m *Machine) gradSource(c *Conv) tableSource {
 func (m *Machine) spread(g *grid, byLane bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	return tableSource{p: m.Path, buf: g.buf, item: [2]int{0, g.item[1]}, inner: c.Groups, lane: t.patch.s, depth: t.pixel.s, byLane: byLane, tf32: c.TF32,
-		words: g.words, clean: g.clean}
+		vnni: g.vnni, clean: g.clean}
 }
 
 // turns says whether the weights' gradient is computed from images turned to channels last. Then the channels of a
@@ -63,10 +63,10 @@ func (m *Machine) spread(g *grid, byLane bool) tableSource {
 // first have every element transposed once a tap. Putting the result in its order is a small part of the work unless it is
 // as large as what it sums up.
 func (m *Machine) turns(c *Conv) bool {
-	in, pairs := c.C/c.Groups, m.pairing(c.X.Type, c.Y.Type)
-	whole := in >= m.nr && in%m.vw == 0 && (m.indirect != nil || pairs)
+	in, vnni := c.C/c.Groups, m.usesVNNI(c.X.Type, c.Y.Type)
+	whole := in >= m.nr && in%m.vw == 0 && (m.indirect != nil || vnni)
 	return !c.ChannelsLast && c.Weights == OIX && !c.TF32 && c.Epilogue.plain() && volume(c.Kernel) > 1 &&
-		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.indirect != nil && !pairs)
+		(c.N*volume(c.Out) >= 2*c.K/c.Groups || volume(c.Stride) > 1) && (whole || in >= 16 && m.indirect != nil && !vnni)
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
@@ -101,12 +101,12 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, true)
 	size, step := c.Out, c.Stride
-	if g.words {
+	if g.vnni {
 		size[2], step[2] = size[2]/2, 2*step[2]
 	}
 	t.pixel.pixels(&g, c.N, size, step)
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
-	t.sources[0].clean = g.words && !slices.Contains(t.rough[c.N:], true)
+	t.sources[0].clean = g.vnni && !slices.Contains(t.rough[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
 	gt.a, gt.b, gt.indirect, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
@@ -129,30 +129,30 @@ func (t *convTask) turnBack(w *worker, k int) {
 	t.m.Store(t.c.W.From(k*in*taps), to)
 }
 
-// turn copies the images of x to a canvas with channels last and zeros around: where pairs are multiplied to one of
+// turn copies the images of x to a canvas with channels last and zeros around: in the VNNI layout to one of
 // words, the pixel at a place and the next that the same tap meets, or in bf16 where rows of results are odd; else in f32.
 func (m *Machine) turn(c *Conv) grid {
 	t, size := &m.conv, c.extent()
 	d := grid{channel: 1, phases: 1, axis: [3]int{size[1] * size[2] * c.C, size[2] * c.C, c.C}}
 	d.item = [2]int{volume(size) * c.C, c.C / c.Groups}
 	typ := F32
-	if m.pairing(c.X.Type, c.Y.Type) {
-		if d.words = c.Out[2]%2 == 0; !d.words {
+	if m.usesVNNI(c.X.Type, c.Y.Type) {
+		if d.vnni = c.Out[2]%2 == 0; !d.vnni {
 			typ = BF16
 		}
 	}
 	d.buf = t.canvas.bytes(typ, c.N*d.item[0])
 	t.m, t.c, t.mode = m, c, turnMode
 	t.src, t.dst, t.size, t.lo, t.channels = c.dense(c.X, c.C, c.In), d, c.In, c.Pad, c.C
-	if d.words {
+	if d.vnni {
 		t.rough = getBools(t.rough, 2*c.N)
-		t.pairs = t.pairs[:0]
+		t.interleave = t.interleave[:0]
 		for x := range size[2] {
-			t.pairs = append(t.pairs, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
+			t.interleave = append(t.interleave, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
 		}
 	}
 	m.run(2*len(d.buf.Data), c.N, t)
-	d.clean = d.words && !slices.Contains(t.rough[:c.N], true)
+	d.clean = d.vnni && !slices.Contains(t.rough[:c.N], true)
 	return d
 }
 
@@ -161,16 +161,16 @@ func (t *convTask) turnImage(w *worker, n int) {
 	at := n * t.dst.item[0]
 	end, es := at+t.dst.item[0], t.dst.buf.Type.Size()
 	first, row := t.lo[2], t.size[2]*t.channels
-	if t.dst.words {
+	if t.dst.vnni {
 		first, row = 0, t.dst.axis[1]
-		t.startWords(w, n)
+		t.startVNNI(w, n)
 	}
 	for z := range t.size[0] {
 		for y := range t.size[1] {
 			from, to := n*t.src.item[0]+t.src.at(z, y, 0), n*t.dst.item[0]+t.dst.at(t.lo[0]+z, t.lo[1]+y, first)
 			clear(t.dst.buf.Data[at*es : to*es])
-			if at = to + row; t.dst.words {
-				t.turnWords(w, from, floatsAt(t.dst.buf.at(to), row))
+			if at = to + row; t.dst.vnni {
+				t.turnVNNI(w, from, floatsAt(t.dst.buf.at(to), row))
 			} else {
 				t.turnRow(w, from, to)
 			}
@@ -204,36 +204,36 @@ func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 	}
 }
 
-// wordsLie says whether the words of neighbouring pixels lie in the images.
-func (t *convTask) wordsLie() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
+// pixelPairsLie says whether the words of neighbouring pixels lie in the images.
+func (t *convTask) pixelPairsLie() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
 
-// startWords looks for subnormal elements of image n and of its gradient, which fetches both, and clears what turnWords
+// startVNNI looks for subnormal elements of image n and of its gradient, which fetches both, and clears what turnVNNI
 // does not write of its rows.
-func (t *convTask) startWords(w *worker, n int) {
+func (t *convTask) startVNNI(w *worker, n int) {
 	c, size, grad := t.c, t.channels*volume(t.size), t.c.K*volume(t.c.Out)
 	t.rough[n] = t.m.rough(floatsAt(t.src.buf.at(n*size), size/2))
 	t.rough[c.N+n] = t.m.rough(floatsAt(c.Y.at(n*grad), grad/2))
-	if !t.wordsLie() {
+	if !t.pixelPairsLie() {
 		clear(w.row[1].bytes(BF16, t.dst.axis[1]+t.c.Stride[2]*t.channels).Data)
 	}
 }
 
-// turnWords turns the row of pixels at from of each channel to words.
-func (t *convTask) turnWords(w *worker, from int, words []float32) {
+// turnVNNI turns the row of pixels at from of each channel to words.
+func (t *convTask) turnVNNI(w *worker, from int, words []float32) {
 	px := t.channels
-	if t.wordsLie() {
-		t.turnPairs(w, from, words)
+	if t.pixelPairsLie() {
+		t.turnPixelPairs(w, from, words)
 		return
 	}
 	row, pixels := w.row[0].get(t.size[2]*px), w.row[1].bytes(BF16, len(words)+t.c.Stride[2]*px)
 	t.turnPixels(w, from, row)
 	t.m.Store(pixels.From(t.lo[2]*px), row)
-	t.m.joinRows(len(words)/px, px, words, px, pixels, t.pairs)
+	t.m.interleaveRows(len(words)/px, px, words, px, pixels, t.interleave)
 }
 
-// turnPairs is turnWords where two pixels move as one: first those at even places, then those at odd ones, then the words
+// turnPixelPairs is turnVNNI where two pixels move as one: first those at even places, then those at odd ones, then the words
 // that have a zero beside the first pixel and the last.
-func (t *convTask) turnPairs(w *worker, from int, words []float32) {
+func (t *convTask) turnPixelPairs(w *worker, from int, words []float32) {
 	p, px, first, end := t.m.Path, t.channels, t.lo[2], t.lo[2]+t.size[2]
 	w.offs = getInts(&w.offs, p.tw)
 	for r := range p.tw {
@@ -253,9 +253,9 @@ func (t *convTask) turnPairs(w *worker, from int, words []float32) {
 	for ch := 0; ch < t.channels; ch += p.nr {
 		n := min(p.nr, t.channels-ch)
 		if first > 0 {
-			p.pair.split(1, n, &halves[0], p.nr, &words[first*px+ch], 0)
+			p.vnni.toF32(1, n, &halves[0], p.nr, &words[first*px+ch], 0)
 			copy(words[(first-1)*px+ch:], halves[:n])
 		}
-		p.pair.floats(2, n, &words[(end-1)*px+ch], 0, &words[(end-2)*px+ch], px)
+		p.vnni.fromF32(2, n, &words[(end-1)*px+ch], 0, &words[(end-2)*px+ch], px)
 	}
 }

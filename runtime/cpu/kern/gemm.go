@@ -86,8 +86,8 @@ func (m *Machine) Gemm(g *Gemm) {
 // as dst[k*ld+lane]. Elements past the lanes of a row may be overwritten, later rows after earlier ones.
 type source interface {
 	pack(w *worker, dst []float32, ld, item, l0, n, k0, kc int)
-	// packPairs packs words of two depths, see pairKernels.
-	packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int
+	// packVNNI packs words of two depths; see vnniKernels.
+	packVNNI(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int
 	typ() Type
 }
 
@@ -145,7 +145,7 @@ type gemmTask struct {
 	gm, gn                   int // blocks along rows and columns
 	kc, nc, mc               int
 	once                     bool          // all rows of a task are one block: a panel of B is packed right before it is used
-	paired                   bool          // operands are packed in words of two depths
+	vnni                     bool          // operands are packed in words of two depths
 	direct                   bool          // tiles go straight to C
 	into                     bool          // and add to what is there
 	indirect                 *tableSource  // b, if tiles may read it by offsets, without packing
@@ -171,12 +171,12 @@ func (t *gemmTask) plan(m *Machine) {
 
 func (t *gemmTask) use(m *Machine) {
 	t.p, t.m = m.Path, m
-	t.paired = m.pairing(t.a.typ(), t.b.typ())
-	if t.indirect != nil && t.indirect.words != t.paired {
+	t.vnni = m.usesVNNI(t.a.typ(), t.b.typ())
+	if t.indirect != nil && t.indirect.vnni != t.vnni {
 		t.indirect = nil
 	}
 	t.packing = nil
-	if s := &t.mats[1]; t.b == s && s.contig && !s.tf32 && !t.paired {
+	if s := &t.mats[1]; t.b == s && s.contig && !s.tf32 && !t.vnni {
 		t.packing = t.p.packing[s.m.Type]
 	}
 }
@@ -213,19 +213,19 @@ func (t *gemmTask) blocks() {
 	case !t.direct:
 		kc *= 2 // a deeper block spares the round trips of partial sums
 	}
-	if t.paired {
+	if t.vnni {
 		kc *= 2
 	}
 	if t.depth > kc { // about equal slices, of whole parts of the sum
 		kc = roundUp(ceilDiv(t.depth, ceilDiv(t.depth, kc)), t.p.chain)
 	}
 	t.kc = min(kc, max(1, t.depth))
-	t.mc = max(t.p.mr, t.p.mc/t.words(t.kc)/t.p.mr*t.p.mr)
+	t.mc = max(t.p.mr, t.p.mc/t.packedDepth(t.kc)/t.p.mr*t.p.mr)
 	if t.out.epi.Then != nil && t.b == &t.mats[1] {
 		t.mc = min(t.mc, t.blockRows())
 	}
 	t.once = t.mt <= t.mc
-	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.words(t.kc)/t.p.nr*t.p.nr))
+	t.nc = min(t.nt, max(t.p.nr, (1<<20)/t.packedDepth(t.kc)/t.p.nr*t.p.nr))
 	if t.indirect != nil || t.once && t.depth <= t.kc { // hardly anything of B is packed, or kept
 		t.nc = t.nt
 	}
@@ -287,7 +287,7 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	w.tinyB = slices.Grow(w.tinyB[:0], kept/t.p.nr)[:kept/t.p.nr]
 	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
 		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0, fresh: true}
-		x.b = w.b.get(kept * t.words(x.kc))
+		x.b = w.b.get(kept * t.packedDepth(x.kc))
 		for ic := i0; ic < i1; ic += mc {
 			x.i0, x.i1, x.wideAt = ic, min(ic+mc, i1), 0
 			if x.part = nil; part != nil {
@@ -325,7 +325,7 @@ type block struct {
 	told           int // columns up to here are told of, told-of pieces are chunk wide; 0: nobody is told
 	chunk          int
 
-	// Of pairs: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
+	// In the VNNI layout: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
 	panel, row, wideAt int
 	tinyRows           uint64
 }
@@ -333,7 +333,7 @@ type block struct {
 func (x *block) run() {
 	t, m := x.t, x.i1-x.i0
 	panels := ceilDiv(m, t.p.mr)
-	deep := t.words(x.kc)
+	deep := t.packedDepth(x.kc)
 	a := x.w.a.get(m * deep)
 	x.w.tinyA, x.w.split = slices.Grow(x.w.tinyA[:0], panels), slices.Grow(x.w.split[:0], panels)[:panels]
 	clear(x.w.split)
@@ -348,7 +348,7 @@ func (x *block) run() {
 		if t.once || x.fresh {
 			x.packB(j, m/panels)
 		}
-		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.indirect == nil && !t.paired && deep > 0 {
+		if n := min(t.p.nr, x.j1-j); (t.direct || x.part != nil && t.kept()) && t.indirect == nil && !t.vnni && deep > 0 {
 			x.straight(a, panels, j, n)
 		} else {
 			x.tiles(a, panels, j, n)
@@ -359,7 +359,7 @@ func (x *block) run() {
 
 // tiles computes n columns from j on of all panels.
 func (x *block) tiles(a []float32, panels, j, n int) {
-	t, m, deep := x.t, x.i1-x.i0, x.t.words(x.kc)
+	t, m, deep := x.t, x.i1-x.i0, x.t.packedDepth(x.kc)
 	if deep > 0 && t.depth <= t.kc && !t.direct && !(x.part != nil && t.kept()) {
 		x.finished(a, panels, j, n)
 		return
@@ -380,7 +380,7 @@ const finishTogether = 1 << 12
 // finished computes n columns from j on of all panels, which are sums already, and finishes those of several panels
 // together.
 func (x *block) finished(a []float32, panels, j, n int) {
-	t, p, m, deep := x.t, x.t.p, x.i1-x.i0, x.t.words(x.kc)
+	t, p, m, deep := x.t, x.t.p, x.i1-x.i0, x.t.packedDepth(x.kc)
 	some := max(1, finishTogether/(p.mr*p.nr))
 	for i := 0; i < panels; {
 		from, end := i*m/panels, min(panels, i+some)
@@ -438,7 +438,7 @@ func (x *block) packB(j, h int) {
 		x.packing = t.packing[h-1]
 	}
 	if x.kc > 0 && x.packing == nil && !t.lies(j, n) {
-		tiny = t.pack(t.b, x.w, x.b[at*t.words(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
+		tiny = t.pack(t.b, x.w, x.b[at*t.packedDepth(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
 	}
 	x.w.tinyB[at/t.p.nr] = tiny
 }
@@ -448,7 +448,7 @@ func (x *block) fetch(j, k0, k1 int) {
 	p, f := x.t.p, x.t.indirect
 	if n := min(p.nr, x.j1-j); x.t.ahead && n > 0 && k0 < k1 && x.t.lies(j, n) {
 		at := f.base(x.item)
-		p.indirectFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0)+k0])
+		p.indirectFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.packedDepth(x.k0)+k0])
 	}
 }
 
@@ -463,7 +463,7 @@ func (x *block) multiply(a []float32, h, j, n int, c *float32, ldc, acc int) {
 
 // multiplyPart is multiply for kc depths of the block, from k on.
 func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
-	p, f, panel := x.t.p, x.t.indirect, &a[x.t.words(k)*h]
+	p, f, panel := x.t.p, x.t.indirect, &a[x.t.packedDepth(k)*h]
 	if x.packing != nil {
 		b := &x.t.mats[1].m
 		from := b.at(b.item(x.item, x.t.mats[1].inner) + (x.k0+k)*b.LD + j)
@@ -472,14 +472,14 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	}
 	if x.tinyRows == 0 && x.t.lies(j, n) {
 		tiles, at := p.indirect, f.base(x.item)
-		if x.t.paired {
-			tiles = p.pair.indirect
+		if x.t.vnni {
+			tiles = p.vnni.indirect
 		}
-		tiles[h-1](x.t.words(kc), panel, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.words(x.k0+k)], c, ldc, acc)
+		tiles[h-1](x.t.packedDepth(kc), panel, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.packedDepth(x.k0+k)], c, ldc, acc)
 		return
 	}
-	if x.t.paired {
-		x.multiplyPairs(a, h, j, n, k, kc, c, ldc, acc)
+	if x.t.vnni {
+		x.multiplyVNNI(a, h, j, n, k, kc, c, ldc, acc)
 		return
 	}
 	width := p.width(n)

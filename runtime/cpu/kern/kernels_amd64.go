@@ -339,310 +339,310 @@ func packingBF1613x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float3
 //go:noescape
 func packingBF1614x32AVX512(kc int, a *float32, b *byte, ldb int, packed *float32, c *float32, ldc int, acc int)
 
-// pair1x16AVX512 is a tileFunc of 1 rows.
+// vnni1x16AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
-func pair1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair2x16AVX512 is a tileFunc of 2 rows.
+// vnni2x16AVX512 is a tileFunc of 2 rows.
 //
 //go:noescape
-func pair2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair3x16AVX512 is a tileFunc of 3 rows.
+// vnni3x16AVX512 is a tileFunc of 3 rows.
 //
 //go:noescape
-func pair3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair4x16AVX512 is a tileFunc of 4 rows.
+// vnni4x16AVX512 is a tileFunc of 4 rows.
 //
 //go:noescape
-func pair4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair5x16AVX512 is a tileFunc of 5 rows.
+// vnni5x16AVX512 is a tileFunc of 5 rows.
 //
 //go:noescape
-func pair5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair6x16AVX512 is a tileFunc of 6 rows.
+// vnni6x16AVX512 is a tileFunc of 6 rows.
 //
 //go:noescape
-func pair6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair7x16AVX512 is a tileFunc of 7 rows.
+// vnni7x16AVX512 is a tileFunc of 7 rows.
 //
 //go:noescape
-func pair7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair8x16AVX512 is a tileFunc of 8 rows.
+// vnni8x16AVX512 is a tileFunc of 8 rows.
 //
 //go:noescape
-func pair8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair9x16AVX512 is a tileFunc of 9 rows.
+// vnni9x16AVX512 is a tileFunc of 9 rows.
 //
 //go:noescape
-func pair9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair10x16AVX512 is a tileFunc of 10 rows.
+// vnni10x16AVX512 is a tileFunc of 10 rows.
 //
 //go:noescape
-func pair10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair11x16AVX512 is a tileFunc of 11 rows.
+// vnni11x16AVX512 is a tileFunc of 11 rows.
 //
 //go:noescape
-func pair11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair12x16AVX512 is a tileFunc of 12 rows.
+// vnni12x16AVX512 is a tileFunc of 12 rows.
 //
 //go:noescape
-func pair12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair13x16AVX512 is a tileFunc of 13 rows.
+// vnni13x16AVX512 is a tileFunc of 13 rows.
 //
 //go:noescape
-func pair13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair14x16AVX512 is a tileFunc of 14 rows.
+// vnni14x16AVX512 is a tileFunc of 14 rows.
 //
 //go:noescape
-func pair14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair1x32AVX512 is a tileFunc of 1 rows.
+// vnni1x32AVX512 is a tileFunc of 1 rows.
 //
 //go:noescape
-func pair1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair2x32AVX512 is a tileFunc of 2 rows.
+// vnni2x32AVX512 is a tileFunc of 2 rows.
 //
 //go:noescape
-func pair2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair3x32AVX512 is a tileFunc of 3 rows.
+// vnni3x32AVX512 is a tileFunc of 3 rows.
 //
 //go:noescape
-func pair3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair4x32AVX512 is a tileFunc of 4 rows.
+// vnni4x32AVX512 is a tileFunc of 4 rows.
 //
 //go:noescape
-func pair4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair5x32AVX512 is a tileFunc of 5 rows.
+// vnni5x32AVX512 is a tileFunc of 5 rows.
 //
 //go:noescape
-func pair5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair6x32AVX512 is a tileFunc of 6 rows.
+// vnni6x32AVX512 is a tileFunc of 6 rows.
 //
 //go:noescape
-func pair6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair7x32AVX512 is a tileFunc of 7 rows.
+// vnni7x32AVX512 is a tileFunc of 7 rows.
 //
 //go:noescape
-func pair7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair8x32AVX512 is a tileFunc of 8 rows.
+// vnni8x32AVX512 is a tileFunc of 8 rows.
 //
 //go:noescape
-func pair8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair9x32AVX512 is a tileFunc of 9 rows.
+// vnni9x32AVX512 is a tileFunc of 9 rows.
 //
 //go:noescape
-func pair9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair10x32AVX512 is a tileFunc of 10 rows.
+// vnni10x32AVX512 is a tileFunc of 10 rows.
 //
 //go:noescape
-func pair10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair11x32AVX512 is a tileFunc of 11 rows.
+// vnni11x32AVX512 is a tileFunc of 11 rows.
 //
 //go:noescape
-func pair11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair12x32AVX512 is a tileFunc of 12 rows.
+// vnni12x32AVX512 is a tileFunc of 12 rows.
 //
 //go:noescape
-func pair12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair13x32AVX512 is a tileFunc of 13 rows.
+// vnni13x32AVX512 is a tileFunc of 13 rows.
 //
 //go:noescape
-func pair13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// pair14x32AVX512 is a tileFunc of 14 rows.
+// vnni14x32AVX512 is a tileFunc of 14 rows.
 //
 //go:noescape
-func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+func vnni14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 
-// indirectPair1x32AVX512 is an indirectFunc of 1 rows.
+// indirectVNNI1x32AVX512 is an indirectFunc of 1 rows.
 //
 //go:noescape
-func indirectPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair1x32AVX512 is an unpackedFunc of 1 rows a panel.
+// unpackedVNNI1x32AVX512 is an unpackedFunc of 1 rows a panel.
 //
 //go:noescape
-func unpackedPair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair2x32AVX512 is an indirectFunc of 2 rows.
+// indirectVNNI2x32AVX512 is an indirectFunc of 2 rows.
 //
 //go:noescape
-func indirectPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair2x32AVX512 is an unpackedFunc of 2 rows a panel.
+// unpackedVNNI2x32AVX512 is an unpackedFunc of 2 rows a panel.
 //
 //go:noescape
-func unpackedPair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair3x32AVX512 is an indirectFunc of 3 rows.
+// indirectVNNI3x32AVX512 is an indirectFunc of 3 rows.
 //
 //go:noescape
-func indirectPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair3x32AVX512 is an unpackedFunc of 3 rows a panel.
+// unpackedVNNI3x32AVX512 is an unpackedFunc of 3 rows a panel.
 //
 //go:noescape
-func unpackedPair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair4x32AVX512 is an indirectFunc of 4 rows.
+// indirectVNNI4x32AVX512 is an indirectFunc of 4 rows.
 //
 //go:noescape
-func indirectPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair4x32AVX512 is an unpackedFunc of 4 rows a panel.
+// unpackedVNNI4x32AVX512 is an unpackedFunc of 4 rows a panel.
 //
 //go:noescape
-func unpackedPair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair5x32AVX512 is an indirectFunc of 5 rows.
+// indirectVNNI5x32AVX512 is an indirectFunc of 5 rows.
 //
 //go:noescape
-func indirectPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair5x32AVX512 is an unpackedFunc of 5 rows a panel.
+// unpackedVNNI5x32AVX512 is an unpackedFunc of 5 rows a panel.
 //
 //go:noescape
-func unpackedPair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair6x32AVX512 is an indirectFunc of 6 rows.
+// indirectVNNI6x32AVX512 is an indirectFunc of 6 rows.
 //
 //go:noescape
-func indirectPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair6x32AVX512 is an unpackedFunc of 6 rows a panel.
+// unpackedVNNI6x32AVX512 is an unpackedFunc of 6 rows a panel.
 //
 //go:noescape
-func unpackedPair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair7x32AVX512 is an indirectFunc of 7 rows.
+// indirectVNNI7x32AVX512 is an indirectFunc of 7 rows.
 //
 //go:noescape
-func indirectPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair7x32AVX512 is an unpackedFunc of 7 rows a panel.
+// unpackedVNNI7x32AVX512 is an unpackedFunc of 7 rows a panel.
 //
 //go:noescape
-func unpackedPair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair8x32AVX512 is an indirectFunc of 8 rows.
+// indirectVNNI8x32AVX512 is an indirectFunc of 8 rows.
 //
 //go:noescape
-func indirectPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair8x32AVX512 is an unpackedFunc of 8 rows a panel.
+// unpackedVNNI8x32AVX512 is an unpackedFunc of 8 rows a panel.
 //
 //go:noescape
-func unpackedPair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair9x32AVX512 is an indirectFunc of 9 rows.
+// indirectVNNI9x32AVX512 is an indirectFunc of 9 rows.
 //
 //go:noescape
-func indirectPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair9x32AVX512 is an unpackedFunc of 9 rows a panel.
+// unpackedVNNI9x32AVX512 is an unpackedFunc of 9 rows a panel.
 //
 //go:noescape
-func unpackedPair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair10x32AVX512 is an indirectFunc of 10 rows.
+// indirectVNNI10x32AVX512 is an indirectFunc of 10 rows.
 //
 //go:noescape
-func indirectPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair10x32AVX512 is an unpackedFunc of 10 rows a panel.
+// unpackedVNNI10x32AVX512 is an unpackedFunc of 10 rows a panel.
 //
 //go:noescape
-func unpackedPair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair11x32AVX512 is an indirectFunc of 11 rows.
+// indirectVNNI11x32AVX512 is an indirectFunc of 11 rows.
 //
 //go:noescape
-func indirectPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair11x32AVX512 is an unpackedFunc of 11 rows a panel.
+// unpackedVNNI11x32AVX512 is an unpackedFunc of 11 rows a panel.
 //
 //go:noescape
-func unpackedPair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair12x32AVX512 is an indirectFunc of 12 rows.
+// indirectVNNI12x32AVX512 is an indirectFunc of 12 rows.
 //
 //go:noescape
-func indirectPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair12x32AVX512 is an unpackedFunc of 12 rows a panel.
+// unpackedVNNI12x32AVX512 is an unpackedFunc of 12 rows a panel.
 //
 //go:noescape
-func unpackedPair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair13x32AVX512 is an indirectFunc of 13 rows.
+// indirectVNNI13x32AVX512 is an indirectFunc of 13 rows.
 //
 //go:noescape
-func indirectPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair13x32AVX512 is an unpackedFunc of 13 rows a panel.
+// unpackedVNNI13x32AVX512 is an unpackedFunc of 13 rows a panel.
 //
 //go:noescape
-func unpackedPair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// indirectPair14x32AVX512 is an indirectFunc of 14 rows.
+// indirectVNNI14x32AVX512 is an indirectFunc of 14 rows.
 //
 //go:noescape
-func indirectPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+func indirectVNNI14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 
-// unpackedPair14x32AVX512 is an unpackedFunc of 14 rows a panel.
+// unpackedVNNI14x32AVX512 is an unpackedFunc of 14 rows a panel.
 //
 //go:noescape
-func unpackedPair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+func unpackedVNNI14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 
-// pairRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
+// vnniRowsAVX512 packs pairs of rows of bf16, k even, n up to two vectors.
 //
 //go:noescape
-func pairRowsAVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
+func vnniRowsAVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 
-// pairPickAVX512 packs pairs of scattered rows of bf16, k even, n up to two vectors.
+// vnniPickAVX512 packs pairs of scattered rows of bf16, k even, n up to two vectors.
 //
 //go:noescape
-func pairPickAVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
+func vnniPickAVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
-// pairFloatsAVX512 packs pairs of rows of bf16 values held as f32, k even, n up to two vectors.
+// vnniFromF32AVX512 packs pairs of rows of bf16 values held as f32, k even, n up to two vectors.
 //
 //go:noescape
-func pairFloatsAVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
+func vnniFromF32AVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
 
-// pairSplitAVX512 widens k rows of words to twice as many of f32, n up to two vectors.
+// vnniToF32AVX512 widens k rows of words to twice as many of f32, n up to two vectors.
 //
 //go:noescape
-func pairSplitAVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
+func vnniToF32AVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
 
-// pairTinyAVX512 says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.
+// vnniTinyAVX512 says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.
 //
 //go:noescape
-func pairTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
+func vnniTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
 
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //

@@ -24876,9 +24876,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni1x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair1x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni1x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -24981,9 +24981,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni2x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair2x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni2x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25108,9 +25108,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni3x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair3x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni3x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25257,9 +25257,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni4x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair4x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni4x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25433,9 +25433,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni5x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair5x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni5x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25631,9 +25631,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni6x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair6x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni6x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -25851,9 +25851,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni7x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair7x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni7x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26093,9 +26093,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni8x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair8x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni8x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26357,9 +26357,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni9x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair9x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni9x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26643,9 +26643,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni10x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair10x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni10x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -26951,9 +26951,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni11x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair11x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni11x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -27281,9 +27281,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni12x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair12x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni12x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -27633,9 +27633,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni13x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair13x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni13x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28007,9 +28007,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni14x16AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair14x16AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni14x16AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28403,9 +28403,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni1x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair1x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni1x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28536,9 +28536,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni2x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair2x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni2x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28702,9 +28702,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni3x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair3x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni3x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -28901,9 +28901,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni4x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair4x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni4x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29143,9 +29143,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni5x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair5x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni5x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29418,9 +29418,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni6x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair6x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni6x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -29726,9 +29726,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni7x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair7x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni7x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -30067,9 +30067,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni8x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair8x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni8x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -30441,9 +30441,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni9x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair9x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni9x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -30848,9 +30848,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni10x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair10x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni10x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -31288,9 +31288,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni11x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair11x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni11x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -31761,9 +31761,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni12x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair12x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni12x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -32267,9 +32267,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni13x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair13x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni13x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -32806,9 +32806,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func pair14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
+// func vnni14x32AVX512(kc int, a *float32, b *float32, ldb int, c *float32, ldc int, cols int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·pair14x32AVX512(SB), NOSPLIT, $0-64
+TEXT ·vnni14x32AVX512(SB), NOSPLIT, $0-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       cols+48(FP), CX
 	MOVQ       acc+56(FP), DX
@@ -33378,9 +33378,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func indirectPair1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI1x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair1x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI1x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -33513,9 +33513,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI1x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair1x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI1x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -33561,9 +33561,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI2x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair2x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI2x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -33729,9 +33729,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI2x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair2x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI2x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -33790,9 +33790,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI3x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair3x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI3x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -33991,9 +33991,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI3x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair3x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI3x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -34065,9 +34065,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI4x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair4x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI4x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -34299,9 +34299,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI4x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair4x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI4x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -34387,9 +34387,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI5x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair5x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI5x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -34654,9 +34654,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI5x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair5x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI5x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -34755,9 +34755,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI6x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair6x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI6x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -35055,9 +35055,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI6x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair6x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI6x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -35170,9 +35170,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI7x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair7x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI7x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -35503,9 +35503,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI7x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair7x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI7x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -35631,9 +35631,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI8x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair8x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI8x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -35997,9 +35997,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI8x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair8x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI8x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -36141,9 +36141,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI9x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair9x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI9x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -36540,9 +36540,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI9x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair9x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI9x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -36697,9 +36697,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI10x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair10x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI10x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -37129,9 +37129,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI10x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair10x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI10x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -37299,9 +37299,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI11x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair11x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI11x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -37764,9 +37764,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI11x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair11x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI11x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -37947,9 +37947,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI12x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair12x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI12x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -38445,9 +38445,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI12x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair12x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI12x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -38641,9 +38641,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI13x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair13x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI13x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -39172,9 +39172,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI13x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair13x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI13x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -39381,9 +39381,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func indirectPair14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
+// func indirectVNNI14x32AVX512(kc int, a *float32, b0 *byte, b1 *byte, offs *int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16, BMI2, CMOV, MMX+
-TEXT ·indirectPair14x32AVX512(SB), NOSPLIT, $8-64
+TEXT ·indirectVNNI14x32AVX512(SB), NOSPLIT, $8-64
 	MOVQ       kc+0(FP), AX
 	MOVQ       acc+56(FP), CX
 	MOVQ       b0+16(FP), DX
@@ -39945,9 +39945,9 @@ part:
 	VZEROUPPER
 	RET
 
-// func unpackedPair14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
+// func unpackedVNNI14x32AVX512(panels int, kc int, a *byte, row int, step int, b *float32, ldb int, c *float32, ldc int, acc int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512_BF16
-TEXT ·unpackedPair14x32AVX512(SB), NOSPLIT, $0-80
+TEXT ·unpackedVNNI14x32AVX512(SB), NOSPLIT, $0-80
 	MOVQ a+16(FP), AX
 	MOVQ row+24(FP), CX
 	MOVQ step+32(FP), DX
@@ -40167,9 +40167,9 @@ depth:
 	VZEROUPPER
 	RET
 
-// func pairRowsAVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
+// func vnniRowsAVX512(k int, n int, dst *float32, ldd int, src *byte, lds int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-48
+TEXT ·vnniRowsAVX512(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
 	MOVQ    dst+16(FP), DX
@@ -40240,9 +40240,9 @@ both:
 	VZEROUPPER
 	RET
 
-// func pairPickAVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
+// func vnniPickAVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·pairPickAVX512(SB), NOSPLIT, $0-48
+TEXT ·vnniPickAVX512(SB), NOSPLIT, $0-48
 	MOVQ    k+0(FP), AX
 	MOVQ    n+8(FP), CX
 	MOVQ    dst+16(FP), DX
@@ -40312,9 +40312,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func pairFloatsAVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
+// func vnniFromF32AVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·pairFloatsAVX512(SB), NOSPLIT, $0-48
+TEXT ·vnniFromF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ  k+0(FP), AX
 	MOVQ  n+8(FP), CX
 	MOVQ  dst+16(FP), DX
@@ -40356,9 +40356,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func pairSplitAVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
+// func vnniToF32AVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
 // Requires: AVX, AVX512F
-TEXT ·pairSplitAVX512(SB), NOSPLIT, $0-48
+TEXT ·vnniToF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ         k+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVQ         dst+16(FP), DX
@@ -40403,9 +40403,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func pairTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
+// func vnniTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·pairTinyAVX512(SB), NOSPLIT, $0-40
+TEXT ·vnniTinyAVX512(SB), NOSPLIT, $0-40
 	MOVQ         k+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVQ         src+16(FP), DX

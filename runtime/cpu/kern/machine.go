@@ -33,9 +33,9 @@ type worker struct {
 	id      int
 	a, b, c floats // packed operands, a block of results
 	tile    floats
-	pair    floats // depths to be joined to pairs
+	widened floats // rows in f32 that are about to be interleaved
 
-	tinyA, tinyB []uint64  // what is subnormal in the panels of a and b, see pairKernels
+	tinyA, tinyB []uint64  // what is subnormal in the panels of a and b, see vnniKernels
 	wide         [2]floats // panels of a and b in f32
 	split        []bool    // panels of a that wide has
 	exact        floats    // their product

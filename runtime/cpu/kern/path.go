@@ -24,7 +24,7 @@ type Path struct {
 	// indirectFetch prefetches n rows that an indirectFunc will read.
 	indirectFetch func(n int, b0, b1 *byte, offs *int)
 	unpacked      []unpackedFunc // by rows-1; nil where there are none
-	pair          *pairKernels   // nil where bf16 is only multiplied as f32
+	vnni          *vnniKernels   // nil where bf16 is only multiplied as f32
 	wino          *winoKernels   // nil where convolutions go by their definition
 	// winoLeast are the least channels of the image, channels of the result and tiles for which they do not.
 	winoLeast struct{ depth, rows, tiles int }

@@ -8,7 +8,7 @@ import "unsafe"
 func archPaths() (paths []*Path) {
 	avx2, avx512, bf16 := features()
 	if bf16 {
-		paths = append(paths, pairPath())
+		paths = append(paths, bf16Path())
 	}
 	if avx512 {
 		paths = append(paths, avx512Path())
@@ -42,10 +42,10 @@ func features() (avx2, avx512, bf16 bool) {
 	return avx2, avx512, bf16
 }
 
-// pairPath is the AVX-512 path of processors with AVX512_BF16.
-func pairPath() *Path {
+// bf16Path is the AVX-512 path of processors with AVX512_BF16.
+func bf16Path() *Path {
 	p := avx512Path()
-	p.name, p.pair = "avx512bf16", pairsAVX512()
+	p.name, p.vnni = "avx512bf16", vnniAVX512()
 	return p
 }
 

@@ -27,14 +27,14 @@ func (m *Machine) phasedGrad(c *Conv) {
 	}
 	ones := [3]int{1, 1, 1}
 	var g grid
-	if dy := c.dense(c.Y, c.K, c.Out); m.joins(c.Y.Type, c.K) {
-		g = m.layWords(dy, c.K, c.Out, lo, size, 1)
+	if dy := c.dense(c.Y, c.K, c.Out); m.canvasVNNI(c.Y.Type, c.K) {
+		g = m.layVNNI(dy, c.K, c.Out, lo, size, 1)
 	} else {
 		g = m.lay(dy, c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
 	}
-	laid := m.laysWeights(&g)
+	laid := m.packsWeights(&g)
 	if laid {
-		m.layWeights(true, g.words)
+		m.packWeights(true, g.vnni)
 	}
 	t.phases = t.phases[:0]
 	mem := t.phaseMem.bytes(c.X.Type, c.N*c.C*volume(c.In))
@@ -62,11 +62,11 @@ func (m *Machine) phasedGrad(c *Conv) {
 	m.run(2*len(c.X.Data), c.N, t)
 }
 
-// laysWeights says whether the phases' products read weights that layWeights has put in order, as some taps of each lie
+// packsWeights says whether the phases' products read weights that packWeights has put in order, as some taps of each lie
 // far apart.
-func (m *Machine) laysWeights(g *grid) bool {
+func (m *Machine) packsWeights(g *grid) bool {
 	c := m.conv.c
-	return c.Weights == OIX && !c.ChannelsLast && volume(c.Kernel) > 1 && (g.words || !m.pairing(c.Y.Type, c.W.Type))
+	return c.Weights == OIX && !c.ChannelsLast && volume(c.Kernel) > 1 && (g.vnni || !m.usesVNNI(c.Y.Type, c.W.Type))
 }
 
 // phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights, which may have
@@ -80,7 +80,7 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSou
 	t.patch.reset()
 	depth.reset()
 	per, taps, each := c.K/c.Groups, volume(c.Kernel), 1
-	if g.words {
+	if g.vnni {
 		each = 2
 	}
 	for i := range per / each * taps {
@@ -94,7 +94,7 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSou
 		}
 		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
 		if laid {
-			depth.s = append(depth.s, 4*(k*c.wordRow(m.Path)+tap*m.tw))
+			depth.s = append(depth.s, 4*(k*c.vnniRow(m.Path)+tap*m.tw))
 			continue
 		}
 		for e := range each {
@@ -102,9 +102,9 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSou
 		}
 	}
 	if laid {
-		return m.swappedWords()
+		return m.swappedWeights()
 	}
-	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.words}
+	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.vnni}
 }
 
 // meets says whether the pixels of a phase meet a tap, and where on the canvas of dy the first of them does.

@@ -77,7 +77,7 @@ func (t *rowTask) columns(w *worker, acc []float32, at, rows, level int) {
 	t.columns(w, acc, at, h, level+1)
 	rest := w.halves(level, len(acc))
 	t.columns(w, rest, at+h*t.inner, rows-h, level+1)
-	t.m.Binary(t.reduce.joins(), acc, acc, rest)
+	t.m.Binary(t.reduce.combining(), acc, acc, rest)
 }
 
 // halves is memory for n sums of the second half of the rows, on a level of halving.
@@ -88,8 +88,8 @@ func (w *worker) halves(level, n int) []float32 {
 	return w.half[level].get(n)
 }
 
-// joins is the operation that makes one result of those of two halves.
-func (r Reduction) joins() Binary {
+// combining is the operation that makes one result of those of two halves.
+func (r Reduction) combining() Binary {
 	switch r {
 	case ReduceMax:
 		return Max
@@ -122,7 +122,7 @@ func (t *rowTask) reduceColumns(w *worker, acc []float32, at, rows int) {
 		if t.reduce == ReduceSumSq {
 			p.Ternary(FMA, acc, x, x, acc)
 		} else {
-			p.Binary(t.reduce.joins(), acc, acc, x)
+			p.Binary(t.reduce.combining(), acc, acc, x)
 		}
 	}
 }

@@ -658,13 +658,13 @@ func poolsAVX2(t Type) *poolKernels {
 	}[t]
 }
 
-// pairsAVX512 are the kernels of products of two bf16 operands.
-func pairsAVX512() *pairKernels {
-	return &pairKernels{rows: pairRowsAVX512, pick: pairPickAVX512, floats: pairFloatsAVX512, split: pairSplitAVX512, tiny: pairTinyAVX512,
+// vnniAVX512 are the kernels of products of two bf16 operands.
+func vnniAVX512() *vnniKernels {
+	return &vnniKernels{rows: vnniRowsAVX512, pick: vnniPickAVX512, fromF32: vnniFromF32AVX512, toF32: vnniToF32AVX512, tiny: vnniTinyAVX512,
 		tile: [2][]tileFunc{
-			{pair1x16AVX512, pair2x16AVX512, pair3x16AVX512, pair4x16AVX512, pair5x16AVX512, pair6x16AVX512, pair7x16AVX512, pair8x16AVX512, pair9x16AVX512, pair10x16AVX512, pair11x16AVX512, pair12x16AVX512, pair13x16AVX512, pair14x16AVX512},
-			{pair1x32AVX512, pair2x32AVX512, pair3x32AVX512, pair4x32AVX512, pair5x32AVX512, pair6x32AVX512, pair7x32AVX512, pair8x32AVX512, pair9x32AVX512, pair10x32AVX512, pair11x32AVX512, pair12x32AVX512, pair13x32AVX512, pair14x32AVX512},
+			{vnni1x16AVX512, vnni2x16AVX512, vnni3x16AVX512, vnni4x16AVX512, vnni5x16AVX512, vnni6x16AVX512, vnni7x16AVX512, vnni8x16AVX512, vnni9x16AVX512, vnni10x16AVX512, vnni11x16AVX512, vnni12x16AVX512, vnni13x16AVX512, vnni14x16AVX512},
+			{vnni1x32AVX512, vnni2x32AVX512, vnni3x32AVX512, vnni4x32AVX512, vnni5x32AVX512, vnni6x32AVX512, vnni7x32AVX512, vnni8x32AVX512, vnni9x32AVX512, vnni10x32AVX512, vnni11x32AVX512, vnni12x32AVX512, vnni13x32AVX512, vnni14x32AVX512},
 		},
-		indirect: []indirectFunc{indirectPair1x32AVX512, indirectPair2x32AVX512, indirectPair3x32AVX512, indirectPair4x32AVX512, indirectPair5x32AVX512, indirectPair6x32AVX512, indirectPair7x32AVX512, indirectPair8x32AVX512, indirectPair9x32AVX512, indirectPair10x32AVX512, indirectPair11x32AVX512, indirectPair12x32AVX512, indirectPair13x32AVX512, indirectPair14x32AVX512},
-		unpacked: []unpackedFunc{unpackedPair1x32AVX512, unpackedPair2x32AVX512, unpackedPair3x32AVX512, unpackedPair4x32AVX512, unpackedPair5x32AVX512, unpackedPair6x32AVX512, unpackedPair7x32AVX512, unpackedPair8x32AVX512, unpackedPair9x32AVX512, unpackedPair10x32AVX512, unpackedPair11x32AVX512, unpackedPair12x32AVX512, unpackedPair13x32AVX512, unpackedPair14x32AVX512}}
+		indirect: []indirectFunc{indirectVNNI1x32AVX512, indirectVNNI2x32AVX512, indirectVNNI3x32AVX512, indirectVNNI4x32AVX512, indirectVNNI5x32AVX512, indirectVNNI6x32AVX512, indirectVNNI7x32AVX512, indirectVNNI8x32AVX512, indirectVNNI9x32AVX512, indirectVNNI10x32AVX512, indirectVNNI11x32AVX512, indirectVNNI12x32AVX512, indirectVNNI13x32AVX512, indirectVNNI14x32AVX512},
+		unpacked: []unpackedFunc{unpackedVNNI1x32AVX512, unpackedVNNI2x32AVX512, unpackedVNNI3x32AVX512, unpackedVNNI4x32AVX512, unpackedVNNI5x32AVX512, unpackedVNNI6x32AVX512, unpackedVNNI7x32AVX512, unpackedVNNI8x32AVX512, unpackedVNNI9x32AVX512, unpackedVNNI10x32AVX512, unpackedVNNI11x32AVX512, unpackedVNNI12x32AVX512, unpackedVNNI13x32AVX512, unpackedVNNI14x32AVX512}}
 }

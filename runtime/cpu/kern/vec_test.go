@@ -31,8 +31,8 @@ func sample(d dice, n int) []float32 {
 
 func same(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
 
-// pairs are the corners in all combinations, then random patterns.
-func pairs(d dice, n int) (a, b []float32) {
+// operandPairs are the corners in all combinations, then random patterns.
+func operandPairs(d dice, n int) (a, b []float32) {
 	for _, x := range corners() {
 		for _, y := range corners() {
 			a, b = append(a, x), append(b, y)
@@ -59,7 +59,7 @@ func TestExactUnary(t *testing.T) {
 
 func TestExactBinary(t *testing.T) {
 	for _, p := range Paths() {
-		a, b := pairs(newDice(21), 20001)
+		a, b := operandPairs(newDice(21), 20001)
 		y := make([]float32, len(a))
 		for op := Add; op <= ReluGrad; op++ {
 			p.Binary(op, y, a, b)
@@ -76,7 +76,7 @@ func TestExactBinary(t *testing.T) {
 func TestExactTernary(t *testing.T) {
 	for _, p := range Paths() {
 		d := newDice(22)
-		a, b := pairs(d, 20001)
+		a, b := operandPairs(d, 20001)
 		c := sample(d, len(a))
 		y := make([]float32, len(a))
 		for op := FMA; op < numTernary; op++ {

@@ -81,9 +81,9 @@ const (
 )
 
 // wins says whether c, or its gradient of x, goes by way of transforms: from an image of type x with depth channels to rows
-// channels. Pairs of bf16 are as fast by the definition.
+// channels. Direct convolutions of bf16 in the VNNI layout are as fast.
 func (m *Machine) wins(c *Conv, x Type, depth, rows int) bool {
-	return m.winnable(c) && !m.pairing(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
+	return m.winnable(c) && !m.usesVNNI(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
 
 // tiles is how many tiles the results of c have, about as many as its image.

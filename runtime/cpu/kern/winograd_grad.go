@@ -46,13 +46,13 @@ const (
 const winoGradTiles = 128
 
 // winsWeights says whether the gradient of the weights of c goes by way of transforms: the same convolutions do, over as
-// many tiles as those have channels. Pairs of bf16 are faster where either are few.
+// many tiles as those have channels. Direct gradients of bf16 in the VNNI layout are faster where either are few.
 func (m *Machine) winsWeights(c *Conv) bool {
 	least := m.winoLeast.depth
 	if !m.winnable(c) || min(c.C, c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
 		return false
 	}
-	return !m.pairing(c.X.Type, c.Y.Type) || min(c.C, c.K) >= 2*least && c.tiles() >= max(c.C, c.K)
+	return !m.usesVNNI(c.X.Type, c.Y.Type) || min(c.C, c.K) >= 2*least && c.tiles() >= max(c.C, c.K)
 }
 
 func (m *Machine) winoWeightGrad(c *Conv) {

@@ -37,7 +37,7 @@ func (p *Path) unzipTyped(rows, n int, even, odd Buf, ldd int, src Buf, lds int)
 }
 
 // zips says whether a kernel joins rows of two phases of type t.
-func (p *Path) zips(t Type) bool { return t == F32 || p.pair != nil }
+func (p *Path) zips(t Type) bool { return t == F32 || p.vnni != nil }
 
 // zipRows makes rows of 2n elements, ldd apart, of rows of n elements that are n apart: elements of even and odd take turns.
 func (p *Path) zipRows(w *worker, rows, n int, dst Buf, ldd int, even, odd Buf) {
@@ -53,7 +53,7 @@ func (p *Path) zipRows(w *worker, rows, n int, dst Buf, ldd int, even, odd Buf) 
 		if dst.Type == F32 {
 			p.zip(rows, k, to, ldd, (*float32)(ptr(even.at(at))), (*float32)(ptr(odd.at(at))), n)
 		} else {
-			p.pair.pick(2*rows, k, to, ldd/2, even.at(at), &w.offs[0])
+			p.vnni.pick(2*rows, k, to, ldd/2, even.at(at), &w.offs[0])
 		}
 	}
 }

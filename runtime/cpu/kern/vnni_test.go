@@ -38,9 +38,9 @@ func TestGemmExact(t *testing.T) {
 	})
 }
 
-// TestPairsAnyWorkers: bf16 products have the same bits for any number of workers, on each path, with subnormal elements
+// TestVNNIAnyWorkers: bf16 products have the same bits for any number of workers, on each path, with subnormal elements
 // here and there too.
-func TestPairsAnyWorkers(t *testing.T) {
+func TestVNNIAnyWorkers(t *testing.T) {
 	gc := gemmCase{m: 70, n: 90, k: 2301, outer: 1, inner: 1, a: BF16, b: BF16, c: BF16}
 	for _, p := range Paths() {
 		var first []byte
@@ -62,8 +62,8 @@ func TestPairsAnyWorkers(t *testing.T) {
 	}
 }
 
-// TestPairsEnds: what is not finite stays so and stays in its row, and subnormal elements count as what they are.
-func TestPairsEnds(t *testing.T) {
+// TestVNNIEnds: what is not finite stays so and stays in its row, and subnormal elements count as what they are.
+func TestVNNIEnds(t *testing.T) {
 	const n, tiny = 40, 0x1p-131
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	onPaths(t, func(t *testing.T, m *Machine) {

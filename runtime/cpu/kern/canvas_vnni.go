@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// A convolution of two bf16 operands multiplies pairs of channels: its canvas holds words, channels 2c and 2c+1 of a
-// pixel together, so that a row of words is what tiles read, in place or packed by moving words. Joined while packing,
-// an element would be joined, and looked at for being subnormal, once a tap.
+// A convolution of two bf16 operands has its canvas in the VNNI layout: a 32-bit word holds channels 2c and 2c+1 of a
+// pixel. Tiles read rows of words in place, or packing moves whole words. Interleaving while packing would interleave each
+// element, and test whether it is subnormal, once for every tap.
 
-// joins says whether the canvas of an image of the given type and channels holds words.
-func (m *Machine) joins(t Type, channels int) bool {
+// canvasVNNI says whether the canvas of an image of the given type and channels holds words.
+func (m *Machine) canvasVNNI(t Type, channels int) bool {
 	c := m.conv.c
-	return m.pairing(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && channels/c.Groups%2 == 0 && volume(c.Kernel) > 1
+	return m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && channels/c.Groups%2 == 0 && volume(c.Kernel) > 1
 }
 
-// layWords is lay for words. The type of the canvas is F32, which is as wide.
-func (m *Machine) layWords(g grid, channels int, in, lo, size [3]int, phases int) grid {
+// layVNNI is lay for words. The type of the canvas is F32, which is as wide.
+func (m *Machine) layVNNI(g grid, channels int, in, lo, size [3]int, phases int) grid {
 	c, t := m.conv.c, &m.conv
 	row := roundUp(size[2], phases)
-	d := grid{phases: phases, phase: row / phases, channel: size[0] * size[1] * row, words: true}
+	d := grid{phases: phases, phase: row / phases, channel: size[0] * size[1] * row, vnni: true}
 	d.axis = [3]int{size[1] * row, row, 1}
 	d.item = [2]int{channels / 2 * d.channel, channels / c.Groups / 2 * d.channel}
 	d.buf = t.canvas.bytes(F32, c.N*d.item[0])
 	t.rough = getBools(t.rough, c.N)
-	t.pairs = t.pairs[:0]
+	t.interleave = t.interleave[:0]
 	for y := range in[1] {
-		t.pairs = append(t.pairs, 2*y*in[2], 2*(g.channel+y*in[2]))
+		t.interleave = append(t.interleave, 2*y*in[2], 2*(g.channel+y*in[2]))
 	}
-	t.m, t.mode = m, wordMode
+	t.m, t.mode = m, vnniMode
 	t.src, t.dst, t.size, t.lo, t.channels = g, d, in, lo, channels
 	m.run(2*len(d.buf.Data), c.N, t)
 	d.clean = !slices.Contains(t.rough, true)
@@ -42,8 +42,8 @@ func getBools(s []bool, n int) []bool {
 	return s
 }
 
-// joinImage lays image n, pair of planes by pair of planes, and looks for subnormal elements.
-func (t *convTask) joinImage(w *worker, n int) {
+// interleaveImage writes image n to its canvas, two planes at a time, and looks for subnormal elements.
+func (t *convTask) interleaveImage(w *worker, n int) {
 	p, src := t.m.Path, t.src.buf
 	t.rough[n] = p.rough(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
 	image := floatsAt(t.dst.buf.at(n*t.dst.item[0]), t.dst.item[0])
@@ -55,30 +55,30 @@ func (t *convTask) joinImage(w *worker, n int) {
 			from := src.From(n*t.src.item[0] + 2*ch*t.src.channel + z*t.src.axis[0])
 			to := image[ch*t.dst.channel+t.dst.at(t.lo[0]+z, t.lo[1], 0):]
 			if t.dst.phases == 1 {
-				p.joinRows(rows, width, to[t.lo[2]:], t.dst.axis[1], from, t.pairs)
+				p.interleaveRows(rows, width, to[t.lo[2]:], t.dst.axis[1], from, t.interleave)
 				continue
 			}
-			p.joinRows(rows, width, dense, width, from, t.pairs)
+			p.interleaveRows(rows, width, dense, width, from, t.interleave)
 			if t.dst.phases == 2 {
 				t.unzipPlane(Floats(to), t.dst.axis[1], Floats(dense), width)
 				continue
 			}
 			for y := range rows {
-				t.splitWords(to[y*t.dst.axis[1]:], dense[y*width:][:width])
+				t.splitVNNIRow(to[y*t.dst.axis[1]:], dense[y*width:][:width])
 			}
 		}
 	}
 }
 
-// joinRows joins the rows of width halves that offs lists in pairs, in bytes from src, to rows of words, ld apart.
-func (p *Path) joinRows(rows, width int, dst []float32, ld int, src Buf, offs []int) {
+// interleaveRows interleaves rows of width halves to rows of words, ld apart. offs lists the rows in pairs, in bytes from src.
+func (p *Path) interleaveRows(rows, width int, dst []float32, ld int, src Buf, offs []int) {
 	for l := 0; l < width; l += p.nr {
-		p.pair.pick(2*rows, min(p.nr, width-l), &dst[l], ld, src.at(l), &offs[0])
+		p.vnni.pick(2*rows, min(p.nr, width-l), &dst[l], ld, src.at(l), &offs[0])
 	}
 }
 
-// splitWords puts a row of words on a canvas phase by phase.
-func (t *convTask) splitWords(dst, row []float32) {
+// splitVNNIRow puts a row of words on a canvas phase by phase.
+func (t *convTask) splitVNNIRow(dst, row []float32) {
 	ph := t.dst.phases
 	for x := range min(ph, len(row)) {
 		o := t.dst.at(0, 0, t.lo[2]+x)
@@ -95,10 +95,10 @@ func (p *Path) rough(words []float32) bool {
 			b := math.Float32bits(x)
 			return tinyHalf(b) || tinyHalf(b>>16)
 		})
-	case p.pair.tiny(whole, p.nr, &words[0], p.nr) != 0:
+	case p.vnni.tiny(whole, p.nr, &words[0], p.nr) != 0:
 		return true
 	}
-	return n%p.nr > 0 && p.pair.tiny(1, p.nr, &words[n-p.nr], p.nr) != 0
+	return n%p.nr > 0 && p.vnni.tiny(1, p.nr, &words[n-p.nr], p.nr) != 0
 }
 
 // tinyHalf says whether the low half of b is a subnormal bf16.

@@ -5,86 +5,86 @@ import (
 	"unsafe"
 )
 
-// pairKernels are those of processors that multiply bf16 as it is: two neighbouring depths at a time, twice as many
-// products an instruction as in f32. A word of a packed operand holds the elements of depths 2d (its low half) and
+// vnniKernels are the kernels of processors that multiply bf16 without widening it: two neighbouring depths at a time, twice as
+// many products per instruction as in f32. The packed layout is known as VNNI: a 32-bit word of a packed operand holds the elements of depths 2d (its low half) and
 // 2d+1. The sums are f32; the order in which the two products of a word are added is the processor's. It takes
 // subnormal numbers for zero, so that an infinity times one would be NaN: rows and columns that have any are multiplied
 // in f32.
-type pairKernels struct {
+type vnniKernels struct {
 	tile     [2][]tileFunc  // kc counts words
 	indirect []indirectFunc // the same
 	unpacked []unpackedFunc // the same
 	rows     rowsFunc       // packs words; k is even
 	pick     pickFunc       // the same
-	floats   joinFunc       // joins pairs of widened rows; k is even
-	split    joinFunc       // the inverse, of k rows of words
+	fromF32  interleaveFunc // canvasVNNI pairs of widened rows; k is even
+	toF32    interleaveFunc // the inverse, of k rows of words
 	// tiny has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
 	tiny func(k, n int, src *float32, lds int) (lanes uint64)
 }
 
-type joinFunc func(k, n int, dst *float32, ldd int, src *float32, lds int)
+type interleaveFunc func(k, n int, dst *float32, ldd int, src *float32, lds int)
 
-// pairing says whether products of the given types are made of pairs on p.
-func (p *Path) pairing(a, b Type) bool { return p.pair != nil && a == BF16 && b == BF16 }
+// usesVNNI says whether products of the given types are computed in the VNNI layout on p.
+func (p *Path) usesVNNI(a, b Type) bool { return p.vnni != nil && a == BF16 && b == BF16 }
 
 // words is how many words of a packed operand k depths take, a row.
-func (t *gemmTask) words(k int) int {
-	if t.paired {
+func (t *gemmTask) packedDepth(k int) int {
+	if t.vnni {
 		return (k + 1) / 2
 	}
 	return k
 }
 
-// pack packs an operand for the tiles of t and says where it is subnormal, if that matters (see pairKernels.tiny); the
+// pack packs an operand for the tiles of t and says where it is subnormal, if that matters (see vnniKernels.tiny); the
 // arguments are those of source.pack.
 func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0, kc int) (tiny uint64) {
-	if !t.paired {
+	if !t.vnni {
 		s.pack(w, dst, ld, item, l0, n, k0, kc)
 		return 0
 	}
-	done := s.packPairs(w, dst, ld, item, l0, n, k0, kc&^1)
+	done := s.packVNNI(w, dst, ld, item, l0, n, k0, kc&^1)
 	for done < kc {
-		h := min(pairDepth, kc-done)
-		wide := w.pair.get(pairDepth * t.p.nr)
+		h := min(vnniDepth, kc-done)
+		wide := w.widened.get(vnniDepth * t.p.nr)
 		s.pack(w, wide, t.p.nr, item, l0, n, k0+done, h)
 		if h%2 > 0 {
 			clear(wide[h*t.p.nr:][:t.p.nr])
 		}
-		t.p.pair.floats(h+h%2, n, &dst[done/2*ld], ld, &wide[0], t.p.nr)
+		t.p.vnni.fromF32(h+h%2, n, &dst[done/2*ld], ld, &wide[0], t.p.nr)
 		done += h
 	}
 	if f, ok := s.(*tableSource); ok && f.clean {
 		return 0
 	}
-	return t.p.pair.tiny(t.words(kc), n, &dst[0], ld)
+	return t.p.vnni.tiny(t.packedDepth(kc), n, &dst[0], ld)
 }
 
-// pairDepth is the depth of what is widened to be joined; it stays in L1.
-const pairDepth = 64
+// vnniDepth is how many depths are widened and then interleaved at a time; they stay in L1.
+const vnniDepth = 64
 
-// packPairs packs the first depths, an even number of at most kc, and says how many; pack does the others.
-func (s *matSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
+// packVNNI packs the first depths, an even number of at most kc, and says how many; pack does the others.
+func (s *matSource) packVNNI(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
 	if kc == 0 {
 		return 0
 	}
 	base := s.m.item(item, s.inner)
 	if s.contig {
-		s.p.pair.rows(kc, n, &dst[0], ld, s.m.at(base+k0*s.m.LD+l0), s.m.LD)
+		s.p.vnni.rows(kc, n, &dst[0], ld, s.m.at(base+k0*s.m.LD+l0), s.m.LD)
 		return kc
 	}
 	s.transpose(w, F32, dst, ld, base, l0, n, k0, kc/2) // a word moves like an f32
 	return kc
 }
 
-func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
+func (s *tableSource) packVNNI(w *worker, dst []float32, ld, item, l0, n, k0, kc int) int {
 	base := s.base(item)
 	switch {
 	case kc == 0 || s.zip && !s.byLane:
 		return 0
-	case s.words && !s.byLane:
+	case s.vnni && !s.byLane:
 		s.packDepths(dst, ld, base, l0, n, k0/2, kc/2)
 		return kc
-	case s.words:
+	case s.vnni:
 		s.packLanes(dst, ld, base, l0, n, k0/2, kc/2)
 		return kc
 	case !s.byLane:
@@ -92,7 +92,7 @@ func (s *tableSource) packPairs(w *worker, dst []float32, ld, item, l0, n, k0, k
 	}
 	for l := 0; l < n; {
 		r := run(s.lane[l0+l:], n-l, s.buf.Type.Size())
-		s.p.pair.pick(kc, r, &dst[l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0])
+		s.p.vnni.pick(kc, r, &dst[l], ld, s.buf.byteAt(base+s.lane[l0+l]), &s.depth[k0])
 		l += r
 	}
 	return kc
@@ -113,21 +113,21 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 	return kc
 }
 
-// multiplyPairs is multiplyPart for words: rows and columns with subnormal elements are multiplied in f32.
-func (x *block) multiplyPairs(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
-	p, deep, width := x.t.p, x.t.words(kc), x.t.p.width(n)
-	b, at := x.b[(j-x.b0)*x.t.words(x.kc):], x.t.words(k)
+// multiplyVNNI is multiplyPart for the VNNI layout: rows and columns with subnormal elements are multiplied in f32.
+func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
+	p, deep, width := x.t.p, x.t.packedDepth(kc), x.t.p.width(n)
+	b, at := x.b[(j-x.b0)*x.t.packedDepth(x.kc):], x.t.packedDepth(k)
 	if k == 0 && x.t.lies(j, n) { // not packed yet, but rows are subnormal
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
 	rows, cols := x.tinyRows, x.w.tinyB[(j-x.b0)/p.nr]
-	pairs, wide := p.pair.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
+	low, wide := p.vnni.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
 	wideSum := func(c *float32, ldc int) {
 		wide(2*deep, &x.wideA(a, h)[k*h], &x.wideB(b, j, width)[k*width], width, c, ldc, n, acc)
 	}
 	switch {
 	case rows|cols == 0:
-		pairs(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
+		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
 	case tinyLanes(rows) == h || tinyLanes(cols) == n:
 		wideSum(c, ldc)
 	default:
@@ -135,7 +135,7 @@ func (x *block) multiplyPairs(a []float32, h, j, n, k, kc int, c *float32, ldc, 
 		if acc != 0 {
 			p.rows[F32](h, n, &exact[0], p.nr, bytes(c), ldc)
 		}
-		pairs(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
+		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
 		wideSum(&exact[0], p.nr)
 		for r := range h {
 			to := unsafe.Slice(after(c, r*ldc), n)
@@ -153,23 +153,23 @@ func tinyLanes(tiny uint64) int { return bits.OnesCount64((tiny | tiny>>1) & 0x5
 
 // wideA is the panel a of h rows in f32. Panels stay for the next columns, with a vector between them.
 func (x *block) wideA(a []float32, h int) []float32 {
-	deep, w := x.t.words(x.kc), x.w
+	deep, w := x.t.packedDepth(x.kc), x.w
 	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.tinyA))
 	panel := all[x.row*2*deep+16*x.panel:]
 	if !w.split[x.panel] {
 		w.split[x.panel] = true
-		x.t.p.pair.split(deep, h, &panel[0], h, &a[0], h)
+		x.t.p.vnni.toF32(deep, h, &panel[0], h, &a[0], h)
 	}
 	return panel
 }
 
 // wideB is the panel b of the columns from j on in f32; it stays for the next rows.
 func (x *block) wideB(b []float32, j, width int) []float32 {
-	deep := x.t.words(x.kc)
+	deep := x.t.packedDepth(x.kc)
 	wide := x.w.wide[1].get(2 * deep * width)
 	if x.wideAt != j+1 {
 		x.wideAt = j + 1
-		x.t.p.pair.split(deep, width, &wide[0], width, &b[0], width)
+		x.t.p.vnni.toF32(deep, width, &wide[0], width, &b[0], width)
 	}
 	return wide
 }

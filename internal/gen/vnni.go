@@ -12,28 +12,28 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pairs emits the kernels of products of two bf16 operands by VDPBF16PS (AVX512_BF16). A word of a packed operand
+// vnni emits the kernels of products of two bf16 operands by VDPBF16PS (AVX512_BF16). A 32-bit word of a packed operand
 // holds the elements of two neighbouring depths, the earlier one in its low half.
-func (v *vm) pairs() {
+func (v *vm) vnni() {
 	for nv := 1; nv <= 2; nv++ {
 		for rows := 1; rows <= v.tileRows(); rows++ {
-			v.tile("pair", rows, nv, VPDPWSSD) // see pairCode
+			v.tile("vnni", rows, nv, VPDPWSSD) // see bf16Code
 		}
 	}
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		v.indirectTile("indirectPair", rows, VPDPWSSD)
-		v.unpackedTile("unpackedPair", rows, VPDPWSSD)
+		v.indirectTile("indirectVNNI", rows, VPDPWSSD)
+		v.unpackedTile("unpackedVNNI", rows, VPDPWSSD)
 	}
-	v.pairRows()
-	v.pairPick()
-	v.pairFloats()
-	v.pairSplit()
-	v.pairTiny()
+	v.vnniRows()
+	v.vnniPick()
+	v.vnniFromF32()
+	v.vnniToF32()
+	v.vnniTiny()
 }
 
-// pairRows emits a rowsFunc of words: k depths, even, for n up to two vectors.
-func (v *vm) pairRows() {
-	v.text("pairRows", "k, n int, dst *float32, ldd int, src *byte, lds int", "packs pairs of rows of bf16, k even, n up to two vectors.")
+// vnniRows emits a rowsFunc of words: k depths, even, for n up to two vectors.
+func (v *vm) vnniRows() {
+	v.text("vnniRows", "k, n int, dst *float32, ldd int, src *byte, lds int", "packs pairs of rows of bf16, k even, n up to two vectors.")
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, lds := ptrParam("ldd"), ptrParam("lds")
 	scaleBy(ldd, 4)
@@ -69,9 +69,9 @@ func (v *vm) pairRows() {
 	RET()
 }
 
-// pairPick emits a pickFunc of words: k depths, even, for n up to two vectors.
-func (v *vm) pairPick() {
-	v.text("pairPick", "k, n int, dst *float32, ldd int, src *byte, offs *int", "packs pairs of scattered rows of bf16, k even, n up to two vectors.")
+// vnniPick emits a pickFunc of words: k depths, even, for n up to two vectors.
+func (v *vm) vnniPick() {
+	v.text("vnniPick", "k, n int, dst *float32, ldd int, src *byte, offs *int", "packs pairs of scattered rows of bf16, k even, n up to two vectors.")
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, offs := ptrParam("ldd"), ptrParam("offs")
 	scaleBy(ldd, 4)
@@ -114,9 +114,9 @@ func (v *vm) oneOrTwo(k, n reg.GPVirtual, row func(vectors int)) {
 	Label("done")
 }
 
-// pairFloats emits the packing of pairs of rows that have been widened: k rows, even, of up to two vectors.
-func (v *vm) pairFloats() {
-	v.text("pairFloats", "k, n int, dst *float32, ldd int, src *float32, lds int", "packs pairs of rows of bf16 values held as f32, k even, n up to two vectors.")
+// vnniFromF32 emits the packing of pairs of rows that have been widened: k rows, even, of up to two vectors.
+func (v *vm) vnniFromF32() {
+	v.text("vnniFromF32", "k, n int, dst *float32, ldd int, src *float32, lds int", "packs pairs of rows of bf16 values held as f32, k even, n up to two vectors.")
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, lds := ptrParam("ldd"), ptrParam("lds")
 	scaleBy(ldd, 4)
@@ -140,9 +140,9 @@ func (v *vm) pairFloats() {
 	RET()
 }
 
-// pairSplit emits the inverse of pairFloats: two rows for each of k rows of words. Rows are ascending.
-func (v *vm) pairSplit() {
-	v.text("pairSplit", "k, n int, dst *float32, ldd int, src *float32, lds int", "widens k rows of words to twice as many of f32, n up to two vectors.")
+// vnniToF32 emits the inverse of vnniFromF32: two rows for each of k rows of words. Rows are ascending.
+func (v *vm) vnniToF32() {
+	v.text("vnniToF32", "k, n int, dst *float32, ldd int, src *float32, lds int", "widens k rows of words to twice as many of f32, n up to two vectors.")
 	k, n, dst, src := ptrParam("k"), ptrParam("n"), ptrParam("dst"), ptrParam("src")
 	ldd, lds := ptrParam("ldd"), ptrParam("lds")
 	scaleBy(ldd, 4)
@@ -167,9 +167,9 @@ func (v *vm) pairSplit() {
 	RET()
 }
 
-// pairTiny emits the search for subnormal elements, two bits a lane.
-func (v *vm) pairTiny() {
-	v.text("pairTiny", "k, n int, src *float32, lds int) (lanes uint64", "says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.")
+// vnniTiny emits the search for subnormal elements, two bits a lane.
+func (v *vm) vnniTiny() {
+	v.text("vnniTiny", "k, n int, src *float32, lds int) (lanes uint64", "says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.")
 	k, n, src, lds := ptrParam("k"), ptrParam("n"), ptrParam("src"), ptrParam("lds")
 	scaleBy(lds, 4)
 	exponent, mantissa, x := v.reg(bits(0x7f807f80)), v.reg(bits(0x007f007f)), v.new()
@@ -198,34 +198,34 @@ func (v *vm) pairTiny() {
 	RET()
 }
 
-// pairTable enters the kernels of pairs.
-func (v *vm) pairTable(w func(format string, args ...any)) {
-	w("\n// pairs%s are the kernels of products of two bf16 operands.\nfunc pairs%s() *pairKernels {\nreturn &pairKernels{rows: pairRows%s, pick: pairPick%s, floats: pairFloats%s, split: pairSplit%s, tiny: pairTiny%s,\n",
+// vnniTable enters the kernels for the VNNI layout.
+func (v *vm) vnniTable(w func(format string, args ...any)) {
+	w("\n// vnni%s are the kernels of products of two bf16 operands.\nfunc vnni%s() *vnniKernels {\nreturn &vnniKernels{rows: vnniRows%s, pick: vnniPick%s, fromF32: vnniFromF32%s, toF32: vnniToF32%s, tiny: vnniTiny%s,\n",
 		v.suffix(), v.suffix(), v.suffix(), v.suffix(), v.suffix(), v.suffix(), v.suffix())
 	w("tile: [2][]tileFunc{\n")
 	for nv := 1; nv <= 2; nv++ {
 		w("{")
 		for rows := 1; rows <= v.tileRows(); rows++ {
-			w("pair%dx%d%s, ", rows, nv*v.w, v.suffix())
+			w("vnni%dx%d%s, ", rows, nv*v.w, v.suffix())
 		}
 		w("},\n")
 	}
 	w("},\nindirect: []indirectFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		w("indirectPair%dx%d%s, ", rows, 2*v.w, v.suffix())
+		w("indirectVNNI%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
 	w("},\nunpacked: []unpackedFunc{")
 	for rows := 1; rows <= v.tileRows(); rows++ {
-		w("unpackedPair%dx%d%s, ", rows, 2*v.w, v.suffix())
+		w("unpackedVNNI%dx%d%s, ", rows, 2*v.w, v.suffix())
 	}
 	w("}}\n}\n")
 }
 
 var standIn = regexp.MustCompile(`VPDPWSSD +Z(\d+), Z(\d+), Z(\d+)`)
 
-// pairCode replaces VPDPWSSD in the assembly by the code of VDPBF16PS, which differs from it by its prefix and which
+// bf16Code replaces VPDPWSSD in the assembly by the code of VDPBF16PS, which differs from it by its prefix and which
 // neither avo nor the assembler of Go 1.26 knows.
-func pairCode(file string) error {
+func bf16Code(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
