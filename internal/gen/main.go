@@ -25,7 +25,7 @@ func main() {
 			v.vnni()
 		}
 		v.packing()
-		v.skinny()
+		v.smallM()
 		v.finish()
 		v.touch()
 		v.casts()

@@ -53,7 +53,7 @@ func (v *vm) table(b *strings.Builder) {
 				fmt.Fprintf(b, "p.%s[%s] = %s%s%s\n", k, t, k, t, s)
 			}
 		}
-		fmt.Fprintf(b, "p.stripe[%s] = [...]stripeFunc{stripe1%s%s, stripe2%s%s, stripe4%s%s, stripe8%s%s}\n", t, t, s, t, s, t, s, t, s)
+		fmt.Fprintf(b, "p.gemv[%s] = [...]gemvFunc{gemv1%s%s, gemv2%s%s, gemv4%s%s, gemv8%s%s}\n", t, t, s, t, s, t, s, t, s)
 		fmt.Fprintf(b, "p.dots[%s][0] = dots1%s%s\n", t, t, s)
 		if v.pairsRows(t) {
 			fmt.Fprintf(b, "p.dots[%s][1] = dots2%s%s\n", t, t, s)

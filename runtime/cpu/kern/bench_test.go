@@ -145,8 +145,8 @@ func BenchmarkEpilogue(b *testing.B) {
 	})
 }
 
-// BenchmarkSkinny is y = x W for few rows, with W in memory.
-func BenchmarkSkinny(b *testing.B) {
+// BenchmarkSmallM is y = x W for few rows, with W in memory.
+func BenchmarkSmallM(b *testing.B) {
 	onVectorPaths(b, func(b *testing.B, m *Machine) {
 		for _, rows := range []int{1, 2, 4, 8, 16} {
 			for t := range numTypes {

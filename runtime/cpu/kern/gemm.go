@@ -75,7 +75,7 @@ func (m *Machine) Gemm(g *Gemm) {
 	if how := t.choose(m, g); how != packed {
 		t.out.epi.Then = nil
 		whole := m.wholeOf(&t.out.c.Buf, g.Then, g.M*g.N*t.items)
-		m.skinny(t, how)
+		m.smallM(t, how)
 		m.finishAll(g.Then, whole)
 		return
 	}

@@ -689,25 +689,25 @@ func pickBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 //go:noescape
 func transBF16AVX512(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
-// stripe1F32AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+// gemv1F32AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
-func stripe1F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv1F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe2F32AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+// gemv2F32AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
 //
 //go:noescape
-func stripe2F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv2F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe4F32AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+// gemv4F32AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
 //
 //go:noescape
-func stripe4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe8F32AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+// gemv8F32AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
 //
 //go:noescape
-func stripe8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F32AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
 //
@@ -719,25 +719,25 @@ func dots1F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, 
 //go:noescape
 func dots2F32AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
-// stripe1F16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+// gemv1F16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
-func stripe1F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv1F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe2F16AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+// gemv2F16AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
 //
 //go:noescape
-func stripe2F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv2F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe4F16AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+// gemv4F16AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
 //
 //go:noescape
-func stripe4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe8F16AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+// gemv8F16AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
 //
 //go:noescape
-func stripe8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F16AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
 //
@@ -749,25 +749,25 @@ func dots1F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, 
 //go:noescape
 func dots2F16AVX512(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
-// stripe1BF16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+// gemv1BF16AVX512 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
-func stripe1BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv1BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe2BF16AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+// gemv2BF16AVX512 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
 //
 //go:noescape
-func stripe2BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv2BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe4BF16AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+// gemv4BF16AVX512 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
 //
 //go:noescape
-func stripe4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe8BF16AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+// gemv8BF16AVX512 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
 //
 //go:noescape
-func stripe8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1BF16AVX512 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
 //
@@ -2859,50 +2859,50 @@ func pickBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 //go:noescape
 func transBF16AVX2(k int, n int, dst *float32, ldd int, src *byte, offs *int)
 
-// stripe1F32AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+// gemv1F32AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
-func stripe1F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv1F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe2F32AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+// gemv2F32AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
 //
 //go:noescape
-func stripe2F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv2F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe4F32AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+// gemv4F32AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
 //
 //go:noescape
-func stripe4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe8F32AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+// gemv8F32AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
 //
 //go:noescape
-func stripe8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F32AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
 //
 //go:noescape
 func dots1F32AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
-// stripe1F16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+// gemv1F16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
-func stripe1F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv1F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe2F16AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+// gemv2F16AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
 //
 //go:noescape
-func stripe2F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv2F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe4F16AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+// gemv4F16AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
 //
 //go:noescape
-func stripe4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe8F16AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+// gemv8F16AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
 //
 //go:noescape
-func stripe8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1F16AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
 //
@@ -2914,25 +2914,25 @@ func dots1F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ld
 //go:noescape
 func dots2F16AVX2(k int, x *float32, ldx int, w *byte, ldw int, out *float32, ldo int)
 
-// stripe1BF16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
+// gemv1BF16AVX2 adds the product of 8 rows of w to 1 rows of y, vecs vectors long; x is packed [8][1].
 //
 //go:noescape
-func stripe1BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv1BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe2BF16AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
+// gemv2BF16AVX2 adds the product of 8 rows of w to 2 rows of y, vecs vectors long; x is packed [8][2].
 //
 //go:noescape
-func stripe2BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv2BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe4BF16AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
+// gemv4BF16AVX2 adds the product of 8 rows of w to 4 rows of y, vecs vectors long; x is packed [8][4].
 //
 //go:noescape
-func stripe4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
-// stripe8BF16AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
+// gemv8BF16AVX2 adds the product of 8 rows of w to 8 rows of y, vecs vectors long; x is packed [8][8].
 //
 //go:noescape
-func stripe8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+func gemv8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dots1BF16AVX2 computes the products of 1 rows of x with 4 rows of w, k elements each, a multiple of 16.
 //

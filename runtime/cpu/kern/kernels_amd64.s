@@ -42133,9 +42133,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func stripe1F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv1F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe1F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv1F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -42202,9 +42202,9 @@ few:
 	VZEROUPPER
 	RET
 
-// func stripe2F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv2F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe2F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv2F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -42291,9 +42291,9 @@ few:
 	VZEROUPPER
 	RET
 
-// func stripe4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv4F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe4F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv4F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -42388,9 +42388,9 @@ few:
 	VZEROUPPER
 	RET
 
-// func stripe8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv8F32AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe8F32AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv8F32AVX512(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -42747,9 +42747,9 @@ loop0:
 	VZEROUPPER
 	RET
 
-// func stripe1F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv1F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe1F16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv1F16AVX512(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -42873,9 +42873,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe2F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv2F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe2F16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv2F16AVX512(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -43043,9 +43043,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv4F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe4F16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv4F16AVX512(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -43269,9 +43269,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv8F16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe8F16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv8F16AVX512(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -43849,9 +43849,9 @@ loop0:
 	VZEROUPPER
 	RET
 
-// func stripe1BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv1BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe1BF16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv1BF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -43999,9 +43999,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe2BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv2BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe2BF16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv2BF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -44193,9 +44193,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv4BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe4BF16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv4BF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -44443,9 +44443,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv8BF16AVX512(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·stripe8BF16AVX512(SB), NOSPLIT, $0-48
+TEXT ·gemv8BF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -86603,9 +86603,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func stripe1F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv1F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·stripe1F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv1F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -86729,9 +86729,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe2F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv2F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·stripe2F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv2F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -86909,9 +86909,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv4F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·stripe4F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv4F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -87189,9 +87189,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv8F32AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·stripe8F32AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv8F32AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -87844,9 +87844,9 @@ loop0:
 	VZEROUPPER
 	RET
 
-// func stripe1F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv1F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, F16C, FMA3, MMX+
-TEXT ·stripe1F16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv1F16AVX2(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -88014,9 +88014,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe2F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv2F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, F16C, FMA3, MMX+
-TEXT ·stripe2F16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv2F16AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -88272,9 +88272,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv4F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, F16C, FMA3, MMX+
-TEXT ·stripe4F16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv4F16AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -88690,9 +88690,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv8F16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, F16C, FMA3, MMX+
-TEXT ·stripe8F16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv8F16AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -89844,9 +89844,9 @@ loop2:
 	VZEROUPPER
 	RET
 
-// func stripe1BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv1BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·stripe1BF16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv1BF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ         y+8(FP), AX
 	MOVQ         ldy+16(FP), CX
 	MOVQ         x+24(FP), DX
@@ -90054,9 +90054,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe2BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv2BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·stripe2BF16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv2BF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -90352,9 +90352,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv4BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·stripe4BF16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv4BF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX
@@ -90810,9 +90810,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func stripe8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// func gemv8BF16AVX2(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·stripe8BF16AVX2(SB), NOSPLIT, $0-48
+TEXT ·gemv8BF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ y+8(FP), AX
 	MOVQ ldy+16(FP), CX
 	MOVQ x+24(FP), DX

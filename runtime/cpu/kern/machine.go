@@ -10,7 +10,7 @@ type Machine struct {
 	worker []worker
 
 	gemm        gemmTask
-	skinnyRun   skinnyTask
+	smallMRun   smallMTask
 	conv        convTask
 	channel     channelTask
 	last        lastTask

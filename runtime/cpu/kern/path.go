@@ -53,8 +53,8 @@ type Path struct {
 	unzipHalves func(rows, n int, even, odd *byte, ldd int, src *byte, lds int)
 	zip         func(rows, n int, dst *float32, ldd int, even, odd *float32, lds int)
 
-	stripe [numTypes][4]stripeFunc // 1, 2, 4 and 8 rows
-	dots   [numTypes][2]dotsFunc   // 1 and 2 rows, nil if absent
+	gemv [numTypes][4]gemvFunc // 1, 2, 4 and 8 rows
+	dots [numTypes][2]dotsFunc // 1 and 2 rows, nil if absent
 
 	widen   [numTypes]func(n int, dst *float32, src *byte)
 	narrow  [numTypes]func(n int, dst *byte, src *float32)
@@ -135,8 +135,8 @@ type normBackFunc func(n int, dx, x, dy, gamma, dgamma, dbeta *float32, mean, rs
 // columnsFunc sums the columns of rows > 0 rows of vecs vectors, lds elements apart, each in one chain over the rows.
 type columnsFunc func(rows, vecs int, sum *float32, src *byte, lds int)
 
-// stripeFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
-type stripeFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
+// gemvFunc adds the product of 8 rows of w to 1, 2, 4 or 8 rows (m) of y, vecs vectors long: x is packed [8][m].
+type gemvFunc func(vecs int, y *float32, ldy int, x *float32, w *byte, ldw int)
 
 // dotsFunc computes out[i*ldo+j] = x[i].w[j] for 1 or 2 rows of x and 4 rows of w, k elements each, a multiple of 16,
 // in 16 partial sums folded in halves.

@@ -18,7 +18,7 @@ func kernelsAVX512(p *Path) {
 	p.scaleCheck[F32] = scaleCheckF32AVX512
 	p.put[F32] = putF32AVX512
 	p.addColumns[F32] = addColumnsF32AVX512
-	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX512, stripe2F32AVX512, stripe4F32AVX512, stripe8F32AVX512}
+	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX512, gemv2F32AVX512, gemv4F32AVX512, gemv8F32AVX512}
 	p.dots[F32][0] = dots1F32AVX512
 	p.dots[F32][1] = dots2F32AVX512
 	p.packing[F16] = []packingFunc{6: packingF167x32AVX512, packingF168x32AVX512, packingF169x32AVX512, packingF1610x32AVX512, packingF1611x32AVX512, packingF1612x32AVX512, packingF1613x32AVX512, packingF1614x32AVX512}
@@ -30,7 +30,7 @@ func kernelsAVX512(p *Path) {
 	p.scaleCheck[F16] = scaleCheckF16AVX512
 	p.put[F16] = putF16AVX512
 	p.addColumns[F16] = addColumnsF16AVX512
-	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX512, stripe2F16AVX512, stripe4F16AVX512, stripe8F16AVX512}
+	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX512, gemv2F16AVX512, gemv4F16AVX512, gemv8F16AVX512}
 	p.dots[F16][0] = dots1F16AVX512
 	p.dots[F16][1] = dots2F16AVX512
 	p.packing[BF16] = []packingFunc{6: packingBF167x32AVX512, packingBF168x32AVX512, packingBF169x32AVX512, packingBF1610x32AVX512, packingBF1611x32AVX512, packingBF1612x32AVX512, packingBF1613x32AVX512, packingBF1614x32AVX512}
@@ -42,7 +42,7 @@ func kernelsAVX512(p *Path) {
 	p.scaleCheck[BF16] = scaleCheckBF16AVX512
 	p.put[BF16] = putBF16AVX512
 	p.addColumns[BF16] = addColumnsBF16AVX512
-	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX512, stripe2BF16AVX512, stripe4BF16AVX512, stripe8BF16AVX512}
+	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX512, gemv2BF16AVX512, gemv4BF16AVX512, gemv8BF16AVX512}
 	p.dots[BF16][0] = dots1BF16AVX512
 	p.dots[BF16][1] = dots2BF16AVX512
 	p.unary[Neg] = negAVX512
@@ -347,7 +347,7 @@ func kernelsAVX2(p *Path) {
 	p.scaleCheck[F32] = scaleCheckF32AVX2
 	p.put[F32] = putF32AVX2
 	p.addColumns[F32] = addColumnsF32AVX2
-	p.stripe[F32] = [...]stripeFunc{stripe1F32AVX2, stripe2F32AVX2, stripe4F32AVX2, stripe8F32AVX2}
+	p.gemv[F32] = [...]gemvFunc{gemv1F32AVX2, gemv2F32AVX2, gemv4F32AVX2, gemv8F32AVX2}
 	p.dots[F32][0] = dots1F32AVX2
 	p.packing[F16] = []packingFunc{2: packingF163x16AVX2, packingF164x16AVX2, packingF165x16AVX2, packingF166x16AVX2}
 	p.rows[F16] = rowsF16AVX2
@@ -358,7 +358,7 @@ func kernelsAVX2(p *Path) {
 	p.scaleCheck[F16] = scaleCheckF16AVX2
 	p.put[F16] = putF16AVX2
 	p.addColumns[F16] = addColumnsF16AVX2
-	p.stripe[F16] = [...]stripeFunc{stripe1F16AVX2, stripe2F16AVX2, stripe4F16AVX2, stripe8F16AVX2}
+	p.gemv[F16] = [...]gemvFunc{gemv1F16AVX2, gemv2F16AVX2, gemv4F16AVX2, gemv8F16AVX2}
 	p.dots[F16][0] = dots1F16AVX2
 	p.dots[F16][1] = dots2F16AVX2
 	p.packing[BF16] = []packingFunc{2: packingBF163x16AVX2, packingBF164x16AVX2, packingBF165x16AVX2, packingBF166x16AVX2}
@@ -370,7 +370,7 @@ func kernelsAVX2(p *Path) {
 	p.scaleCheck[BF16] = scaleCheckBF16AVX2
 	p.put[BF16] = putBF16AVX2
 	p.addColumns[BF16] = addColumnsBF16AVX2
-	p.stripe[BF16] = [...]stripeFunc{stripe1BF16AVX2, stripe2BF16AVX2, stripe4BF16AVX2, stripe8BF16AVX2}
+	p.gemv[BF16] = [...]gemvFunc{gemv1BF16AVX2, gemv2BF16AVX2, gemv4BF16AVX2, gemv8BF16AVX2}
 	p.dots[BF16][0] = dots1BF16AVX2
 	p.dots[BF16][1] = dots2BF16AVX2
 	p.unary[Neg] = negAVX2

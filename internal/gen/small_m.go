@@ -8,13 +8,13 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const skinnyDepth = 8
+const gemvDepth = 8
 
-// skinny emits the kernels for few rows of A: B is read once, as it lies.
-func (v *vm) skinny() {
+// smallM emits the kernels for few rows of A: B is read once, as it lies.
+func (v *vm) smallM() {
 	for _, t := range types {
 		for _, m := range []int{1, 2, 4, 8} {
-			v.stripe(t, m)
+			v.gemv(t, m)
 		}
 		v.dots(t, 1)
 		if v.pairsRows(t) {
@@ -27,12 +27,12 @@ func (v *vm) skinny() {
 // that pays where it spares widening them twice.
 func (v *vm) pairsRows(t string) bool { return v.wide() || t != "F32" }
 
-// stripe emits y[i][j] += sum over r < 8 of x[r*m+i] * w[r][j], for j < cols, a multiple of the vector. The next 8 rows, of
-// which the next stripe reads as much, are fetched meanwhile: rows are too short for the processor to get ahead by itself.
-func (v *vm) stripe(t string, m int) {
-	v.text(fmt.Sprintf("stripe%d%s", m, t), "vecs int, y *float32, ldy int, x *float32, w *byte, ldw int",
-		fmt.Sprintf("adds the product of %d rows of w to %d rows of y, vecs vectors long; x is packed [%d][%d].", skinnyDepth, m, skinnyDepth, m))
-	k := &stripeRun{v: v, t: t, m: m, y: ptrParam("y"), ldy: ptrParam("ldy"), x: ptrParam("x"), ldw: ptrParam("ldw"), ldw3: GP64()}
+// gemv emits y[i][j] += sum over r < 8 of x[r*m+i] * w[r][j], for j < cols, a multiple of the vector. The next 8 rows, of
+// which the next call reads as much, are fetched meanwhile: rows are too short for the processor to get ahead by itself.
+func (v *vm) gemv(t string, m int) {
+	v.text(fmt.Sprintf("gemv%d%s", m, t), "vecs int, y *float32, ldy int, x *float32, w *byte, ldw int",
+		fmt.Sprintf("adds the product of %d rows of w to %d rows of y, vecs vectors long; x is packed [%d][%d].", gemvDepth, m, gemvDepth, m))
+	k := &gemvRun{v: v, t: t, m: m, y: ptrParam("y"), ldy: ptrParam("ldy"), x: ptrParam("x"), ldw: ptrParam("ldw"), ldw3: GP64()}
 	n, w := ptrParam("vecs"), ptrParam("w")
 	scaleBy(k.ldy, 4)
 	scaleBy(k.ldw, typeSize(t))
@@ -46,8 +46,8 @@ func (v *vm) stripe(t string, m int) {
 	SUBQ(imm(line), n)
 	JL(LabelRef("few"))
 	Label("line")
-	for r := range skinnyDepth {
-		PREFETCHT1(k.row(skinnyDepth + r))
+	for r := range gemvDepth {
+		PREFETCHT1(k.row(gemvDepth + r))
 	}
 	k.vectors(line)
 	SUBQ(imm(line), n)
@@ -63,8 +63,8 @@ func (v *vm) stripe(t string, m int) {
 	RET()
 }
 
-// stripeRun is the emission of one stripe kernel.
-type stripeRun struct {
+// gemvRun is the emission of one GEMV kernel.
+type gemvRun struct {
 	v                    *vm
 	t                    string
 	m                    int
@@ -74,7 +74,7 @@ type stripeRun struct {
 }
 
 // row is row r of w where the pointers are.
-func (k *stripeRun) row(r int) Mem {
+func (k *gemvRun) row(r int) Mem {
 	base := k.w[r/4]
 	switch r % 4 {
 	case 0:
@@ -86,11 +86,11 @@ func (k *stripeRun) row(r int) Mem {
 }
 
 // hold loads the broadcasts of x if there are registers for them.
-func (k *stripeRun) hold() {
-	if k.m*skinnyDepth+k.m+2 > map[bool]int{true: 32, false: 16}[k.v.wide()] {
+func (k *gemvRun) hold() {
+	if k.m*gemvDepth+k.m+2 > map[bool]int{true: 32, false: 16}[k.v.wide()] {
 		return
 	}
-	for i := range k.m * skinnyDepth {
+	for i := range k.m * gemvDepth {
 		r := k.v.new()
 		VBROADCASTSS(Mem{Base: k.x, Disp: 4 * i}, r)
 		k.held = append(k.held, r)
@@ -99,7 +99,7 @@ func (k *stripeRun) hold() {
 
 // vectors emits the code of count vectors of columns and moves behind them: by twos where each broadcast is loaded anew
 // and the registers last.
-func (k *stripeRun) vectors(count int) {
+func (k *gemvRun) vectors(count int) {
 	v, step := k.v, 1
 	if k.held == nil && !v.wide() && k.m <= 4 && count > 1 {
 		step = 2
@@ -114,7 +114,7 @@ func (k *stripeRun) vectors(count int) {
 }
 
 // columns emits the code of count vectors of columns, the first-th on.
-func (k *stripeRun) columns(first, count int) {
+func (k *gemvRun) columns(first, count int) {
 	v, sum := k.v, make([][]vec, k.m)
 	for i := range sum {
 		for range count {
@@ -122,7 +122,7 @@ func (k *stripeRun) columns(first, count int) {
 		}
 	}
 	k.sums(sum, first, func(m Mem, s vec) { VMOVUPS(m, s) })
-	for r := range skinnyDepth {
+	for r := range gemvDepth {
 		var col []vec
 		for j := range count {
 			c, at := v.new(), k.row(r)
@@ -138,7 +138,7 @@ func (k *stripeRun) columns(first, count int) {
 }
 
 // sums moves the sums from or to y.
-func (k *stripeRun) sums(sum [][]vec, first int, move func(Mem, vec)) {
+func (k *gemvRun) sums(sum [][]vec, first int, move func(Mem, vec)) {
 	p := GP64()
 	MOVQ(k.y, p)
 	for _, row := range sum {
@@ -150,7 +150,7 @@ func (k *stripeRun) sums(sum [][]vec, first int, move func(Mem, vec)) {
 }
 
 // multiply adds the products of columns with the i-th number of x.
-func (k *stripeRun) multiply(i int, col, sum []vec) {
+func (k *gemvRun) multiply(i int, col, sum []vec) {
 	at := Mem{Base: k.x, Disp: 4 * i}
 	switch {
 	case k.held != nil:

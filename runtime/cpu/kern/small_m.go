@@ -1,54 +1,53 @@
 package kern
 
-// skinnyRows is the largest number of rows of A for which B is read as it lies: packing it would cost more than the
-// product.
-const skinnyRows = 16
+// smallMRows is the largest number of rows of A for which B is not packed: packing it would cost more than the product.
+const smallMRows = 16
 
-// way is how a product is computed.
+// way is the algorithm of a product.
 type way uint8
 
 const (
-	packed  way = iota // both operands in panels
-	striped            // B row-major, read in groups of 8 rows
-	dotted             // B column-major, four dot products at a time
+	packed   way = iota // both operands in panels
+	gemvRows            // B row-major, read in groups of 8 rows
+	gemvDots            // B column-major, four dot products at a time
 )
 
 // choose picks the way for t, by shape alone, so that it is the same for every number of workers and vector width.
 func (t *gemmTask) choose(m *Machine, g *Gemm) way {
 	switch {
-	case m.stripe[0][0] == nil || g.TF32 || g.M > skinnyRows || g.N < 64 || g.K < 2*stripeDepth:
+	case m.gemv[0][0] == nil || g.TF32 || g.M > smallMRows || g.N < 64 || g.K < 2*gemvDepth:
 		return packed
 	case !g.B.T:
-		return striped
-	case !g.A.T && g.M <= skinnyRows/2:
-		return dotted
+		return gemvRows
+	case !g.A.T && g.M <= smallMRows/2:
+		return gemvDots
 	}
 	return packed
 }
 
-const stripeDepth = 8 // rows of B that a stripe takes
+const gemvDepth = 8 // rows of B that one call of a gemvFunc multiplies
 
-// skinnyTask is a product with few rows: tasks are strips of columns.
-type skinnyTask struct {
+// smallMTask is a product with few rows: tasks are strips of columns.
+type smallMTask struct {
 	g     *gemmTask
 	way   way
 	chunk int // columns of a task
 }
 
-func (m *Machine) skinny(t *gemmTask, how way) {
-	s := &m.skinnyRun
+func (m *Machine) smallM(t *gemmTask, how way) {
+	s := &m.smallMRun
 	s.g, s.way = t, how
 	t.plan(m)
-	// A strip of results stays in L1 for a stripe; enough strips for the workers.
+	// A strip of results stays in L1 during a call of the kernel. There are enough strips for the workers.
 	s.chunk = max(64, min(8192/t.rows, ceilDiv(t.cols*t.items, m.pool.Workers())))
 	s.chunk = roundUp(s.chunk, 64)
 	m.run(2*t.rows*t.cols*t.depth*t.items+4*t.cols*t.depth, s.strips()*t.items, s)
 }
 
 // strips is the number of strips; the last one also takes what does not fill another.
-func (s *skinnyTask) strips() int { return max(1, s.g.cols/s.chunk) }
+func (s *smallMTask) strips() int { return max(1, s.g.cols/s.chunk) }
 
-func (s *skinnyTask) Run(worker, i int) {
+func (s *smallMTask) Run(worker, i int) {
 	t := s.g
 	w := &t.m.worker[worker]
 	strips := s.strips()
@@ -57,21 +56,21 @@ func (s *skinnyTask) Run(worker, i int) {
 	if i%strips == strips-1 {
 		n = t.cols - j0
 	}
-	if s.way == dotted {
+	if s.way == gemvDots {
 		s.dots(w, item, j0, n)
 		return
 	}
 	whole := n / t.p.lanes * t.p.lanes
 	if whole > 0 {
-		s.stripes(w, item, j0, whole)
+		s.gemvColumns(w, item, j0, whole)
 	}
 	if whole < n {
 		t.strip(w, item, 0, t.rows, j0+whole, j0+n)
 	}
 }
 
-// stripes computes n columns from j0, a whole number of vectors.
-func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
+// gemvColumns computes n columns from j0, a whole number of vectors.
+func (s *smallMTask) gemvColumns(w *worker, item, j0, n int) {
 	t, b := s.g, &s.g.mats[1].m
 	ld := n + 16 // rows of sums a page apart would share a set of the cache
 	y := w.c.get(t.rows * ld)
@@ -93,7 +92,7 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 			to = w.b.get(t.rows * ld)
 			clear(to)
 		}
-		s.stripesOf(w, base, n, k, min(k+t.p.chain, t.depth), x, to, ld)
+		s.gemvPart(w, base, n, k, min(k+t.p.chain, t.depth), x, to, ld)
 		if k > 0 {
 			t.p.Binary(Add, y, y, to)
 		}
@@ -101,13 +100,13 @@ func (s *skinnyTask) stripes(w *worker, item, j0, n int) {
 	t.finishRows(w, y, ld, item, j0, n)
 }
 
-// stripesOf adds the products of depths [k,end) to rows of n columns of y, ld apart.
-func (s *skinnyTask) stripesOf(w *worker, base, n, k, end int, x, y []float32, ld int) {
+// gemvPart adds the products of depths [k,end) to rows of n columns of y, ld apart.
+func (s *smallMTask) gemvPart(w *worker, base, n, k, end int, x, y []float32, ld int) {
 	t, b := s.g, &s.g.mats[1].m
-	for ; k+stripeDepth <= end; k += stripeDepth {
+	for ; k+gemvDepth <= end; k += gemvDepth {
 		for r := 0; r < t.rows; {
 			h := group(t.rows - r)
-			t.p.stripe[b.Type][log2(h)](n/t.p.lanes, &y[r*ld], ld, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
+			t.p.gemv[b.Type][log2(h)](n/t.p.lanes, &y[r*ld], ld, &x[r*t.depth+k*h], b.at(base+k*b.LD), b.LD)
 			r += h
 		}
 	}
@@ -122,7 +121,7 @@ func (s *skinnyTask) stripesOf(w *worker, base, n, k, end int, x, y []float32, l
 	}
 }
 
-// group is how many of n remaining rows one stripe takes: 8, 4, 2 or 1.
+// group is how many of n remaining rows one call of a gemvFunc takes: 8, 4, 2 or 1.
 func group(n int) int {
 	h := 8
 	for h > n {
@@ -158,7 +157,7 @@ func (t *gemmTask) finishRows(w *worker, y []float32, ld, item, j0, n int) {
 }
 
 // dots computes n columns from j0 as dot products of contiguous rows.
-func (s *skinnyTask) dots(w *worker, item, j0, n int) {
+func (s *smallMTask) dots(w *worker, item, j0, n int) {
 	t, a, b := s.g, &s.g.mats[0].m, &s.g.mats[1].m
 	y := w.c.get(t.rows * n)
 	depth := roundUp(t.depth, 16)
@@ -197,7 +196,7 @@ func addFours(y []float32, ld int, sum []float32) {
 }
 
 // dot4 computes four columns of every row, out[r*ldo+j].
-func (s *skinnyTask) dot4(x []float32, ldx, k int, w *byte, ldw int, typ Type, out []float32, ldo int) {
+func (s *smallMTask) dot4(x []float32, ldx, k int, w *byte, ldw int, typ Type, out []float32, ldo int) {
 	t := s.g
 	if k == 0 {
 		for r := range t.rows {
