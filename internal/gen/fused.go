@@ -109,13 +109,13 @@ func number(reg string) int {
 	return n
 }
 
-// passing says that a formula also gets a kernel that stores past the caches: it does too little to hide memory.
-func (f *formula) passing() bool { return !f.rows && len(f.code) <= 2 }
+// streams says that a formula also gets a kernel with streaming (non-temporal) stores: it does too little to hide memory.
+func (f *formula) streams() bool { return !f.rows && len(f.code) <= 2 }
 
 // symbol is the name of f's kernel.
-func (f *formula) symbol(past bool) string {
-	if past {
-		return "fused_" + f.name + "_past"
+func (f *formula) symbol(streaming bool) string {
+	if streaming {
+		return "fused_" + f.name + "_streaming"
 	}
 	return "fused_" + f.name
 }
@@ -128,35 +128,35 @@ func (v *vm) fused() {
 			continue
 		}
 		v.formula(&f, false)
-		if f.passing() {
+		if f.streams() {
 			v.formula(&f, true)
 		}
 	}
-	v.text("fence", "", "orders stores past the caches before what follows.")
+	v.text("fence", "", "orders streaming stores before what follows.")
 	SFENCE()
 	RET()
 }
 
-// A streaming kernel takes passBlock elements at a time and reads each operand from several places in turn, visit elements
+// A streaming kernel takes streamBlock elements at a time and reads each operand from several places in turn, visit elements
 // at each: the processor fetches ahead at each place, so that one core reads up to half as much again. Fetching ahead by
 // instructions was slower, and so were eight places.
 const (
-	passBlock = 1 << 17
-	places    = 4
-	visit     = 128
+	streamBlock = 1 << 17
+	places      = 4
+	visit       = 128
 )
 
-func (v *vm) formula(f *formula, past bool) {
+func (v *vm) formula(f *formula, streaming bool) {
 	what := "n elements, whole vectors: "
-	if past {
-		what = fmt.Sprintf("n elements, a multiple of %d, and stores past the caches: ", passBlock)
+	if streaming {
+		what = fmt.Sprintf("n elements, a multiple of %d, with streaming stores: ", streamBlock)
 	}
-	v.text(f.symbol(past), "n int, args **byte, u *float32", "computes "+what+f.text)
-	n, k := ptrParam("n"), v.startFormula(f, past)
+	v.text(f.symbol(streaming), "n int, args **byte, u *float32", "computes "+what+f.text)
+	n, k := ptrParam("n"), v.startFormula(f, streaming)
 	k.constants()
 	k.scalars()
-	if past {
-		k.pass(n)
+	if streaming {
+		k.streamBlocks(n)
 	} else {
 		k.plain(n)
 	}
@@ -166,9 +166,9 @@ func (v *vm) formula(f *formula, past bool) {
 }
 
 // startFormula loads the arguments of f's kernel.
-func (v *vm) startFormula(f *formula, past bool) *formulaRun {
+func (v *vm) startFormula(f *formula, streaming bool) *formulaRun {
 	args, at := ptrParam("args"), GP64()
-	k := &formulaRun{v: v, f: f, past: past, u: ptrParam("u"), at: at, first: map[int]vec{}}
+	k := &formulaRun{v: v, f: f, streaming: streaming, u: ptrParam("u"), at: at, first: map[int]vec{}}
 	for i := range len(f.loads) + len(f.stores) {
 		p := GP64()
 		MOVQ(Mem{Base: args, Disp: 8 * i}, p)
@@ -214,9 +214,9 @@ func (k *formulaRun) plain(n reg.GPVirtual) {
 	Label("end")
 }
 
-// pass walks blocks, several places of each in turn.
-func (k *formulaRun) pass(n reg.GPVirtual) {
-	per, left, turns := passBlock/places, GP64(), GP64()
+// streamBlocks visits blocks, several places of each in turn.
+func (k *formulaRun) streamBlocks(n reg.GPVirtual) {
+	per, left, turns := streamBlock/places, GP64(), GP64()
 	Label("block")
 	MOVQ(U32(per/visit), left)
 	Label("round")
@@ -225,24 +225,24 @@ func (k *formulaRun) pass(n reg.GPVirtual) {
 		k.vectors(visit / k.v.w)
 		ADDQ(imm(per), k.at)
 	})
-	SUBQ(imm(passBlock-visit), k.at)
+	SUBQ(imm(streamBlock-visit), k.at)
 	DECQ(left)
 	JNZ(LabelRef("round"))
-	ADDQ(imm(passBlock-per), k.at)
-	SUBQ(imm(passBlock), n)
+	ADDQ(imm(streamBlock-per), k.at)
+	SUBQ(imm(streamBlock), n)
 	JNZ(LabelRef("block"))
 }
 
 // formulaRun is the emission of one kernel.
 type formulaRun struct {
-	v    *vm
-	f    *formula
-	past bool
-	u    reg.GPVirtual
-	base []reg.GPVirtual // loads, then stores
-	at   reg.GPVirtual   // element
-	held []vec           // scalars in registers
-	sums [][]vec         // partial sums: of each vector that is taken at a time
+	v         *vm
+	f         *formula
+	streaming bool
+	u         reg.GPVirtual
+	base      []reg.GPVirtual // loads, then stores
+	at        reg.GPVirtual   // element
+	held      []vec           // scalars in registers
+	sums      [][]vec         // partial sums: of each vector that is taken at a time
 
 	first map[int]vec // by result: the first of two vectors that are stored as one of halves
 }
@@ -301,7 +301,7 @@ func (k *formulaRun) vector(off int, paired bool) {
 		switch x := regs[f.from[j]]; {
 		case paired && t != "F32":
 			k.pair(j, t, x, to)
-		case k.past:
+		case k.streaming:
 			VMOVNTPS(x, to)
 		default:
 			v.putWhole(t, x, to)
@@ -320,7 +320,7 @@ func (k *formulaRun) pair(store int, t string, x vec, to Mem) {
 	both := k.v.twoHalves(t, first, x)
 	to.Disp -= k.v.size() / 2
 	switch {
-	case k.past:
+	case k.streaming:
 		VMOVNTDQ(both, to)
 	case k.v.wide():
 		VMOVDQU64(both, to)
@@ -378,9 +378,9 @@ func bodyOf(name string) body {
 func (v *vm) fusedTable(b *strings.Builder) {
 	fmt.Fprintln(b, "p.fused = map[string]*Fused{")
 	for _, f := range formulas() {
-		past := "nil"
-		if f.passing() {
-			past = f.symbol(true) + v.suffix()
+		streaming := "nil"
+		if f.streams() {
+			streaming = f.symbol(true) + v.suffix()
 		}
 		types := ""
 		for _, t := range append(f.loads[:len(f.loads):len(f.loads)], f.stores...) {
@@ -390,7 +390,7 @@ func (v *vm) fusedTable(b *strings.Builder) {
 		if f.rows {
 			run, rows = "nil", run
 		}
-		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s, %s, %d},\n", f.text, f.name, len(f.loads), types, v.w, run, past, rows, len(f.sums))
+		fmt.Fprintf(b, "%q: {%q, %d, []Type{%s}, %d, %s, %s, %s, %d},\n", f.text, f.name, len(f.loads), types, v.w, run, streaming, rows, len(f.sums))
 	}
 	fmt.Fprintf(b, "}\np.fence = fence%s\n", v.suffix())
 }

@@ -12,13 +12,13 @@ import (
 // formula is a group that runs as one kernel: operands read once, results written once. Operands that have one element
 // for a whole row, such as what belongs to a channel, are scalars that change from row to row.
 type formula struct {
-	run     *kern.Fused
-	calls   []kern.Call // the exec's, per worker
-	bufs    []kern.Buf  // operands, then results
-	scalars []ir.Reg    // uniform registers that the elements read, and loads that are the same along a row
-	from    []reg       // the same, where they are computed
-	values  []float32
-	past    bool // results go past the caches
+	run       *kern.Fused
+	calls     []kern.Call // the exec's, per worker
+	bufs      []kern.Buf  // operands, then results
+	scalars   []ir.Reg    // uniform registers that the elements read, and loads that are the same along a row
+	from      []reg       // the same, where they are computed
+	values    []float32
+	streaming bool // results are written by streaming stores
 
 	product int          // operand that is what a product has computed, -1: none
 	own     [][]kern.Buf // then: the operands of one stretch, per worker
@@ -39,8 +39,8 @@ type rowScalar struct {
 const leastRow = 16
 
 const (
-	// pastBytes is the size of results that no cache keeps until they are read.
-	pastBytes = 32 << 20
+	// streamingBytes is the size from which no cache keeps a result until it is read.
+	streamingBytes = 32 << 20
 	// formulaChunk is how many elements a task computes.
 	formulaChunk = 1 << 14
 )
@@ -81,10 +81,10 @@ func (c *groupCompiler) fuse() bool {
 			f.own = append(f.own, make([]kern.Buf, len(f.bufs)))
 		}
 	}
-	f.past = f.product < 0 && f.row == 0 && c.apart(f) && f.run.Past()
+	f.streaming = f.product < 0 && f.row == 0 && c.apart(f) && f.run.Streams()
 	c.step.block = formulaChunk
-	if f.past {
-		c.step.block = kern.PassBlock
+	if f.streaming {
+		c.step.block = kern.StreamBlock
 	}
 	return true
 }
@@ -201,7 +201,7 @@ func (c *groupCompiler) apart(f *formula) bool {
 			}
 		}
 	}
-	return size >= pastBytes
+	return size >= streamingBytes
 }
 
 // only is the operand that is all of mem, -1 if others lie in it, too, or none is.
@@ -228,8 +228,8 @@ func (f *formula) task(m *kern.Machine, worker, start, n int) {
 		f.byRow(worker, f.bufs, 0, start, n)
 		return
 	}
-	f.run.Run(&f.calls[worker], f.bufs, f.values, start, n, f.past)
-	if f.past {
+	f.run.Run(&f.calls[worker], f.bufs, f.values, start, n, f.streaming)
+	if f.streaming {
 		m.Fence()
 	}
 }

@@ -95,8 +95,8 @@ func TestModelFormulas(t *testing.T) {
 	}
 }
 
-// TestPast computes results larger than the caches, which are stored past them: whole blocks and a rest.
-func TestPast(t *testing.T) {
+// TestStreamingStores computes results larger than the caches, which are written by streaming stores: whole blocks and a rest.
+func TestStreamingStores(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills 110 MB")
 	}

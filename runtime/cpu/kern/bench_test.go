@@ -65,7 +65,7 @@ func flops(b *testing.B, m *Machine, flop float64, work func()) {
 	ratio(b, "GFLOP/s", flop, work, m.probeFlop*probeIters, func() { m.Probe(probeIters) })
 }
 
-// bytesPerSec counts n bytes read and written. The probe is Go's copy, which stores past the caches what is as large as
+// bytesPerSec counts n bytes read and written. The probe is Go's copy, which uses streaming stores for what is as large as
 // these, moving as many bytes between two blocks of memory of its own, gotten as the kernels' operands are.
 func bytesPerSec(b *testing.B, n int, work func()) {
 	dst, src := Alloc(int64(n/2)), Alloc(int64(n/2))
@@ -164,7 +164,7 @@ func BenchmarkSmallM(b *testing.B) {
 
 // BenchmarkStream are the passes over 64 MB that memory bounds, as an elementwise group runs them.
 func BenchmarkStream(b *testing.B) {
-	const n, chunk = 16 << 20, PassBlock
+	const n, chunk = 16 << 20, StreamBlock
 	var mem [3]floats
 	x, y, z := Floats(mem[0].get(n)), Floats(mem[1].get(n)), Floats(mem[2].get(n))
 	for _, v := range [][]float32{x.f32(), y.f32(), z.f32()} { // pages never written share one page of zeros

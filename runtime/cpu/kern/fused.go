@@ -8,12 +8,12 @@ const maxOperands = 12
 // Fused is a kernel of a whole elementwise formula: every operand is read once, every result written once, and nothing
 // in between is stored. Its results are those of the vector primitives one after the other, to the bit.
 type Fused struct {
-	name  string
-	loads int
-	types []Type // of the operands, then of the results
-	lanes int
-	run   func(n int, args **byte, u *float32) // whole vectors
-	past  func(n int, args **byte, u *float32) // with stores past the caches, nil if there is none
+	name      string
+	loads     int
+	types     []Type // of the operands, then of the results
+	lanes     int
+	run       func(n int, args **byte, u *float32) // whole vectors
+	streaming func(n int, args **byte, u *float32) // with streaming (non-temporal) stores; nil if there is none
 
 	// rows, where present, is there instead of run: n elements each, whole vectors, of rows that lie one behind the other.
 	rows func(rows, n int, args **byte, u *float32, sums *float64)
@@ -24,8 +24,8 @@ type Fused struct {
 // "l0:f16 r0=mul(l0,u0) s0:f32=r0" multiplies halves by a scalar.
 func (p *Path) Fused(formula string) *Fused { return p.fused[formula] }
 
-// Past reports whether there is a kernel that stores past the caches.
-func (f *Fused) Past() bool { return f.past != nil }
+// Streams reports whether there is a kernel with streaming stores.
+func (f *Fused) Streams() bool { return f.streaming != nil }
 
 // Call is what one worker needs to run formulas, one after the other.
 type Call struct {
@@ -33,22 +33,22 @@ type Call struct {
 	rest [maxOperands][16]float32 // the last, partial vector of each
 }
 
-// PassBlock is the number of elements that a kernel which stores past the caches takes at a time.
-const PassBlock = 1 << 17
+// StreamBlock is the number of elements that a kernel with streaming stores takes at a time.
+const StreamBlock = 1 << 17
 
-// Run computes n elements from element at on. bufs are the operands, then the results, all dense and of one length; a
-// result is an operand's memory or apart from all. past stores past the caches, which spares reading results before they
-// are written, whole PassBlocks of a formula that has such a kernel: it pays for results of many megabytes, wants them
-// aligned to 64 bytes and a Fence behind them.
-func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, past bool) {
+// Run computes n elements from element at on. bufs are the operands, then the results, all dense and of one length. A
+// result either is an operand's memory or overlaps no operand. With streaming set, whole StreamBlocks of a formula that
+// has such a kernel are written by streaming stores, which bypass the caches and so need not read results before they are
+// written. That pays for results of many megabytes. They must be aligned to 64 bytes, and a Fence must follow.
+func (f *Fused) Run(c *Call, bufs []Buf, scalars []float32, at, n int, streaming bool) {
 	var u *float32
 	if len(scalars) > 0 {
 		u = &scalars[0]
 	}
 	c.from(bufs, at)
-	if past && f.past != nil && n >= PassBlock && f.aligned(c) {
-		whole := n &^ (PassBlock - 1)
-		f.past(whole, &c.args[0], u)
+	if streaming && f.streaming != nil && n >= StreamBlock && f.aligned(c) {
+		whole := n &^ (StreamBlock - 1)
+		f.streaming(whole, &c.args[0], u)
 		at, n = at+whole, n-whole
 		c.from(bufs, at)
 	}
@@ -91,7 +91,7 @@ func (c *Call) from(bufs []Buf, at int) {
 	}
 }
 
-// aligned reports whether stores past the caches may go to the results.
+// aligned reports whether the results are aligned for streaming stores.
 func (f *Fused) aligned(c *Call) bool {
 	for i := f.loads; i < len(f.types); i++ {
 		if uintptr(ptr(c.args[i]))%64 != 0 {
@@ -119,7 +119,7 @@ func (f *Fused) last(c *Call, bufs []Buf, at, n int, u *float32) {
 	}
 }
 
-// Fence makes what this goroutine stored past the caches visible before anything it does next.
+// Fence makes the streaming stores of this goroutine visible before anything that it does next.
 func (p *Path) Fence() {
 	if p.fence != nil {
 		p.fence()

@@ -66,7 +66,7 @@ func named[T interface {
 	panic("no primitive " + name)
 }
 
-// TestFused holds every formula's kernel against its primitives, to the bit: in the caches, past them, and in place.
+// TestFused holds every formula's kernel against its primitives, to the bit: with ordinary and with streaming stores, and in place.
 func TestFused(t *testing.T) {
 	for _, p := range Paths() {
 		d := newDice(31)
@@ -79,8 +79,8 @@ func TestFused(t *testing.T) {
 				continue
 			}
 			sizes := []int{1, 5, 16, 77, 4 * 77}
-			if f.past != nil {
-				sizes = append(sizes, PassBlock+77)
+			if f.streaming != nil {
+				sizes = append(sizes, StreamBlock+77)
 			}
 			for _, n := range sizes {
 				testFormula(t, p, f, text, d, n)

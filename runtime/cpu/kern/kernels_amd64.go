@@ -1149,300 +1149,300 @@ func normGradAVX512(n int, dst *float32, dy *float32, xhat *float32, a float32, 
 //go:noescape
 func fused_widen_f16AVX512(n int, args **byte, u *float32)
 
-// fused_widen_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 s0:f32=l0
+// fused_widen_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 s0:f32=l0
 //
 //go:noescape
-func fused_widen_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_widen_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_widen_bf16AVX512 computes n elements, whole vectors: l0:bf16 s0:f32=l0
 //
 //go:noescape
 func fused_widen_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_widen_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 s0:f32=l0
+// fused_widen_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 s0:f32=l0
 //
 //go:noescape
-func fused_widen_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_widen_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_narrow_f16AVX512 computes n elements, whole vectors: l0:f32 s0:f16=l0
 //
 //go:noescape
 func fused_narrow_f16AVX512(n int, args **byte, u *float32)
 
-// fused_narrow_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:f16=l0
+// fused_narrow_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 s0:f16=l0
 //
 //go:noescape
-func fused_narrow_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_narrow_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_narrow_bf16AVX512 computes n elements, whole vectors: l0:f32 s0:bf16=l0
 //
 //go:noescape
 func fused_narrow_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_narrow_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:bf16=l0
+// fused_narrow_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 s0:bf16=l0
 //
 //go:noescape
-func fused_narrow_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_narrow_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_f32AVX512(n int, args **byte, u *float32)
 
-// fused_add_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
+// fused_add_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_add_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
 //
 //go:noescape
 func fused_add_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
+// fused_add_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
 //
 //go:noescape
-func fused_add_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
 //
 //go:noescape
 func fused_add_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
+// fused_add_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
 //
 //go:noescape
-func fused_add_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_to_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_to_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_to_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
+// fused_add_to_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_to_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_to_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_to_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_to_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_to_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
+// fused_add_to_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_to_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_to_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_from_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_from_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_from_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
+// fused_add_from_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_from_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_from_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_from_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_from_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_from_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
+// fused_add_from_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_from_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_from_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_both_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
 func fused_add_both_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
+// fused_add_both_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
-func fused_add_both_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_both_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_both_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
 func fused_add_both_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
+// fused_add_both_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
-func fused_add_both_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_f32AVX512 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0
 //
 //go:noescape
 func fused_relu_f32AVX512(n int, args **byte, u *float32)
 
-// fused_relu_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0
+// fused_relu_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=max(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_relu_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_f16AVX512 computes n elements, whole vectors: l0:f16 r0=max(l0,u0) s0:f16=r0
 //
 //go:noescape
 func fused_relu_f16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=max(l0,u0) s0:f16=r0
+// fused_relu_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 r0=max(l0,u0) s0:f16=r0
 //
 //go:noescape
-func fused_relu_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=max(l0,u0) s0:bf16=r0
 //
 //go:noescape
 func fused_relu_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=max(l0,u0) s0:bf16=r0
+// fused_relu_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 r0=max(l0,u0) s0:bf16=r0
 //
 //go:noescape
-func fused_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
 func fused_relu_both_f16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
+// fused_relu_both_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
-func fused_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_both_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
 func fused_relu_both_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
+// fused_relu_both_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
-func fused_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_add_relu_f32AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
+// fused_add_relu_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_add_relu_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
 func fused_add_relu_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+// fused_add_relu_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
-func fused_add_relu_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
 func fused_add_relu_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+// fused_add_relu_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
-func fused_add_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_both_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
 //
 //go:noescape
 func fused_add_relu_both_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
+// fused_add_relu_both_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
 //
 //go:noescape
-func fused_add_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_both_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_both_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
 //
 //go:noescape
 func fused_add_relu_both_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
+// fused_add_relu_both_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
 //
 //go:noescape
-func fused_add_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_low_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
 func fused_add_relu_low_f16AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_low_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+// fused_add_relu_low_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
-func fused_add_relu_low_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_low_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_add_relu_low_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
 func fused_add_relu_low_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_add_relu_low_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+// fused_add_relu_low_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
-func fused_add_relu_low_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_add_relu_low_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_grad_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
 //
 //go:noescape
 func fused_relu_grad_f32AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
+// fused_relu_grad_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
 //
 //go:noescape
-func fused_relu_grad_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_grad_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_grad_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
 func fused_relu_grad_f16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+// fused_relu_grad_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
-func fused_relu_grad_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_grad_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_grad_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
 func fused_relu_grad_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+// fused_relu_grad_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
-func fused_relu_grad_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_grad_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_grad_wide_f16AVX512 computes n elements, whole vectors: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
 func fused_relu_grad_wide_f16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_wide_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+// fused_relu_grad_wide_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
-func fused_relu_grad_wide_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_grad_wide_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_grad_wide_bf16AVX512 computes n elements, whole vectors: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
 func fused_relu_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_relu_grad_wide_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+// fused_relu_grad_wide_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
-func fused_relu_grad_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_relu_grad_wide_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_relu_grad_scaled_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
 //
@@ -1869,90 +1869,90 @@ func fused_sigmoid_grad_wide_bf16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_scale_f32AVX512(n int, args **byte, u *float32)
 
-// fused_scale_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0
+// fused_scale_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_scale_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_scale_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_scale_f16AVX512 computes n elements, whole vectors: l0:f16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
 func fused_scale_f16AVX512(n int, args **byte, u *float32)
 
-// fused_scale_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=mul(l0,u0) s0:f32=r0
+// fused_scale_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_scale_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_scale_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_scale_bf16AVX512 computes n elements, whole vectors: l0:bf16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
 func fused_scale_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_scale_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=mul(l0,u0) s0:f32=r0
+// fused_scale_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_scale_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_scale_both_f16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
 func fused_scale_both_f16AVX512(n int, args **byte, u *float32)
 
-// fused_scale_both_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
+// fused_scale_both_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
-func fused_scale_both_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_scale_both_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_scale_both_bf16AVX512 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
 func fused_scale_both_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_scale_both_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
+// fused_scale_both_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
-func fused_scale_both_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_scale_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_sub_scale_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_sub_scale_f32AVX512(n int, args **byte, u *float32)
 
-// fused_sub_scale_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+// fused_sub_scale_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_sub_scale_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_sub_scale_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_sub_scale_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_sub_scale_f16AVX512(n int, args **byte, u *float32)
 
-// fused_sub_scale_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+// fused_sub_scale_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_sub_scale_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_sub_scale_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_sub_scale_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_sub_scale_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_sub_scale_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+// fused_sub_scale_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_sub_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_sub_scale_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_keepAVX512 computes n elements, whole vectors: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_keepAVX512(n int, args **byte, u *float32)
 
-// fused_keep_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
+// fused_keep_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_keep_pastAVX512(n int, args **byte, u *float32)
+func fused_keep_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_norm_f32AVX512 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
@@ -2089,50 +2089,50 @@ func fused_norm_grad_wide_bf16AVX512(rows int, n int, args **byte, u *float32, s
 //go:noescape
 func fused_norm_terms_f32AVX512(n int, args **byte, u *float32)
 
-// fused_norm_terms_f32_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_f32_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_f32_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_terms_f32_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_norm_terms_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_f16AVX512(n int, args **byte, u *float32)
 
-// fused_norm_terms_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_terms_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_norm_terms_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_norm_terms_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_terms_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_norm_terms_wide_f16AVX512 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_wide_f16AVX512(n int, args **byte, u *float32)
 
-// fused_norm_terms_wide_f16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_wide_f16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_wide_f16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_terms_wide_f16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_norm_terms_wide_bf16AVX512 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_wide_bf16AVX512(n int, args **byte, u *float32)
 
-// fused_norm_terms_wide_bf16_pastAVX512 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_wide_bf16_streamingAVX512 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+func fused_norm_terms_wide_bf16_streamingAVX512(n int, args **byte, u *float32)
 
 // fused_norm_terms_relu_f32AVX512 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
 //
@@ -2384,7 +2384,7 @@ func fused_adamw_unscale_f16AVX512(n int, args **byte, u *float32)
 //go:noescape
 func fused_adamw_unscale_bf16AVX512(n int, args **byte, u *float32)
 
-// fenceAVX512 orders stores past the caches before what follows.
+// fenceAVX512 orders streaming stores before what follows.
 //
 //go:noescape
 func fenceAVX512()
@@ -3314,300 +3314,300 @@ func normGradAVX2(n int, dst *float32, dy *float32, xhat *float32, a float32, b 
 //go:noescape
 func fused_widen_f16AVX2(n int, args **byte, u *float32)
 
-// fused_widen_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 s0:f32=l0
+// fused_widen_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 s0:f32=l0
 //
 //go:noescape
-func fused_widen_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_widen_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_widen_bf16AVX2 computes n elements, whole vectors: l0:bf16 s0:f32=l0
 //
 //go:noescape
 func fused_widen_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_widen_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 s0:f32=l0
+// fused_widen_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 s0:f32=l0
 //
 //go:noescape
-func fused_widen_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_widen_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_narrow_f16AVX2 computes n elements, whole vectors: l0:f32 s0:f16=l0
 //
 //go:noescape
 func fused_narrow_f16AVX2(n int, args **byte, u *float32)
 
-// fused_narrow_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:f16=l0
+// fused_narrow_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 s0:f16=l0
 //
 //go:noescape
-func fused_narrow_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_narrow_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_narrow_bf16AVX2 computes n elements, whole vectors: l0:f32 s0:bf16=l0
 //
 //go:noescape
 func fused_narrow_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_narrow_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 s0:bf16=l0
+// fused_narrow_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 s0:bf16=l0
 //
 //go:noescape
-func fused_narrow_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_narrow_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_f32AVX2(n int, args **byte, u *float32)
 
-// fused_add_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
+// fused_add_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_add_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
 //
 //go:noescape
 func fused_add_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
+// fused_add_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=add(l0,l1) s0:f16=r0
 //
 //go:noescape
-func fused_add_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
 //
 //go:noescape
 func fused_add_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
+// fused_add_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=add(l0,l1) s0:bf16=r0
 //
 //go:noescape
-func fused_add_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_to_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_to_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_to_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
+// fused_add_to_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_to_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_to_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_to_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_to_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_to_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
+// fused_add_to_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:bf16 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_to_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_to_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_from_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_from_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_from_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
+// fused_add_from_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_from_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_from_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_from_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_add_from_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_from_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
+// fused_add_from_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:f32 r0=add(l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_add_from_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_from_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_both_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
 func fused_add_both_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
+// fused_add_both_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
-func fused_add_both_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_both_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_both_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
 func fused_add_both_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
+// fused_add_both_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
-func fused_add_both_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_f32AVX2 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0
 //
 //go:noescape
 func fused_relu_f32AVX2(n int, args **byte, u *float32)
 
-// fused_relu_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0
+// fused_relu_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=max(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_relu_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_f16AVX2 computes n elements, whole vectors: l0:f16 r0=max(l0,u0) s0:f16=r0
 //
 //go:noescape
 func fused_relu_f16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=max(l0,u0) s0:f16=r0
+// fused_relu_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 r0=max(l0,u0) s0:f16=r0
 //
 //go:noescape
-func fused_relu_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=max(l0,u0) s0:bf16=r0
 //
 //go:noescape
 func fused_relu_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=max(l0,u0) s0:bf16=r0
+// fused_relu_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 r0=max(l0,u0) s0:bf16=r0
 //
 //go:noescape
-func fused_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
 func fused_relu_both_f16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
+// fused_relu_both_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
-func fused_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_both_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
 func fused_relu_both_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
+// fused_relu_both_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=max(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
-func fused_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_add_relu_f32AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
+// fused_add_relu_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_add_relu_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
 func fused_add_relu_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+// fused_add_relu_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
-func fused_add_relu_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
 func fused_add_relu_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+// fused_add_relu_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
-func fused_add_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_both_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
 //
 //go:noescape
 func fused_add_relu_both_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
+// fused_add_relu_both_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:f16=r1
 //
 //go:noescape
-func fused_add_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_both_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_both_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
 //
 //go:noescape
 func fused_add_relu_both_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
+// fused_add_relu_both_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f32=r1 s1:bf16=r1
 //
 //go:noescape
-func fused_add_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_low_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
 func fused_add_relu_low_f16AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_low_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
+// fused_add_relu_low_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:f16=r1
 //
 //go:noescape
-func fused_add_relu_low_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_low_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_add_relu_low_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
 func fused_add_relu_low_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_add_relu_low_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
+// fused_add_relu_low_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=add(l0,l1) r1=max(r0,u0) s0:bf16=r1
 //
 //go:noescape
-func fused_add_relu_low_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_add_relu_low_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_grad_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
 //
 //go:noescape
 func fused_relu_grad_f32AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
+// fused_relu_grad_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f32=r1
 //
 //go:noescape
-func fused_relu_grad_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_grad_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_grad_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
 func fused_relu_grad_f16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+// fused_relu_grad_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
-func fused_relu_grad_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_grad_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_grad_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
 func fused_relu_grad_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+// fused_relu_grad_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
-func fused_relu_grad_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_grad_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_grad_wide_f16AVX2 computes n elements, whole vectors: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
 func fused_relu_grad_wide_f16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_wide_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
+// fused_relu_grad_wide_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:f16=r1
 //
 //go:noescape
-func fused_relu_grad_wide_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_grad_wide_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_grad_wide_bf16AVX2 computes n elements, whole vectors: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
 func fused_relu_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_relu_grad_wide_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
+// fused_relu_grad_wide_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:bf16 r0=lt(u0,l1) r1=select(r0,l0,u1) s0:bf16=r1
 //
 //go:noescape
-func fused_relu_grad_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_relu_grad_wide_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_relu_grad_scaled_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=mul(l0,u0) r1=lt(u1,l1) r2=select(r1,r0,u2) s0:f32=r2
 //
@@ -4034,90 +4034,90 @@ func fused_sigmoid_grad_wide_bf16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_scale_f32AVX2(n int, args **byte, u *float32)
 
-// fused_scale_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0
+// fused_scale_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_scale_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_scale_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_scale_f16AVX2 computes n elements, whole vectors: l0:f16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
 func fused_scale_f16AVX2(n int, args **byte, u *float32)
 
-// fused_scale_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 r0=mul(l0,u0) s0:f32=r0
+// fused_scale_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_scale_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_scale_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_scale_bf16AVX2 computes n elements, whole vectors: l0:bf16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
 func fused_scale_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_scale_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 r0=mul(l0,u0) s0:f32=r0
+// fused_scale_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 r0=mul(l0,u0) s0:f32=r0
 //
 //go:noescape
-func fused_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_scale_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_scale_both_f16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
 func fused_scale_both_f16AVX2(n int, args **byte, u *float32)
 
-// fused_scale_both_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
+// fused_scale_both_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:f16=r0
 //
 //go:noescape
-func fused_scale_both_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_scale_both_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_scale_both_bf16AVX2 computes n elements, whole vectors: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
 func fused_scale_both_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_scale_both_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
+// fused_scale_both_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 r0=mul(l0,u0) s0:f32=r0 s1:bf16=r0
 //
 //go:noescape
-func fused_scale_both_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_scale_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_sub_scale_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_sub_scale_f32AVX2(n int, args **byte, u *float32)
 
-// fused_sub_scale_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+// fused_sub_scale_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_sub_scale_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_sub_scale_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_sub_scale_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_sub_scale_f16AVX2(n int, args **byte, u *float32)
 
-// fused_sub_scale_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+// fused_sub_scale_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_sub_scale_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_sub_scale_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_sub_scale_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
 func fused_sub_scale_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_sub_scale_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
+// fused_sub_scale_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:f32 r0=sub(l0,l1) r1=mul(r0,u0) s0:f32=r1
 //
 //go:noescape
-func fused_sub_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_sub_scale_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_keepAVX2 computes n elements, whole vectors: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
 //
 //go:noescape
 func fused_keepAVX2(n int, args **byte, u *float32)
 
-// fused_keep_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
+// fused_keep_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=select(u0,l0,l1) s0:f32=r0
 //
 //go:noescape
-func fused_keep_pastAVX2(n int, args **byte, u *float32)
+func fused_keep_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_norm_f32AVX2 computes rows of n elements, whole vectors: l0:f32 r0=sub(l0,u0) r1=fma(r0,u1,u2) s0:f32=r1
 //
@@ -4254,50 +4254,50 @@ func fused_norm_grad_wide_bf16AVX2(rows int, n int, args **byte, u *float32, sum
 //go:noescape
 func fused_norm_terms_f32AVX2(n int, args **byte, u *float32)
 
-// fused_norm_terms_f32_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_f32_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f32 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_f32_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_terms_f32_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_norm_terms_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_f16AVX2(n int, args **byte, u *float32)
 
-// fused_norm_terms_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_terms_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_norm_terms_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_norm_terms_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:bf16 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_terms_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_norm_terms_wide_f16AVX2 computes n elements, whole vectors: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_wide_f16AVX2(n int, args **byte, u *float32)
 
-// fused_norm_terms_wide_f16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_wide_f16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:f16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_wide_f16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_terms_wide_f16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_norm_terms_wide_bf16AVX2 computes n elements, whole vectors: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
 func fused_norm_terms_wide_bf16AVX2(n int, args **byte, u *float32)
 
-// fused_norm_terms_wide_bf16_pastAVX2 computes n elements, a multiple of 131072, and stores past the caches: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
+// fused_norm_terms_wide_bf16_streamingAVX2 computes n elements, a multiple of 131072, with streaming stores: l0:bf16 l1:f32 r0=sub(l0,u0) r1=mul(l1,r0) s0:f32=l1 s1:f32=r1
 //
 //go:noescape
-func fused_norm_terms_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+func fused_norm_terms_wide_bf16_streamingAVX2(n int, args **byte, u *float32)
 
 // fused_norm_terms_relu_f32AVX2 computes n elements, whole vectors: l0:f32 l1:f32 l2:f32 r0=sub(l0,u0) r1=lt(u1,l2) r2=select(r1,l1,u2) r3=mul(r2,r0) s0:f32=r2 s1:f32=r3
 //
@@ -4549,7 +4549,7 @@ func fused_adamw_unscale_f16AVX2(n int, args **byte, u *float32)
 //go:noescape
 func fused_adamw_unscale_bf16AVX2(n int, args **byte, u *float32)
 
-// fenceAVX2 orders stores past the caches before what follows.
+// fenceAVX2 orders streaming stores before what follows.
 //
 //go:noescape
 func fenceAVX2()

@@ -50934,9 +50934,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_widen_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_widen_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_widen_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_widen_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -51024,9 +51024,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_widen_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_widen_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_widen_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_widen_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -51122,9 +51122,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_narrow_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_narrow_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_narrow_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_narrow_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -51247,9 +51247,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_narrow_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_narrow_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·fused_narrow_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_narrow_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -51388,9 +51388,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -51506,9 +51506,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -51669,9 +51669,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·fused_add_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -51843,9 +51843,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_to_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_to_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_to_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_to_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -51961,9 +51961,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_to_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_to_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_to_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_to_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -52082,9 +52082,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_from_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_from_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_from_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_from_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -52200,9 +52200,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_from_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_from_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_from_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_from_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -52332,9 +52332,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_both_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_both_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_add_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_both_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -52500,9 +52500,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·fused_add_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -52687,9 +52687,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_relu_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -52857,9 +52857,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_relu_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -53067,9 +53067,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F
-TEXT ·fused_relu_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -53296,9 +53296,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_both_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_relu_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_both_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -53516,9 +53516,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F
-TEXT ·fused_relu_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -53746,9 +53746,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -53944,9 +53944,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -54187,9 +54187,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -54452,9 +54452,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_both_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_both_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_both_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -54700,9 +54700,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -54952,9 +54952,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_low_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_low_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_low_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_low_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -55185,9 +55185,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_low_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_add_relu_low_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F
-TEXT ·fused_add_relu_low_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_low_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -55411,9 +55411,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_grad_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_relu_grad_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -55576,9 +55576,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_grad_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_relu_grad_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -55786,9 +55786,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_grad_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·fused_relu_grad_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -56012,9 +56012,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_wide_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_grad_wide_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_relu_grad_wide_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_wide_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -56217,9 +56217,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_relu_grad_wide_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·fused_relu_grad_wide_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_wide_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64038,9 +64038,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_scale_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_scale_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64138,9 +64138,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_scale_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_scale_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64243,9 +64243,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_scale_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_scale_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64362,9 +64362,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_both_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_scale_both_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_scale_both_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_both_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64517,9 +64517,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_both_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_scale_both_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·fused_scale_both_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_both_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64682,9 +64682,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_sub_scale_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_sub_scale_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_sub_scale_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_sub_scale_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64810,9 +64810,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_sub_scale_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_sub_scale_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_sub_scale_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_sub_scale_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -64943,9 +64943,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_sub_scale_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_sub_scale_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_sub_scale_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_sub_scale_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -65080,9 +65080,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_keep_pastAVX512(n int, args **byte, u *float32)
+// func fused_keep_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_keep_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_keep_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -67044,9 +67044,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_f32_pastAVX512(n int, args **byte, u *float32)
+// func fused_norm_terms_f32_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_norm_terms_f32_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_f32_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -67187,9 +67187,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_norm_terms_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_norm_terms_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -67340,9 +67340,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_norm_terms_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_norm_terms_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -67499,9 +67499,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_wide_f16_pastAVX512(n int, args **byte, u *float32)
+// func fused_norm_terms_wide_f16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_norm_terms_wide_f16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_wide_f16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -67647,9 +67647,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_wide_bf16_pastAVX512(n int, args **byte, u *float32)
+// func fused_norm_terms_wide_bf16_streamingAVX512(n int, args **byte, u *float32)
 // Requires: AVX, AVX512F
-TEXT ·fused_norm_terms_wide_bf16_pastAVX512(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_wide_bf16_streamingAVX512(SB), NOSPLIT, $0-24
 	MOVQ         n+0(FP), AX
 	MOVQ         args+8(FP), CX
 	MOVQ         u+16(FP), DX
@@ -98090,9 +98090,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_widen_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_widen_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_widen_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_widen_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -98196,9 +98196,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_widen_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_widen_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_widen_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_widen_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -98318,9 +98318,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_narrow_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_narrow_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_narrow_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_narrow_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -98479,9 +98479,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_narrow_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_narrow_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_narrow_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_narrow_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -98727,9 +98727,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_add_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -98877,9 +98877,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_add_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -99092,9 +99092,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -99405,9 +99405,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_to_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_to_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_add_to_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_to_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -99555,9 +99555,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_to_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_to_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_to_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_to_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -99716,9 +99716,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_from_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_from_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_add_from_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_from_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -99866,9 +99866,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_from_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_from_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_from_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_from_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -100038,9 +100038,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_both_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_both_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_add_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_both_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -100266,9 +100266,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_both_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -100588,9 +100588,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_relu_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -100841,9 +100841,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_relu_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -101154,9 +101154,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_relu_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -101565,9 +101565,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_both_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_relu_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_both_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -101896,9 +101896,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_relu_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_both_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -102308,9 +102308,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_add_relu_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -102605,9 +102605,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_add_relu_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -102967,9 +102967,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_relu_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -103438,9 +103438,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_both_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_both_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_add_relu_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_both_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -103813,9 +103813,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_relu_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_both_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -104263,9 +104263,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_low_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_low_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_add_relu_low_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_low_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -104615,9 +104615,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_add_relu_low_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_add_relu_low_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_add_relu_low_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_add_relu_low_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -105033,9 +105033,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_grad_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_relu_grad_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -105288,9 +105288,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_grad_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_relu_grad_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -105608,9 +105608,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_grad_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_relu_grad_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -106031,9 +106031,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_wide_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_grad_wide_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_relu_grad_wide_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_wide_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -106346,9 +106346,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_relu_grad_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_relu_grad_wide_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_relu_grad_wide_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_relu_grad_wide_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -114961,9 +114961,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_scale_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_scale_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -115104,9 +115104,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_scale_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_scale_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -115252,9 +115252,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_scale_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_scale_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -115422,9 +115422,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_both_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_scale_both_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2, F16C
-TEXT ·fused_scale_both_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_both_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -115648,9 +115648,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_scale_both_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_scale_both_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_scale_both_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_scale_both_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -115955,9 +115955,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_sub_scale_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_sub_scale_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_sub_scale_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_sub_scale_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -116142,9 +116142,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_sub_scale_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_sub_scale_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_sub_scale_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_sub_scale_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -116334,9 +116334,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_sub_scale_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_sub_scale_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_sub_scale_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_sub_scale_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -116537,9 +116537,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_keep_pastAVX2(n int, args **byte, u *float32)
+// func fused_keep_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_keep_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_keep_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -118708,9 +118708,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_f32_pastAVX2(n int, args **byte, u *float32)
+// func fused_norm_terms_f32_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX
-TEXT ·fused_norm_terms_f32_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_f32_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -118918,9 +118918,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_norm_terms_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_norm_terms_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -119138,9 +119138,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_norm_terms_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_norm_terms_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -119380,9 +119380,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_wide_f16_pastAVX2(n int, args **byte, u *float32)
+// func fused_norm_terms_wide_f16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, F16C
-TEXT ·fused_norm_terms_wide_f16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_wide_f16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX
@@ -119595,9 +119595,9 @@ end:
 	VZEROUPPER
 	RET
 
-// func fused_norm_terms_wide_bf16_pastAVX2(n int, args **byte, u *float32)
+// func fused_norm_terms_wide_bf16_streamingAVX2(n int, args **byte, u *float32)
 // Requires: AVX, AVX2
-TEXT ·fused_norm_terms_wide_bf16_pastAVX2(SB), NOSPLIT, $0-24
+TEXT ·fused_norm_terms_wide_bf16_streamingAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ args+8(FP), CX
 	MOVQ u+16(FP), DX

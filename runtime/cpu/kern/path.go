@@ -63,7 +63,7 @@ type Path struct {
 	ternary [numTernary]func(n int, dst, a, b, c *float32)
 
 	fused map[string]*Fused // by formula
-	fence func()            // orders stores past the caches, nil if there are none
+	fence func()            // orders streaming stores; nil if there are none
 
 	sum, max, min func(n int, x *float32) float32
 	dot           func(n int, a, b *float32) float32

@@ -39,7 +39,7 @@ func fourTrans(t Type, f func(k int, dst *float32, ldd int, src *byte, offs *int
 			f(whole, dst, ldd, src, offs)
 		}
 		if whole < k {
-			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, past(src, whole*t.Size()), offs)
+			transGo(t, k-whole, n, after(dst, whole*ldd), ldd, byteAfter(src, whole*t.Size()), offs)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func fourTrans(t Type, f func(k int, dst *float32, ldd int, src *byte, offs *int
 func rowsOf(t Type, widen func(n int, dst *float32, src *byte)) rowsFunc {
 	return func(k, n int, dst *float32, ldd int, src *byte, lds int) {
 		for r := range k {
-			widen(n, (*float32)(unsafe.Add(unsafe.Pointer(dst), 4*r*ldd)), past(src, r*lds*t.Size()))
+			widen(n, (*float32)(unsafe.Add(unsafe.Pointer(dst), 4*r*ldd)), byteAfter(src, r*lds*t.Size()))
 		}
 	}
 }
@@ -64,7 +64,7 @@ func wholeWiden(t Type, f func(n int, dst *float32, src *byte)) func(n int, dst 
 			f(whole, dst, src)
 		}
 		if whole < n {
-			rowsGo(t, 1, n-whole, after(dst, whole), n, past(src, whole*t.Size()), n)
+			rowsGo(t, 1, n-whole, after(dst, whole), n, byteAfter(src, whole*t.Size()), n)
 		}
 	}
 }
@@ -76,9 +76,9 @@ func wholeNarrow(t Type, f func(n int, dst *byte, src *float32)) func(n int, dst
 			f(whole, dst, src)
 		}
 		if whole < n {
-			narrowGo(t, n-whole, past(dst, whole*t.Size()), after(src, whole))
+			narrowGo(t, n-whole, byteAfter(dst, whole*t.Size()), after(src, whole))
 		}
 	}
 }
 
-func past(p *byte, n int) *byte { return (*byte)(unsafe.Add(unsafe.Pointer(p), n)) }
+func byteAfter(p *byte, n int) *byte { return (*byte)(unsafe.Add(unsafe.Pointer(p), n)) }
