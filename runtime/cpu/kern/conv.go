@@ -209,15 +209,15 @@ func (m *Machine) Conv(c *Conv) {
 	if c.N == 0 {
 		return
 	}
-	wins := m.wins(c, c.X.Type, c.C, c.K)
-	if c.Then != nil && (c.depthwise() || wins && c.ChannelsLast) {
+	usesWinograd := m.usesWinograd(c, c.X.Type, c.C, c.K)
+	if c.Then != nil && (c.depthwise() || usesWinograd && c.ChannelsLast) {
 		bare := m.bare(c)
 		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
 		m.Conv(bare)
 		m.finishAll(c.Then, whole)
 		return
 	}
-	if wins {
+	if usesWinograd {
 		m.winoForward(c)
 		return
 	}
@@ -247,15 +247,15 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 	if c.N == 0 {
 		return
 	}
-	wins := m.wins(c, c.Y.Type, c.K, c.C)
-	if c.Then != nil && (c.phased() || c.scatters() || c.depthwise() || wins && c.ChannelsLast) {
+	usesWinograd := m.usesWinograd(c, c.Y.Type, c.K, c.C)
+	if c.Then != nil && (c.phased() || c.scatters() || c.depthwise() || usesWinograd && c.ChannelsLast) {
 		bare := m.bare(c)
 		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
 		m.ConvInputGrad(bare)
 		m.finishAll(c.Then, whole)
 		return
 	}
-	if wins {
+	if usesWinograd {
 		m.winoInputGrad(c)
 		return
 	}

@@ -4,7 +4,7 @@ import "slices"
 
 // ConvWeightGrad computes the gradient of w, into W, from x and the gradient of y, in Y.
 func (m *Machine) ConvWeightGrad(c *Conv) {
-	if m.winsWeights(c) {
+	if m.usesWinogradForWeights(c) {
 		m.winoWeightGrad(c)
 		return
 	}

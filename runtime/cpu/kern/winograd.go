@@ -80,17 +80,17 @@ const (
 	winoTiles = 32
 )
 
-// wins says whether c, or its gradient of x, goes by way of transforms: from an image of type x with depth channels to rows
+// usesWinograd says whether c, or its gradient of x, is computed by Winograd's algorithm: from an image of type x with depth channels to rows
 // channels. Direct convolutions of bf16 in the VNNI layout are as fast.
-func (m *Machine) wins(c *Conv, x Type, depth, rows int) bool {
-	return m.winnable(c) && !m.usesVNNI(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
+func (m *Machine) usesWinograd(c *Conv, x Type, depth, rows int) bool {
+	return m.canUseWinograd(c) && !m.usesVNNI(x, c.W.Type) && depth >= m.winoLeast.depth && rows >= m.winoLeast.rows && c.tiles() >= m.winoLeast.tiles
 }
 
 // tiles is how many tiles the results of c have, about as many as its image.
 func (c *Conv) tiles() int { return c.N * ceilDiv(c.Out[1], 2) * ceilDiv(c.Out[2], 2) }
 
-// winnable says whether transforms can compute c and its gradients.
-func (m *Machine) winnable(c *Conv) bool {
+// canUseWinograd says whether transforms can compute c and its gradients.
+func (m *Machine) canUseWinograd(c *Conv) bool {
 	ones := [3]int{1, 1, 1}
 	return m.wino != nil && c.Groups == 1 && !c.TF32 && !c.Direct && c.Epilogue.Residual.absent() && !c.Epilogue.Accumulate &&
 		c.Kernel == [3]int{1, 3, 3} && c.Stride == ones && c.Dilation == ones && c.In[0] == 1 && c.Out[0] == 1 &&

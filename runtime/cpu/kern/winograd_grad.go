@@ -45,11 +45,11 @@ const (
 // winoGradTiles is how many tiles a block has at least; with many workers it has half as many for each.
 const winoGradTiles = 128
 
-// winsWeights says whether the gradient of the weights of c goes by way of transforms: the same convolutions do, over as
+// usesWinogradForWeights says whether the gradient of the weights of c is computed by Winograd's algorithm: the same convolutions do, over as
 // many tiles as those have channels. Direct gradients of bf16 in the VNNI layout are faster where either are few.
-func (m *Machine) winsWeights(c *Conv) bool {
+func (m *Machine) usesWinogradForWeights(c *Conv) bool {
 	least := m.winoLeast.depth
-	if !m.winnable(c) || min(c.C, c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
+	if !m.canUseWinograd(c) || min(c.C, c.K, c.tiles()) < least || !c.Epilogue.plain() || c.Weights == XIO {
 		return false
 	}
 	return !m.usesVNNI(c.X.Type, c.Y.Type) || min(c.C, c.K) >= 2*least && c.tiles() >= max(c.C, c.K)
