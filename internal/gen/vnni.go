@@ -28,7 +28,7 @@ func (v *vm) vnni() {
 	v.vnniPick()
 	v.vnniFromF32()
 	v.vnniToF32()
-	v.vnniTiny()
+	v.vnniSubnormal()
 }
 
 // vnniRows emits a rowsFunc of words: k depths, even, for n up to two vectors.
@@ -167,13 +167,13 @@ func (v *vm) vnniToF32() {
 	RET()
 }
 
-// vnniTiny emits the search for subnormal elements, two bits a lane.
-func (v *vm) vnniTiny() {
-	v.text("vnniTiny", "k, n int, src *float32, lds int) (lanes uint64", "says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.")
+// vnniSubnormal emits the search for subnormal elements, two bits a lane.
+func (v *vm) vnniSubnormal() {
+	v.text("vnniSubnormal", "k, n int, src *float32, lds int) (lanes uint64", "says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.")
 	k, n, src, lds := ptrParam("k"), ptrParam("n"), ptrParam("src"), ptrParam("lds")
 	scaleBy(lds, 4)
 	exponent, mantissa, x := v.reg(bits(0x7f807f80)), v.reg(bits(0x007f007f)), v.new()
-	small, tiny := K(), K()
+	small, subnormal := K(), K()
 	found := []reg.OpmaskVirtual{K(), K()}
 	for _, f := range found {
 		KXORQ(f, f, f)
@@ -182,15 +182,15 @@ func (v *vm) vnniTiny() {
 		for j := range vectors {
 			VMOVUPS(Mem{Base: src, Disp: v.size() * j}, x)
 			VPTESTNMW(exponent, x, small)
-			VPTESTMW(mantissa, x, small, tiny)
-			KORD(tiny, found[j], found[j])
+			VPTESTMW(mantissa, x, small, subnormal)
+			KORD(subnormal, found[j], found[j])
 		}
 		ADDQ(lds, src)
 	}
 	v.oneOrTwo(k, n, row)
-	KUNPCKDQ(found[0], found[1], tiny)
+	KUNPCKDQ(found[0], found[1], subnormal)
 	lanes := GP64()
-	KMOVQ(tiny, lanes)
+	KMOVQ(subnormal, lanes)
 	ADDQ(n, n)
 	BZHIQ(n, lanes, lanes)
 	Store(lanes, ReturnIndex(0))
@@ -200,7 +200,7 @@ func (v *vm) vnniTiny() {
 
 // vnniTable enters the kernels for the VNNI layout.
 func (v *vm) vnniTable(w func(format string, args ...any)) {
-	w("\n// vnni%s are the kernels of products of two bf16 operands.\nfunc vnni%s() *vnniKernels {\nreturn &vnniKernels{rows: vnniRows%s, pick: vnniPick%s, fromF32: vnniFromF32%s, toF32: vnniToF32%s, tiny: vnniTiny%s,\n",
+	w("\n// vnni%s are the kernels of products of two bf16 operands.\nfunc vnni%s() *vnniKernels {\nreturn &vnniKernels{rows: vnniRows%s, pick: vnniPick%s, fromF32: vnniFromF32%s, toF32: vnniToF32%s, subnormal: vnniSubnormal%s,\n",
 		v.suffix(), v.suffix(), v.suffix(), v.suffix(), v.suffix(), v.suffix(), v.suffix())
 	w("tile: [2][]tileFunc{\n")
 	for nv := 1; nv <= 2; nv++ {

@@ -40,7 +40,7 @@ func (x *attnHead) clean(m Mat, n, width int) bool {
 	for c := 0; c < width && n > 0; c += p.nr {
 		lanes := min(p.nr, width-c)
 		p.rows[F32](n, lanes, &part[0], p.nr, m.at(c), m.LD)
-		if p.vnni.tiny(n, lanes, &part[0], p.nr) != 0 {
+		if p.vnni.subnormal(n, lanes, &part[0], p.nr) != 0 {
 			return false
 		}
 	}

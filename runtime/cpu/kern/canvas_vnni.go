@@ -23,7 +23,7 @@ func (m *Machine) layVNNI(g grid, channels int, in, lo, size [3]int, phases int)
 	d.axis = [3]int{size[1] * row, row, 1}
 	d.item = [2]int{channels / 2 * d.channel, channels / c.Groups / 2 * d.channel}
 	d.buf = t.canvas.bytes(F32, c.N*d.item[0])
-	t.rough = getBools(t.rough, c.N)
+	t.subnormal = getBools(t.subnormal, c.N)
 	t.interleave = t.interleave[:0]
 	for y := range in[1] {
 		t.interleave = append(t.interleave, 2*y*in[2], 2*(g.channel+y*in[2]))
@@ -31,7 +31,7 @@ func (m *Machine) layVNNI(g grid, channels int, in, lo, size [3]int, phases int)
 	t.m, t.mode = m, vnniMode
 	t.src, t.dst, t.size, t.lo, t.channels = g, d, in, lo, channels
 	m.run(2*len(d.buf.Data), c.N, t)
-	d.clean = !slices.Contains(t.rough, true)
+	d.clean = !slices.Contains(t.subnormal, true)
 	return d
 }
 
@@ -45,7 +45,7 @@ func getBools(s []bool, n int) []bool {
 // interleaveImage writes image n to its canvas, two planes at a time, and looks for subnormal elements.
 func (t *convTask) interleaveImage(w *worker, n int) {
 	p, src := t.m.Path, t.src.buf
-	t.rough[n] = p.rough(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
+	t.subnormal[n] = p.anySubnormal(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
 	image := floatsAt(t.dst.buf.at(n*t.dst.item[0]), t.dst.item[0])
 	clear(image)
 	rows, width := t.size[1], t.size[2]
@@ -86,20 +86,20 @@ func (t *convTask) splitVNNIRow(dst, row []float32) {
 	}
 }
 
-// rough says whether a half of any word is subnormal. It reads nothing behind the last.
-func (p *Path) rough(words []float32) bool {
+// anySubnormal says whether a half of any word is subnormal. It reads nothing after the last word.
+func (p *Path) anySubnormal(words []float32) bool {
 	whole, n := len(words)/p.nr, len(words)
 	switch {
 	case whole == 0:
 		return slices.ContainsFunc(words, func(x float32) bool {
 			b := math.Float32bits(x)
-			return tinyHalf(b) || tinyHalf(b>>16)
+			return subnormalHalf(b) || subnormalHalf(b>>16)
 		})
-	case p.vnni.tiny(whole, p.nr, &words[0], p.nr) != 0:
+	case p.vnni.subnormal(whole, p.nr, &words[0], p.nr) != 0:
 		return true
 	}
-	return n%p.nr > 0 && p.vnni.tiny(1, p.nr, &words[n-p.nr], p.nr) != 0
+	return n%p.nr > 0 && p.vnni.subnormal(1, p.nr, &words[n-p.nr], p.nr) != 0
 }
 
-// tinyHalf says whether the low half of b is a subnormal bf16.
-func tinyHalf(b uint32) bool { return b&0x7f80 == 0 && b&0x7f != 0 }
+// subnormalHalf says whether the low half of b is a subnormal bf16.
+func subnormalHalf(b uint32) bool { return b&0x7f80 == 0 && b&0x7f != 0 }

@@ -95,7 +95,7 @@ type convTask struct {
 	phases      []phase
 	phaseMem    floats
 	turned      floats // the gradient of weights, taps before channels
-	rough       []bool // images with subnormal elements
+	subnormal   []bool // images with subnormal elements
 	interleave  []int  // offsets, in pairs, of the rows to interleave
 	weights     floats // words of them
 	swapped     bool   // and their order

@@ -201,13 +201,13 @@ func (c solvedConv) check(t *testing.T, m *Machine) {
 // TestConvEnds: one subnormal element, of the image or of the weights, counts as what it is, and one infinity stays with
 // the pixels that read it.
 func TestConvEnds(t *testing.T) {
-	const huge, tiny = 0x1p120, 0x1p-130
+	const huge, subnormal = 0x1p120, 0x1p-130
 	onPaths(t, func(t *testing.T, m *Machine) {
 		for _, atX := range []bool{true, false} {
 			c := &Conv{N: 2, C: 4, K: 18, Groups: 1, In: [3]int{1, 6, 32}, Out: [3]int{1, 6, 32}, Kernel: [3]int{1, 3, 3},
 				Stride: [3]int{1, 1, 1}, Dilation: [3]int{1, 1, 1}, Pad: [3]int{0, 1, 1}}
 			c.X, c.W, c.Y = zeros(BF16, c.N*c.C*volume(c.In)), zeros(BF16, c.K*c.C*9), zeros(F32, c.N*c.K*volume(c.Out))
-			x, w := float32(tiny), float32(huge)
+			x, w := float32(subnormal), float32(huge)
 			if !atX {
 				x, w = w, x
 			}
@@ -224,7 +224,7 @@ func TestConvEnds(t *testing.T) {
 						want := float32(0)
 						switch {
 						case n == 1 && p == 2*32+9:
-							want = tiny * huge
+							want = subnormal * huge
 						case n == 0 && reads(c, p, 31):
 							want = c.Y.get(c.image(n, k, p, c.K, volume(c.Out))) // infinity times weights that are zero
 							if k == 5 && p == 31 && !(want > math.MaxFloat32 || want != want) {
@@ -233,7 +233,7 @@ func TestConvEnds(t *testing.T) {
 							continue
 						}
 						if got := c.Y.get(c.image(n, k, p, c.K, volume(c.Out))); got != want {
-							t.Fatalf("tiny in x %t: image %d channel %d pixel %d is %g, want %g", atX, n, k, p, got, want)
+							t.Fatalf("subnormal in x %t: image %d channel %d pixel %d is %g, want %g", atX, n, k, p, got, want)
 						}
 					}
 				}

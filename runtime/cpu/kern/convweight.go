@@ -106,7 +106,7 @@ func (m *Machine) turnedProduct(c *Conv, turned []float32, into bool) {
 	}
 	t.pixel.pixels(&g, c.N, size, step)
 	t.sources = [2]tableSource{m.gradSource(c), m.spread(&g, true)}
-	t.sources[0].clean = g.vnni && !slices.Contains(t.rough[c.N:], true)
+	t.sources[0].clean = g.vnni && !slices.Contains(t.subnormal[c.N:], true)
 	gt.rows, gt.cols, gt.depth, gt.items, gt.into = c.K/c.Groups, in*taps, c.N*volume(c.Out), c.Groups, into
 	gt.a, gt.b, gt.indirect, gt.ahead = &t.sources[0], &t.sources[1], t.sources[1].indirect(), false
 	gt.out = output{m.Path, Mat{Buf: Floats(turned), LD: in * taps, Stride: [2]int{0, gt.rows * in * taps}}, c.Groups, Epilogue{}, 0, colRun{}}
@@ -145,14 +145,14 @@ func (m *Machine) turn(c *Conv) grid {
 	t.m, t.c, t.mode = m, c, turnMode
 	t.src, t.dst, t.size, t.lo, t.channels = c.dense(c.X, c.C, c.In), d, c.In, c.Pad, c.C
 	if d.vnni {
-		t.rough = getBools(t.rough, 2*c.N)
+		t.subnormal = getBools(t.subnormal, 2*c.N)
 		t.interleave = t.interleave[:0]
 		for x := range size[2] {
 			t.interleave = append(t.interleave, 2*x*c.C, 2*(x+c.Stride[2])*c.C)
 		}
 	}
 	m.run(2*len(d.buf.Data), c.N, t)
-	d.clean = d.vnni && !slices.Contains(t.rough[:c.N], true)
+	d.clean = d.vnni && !slices.Contains(t.subnormal[:c.N], true)
 	return d
 }
 
@@ -211,8 +211,8 @@ func (t *convTask) pixelPairsLie() bool { return t.c.Stride[2] == 1 && t.size[2]
 // does not write of its rows.
 func (t *convTask) startVNNI(w *worker, n int) {
 	c, size, grad := t.c, t.channels*volume(t.size), t.c.K*volume(t.c.Out)
-	t.rough[n] = t.m.rough(floatsAt(t.src.buf.at(n*size), size/2))
-	t.rough[c.N+n] = t.m.rough(floatsAt(c.Y.at(n*grad), grad/2))
+	t.subnormal[n] = t.m.anySubnormal(floatsAt(t.src.buf.at(n*size), size/2))
+	t.subnormal[c.N+n] = t.m.anySubnormal(floatsAt(c.Y.at(n*grad), grad/2))
 	if !t.pixelPairsLie() {
 		clear(w.row[1].bytes(BF16, t.dst.axis[1]+t.c.Stride[2]*t.channels).Data)
 	}

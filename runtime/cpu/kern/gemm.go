@@ -284,7 +284,7 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 	if t.once {
 		kept = t.p.nr
 	}
-	w.tinyB = slices.Grow(w.tinyB[:0], kept/t.p.nr)[:kept/t.p.nr]
+	w.subnormalB = slices.Grow(w.subnormalB[:0], kept/t.p.nr)[:kept/t.p.nr]
 	for k0 := 0; k0 < max(1, t.depth); k0 += t.kc {
 		x := block{t: t, w: w, item: item, j0: j0, j1: j1, k0: k0, kc: min(t.kc, t.depth-k0), b0: j0, fresh: true}
 		x.b = w.b.get(kept * t.packedDepth(x.kc))
@@ -327,7 +327,7 @@ type block struct {
 
 	// In the VNNI layout: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
 	panel, row, wideAt int
-	tinyRows           uint64
+	subnormalRows      uint64
 }
 
 func (x *block) run() {
@@ -335,11 +335,11 @@ func (x *block) run() {
 	panels := ceilDiv(m, t.p.mr)
 	deep := t.packedDepth(x.kc)
 	a := x.w.a.get(m * deep)
-	x.w.tinyA, x.w.split = slices.Grow(x.w.tinyA[:0], panels), slices.Grow(x.w.split[:0], panels)[:panels]
+	x.w.subnormalA, x.w.split = slices.Grow(x.w.subnormalA[:0], panels), slices.Grow(x.w.split[:0], panels)[:panels]
 	clear(x.w.split)
 	for i := 0; i < panels && deep > 0; i++ {
 		r0, r1 := i*m/panels, (i+1)*m/panels
-		x.w.tinyA = append(x.w.tinyA, t.pack(t.a, x.w, a[r0*deep:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc))
+		x.w.subnormalA = append(x.w.subnormalA, t.pack(t.a, x.w, a[r0*deep:], r1-r0, x.item, x.i0+r0, r1-r0, x.k0, x.kc))
 	}
 	for j := x.j0; j < x.j1; j += t.p.nr {
 		if t.once {
@@ -367,7 +367,7 @@ func (x *block) tiles(a []float32, panels, j, n int) {
 	for i := range panels {
 		r0, r1 := i*m/panels, (i+1)*m/panels
 		if deep > 0 {
-			x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
+			x.panel, x.row, x.subnormalRows = i, r0, x.w.subnormalA[i]
 		}
 		x.fetch(j+t.p.nr, i*deep/panels, (i+1)*deep/panels)
 		x.tile(a[r0*deep:], r0, r1-r0, j, n)
@@ -388,7 +388,7 @@ func (x *block) finished(a []float32, panels, j, n int) {
 		tile := x.w.tile.get(rows * p.nr)
 		for ; i < end; i++ {
 			r0, r1 := i*m/panels, (i+1)*m/panels
-			x.panel, x.row, x.tinyRows = i, r0, x.w.tinyA[i]
+			x.panel, x.row, x.subnormalRows = i, r0, x.w.subnormalA[i]
 			x.fetch(j+p.nr, i*deep/panels, (i+1)*deep/panels)
 			t.out.touch(x.item, x.i0+r0, r1-r0, j, n)
 			x.multiply(a[r0*deep:], r1-r0, j, n, &tile[(r0-from)*p.nr], p.nr, 0)
@@ -433,14 +433,14 @@ func (x *block) adds() int {
 // packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie or
 // the first tile over them, a packing tile of h rows, packs them.
 func (x *block) packB(j, h int) {
-	t, n, at, tiny := x.t, min(x.t.p.nr, x.j1-j), j-x.b0, uint64(0)
+	t, n, at, subnormal := x.t, min(x.t.p.nr, x.j1-j), j-x.b0, uint64(0)
 	if n == t.p.nr && len(t.packing) >= h && x.kc > 0 {
 		x.packing = t.packing[h-1]
 	}
 	if x.kc > 0 && x.packing == nil && !t.lies(j, n) {
-		tiny = t.pack(t.b, x.w, x.b[at*t.packedDepth(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
+		subnormal = t.pack(t.b, x.w, x.b[at*t.packedDepth(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
 	}
-	x.w.tinyB[at/t.p.nr] = tiny
+	x.w.subnormalB[at/t.p.nr] = subnormal
 }
 
 // fetch prefetches packed words [k0,k1) of the columns from j on, if tiles will read them by offsets.
@@ -470,7 +470,7 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 		x.packing(kc, panel, from, b.LD, &x.b[(j-x.b0)*x.kc+k*p.nr], c, ldc, acc)
 		return
 	}
-	if x.tinyRows == 0 && x.t.lies(j, n) {
+	if x.subnormalRows == 0 && x.t.lies(j, n) {
 		tiles, at := p.indirect, f.base(x.item)
 		if x.t.vnni {
 			tiles = p.vnni.indirect

@@ -639,10 +639,10 @@ func vnniFromF32AVX512(k int, n int, dst *float32, ldd int, src *float32, lds in
 //go:noescape
 func vnniToF32AVX512(k int, n int, dst *float32, ldd int, src *float32, lds int)
 
-// vnniTinyAVX512 says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.
+// vnniSubnormalAVX512 says which halves of n lanes, up to two vectors, are subnormal in any of k rows of words.
 //
 //go:noescape
-func vnniTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
+func vnniSubnormalAVX512(k int, n int, src *float32, lds int) (lanes uint64)
 
 // rowsF32AVX512 is a rowsFunc for n up to two vectors.
 //

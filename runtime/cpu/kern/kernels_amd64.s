@@ -40403,9 +40403,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func vnniTinyAVX512(k int, n int, src *float32, lds int) (lanes uint64)
+// func vnniSubnormalAVX512(k int, n int, src *float32, lds int) (lanes uint64)
 // Requires: AVX, AVX512BW, AVX512F, BMI2
-TEXT ·vnniTinyAVX512(SB), NOSPLIT, $0-40
+TEXT ·vnniSubnormalAVX512(SB), NOSPLIT, $0-40
 	MOVQ         k+0(FP), AX
 	MOVQ         n+8(FP), CX
 	MOVQ         src+16(FP), DX

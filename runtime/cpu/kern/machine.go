@@ -35,20 +35,20 @@ type worker struct {
 	tile    floats
 	widened floats // rows in f32 that are about to be interleaved
 
-	tinyA, tinyB []uint64  // what is subnormal in the panels of a and b, see vnniKernels
-	wide         [2]floats // panels of a and b in f32
-	split        []bool    // panels of a that wide has
-	exact        floats    // their product
-	row          [6]floats
-	half         []floats // sums of halves of the rows, by level
-	offs         []int
-	call         Call
-	scalars      [8]float32
-	bufs         [5]Buf
-	local        gemmTask // a product inside a task
-	wino         winoWorker
-	attn         attnMem
-	_            [64]byte // keep workers off each other's cache lines
+	subnormalA, subnormalB []uint64  // what is subnormal in the panels of a and b, see vnniKernels
+	wide                   [2]floats // panels of a and b in f32
+	split                  []bool    // panels of a that wide has
+	exact                  floats    // their product
+	row                    [6]floats
+	half                   []floats // sums of halves of the rows, by level
+	offs                   []int
+	call                   Call
+	scalars                [8]float32
+	bufs                   [5]Buf
+	local                  gemmTask // a product inside a task
+	wino                   winoWorker
+	attn                   attnMem
+	_                      [64]byte // keep workers off each other's cache lines
 }
 
 // New makes a machine of n workers; n <= 0 means GOMAXPROCS.

@@ -660,7 +660,7 @@ func poolsAVX2(t Type) *poolKernels {
 
 // vnniAVX512 are the kernels of products of two bf16 operands.
 func vnniAVX512() *vnniKernels {
-	return &vnniKernels{rows: vnniRowsAVX512, pick: vnniPickAVX512, fromF32: vnniFromF32AVX512, toF32: vnniToF32AVX512, tiny: vnniTinyAVX512,
+	return &vnniKernels{rows: vnniRowsAVX512, pick: vnniPickAVX512, fromF32: vnniFromF32AVX512, toF32: vnniToF32AVX512, subnormal: vnniSubnormalAVX512,
 		tile: [2][]tileFunc{
 			{vnni1x16AVX512, vnni2x16AVX512, vnni3x16AVX512, vnni4x16AVX512, vnni5x16AVX512, vnni6x16AVX512, vnni7x16AVX512, vnni8x16AVX512, vnni9x16AVX512, vnni10x16AVX512, vnni11x16AVX512, vnni12x16AVX512, vnni13x16AVX512, vnni14x16AVX512},
 			{vnni1x32AVX512, vnni2x32AVX512, vnni3x32AVX512, vnni4x32AVX512, vnni5x32AVX512, vnni6x32AVX512, vnni7x32AVX512, vnni8x32AVX512, vnni9x32AVX512, vnni10x32AVX512, vnni11x32AVX512, vnni12x32AVX512, vnni13x32AVX512, vnni14x32AVX512},

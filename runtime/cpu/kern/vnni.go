@@ -18,8 +18,8 @@ type vnniKernels struct {
 	pick     pickFunc       // the same
 	fromF32  interleaveFunc // canvasVNNI pairs of widened rows; k is even
 	toF32    interleaveFunc // the inverse, of k rows of words
-	// tiny has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
-	tiny func(k, n int, src *float32, lds int) (lanes uint64)
+	// subnormal has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
+	subnormal func(k, n int, src *float32, lds int) (lanes uint64)
 }
 
 type interleaveFunc func(k, n int, dst *float32, ldd int, src *float32, lds int)
@@ -35,9 +35,9 @@ func (t *gemmTask) packedDepth(k int) int {
 	return k
 }
 
-// pack packs an operand for the tiles of t and says where it is subnormal, if that matters (see vnniKernels.tiny); the
+// pack packs an operand for the tiles of t and says where it is subnormal, if that matters (see vnniKernels.subnormal); the
 // arguments are those of source.pack.
-func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0, kc int) (tiny uint64) {
+func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0, kc int) (subnormal uint64) {
 	if !t.vnni {
 		s.pack(w, dst, ld, item, l0, n, k0, kc)
 		return 0
@@ -56,7 +56,7 @@ func (t *gemmTask) pack(s source, w *worker, dst []float32, ld, item, l0, n, k0,
 	if f, ok := s.(*tableSource); ok && f.clean {
 		return 0
 	}
-	return t.p.vnni.tiny(t.packedDepth(kc), n, &dst[0], ld)
+	return t.p.vnni.subnormal(t.packedDepth(kc), n, &dst[0], ld)
 }
 
 // vnniDepth is how many depths are widened and then interleaved at a time; they stay in L1.
@@ -120,7 +120,7 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	if k == 0 && x.t.lies(j, n) { // not packed yet, but rows are subnormal
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
-	rows, cols := x.tinyRows, x.w.tinyB[(j-x.b0)/p.nr]
+	rows, cols := x.subnormalRows, x.w.subnormalB[(j-x.b0)/p.nr]
 	low, wide := p.vnni.tile[width/p.nr][h-1], p.tile[width/p.nr][h-1]
 	wideSum := func(c *float32, ldc int) {
 		wide(2*deep, &x.wideA(a, h)[k*h], &x.wideB(b, j, width)[k*width], width, c, ldc, n, acc)
@@ -128,7 +128,7 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	switch {
 	case rows|cols == 0:
 		low(deep, &a[at*h], &b[at*width], width, c, ldc, n, acc)
-	case tinyLanes(rows) == h || tinyLanes(cols) == n:
+	case subnormalLanes(rows) == h || subnormalLanes(cols) == n:
 		wideSum(c, ldc)
 	default:
 		exact := x.w.exact.get(h * p.nr)
@@ -148,13 +148,15 @@ func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 	}
 }
 
-// tinyLanes counts the lanes that tiny names.
-func tinyLanes(tiny uint64) int { return bits.OnesCount64((tiny | tiny>>1) & 0x5555555555555555) }
+// subnormalLanes counts the lanes that a mask of vnniKernels.subnormal names.
+func subnormalLanes(subnormal uint64) int {
+	return bits.OnesCount64((subnormal | subnormal>>1) & 0x5555555555555555)
+}
 
 // wideA is the panel a of h rows in f32. Panels stay for the next columns, with a vector between them.
 func (x *block) wideA(a []float32, h int) []float32 {
 	deep, w := x.t.packedDepth(x.kc), x.w
-	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.tinyA))
+	all := w.wide[0].get((x.i1-x.i0)*2*deep + 16*len(w.subnormalA))
 	panel := all[x.row*2*deep+16*x.panel:]
 	if !w.split[x.panel] {
 		w.split[x.panel] = true

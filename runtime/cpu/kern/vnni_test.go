@@ -64,7 +64,7 @@ func TestVNNIAnyWorkers(t *testing.T) {
 
 // TestVNNIEnds: what is not finite stays so and stays in its row, and subnormal elements count as what they are.
 func TestVNNIEnds(t *testing.T) {
-	const n, tiny = 40, 0x1p-131
+	const n, subnormal = 40, 0x1p-131
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	onPaths(t, func(t *testing.T, m *Machine) {
 		a, b, c := zeros(BF16, n*n), zeros(BF16, n*n), zeros(F32, n*n)
@@ -75,15 +75,15 @@ func TestVNNIEnds(t *testing.T) {
 		a.set(0*n+7, nan)
 		a.set(1*n+8, inf)
 		a.set(2*n+9, 0x1p127) // overflows
-		a.set(3*n+5, tiny)
+		a.set(3*n+5, subnormal)
 		for k := range n {
-			a.set(4*n+k, tiny)
-			b.set(k*n+n-1, tiny) // the last column
+			a.set(4*n+k, subnormal)
+			b.set(k*n+n-1, subnormal) // the last column
 		}
 		b.set(5*n+33, inf) // in column 33 every sum
 		m.Gemm(&Gemm{M: n, N: n, K: n, A: Mat{Buf: a, LD: n}, B: Mat{Buf: b, LD: n}, C: Mat{Buf: c, LD: n}})
-		for i, want := range []float32{nan, inf, inf, 2 * (n - 1), 2 * n * tiny, 2 * n} {
-			last := []float32{nan, inf, 0x1p127*tiny + (n-1)*tiny, (n - 1) * tiny, 0, n * tiny}[i]
+		for i, want := range []float32{nan, inf, inf, 2 * (n - 1), 2 * n * subnormal, 2 * n} {
+			last := []float32{nan, inf, 0x1p127*subnormal + (n-1)*subnormal, (n - 1) * subnormal, 0, n * subnormal}[i]
 			for j := range n {
 				want := want
 				switch {
