@@ -36,7 +36,7 @@ type grid struct {
 	item    [2]int // elements between images, between groups
 	channel int    // elements between channels
 	axis    [3]int // elements between pixels along each axis
-	vnni    bool   // the elements are words of two channels in bf16; see layVNNI
+	vnni    bool   // the elements are words of two channels in bf16; see padVNNI
 	clean   bool   // none of them is subnormal
 	phases  int    // along the last axis pixel x is at (x%phases)*phase + x/phases*axis[2]
 	phase   int
@@ -65,7 +65,7 @@ func (c *Conv) dense(b Buf, channels int, size [3]int) grid {
 type convMode uint8
 
 const (
-	canvasMode convMode = iota
+	padMode convMode = iota
 	thinMode
 	phaseMode
 	scatterMode
@@ -77,7 +77,7 @@ const (
 	weightMode
 )
 
-// convTask holds the tables of a running convolution and copies images onto their canvas.
+// convTask holds the tables of a running convolution and writes padded images.
 type convTask struct {
 	m        *Machine
 	mode     convMode
@@ -87,7 +87,7 @@ type convTask struct {
 	size     [3]int // of an image
 	lo, step [3]int // where its pixels go
 	channels int
-	canvas   floats
+	padded   floats
 
 	bare        Conv // without what follows
 	thinned     Conv
@@ -226,13 +226,13 @@ func (m *Machine) Conv(c *Conv) {
 	t.c = c
 	x, size := c.dense(c.X, c.C, c.In), c.extent()
 	t.patch, t.pixel = &t.table[0], &t.table[1]
-	if m.canvasVNNI(c.X.Type, c.C) {
-		g := m.layVNNI(x, c.C, c.In, c.Pad, size, c.Stride[2])
+	if m.padsToVNNI(c.X.Type, c.C) {
+		g := m.padVNNI(x, c.C, c.In, c.Pad, size, c.Stride[2])
 		t.patch.taps(&g, c.C/c.Groups/2, c.Kernel, [3]int{}, c.Dilation, false)
 		m.convProduct(&g, c.Y, c.K, c.Out, c.Stride, m.weights(c.K/c.Groups, c.C/c.Groups, false, true))
 		return
 	}
-	g := m.lay(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.canvasType(c.X.Type, c.Out))
+	g := m.pad(x, c.C, c.In, c.Pad, [3]int{1, 1, 1}, size, c.Stride[2], m.paddedType(c.X.Type, c.Out))
 	t.patch.taps(&g, c.C/c.Groups, c.Kernel, [3]int{}, c.Dilation, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.Y, c.K, c.Out), c.Out, c.Stride)
@@ -278,13 +278,13 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		size[a] = max(lo[a]+(c.Out[a]-1)*c.Stride[a]+1, from[a]+c.In[a])
 	}
 	t.patch, t.pixel = &t.table[0], &t.table[1]
-	if m.canvasVNNI(c.Y.Type, c.K) && c.Stride == [3]int{1, 1, 1} {
-		g := m.layVNNI(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, size, 1)
+	if m.padsToVNNI(c.Y.Type, c.K) && c.Stride == [3]int{1, 1, 1} {
+		g := m.padVNNI(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, size, 1)
 		t.patch.taps(&g, c.K/c.Groups/2, c.Kernel, from, by, false)
 		m.convProduct(&g, c.X, c.C, c.In, [3]int{1, 1, 1}, m.weights(c.C/c.Groups, c.K/c.Groups, true, true))
 		return
 	}
-	g := m.lay(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.canvasType(c.Y.Type, c.In))
+	g := m.pad(c.dense(c.Y, c.K, c.Out), c.K, c.Out, lo, c.Stride, size, 1, m.paddedType(c.Y.Type, c.In))
 	t.patch.taps(&g, c.K/c.Groups, c.Kernel, from, by, c.ChannelsLast)
 	if c.depthwise() {
 		m.depthForward(g, c.dense(c.X, c.C, c.In), c.In, [3]int{1, 1, 1})

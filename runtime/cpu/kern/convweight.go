@@ -16,7 +16,7 @@ func (m *Machine) ConvWeightGrad(c *Conv) {
 		m.turnedWeightGrad(c)
 		return
 	}
-	g := m.lay(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], c.X.Type)
+	g := m.pad(c.dense(c.X, c.C, c.In), c.C, c.In, c.Pad, [3]int{1, 1, 1}, c.extent(), c.Stride[2], c.X.Type)
 	t.patch, t.pixel = &t.table[0], &t.table[1]
 	t.patch.taps(&g, in, c.Kernel, [3]int{}, c.Dilation, c.Weights != OIX)
 	if c.depthwise() && c.Epilogue.plain() {
@@ -70,7 +70,7 @@ func (m *Machine) turns(c *Conv) bool {
 }
 
 // turnedWeightGrad computes the gradient in the order [output channel, tap, input channel] and puts it in that of the
-// weights. It takes as many images at a time as the second-level caches hold of their canvases.
+// weights. It takes as many padded images at a time as the second-level caches hold.
 func (m *Machine) turnedWeightGrad(c *Conv) {
 	t := &m.conv
 	in, taps := c.C/c.Groups, volume(c.Kernel)
@@ -90,7 +90,7 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 	m.run(8*len(turned), c.K, t)
 }
 
-// turnedBytes is the size of canvases, or of a result, that a worker's cache holds while the former are multiplied.
+// turnedBytes is the size of padded images, or of a result, that a worker's cache holds while the former are multiplied.
 const turnedBytes = 1280 << 10
 
 // turnedProduct adds up the gradient over some images.
@@ -129,8 +129,8 @@ func (t *convTask) turnBack(w *worker, k int) {
 	t.m.Store(t.c.W.From(k*in*taps), to)
 }
 
-// turn copies the images of x to a canvas with channels last and zeros around: in the VNNI layout to one of
-// words, the pixel at a place and the next that the same tap meets, or in bf16 where rows of results are odd; else in f32.
+// turn copies the images of x to padded images with channels last. In the VNNI layout a word holds a pixel and the next
+// pixel that the same tap meets; where rows of results are odd, elements stay bf16. Otherwise they are f32.
 func (m *Machine) turn(c *Conv) grid {
 	t, size := &m.conv, c.extent()
 	d := grid{channel: 1, phases: 1, axis: [3]int{size[1] * size[2] * c.C, size[2] * c.C, c.C}}
@@ -141,7 +141,7 @@ func (m *Machine) turn(c *Conv) grid {
 			typ = BF16
 		}
 	}
-	d.buf = t.canvas.bytes(typ, c.N*d.item[0])
+	d.buf = t.padded.bytes(typ, c.N*d.item[0])
 	t.m, t.c, t.mode = m, c, turnMode
 	t.src, t.dst, t.size, t.lo, t.channels = c.dense(c.X, c.C, c.In), d, c.In, c.Pad, c.C
 	if d.vnni {

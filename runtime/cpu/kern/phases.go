@@ -27,13 +27,13 @@ func (m *Machine) phasedGrad(c *Conv) {
 	}
 	ones := [3]int{1, 1, 1}
 	var g grid
-	if dy := c.dense(c.Y, c.K, c.Out); m.canvasVNNI(c.Y.Type, c.K) {
-		g = m.layVNNI(dy, c.K, c.Out, lo, size, 1)
+	if dy := c.dense(c.Y, c.K, c.Out); m.padsToVNNI(c.Y.Type, c.K) {
+		g = m.padVNNI(dy, c.K, c.Out, lo, size, 1)
 	} else {
-		g = m.lay(dy, c.K, c.Out, lo, ones, size, 1, m.canvasType(c.Y.Type, c.Out))
+		g = m.pad(dy, c.K, c.Out, lo, ones, size, 1, m.paddedType(c.Y.Type, c.Out))
 	}
-	laid := m.packsWeights(&g)
-	if laid {
+	padded := m.packsWeights(&g)
+	if padded {
 		m.packWeights(true, g.vnni)
 	}
 	t.phases = t.phases[:0]
@@ -51,7 +51,7 @@ func (m *Machine) phasedGrad(c *Conv) {
 		}
 		t.phases = append(t.phases, ph)
 		t.patch, t.pixel = &t.table[0], &t.table[1]
-		weights := m.phaseTables(&g, &ph, lo, laid)
+		weights := m.phaseTables(&g, &ph, lo, padded)
 		if len(t.patch.s) == 0 && c.Epilogue.plain() {
 			clear(ph.buf.Data)
 			continue
@@ -70,8 +70,8 @@ func (m *Machine) packsWeights(g *grid) bool {
 }
 
 // phaseTables lists the places in g of the taps that a phase meets, and gives the table of their weights, which may have
-// been laid.
-func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSource {
+// been padded.
+func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, padded bool) tableSource {
 	t, c := &m.conv, m.conv.c
 	es, ws := g.buf.Type.Size(), c.W.Type.Size()
 	so, si, sx := c.weightStrides()
@@ -93,7 +93,7 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSou
 			continue
 		}
 		t.patch.s = append(t.patch.s, (k*g.channel+g.at(from[0], from[1], from[2]))*es)
-		if laid {
+		if padded {
 			depth.s = append(depth.s, 4*(k*c.vnniRow(m.Path)+tap*m.tw))
 			continue
 		}
@@ -101,13 +101,13 @@ func (m *Machine) phaseTables(g *grid, ph *phase, lo [3]int, laid bool) tableSou
 			depth.s = append(depth.s, ((k*each+e)*so+tap*sx)*ws)
 		}
 	}
-	if laid {
+	if padded {
 		return m.swappedWeights()
 	}
 	return tableSource{p: m.Path, buf: c.W, item: [2]int{0, per * so}, inner: c.Groups, lane: lane.s, depth: depth.s, byLane: si == 1, tf32: c.TF32, zip: g.vnni}
 }
 
-// meets says whether the pixels of a phase meet a tap, and where on the canvas of dy the first of them does.
+// meets says whether the pixels of a phase meet a tap, and where on the padded image of dy the first of them does.
 func (c *Conv) meets(ph *phase, tap int, lo [3]int) (from [3]int, ok bool) {
 	at := [3]int{tap / (c.Kernel[1] * c.Kernel[2]), tap / c.Kernel[2] % c.Kernel[1], tap % c.Kernel[2]}
 	for a := range 3 {

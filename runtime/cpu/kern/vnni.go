@@ -16,7 +16,7 @@ type vnniKernels struct {
 	unpacked []unpackedFunc // the same
 	rows     rowsFunc       // packs words; k is even
 	pick     pickFunc       // the same
-	fromF32  interleaveFunc // canvasVNNI pairs of widened rows; k is even
+	fromF32  interleaveFunc // padsToVNNI pairs of widened rows; k is even
 	toF32    interleaveFunc // the inverse, of k rows of words
 	// subnormal has bits 2i and 2i+1 of lane i set if one of its low or high halves is subnormal.
 	subnormal func(k, n int, src *float32, lds int) (lanes uint64)

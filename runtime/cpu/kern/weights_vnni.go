@@ -1,6 +1,6 @@
 package kern
 
-// The weights of a convolution whose canvas holds words become words too, once for all the blocks that pack them: of
+// The weights of a convolution whose padded image holds words become words too, once for all the blocks that pack them: of
 // channels 2i and 2i+1 as [output channel, i, tap], and for the input gradient, which sums over output channels 2o and
 // 2o+1, as [o, input channel / 16, tap, 16 input channels], where 16 stands for the lanes that a call transposes. A
 // strided one, whose phases meet some of the taps, has them in that order in f32 too, an output channel in the place of

@@ -39,7 +39,7 @@ type winoTask struct {
 	mode        winoMode
 	image       grid
 	depth, rows int
-	size, lo    [2]int // of the image, and where its first pixel is on the canvas
+	size, lo    [2]int // of the image, and where its first pixel is on the padded image
 	out         output
 	result      [2]int // its size
 	tiles       [2]int // rows and columns of tiles of an image
@@ -62,13 +62,13 @@ const (
 	winoTilesMode
 )
 
-// winoWorker is the memory of one worker: a canvas, transformed tiles, products, two tiles of results, results that are
+// winoWorker is the memory of one worker: padded rows, transformed tiles, products, two tiles of results, results that are
 // not stored.
 type winoWorker struct {
 	bands                               []winoBand
 	segs                                []winoSeg
 	runs                                []winoRun
-	planes, canvas, v, prod, tile, part floats
+	planes, padded, v, prod, tile, part floats
 }
 
 // Convolutions of fewer channels than winoDepth, with fewer than winoRows channels of results, or of fewer than winoTiles tiles, go
@@ -186,7 +186,7 @@ func (t *winoTask) panel(i int) (r0, r1 int) {
 func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
 	p, x, n := t.m.Path, &w.wino, t1-t0
 	t.divide(x, t0, t1)
-	t.layTiles(w)
+	t.transformTiles(w)
 	ldm := roundUp(n, p.nr)
 	point := p.mr*ldm + 16
 	x.prod.get(winoPoints*point + 16)

@@ -27,8 +27,8 @@ type winoSide struct {
 	image    grid
 	channels int
 	size     [2]int // of the image
-	lo       [2]int // where its first pixel is on the canvas
-	edge     int    // rows and columns of the canvas beyond two a tile
+	lo       [2]int // where its first pixel is on the padded image
+	edge     int    // rows and columns of the padded image beyond two a tile
 	panels   int
 	point    int // elements between points of a panel
 }
@@ -114,11 +114,11 @@ func (t *winoGrad) eachBand(w *worker, r0, r1 int) {
 // imageBand transforms n tile rows of an image from y on, the block's from r on: channels are lanes.
 func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 	m, s := t.m, &t.x
-	canvas, cols, px := t.lay(w, s, image, y, n)
+	padded, cols, px := t.pad(w, s, image, y, n)
 	for ch := 0; ch < s.channels; ch += m.vw {
 		to := t.v.s[ch/m.nr*winoPoints*s.point+ch%m.nr:]
 		for i := range n {
-			m.wino.in(t.tiles[1], m.vw, &to[(r+i)*t.tiles[1]*m.nr], m.nr, s.point, &canvas[2*i*cols*px+ch], 2*px, cols*px, px, 2*px)
+			m.wino.in(t.tiles[1], m.vw, &to[(r+i)*t.tiles[1]*m.nr], m.nr, s.point, &padded[2*i*cols*px+ch], 2*px, cols*px, px, 2*px)
 		}
 	}
 }
@@ -127,14 +127,14 @@ func (t *winoGrad) imageBand(w *worker, image, y, r, n int) {
 // stored, into the next tile, but for the task's last tile, if that is here: the next one is another task's.
 func (t *winoGrad) gradientBand(w *worker, image, y, r, n int, last bool) {
 	m, s, wide := t.m, &t.dy, t.tiles[1]
-	canvas, cols, px := t.lay(w, s, image, y, n)
+	padded, cols, px := t.pad(w, s, image, y, n)
 	for p := range s.panels {
 		r0, r1 := t.panel(p)
 		h := r1 - r0
 		to := t.y.s[p*winoPoints*s.point:]
 		for i := range n {
 			count, at := wide, (r+i)*wide
-			from := canvas[2*i*cols*px+r0:]
+			from := padded[2*i*cols*px+r0:]
 			if last && i == n-1 {
 				count--
 			}
@@ -154,23 +154,23 @@ func (t *winoGrad) panel(i int) (r0, r1 int) {
 	return i * t.c.K / n, (i + 1) * t.c.K / n
 }
 
-// lay puts n tile rows of an image, from y on, on a canvas with channels last and zeros around: cols pixels a row, px
+// pad copies n tile rows of an image, from y on, to a padded image with channels last: cols pixels a row, px
 // elements a pixel.
-func (t *winoGrad) lay(w *worker, s *winoSide, image, y, n int) (canvas []float32, cols, px int) {
+func (t *winoGrad) pad(w *worker, s *winoSide, image, y, n int) (padded []float32, cols, px int) {
 	m, g := t.m, &s.image
 	cols, px = 2*t.tiles[1]+s.edge, roundUp(s.channels, m.tw)
 	rows := 2*n + s.edge
-	canvas = w.wino.canvas.get(rows*cols*px + 2*m.nr)
-	clear(canvas)
+	padded = w.wino.padded.get(rows*cols*px + 2*m.nr)
+	clear(padded)
 	first, wide := 2*y-s.lo[0], min(s.size[1], cols-s.lo[1])
 	for at := max(0, first); at < min(s.size[0], first+rows); at++ {
-		t.layRow(w, s, canvas[((at-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(image*g.item[0]+at*g.axis[1]))
+		t.transformRow(w, s, padded[((at-first)*cols+s.lo[1])*px:], px, wide, g.buf.From(image*g.item[0]+at*g.axis[1]))
 	}
-	return canvas, cols, px
+	return padded, cols, px
 }
 
-// layRow puts n pixels, px elements apart.
-func (t *winoGrad) layRow(w *worker, s *winoSide, dst []float32, px, n int, src Buf) {
+// transformRow puts n pixels, px elements apart.
+func (t *winoGrad) transformRow(w *worker, s *winoSide, dst []float32, px, n int, src Buf) {
 	m, g := t.m, &s.image
 	if t.c.ChannelsLast {
 		if px == s.channels {

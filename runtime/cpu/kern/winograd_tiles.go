@@ -1,10 +1,10 @@
 package kern
 
-// winoBand is the tile rows of one image in a block: its canvas has two rows for each, and two more.
+// winoBand is the tile rows of one image in a block: its padded image has two rows for each, and two more.
 type winoBand struct {
 	image, y0, y1 int // tile rows
 	x0, x1        int // tiles of a row: all but where there is only one row
-	row           int // first row on the canvas
+	row           int // first row on the padded image
 	part          int // first row of its results among those of a block
 }
 
@@ -12,7 +12,7 @@ type winoBand struct {
 type winoSeg struct {
 	image, y, x, n int // tiles x to x+n of tile row y
 	at             int // number of the first in its block
-	row, col       int // of the canvas, in tiles along it
+	row, col       int // of the padded image, in tiles along it
 	part           int // row of the block's results
 }
 
@@ -68,8 +68,8 @@ func (t *winoTask) follow(x *winoWorker, s *winoSeg) {
 	}
 }
 
-// canvasSize is how many rows the canvas of the bands has, and how many even, or odd, pixels a row.
-func (x *winoWorker) canvasSize() (rows, half int) {
+// paddedSize is how many rows the padded image of the bands has, and how many even, or odd, pixels a row.
+func (x *winoWorker) paddedSize() (rows, half int) {
 	for i := range x.bands {
 		b := &x.bands[i]
 		rows, half = b.row+2*(b.y1-b.y0)+2, max(half, b.x1-b.x0+1)
@@ -81,27 +81,27 @@ func (x *winoWorker) canvasSize() (rows, half int) {
 // lie a power of two apart, so that they do not share a set of the cache.
 func (t *winoTask) vpoint() int { return t.depth*t.m.nr + 16 }
 
-// winoCanvas is how many floats of a canvas are in use at a time, about: they stay in the first-level cache.
-const winoCanvas = 4 << 10
+// winoPadded is how many floats of a padded image are in use at a time, about: they stay in the first-level cache.
+const winoPadded = 4 << 10
 
-// layTiles transforms the tiles of the block: some channels at a time are laid on a canvas, in rows whose pixels at even
-// and odd places lie apart, with the padding around.
-func (t *winoTask) layTiles(w *worker) {
+// transformTiles transforms the tiles of the block. Some channels at a time are copied to a padded image, whose rows have
+// their even pixels first and their odd pixels after them.
+func (t *winoTask) transformTiles(w *worker) {
 	x, vp := &w.wino, t.vpoint()
-	rows, odd := x.canvasSize()
+	rows, odd := x.paddedSize()
 	plane := 2*odd*rows + 8
-	group := max(1, min(t.depth, winoCanvas/plane))
+	group := max(1, min(t.depth, winoPadded/plane))
 	if t.image.channel == 1 || t.image.buf.Type != F32 {
 		group = min(t.depth, roundUp(group, t.m.tw))
 	}
-	canvas := x.canvas.get(group*plane + 2*t.m.nr)
-	clear(canvas)
+	padded := x.padded.get(group*plane + 2*t.m.nr)
+	clear(padded)
 	last := &x.segs[len(x.segs)-1]
 	v := x.v.get(ceilDiv(last.at+last.n, t.m.nr)*winoPoints*vp + 16)
 	for ch := 0; ch < t.depth; ch += group {
 		n := min(group, t.depth-ch)
 		for b := range x.bands {
-			t.layBand(w, &x.bands[b], ch, n, canvas, plane, odd)
+			t.padBand(w, &x.bands[b], ch, n, padded, plane, odd)
 		}
 		for i := range x.segs {
 			s := &x.segs[i]
@@ -109,16 +109,16 @@ func (t *winoTask) layTiles(w *worker) {
 			if lane+lanes > t.m.nr {
 				lanes = s.n // the next channel's are there already
 			}
-			t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+ch*t.m.nr+lane], t.m.nr, vp, &canvas[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
+			t.m.wino.in(n, lanes, &v[s.at/t.m.nr*winoPoints*vp+ch*t.m.nr+lane], t.m.nr, vp, &padded[s.row*2*odd+s.col], plane, 2*odd, odd, 1)
 		}
 	}
 }
 
-// layBand copies n channels of a band to the canvas, with odd pixels of a row that far behind the even ones.
-func (t *winoTask) layBand(w *worker, b *winoBand, ch, n int, canvas []float32, plane, odd int) {
-	first := 2*b.y0 - t.lo[0] // row of the image that is the canvas's first
+// padBand copies n channels of a band to the padded image, with odd pixels of a row that far behind the even ones.
+func (t *winoTask) padBand(w *worker, b *winoBand, ch, n int, padded []float32, plane, odd int) {
+	first := 2*b.y0 - t.lo[0] // row of the image that is the first of the padded image
 	y0, y1 := max(0, first), min(t.size[0], first+2*(b.y1-b.y0)+2)
-	lo := t.lo[1] - 2*b.x0 // where the image's first pixel would be on the canvas
+	lo := t.lo[1] - 2*b.x0 // where the image's first pixel would be on the padded image
 	x0, lo := max(0, -lo), max(0, lo)
 	cols := min(t.size[1]-x0, 2*(b.x1-b.x0+1)-lo)
 	if y1 <= y0 || cols <= 0 {
@@ -130,7 +130,7 @@ func (t *winoTask) layBand(w *worker, b *winoBand, ch, n int, canvas []float32, 
 	}
 	src, apart := t.flat(w, b.image, y0, y1, ch, n)
 	for i := range n {
-		to := canvas[i*plane+(b.row+y0-first)*2*odd:]
+		to := padded[i*plane+(b.row+y0-first)*2*odd:]
 		t.m.unzipRows(y1-y0, cols, to[even:], to[other:], 2*odd, src[i*apart+x0:], t.size[1])
 	}
 }

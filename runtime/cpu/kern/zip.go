@@ -2,7 +2,7 @@ package kern
 
 import "unsafe"
 
-// Rows whose elements at even and odd places lie apart: canvases that taps two pixels apart read, and the gradients that
+// Rows whose even and odd elements are stored apart: padded images that taps two pixels apart read, and the gradients that
 // products of such taps left.
 
 // unzipRows splits rows of n elements, lds apart in src: even and odd hold those at even and odd places, ldd apart.

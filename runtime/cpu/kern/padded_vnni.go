@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// A convolution of two bf16 operands has its canvas in the VNNI layout: a 32-bit word holds channels 2c and 2c+1 of a
+// A convolution of two bf16 operands pads its image in the VNNI layout: a 32-bit word holds channels 2c and 2c+1 of a
 // pixel. Tiles read rows of words in place, or packing moves whole words. Interleaving while packing would interleave each
 // element, and test whether it is subnormal, once for every tap.
 
-// canvasVNNI says whether the canvas of an image of the given type and channels holds words.
-func (m *Machine) canvasVNNI(t Type, channels int) bool {
+// padsToVNNI says whether the padded image of an image of the given type and channels holds words.
+func (m *Machine) padsToVNNI(t Type, channels int) bool {
 	c := m.conv.c
 	return m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && channels/c.Groups%2 == 0 && volume(c.Kernel) > 1
 }
 
-// layVNNI is lay for words. The type of the canvas is F32, which is as wide.
-func (m *Machine) layVNNI(g grid, channels int, in, lo, size [3]int, phases int) grid {
+// padVNNI is pad for the VNNI layout. The type of the padded image is F32, which is as wide as a word.
+func (m *Machine) padVNNI(g grid, channels int, in, lo, size [3]int, phases int) grid {
 	c, t := m.conv.c, &m.conv
 	row := roundUp(size[2], phases)
 	d := grid{phases: phases, phase: row / phases, channel: size[0] * size[1] * row, vnni: true}
 	d.axis = [3]int{size[1] * row, row, 1}
 	d.item = [2]int{channels / 2 * d.channel, channels / c.Groups / 2 * d.channel}
-	d.buf = t.canvas.bytes(F32, c.N*d.item[0])
+	d.buf = t.padded.bytes(F32, c.N*d.item[0])
 	t.subnormal = getBools(t.subnormal, c.N)
 	t.interleave = t.interleave[:0]
 	for y := range in[1] {
@@ -42,7 +42,7 @@ func getBools(s []bool, n int) []bool {
 	return s
 }
 
-// interleaveImage writes image n to its canvas, two planes at a time, and looks for subnormal elements.
+// interleaveImage writes image n to its padded image, two planes at a time, and looks for subnormal elements.
 func (t *convTask) interleaveImage(w *worker, n int) {
 	p, src := t.m.Path, t.src.buf
 	t.subnormal[n] = p.anySubnormal(floatsAt(src.at(n*t.src.item[0]), t.src.item[0]/2)) // from front to back, which fetches it
@@ -77,7 +77,7 @@ func (p *Path) interleaveRows(rows, width int, dst []float32, ld int, src Buf, o
 	}
 }
 
-// splitVNNIRow puts a row of words on a canvas phase by phase.
+// splitVNNIRow writes a row of words to a padded image, phase by phase.
 func (t *convTask) splitVNNIRow(dst, row []float32) {
 	ph := t.dst.phases
 	for x := range min(ph, len(row)) {

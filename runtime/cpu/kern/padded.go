@@ -2,10 +2,10 @@ package kern
 
 import "unsafe"
 
-// lay returns the images of g with zeros around and between their pixels: pixel i of an axis comes to lo + i*step
+// pad returns the images of g with zeros around and between their pixels: pixel i of an axis moves to position lo + i*step
 // of size. Channels-first rows are split into phases, so that every phases-th pixel of a row is contiguous.
-// Where the image already looks like that it is used as it is; a canvas is of type typ, that of the image or F32.
-func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases int, typ Type) grid {
+// An image that already has this layout is returned without a copy. A padded image has type typ, that of the image or F32.
+func (m *Machine) pad(g grid, channels int, in, lo, step, size [3]int, phases int, typ Type) grid {
 	c, t := m.conv.c, &m.conv
 	if c.ChannelsLast {
 		phases = 1
@@ -29,15 +29,15 @@ func (m *Machine) lay(g grid, channels int, in, lo, step, size [3]int, phases in
 	if step != [3]int{1, 1, 1} {
 		typ = g.buf.Type
 	}
-	d.buf = t.canvas.bytes(typ, c.N*d.item[0])
-	t.m, t.mode = m, canvasMode
+	d.buf = t.padded.bytes(typ, c.N*d.item[0])
+	t.m, t.mode = m, padMode
 	t.src, t.dst, t.size, t.lo, t.step, t.channels = g, d, in, lo, step, channels
 	m.run(2*len(d.buf.Data), c.N, t)
 	return d
 }
 
-// canvasType is the type of the canvas for results of the given size: F32 where tiles will read it in place.
-func (m *Machine) canvasType(t Type, size [3]int) Type {
+// paddedType is the type of the padded image for results of the given size: F32 where tiles read it without packing.
+func (m *Machine) paddedType(t Type, size [3]int) Type {
 	if c := m.conv.c; m.indirect != nil && !m.usesVNNI(t, c.W.Type) && !c.ChannelsLast && !c.TF32 && !c.depthwise() && size[2]%m.vw == 0 {
 		return F32
 	}
@@ -53,7 +53,7 @@ func (f *floats) bytes(t Type, n int) Buf {
 // Run is the task of image n.
 func (t *convTask) Run(worker, n int) {
 	switch t.mode {
-	case canvasMode:
+	case padMode:
 		t.copyImage(&t.m.worker[worker], n)
 	case thinMode:
 		t.thinImage(&t.m.worker[worker], n)
@@ -84,7 +84,7 @@ func (t *convTask) planes(channels int) (planes, run int) {
 	return channels, 1
 }
 
-// copyImage copies an image onto its canvas.
+// copyImage copies image n into its padded image.
 func (t *convTask) copyImage(w *worker, n int) {
 	planes, run := t.planes(t.channels)
 	spread := t.step != [3]int{1, 1, 1} || t.dst.phases > 1
@@ -178,7 +178,7 @@ func (t *convTask) spreadPlane(worker *worker, s, d, run int) {
 	}
 }
 
-// unzipPlane copies the rows of a plane, lds apart, to a canvas of two phases.
+// unzipPlane copies the rows of a plane, lds apart, to a padded image of two phases.
 func (t *convTask) unzipPlane(dst Buf, ldd int, src Buf, lds int) {
 	even, odd := t.dst.at(0, 0, t.lo[2]), t.dst.at(0, 0, t.lo[2]+1)
 	t.m.unzipTyped(t.size[1], t.size[2], dst.From(even), dst.From(odd), ldd, src, lds)
