@@ -36,8 +36,8 @@ func (n *ChannelNorm) Stats() int {
 	return n.Images * n.Groups
 }
 
-// lies reports whether channels lie last, several of them, and there is something to do.
-func (n *ChannelNorm) lies() bool {
+// runsChannelsLast reports whether channels lie last, several of them, and there is something to do.
+func (n *ChannelNorm) runsChannelsLast() bool {
 	return n.ChannelsLast && n.Channels > 1 && n.Images*n.Space > 0
 }
 
@@ -72,7 +72,7 @@ type piece struct{ at, rows, cols int }
 
 // ChannelNorm computes Y, Mean, Var and Rstd.
 func (m *Machine) ChannelNorm(n *ChannelNorm) {
-	if n.lies() {
+	if n.runsChannelsLast() {
 		t := m.channelsLast(n)
 		t.each(8, (*lastTask).moments)
 		t.statistics()
@@ -84,7 +84,7 @@ func (m *Machine) ChannelNorm(n *ChannelNorm) {
 
 // ChannelNormGiven computes Y with the Mean and Var that are there, and Rstd.
 func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
-	if n.lies() {
+	if n.runsChannelsLast() {
 		m.channelsLast(n).apply()
 		return
 	}
@@ -93,7 +93,7 @@ func (m *Machine) ChannelNormGiven(n *ChannelNorm) {
 
 // ChannelNormGrad computes DX, and of DGamma and DBeta those that are present, from X, DY, Mean and Rstd.
 func (m *Machine) ChannelNormGrad(n *ChannelNorm) {
-	if n.lies() {
+	if n.runsChannelsLast() {
 		m.channelsLast(n).gradient()
 		return
 	}

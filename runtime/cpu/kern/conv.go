@@ -165,15 +165,15 @@ func (s *tableSource) indirect() *tableSource {
 		return nil
 	}
 	for l := 0; l+p.nr <= len(s.lane); l += p.nr {
-		if !s.lies(l, p.nr) {
+		if !s.contiguous(l, p.nr) {
 			return nil
 		}
 	}
 	return s
 }
 
-// lies says whether lanes [l0,l0+n) are a full tile's and each half of them contiguous: then they need no packing.
-func (s *tableSource) lies(l0, n int) bool {
+// contiguous says whether lanes [l0,l0+n) are a full tile's and each half of them contiguous: then they need no packing.
+func (s *tableSource) contiguous(l0, n int) bool {
 	p, span := s.p, 4*(s.p.vw-1)
 	return n == p.nr && s.lane[l0+p.vw-1]-s.lane[l0] == span && s.lane[l0+p.nr-1]-s.lane[l0+p.vw] == span
 }

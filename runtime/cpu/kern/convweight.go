@@ -204,8 +204,8 @@ func (t *convTask) turnPixels(w *worker, from int, row []float32) {
 	}
 }
 
-// pixelPairsLie says whether the words of neighbouring pixels lie in the images.
-func (t *convTask) pixelPairsLie() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
+// pixelPairsContiguous says whether the words of neighbouring pixels lie in the images.
+func (t *convTask) pixelPairsContiguous() bool { return t.c.Stride[2] == 1 && t.size[2]%2 == 0 }
 
 // startVNNI looks for subnormal elements of image n and of its gradient, which fetches both, and clears what turnVNNI
 // does not write of its rows.
@@ -213,7 +213,7 @@ func (t *convTask) startVNNI(w *worker, n int) {
 	c, size, grad := t.c, t.channels*volume(t.size), t.c.K*volume(t.c.Out)
 	t.subnormal[n] = t.m.anySubnormal(floatsAt(t.src.buf.at(n*size), size/2))
 	t.subnormal[c.N+n] = t.m.anySubnormal(floatsAt(c.Y.at(n*grad), grad/2))
-	if !t.pixelPairsLie() {
+	if !t.pixelPairsContiguous() {
 		clear(w.row[1].bytes(BF16, t.dst.axis[1]+t.c.Stride[2]*t.channels).Data)
 	}
 }
@@ -221,7 +221,7 @@ func (t *convTask) startVNNI(w *worker, n int) {
 // turnVNNI turns the row of pixels at from of each channel to words.
 func (t *convTask) turnVNNI(w *worker, from int, words []float32) {
 	px := t.channels
-	if t.pixelPairsLie() {
+	if t.pixelPairsContiguous() {
 		t.turnPixelPairs(w, from, words)
 		return
 	}

@@ -198,8 +198,8 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 	t.Run(worker, 0)
 }
 
-// lies says whether tiles read columns [j,j+n) of B where they lie.
-func (t *gemmTask) lies(j, n int) bool { return t.indirect != nil && t.indirect.lies(j, n) }
+// readsIndirect says whether tiles read columns [j,j+n) of B by offsets, without packing.
+func (t *gemmTask) readsIndirect(j, n int) bool { return t.indirect != nil && t.indirect.contiguous(j, n) }
 
 // indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed.
 const indirectDepth = 2 * sumDepth
@@ -430,14 +430,14 @@ func (x *block) adds() int {
 	return 0
 }
 
-// packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read where they lie or
+// packB packs the columns from j on in a panel of nr, or of vw if that is enough, unless they are read by offsets or
 // the first tile over them, a packing tile of h rows, packs them.
 func (x *block) packB(j, h int) {
 	t, n, at, subnormal := x.t, min(x.t.p.nr, x.j1-j), j-x.b0, uint64(0)
 	if n == t.p.nr && len(t.packing) >= h && x.kc > 0 {
 		x.packing = t.packing[h-1]
 	}
-	if x.kc > 0 && x.packing == nil && !t.lies(j, n) {
+	if x.kc > 0 && x.packing == nil && !t.readsIndirect(j, n) {
 		subnormal = t.pack(t.b, x.w, x.b[at*t.packedDepth(x.kc):], t.p.width(n), x.item, j, n, x.k0, x.kc)
 	}
 	x.w.subnormalB[at/t.p.nr] = subnormal
@@ -446,7 +446,7 @@ func (x *block) packB(j, h int) {
 // fetch prefetches packed words [k0,k1) of the columns from j on, if tiles will read them by offsets.
 func (x *block) fetch(j, k0, k1 int) {
 	p, f := x.t.p, x.t.indirect
-	if n := min(p.nr, x.j1-j); x.t.ahead && n > 0 && k0 < k1 && x.t.lies(j, n) {
+	if n := min(p.nr, x.j1-j); x.t.ahead && n > 0 && k0 < k1 && x.t.readsIndirect(j, n) {
 		at := f.base(x.item)
 		p.indirectFetch(k1-k0, f.buf.byteAt(at+f.lane[j]), f.buf.byteAt(at+f.lane[j+p.vw]), &f.depth[x.t.packedDepth(x.k0)+k0])
 	}
@@ -470,7 +470,7 @@ func (x *block) multiplyPart(a []float32, h, j, n, k, kc int, c *float32, ldc, a
 		x.packing(kc, panel, from, b.LD, &x.b[(j-x.b0)*x.kc+k*p.nr], c, ldc, acc)
 		return
 	}
-	if x.subnormalRows == 0 && x.t.lies(j, n) {
+	if x.subnormalRows == 0 && x.t.readsIndirect(j, n) {
 		tiles, at := p.indirect, f.base(x.item)
 		if x.t.vnni {
 			tiles = p.vnni.indirect

@@ -117,7 +117,7 @@ func (s *tableSource) packRuns(dst []float32, ld, base, l0, n, k0, kc int) int {
 func (x *block) multiplyVNNI(a []float32, h, j, n, k, kc int, c *float32, ldc, acc int) {
 	p, deep, width := x.t.p, x.t.packedDepth(kc), x.t.p.width(n)
 	b, at := x.b[(j-x.b0)*x.t.packedDepth(x.kc):], x.t.packedDepth(k)
-	if k == 0 && x.t.lies(j, n) { // not packed yet, but rows are subnormal
+	if k == 0 && x.t.readsIndirect(j, n) { // not packed yet, but rows are subnormal
 		x.t.pack(x.t.b, x.w, b, width, x.item, j, n, x.k0, x.kc)
 	}
 	rows, cols := x.subnormalRows, x.w.subnormalB[(j-x.b0)/p.nr]
