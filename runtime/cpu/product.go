@@ -45,21 +45,21 @@ func (e *exec) gemm(s *lower.Step) func() {
 	if k.Residual.Data != nil {
 		k.Residual.LD, k.Residual.Stride = k.C.LD, k.C.Stride
 	}
-	end, c := e.end(s)
-	k.Then = end.finisher()
+	post, c := e.postOp(s)
+	k.PostOp = post.kern()
 	a, b, r := e.buf(s.In[0]), e.buf(s.In[1]), k.Residual.Buf
 	m, sizes := e.machine(), g.Batch[:outer]
 	if outer == 0 {
 		k.A.Buf, k.B.Buf, k.C.Buf = a, b, c
 		e.reads[s] = []*kern.Buf{&k.A.Buf, &k.B.Buf}
-		return func() { end.begin(); m.Gemm(k) }
+		return func() { post.begin(); m.Gemm(k) }
 	}
 	items := int64(1)
 	for _, n := range sizes {
 		items *= n
 	}
 	return func() {
-		end.begin()
+		post.begin()
 		for item := range items {
 			rest, at := item, [3]int64{}
 			for d := outer - 1; d >= 0; d-- {
@@ -70,7 +70,7 @@ func (e *exec) gemm(s *lower.Step) func() {
 				at[2] += x * g.C.Strides[d]
 			}
 			k.A.Buf, k.B.Buf = a.From(int(at[0])), b.From(int(at[1]))
-			if end.from(int(at[2])); c.Data != nil {
+			if post.from(int(at[2])); c.Data != nil {
 				k.C.Buf = c.From(int(at[2]))
 			}
 			if r.Data != nil {
@@ -103,18 +103,18 @@ func (e *exec) conv(s *lower.Step) func() {
 	if w.N == 0 || len(e.mem[s.Out[0]]) == 0 { // no images: no results, and zero gradients of the weights
 		return e.fillBuffer(s.Out[0], 0)
 	}
-	end, out := e.end(s)
-	k.Then = end.finisher()
+	post, out := e.postOp(s)
+	k.PostOp = post.kern()
 	m, a, b := e.machine(), e.buf(s.In[0]), e.buf(s.In[1])
 	switch s.Conv.Dir {
 	case lower.ConvForward:
 		k.X, k.W, k.Y = a, b, out
 		e.reads[s] = []*kern.Buf{&k.X, &k.W}
-		return func() { end.begin(); m.Conv(k) }
+		return func() { post.begin(); m.Conv(k) }
 	case lower.ConvGradX:
 		k.Y, k.W, k.X = a, b, out
 		e.reads[s] = []*kern.Buf{&k.Y, &k.W}
-		return func() { end.begin(); m.ConvInputGrad(k) }
+		return func() { post.begin(); m.ConvInputGrad(k) }
 	}
 	k.X, k.Y, k.W = a, b, out
 	e.reads[s] = []*kern.Buf{&k.X, &k.Y}

@@ -89,17 +89,17 @@ type convTask struct {
 	channels int
 	padded   floats
 
-	bare        Conv // without what follows
-	thinned     Conv
-	thinMem     floats
-	phases      []phase
-	phaseMem    floats
-	turned      floats // the gradient of weights, taps before channels
-	subnormal   []bool // images with subnormal elements
-	interleave  []int  // offsets, in pairs, of the rows to interleave
-	weights     floats // words of them
-	swapped     bool   // and their order
-	weightsVNNI bool   // whether they are words
+	withoutPostOp Conv // without what follows
+	thinned       Conv
+	thinMem       floats
+	phases        []phase
+	phaseMem      floats
+	turned        floats // the gradient of weights, taps before channels
+	subnormal     []bool // images with subnormal elements
+	interleave    []int  // offsets, in pairs, of the rows to interleave
+	weights       floats // words of them
+	swapped       bool   // and their order
+	weightsVNNI   bool   // whether they are words
 
 	table        [4]offsets
 	kept         keptTables
@@ -210,11 +210,11 @@ func (m *Machine) Conv(c *Conv) {
 		return
 	}
 	usesWinograd := m.usesWinograd(c, c.X.Type, c.C, c.K)
-	if c.Then != nil && (c.depthwise() || usesWinograd && c.ChannelsLast) {
-		bare := m.bare(c)
-		whole := m.wholeOf(&bare.Y, c.Then, c.N*c.K*volume(c.Out))
+	if c.PostOp != nil && (c.depthwise() || usesWinograd && c.ChannelsLast) {
+		bare := m.withoutPostOp(c)
+		whole := m.wholeResult(&bare.Y, c.PostOp, c.N*c.K*volume(c.Out))
 		m.Conv(bare)
-		m.finishAll(c.Then, whole)
+		m.postOpAll(c.PostOp, whole)
 		return
 	}
 	if usesWinograd {
@@ -248,11 +248,11 @@ func (m *Machine) ConvInputGrad(c *Conv) {
 		return
 	}
 	usesWinograd := m.usesWinograd(c, c.Y.Type, c.K, c.C)
-	if c.Then != nil && (c.phased() || c.scatters() || c.depthwise() || usesWinograd && c.ChannelsLast) {
-		bare := m.bare(c)
-		whole := m.wholeOf(&bare.X, c.Then, c.N*c.C*volume(c.In))
+	if c.PostOp != nil && (c.phased() || c.scatters() || c.depthwise() || usesWinograd && c.ChannelsLast) {
+		bare := m.withoutPostOp(c)
+		whole := m.wholeResult(&bare.X, c.PostOp, c.N*c.C*volume(c.In))
 		m.ConvInputGrad(bare)
-		m.finishAll(c.Then, whole)
+		m.postOpAll(c.PostOp, whole)
 		return
 	}
 	if usesWinograd {

@@ -80,7 +80,7 @@ func (m *Machine) turnedWeightGrad(c *Conv) {
 		slice = max(1, m.pool.Workers()*turnedBytes/(4*volume(c.extent())*c.C))
 	}
 	for n := 0; n < c.N; n += slice {
-		part := &t.bare
+		part := &t.withoutPostOp
 		*part = *c
 		part.N = min(slice, c.N-n)
 		part.X, part.Y = c.X.From(n*c.C*volume(c.In)), c.Y.From(n*c.K*volume(c.Out))

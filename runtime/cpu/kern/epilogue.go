@@ -36,9 +36,9 @@ func (o *output) touch(item, i, h, j, n int) {
 	}
 }
 
-// finish applies the epilogue to a finished tile (h rows of n, nr apart) and stores it at row i, column j, or in rows of
-// part where C is absent.
-func (o *output) finish(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
+// applyEpilogue applies the epilogue to a complete tile (h rows of n, nr apart) and stores it at row i, column j. Where C is
+// absent it stores the tile in rows of part.
+func (o *output) applyEpilogue(w *worker, tile []float32, item, i, h, j, n int, part []float32, ldp int) {
 	p, e := o.p, &o.epi
 	tile = tile[:h*p.nr]
 	if e.Scale != 0 && e.Scale != 1 {

@@ -36,7 +36,7 @@ type Epilogue struct {
 	Act        Act
 	Residual   Mat // as C; its T is ignored
 	Accumulate bool
-	Then       Finisher // goes on with the result: C is f32 without gaps, or its Data is nil and nothing is stored
+	PostOp     PostOp // runs on blocks of the result; C is contiguous f32, or its Data is nil and nothing is stored
 }
 
 func (e *Epilogue) plain() bool {
@@ -59,9 +59,9 @@ type Gemm struct {
 const sumDepth = 512
 
 // Gemm runs g. Every element is a chain of fused multiply-adds over ascending k, or the sum of several chains of sumDepth,
-// then the epilogue.
+// postOp the epilogue.
 func (m *Machine) Gemm(g *Gemm) {
-	if g.C.Len() == 0 && g.Then == nil { // an empty batch, too
+	if g.C.Len() == 0 && g.PostOp == nil { // an empty batch, too
 		return
 	}
 	t := &m.gemm
@@ -73,10 +73,10 @@ func (m *Machine) Gemm(g *Gemm) {
 	t.indirect = nil
 	t.out = output{m.Path, g.C, inner, g.Epilogue, 0, colRun{}}
 	if how := t.choose(m, g); how != packed {
-		t.out.epi.Then = nil
-		whole := m.wholeOf(&t.out.c.Buf, g.Then, g.M*g.N*t.items)
+		t.out.epi.PostOp = nil
+		whole := m.wholeResult(&t.out.c.Buf, g.PostOp, g.M*g.N*t.items)
 		m.smallM(t, how)
-		m.finishAll(g.Then, whole)
+		m.postOpAll(g.PostOp, whole)
 		return
 	}
 	m.multiply(t)
@@ -199,7 +199,9 @@ func (t *gemmTask) multiplyLocal(m *Machine, worker int, a, b Mat, depth int, c 
 }
 
 // readsIndirect says whether tiles read columns [j,j+n) of B by offsets, without packing.
-func (t *gemmTask) readsIndirect(j, n int) bool { return t.indirect != nil && t.indirect.contiguous(j, n) }
+func (t *gemmTask) readsIndirect(j, n int) bool {
+	return t.indirect != nil && t.indirect.contiguous(j, n)
+}
 
 // indirectDepth is the depth, in packed words, of a block whose B is read by offsets: only A is packed.
 const indirectDepth = 2 * sumDepth
@@ -221,7 +223,7 @@ func (t *gemmTask) blocks() {
 	}
 	t.kc = min(kc, max(1, t.depth))
 	t.mc = max(t.p.mr, t.p.mc/t.packedDepth(t.kc)/t.p.mr*t.p.mr)
-	if t.out.epi.Then != nil && t.b == &t.mats[1] {
+	if t.out.epi.PostOp != nil && t.b == &t.mats[1] {
 		t.mc = min(t.mc, t.blockRows())
 	}
 	t.once = t.mt <= t.mc
@@ -293,7 +295,7 @@ func (t *gemmTask) strip(w *worker, item, i0, i1, j0, j1 int) {
 			if x.part = nil; part != nil {
 				x.part, x.ldp = part[(ic-i0)*ldp:], ldp
 			}
-			x.follow()
+			x.startPostOp()
 			x.run()
 			x.fresh = false
 		}
@@ -322,7 +324,7 @@ type block struct {
 	part           []float32   // sums that are not stored: partial ones between slices of the depth, or what Then alone sees
 	ldp            int
 	first          int // column of part's first
-	told           int // columns up to here are told of, told-of pieces are chunk wide; 0: nobody is told
+	applied        int // the post-op has run on the columns before this one, chunk columns at a time; chunk is 0 where there is none
 	chunk          int
 
 	// In the VNNI layout: the panel of A, its first row and its subnormal rows; one more than the column of the panel of B in f32.
@@ -353,7 +355,7 @@ func (x *block) run() {
 		} else {
 			x.tiles(a, panels, j, n)
 		}
-		x.tell(min(j+t.p.nr, x.j1))
+		x.applyPostOp(min(j+t.p.nr, x.j1))
 	}
 }
 
@@ -361,7 +363,7 @@ func (x *block) run() {
 func (x *block) tiles(a []float32, panels, j, n int) {
 	t, m, deep := x.t, x.i1-x.i0, x.t.packedDepth(x.kc)
 	if deep > 0 && t.depth <= t.kc && !t.direct && !(x.part != nil && t.kept()) {
-		x.finished(a, panels, j, n)
+		x.tilesToEpilogue(a, panels, j, n)
 		return
 	}
 	for i := range panels {
@@ -374,14 +376,14 @@ func (x *block) tiles(a []float32, panels, j, n int) {
 	}
 }
 
-// finishTogether is how many elements of a column of tiles are finished at once: they stay in the first cache.
-const finishTogether = 1 << 12
+// epilogueElems is how many elements of a column of tiles get their epilogue at once: they stay in the first cache.
+const epilogueElems = 1 << 12
 
-// finished computes n columns from j on of all panels, which are sums already, and finishes those of several panels
-// together.
-func (x *block) finished(a []float32, panels, j, n int) {
+// tilesToEpilogue computes n columns from j on of all panels, whose sums are complete after this block. It applies the
+// epilogue to the tiles of several panels together.
+func (x *block) tilesToEpilogue(a []float32, panels, j, n int) {
 	t, p, m, deep := x.t, x.t.p, x.i1-x.i0, x.t.packedDepth(x.kc)
-	some := max(1, finishTogether/(p.mr*p.nr))
+	some := max(1, epilogueElems/(p.mr*p.nr))
 	for i := 0; i < panels; {
 		from, end := i*m/panels, min(panels, i+some)
 		rows := end*m/panels - from
@@ -397,7 +399,7 @@ func (x *block) finished(a []float32, panels, j, n int) {
 		if x.part != nil {
 			part = x.part[from*x.ldp+j-x.first:]
 		}
-		t.out.finish(x.w, tile, x.item, x.i0+from, rows, j, n, part, x.ldp)
+		t.out.applyEpilogue(x.w, tile, x.item, x.i0+from, rows, j, n, part, x.ldp)
 	}
 }
 
@@ -516,11 +518,11 @@ func (x *block) tile(a []float32, r0, h, j, n int) {
 		if x.k0+x.kc == t.depth && !t.kept() {
 			tile := x.w.tile.get(h * p.nr)
 			p.rows[F32](h, n, &tile[0], p.nr, bytes(&part[0]), x.ldp)
-			t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
+			t.out.applyEpilogue(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
 		}
 		return
 	}
 	tile := x.w.tile.get(h * p.nr) // of no depth
 	clear(tile)
-	t.out.finish(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
+	t.out.applyEpilogue(x.w, tile, x.item, x.i0+r0, h, j, n, part, x.ldp)
 }

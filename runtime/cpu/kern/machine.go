@@ -17,12 +17,12 @@ type Machine struct {
 	attn        attnTask
 	row         rowTask
 	vec         vecTask
-	ends        endTask
+	postOpRun   postOpTask
 	winoRun     winoTask
 	winoGradRun winoGrad
 	winoMem     floats // transformed weights, or sums of products
 
-	whole     floats    // a result that only a Finisher sees
+	whole     floats    // a result that only a PostOp reads
 	parts     []float32 // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64
 	lossCount [maxParts + 1]int

@@ -91,7 +91,7 @@ func (t *convTask) turns() int {
 }
 
 // addRuns adds part[i][j] to dst[(outer[i]+inner[j])/4], where inner offsets are neighbours in runs; every turns-th i,
-// then the next.
+// postOp the next.
 func (w *worker) addRuns(p *Path, dst, part []float32, outer, inner []int, turns int) {
 	n := len(inner)
 	w.offs = getInts(&w.offs, 2*n)

@@ -97,7 +97,7 @@ func (s *smallMTask) gemvColumns(w *worker, item, j0, n int) {
 			t.p.Binary(Add, y, y, to)
 		}
 	}
-	t.finishRows(w, y, ld, item, j0, n)
+	t.storeRows(w, y, ld, item, j0, n)
 }
 
 // gemvPart adds the products of depths [k,end) to rows of n columns of y, ld apart.
@@ -142,8 +142,8 @@ func groupStart(n, r int) int {
 // log2 is the index of 1, 2, 4 and 8.
 func log2(h int) int { return [...]int{1: 0, 2: 1, 4: 2, 8: 3}[h] }
 
-// finishRows applies the epilogue to rows of n columns from j0, ld apart, and stores them.
-func (t *gemmTask) finishRows(w *worker, y []float32, ld, item, j0, n int) {
+// storeRows applies the epilogue to rows of n columns from j0, ld apart, and stores them.
+func (t *gemmTask) storeRows(w *worker, y []float32, ld, item, j0, n int) {
 	p := t.p
 	for r := 0; r < t.rows; r += p.mr {
 		h := min(p.mr, t.rows-r)
@@ -151,7 +151,7 @@ func (t *gemmTask) finishRows(w *worker, y []float32, ld, item, j0, n int) {
 			wide := min(p.nr, n-j)
 			tile := w.tile.get(h * p.nr)
 			p.rows[F32](h, wide, &tile[0], p.nr, bytes(&y[r*ld+j]), ld)
-			t.out.finish(w, tile, item, r, h, j0+j, wide, nil, 0)
+			t.out.applyEpilogue(w, tile, item, r, h, j0+j, wide, nil, 0)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (s *smallMTask) dots(w *worker, item, j0, n int) {
 			addFours(y[j:], n, sum)
 		}
 	}
-	t.finishRows(w, y, n, item, j0, n)
+	t.storeRows(w, y, n, item, j0, n)
 }
 
 // addFours adds sums of four columns a row to rows of y, ld apart.

@@ -198,11 +198,11 @@ func (t *winoTask) block(w *worker, t0, t1, p0, p1 int) {
 			if t.plain {
 				t.store(x, &x.segs[s], r0, r1-r0, ldm, point)
 			} else {
-				t.finish(w, &x.segs[s], r0, r1-r0, ldm, point)
+				t.applyEpilogue(w, &x.segs[s], r0, r1-r0, ldm, point)
 			}
 		}
-		if t.out.epi.Then != nil {
-			t.tell(w, r0, r1)
+		if t.out.epi.PostOp != nil {
+			t.applyPostOp(w, r0, r1)
 		}
 	}
 }
@@ -224,8 +224,8 @@ func (t *winoTask) parts(x *winoWorker, at int) []float32 {
 	return x.part.s[at:]
 }
 
-// tell hands over the results of rows [r0,r1).
-func (t *winoTask) tell(w *worker, r0, r1 int) {
+// applyPostOp runs the post-op on the results of rows [r0,r1).
+func (t *winoTask) applyPostOp(w *worker, r0, r1 int) {
 	x, px, ld := &w.wino, t.result[0]*t.result[1], t.partRow(&w.wino)
 	for r := r0; r < r1; r++ {
 		for i := range x.runs {
@@ -235,7 +235,7 @@ func (t *winoTask) tell(w *worker, r0, r1 int) {
 			if c == nil {
 				c = floatsAt(t.out.c.at(at), run.n)
 			}
-			t.out.epi.Then.Finish(w.id, at, c[:run.n])
+			t.out.epi.PostOp.Apply(w.id, at, c[:run.n])
 		}
 	}
 }
@@ -276,8 +276,8 @@ func (t *winoTask) below(s *winoSeg, row int) int {
 	return 0
 }
 
-// finish is store through an epilogue: the two rows of results are tiles of h rows.
-func (t *winoTask) finish(w *worker, s *winoSeg, r0, h, ldm, point int) {
+// applyEpilogue is store through an epilogue: the two rows of results are tiles of h rows.
+func (t *winoTask) applyEpilogue(w *worker, s *winoSeg, r0, h, ldm, point int) {
 	p, x := t.m.Path, &w.wino
 	width, cols := t.result[1], min(2*s.n, t.result[1]-2*s.x)
 	size := p.mr * p.nr
@@ -288,10 +288,10 @@ func (t *winoTask) finish(w *worker, s *winoSeg, r0, h, ldm, point int) {
 		rows, at := tile[i*size:][:size], (s.image*t.result[0]+2*s.y+i)*width+2*s.x
 		if t.c.ChannelsLast {
 			t.turn(w, tile[2*size:], rows, h, cols)
-			t.out.finish(w, tile[2*size:], 0, at, cols, r0, h, nil, 0)
+			t.out.applyEpilogue(w, tile[2*size:], 0, at, cols, r0, h, nil, 0)
 			continue
 		}
-		t.out.finish(w, rows, 0, r0, h, at, cols, t.parts(x, (s.part+i)*width+2*s.x), t.partRow(x))
+		t.out.applyEpilogue(w, rows, 0, r0, h, at, cols, t.parts(x, (s.part+i)*width+2*s.x), t.partRow(x))
 	}
 }
 

@@ -66,10 +66,10 @@ func TestWinogradFollows(t *testing.T) {
 			if i%3 == 0 {
 				c.Bias, c.Act = d.buf(F16, c.K), ActRelu
 			}
-			finished(t, m, what, &c.Y, c.Y.Len(), &c.Then, func() { m.Conv(c) })
+			withPostOp(t, m, what, &c.Y, c.Y.Len(), &c.PostOp, func() { m.Conv(c) })
 			c.Epilogue = Epilogue{}
 			c.X, c.Y = zeros(F32, c.X.Len()), d.buf(F16, c.Y.Len())
-			finished(t, m, what+" input gradient", &c.X, c.X.Len(), &c.Then, func() { m.ConvInputGrad(c) })
+			withPostOp(t, m, what+" input gradient", &c.X, c.X.Len(), &c.PostOp, func() { m.ConvInputGrad(c) })
 		}
 	})
 }

@@ -39,7 +39,7 @@ func (t *winoTask) divide(x *winoWorker, t0, t1 int) {
 			s := winoSeg{image: image, y: at % per / t.tiles[1], x: at % t.tiles[1], at: at - t0}
 			s.n, s.col = min(t.tiles[1]-s.x, end-at), s.x-b.x0
 			s.row, s.part = b.row+2*(s.y-b.y0), b.part+2*(s.y-b.y0)
-			t.follow(x, &s)
+			t.addRun(x, &s)
 			t.cut(x, s)
 			at += s.n
 		}
@@ -55,8 +55,8 @@ func (t *winoTask) cut(x *winoWorker, s winoSeg) {
 	}
 }
 
-// follow lists the results of a run of tiles of one row, together with those before where they go on.
-func (t *winoTask) follow(x *winoWorker, s *winoSeg) {
+// addRun lists the results of a run of tiles of one row. It extends the run before if the two are contiguous.
+func (t *winoTask) addRun(x *winoWorker, s *winoSeg) {
 	width := t.result[1]
 	for i := range 1 + t.below(s, 1) {
 		r := winoRun{s.image, (2*s.y+i)*width + 2*s.x, min(2*s.n, width-2*s.x), (s.part+i)*width + 2*s.x}

@@ -8,25 +8,25 @@ import (
 	"ampc/runtime/cpu/kern"
 )
 
-// end is the elementwise work that a product goes on with, on blocks of what it
-// has computed. A nil end is none.
-type end struct {
+// groupPostOp runs a group as the post-op of a product, on blocks of its result.
+// A nil groupPostOp is none.
+type groupPostOp struct {
 	g    *groupStep
 	base int // element of the whole result at which the product's own begins
 }
 
-// end compiles what the product of a step goes on with. c is where the product
-// itself is stored: its result, one of what it goes on with, or nowhere.
-func (e *exec) end(s *lower.Step) (n *end, c kern.Buf) {
+// postOp compiles the epilogue group of a step. c is where the product itself is
+// stored: its result, a result of the group, or nowhere.
+func (e *exec) postOp(s *lower.Step) (n *groupPostOp, c kern.Buf) {
 	if s.End == nil {
 		return nil, e.buf(s.Out[0])
 	}
 	g, c := e.after(s.End)
-	return &end{g: e.group(g, elements(g))}, c
+	return &groupPostOp{g: e.group(g, elements(g))}, c
 }
 
-// after is what is left to a group that goes on with a product which the
-// product's own kernel stores to c as far as it can.
+// after is what is left of an epilogue group where the product's own kernel makes
+// one of its stores, to c.
 func (e *exec) after(g *lower.Group) (rest *lower.Group, c kern.Buf) {
 	left := *g
 	if i := e.asComputed(g); i >= 0 {
@@ -47,8 +47,8 @@ func (e *exec) asComputed(g *lower.Group) int {
 	})
 }
 
-// finisher is n as kern takes it.
-func (n *end) finisher() kern.Finisher {
+// postOp is n as kern takes it: nil where there is none.
+func (n *groupPostOp) kern() kern.PostOp {
 	if n == nil {
 		return nil
 	}
@@ -56,21 +56,21 @@ func (n *end) finisher() kern.Finisher {
 }
 
 // begin computes what is the same for all elements.
-func (n *end) begin() {
+func (n *groupPostOp) begin() {
 	if n != nil {
 		n.g.begin()
 	}
 }
 
 // from says at which element of the whole result the next product begins.
-func (n *end) from(base int) {
+func (n *groupPostOp) from(base int) {
 	if n != nil {
 		n.base = base
 	}
 }
 
-// Finish implements kern.Finisher.
-func (n *end) Finish(worker, at int, c []float32) {
+// Apply implements kern.PostOp.
+func (n *groupPostOp) Apply(worker, at int, c []float32) {
 	g, start := n.g, n.base+at
 	if f := g.formula; f != nil {
 		f.over(worker, start, c)

@@ -62,9 +62,9 @@ func fusedGraph(tb testing.TB, text string, policy passes.Policy, caps ir.Caps, 
 	return g
 }
 
-// A product that goes on with elementwise work leaves the bits of the steps
+// A product with fused elementwise work leaves the bits of the steps
 // apart behind, on every path and any number of threads, and moves fewer bytes.
-func TestProductEnds(t *testing.T) {
+func TestProductEpilogues(t *testing.T) {
 	for _, act := range []string{"relu", "gelu", "gelu {approx=tanh}", "silu", "sigmoid", "tanh"} {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 			sameAsApart(t, act+" under "+policy.Name, func(caps ir.Caps) *ir.Graph { return ffnGraph(t, act, policy, caps, 75, 40, 136) })
@@ -94,18 +94,18 @@ backward:
 }
 `
 
-// What reads two products goes on with the later one and reads what the other left.
-func TestProductEndsBesideAnother(t *testing.T) {
+// An elementwise node that reads two products is fused into the later one and reads the result of the other.
+func TestProductEpilogueReadsAnother(t *testing.T) {
 	for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 		g := func(caps ir.Caps) *ir.Graph { return fusedGraph(t, gated, policy, caps, 75, 40, 136) }
 		if ends := count(lowered(t, g(ir.Caps{}))); ends != 2 {
-			t.Errorf("%s: %d products go on, want the gate's and the value's", policy.Name, ends)
+			t.Errorf("%s: %d products with an epilogue, want the gate's and the value's", policy.Name, ends)
 		}
 		sameAsApart(t, policy.Name, g)
 	}
 }
 
-// sameAsApart holds a step whose products go on against its nodes one by one, on
+// sameAsApart compares a step whose products have epilogues with its nodes one by one, on
 // every path and any number of threads, and its bytes against those of a step whose
 // products do not.
 func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) {
@@ -113,7 +113,7 @@ func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) 
 	g := graph(ir.Caps{})
 	p, apart := lowered(t, g), lowered(t, graph(ir.Caps{OneEnd: true}))
 	if ends := count(p); ends == 0 || moved(p) >= moved(apart) {
-		t.Errorf("%s: %d products go on, %d bytes for %d apart", what, ends, moved(p), moved(apart))
+		t.Errorf("%s: %d products with an epilogue, %d bytes for %d apart", what, ends, moved(p), moved(apart))
 	}
 	single, err := lower.LowerNodes(g)
 	if err != nil {
@@ -129,7 +129,7 @@ func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) 
 	}
 }
 
-// count counts the products of p that go on with elementwise work.
+// count counts the products of p with an epilogue group.
 func count(p *lower.Program) (n int) {
 	for i := range p.Parts[lower.Micro] {
 		if p.Parts[lower.Micro][i].End != nil {
@@ -185,9 +185,9 @@ func results(t *testing.T, b *cpu.Backend, p *lower.Program) (all [][]byte) {
 	return all
 }
 
-// BenchmarkProductEnds times a step whose products go on with the activation
+// BenchmarkProductEpilogues times a step whose products fuse the activation
 // and its gradient against one where those are steps of their own.
-func BenchmarkProductEnds(b *testing.B) {
+func BenchmarkProductEpilogues(b *testing.B) {
 	for _, act := range []string{"relu", "gelu", "gelu {approx=tanh}", "silu"} {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 			b.Run(act+"/"+policy.Name, func(b *testing.B) {
