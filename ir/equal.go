@@ -1,9 +1,6 @@
 package ir
 
-import (
-	"fmt"
-	"maps"
-)
+import "fmt"
 
 // Equal compares two graphs on every field but Why, Pos and scratch, and says
 // where they first differ, nil when they do not.
@@ -73,105 +70,4 @@ func equalNested(a, b *Graph) bool {
 	x, y := *a, *b
 	x.Syms, y.Syms = longer(a.Syms, b.Syms), longer(b.Syms, a.Syms)
 	return Equal(&x, &y) == nil
-}
-
-// Clone copies the graph; attribute values are shared, as they are never
-// modified in place, but for nested graphs that read values of this one.
-func (g *Graph) Clone() *Graph {
-	c, _ := g.CloneMap()
-	return c
-}
-
-// CloneMap copies the graph and returns where each value went.
-func (g *Graph) CloneMap() (*Graph, map[*Value]*Value) {
-	m := make(map[*Value]*Value, len(g.Vars)+2*g.NumNodes())
-	return g.cloneInto(m), m
-}
-
-// cloneInto copies the graph and adds where each value went to m, which says
-// already where values of graphs around it went.
-func (g *Graph) cloneInto(m map[*Value]*Value) *Graph {
-	c := &Graph{Name: g.Name, Syms: append([]Sym(nil), g.Syms...)}
-	nodes := make(map[*Node]*Node, g.NumNodes())
-	for _, v := range g.Vars {
-		w := *v
-		m[v] = &w
-		c.Vars = append(c.Vars, &w)
-	}
-	for s, n := range g.Nodes {
-		k := *n
-		k.In = mapped(m, n.In)
-		if len(n.Captured) > 0 {
-			k.Captured = mapped(m, n.Captured)
-			k.Attrs = n.Attrs.recaptured(m)
-		}
-		k.Out = make([]*Value, len(n.Out))
-		for i, v := range n.Out {
-			w := *v
-			w.Def = &k
-			if v.Next != nil {
-				w.Next = m[v.Next]
-			}
-			m[v] = &w
-			k.Out[i] = &w
-		}
-		nodes[n] = &k
-		c.Body[s] = append(c.Body[s], &k)
-	}
-	for _, n := range c.Nodes {
-		if n.Of != nil {
-			n.Of = nodes[n.Of]
-		}
-		if n.Why.From != nil {
-			n.Why.From = m[n.Why.From]
-		}
-		for _, v := range n.Out {
-			if v.GradOf != nil {
-				v.GradOf = m[v.GradOf]
-			}
-		}
-	}
-	c.Return = mapped(m, g.Return)
-	return c
-}
-
-// recaptured copies the nested graphs among the attributes, which then read
-// the values that m has for those of the graphs around them.
-func (a Attrs) recaptured(m map[*Value]*Value) Attrs {
-	for _, x := range a {
-		if g, ok := x.Value.(*Graph); ok {
-			a = a.With(x.Name, g.cloneInto(maps.Clone(m)))
-		}
-	}
-	return a
-}
-
-// Recapture makes the node's nested graphs read to(v) for each value v they
-// capture. Passes that redirect operands redirect captures by it.
-func (n *Node) Recapture(to func(v *Value) *Value) {
-	m := map[*Value]*Value{}
-	for i, v := range n.Captured {
-		if w := to(v); w != v {
-			m[v], n.Captured[i] = w, w
-		}
-	}
-	if len(m) > 0 {
-		n.Attrs = n.Attrs.recaptured(m)
-	}
-}
-
-func mapped(m map[*Value]*Value, vs []*Value) []*Value {
-	if vs == nil {
-		return nil
-	}
-	out := make([]*Value, len(vs))
-	for i, v := range vs {
-		if v == nil {
-			continue
-		}
-		if out[i] = m[v]; out[i] == nil {
-			out[i] = v // a capture from an enclosing graph
-		}
-	}
-	return out
 }

@@ -131,7 +131,7 @@ func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 }
 
 // keepsVar reports whether a rule keeps variable v f32, or batch norm's
-// parameters are to stay f32 and v is one.
+// parameters are to stay f32 (NormF32, which alone asks for uses) and v is one.
 func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 	keep := false
 	for _, r := range p.Rules {

@@ -13,6 +13,7 @@ func (t *training) keepSource(g *ir.Graph, c Config) {
 	if !c.proves() && c.Source == nil {
 		return
 	}
+	g.Number()
 	t.source = g.Clone()
 	if c.Source != nil {
 		c.Source(t.source)
@@ -60,9 +61,13 @@ func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rule
 	for i, f := range forced {
 		r.Pins[i] = f.pin
 	}
-	uses := t.Uses()
-	for _, v := range t.Vars {
-		r.Kept = append(r.Kept, p.keepsVar(v, uses))
+	var uses *ir.Uses
+	if p.NormF32 {
+		uses = t.Uses()
+	}
+	r.Kept = make([]bool, len(t.Vars))
+	for i, v := range t.Vars {
+		r.Kept[i] = p.keepsVar(v, uses)
 	}
 	return r
 }

@@ -10,7 +10,7 @@ import (
 // which predicate, and the predicates as functions of finiteness checks.
 type guard struct {
 	p      *proof
-	values int
+	values int         // in F
 	next   []*ir.Value // by Value.ID of a variable: what prepare or a micro-batch writes to it
 	after  []*ir.Value // by Value.ID of a variable: what update writes to it
 	flows  []*flow     // by number of micro-batches, the largest last
@@ -22,13 +22,20 @@ type guard struct {
 // track is a skip predicate and who is guarded by it.
 type track struct {
 	skip    *ir.Value
-	preds   []pred // by flow
-	checks  map[*ir.Value]bool
+	preds   []pred      // by flow
+	steps   bool        // a weight by its gradient
+	alone   []int32     // atoms of the last flow that make skip hold by themselves
+	checks  values      // what they are about
 	shown   []int8      // by Value.ID: whether Inf or NaN in the value is certain to make skip hold; 0: not asked
 	writers []*ir.Node  // in the order of the update
 	leaves  []*ir.Value // what its gradients come from
 	walked  []bool      // by Value.ID
 }
+
+// values is a set of values of F, by Value.ID; nil holds none.
+type values []bool
+
+func (vs values) has(v *ir.Value) bool { return vs != nil && vs[v.ID] }
 
 // origin is where in a step a value comes from.
 type origin uint8
@@ -85,15 +92,17 @@ func (g *guard) find() {
 		}
 		t := bySkip[skip.ID]
 		if t == nil {
-			t = &track{skip: skip, checks: map[*ir.Value]bool{}, shown: make([]int8, g.values), walked: make([]bool, g.values)}
+			t = &track{skip: skip, shown: make([]int8, g.values), walked: make([]bool, g.values)}
 			for _, f := range g.flows {
 				t.preds = append(t.preds, f.truth(skip, f.update()))
 			}
-			t.checks = g.last().finite(g.last().b.alone(t.preds[len(t.preds)-1]))
+			t.alone = g.last().b.alone(t.preds[len(t.preds)-1])
+			t.checks = g.last().finite(t.alone)
 			bySkip[skip.ID] = t
 			g.tracks = append(g.tracks, t)
 		}
 		t.writers = append(t.writers, n)
+		t.steps = t.steps || n.Operand("g") != nil
 	}
 }
 
@@ -108,16 +117,19 @@ func (g *guard) trackOf(n *ir.Node) *track {
 }
 
 // finite are the values that the atoms are about, those of which both kinds are asked.
-func (f *flow) finite(atoms []int32) map[*ir.Value]bool {
-	half := map[*ir.Value]about{}
-	vs := map[*ir.Value]bool{}
+func (f *flow) finite(atoms []int32) values {
+	vs := make(values, f.g.values)
+	var half map[*ir.Value]about
 	for _, i := range atoms {
 		switch a := f.atoms[i]; a.what {
 		case nonfinite:
-			vs[a.v] = true
+			vs[a.v.ID] = true
 		case isNaN, isInf:
+			if half == nil {
+				half = map[*ir.Value]about{}
+			}
 			if other, ok := half[a.v]; ok && other != a.what {
-				vs[a.v] = true
+				vs[a.v.ID] = true
 			}
 			half[a.v] = a.what
 		}
@@ -127,9 +139,16 @@ func (f *flow) finite(atoms []int32) map[*ir.Value]bool {
 
 // half is a value of which the atoms ask one kind alone; nil where there is none.
 func (f *flow) half(atoms []int32) *ir.Value {
-	whole := f.finite(atoms)
+	var whole values
 	for _, i := range atoms {
-		if a := f.atoms[i]; (a.what == isNaN || a.what == isInf) && !whole[a.v] {
+		a := f.atoms[i]
+		if a.what != isNaN && a.what != isInf {
+			continue
+		}
+		if whole == nil {
+			whole = f.finite(atoms)
+		}
+		if !whole.has(a.v) {
 			return a.v
 		}
 	}
@@ -190,8 +209,8 @@ func (g *guard) shows(t *track, v *ir.Value) bool {
 	return yes
 }
 
-func (g *guard) showsIn(checks map[*ir.Value]bool, v *ir.Value, shows func(w *ir.Value) bool) bool {
-	if checks[v] || v.Next != nil && g.next[v.Next.ID] == v && checks[v.Next] {
+func (g *guard) showsIn(checks values, v *ir.Value, shows func(w *ir.Value) bool) bool {
+	if checks.has(v) || v.Next != nil && g.next[v.Next.ID] == v && checks.has(v.Next) {
 		return true
 	}
 	for _, u := range g.p.uses.Of(v) {

@@ -21,8 +21,9 @@ type branch struct {
 // Bryant, "Graph-based algorithms for boolean function manipulation" (1986).
 type bdd struct {
 	nodes []branch
-	index map[branch]pred
+	slots []pred // where nodes are found: open addressing, a power of two; 0: free
 	done  map[application]pred
+	seen  []bool // by node: scratch of a walk, false between two
 }
 
 type application struct {
@@ -40,7 +41,7 @@ const leafAtom = 1<<31 - 1
 
 func newBDD() *bdd {
 	leaf := branch{atom: leafAtom}
-	return &bdd{nodes: []branch{leaf, leaf}, index: map[branch]pred{}, done: map[application]pred{}}
+	return &bdd{nodes: []branch{leaf, leaf}, slots: make([]pred, 256), done: map[application]pred{}}
 }
 
 func (b *bdd) make(atom int32, lo, hi pred) pred {
@@ -48,13 +49,32 @@ func (b *bdd) make(atom int32, lo, hi pred) pred {
 		return lo
 	}
 	n := branch{atom, lo, hi}
-	p, ok := b.index[n]
-	if !ok {
-		p = pred(len(b.nodes))
-		b.nodes = append(b.nodes, n)
-		b.index[n] = p
+	slot := b.slot(n)
+	if p := b.slots[slot]; p != 0 {
+		return p
+	}
+	p := pred(len(b.nodes))
+	b.nodes, b.slots[slot] = append(b.nodes, n), p
+	if 2*len(b.nodes) > len(b.slots) {
+		b.slots = make([]pred, 2*len(b.slots))
+		for i := range b.nodes[2:] {
+			b.slots[b.slot(b.nodes[2+i])] = pred(2 + i)
+		}
 	}
 	return p
+}
+
+// slot is where n is, or where it would be.
+func (b *bdd) slot(n branch) int {
+	h := (uint64(n.atom)<<32 | uint64(n.lo)) * 0x9E3779B97F4A7C15
+	h = (h ^ h>>29 ^ uint64(n.hi)) * 0x9E3779B97F4A7C15
+	i := int(h >> 32)
+	for ; ; i++ {
+		i &= len(b.slots) - 1
+		if p := b.slots[i]; p == 0 || b.nodes[p] == n {
+			return i
+		}
+	}
 }
 
 func (b *bdd) atom(i int32) pred { return b.make(i, never, always) }
@@ -138,24 +158,26 @@ func (b *bdd) without(f pred, out func(atom int32) bool) pred {
 
 // support lists the atoms that f depends on.
 func (b *bdd) support(f pred) []int32 {
-	var atoms []int32
-	seenNode, seenAtom := map[pred]bool{}, map[int32]bool{}
-	var walk func(f pred)
-	walk = func(f pred) {
-		if f <= always || seenNode[f] {
-			return
-		}
-		seenNode[f] = true
-		n := b.nodes[f]
-		if !seenAtom[n.atom] {
-			seenAtom[n.atom] = true
-			atoms = append(atoms, n.atom)
-		}
-		walk(n.lo)
-		walk(n.hi)
+	if len(b.seen) < len(b.nodes) {
+		b.seen = make([]bool, cap(b.nodes))
 	}
-	walk(f)
-	return atoms
+	var atoms []int32
+	walked := b.below(f, nil)
+	for _, f := range walked {
+		b.seen[f] = false
+		atoms = append(atoms, b.nodes[f].atom)
+	}
+	slices.Sort(atoms)
+	return slices.Compact(atoms)
+}
+
+// below adds to walked the nodes of f that are not seen, and marks them so.
+func (b *bdd) below(f pred, walked []pred) []pred {
+	for ; f > always && !b.seen[f]; f = b.nodes[f].lo {
+		b.seen[f] = true
+		walked = b.below(b.nodes[f].hi, append(walked, f))
+	}
+	return walked
 }
 
 // alone lists the atoms that make f hold by themselves, where f does not hold

@@ -16,11 +16,11 @@ type flow struct {
 	b      *bdd
 	micros int
 	atoms  []atom
-	number map[atom]int32
+	about  []int32         // by Value.ID: the atom about it that was made last plus 1; 0: none
 	bools  map[moment]pred // plus 2; 1: being evaluated
 	ints   map[moment]*whole
 	passes map[passage][]pred
-	drops  map[pred]map[*ir.Value]bool
+	drops  map[pred]values
 }
 
 // moment is a value at an instance.
@@ -35,6 +35,7 @@ type atom struct {
 	v    *ir.Value
 	at   int
 	what about
+	last int32 // the atom about v that was made before it plus 1; 0: none
 }
 
 type about uint8
@@ -60,7 +61,7 @@ type wholeCase struct {
 }
 
 func newFlow(p *proof, g *guard, micros int) *flow {
-	return &flow{p: p, g: g, b: newBDD(), micros: micros, number: map[atom]int32{}, bools: map[moment]pred{}, ints: map[moment]*whole{}, passes: map[passage][]pred{}, drops: map[pred]map[*ir.Value]bool{}}
+	return &flow{p: p, g: g, b: newBDD(), micros: micros, about: make([]int32, g.values), bools: map[moment]pred{}, ints: map[moment]*whole{}, passes: map[passage][]pred{}, drops: map[pred]values{}}
 }
 
 func (f *flow) update() int { return f.micros + 1 }
@@ -101,13 +102,15 @@ func (f *flow) atomNumber(v *ir.Value, at int, what about) int32 {
 	if v.Next != nil && at <= f.micros && at == f.instance(v, f.update()) && f.g.next[v.Next.ID] == v {
 		v, at = v.Next, f.update() // the last of what the micro-batches wrote
 	}
-	k := atom{v, at, what}
-	i, ok := f.number[k]
-	if !ok {
-		i = int32(len(f.atoms))
-		f.atoms, f.number[k] = append(f.atoms, k), i
+	last := f.about[v.ID]
+	for i := last; i > 0; i = f.atoms[i-1].last {
+		if a := &f.atoms[i-1]; a.at == at && a.what == what {
+			return i - 1
+		}
 	}
-	return i
+	f.atoms = append(f.atoms, atom{v, at, what, last})
+	f.about[v.ID] = int32(len(f.atoms))
+	return int32(len(f.atoms)) - 1
 }
 
 // truth is the bool v as it is read at an instance.

@@ -157,7 +157,7 @@ func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 			continue
 		}
 		checks := f.dropping(x)
-		if !g.showsIn(checks, v, func(w *ir.Value) bool { return checks[w] }) {
+		if !g.showsIn(checks, v, checks.has) {
 			return m
 		}
 	}
@@ -165,7 +165,7 @@ func (g *guard) takesUnseen(f *flow, v *ir.Value, takes []pred) int {
 }
 
 // dropping are the values that make a micro-batch be left out which is taken where x holds.
-func (f *flow) dropping(x pred) map[*ir.Value]bool {
+func (f *flow) dropping(x pred) values {
 	checks := f.drops[x]
 	if checks == nil {
 		checks = f.finite(f.b.alone(f.b.not(x)))
@@ -316,8 +316,9 @@ func (p *proof) checked() {
 				}
 			}
 		}
-		for v := range t.checks {
-			losses = losses || g.from(v) == fromForward
+		for _, i := range t.alone {
+			v := g.last().atoms[i].v
+			losses = losses || t.checks.has(v) && g.from(v) == fromForward
 		}
 		if grads && !losses {
 			p.report(t.writers[0], "no check of its skip predicate %s looks at a loss", t.skip)
@@ -377,7 +378,7 @@ func (g *guard) users(n *ir.Node) bool {
 
 // showsNaN reports whether a NaN in v is certain to make the track's skip hold.
 func (g *guard) showsNaN(t *track, v *ir.Value) bool {
-	if t.checks[v] || g.shows(t, v) {
+	if t.checks.has(v) || g.shows(t, v) {
 		return true
 	}
 	for _, u := range g.p.uses.Of(v) {

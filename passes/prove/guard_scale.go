@@ -123,15 +123,17 @@ func noted(v *ir.Value) bool {
 // the checks hold; nil where there is none.
 func (g *guard) unseen(f *flow, alone []int32, grads []*ir.Value) *ir.Value {
 	checks := f.finite(alone)
-	shown := map[*ir.Value]bool{}
+	shown := make([]int8, g.values) // 0: not asked, -1: no
 	var shows func(v *ir.Value) bool
 	shows = func(v *ir.Value) bool {
-		yes, asked := shown[v]
-		if !asked {
-			yes = g.showsIn(checks, v, shows)
-			shown[v] = yes
+		if shown[v.ID] == 0 {
+			yes := g.showsIn(checks, v, shows)
+			shown[v.ID] = -1
+			if yes {
+				shown[v.ID] = 1
+			}
 		}
-		return yes
+		return shown[v.ID] > 0
 	}
 	for _, v := range grads {
 		if !shows(v) && !g.sumShows(f, v, shows) {
@@ -141,19 +143,19 @@ func (g *guard) unseen(f *flow, alone []int32, grads []*ir.Value) *ir.Value {
 	if f.micros == 1 && len(g.flows) == 1 {
 		return nil
 	}
-	each := make([]map[*ir.Value]bool, f.micros+1) // what is looked at in every micro-batch
+	each := make([]values, f.micros+1) // what is looked at in every micro-batch
 	for _, i := range alone {
 		if a := f.atoms[i]; a.what == nonfinite && a.at <= f.micros {
 			if each[a.at] == nil {
-				each[a.at] = map[*ir.Value]bool{}
+				each[a.at] = make(values, g.values)
 			}
-			each[a.at][a.v] = true
+			each[a.at][a.v.ID] = true
 		}
 	}
 	for _, v := range grads {
 		if w := g.dropped(f, v); w != nil {
 			for _, vs := range each[1:] {
-				if !vs[w] {
+				if !vs.has(w) {
 					return w
 				}
 			}
@@ -191,6 +193,7 @@ func (g *guard) dropped(f *flow, v *ir.Value) *ir.Value {
 // untold is a loss whose failure reaches the scaler neither as fwd nor, where
 // there is no fwd, as an overflow.
 func (g *guard) untold(f *flow, found, fwd pred, hasFwd bool, unit ir.Unit) string {
+	lowers, tells := f.among(f.b.alone(found)), f.among(f.b.alone(fwd)) // neither holds where all is finite
 	for _, t := range g.tracks {
 		mine := len(t.leaves) > 0
 		for _, v := range t.leaves {
@@ -204,16 +207,24 @@ func (g *guard) untold(f *flow, found, fwd pred, hasFwd bool, unit ir.Unit) stri
 			if a.what != nonfinite || g.from(a.v) != fromForward || len(g.flows) > 1 && a.at <= f.micros {
 				continue // a micro-batch may be left out for its data alone
 			}
-			alone := func(x int32) bool { return x == i }
 			switch {
-			case !f.b.at(found, alone) && !f.b.at(fwd, alone):
+			case !lowers[i] && !tells[i]:
 				return "is not told where " + a.v.String() + " is not finite, and the step is skipped for it"
-			case hasFwd && f.b.at(found, alone) && !f.b.at(fwd, alone):
+			case hasFwd && lowers[i] && !tells[i]:
 				return "counts " + a.v.String() + ", which the loss scale has no part in, as an overflow"
 			}
 		}
 	}
 	return ""
+}
+
+// among marks atoms.
+func (f *flow) among(atoms []int32) []bool {
+	in := make([]bool, len(f.atoms))
+	for _, i := range atoms {
+		in[i] = true
+	}
+	return in
 }
 
 // note judges a write of what is noted for a scale: it is cleared by the step

@@ -14,10 +14,10 @@ type key struct {
 
 func newTable(size int) *table {
 	slots := 1024
-	for slots < 4*size {
+	for slots < 2*size {
 		slots *= 2
 	}
-	return &table{slots: make([]int32, slots), words: make([]int64, 0, 24*size), keys: make([]key, 0, size)}
+	return &table{slots: make([]int32, slots), words: make([]int64, 0, 8*size), keys: make([]key, 0, size)}
 }
 
 func hashWords(w []int64) uint64 {

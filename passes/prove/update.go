@@ -92,7 +92,7 @@ func (g *guard) together() {
 				continue
 			}
 			for _, other := range g.tracks {
-				if g.steps(other) && !g.covers(t, other) {
+				if other.steps && !g.covers(t, other) {
 					g.p.report(n, "is not skipped where the step of %s is: its skip is %s, that one's %s", other.writers[0].Name(), t.skip, other.skip)
 					break
 				}
@@ -107,20 +107,10 @@ func counts(n *ir.Node) bool {
 	return n.Op == ir.OpCount && n.In[0].Attr.Get("role") == "step"
 }
 
-// steps reports whether the track steps a weight by its gradient.
-func (g *guard) steps(t *track) bool {
-	for _, n := range t.writers {
-		if n.Operand("g") != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // stepsAlike reports whether a weight is stepped under the predicate of t.
 func (g *guard) stepsAlike(t *track) bool {
 	for _, other := range g.tracks {
-		if g.steps(other) && slices.Equal(t.preds, other.preds) {
+		if other.steps && slices.Equal(t.preds, other.preds) {
 			return true
 		}
 	}

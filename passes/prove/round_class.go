@@ -1,0 +1,164 @@
+package prove
+
+import (
+	"math"
+	"strings"
+
+	"ampc/ir"
+)
+
+// rowClass is how the policy treats t's row, a node of T.
+func (r *rounding) rowClass(t *ir.Node) ir.Class {
+	row := t.Def().Class
+	if row == ir.Fixed {
+		return row
+	}
+	if int(t.ID) >= r.m.norms { // part of a norm that is computed again
+		return ir.Keep
+	}
+	switch r.pin(t) {
+	case ir.PinLow:
+		if r.rules.Low.Low() {
+			return ir.Low
+		}
+	case ir.PinF32, ir.PinTF32:
+		return ir.Keep
+	default:
+		if r.rules.Class != nil {
+			row = r.rules.Class(t)
+		}
+		switch {
+		case row == ir.Keep && r.rules.Eager:
+			return r.gradient(t)
+		case r.rules.Paint && (row == ir.PromoteC || row == ir.Clear):
+			return ir.Low
+		}
+	}
+	return row
+}
+
+// gradient is the class of a kept row under an eager policy: where it is part of
+// the gradient of another op, such as the sum for a bias, it goes with that op.
+// Rows of gradients have a class of their own.
+func (r *rounding) gradient(t *ir.Node) ir.Class {
+	of := t.Of
+	if of == nil || of == t || r.m.t.section[t.ID] != ir.Backward || r.m.t.section[of.ID] != ir.Forward || strings.Contains(t.Op.String(), "_grad") {
+		return ir.Keep
+	}
+	if c := r.rowClass(of); c == ir.Low || c == ir.PromoteC || c == ir.Clear {
+		return c
+	}
+	return ir.Keep
+}
+
+func (r *rounding) pin(t *ir.Node) ir.Pin {
+	if int(t.ID) < len(r.rules.Pins) {
+		return r.rules.Pins[t.ID]
+	}
+	return ir.Unpinned
+}
+
+// class is how the policy treats operand i of t.
+func (r *rounding) class(t *ir.Node, i int) ir.Class {
+	if c := t.OperandDef(i).Class; c != ir.NoClass && c != t.Def().Class {
+		return c
+	}
+	return r.rowClass(t)
+}
+
+// castAll reports whether every reader sees variable t of T in 16 bits.
+func (r *rounding) castAll(t *ir.Value) bool {
+	return r.rules.CastAll && (t.Kind == ir.Param || t.Kind == ir.Input) && t.Type.DType == ir.F32 && !r.keptVar(t)
+}
+
+// exact reports whether 16-bit format d has the number x, or x becomes a clamp.
+func exact(x float64, d ir.DType) bool {
+	bits := 11 // of a significand
+	if d == ir.BF16 {
+		bits = 8
+	}
+	frac, exp := math.Frexp(x)
+	scaled := math.Ldexp(frac, bits)
+	return x == 0 || math.IsInf(x, 0) || math.Abs(x) <= d.Max() && math.Ldexp(0.5, exp) >= d.Tiny() && scaled == math.Trunc(scaled)
+}
+
+// wideAs reports whether a promoting reader takes n's result for 16 bits wide,
+// in whatever form it reads it.
+func (r *rounding) wideAs(n, t *ir.Node) bool {
+	switch class := r.rowClass(t); {
+	case class == ir.Fixed || r.pin(t) == ir.PinF32 || r.pin(t) == ir.PinTF32 || !r.rules.Low.Low():
+		return false
+	case class == ir.Low:
+		return true
+	case class == ir.Keep && n.Def().Elem == nil:
+		return false
+	case class != ir.Keep && r.at[n.ID].sec == ir.Backward && r.led(t):
+		return true
+	}
+	seen := false
+	for i, v := range n.In {
+		if v == nil || !v.Type.DType.Float() || weak(v) || i < len(t.In) && t.OperandDef(i).Class == ir.Fixed {
+			continue
+		}
+		seen = true
+		if !r.operandLow(n, t, i) {
+			return false
+		}
+	}
+	return seen
+}
+
+// led reports whether t, a backward node that follows its forward node, has that
+// one stored in 16 bits.
+func (r *rounding) led(t *ir.Node) bool {
+	f := t.Of
+	if f == nil || int(f.ID) >= len(r.m.t.entity) || r.m.t.section[f.ID] != ir.Forward {
+		return false
+	}
+	c := r.rowClass(f)
+	if c != ir.PromoteC && c != ir.Clear {
+		return false
+	}
+	return r.leader[r.m.t.refs[f.Out[0].ID].class]
+}
+
+// operandLow reports whether operand i of n takes part in a promotion as 16 bits.
+func (r *rounding) operandLow(n, t *ir.Node, i int) bool {
+	v := n.In[i]
+	if r.inF[v.ID]&^r.inImage(t, i) != 0 || r.inImage(t, i) != 0 && v.Type.DType.Low() {
+		return true
+	}
+	low := true
+	r.origins(v, func(w *ir.Value) {
+		of := &r.val[w.ID]
+		low = low && of.low && (w.Def == nil || r.together(w, n) && !of.stored)
+	})
+	return low
+}
+
+// seeds reports whether a backward sweep starts from t: a loss scale, or a
+// constant that is exact in 16 bits.
+func (r *rounding) seeds(t *ir.Value) bool {
+	if t.Kind == ir.Const && t.Type.Shape.Elements() == 1 && t.Init != nil && len(t.Init.Args) == 1 {
+		return exact(t.Init.Args[0], r.rules.Low)
+	}
+	return t.Kind == ir.State && t.Attr.Get("role") == ir.RoleScale
+}
+
+// origins calls f for the values that v was made of without computing.
+func (r *rounding) origins(v *ir.Value, f func(*ir.Value)) {
+	if v.Def == nil || !carries(v.Def) {
+		f(v)
+		return
+	}
+	for i, w := range v.Def.In {
+		if carried(v.Def, i) {
+			r.origins(w, f)
+		}
+	}
+}
+
+// weak reports whether v is one constant: it takes the dtype of what it meets.
+func weak(v *ir.Value) bool {
+	return v.Type.Shape.Elements() == 1 && (v.Kind == ir.Const || v.Def != nil && v.Def.Op == ir.OpFull)
+}

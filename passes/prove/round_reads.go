@@ -1,0 +1,216 @@
+package prove
+
+import (
+	"strings"
+
+	"ampc/ir"
+)
+
+// reads says who reads a value, or what was made of it without computing.
+type reads uint8
+
+const (
+	readLow     reads = 1 << iota // a product, which takes 16 bits
+	readKept                      // a row that computes in f32 and converts on load
+	readPromote                   // a row that the widest operand decides
+	readFixed                     // a contract
+	readReturn                    // the caller
+	behindLow                     // a product, behind rows that keep what they are given
+	behindOther                   // a promoting row there
+	readWide                      // a promoting row, all readers of which want f32
+)
+
+// value is what is known of a value of F that something was computed for, or of
+// a variable: the readers of its 16-bit forms and of its f32 form.
+type value struct {
+	rounded reads
+	cast    reads   // of the rounded: those that a cast made, where the value itself is f32
+	extra   rounded // formats that T does not have
+	wide    reads
+	stored  bool // some reader of the f32 form cannot be of the same step
+	low     bool // 16 bits wide for a promoting reader
+}
+
+// movedRead is a read of a moved gradient: T's node that moves it follows a
+// forward node, and may be 16 bits wide where that is.
+type movedRead struct {
+	by   *ir.Node
+	kind reads
+	cast bool
+}
+
+// image is the node of T that computes what n of F does, nil where there is
+// none. Of several, it is one of n's section, and one without a pin to f32.
+func (r *rounding) image(n *ir.Node) *ir.Node {
+	e := r.m.f.entity[n.ID]
+	if e < 0 || r.m.image[e] == nil || int(r.m.image[e].ID) >= r.m.norms {
+		if e < 0 {
+			return nil
+		}
+		return r.m.image[e]
+	}
+	best, score := r.m.image[e], -1
+	for k := best; ; k = r.m.nodes[r.m.twin[k.ID]] {
+		s := 0
+		if r.m.t.section[k.ID] == r.at[n.ID].sec {
+			s = 2
+		}
+		if p := r.pin(k); p == ir.Unpinned || p == ir.PinLow {
+			s++
+		}
+		if s > score {
+			best, score = k, s
+		}
+		if r.m.twin[k.ID] < 0 {
+			return best
+		}
+	}
+}
+
+// reader notes what n reads.
+func (r *rounding) reader(n *ir.Node) {
+	if carries(n) {
+		return
+	}
+	t := r.image(n)
+	if t == nil {
+		return // reported already
+	}
+	for i, v := range n.In {
+		if v == nil || !v.Type.DType.Float() || i >= len(t.In) {
+			continue
+		}
+		r.judged++
+		r.read(v, r.inImage(t, i), r.kind(t, i, n), n)
+	}
+	for _, v := range n.Captured {
+		r.read(v, 0, readFixed, n)
+	}
+}
+
+// inImage is how T rounded operand i of t, or of a node that computes the same.
+func (r *rounding) inImage(t *ir.Node, i int) rounded {
+	if int(t.ID) >= r.m.norms {
+		return roundedOf(r.inT, t.In[i])
+	}
+	var all rounded
+	for k := r.m.image[r.m.t.entity[t.ID]]; ; k = r.m.nodes[r.m.twin[k.ID]] {
+		all |= roundedOf(r.inT, k.In[i])
+		if r.m.twin[k.ID] < 0 {
+			return all
+		}
+	}
+}
+
+// kind is how t, the image of n, may read operand i.
+func (r *rounding) kind(t *ir.Node, i int, n *ir.Node) reads {
+	switch c := r.class(t, i); {
+	case c == ir.Low, t.OperandDef(i).Sign && r.rules.Low.Low():
+		return readLow
+	case c == ir.Keep:
+		return readKept
+	case c == ir.Fixed:
+		return readFixed
+	case c == ir.Clear:
+		return r.behind(n)
+	}
+	for _, v := range n.Out {
+		of := &r.val[v.ID]
+		if all := of.rounded | of.wide; r.rules.Eager || all == 0 || all&^(readFixed|readReturn|readWide) != 0 {
+			return readPromote
+		}
+	}
+	return readWide
+}
+
+// behind is what the readers of n, which keeps what it is given, read it as.
+func (r *rounding) behind(n *ir.Node) reads {
+	kind := readKept
+	for _, v := range n.Out {
+		of := &r.val[v.ID]
+		all := of.rounded | of.wide
+		if all&(readLow|behindLow) != 0 {
+			kind |= behindLow
+		}
+		if all&(readPromote|behindOther) != 0 {
+			kind |= behindOther
+		}
+	}
+	return kind
+}
+
+// read notes that n (nil: the caller) reads v, which T rounded as t says.
+func (r *rounding) read(v *ir.Value, t rounded, kind reads, n *ir.Node) {
+	extra := r.inF[v.ID] &^ t
+	r.trace(v, extra, kind, n, false, nil)
+}
+
+// trace follows v to where it was computed.
+func (r *rounding) trace(v *ir.Value, extra rounded, kind reads, n *ir.Node, cast bool, by *ir.Node) {
+	if v.Def != nil && carries(v.Def) {
+		if by == nil && extra != 0 && v.Type.DType.Low() {
+			by = r.m.moves[r.m.f.refs[v.ID]]
+		}
+		for i, w := range v.Def.In {
+			if carried(v.Def, i) {
+				narrows := v.Type.DType.Low() && !w.Type.DType.Low()
+				r.trace(w, extra, kind, n, cast || narrows, by)
+			}
+		}
+		return
+	}
+	of := &r.val[v.ID]
+	switch {
+	case extra == 0:
+		of.wide |= kind
+		of.stored = of.stored || !r.together(v, n)
+	case by != nil:
+		r.moved[v] = append(r.moved[v], movedRead{by, kind, cast})
+		of.extra |= extra
+	default:
+		of.note(kind, cast)
+		of.extra |= extra
+	}
+}
+
+func (of *value) note(kind reads, cast bool) {
+	of.rounded |= kind
+	if cast {
+		of.cast |= kind
+	}
+}
+
+// settle adds the reads of v behind moves, now that what they follow is known.
+func (r *rounding) settle(v *ir.Value) {
+	for _, x := range r.moved[v] {
+		if r.led(x.by) {
+			x.kind = readLow
+		}
+		r.val[v.ID].note(x.kind, x.cast)
+	}
+}
+
+// together reports whether n may read v in a register of one step: both compute
+// element by element over one shape in one section, or v is a product.
+func (r *rounding) together(v *ir.Value, n *ir.Node) bool {
+	if v.Def == nil || n == nil || v.Next != nil || r.rules.Eager || n.Def().Elem == nil || n.Def().Is(ir.Writer) || len(n.Out) == 0 {
+		return false
+	}
+	t := r.image(v.Def)
+	if v.Def.Def().Elem == nil && (t == nil || r.rowClass(t) != ir.Low) {
+		return false
+	}
+	return n.Out[0].Type.Shape == v.Type.Shape && r.at[n.ID].sec == r.at[v.Def.ID].sec
+}
+
+var readers = [...]string{"a product", "a row that computes in f32", "a promoting row", "a row of fixed dtypes", "the caller", "a product behind it", "a promoting row behind it", "a sum of f32"}
+
+func (k reads) String() string {
+	var names []string
+	for i, name := range readers {
+		if k&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
