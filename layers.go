@@ -288,18 +288,14 @@ func (o layerOptions) inner() []Option {
 
 // CrossEntropy is the mean cross entropy of softmax(logits[...,classes])
 // against labels[...] of i32 or i64. Options: Ignore (default -100),
-// Smoothing, ClassWeights (not together with Smoothing).
+// Smoothing, ClassWeights.
 func (m *Model) CrossEntropy(logits, labels Tensor, opts ...Option) Tensor {
 	o := layerOptions{ignore: -100}
 	if !m.choose("cross_entropy", "", opts, &o, "Ignore", "Smoothing", "ClassWeights") {
 		return Tensor{}
 	}
 	if o.weights.v != nil {
-		if o.smoothing != 0 {
-			m.Fail("cross_entropy: ClassWeights and Smoothing do not go together: build the targets and take SoftCrossEntropy")
-			return Tensor{}
-		}
-		return m.tensor(m.b.WeightedCrossEntropy(logits.v, labels.v, o.weights.v, ir.A("ignore", o.ignore)))
+		return m.tensor(m.b.WeightedCrossEntropy(logits.v, labels.v, o.weights.v, ir.A("ignore", o.ignore, "smoothing", o.smoothing)))
 	}
 	return m.tensor(m.b.CrossEntropy(logits.v, labels.v, ir.A("ignore", o.ignore, "smoothing", o.smoothing)))
 }

@@ -62,8 +62,10 @@ func Momentum(x float64) Option { return Option{"Momentum", func(o *layerOptions
 // Ignore names the label that a loss leaves out of sum and count.
 func Ignore(label int) Option { return Option{"Ignore", func(o *layerOptions) { o.ignore = label }} }
 
-// ClassWeights multiplies the term of each class by one of w[classes], and the
-// mean divides by the sum of the weights of the labels.
+// ClassWeights multiplies the term of each class by one of w[classes], in f32,
+// and the mean divides by the sum of the weights of the labels. It is torch's
+// CrossEntropyLoss(weight=w), also beside Ignore and Smoothing. No gradient
+// flows into w.
 func ClassWeights(w Tensor) Option {
 	return Option{"ClassWeights", func(o *layerOptions) { o.weights = w }}
 }

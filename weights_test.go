@@ -1,6 +1,7 @@
 package ampc_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -8,82 +9,120 @@ import (
 	"ampc"
 )
 
-// Class weights by their definition, Σ −w[y]·log p[y] over Σ w[y], with an
-// ignored label, in one batch and in three micro-batches whose weights differ.
+// Class weights by their definition, Σ q·(lse − x) over Σ w[y] with q the weight of
+// the class times what label and smoothing ask for, with an ignored label, in one
+// batch and in three micro-batches whose weights differ.
 func TestClassWeights(t *testing.T) {
-	w := []float32{0.5, 1, 4}
-	x := []float32{1, 2, 3, -1, 0, 1, 2, 2, -2, 0.5, 0, 1, 3, -3, 0, 1, 1, 1}
-	y := []int32{2, 0, -100, 1, 0, 2}
-	sum, mass := 0.0, 0.0
-	for i, label := range y {
-		if label < 0 {
-			continue
-		}
-		z := 0.0
-		for k := range 3 {
-			z += math.Exp(float64(x[3*i+k]))
-		}
-		sum += float64(w[label]) * (math.Log(z) - float64(x[3*i+int(label)]))
-		mass += float64(w[label])
-	}
 	for _, p := range []ampc.Policy{{}, ampc.MixedF16(), ampc.MixedBF16()} {
 		for _, micro := range []int{1, 3} {
-			rows := 6 / micro
-			m := ampc.New("weighted")
-			defer m.Close()
-			in, labels := m.Input("x", ampc.F32, rows, 3), m.Input("y", ampc.I32, rows)
-			bias := m.Param("bias", nil, 3)
-			loss := m.CrossEntropy(m.Add(in, bias), labels, ampc.ClassWeights(m.State("w", nil, 3)))
-			step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p, Micro: micro})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := m.SetVariable("w", w); err != nil {
-				t.Fatal(err)
-			}
-			var feeds []ampc.Feed
-			for k := range micro {
-				feeds = append(feeds, ampc.Feed{"x": x[k*rows*3 : (k+1)*rows*3], "y": y[k*rows : (k+1)*rows]})
-			}
-			r, err := step.Run(t.Context(), feeds...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, want := r.Loss(), sum/mass; math.Abs(got-want) > 1e-5 {
-				t.Errorf("%s, %d micro-batches: loss %g, want %g", p.Name, micro, got, want)
-			}
-			b, err := m.Variable("bias")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for k := range 3 { // one step of rate 1: the gradient with its sign changed
-				g := 0.0
-				for i, label := range y {
-					if label < 0 {
-						continue
-					}
-					z := 0.0
-					for c := range 3 {
-						z += math.Exp(float64(x[3*i+c]))
-					}
-					p := math.Exp(float64(x[3*i+k])) / z
-					if k == int(label) {
-						p--
-					}
-					g += float64(w[label]) * p / mass
-				}
-				if math.Abs(b.At(k)+g) > 3e-3 {
-					t.Errorf("%s, %d micro-batches: gradient %d is %g, want %g", p.Name, micro, k, -b.At(k), g)
-				}
+			for _, smoothing := range []float64{0, 0.2} {
+				t.Run(fmt.Sprintf("%s, %d micro-batches, smoothing %g", p.Name, micro, smoothing), func(t *testing.T) { checkWeights(t, p, micro, smoothing) })
 			}
 		}
 	}
 }
 
+func checkWeights(t *testing.T, p ampc.Policy, micro int, smoothing float64) {
+	w := []float32{0.5, 1, 4}
+	x := []float32{1, 2, 3, -1, 0, 1, 2, 2, -2, 0.5, 0, 1, 3, -3, 0, 1, 1, 1}
+	y := []int32{2, 0, -100, 1, 0, 2}
+	sum, mass, grad := 0.0, 0.0, [3]float64{}
+	for i, label := range y {
+		if label < 0 {
+			continue
+		}
+		z, q, total := 0.0, [3]float64{}, 0.0
+		for k := range 3 {
+			z += math.Exp(float64(x[3*i+k]))
+			if q[k] = smoothing / 3; k == int(label) {
+				q[k] += 1 - smoothing
+			}
+			q[k] *= float64(w[k])
+			total += q[k]
+		}
+		for k := range 3 {
+			sum += q[k] * (math.Log(z) - float64(x[3*i+k]))
+			grad[k] += total*math.Exp(float64(x[3*i+k]))/z - q[k]
+		}
+		mass += float64(w[label])
+	}
+	rows := 6 / micro
+	m := ampc.New("weighted")
+	defer m.Close()
+	in, labels := m.Input("x", ampc.F32, rows, 3), m.Input("y", ampc.I32, rows)
+	bias := m.Param("bias", nil, 3)
+	loss := m.CrossEntropy(m.Add(in, bias), labels, ampc.ClassWeights(m.State("w", nil, 3)), ampc.Smoothing(smoothing))
+	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p, Micro: micro})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetVariable("w", w); err != nil {
+		t.Fatal(err)
+	}
+	var feeds []ampc.Feed
+	for k := range micro {
+		feeds = append(feeds, ampc.Feed{"x": x[k*rows*3 : (k+1)*rows*3], "y": y[k*rows : (k+1)*rows]})
+	}
+	r, err := step.Run(t.Context(), feeds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.Loss(), sum/mass; math.Abs(got-want) > 1e-5 {
+		t.Errorf("loss %g, want %g", got, want)
+	}
+	b, err := m.Variable("bias")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, g := range grad { // one step of rate 1: the gradient with its sign changed
+		if math.Abs(b.At(k)+g/mass) > 3e-3 {
+			t.Errorf("gradient %d is %g, want %g", k, -b.At(k), g/mass)
+		}
+	}
+}
+
+// What weights cost beside plain cross entropy: a step of logits, loss and gradient.
+func BenchmarkCrossEntropy(b *testing.B) {
+	const rows, classes = 512, 1000
+	for _, c := range []struct {
+		name string
+		opts func(m *ampc.Model) []ampc.Option
+	}{
+		{"plain", func(*ampc.Model) []ampc.Option { return nil }},
+		{"weights", func(m *ampc.Model) []ampc.Option {
+			return []ampc.Option{ampc.ClassWeights(m.State("w", ampc.Normal(1, 0), classes))}
+		}},
+		{"smoothing", func(*ampc.Model) []ampc.Option { return []ampc.Option{ampc.Smoothing(0.1)} }},
+		{"weights and smoothing", func(m *ampc.Model) []ampc.Option {
+			return []ampc.Option{ampc.ClassWeights(m.State("w", ampc.Normal(1, 0), classes)), ampc.Smoothing(0.1)}
+		}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			m := ampc.New("loss")
+			defer m.Close()
+			x := m.Param("x", ampc.Normal(0, 1), rows, classes)
+			loss := m.CrossEntropy(x, m.Input("y", ampc.I32, rows), c.opts(m)...)
+			step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			y := make([]int32, rows)
+			for i := range y {
+				y[i] = int32(i * 7 % classes)
+			}
+			for b.Loop() {
+				if r, err := step.Run(b.Context(), ampc.Feed{"y": y}); err != nil || r.Err() != nil {
+					b.Fatal(err, r.Err())
+				}
+			}
+		})
+	}
+}
+
 func TestClassWeightsMistakes(t *testing.T) {
 	for want, build := range map[string]func(m *ampc.Model, x, y ampc.Tensor){
-		"ClassWeights and Smoothing do not go together": func(m *ampc.Model, x, y ampc.Tensor) {
-			m.CrossEntropy(x, y, ampc.ClassWeights(m.State("w", nil, 3)), ampc.Smoothing(0.1))
+		"weights %w has type f32[3,1], want shape [3]": func(m *ampc.Model, x, y ampc.Tensor) {
+			m.CrossEntropy(x, y, ampc.ClassWeights(m.State("w", nil, 3, 1)), ampc.Smoothing(0.1))
 		},
 		"weights": func(m *ampc.Model, x, y ampc.Tensor) {
 			m.CrossEntropy(x, y, ampc.ClassWeights(m.State("w", nil, 4)))

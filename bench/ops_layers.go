@@ -86,6 +86,9 @@ func layerCases() []opCase {
 		of("cross_entropy", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.CrossEntropy(v[0], v[1], nil) }, input(16, 20), index(20, 16)),
 		of("cross_entropy_weight", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.WeightedCrossEntropy(v[0], v[1], v[2], nil) },
 			input(16, 20), index(20, 16), given(0.5, 2, 20)),
+		of("cross_entropy_weight_smooth", func(b *ir.Builder, v []*ir.Value) *ir.Value {
+			return b.WeightedCrossEntropy(v[0], v[1], v[2], ir.A("smoothing", 0.1))
+		}, input(16, 20), index(20, 16), given(0.5, 2, 20)),
 		of("bce_with_logits_pos_weight", func(b *ir.Builder, v []*ir.Value) *ir.Value { return b.WeightedBCE(v[0], v[1], v[2]) },
 			input(16, 20), between(0, 1, 16, 20), given(0.5, 4, 20)),
 		of("cross_entropy_smooth", func(b *ir.Builder, v []*ir.Value) *ir.Value {

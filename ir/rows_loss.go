@@ -9,13 +9,14 @@ import (
 // micro-batches add up to the batch; Builder methods return the mean.
 var lossRows = map[Op]Def{
 	OpCrossEntropy: {
-		Name: "cross_entropy", Doc: "Σ −log softmax(logits)[label] along axis over labels other than ignore; with smoothing s the target is 1−s on the label plus s/classes everywhere.",
-		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}),
+		Name: "cross_entropy", Doc: "Σ −target·log softmax(logits) along axis over labels other than ignore; the target is 1−s on the label plus s/classes everywhere, s the smoothing, times the class's weight. The count is that of labels, or the sum of their weights, 0 where that is not finite; no gradient flows into weights.",
+		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, weightsIn),
 		Out: lossOut, Attrs: classAttrs(smoothingAttr),
-		Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeLoss,
+		Class: Keep, Why: "exp and log need range", Infer: inferClassLoss, Bound: boundLoss, Cost: flops(0, 5), Range: rangeClassLoss,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return lossGrad(d, func(dsum *Value) []*Value {
-				return []*Value{b.CrossEntropyGrad(n.In[0], n.In[1], dsum, n.Attrs.only("axis", "ignore", "smoothing")), nil}
+				dx := b.Emit(OpCrossEntropyGrad, values(n.In[0], n.In[1], dsum, n.Operand("weights")), n.Attrs.only("axis", "ignore", "smoothing"))[0]
+				return []*Value{dx, nil, nil}
 			})
 		},
 		Expand: func(b *Builder, n *Node) []*Value {
@@ -24,21 +25,32 @@ var lossRows = map[Op]Def{
 		},
 	},
 	OpCrossEntropyGrad: {
-		Name: "cross_entropy_grad", Doc: "(softmax(logits) − target)·dsum along axis, zero where the label is ignored.",
-		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, Operand{Name: "dsum", Class: Fixed}),
+		Name: "cross_entropy_grad", Doc: "(Σ target·softmax(logits) − target)·dsum along axis with the target of cross_entropy, zero where the label is ignored.",
+		In:  in(Operand{Name: "logits", ReadsLow: true}, Operand{Name: "labels", Kinds: KInt, Class: Fixed}, Operand{Name: "dsum", Class: Fixed}, weightsIn),
 		Out: out(Result{Name: "dlogits", StoresLow: true}), Attrs: classAttrs(smoothingAttr),
 		Class: Keep, Why: "exp needs range", Unit: UnitProduct, Infer: inferCrossEntropyGrad, Cost: flops(0, 6),
-		Range: func(_ *Node, in []Interval) []Interval { return []Interval{around(in[2].magnitude(), true)} },
+		Range: func(n *Node, in []Interval) []Interval {
+			target := 1.0
+			if n.Operand("weights") != nil {
+				if target = in[3].magnitude(); in[3].Lo < 0 {
+					target *= 2
+				}
+			}
+			return []Interval{around(target*in[2].magnitude(), true)}
+		},
 		Bound: func(n *Node) Bound { return Bound{ULP: 40, K: n.along()} },
 		Expand: func(b *Builder, n *Node) []*Value {
-			g := b.Mul(b.Sub(b.Softmax(n.In[0], n.Int("axis")), b.target(n)), n.In[2])
-			return []*Value{b.Where(b.counted(n), g, nil)}
+			p, t := b.Softmax(n.In[0], n.Int("axis")), b.target(n)
+			if n.Operand("weights") != nil {
+				p = b.Mul(p, b.ReduceSum(t, true, n.Int("axis")))
+			}
+			return []*Value{b.Where(b.counted(n), b.Mul(b.Sub(p, t), n.In[2]), nil)}
 		},
 	},
 	OpSoftCrossEntropy: {
-		Name: "soft_cross_entropy", Doc: "Σ −target·log softmax(x) along axis; the count is that of distributions, or the sum of their shares (mass), which then has no gradient.",
+		Name: "soft_cross_entropy", Doc: "Σ −target·log softmax(x) along axis; the count is that of distributions.",
 		In:  in(Operand{Name: "x", ReadsLow: true}, Operand{Name: "target", ReadsLow: true}),
-		Out: lossOut, Attrs: []AttrDef{axisAttr, {Name: "mass", Kind: AttrBool, Doc: "the count is the sum of all targets, 0 where that is not finite"}},
+		Out: lossOut, Attrs: []AttrDef{axisAttr},
 		Class: Keep, Why: "exp and log need range", Infer: inferSoftLoss, Bound: boundLoss, Cost: flops(0, 7),
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return lossGrad(d, func(dsum *Value) []*Value {
@@ -49,14 +61,7 @@ var lossRows = map[Op]Def{
 		},
 		Expand: func(b *Builder, n *Node) []*Value {
 			x, axis := n.In[0], n.Int("axis")
-			count := b.counts
-			if n.Flag("mass") {
-				count = func(n *Node, _ ...int64) *Value {
-					mass := b.sumAll(n.In[1])
-					return b.Where(b.Or(b.IsNaN(mass), b.IsInf(mass)), b.Scalar(mass.Type.DType, 0), mass)
-				}
-			}
-			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), count(n, axis)}
+			return []*Value{b.sumAll(b.Mul(b.Neg(b.LogSoftmax(x, axis)), n.In[1])), b.counts(n, axis)}
 		},
 	},
 	OpNLL: {
@@ -132,6 +137,7 @@ var lossRows = map[Op]Def{
 
 var (
 	lossOut       = out(Result{Name: "sum", Class: Fixed}, Result{Name: "count", Class: Fixed, Finite: true})
+	weightsIn     = Operand{Name: "weights", Class: Fixed, Optional: true}
 	smoothingAttr = AttrDef{Name: "smoothing", Kind: AttrFloat, Takes: ZeroToOne, Default: float64(0), Doc: "share of the target spread over all classes"}
 )
 
@@ -214,7 +220,7 @@ func inferSoftLoss(n *Node) ([]Type, error) {
 	return inferPairLoss(n)
 }
 
-// checkClasses fits labels to the scores without their class axis.
+// checkClasses fits labels to the scores without their class axis, weights to that axis.
 func (n *Node) checkClasses() error {
 	x, labels := n.In[0], n.In[1]
 	if err := wantRank(n.Def().In[0].Name, x, 1, MaxRank); err != nil || !x.Type.Shape.Known() {
@@ -225,7 +231,7 @@ func (n *Node) checkClasses() error {
 		return err
 	}
 	d := x.Type.Shape.Dims()
-	return wantShape("labels", labels, append(d[:axis:axis], d[axis+1:]...)...)
+	return firstError(wantShape("weights", n.Operand("weights"), d[axis]), wantShape("labels", labels, append(d[:axis:axis], d[axis+1:]...)...))
 }
 
 func inferCrossEntropyGrad(n *Node) ([]Type, error) {
@@ -238,6 +244,21 @@ func boundLoss(n *Node) Bound { return Bound{ULP: 40, K: count(n.In[0].Type)} }
 func rangeLoss(n *Node, in []Interval) []Interval {
 	inf := math.Inf(1)
 	return []Interval{{Lo: 0, Hi: inf, NaN: true}, {Lo: 0, Hi: sure(n.In[1].Type.Shape, count(n.In[1].Type))}}
+}
+
+// rangeClassLoss is rangeLoss where classes have no weights, or none below zero.
+func rangeClassLoss(n *Node, in []Interval) []Interval {
+	out := rangeLoss(n, in)
+	if n.Operand("weights") != nil {
+		w := in[2]
+		if out[1].Hi *= w.magnitude(); out[1].Hi != out[1].Hi {
+			out[1].Hi = math.Inf(1)
+		}
+		if w.Lo < 0 {
+			out[0].Lo, out[1].Lo = math.Inf(-1), -out[1].Hi
+		}
+	}
+	return out
 }
 
 // classAxis fails where the classes are not known.
@@ -261,14 +282,34 @@ func (b *Builder) onLabel(n *Node) *Value {
 	return b.Eq(classes, b.Unsqueeze(n.In[1], int64(axis)))
 }
 
-// target is the distribution that the label and the smoothing ask for.
+// target is what the label, the smoothing and the weights ask for: a distribution where there are no weights.
 func (b *Builder) target(n *Node) *Value {
 	d, s := n.statDType(), 0.0
 	if n.Op != OpNLL {
 		s = n.Float("smoothing")
 	}
-	hot := b.Where(b.onLabel(n), b.Scalar(d, 1), b.Scalar(d, 0))
-	return b.Affine(hot, 1-s, s/float64(n.along()))
+	w := b.weightRow(n)
+	if w == nil {
+		hot := b.Where(b.onLabel(n), b.Scalar(d, 1), b.Scalar(d, 0))
+		return b.Affine(hot, 1-s, s/float64(n.along()))
+	}
+	t := b.Where(b.onLabel(n), w, nil)
+	if s != 0 {
+		t = b.Add(b.Affine(t, 1-s, 0), b.Affine(w, s/float64(n.along()), 0))
+	}
+	return t
+}
+
+// weightRow is the weights along the class axis of the logits, with dimensions
+// of one behind it; nil where classes have none.
+func (b *Builder) weightRow(n *Node) *Value {
+	w := n.Operand("weights")
+	if axis, ok := b.classAxis(n); w != nil && ok {
+		for k := axis + 1; k < n.In[0].Type.Shape.Rank(); k++ {
+			w = b.Unsqueeze(w, -1)
+		}
+	}
+	return w
 }
 
 // counted is true where the label is not ignored, with the class axis as 1.
@@ -298,10 +339,16 @@ func (b *Builder) counts(n *Node, axis ...int64) *Value {
 	return b.sumAll(ones)
 }
 
-// maskedSum sums terms whose label counts, and counts those labels.
+// maskedSum sums terms whose label counts, and counts those labels or adds up
+// their weights.
 func (b *Builder) maskedSum(n *Node, terms *Value) []*Value {
 	counted := b.counted(n)
-	return []*Value{b.sumAll(b.Where(counted, terms, nil)), b.sumAll(b.castTo(counted, n.statDType()))}
+	sum, w := b.sumAll(b.Where(counted, terms, nil)), b.weightRow(n)
+	if w == nil {
+		return []*Value{sum, b.sumAll(b.castTo(counted, n.statDType()))}
+	}
+	mass := b.sumAll(b.Where(counted, b.Where(b.onLabel(n), w, nil), nil))
+	return []*Value{sum, b.Where(b.Or(b.IsNaN(mass), b.IsInf(mass)), b.Scalar(n.statDType(), 0), mass)}
 }
 
 func (b *Builder) logClamped(p *Value) *Value {
@@ -330,39 +377,18 @@ func (b *Builder) CrossEntropy(logits, labels *Value, a Attrs) *Value {
 	return b.meanLoss(OpCrossEntropy, logits, labels, a)
 }
 
-// CrossEntropyGrad is the gradient of the sum of cross_entropy, times dsum.
-func (b *Builder) CrossEntropyGrad(logits, labels, dsum *Value, a Attrs) *Value {
-	return b.Emit(OpCrossEntropyGrad, []*Value{logits, labels, dsum}, a)[0]
-}
-
 // SoftCrossEntropy is the mean cross entropy of softmax(x) against the
 // distributions in target, both along axis. target has the shape of x.
 func (b *Builder) SoftCrossEntropy(x, target *Value, axis int64) *Value {
 	return b.meanLoss(OpSoftCrossEntropy, x, target, A("axis", axis))
 }
 
-// WeightedCrossEntropy is Σ −w[label]·log softmax(logits)[label] over Σ w[label],
-// the mean of torch's CrossEntropyLoss(weight=w): weights[classes] are f32, labels
-// as in CrossEntropy. Attributes: axis, ignore.
+// WeightedCrossEntropy is CrossEntropy whose terms have the weight of their
+// class, weights[classes], over the sum of the labels' weights: the mean of
+// torch's CrossEntropyLoss(weight=w). No gradient flows into weights.
 func (b *Builder) WeightedCrossEntropy(logits, labels, weights *Value, a Attrs) *Value {
-	n := &Node{Op: OpNLL, In: []*Value{logits, labels}, Attrs: a}
-	if err := firstError(wantRank("weights", weights, 1, 1), n.checkClasses()); err != nil {
-		b.Fail("cross_entropy: %v", err)
-		return nil
-	}
-	axis, ok := b.classAxis(n)
-	if !ok {
-		return nil
-	}
-	if err := wantShape("weights", weights, logits.Type.Shape.Dim(axis)); err != nil {
-		b.Fail("cross_entropy: %v", err)
-		return nil
-	}
-	u := b.unnamed()
-	counts := u.Ne(labels, u.Scalar(labels.Type.DType, float64(n.Int("ignore"))))
-	weight := u.Where(counts, u.Gather(weights, u.Where(counts, labels, nil), 0), nil)
-	target := u.Where(u.onLabel(n), u.Unsqueeze(weight, int64(axis)), nil)
-	return b.meanLoss(OpSoftCrossEntropy, logits, target, A("axis", int64(axis), "mass", true))
+	r := b.unnamed().Emit(OpCrossEntropy, values(logits, labels, weights), a)
+	return b.Div(r[0], r[1])
 }
 
 // WeightedBCE is BCEWithLogits with the terms of target 1 times weight, which

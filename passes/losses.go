@@ -253,7 +253,7 @@ func meanOf(v *ir.Value) (sum, count *ir.Value) {
 // ignores reports whether a loss row's count depends on its labels.
 func ignores(n *ir.Node) bool {
 	for _, a := range n.Def().Attrs {
-		if a.Name == "ignore" || a.Name == "mass" && n.Flag("mass") {
+		if a.Name == "ignore" {
 			return true
 		}
 	}
@@ -268,11 +268,7 @@ func (s *sweep) planCount(g *ir.Graph) {
 		return
 	}
 	labels := s.count.Def.In[min(1, len(s.count.Def.In)-1)]
-	n := g.Elements(labels.Type)
-	if x := s.count.Def; labels.Type.DType.Float() { // targets in place of labels: one a row of classes
-		n /= max(int64(labels.Type.Shape.Dim(x.Axis())), 1)
-	}
-	s.shift = bits.Len64(uint64(max(n-1, 0)))
+	s.shift = bits.Len64(uint64(max(g.Elements(labels.Type)-1, 0)))
 }
 
 func posOf(v *ir.Value) ir.Pos {

@@ -1,20 +1,22 @@
 package ptx
 
-// CrossEntropy is -log softmax(logits)[label] for each row of Rows×Cols, with label smoothing:
-// (1-s)·(lse - x[label]) + s·(lse - mean(x)). A row whose label is Ignore counts nothing; a label
-// outside 0 … Cols-1 gives NaN.
+// CrossEntropy is Σ q·(lse - x) for each row of Rows×Cols, with q = (1-s)·1[label] + s/Cols, s the label
+// smoothing, times the weights of the classes where they have any. A row whose label is Ignore counts
+// nothing; a label outside 0 … Cols-1 gives NaN.
 //
-// Forward arguments: logits, labels, loss f32[Rows], top f32[Rows], logsum f32[Rows]: the row's largest
-// logit and log Σ e^(x-top), NaN where top is not finite. They are two numbers because their sum would
-// lose the digits that logits in the thousands leave it. A row is read once (maximum and sum together).
-// Backward arguments: logits, labels, top, logsum, dloss f32[] (the loss gradient, scaled), dlogits, with
-// dlogits = dloss·(softmax - (1-s)·1[label] - s/Cols). It may run in place over the logits.
+// Forward arguments: logits, labels, weights f32[Cols] where there are any, loss f32[Rows], top f32[Rows],
+// logsum f32[Rows]: the row's largest logit and log Σ e^(x-top), NaN where top is not finite. They are two
+// numbers because their sum would lose the digits that logits in the thousands leave it. A row is read once
+// (maximum and sum together).
+// Backward arguments: logits, labels, weights where there are any, top, logsum, dloss f32[] (the loss
+// gradient, scaled), dlogits, with dlogits = dloss·(Σ q·softmax - q). It may run in place over the logits.
 type CrossEntropy struct {
 	Name       string
 	Rows, Cols int
 	In         DType
 	Out        DType // of dlogits; empty means In
 	Labels     DType // i32 or i64
+	Weighted   bool  // classes have weights
 	Smoothing  float32
 	Ignore     int64
 }
@@ -40,6 +42,40 @@ func (s CrossEntropy) inRow(b *Builder, label Reg) Reg {
 	return b.Do(map[Class]string{B32: "setp.lt.u32", B64: "setp.lt.u64"}[label.Class], label, I(s.Cols))
 }
 
+// weightOf reads the weight of the label's class, 1 where the label is no column.
+func (s CrossEntropy) weightOf(b *Builder, weights, label Reg) Reg {
+	w := b.konst(1)
+	b.If(s.inRow(b, label), func() {
+		b.To(w, "ld.global.f32", Addr{Base: b.at(weights, s.column(b, label), 4)})
+	})
+	return w
+}
+
+// column is a label as a u32.
+func (s CrossEntropy) column(b *Builder, label Reg) Reg {
+	if label.Class == B64 {
+		return b.Do("cvt.u32.u64", label)
+	}
+	return label
+}
+
+// spread is what smoothing gives to all classes of a row together, over s.
+func (s CrossEntropy) spread(r *rows, weights Reg) Reg {
+	b, sum := r.b, r.b.konst(0)
+	b.strided(r.lane, r.team, s.Cols, func(i Reg) {
+		b.To(sum, "add.rn.f32", sum, b.Do("ld.global.f32", Addr{Base: b.at(weights, i, 4)}))
+	})
+	return b.div(r.across(sum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
+}
+
+// weights declares the parameter that the classes' weights take, where there are any.
+func (s CrossEntropy) weights(p *params) Reg {
+	if !s.Weighted {
+		return Reg{}
+	}
+	return p.in("weights", Float32, s.Cols)
+}
+
 // vectors runs body over the thread's vectors of a row.
 func (s CrossEntropy) vectors(r *rows, base Reg, body func(i, addr Reg)) {
 	b := r.b
@@ -56,12 +92,13 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 	b := r.b
 	p := params{b: b}
 	x, labels := p.in("logits", s.In, s.Rows*s.Cols), p.in("labels", s.Labels, s.Rows)
+	weights := s.weights(&p)
 	loss, tops, sums := p.out("loss", Float32, s.Rows), p.out("top", Float32, s.Rows), p.out("logsum", Float32, s.Rows)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		base := s.rowBase(b, x, row, s.In)
 		m, sum, plainSum := b.konst(float32(-posInf)), b.konst(0), b.konst(0)
-		s.vectors(r, base, func(_, addr Reg) {
+		s.vectors(r, base, func(i, addr Reg) {
 			v := b.loadF(addr, 0, s.In, r.vec)
 			top := m
 			for _, e := range v {
@@ -71,7 +108,13 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 			for _, e := range v {
 				acc = b.add(acc, b.expTerm(b.sub(e, top)))
 			}
-			if s.Smoothing != 0 {
+			switch {
+			case s.Smoothing == 0:
+			case s.Weighted:
+				for k, w := range b.loadF(b.at(weights, i, r.vec*4), 0, Float32, r.vec) {
+					b.To(plainSum, "fma.rn.f32", w, v[k], plainSum)
+				}
+			default:
 				for _, e := range v {
 					b.To(plainSum, "add.rn.f32", plainSum, e)
 				}
@@ -83,12 +126,15 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 		total := r.across(b.mul(sum, b.expTerm(b.sub(m, top))), r.join("add.rn.f32"))
 		// Infinities and NaN in the row: the sum of e^(x-top) has no value.
 		l := b.finiteOr(top, b.log(total))
-		var mean Reg
+		var mean, spread Reg
 		if s.Smoothing != 0 {
 			mean = b.div(r.across(plainSum, r.join("add.rn.f32")), Fl(float32(s.Cols)))
+			if s.Weighted {
+				spread = s.spread(r, weights)
+			}
 		}
 		b.If(b.Do("setp.eq.u32", r.lane, I(0)), func() {
-			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, base, labels, row, top, l, mean))
+			b.Do("st.global.f32", Addr{Base: b.at(loss, row, 4)}, s.loss(b, rowOfLogits{base, labels, weights, row, top, l, mean, spread}))
 			b.Do("st.global.f32", Addr{Base: b.at(tops, row, 4)}, top)
 			b.Do("st.global.f32", Addr{Base: b.at(sums, row, 4)}, l)
 		})
@@ -96,25 +142,37 @@ func (s CrossEntropy) Forward(fl Flavour) (*Launch, error) {
 	return finish(b, r.grid(s.Rows), p.list)
 }
 
-// loss is (top - x[label]) + logsum, smoothed.
-func (s CrossEntropy) loss(b *Builder, base, labels, row, top, logsum, mean Reg) Reg {
-	label, ignored := s.label(b, labels, row)
+// rowOfLogits is a row with its statistics: the mean of its logits and that of
+// the weights, the former weighted where classes have weights.
+type rowOfLogits struct{ base, labels, weights, row, top, logsum, mean, spread Reg }
+
+// loss is (top - x[label]) + logsum, weighted and smoothed.
+func (s CrossEntropy) loss(b *Builder, r rowOfLogits) Reg {
+	label, ignored := s.label(b, r.labels, r.row)
 	out := b.konst(0)
 	b.Unless(ignored, func() {
 		b.To(out, "mov.f32", b.konst(float32(nan64)))
 		b.If(s.inRow(b, label), func() {
-			at := label
-			if at.Class == B64 {
-				at = b.Do("cvt.u32.u64", at)
+			at := s.column(b, label)
+			l := b.add(b.sub(r.top, b.loadF(b.at(r.base, at, s.In.Size()), 0, s.In, 1)[0]), r.logsum)
+			if s.Weighted {
+				l = b.mul(l, b.Do("ld.global.f32", Addr{Base: b.at(r.weights, at, 4)}))
 			}
-			l := b.add(b.sub(top, b.loadF(b.at(base, at, s.In.Size()), 0, s.In, 1)[0]), logsum)
 			if s.Smoothing != 0 {
-				l = b.add(b.mul(l, Fl(1-s.Smoothing)), b.mul(b.add(b.sub(top, mean), logsum), Fl(s.Smoothing)))
+				l = b.add(b.mul(l, Fl(1-s.Smoothing)), b.mul(s.spreadLoss(b, r), Fl(s.Smoothing)))
 			}
 			b.To(out, "mov.f32", l)
 		})
 	})
 	return out
+}
+
+// spreadLoss is the loss of the target that smoothing spreads over all classes.
+func (s CrossEntropy) spreadLoss(b *Builder, r rowOfLogits) Reg {
+	if !s.Weighted {
+		return b.add(b.sub(r.top, r.mean), r.logsum)
+	}
+	return b.add(b.sub(b.mul(r.spread, r.top), r.mean), b.mul(r.spread, r.logsum))
 }
 
 // Backward generates dlogits.
@@ -126,23 +184,34 @@ func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
 	b := r.b
 	p := params{b: b}
 	x, labels := p.in("logits", s.In, s.Rows*s.Cols), p.in("labels", s.Labels, s.Rows)
+	weights := s.weights(&p)
 	tops, sums := p.in("top", Float32, s.Rows), p.in("logsum", Float32, s.Rows)
 	dloss, dx := p.in("dloss", Float32, 1), p.out("dlogits", s.Out, s.Rows*s.Cols)
 	r.begin()
 	r.alone(s.Rows, func(row Reg) {
 		label, ignored := s.label(b, labels, row)
-		if label.Class == B64 { // columns are compared as u32; an ignored label never matches one
-			label = b.Do("cvt.u32.u64", label)
-		}
+		q := shares{label: s.column(b, label), hit: Fl(1 - s.Smoothing)} // columns are compared as u32; an ignored label never matches one
 		g := b.Do("selp.f32", Fl(0), b.Do("ld.global.f32", Addr{Base: dloss}), ignored)
+		if s.Weighted {
+			w := s.weightOf(b, weights, label)
+			if s.Smoothing == 0 {
+				g = b.mul(g, w)
+			} else {
+				q.hit = b.mul(w, q.hit)
+				q.total = b.fma(s.spread(r, weights), Fl(s.Smoothing), q.hit)
+			}
+		}
 		top := b.Do("ld.global.f32", Addr{Base: b.at(tops, row, 4)})
 		l := b.Do("ld.global.f32", Addr{Base: b.at(sums, row, 4)})
 		from, to := s.rowBase(b, x, row, s.In), s.rowBase(b, dx, row, s.Out)
 		s.vectors(r, from, func(i, addr Reg) {
 			v := b.loadF(addr, 0, s.In, r.vec)
-			first := b.imul(i, I(r.vec))
+			first, each := b.imul(i, I(r.vec)), make([]Reg, r.vec)
+			if s.Weighted && s.Smoothing != 0 {
+				each = b.loadF(b.at(weights, i, r.vec*4), 0, Float32, r.vec)
+			}
 			for k := range v {
-				v[k] = b.Do("selp.f32", Fl(0), s.gradient(b, b.sub(v[k], top), l, g, label, b.iadd(first, I(k))), ignored)
+				v[k] = b.Do("selp.f32", Fl(0), b.mul(s.gradient(b, b.sub(b.sub(v[k], top), l), b.iadd(first, I(k)), each[k], q), g), ignored)
 			}
 			b.storeF(b.at(to, i, r.vec*s.Out.Size()), 0, s.Out, v)
 		})
@@ -150,37 +219,64 @@ func (s CrossEntropy) Backward(fl Flavour) (*Launch, error) {
 	return inPlace(finish(b, r.grid(s.Rows), p.list))
 }
 
-// gradient is that of a logit which lies below the row's largest by -x.
-func (s CrossEntropy) gradient(b *Builder, x, logsum, g, label, col Reg) Reg {
-	p := b.expDown(b.sub(x, logsum))
-	if s.Smoothing != 0 {
-		p = b.sub(p, Fl(s.Smoothing/float32(s.Cols)))
-	}
-	hit := b.Do("setp.eq.u32", col, label)
-	p = b.sub(p, b.Do("selp.f32", Fl(1-s.Smoothing), Fl(0), hit))
-	return b.mul(p, g)
+// shares are the label's column, its share of the target, and the sum of all shares.
+type shares struct {
+	label, total Reg
+	hit          Arg
 }
 
-// LossSum adds the per-row losses and counts the rows whose label is not Ignore, in one block.
-// Arguments: loss f32[Rows], labels, sum f32[], count f32[].
+// gradient is that of the logit of column col whose logarithm of the softmax is x and whose class weighs w.
+func (s CrossEntropy) gradient(b *Builder, x, col, w Reg, q shares) Reg {
+	p := b.expDown(x)
+	switch share := Fl(s.Smoothing / float32(s.Cols)); {
+	case s.Smoothing == 0:
+	case s.Weighted:
+		p = b.sub(b.mul(p, q.total), b.mul(w, share))
+	default:
+		p = b.sub(p, share)
+	}
+	hit := b.Do("setp.eq.u32", col, q.label)
+	return b.sub(p, b.Do("selp.f32", q.hit, Fl(0), hit))
+}
+
+// LossSum adds the per-row losses and counts the rows whose label is not Ignore, or adds up the weights of
+// their labels (0 where that is not finite), in one block.
+// Arguments: loss f32[Rows], labels, weights where there are any, sum f32[], count f32[].
 func (s CrossEntropy) LossSum(fl Flavour) (*Launch, error) {
 	const threads = 512
 	b := NewBuilder(fl, s.Name, threads)
 	p := params{b: b}
 	loss, labels := p.in("loss", Float32, s.Rows), p.in("labels", s.Labels, s.Rows)
+	weights := s.weights(&p)
 	sum, count := p.out("sum", Float32, 1), p.out("count", Float32, 1)
 	tid := b.special("%tid.x")
-	acc, n := b.konst(0), b.Do("mov.u32", I(0))
+	acc, n := b.konst(0), b.Do("mov.u32", I(0)) // n: of rows, or of their labels' weights, an f32
+	if s.Weighted {
+		n = b.konst(0)
+	}
 	b.strided(tid, threads, s.Rows, func(i Reg) {
 		b.To(acc, "add.rn.f32", acc, b.Do("ld.global.f32", Addr{Base: b.at(loss, i, 4)}))
-		_, ignored := s.label(b, labels, i)
-		b.To(n, "add.u32", n, b.Do("selp.b32", I(0), I(1), ignored))
+		label, ignored := s.label(b, labels, i)
+		if s.Weighted {
+			b.To(n, "add.rn.f32", n, b.Do("selp.f32", Fl(0), s.weightOf(b, weights, label), ignored))
+		} else {
+			b.To(n, "add.u32", n, b.Do("selp.b32", I(0), I(1), ignored))
+		}
 	})
-	total := b.blockFold(acc, tid, threads, "sums", func(x, y Reg) Reg { return b.add(x, y) })
-	rows := b.blockFold(n, tid, threads, "counts", func(x, y Reg) Reg { return b.iadd(x, y) })
+	plus := func(x, y Reg) Reg { return b.add(x, y) }
+	total, rows := b.blockFold(acc, tid, threads, "sums", plus), Reg{}
+	if s.Weighted {
+		rows = b.blockFold(n, tid, threads, "counts", plus)
+		rows = b.Do("selp.f32", rows, Fl(0), b.Do("testp.finite.f32", rows))
+	} else {
+		rows = b.blockFold(n, tid, threads, "counts", func(x, y Reg) Reg { return b.iadd(x, y) })
+	}
 	b.If(b.Do("setp.eq.u32", tid, I(0)), func() {
 		b.Do("st.global.f32", Addr{Base: sum}, total)
-		b.Do("st.global.f32", Addr{Base: count}, b.Do("cvt.rn.f32.u32", rows))
+		if !s.Weighted {
+			rows = b.Do("cvt.rn.f32.u32", rows)
+		}
+		b.Do("st.global.f32", Addr{Base: count}, rows)
 	})
 	return finish(b, [3]int{1, 1, 1}, p.list)
 }

@@ -93,6 +93,7 @@ OPS = {
     "cross_entropy": wide(F.cross_entropy), "cross_entropy_ignored": wide(F.cross_entropy),
     "cross_entropy_smooth": wide(lambda x, i: F.cross_entropy(x, i, label_smoothing=0.1)),
     "cross_entropy_weight": wide(lambda x, i, w: F.cross_entropy(x, i, w)),
+    "cross_entropy_weight_smooth": wide(lambda x, i, w: F.cross_entropy(x, i, w, label_smoothing=0.1)),
     "bce_with_logits_pos_weight": lambda x, t, w: F.binary_cross_entropy_with_logits(x, t, pos_weight=w),
     "nll_loss": wide(F.nll_loss),
 }

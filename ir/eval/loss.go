@@ -83,18 +83,43 @@ func (c *call) eachLabel(f func(x []float64, label, at, stride int)) error {
 	return nil
 }
 
-func crossEntropy(c *call) error {
-	sum, count := &c.out[0].F[0], &c.out[1].F[0]
-	return c.eachLabel(func(x []float64, label, _, _ int) {
-		lse, s := logDivisor(x), c.Float("smoothing")
-		*sum += (1 - s) * (lse - x[label])
-		if s > 0 {
-			for _, v := range x {
-				*sum += s / float64(len(x)) * (lse - v)
+// target is what a label asks for: its share of each class, and their sum.
+func (c *call) target(classes, label int) (t []float64, total float64) {
+	t, s := make([]float64, classes), c.Float("smoothing")
+	for k := range t {
+		if t[k] = s / float64(classes); k == label {
+			t[k] += 1 - s
+		}
+		if w := c.named("weights"); w != nil {
+			if t[k] != 0 { // the weight of a class that does not count may be anything
+				t[k] *= w.F[k]
 			}
 		}
-		*count++
+		total += t[k]
+	}
+	return t, total
+}
+
+func crossEntropy(c *call) error {
+	sum, count, w := &c.out[0].F[0], &c.out[1].F[0], c.named("weights")
+	err := c.eachLabel(func(x []float64, label, _, _ int) {
+		lse := logDivisor(x)
+		t, _ := c.target(len(x), label)
+		for k, v := range x {
+			if t[k] != 0 || k == label {
+				*sum += t[k] * (lse - v)
+			}
+		}
+		if w != nil {
+			*count += w.F[label]
+		} else {
+			*count++
+		}
 	})
+	if math.IsNaN(*count) || math.Abs(*count) > math.MaxFloat32 {
+		*count = 0
+	}
+	return err
 }
 
 func softCrossEntropy(c *call) error {
@@ -102,7 +127,7 @@ func softCrossEntropy(c *call) error {
 	axis := c.axis(len(d))
 	classes, inner := d[axis], volume(d[axis+1:])
 	x := make([]float64, classes)
-	rows, mass := c.in[0].Len()/max(classes, 1), 0.0
+	rows := c.in[0].Len() / max(classes, 1)
 	for i := range rows {
 		at := i/inner*classes*inner + i%inner
 		for k := range x {
@@ -111,28 +136,19 @@ func softCrossEntropy(c *call) error {
 		lse := logDivisor(x)
 		for k, v := range x {
 			c.out[0].F[0] += c.in[1].F[at+k*inner] * (lse - v)
-			mass += c.in[1].F[at+k*inner]
 		}
 	}
 	c.out[1].F[0] = float64(rows)
-	if c.Flag("mass") {
-		if c.out[1].F[0] = mass; math.IsNaN(mass) || math.Abs(mass) > math.MaxFloat32 {
-			c.out[1].F[0] = 0
-		}
-	}
 	return nil
 }
 
 func crossEntropyGrad(c *call) error {
 	dsum, dx := c.in[2].F[0], c.out[0].F
 	return c.eachLabel(func(x []float64, label, at, stride int) {
-		lse, s := logDivisor(x), c.Float("smoothing")
+		lse := logDivisor(x)
+		t, total := c.target(len(x), label)
 		for k, v := range x {
-			g := math.Exp(v-lse) - s/float64(len(x))
-			if k == label {
-				g -= 1 - s
-			}
-			dx[at+k*stride] = g * dsum
+			dx[at+k*stride] = (total*math.Exp(v-lse) - t[k]) * dsum
 		}
 	})
 }

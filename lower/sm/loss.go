@@ -2,6 +2,7 @@ package sm
 
 import (
 	"errors"
+	"slices"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -16,7 +17,7 @@ func (c *cudaCall) classes() (k ptx.CrossEntropy, logits lower.BufferID, err err
 	d := c.dims(logits)
 	outer, n, inner := along(d, c.n.Axis())
 	k = ptx.CrossEntropy{Name: "k", Rows: outer * inner, Cols: n, In: c.elem(logits), Labels: c.elem(c.s.In[1]),
-		Smoothing: float32(c.n.Float("smoothing")), Ignore: c.n.Int("ignore")}
+		Weighted: c.n.Operand("weights") != nil, Smoothing: float32(c.n.Float("smoothing")), Ignore: c.n.Int("ignore")}
 	if inner == 1 {
 		return k, logits, nil
 	}
@@ -48,7 +49,18 @@ func (c *cudaCall) crossEntropy() error {
 	if x := c.s.In[0]; c.p.Buffers[x].Arena != lower.StateArena { // a variable may change before its gradient
 		c.stats[x] = st
 	}
-	return c.launch("cross_entropy_sum", k.LossSum, loss, c.s.In[1], c.s.Out[0], c.s.Out[1])
+	return c.launch("cross_entropy_sum", k.LossSum, slices.Concat([]lower.BufferID{loss}, c.labels(), c.s.Out)...)
+}
+
+// labels are the labels' buffer and, where classes have them, that of their weights.
+func (c *cudaCall) labels() []lower.BufferID {
+	in := []lower.BufferID{c.s.In[1]}
+	for i, v := range c.n.In {
+		if v != nil && c.n.OperandDef(i).Name == "weights" {
+			in = append(in, c.s.In[i])
+		}
+	}
+	return in
 }
 
 // rowLosses emits the loss of each row and its statistics.
@@ -56,7 +68,7 @@ func (c *cudaCall) rowLosses(k ptx.CrossEntropy, logits lower.BufferID) (loss lo
 	rows := int64(k.Rows)
 	loss = c.temp("rows", ir.F32, rows)
 	st = rowStats{c.temp("top", ir.F32, rows), c.temp("logsum", ir.F32, rows)}
-	return loss, st, c.launch("cross_entropy", k.Forward, logits, c.s.In[1], loss, st.top, st.logsum)
+	return loss, st, c.launch("cross_entropy", k.Forward, slices.Concat([]lower.BufferID{logits}, c.labels(), []lower.BufferID{loss, st.top, st.logsum})...)
 }
 
 // crossEntropyGrad is the second pass over the logits, and where it can be in
@@ -78,7 +90,8 @@ func (c *cudaCall) crossEntropyGrad() error {
 		grad = c.temp("dclasses", c.typeOf(out).DType, c.dims(logits)...)
 	}
 	k.Out = c.elem(out)
-	if err := c.launch("cross_entropy_grad", k.Backward, logits, c.s.In[1], st.top, st.logsum, c.s.In[2], grad); err != nil || grad == out {
+	args := slices.Concat([]lower.BufferID{logits}, c.labels(), []lower.BufferID{st.top, st.logsum, c.s.In[2], grad})
+	if err := c.launch("cross_entropy_grad", k.Backward, args...); err != nil || grad == out {
 		return err
 	}
 	shape := c.dims(grad)

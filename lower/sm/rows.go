@@ -99,8 +99,12 @@ func floatsOnly(n *ir.Node) bool {
 	return true
 }
 
-// classLogits takes class losses of floats; rows without classes have no loss.
+// classLogits takes class losses of floats whose weights, if any, are f32; rows
+// without classes have no loss.
 func classLogits(n *ir.Node) bool {
+	if w := n.Operand("weights"); w != nil && w.Type.DType != ir.F32 {
+		return false
+	}
 	s := n.In[0].Type.Shape
 	return s.Static() && (s.Dim(n.Axis()) > 0 || s.Elements() == 0 && n.In[1].Type.Shape.Elements() == 0) && floatsOnly(&ir.Node{In: n.In[:1], Out: n.Out})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"ampc/ptx"
 )
@@ -19,7 +20,44 @@ func lossCases() []Case {
 	wide := s
 	wide.Out = ptx.Float32
 	wide.Rows = 7
-	return append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropy(big), entropyBack(big), lossSum(512))
+	cases = append(cases, entropy(s), entropyBack(s), entropyBack(wide), entropy(big), entropyBack(big), lossSum(512))
+	for _, n := range sizes[:3] {
+		w := ptx.CrossEntropy{Rows: 5, Cols: n, In: ptx.Float16, Labels: ptx.Int64, Ignore: -100, Weighted: true}
+		cases = append(cases, entropy(w), entropyBack(w))
+	}
+	s.Weighted, wide.Weighted = true, true
+	return append(cases, entropy(s), entropyBack(s), entropyBack(wide), weightSum(7), weightSum(600))
+}
+
+// classWeights are those of s, as operands.
+func classWeights(r *rand.Rand, s ptx.CrossEntropy) []Tensor {
+	if !s.Weighted {
+		return nil
+	}
+	w := New(ptx.Float32, s.Cols)
+	for i := range s.Cols {
+		w.Set(i, float64(float32(0.25+2*r.Float64())))
+	}
+	return []Tensor{w}
+}
+
+// target is the share of column c in a row with that label.
+func target(s ptx.CrossEntropy, in []Tensor, label int64, c int) float64 {
+	q := float64(s.Smoothing) / float64(s.Cols)
+	if int64(c) == label {
+		q += 1 - float64(s.Smoothing)
+	}
+	if s.Weighted {
+		q *= in[2].At(c)
+	}
+	return q
+}
+
+func weightedName(s ptx.CrossEntropy, name string) string {
+	if s.Weighted {
+		return name + "_weighted"
+	}
+	return name
 }
 
 // labels draws labels with one ignored row and one outside the columns.
@@ -30,7 +68,7 @@ func labels(r *rand.Rand, s ptx.CrossEntropy) Tensor {
 }
 
 func entropy(s ptx.CrossEntropy) Case {
-	s.Name = caseName("xent_fwd_%dx%d_%s", s.Rows, s.Cols, s.In)
+	s.Name = weightedName(s, caseName("xent_fwd_%dx%d_%s", s.Rows, s.Cols, s.In))
 	return Case{
 		Name: s.Name, Kernel: "CrossEntropy.Forward", Size: s.Cols, Build: s.Forward, Streams: s.Cols == 50304, Trials: 2,
 		Fill: func(r *rand.Rand) []Tensor {
@@ -46,7 +84,7 @@ func entropy(s ptx.CrossEntropy) Case {
 				x.Set(2*s.Cols+3, math.NaN())
 				x.Set(3*s.Cols, math.Inf(1))
 			}
-			return []Tensor{x, l, New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)}
+			return slices.Concat([]Tensor{x, l}, classWeights(r, s), []Tensor{New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)})
 		},
 		Check: func(in, out []Tensor) error {
 			loss, top, sum := make([]float64, s.Rows), make([]float64, s.Rows), make([]float64, s.Rows)
@@ -56,13 +94,14 @@ func entropy(s ptx.CrossEntropy) Case {
 			tol := func(row int) float64 {
 				return eps32 * (64 + 4*math.Abs(top[row]+sum[row]) + math.Sqrt(float64(s.Cols)))
 			}
-			if err := near("loss", out[2], func(r int) float64 { return loss[r] }, tol); err != nil {
+			out = out[len(out)-3:]
+			if err := near("loss", out[0], func(r int) float64 { return loss[r] }, tol); err != nil {
 				return err
 			}
-			if err := near("top", out[3], func(r int) float64 { return top[r] }, func(int) float64 { return 0 }); err != nil {
+			if err := near("top", out[1], func(r int) float64 { return top[r] }, func(int) float64 { return 0 }); err != nil {
 				return err
 			}
-			return near("logsum", out[4], func(r int) float64 { return sum[r] }, tol)
+			return near("logsum", out[2], func(r int) float64 { return sum[r] }, tol)
 		},
 	}
 }
@@ -70,30 +109,32 @@ func entropy(s ptx.CrossEntropy) Case {
 func rowLoss(s ptx.CrossEntropy, in []Tensor, row int) (loss, top, logsum float64) {
 	at := func(c int) float64 { return in[0].At(row*s.Cols + c) }
 	top = math.Inf(-1)
-	sum, mean := 0.0, 0.0
+	sum := 0.0
 	for c := range s.Cols {
 		top = math.Max(top, at(c))
 	}
 	for c := range s.Cols {
 		sum += math.Exp(at(c) - top)
-		mean += at(c) / float64(s.Cols)
 	}
 	logsum = math.Log(sum)
 	lse := top + logsum
 	label := int64(in[1].At(row))
-	switch k := float64(s.Smoothing); {
+	switch {
 	case label == s.Ignore:
 		return 0, top, logsum
 	case label < 0 || label >= int64(s.Cols):
 		return math.NaN(), top, logsum
-	case k > 0:
-		return (1-k)*(lse-at(int(label))) + k*(lse-mean), top, logsum
 	}
-	return lse - at(int(label)), top, logsum
+	for c := range s.Cols {
+		if q := target(s, in, label, c); q != 0 {
+			loss += q * (lse - at(c))
+		}
+	}
+	return loss, top, logsum
 }
 
 func entropyBack(s ptx.CrossEntropy) Case {
-	s.Name = caseName("xent_bwd_%dx%d_%s", s.Rows, s.Cols, s.In)
+	s.Name = weightedName(s, caseName("xent_bwd_%dx%d_%s", s.Rows, s.Cols, s.In))
 	if s.Out == "" {
 		s.Out = s.In
 	}
@@ -104,32 +145,42 @@ func entropyBack(s ptx.CrossEntropy) Case {
 		Fill: func(r *rand.Rand) []Tensor {
 			x, l := rare(r, s.In, s.Rows, s.Cols, 3), labels(r, s)
 			top, sum := New(ptx.Float32, s.Rows), New(ptx.Float32, s.Rows)
+			w := classWeights(r, s)
 			for row := range s.Rows {
-				_, t, v := rowLoss(s, []Tensor{x, l}, row)
+				_, t, v := rowLoss(s, slices.Concat([]Tensor{x, l}, w), row)
 				top.Set(row, t)
 				sum.Set(row, v)
 			}
 			d := New(ptx.Float32, 1)
 			d.Set(0, dloss)
-			return []Tensor{x, l, top, sum, d, New(s.Out, n)}
+			return slices.Concat([]Tensor{x, l}, w, []Tensor{top, sum, d, New(s.Out, n)})
 		},
 		Check: func(in, out []Tensor) error {
-			k := float64(s.Smoothing)
+			stats := in[len(in)-4:] // top, logsum, dloss, dlogits
+			below := func(i int) float64 { return in[0].At(i) - stats[0].At(i/s.Cols) - stats[1].At(i/s.Cols) }
+			totals := map[int64]float64{} // of the shares, by label
 			want := func(i int) float64 {
 				row, c := i/s.Cols, i%s.Cols
 				label := int64(in[1].At(row))
 				if label == s.Ignore {
 					return 0
 				}
-				p := math.Exp(in[0].At(i)-in[2].At(row)-in[3].At(row)) - k/float64(s.Cols)
-				if int64(c) == label {
-					p -= 1 - k
+				total, known := totals[label]
+				if !known {
+					for k := range s.Cols {
+						total += target(s, in, label, k)
+					}
+					totals[label] = total
 				}
-				return p * dloss
+				return (total*math.Exp(below(i)) - target(s, in, label, c)) * dloss
 			}
-			return near("dlogits", out[5], want, func(i int) float64 {
-				gap := min(math.Abs(in[0].At(i)-in[2].At(i/s.Cols)-in[3].At(i/s.Cols)), 200)
-				return dloss * eps32 * (8 + (gap+4)*math.Exp(-gap))
+			slack := 1.0
+			if s.Weighted {
+				slack = 2.25 + math.Sqrt(float64(s.Cols))/4 // the largest weight, and their sum
+			}
+			return near("dlogits", out[len(out)-1], want, func(i int) float64 {
+				gap := min(math.Abs(below(i)), 200)
+				return slack * dloss * eps32 * (8 + (gap+4)*math.Exp(-gap))
 			})
 		},
 	}
@@ -164,6 +215,38 @@ func lossSum(rows int) Case {
 				return fmt.Errorf("count = %g, want %g", out[3].At(0), count)
 			}
 			return near("sum", out[2], func(int) float64 { return v }, func(int) float64 { return slack })
+		},
+	}
+}
+
+// weightSum counts by weights, one of which may not be finite.
+func weightSum(rows int) Case {
+	s := ptx.CrossEntropy{Name: caseName("xent_weights_%d", rows), Rows: rows, Cols: 10, Labels: ptx.Int64, Ignore: 3, Weighted: true}
+	return Case{
+		Name: s.Name, Kernel: "CrossEntropy.LossSum", Size: rows, Build: s.LossSum, Trials: 6,
+		Fill: func(r *rand.Rand) []Tensor {
+			w := classWeights(r, s)
+			w[0].Set(3, math.NaN()) // of the label that does not count
+			if r.IntN(2) == 0 {
+				w[0].Set(4, math.Inf(1))
+			}
+			return []Tensor{fill(r, ptx.Float32, rows, 1), ids(r, ptx.Int64, rows, 10), w[0], New(ptx.Float32, 1), New(ptx.Float32, 1)}
+		},
+		Check: func(in, out []Tensor) error {
+			v, slack := reference("sum", rows, 512, in[0].At)
+			count := 0.0
+			for i := range rows {
+				if label := int64(in[1].At(i)); label != s.Ignore {
+					count += in[2].At(int(label))
+				}
+			}
+			if math.IsInf(count, 0) {
+				count = 0
+			}
+			if err := near("count", out[4], func(int) float64 { return count }, func(int) float64 { return 32 * eps32 * count }); err != nil {
+				return err
+			}
+			return near("sum", out[3], func(int) float64 { return v }, func(int) float64 { return slack })
 		},
 	}
 }

@@ -135,21 +135,39 @@ func (c *call) classRows(v view) (x kern.Buf, rows, cols int, load func()) {
 	return x, outer * inner, n, c.transposeIn(x, v, outer, n, inner)
 }
 
+// classWeights gives the weights of the classes in f32, nil where there are
+// none; load fetches them before each run.
+func (c *call) classWeights() (w []float32, load func()) {
+	v := c.named("weights")
+	if v.absent() {
+		return nil, func() {}
+	}
+	if v.t.DType == ir.F32 {
+		return v.f32(), func() {}
+	}
+	w = make([]float32, v.len())
+	return w, func() { c.m.Load(w, v.buf()) }
+}
+
 func bindCrossEntropy(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
 	k := &kern.CrossEntropy{Labels: c.in[1].index(), Smoothing: float32(c.Float("smoothing")), Ignore: int(c.Int("ignore"))}
-	var load func()
+	var load, loadWeights func()
 	k.X, k.Rows, k.Cols, load = c.classRows(c.in[0])
+	k.Weights, loadWeights = c.classWeights()
 	return func() {
 		if !c.checkLabels(k.Cols) {
 			return
 		}
 		load()
-		sum, rows := c.m.CrossEntropy(k)
+		loadWeights()
+		sum, count := c.m.CrossEntropy(k)
 		c.out[0].set(0, float32(sum))
-		c.out[1].set(0, float32(rows))
+		if c.out[1].set(0, float32(count)); !(math.Abs(count) <= math.MaxFloat32) {
+			c.out[1].set(0, 0)
+		}
 	}, nil
 }
 
@@ -159,7 +177,7 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 	}
 	x, rows, cols, loadX := c.classRows(c.in[0])
 	t, _, _, loadT := c.classRows(c.in[1])
-	row, tmp, part, mass, p := c.scratch(cols), c.scratch(cols), make([]float64, rows), make([]float64, rows), c.m
+	row, tmp, part, p := c.scratch(cols), c.scratch(cols), make([]float64, rows), c.m
 	run := c.parallel(rows, 16*max(cols, 1), func(w, i int) {
 		r, s := row[w], tmp[w]
 		p.Load(r, x.From(i*cols))
@@ -168,12 +186,10 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 		p.Unary(kern.Exp, s, r)
 		lse, sum := math.Log(float64(p.Sum(s))), 0.0
 		p.Load(s, t.From(i*cols))
-		total := 0.0
 		for k, v := range r {
 			sum += float64(s[k]) * (lse - float64(v))
-			total += float64(s[k])
 		}
-		part[i], mass[i] = sum, total
+		part[i] = sum
 	})
 	return func() {
 		loadX()
@@ -181,13 +197,6 @@ func bindSoftCrossEntropy(c *call) (func(), error) {
 		run()
 		c.out[0].set(0, float32(sum64(part)))
 		c.out[1].set(0, float32(rows))
-		if c.Flag("mass") {
-			if total := sum64(mass); math.Abs(total) <= math.MaxFloat32 {
-				c.out[1].set(0, float32(total))
-			} else {
-				c.out[1].set(0, 0)
-			}
-		}
 	}, nil
 }
 
@@ -197,56 +206,114 @@ func bindCrossEntropyGrad(c *call) (func(), error) {
 	if err := c.onlyFloats(); err != nil {
 		return nil, err
 	}
-	x, rows, cols, load := c.classRows(c.in[0])
+	g := &lossGrad{c: c, labels: c.in[1], ignore: c.Int("ignore"), smoothing: float32(c.Float("smoothing"))}
+	var rows int
+	var load, loadWeights func()
+	g.x, rows, g.cols, load = c.classRows(c.in[0])
+	g.weights, loadWeights = c.classWeights()
 	outer, n, inner := c.axis(c.in[0])
-	dx, back := c.out[0].buf(), func() {}
-	if inner != 1 {
-		dx = kern.Floats(slice[float32](kern.Alloc(int64(4 * rows * cols))))
-		back = c.transposeOut(c.out[0], dx, outer, n, inner)
+	back := func() {}
+	if g.dx = c.out[0].buf(); inner != 1 {
+		g.dx = kern.Floats(slice[float32](kern.Alloc(int64(4 * rows * g.cols))))
+		back = c.transposeOut(c.out[0], g.dx, outer, n, inner)
 	}
-	labels, ignore, smoothing := c.in[1], c.Int("ignore"), float32(c.Float("smoothing"))
-	p, dloss := c.m, c.in[2]
-	block := max(1, min(rows, lossBlock/max(cols, 1))) // rows that the vector kernels take at once
-	tmp, exps := c.scratch(block*cols), c.scratch(block*cols)
-	run := c.chunks(rows, block, 16*max(cols, 1), func(w, lo, hi int) {
-		r, t := exps[w][:(hi-lo)*cols], tmp[w][:(hi-lo)*cols]
-		each := func(f func(row []float32) float32) { // t is what f gives for each row
-			for i := 0; i < len(r); i += cols {
-				fill(t[i:i+cols], f(r[i:i+cols]))
-			}
-		}
-		p.Load(r, x.From(lo*cols))
-		each(p.MaxOf)
-		p.Binary(kern.Sub, r, r, t)
-		p.Unary(kern.Exp, r, r)
-		each(p.Sum)
-		p.Binary(kern.Div, r, r, t)
-		if smoothing != 0 {
-			p.Fill(t, smoothing/float32(cols))
-			p.Binary(kern.Sub, r, r, t)
-		}
-		for i := lo; i < hi; i++ {
-			if label := labels.int(i); label != ignore {
-				r[(i-lo)*cols+int(label)] -= 1 - smoothing
-			}
-		}
-		p.Fill(t, dloss.float(0))
-		p.Binary(kern.Mul, r, r, t)
-		for i := lo; i < hi; i++ {
-			if labels.int(i) == ignore {
-				clear(r[(i-lo)*cols : (i-lo+1)*cols])
-			}
-		}
-		p.Store(dx.From(lo*cols), r)
-	})
+	block := max(1, min(rows, lossBlock/max(g.cols, 1))) // rows that the vector kernels take at once
+	g.tmp, g.exps = c.scratch(block*g.cols), c.scratch(block*g.cols)
+	run := c.chunks(rows, block, 16*max(g.cols, 1), g.rows)
 	return func() {
-		if !c.checkLabels(cols) {
+		if !c.checkLabels(g.cols) {
 			return
 		}
 		load()
+		loadWeights()
+		g.spread = 0
+		for _, w := range g.weights {
+			g.spread += float64(g.smoothing) * float64(w) / float64(g.cols)
+		}
 		run()
 		back()
 	}, nil
+}
+
+// lossGrad is a gradient of cross entropy: Σ q·softmax - q for each row, q the
+// share of each class that the label, the smoothing and the weights ask for.
+type lossGrad struct {
+	c         *call
+	x, dx     kern.Buf
+	cols      int
+	labels    view
+	weights   []float32 // nil: all are 1
+	ignore    int64
+	smoothing float32
+	spread    float64     // Smoothing/Cols·Σ weights
+	exps, tmp [][]float32 // by worker
+}
+
+// each fills each row of t with what f gives for its number, and its elements in r.
+func (g *lossGrad) each(t, r []float32, f func(i int, row []float32) float32) {
+	for i, at := 0, 0; at < len(r); i, at = i+1, at+g.cols {
+		fill(t[at:at+g.cols], f(i, r[at:at+g.cols]))
+	}
+}
+
+func (g *lossGrad) rows(w, lo, hi int) {
+	p, n := g.c.m, (hi-lo)*g.cols
+	r, t := g.exps[w][:n], g.tmp[w][:n]
+	p.Load(r, g.x.From(lo*g.cols))
+	g.each(t, r, func(_ int, row []float32) float32 { return p.MaxOf(row) })
+	p.Binary(kern.Sub, r, r, t)
+	p.Unary(kern.Exp, r, r)
+	g.each(t, r, func(_ int, row []float32) float32 { return p.Sum(row) })
+	p.Binary(kern.Div, r, r, t)
+	if g.smoothing != 0 {
+		g.smooth(r, t, lo)
+	}
+	scale := g.c.in[2].float(0)
+	for i := lo; i < hi; i++ {
+		hit, label := 1-g.smoothing, g.labels.int(i)
+		if g.smoothing != 0 {
+			hit *= g.weight(i)
+		}
+		if label != g.ignore {
+			r[(i-lo)*g.cols+int(label)] -= hit
+		}
+	}
+	if g.weights == nil || g.smoothing != 0 {
+		p.Fill(t, scale)
+	} else {
+		g.each(t, r, func(i int, _ []float32) float32 { return scale * g.weight(lo+i) })
+	}
+	p.Binary(kern.Mul, r, r, t)
+	for i := lo; i < hi; i++ {
+		if g.labels.int(i) == g.ignore {
+			clear(r[(i-lo)*g.cols : (i-lo+1)*g.cols])
+		}
+	}
+	p.Store(g.dx.From(lo*g.cols), r)
+}
+
+// weight is that of row i's label: 1 where classes have none, or the label does not count.
+func (g *lossGrad) weight(i int) float32 {
+	if label := g.labels.int(i); g.weights != nil && label != g.ignore {
+		return g.weights[label]
+	}
+	return 1
+}
+
+// smooth takes from the softmax in r, times the sum of the shares, what smoothing spreads over all classes.
+func (g *lossGrad) smooth(r, t []float32, lo int) {
+	p, share := g.c.m, g.smoothing/float32(g.cols)
+	if g.weights == nil {
+		p.Fill(t, share)
+		p.Binary(kern.Sub, r, r, t)
+		return
+	}
+	g.each(t, r, func(i int, _ []float32) float32 { return (1-g.smoothing)*g.weight(lo+i) + float32(g.spread) })
+	p.Binary(kern.Mul, r, r, t)
+	for at := 0; at < len(t); at += g.cols {
+		p.Axpb(t[at:at+g.cols], g.weights, share, 0)
+	}
+	p.Binary(kern.Sub, r, r, t)
 }
 
 func bindNLL(c *call) (func(), error) {

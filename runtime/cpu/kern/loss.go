@@ -2,53 +2,58 @@ package kern
 
 import "math"
 
-// CrossEntropy describes softmax cross entropy over rows of Cols logits and its gradient. With q the target
-// distribution ((1-Smoothing) on the label plus Smoothing/Cols everywhere),
+// CrossEntropy describes softmax cross entropy over rows of Cols logits. With w the weights of the classes (1 where there
+// are none) and q = w·(1-Smoothing) on the label plus w·Smoothing/Cols everywhere,
 //
-//	loss of a row = logsumexp(x) - sum(q*x)          0 where the label is Ignore
-//	gradient      = (softmax(x) - q) * scale         0 where the label is Ignore
+//	loss of a row = sum(q*(logsumexp(x) - x))        0 where the label is Ignore
 //
 // Labels outside [0,Cols) other than Ignore give NaN.
 type CrossEntropy struct {
 	Rows, Cols int
 	X          Buf
 	Labels     Index
+	Weights    []float32 // of the classes; nil: all are 1
 	Smoothing  float32
 	Ignore     int       // a label that does not count; use a negative number if none
-	LSE        []float32 // logsumexp of each row: written forward, read by the gradient
 	Loss       []float32 // per row, where present
-	DX         Buf
-	DLoss      []float32 // gradient of each row's loss, or one element for all
-	Scale      float32   // further factor of the gradient
+	spread     float64   // Smoothing/Cols·Σ Weights
 }
 
-// CrossEntropy computes LSE, Loss, their sum and the number of rows that count. Sums are in float64 over up to 64
-// chunks of rows.
-func (m *Machine) CrossEntropy(c *CrossEntropy) (sum float64, rows int) {
+// CrossEntropy computes Loss, their sum and the number of rows that count, or the sum of the weights of their labels. Sums
+// are in float64 over up to 64 chunks of rows.
+func (m *Machine) CrossEntropy(c *CrossEntropy) (sum, count float64) {
 	t := &m.row
 	t.loss = *c
+	if c.Weights != nil && c.Smoothing != 0 {
+		t.loss.spread = float64(c.Smoothing) * float64(m.Sum(c.Weights)) / float64(c.Cols)
+	}
 	m.each(rowLoss, c.Rows, c.Cols, 16)
 	for i := range ceilDiv(c.Rows, t.chunk) {
 		sum += m.lossParts[i]
-		rows += m.lossCount[i]
+		count += m.lossCount[i]
 	}
-	return sum, rows
+	return sum, count
 }
 
 func (t *rowTask) lossRows(w *worker, i, r0, r1 int) {
 	c := &t.loss
-	sum, rows := 0.0, 0
+	sum, count := 0.0, 0.0
 	for r := r0; r < r1; r++ {
 		l := t.lossRow(w, r)
 		if c.Loss != nil {
 			c.Loss[r] = l
 		}
-		if c.Labels.At(r) != c.Ignore {
-			sum += float64(l)
-			rows++
+		switch label := c.Labels.At(r); {
+		case label == c.Ignore:
+			continue
+		case c.Weights == nil:
+			count++
+		case label >= 0 && label < c.Cols:
+			count += float64(c.Weights[label])
 		}
+		sum += float64(l)
 	}
-	t.m.lossParts[i], t.m.lossCount[i] = sum, rows
+	t.m.lossParts[i], t.m.lossCount[i] = sum, count
 }
 
 func (t *rowTask) lossRow(w *worker, r int) float32 {
@@ -57,46 +62,23 @@ func (t *rowTask) lossRow(w *worker, r int) float32 {
 	mx := p.MaxOf(x)
 	sum := p.expSum(len(x), &w.row[1].get(len(x))[0], &x[0], mx)
 	lse := math.Log(float64(sum))
-	if c.LSE != nil {
-		c.LSE[r] = float32(float64(mx) + lse)
-	}
 	switch {
 	case label == c.Ignore:
 		return 0
 	case label < 0 || label >= len(x):
 		return float32(math.NaN())
 	}
-	loss := float64(mx) - float64(x[label]) + lse
-	if s := float64(c.Smoothing); s != 0 {
+	loss, s := float64(mx)-float64(x[label])+lse, float64(c.Smoothing)
+	if c.Weights != nil {
+		loss *= float64(c.Weights[label])
+	}
+	switch {
+	case s == 0:
+	case c.Weights == nil:
 		mean := float64(p.Sum(x)) / float64(len(x))
 		loss = (1-s)*loss + s*(float64(mx)-mean+lse)
+	default:
+		loss = (1-s)*loss + c.spread*(float64(mx)+lse) - s*float64(p.Dot(c.Weights, x))/float64(len(x))
 	}
 	return float32(loss)
-}
-
-// CrossEntropyGrad computes DX from X, LSE and DLoss.
-func (m *Machine) CrossEntropyGrad(c *CrossEntropy) {
-	m.row.loss = *c
-	m.each(rowLossGrad, c.Rows, c.Cols, 16)
-}
-
-func (t *rowTask) lossGradRow(w *worker, r int) {
-	c, p, label := &t.loss, t.m.Path, t.loss.Labels.At(r)
-	dx := t.place(w, 1, c.DX, r)
-	n := len(dx)
-	if label == c.Ignore {
-		clear(dx)
-		t.save(c.DX, r, dx)
-		return
-	}
-	x := t.load(w, 0, c.X, r)
-	scale := c.Scale * c.DLoss[r%len(c.DLoss)]
-	p.expSum(n, &dx[0], &x[0], c.LSE[r])
-	p.axpb(n, &dx[0], &dx[0], scale, -scale*c.Smoothing/float32(n))
-	if label < 0 || label >= n {
-		t.m.Fill(dx, float32(math.NaN()))
-	} else {
-		dx[label] -= scale * (1 - c.Smoothing)
-	}
-	t.save(c.DX, r, dx)
 }

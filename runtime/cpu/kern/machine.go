@@ -25,7 +25,7 @@ type Machine struct {
 	whole     floats    // a result that only a PostOp reads
 	parts     []float32 // partial results, one per chunk of rows
 	lossParts [maxParts + 1]float64
-	lossCount [maxParts + 1]int
+	lossCount [maxParts + 1]float64
 }
 
 // worker is the scratch memory of one worker; it grows to the largest need and stays.

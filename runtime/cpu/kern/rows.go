@@ -13,7 +13,6 @@ const (
 	rowNorm
 	rowNormGrad
 	rowLoss
-	rowLossGrad
 	rowReduce
 	rowReduceAcross
 	rowGather
@@ -77,8 +76,6 @@ func (t *rowTask) one(w *worker, r int) {
 		t.softmaxGrad(w, r)
 	case rowNorm:
 		t.normRow(w, r)
-	case rowLossGrad:
-		t.lossGradRow(w, r)
 	case rowReduce:
 		t.reduceRow(w, r)
 	case rowGather:

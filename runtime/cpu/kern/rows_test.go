@@ -129,20 +129,22 @@ func checkNorm(t *testing.T, n *Norm) {
 func TestCrossEntropy(t *testing.T) {
 	onPaths(t, func(t *testing.T, m *Machine) {
 		d := newDice(12)
-		for _, smooth := range []float32{0, 0.1} {
+		for i, smooth := range []float32{0, 0.1, 0, 0.1} {
 			const rows, cols, ignore = 90, 37, -100
 			labels := make([]int64, rows)
 			for r := range labels {
 				labels[r] = int64(d.IntN(cols))
 			}
 			labels[3], labels[7] = ignore, cols
-			c := &CrossEntropy{Rows: rows, Cols: cols, X: d.buf(d.typ(), rows*cols), Labels: Ints64(labels), Smoothing: smooth, Ignore: ignore,
-				LSE: make([]float32, rows), Loss: make([]float32, rows), DX: zeros(F32, rows*cols), DLoss: []float32{0.5}, Scale: 4}
-			sum, count := m.CrossEntropy(c)
-			m.CrossEntropyGrad(c)
-			if !math.IsNaN(sum) || count != rows-1 || c.Loss[3] != 0 || c.Loss[7] == c.Loss[7] || c.DX.get(3*cols) != 0 || c.DX.get(7*cols) == c.DX.get(7*cols) {
-				t.Fatalf("sum %g of %d rows, ignored %g, outside %g", sum, count, c.Loss[3], c.Loss[7])
+			c := &CrossEntropy{Rows: rows, Cols: cols, X: d.buf(d.typ(), rows*cols), Labels: Ints64(labels), Smoothing: smooth, Ignore: ignore, Loss: make([]float32, rows)}
+			if i >= 2 {
+				c.Weights = make([]float32, cols)
+				for k := range c.Weights {
+					c.Weights[k] = 0.25 + float32(k%5)
+				}
 			}
+			sum, count := m.CrossEntropy(c)
+			counted := 0.0
 			for r, label := range labels {
 				if r == 3 || r == 7 {
 					continue
@@ -157,11 +159,23 @@ func TestCrossEntropy(t *testing.T) {
 					if i == int(label) {
 						q += 1 - float64(smooth)
 					}
-					x := float64(c.X.get(r*cols + i))
-					loss += q * (math.Log(z) - x)
-					near(t, "dx", F32, r*cols+i, c.DX.get(r*cols+i), 2*(math.Exp(x)/z-q), 1e-6)
+					if c.Weights != nil {
+						q *= float64(c.Weights[i])
+					}
+					loss += q * (math.Log(z) - float64(c.X.get(r*cols+i)))
 				}
-				near(t, "loss", F32, r, c.Loss[r], loss, 2e-6)
+				near(t, "loss", F32, r, c.Loss[r], loss, 2e-6*max(loss, 1))
+				if c.Weights != nil {
+					counted += float64(c.Weights[label])
+				} else {
+					counted++
+				}
+			}
+			if c.Weights == nil {
+				counted++ // the label outside
+			}
+			if !math.IsNaN(sum) || count != counted || c.Loss[3] != 0 || c.Loss[7] == c.Loss[7] {
+				t.Fatalf("sum %g of %g rows, want %g, ignored %g, outside %g", sum, count, counted, c.Loss[3], c.Loss[7])
 			}
 		}
 	})
@@ -273,8 +287,8 @@ func TestEmpty(t *testing.T) {
 				t.Errorf("norm of no rows: gradient %d is %g, %g", i, n.DGamma.get(i), n.DBeta.get(i))
 			}
 		}
-		if sum, rows := m.CrossEntropy(&CrossEntropy{Cols: 3, X: none, Labels: Ints32(nil)}); sum != 0 || rows != 0 {
-			t.Errorf("cross entropy of no rows: %g of %d", sum, rows)
+		if sum, count := m.CrossEntropy(&CrossEntropy{Cols: 3, X: none, Labels: Ints32(nil)}); sum != 0 || count != 0 {
+			t.Errorf("cross entropy of no rows: %g of %g", sum, count)
 		}
 		out := d.buf(F32, 4)
 		m.Reduce(ReduceSum, out, none, 4, 0, 1)
