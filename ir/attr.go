@@ -28,6 +28,7 @@ type AttrDef struct {
 	Default  any
 	Required bool
 	Takes    Domain // of a number
+	Entry    Entry  // of a number
 	Doc      string
 }
 

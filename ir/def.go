@@ -65,6 +65,19 @@ func (k Kinds) accepts(d DType) bool {
 	return k&KInt != 0
 }
 
+// Entry is how a number goes into an element of the result.
+type Entry uint8
+
+const (
+	NoEntry    Entry = iota // as none of these: chosen, compared, under a function
+	Added                   // to the other operands
+	Subtracted              // from the other operands
+	Multiplied              // with the other operands
+	Divides                 // the other operands are divided by it
+	Reduced                 // in arithmetic that may make a small number of a large one
+	Fills                   // of an attribute: elements of the result are it
+)
+
 // Operand describes one operand of a row.
 type Operand struct {
 	Name     string
@@ -77,6 +90,7 @@ type Operand struct {
 	Named    bool // printed as name=%value among the attributes
 	Strided  bool // its rows are walked by strides: they need not lie one after the other
 	Factor   bool // a matrix that the row's expansion multiplies in the dtype it has
+	Entry    Entry
 }
 
 // Result describes one result of a row.

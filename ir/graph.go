@@ -151,6 +151,17 @@ func (n *Node) OperandDef(i int) *Operand {
 	return &in[i]
 }
 
+// Numbers lists the attributes of n that hold a number which enters by e.
+func (n *Node) Numbers(e Entry) []string {
+	var names []string
+	for _, a := range n.Def().Attrs {
+		if a.Entry == e {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}
+
 // Graph is one training step, or a part of one.
 type Graph struct {
 	Name   string

@@ -87,6 +87,32 @@ func (n *Node) elemHandsOn(i int, k Numbers, flag func(operand int) (yes, known 
 	return all
 }
 
+// AtZero says what the row's code makes of a 0 in operand i, beside floats that
+// are finite and not 0: the kinds of number that result 0 may be, and whether it
+// is surely 0. A row without code may make anything.
+func (n *Node) AtZero(i int) (may Numbers, zero bool) {
+	if n.Def().Elem == nil {
+		return Finite | Nonfinite, false
+	}
+	code, results := NodeCode(n)
+	regs := make([]classes, len(code.Ins))
+	for r := range code.Ins {
+		regs[r] = code.Ins[r].classes(regs, func(operand int) classes {
+			switch d := n.In[operand].Type.DType; {
+			case n.In[operand] == n.In[i]:
+				return cZero
+			case d == Bool:
+				return cBool
+			case d.Float():
+				return cNeg | cPos
+			}
+			return cFinite
+		})
+	}
+	got := regs[results[0]]
+	return got.numbers(), got == cZero
+}
+
 func flagClasses(yes, known bool) classes {
 	switch {
 	case !known:

@@ -7,6 +7,11 @@ import (
 
 const whyWider = "takes the wider operand"
 
+// entering are operands a and b that are floats or integers, and how they enter.
+func entering(a, b Entry) []Operand {
+	return in(Operand{Name: "a", Kinds: KNum, Entry: a}, Operand{Name: "b", Kinds: KNum, Entry: b})
+}
+
 // binary completes the row of a function of two broadcast operands a and b.
 func binary(d Def, f func(c *Code, a, b Reg) Reg) Def {
 	if d.In == nil {
@@ -38,34 +43,34 @@ func logic(d Def, f func(c *Code, a, b Reg) Reg) Def {
 }
 
 var binaryRows = map[Op]Def{
-	OpAdd: binary(Def{Name: "add", Doc: "Adds, broadcasting the operands; integers wrap.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
+	OpAdd: binary(Def{Name: "add", Doc: "Adds, broadcasting the operands; integers wrap.", In: entering(Added, Added), Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(_ *Builder, _ *Node, d *Value) (*Value, *Value) { return d, d }),
 		Range: func(_ *Node, in []Interval) []Interval {
 			return []Interval{finite(in[0].Lo+in[1].Lo, in[0].Hi+in[1].Hi, in)}
 		}}, (*Code).Add),
-	OpSub: binary(Def{Name: "sub", Doc: "Subtracts, broadcasting the operands; integers wrap.", Class: PromoteC, Why: whyWider, Unit: UnitSame,
+	OpSub: binary(Def{Name: "sub", Doc: "Subtracts, broadcasting the operands; integers wrap.", In: entering(Added, Subtracted), Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: func(b *Builder, n *Node, d []*Value) []*Value {
 			return []*Value{b.sumTo(d[0], n.In[0]), b.Neg(b.sumTo(d[0], n.In[1]))}
 		},
 		Range: func(_ *Node, in []Interval) []Interval {
 			return []Interval{finite(in[0].Lo-in[1].Hi, in[0].Hi-in[1].Lo, in)}
 		}}, (*Code).Sub),
-	OpMul: binary(Def{Name: "mul", Doc: "Multiplies, broadcasting the operands; integers wrap.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitProduct,
+	OpMul: binary(Def{Name: "mul", Doc: "Multiplies, broadcasting the operands; integers wrap.", In: entering(Multiplied, Multiplied), Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitProduct,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) { return b.Mul(d, n.In[1]), b.Mul(d, n.In[0]) }),
 		Range: func(_ *Node, in []Interval) []Interval {
 			p, q, r, s := in[0].Lo*in[1].Lo, in[0].Lo*in[1].Hi, in[0].Hi*in[1].Lo, in[0].Hi*in[1].Hi
 			return []Interval{finite(min(p, q, r, s), max(p, q, r, s), in)}
 		}}, (*Code).Mul),
-	OpDiv: binary(Def{Name: "div", Doc: "Divides, broadcasting the operands; integers truncate towards zero, and by zero give zero.", Class: PromoteC, Why: whyWider, Poles: "divides by 0", Unit: UnitQuotient,
+	OpDiv: binary(Def{Name: "div", Doc: "Divides, broadcasting the operands; integers truncate towards zero, and by zero give zero.", In: entering(Reduced, Divides), Class: PromoteC, Why: whyWider, Poles: "divides by 0", Unit: UnitQuotient,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
 			da := b.Div(d, n.In[1])
 			return da, b.Neg(b.Mul(da, n.Out[0]))
 		})}, (*Code).Div),
-	OpMod: binary(Def{Name: "mod", Doc: "a - floor(a/b)·b, each step rounded to f32: the sign of b; integers likewise.", Class: PromoteC, Why: whyWider, Unit: UnitSame,
+	OpMod: binary(Def{Name: "mod", Doc: "a - floor(a/b)·b, each step rounded to f32: the sign of b; integers likewise.", In: entering(Reduced, Reduced), Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
 			return d, b.Neg(b.Mul(d, b.Floor(b.Div(n.In[0], n.In[1]))))
 		})}, elemMod),
-	OpPow: binary(Def{Name: "pow", Doc: "a to the power b; NaN for a below zero and b not an integer.", In: in(x("a"), x("b")), Class: Keep, Why: whyRange,
+	OpPow: binary(Def{Name: "pow", Doc: "a to the power b; NaN for a below zero and b not an integer.", In: in(Operand{Name: "a", Entry: Reduced}, Operand{Name: "b", Entry: Reduced}), Class: Keep, Why: whyRange,
 		Grad: both(gradPow)}, (*Code).Pow),
 	OpMin: binary(Def{Name: "min", Doc: "The smaller one; NaN wins, -0 is below +0; equal ones share the gradient.", Flags: Commutative, Class: PromoteC, Why: whyWider, Unit: UnitSame,
 		Grad: both(func(b *Builder, n *Node, d *Value) (*Value, *Value) {
@@ -101,7 +106,7 @@ var binaryRows = map[Op]Def{
 	},
 	OpAddN: {
 		Name: "add_n", Doc: "Adds operands of one shape from left to right in f32 and rounds once.",
-		In:  in(Operand{Name: "x", Variadic: true}),
+		In:  in(Operand{Name: "x", Variadic: true, Entry: Added}),
 		Out: out(Result{Name: "y"}), Class: PromoteC, Why: whyWider, Unit: UnitSame, Flags: InPlace,
 		Infer: inferAddN,
 		Elem: func(c *Code, n *Node) []Reg {

@@ -13,7 +13,7 @@ var alongAxis = AttrDef{Name: "axis", Kind: AttrInt, Doc: "counts from the end w
 var indexRows = map[Op]Def{
 	OpFull: {
 		Name: "full", Doc: "One number everywhere.", In: in(likeIn), Out: out(Result{Name: "y"}),
-		Attrs: []AttrDef{shapeAttr, {Name: "value", Kind: AttrFloat, Default: 0.0, Doc: "the number, rounded to the dtype"}, {Name: "dtype", Kind: AttrDType, Default: F32, Doc: "of the result"}},
+		Attrs: []AttrDef{shapeAttr, {Name: "value", Kind: AttrFloat, Default: 0.0, Entry: Fills, Doc: "the number, rounded to the dtype"}, {Name: "dtype", Kind: AttrDType, Default: F32, Doc: "of the result"}},
 		Class: Fixed, Why: "a constant has the dtype it was given", Unit: UnitAny, NoGrad: "reads no float", Infer: inferFull,
 		Elem: func(c *Code, n *Node) []Reg { return []Reg{c.number(RegType(n.DT("dtype")), n.Float("value"))} },
 		Range: func(n *Node, _ []Interval) []Interval {

@@ -51,7 +51,7 @@ var shapeRows = map[Op]Def{
 		Name: "pad", Nonfinite: whole(passed, dropsNone), Doc: "Adds lo elements before, hi after and inner between neighbours of each axis (a negative lo or hi drops some): a constant, the edge, or a reflection.",
 		Attrs: []AttrDef{{Name: "lo", Kind: AttrInts, Required: true, Doc: "per axis"}, {Name: "hi", Kind: AttrInts, Required: true, Doc: "per axis"},
 			{Name: "inner", Kind: AttrInts, Doc: "per axis, constant mode only; none: 0"}, {Name: "mode", Kind: AttrString, Default: "constant", Doc: "constant, edge or reflect"},
-			{Name: "value", Kind: AttrFloat, Default: 0.0, Doc: "the constant"}},
+			{Name: "value", Kind: AttrFloat, Default: 0.0, Entry: Fills, Doc: "the constant"}},
 		Infer: inferPad, Grad: gradPad, Unit: unitPad,
 		Range: func(n *Node, in []Interval) []Interval {
 			v := n.Float("value")

@@ -46,12 +46,12 @@ var unaryRows = map[Op]Def{
 			return []Interval{{lo, m * m, in[0].NaN}}
 		}},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Mul(x, x) }),
-	OpReciprocal: pointwise(Def{Name: "reciprocal", Doc: "1/x.", Class: Keep, Why: whyPoles, Poles: "divides by 0", Unit: unitPower(-1),
+	OpReciprocal: pointwise(Def{Name: "reciprocal", Doc: "1/x.", In: in(Operand{Name: "x", Entry: Divides}), Class: Keep, Why: whyPoles, Poles: "divides by 0", Unit: unitPower(-1),
 		Grad: along(func(b *Builder, _, y, d *Value) *Value { return b.Neg(b.Mul(d, b.Square(y))) })},
 		func(c *Code, _ *Node, x Reg) Reg { return c.Div(c.Like(x, 1), x) }),
 	OpAffine: pointwise(Def{Name: "affine", Doc: "x·scale + shift with constant numbers, each rounded once to f32; takes no side in a choice of dtype as a constant tensor would.",
 		In: in(number("x")), Class: Clear, Why: "constants have no dtype", Unit: unitAffine,
-		Attrs: []AttrDef{{Name: "scale", Kind: AttrFloat, Default: 1.0, Doc: "factor"}, {Name: "shift", Kind: AttrFloat, Default: 0.0, Doc: "addend"}},
+		Attrs: []AttrDef{{Name: "scale", Kind: AttrFloat, Default: 1.0, Entry: Multiplied, Doc: "factor"}, {Name: "shift", Kind: AttrFloat, Default: 0.0, Entry: Added, Doc: "addend"}},
 		Grad:  func(b *Builder, n *Node, d []*Value) []*Value { return []*Value{b.Affine(d[0], n.Float("scale"), 0)} },
 		Range: func(n *Node, in []Interval) []Interval {
 			p, q := in[0].Lo*n.Float("scale"), in[0].Hi*n.Float("scale")

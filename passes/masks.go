@@ -51,12 +51,20 @@ type masker struct {
 // masksBy reports whether constant operand i of n ends up in the result as it
 // is, or beside a small number: selected, added, compared, or times 0 or 1.
 func masksBy(n *ir.Node, i int) bool {
-	switch n.Op {
-	case ir.OpMul:
-		return zeroOrOne(n.In[1-i], 0)
-	case ir.OpAdd, ir.OpSub: // 1e9·keep - 1e9 cancels
-		return !huge(n.In[1-i], n.Out[0].Type.DType, 0)
-	case ir.OpDiv, ir.OpPow, ir.OpMod:
+	others := func(ok func(v *ir.Value) bool) bool {
+		for k, v := range n.In {
+			if k != i && v != nil && !ok(v) {
+				return false
+			}
+		}
+		return true
+	}
+	switch n.OperandDef(i).Entry {
+	case ir.Multiplied:
+		return others(func(v *ir.Value) bool { return zeroOrOne(v, 0) })
+	case ir.Added, ir.Subtracted: // 1e9·keep - 1e9 cancels
+		return others(func(v *ir.Value) bool { return !huge(v, n.Out[0].Type.DType, 0) })
+	case ir.Divides, ir.Reduced:
 		return false
 	}
 	return true
@@ -99,19 +107,17 @@ func zeroOrOne(v *ir.Value, depth int) bool {
 	return false
 }
 
-// attr clamps the numbers that full, pad and affine carry: the factor of an
-// affine where that is of 0 or 1, its shift also where the factor makes nothing larger.
+// attr clamps the numbers that n carries: those that fill its result; a factor of
+// 0 or 1; an addend also where the factor makes nothing larger.
 func (m *masker) attr(n *ir.Node, d ir.DType) {
-	var names []string
-	switch n.Op {
-	case ir.OpFull, ir.OpPad:
-		names = []string{"value"}
-	case ir.OpAffine:
+	names := n.Numbers(ir.Fills)
+	if factors := n.Numbers(ir.Multiplied); len(factors) > 0 {
+		larger := slices.ContainsFunc(factors, func(name string) bool { return math.Abs(n.Float(name)) > 1 })
 		switch {
 		case zeroOrOne(n.In[0], 0):
-			names = []string{"scale", "shift"}
-		case math.Abs(n.Float("scale")) <= 1 && !huge(n.In[0], d, 0):
-			names = []string{"shift"}
+			names = append(factors, n.Numbers(ir.Added)...)
+		case !larger && !huge(n.In[0], d, 0):
+			names = n.Numbers(ir.Added)
 		}
 	}
 	for _, name := range names {

@@ -117,10 +117,10 @@ func (m *matcher) keepsNumber(v *ir.Value) bool {
 // masks reports whether constant operand i of n ends up in the result as it is
 // or beside what is added to it, or is times 0 or 1.
 func masks(n *ir.Node, i int) bool {
-	switch n.Op {
-	case ir.OpMul:
-		return zeroOrOne(n.In[1-i], 0)
-	case ir.OpDiv, ir.OpPow, ir.OpMod:
+	switch n.OperandDef(i).Entry {
+	case ir.Multiplied:
+		return len(n.In) == 2 && zeroOrOne(n.In[1-i], 0)
+	case ir.Divides, ir.Reduced:
 		return false
 	}
 	return n.Def().Elem != nil || n.Def().Is(ir.Moves)

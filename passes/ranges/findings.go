@@ -86,11 +86,15 @@ func losesConstants(g *ir.Graph) bool {
 		if len(n.Out) == 0 || !n.Out[0].Type.DType.Low() {
 			continue
 		}
-		switch {
-		case n.Op == ir.OpAffine && n.Float("shift") != 0 && eval.Round(n.Float("shift"), n.Out[0].Type.DType) == 0:
-			return true
-		case (n.Op == ir.OpAdd || n.Op == ir.OpDiv) && (oneConstant(n.In[0]) || oneConstant(n.In[1])):
-			return true
+		for _, name := range n.Numbers(ir.Added) {
+			if x := n.Float(name); x != 0 && eval.Round(x, n.Out[0].Type.DType) == 0 {
+				return true
+			}
+		}
+		for i, v := range n.In {
+			if e := n.OperandDef(i).Entry; (e == ir.Added || e == ir.Divides) && v != nil && oneConstant(v) {
+				return true
+			}
 		}
 	}
 	return false
@@ -180,27 +184,29 @@ func (f *finder) constantIn(v *ir.Value, c float64, u ir.Use) {
 		return
 	}
 	largest := d.Max()
-	switch masks := u.Node.Op == ir.OpWhere || u.Node.Op == ir.OpAdd; {
-	case masks && math.Abs(c) > largest && !math.IsInf(c, 0):
+	entry := u.Node.OperandDef(u.Arg).Entry
+	masks := u.Node.Def().Elem != nil && (entry == ir.NoEntry || entry == ir.Added || entry == ir.Subtracted)
+	switch {
+	case u.Node.Op != ir.OpCast && masks && math.Abs(c) > largest && !math.IsInf(c, 0):
 		f.report(u.Node, v, Finding{Kind: MaskBeyond, Certain: true, Text: fmt.Sprintf("%g is beyond %s", c, d), Fix: fmt.Sprintf("clamp it to %g", math.Copysign(largest/2, c))})
 	case u.Node.Op == ir.OpCast && eval.Round(c, d) == 0:
 		f.report(u.Node, v, Finding{Kind: Vanished, Certain: true, Error: true, Text: fmt.Sprintf("%g is 0 in %s", c, d), Fix: "keep its reader in f32"})
-	case u.Node.Op == ir.OpDiv && u.Arg == 1 && math.Abs(1/eval.Round(c, d)) > largest:
+	case entry == ir.Divides && math.Abs(1/eval.Round(c, d)) > largest:
 		f.report(u.Node, v, Finding{Kind: Reciprocal, Certain: true, Error: true, Text: fmt.Sprintf("1/%g overflows %s", c, d), Fix: "keep the division in f32"})
 	}
 }
 
 // additive splits n into a value and a constant added to it.
 func (f *finder) additive(n *ir.Node) (x *ir.Value, c float64, ok bool) {
-	switch n.Op {
-	case ir.OpAffine:
-		return n.In[0], n.Float("shift"), n.Float("shift") != 0
-	case ir.OpAdd:
-		for i, v := range n.In {
-			iv := f.in[v.ID]
-			if oneConstant(v) && iv.Lo == iv.Hi && iv.Lo != 0 {
-				return n.In[1-i], iv.Lo, true
-			}
+	for _, name := range n.Numbers(ir.Added) {
+		return n.In[0], n.Float(name), n.Float(name) != 0
+	}
+	for i, v := range n.In {
+		if len(n.In) != 2 || v == nil || n.OperandDef(i).Entry != ir.Added || !oneConstant(v) {
+			continue
+		}
+		if iv := f.in[v.ID]; iv.Lo == iv.Hi && iv.Lo != 0 {
+			return n.In[1-i], iv.Lo, true
 		}
 	}
 	return nil, 0, false
@@ -225,22 +231,18 @@ func (f *finder) epsilon(n *ir.Node) {
 	}
 }
 
-// singular finds a reader that fails at zero, through roots and moves.
+// singular finds a reader that is not finite at zero, through nodes whose result
+// is zero there.
 func (f *finder) singular(v *ir.Value, depth int) *ir.Node {
 	if depth > 4 {
 		return nil
 	}
 	for _, u := range f.uses.Of(v) {
-		switch u.Node.Op {
-		case ir.OpDiv:
-			if u.Arg == 1 {
-				return u.Node
-			}
-			continue
-		case ir.OpLog, ir.OpRsqrt, ir.OpReciprocal:
+		may, through := u.Node.AtZero(u.Arg)
+		if may&ir.Finite == 0 {
 			return u.Node
 		}
-		through := u.Node.Op == ir.OpSqrt || u.Node.Op == ir.OpCast || u.Node.Op == ir.OpBroadcast || u.Node.Def().Is(ir.View) || u.Node.Def().Is(ir.Moves)
+		through = through || u.Node.Def().Is(ir.View) || u.Node.Def().Is(ir.Moves)
 		if through && len(u.Node.Out) > 0 {
 			if at := f.singular(u.Node.Out[0], depth+1); at != nil {
 				return at
@@ -279,7 +281,7 @@ func (f *finder) step(n *ir.Node, lr *ir.Value) ir.Interval {
 	if lr.IsVar() {
 		rate = initial(lr.Init)
 	}
-	if n.Op != ir.OpSGD {
+	if n.Operand("v") != nil { // second moments
 		return rate
 	}
 	step := mul(rate, f.in[n.Operand("g").ID])

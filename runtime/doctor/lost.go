@@ -229,23 +229,20 @@ const (
 // constantOf finds a single number known at compile time that n adds, divides
 // by, or stores; 0 where there is none.
 func (x *exam) constantOf(n *ir.Node) (float64, use) {
-	switch n.Op {
-	case ir.OpAffine:
-		return n.Float("shift"), adds
-	case ir.OpReciprocal:
-		return x.number(n.In[0]), divides
-	case ir.OpCast, ir.OpFull:
-		if constant(n.Out[0]) {
-			return x.number(n.Out[0]), stores
+	for _, name := range n.Numbers(ir.Added) {
+		return n.Float(name), adds
+	}
+	for i, v := range n.In {
+		switch c := x.number(v); {
+		case c == 0:
+		case n.OperandDef(i).Entry == ir.Divides:
+			return c, divides
+		case n.OperandDef(i).Entry == ir.Added:
+			return c, adds
 		}
-	case ir.OpDiv:
-		return x.number(n.In[1]), divides
-	case ir.OpAdd:
-		for _, v := range n.In {
-			if c := x.number(v); c != 0 {
-				return c, adds
-			}
-		}
+	}
+	if len(n.Out) > 0 && constant(n.Out[0]) {
+		return x.number(n.Out[0]), stores
 	}
 	return 0, adds
 }
