@@ -2,7 +2,7 @@
 // and trains them.
 //
 // A Model is a graph under construction: every op and every layer is a method
-// that returns a Tensor. Train compiles it under a Config into a Step; a Step
+// that returns a Tensor. Train compiles it under a TrainConfig into a Step; a Step
 // runs on a backend, by default the CPU. Mistakes made while building stick to
 // the model with the caller's file and line and are returned by Train or
 // Infer: there is nothing to check per layer, and nothing panics.
@@ -11,11 +11,11 @@
 //	x, y := m.Input("x", ampc.F32, 64, 784), m.Input("y", ampc.I32, 64)
 //	h := m.Relu(m.Linear("fc1", x, 256))
 //	loss := m.CrossEntropy(m.Linear("fc2", h, 10), y)
-//	step, err := ampc.Train(m, loss, ampc.Config{
+//	step, err := m.Train(ampc.TrainConfig{
 //		Optimizer: ampc.AdamW(0.1),
 //		LR:        ampc.Constant(1e-3),
 //		Policy:    ampc.MixedF16(),
-//	})
+//	}, ampc.Loss{Value: loss})
 package ampc
 
 import (
@@ -23,11 +23,12 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"strings"
 
 	"ampc/ir"
 	"ampc/passes"
+	"ampc/runtime"
 )
 
 // DType is the type of one element.
@@ -97,11 +98,13 @@ type state struct {
 	shared  map[string]ir.Pos // scope of a Shared to where it was applied first
 	gate    gate              // before session
 	session *session          // compiled steps and the store of variables they run over
+	backend runtime.Backend   // nil: the CPU, opened with the first step
+	seed    int64
 }
 
 // New starts an empty model. The name heads its printed form.
-func New(name string) *Model {
-	m := modelOver(ir.NewBuilder(name))
+func New(name string, o ...ModelOption) *Model {
+	m := modelOver(ir.NewBuilder(name), o...)
 	if err := ir.CheckName(name); err != nil {
 		m.Fail("model: %v", err)
 	}
@@ -110,11 +113,14 @@ func New(name string) *Model {
 
 // FromGraph makes a model of a graph that was parsed or imported; it can be
 // built upon and trained like any other. The model takes the graph over.
-func FromGraph(g *ir.Graph) *Model { return modelOver(ir.Edit(g)) }
+func FromGraph(g *ir.Graph, o ...ModelOption) *Model { return modelOver(ir.Edit(g), o...) }
 
-func modelOver(b *ir.Builder) *Model {
+func modelOver(b *ir.Builder, o ...ModelOption) *Model {
 	b.Locate(userLine)
 	m := &Model{ops: ops{b.Guarded()}, state: &state{root: b, gate: newGate(), layers: map[string]ir.Pos{}, shared: map[string]ir.Pos{}}}
+	for _, change := range o {
+		change(m.state)
+	}
 	for _, v := range b.Graph().Vars {
 		if strings.HasPrefix(v.Name, ir.Reserved) && v.Attr.Get("role") == nil {
 			m.Fail("%s %s: names that begin with %q are the compiler's own: choose another", v.Kind, v, ir.Reserved)
@@ -126,7 +132,7 @@ func modelOver(b *ir.Builder) *Model {
 // userLine finds the first caller outside the packages that build graphs.
 func userLine() ir.Pos {
 	var pcs [24]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(3, pcs[:])])
 	for {
 		f, more := frames.Next()
 		if !strings.HasPrefix(f.Function, "ampc.") && !strings.HasPrefix(f.Function, "ampc/ir.") && !strings.HasPrefix(f.Function, "ampc/passes.") {

@@ -10,19 +10,12 @@ import (
 	"ampc/passes/ranges"
 )
 
-// Ranges is what a policy's range guard may assume about a model: the ranges of
-// its inputs, and those that its values were seen to have. Calibrate makes one.
-type Ranges = ranges.Options
-
-// Interval bounds a value.
-type Interval = ir.Interval
-
 // Calibrate evaluates the step that c and losses describe once per feed, in f32
 // and without changing a variable, and returns the ranges that its values had:
-// what Config.Ranges wants for a policy with a guard. Weights are the model's
+// what CompileOptions.Ranges takes for a policy with a guard. Weights are the model's
 // own where a step was compiled before, else their initial values. The end of ctx
 // ends it between two nodes.
-func (m *Model) Calibrate(ctx context.Context, c Config, feeds []Feed, losses ...Loss) (Ranges, error) {
+func (m *Model) Calibrate(ctx context.Context, c TrainConfig, feeds []Feed, losses ...Loss) (Ranges, error) {
 	if err := m.Err(); err != nil {
 		return Ranges{}, err
 	}
@@ -38,7 +31,7 @@ func (m *Model) Calibrate(ctx context.Context, c Config, feeds []Feed, losses ..
 	dropUnused(g)
 	rec := ranges.NewRecorder(g)
 	for _, f := range feeds {
-		env, err := m.environment(g, f, c.Seed)
+		env, err := m.environment(g, f, m.seed)
 		if err != nil {
 			return Ranges{}, err
 		}
@@ -46,7 +39,11 @@ func (m *Model) Calibrate(ctx context.Context, c Config, feeds []Feed, losses ..
 			return Ranges{}, err
 		}
 	}
-	return Ranges{Recorded: rec.Ranges()}, nil
+	seen := Ranges{Recorded: map[string]Recorded{}}
+	for name, r := range rec.Ranges() {
+		seen.Recorded[name] = Recorded(r)
+	}
+	return seen, nil
 }
 
 // environment is what the evaluator needs to run g once.

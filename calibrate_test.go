@@ -28,7 +28,7 @@ func TestCalibratedGuard(t *testing.T) {
 	feed := ampc.Feed{"x": x}
 	for _, guard := range []float64{0, 4} {
 		m, loss := build()
-		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16()}
+		c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16()}
 		seen, err := m.Calibrate(t.Context(), c, []ampc.Feed{feed}, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)
@@ -36,8 +36,8 @@ func TestCalibratedGuard(t *testing.T) {
 		if r := seen.Recorded["h"]; r.Hi < 65504 {
 			t.Fatalf("h reaches %g: the test says nothing", r.Hi)
 		}
-		c.Ranges, c.Policy.Guard = seen, guard
-		step, err := ampc.Train(m, loss, c)
+		c.Compile.Ranges, c.Policy.Guard = seen, guard
+		step, err := m.Train(c, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestCalibratedGuard(t *testing.T) {
 		m.Close()
 	}
 	m, loss := build()
-	if _, err := m.Calibrate(t.Context(), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{}}, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), `input "x" is missing`) {
+	if _, err := m.Calibrate(t.Context(), ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{}}, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), `input "x" is missing`) {
 		t.Errorf("a feed without an input: %v", err)
 	}
 }
@@ -61,7 +61,7 @@ func TestCalibrateIsInterrupted(t *testing.T) {
 	loss := m.ReduceMean(m.Linear("fc", x, 2), false, 0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := m.Calibrate(ctx, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{"x": []float32{1, 2, 3, 4}}}, ampc.Loss{Value: loss})
+	_, err := m.Calibrate(ctx, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{"x": []float32{1, 2, 3, 4}}}, ampc.Loss{Value: loss})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}

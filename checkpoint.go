@@ -13,6 +13,7 @@ import (
 	"ampc/internal/safetensors"
 	"ampc/ir"
 	"ampc/lower"
+	"ampc/passes"
 )
 
 // What a checkpoint's metadata holds beside the user's own entries, which
@@ -97,7 +98,7 @@ func (s *session) policyList() string {
 	return strings.Join(names, ",")
 }
 
-func policyName(p Policy) string {
+func policyName(p passes.Policy) string {
 	if p.Name == "" {
 		return "f32"
 	}

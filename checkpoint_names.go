@@ -89,7 +89,7 @@ func (s *session) homeless(f *safetensors.File, names map[string]string) error {
 	if len(shown) > 3 {
 		shown = shown[:3]
 	}
-	return fmt.Errorf("holds training state that no compiled step has (%s; %d in all): compile the step that saved it, under its Config.Name, or load with ampc.LeaveState() to do without", strings.Join(shown, ", "), len(lost))
+	return fmt.Errorf("holds training state that no compiled step has (%s; %d in all): compile the step that saved it, under its TrainConfig.Name, or load with ampc.LeaveState() to do without", strings.Join(shown, ", "), len(lost))
 }
 
 // stateBefore takes a name of format 1 for what it is; false where it is no

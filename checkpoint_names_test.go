@@ -28,10 +28,10 @@ func oldModel() (*ampc.Model, ampc.Feed, [2]ampc.Tensor) {
 	return m, ampc.Feed{"x": xs, "y": ys}, [2]ampc.Tensor{a, b}
 }
 
-func oldConfigs() (one, two ampc.Config) {
-	one = ampc.Config{Policy: ampc.MixedF16(), Seed: 5, EMA: 0.9, Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(0.1, 3, 20),
+func oldConfigs() (one, two ampc.TrainConfig) {
+	one = ampc.TrainConfig{Policy: ampc.MixedF16(), EMA: 0.9, Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(0.1, 3, 20),
 		Groups: []ampc.Group{{Pattern: "aux1", Freeze: true}, {Pattern: "fc2", Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(0.05, 2, 30)}}}
-	two = ampc.Config{Name: "step2", Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0.9), LR: ampc.StepDecay(0.01, 0.5, 2),
+	two = ampc.TrainConfig{Name: "step2", Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0.9), LR: ampc.StepDecay(0.01, 0.5, 2),
 		Groups: []ampc.Group{{Pattern: "fc1", Freeze: true}, {Pattern: "bn", Freeze: true}, {Pattern: "fc2", Freeze: true}}}
 	return one, two
 }
@@ -80,10 +80,10 @@ func TestHomelessStateIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Close()
-	for what, edit := range map[string]func(*ampc.Config){
-		"another name":      func(c *ampc.Config) { c.Name = "other" },
-		"another optimizer": func(c *ampc.Config) { c.Optimizer, c.Groups[1].Optimizer = ampc.SGD(0.9), ampc.SGD(0.9) },
-		"no average":        func(c *ampc.Config) { c.EMA = 0 },
+	for what, edit := range map[string]func(*ampc.TrainConfig){
+		"another name":      func(c *ampc.TrainConfig) { c.Name = "other" },
+		"another optimizer": func(c *ampc.TrainConfig) { c.Optimizer, c.Groups[1].Optimizer = ampc.SGD(0.9), ampc.SGD(0.9) },
+		"no average":        func(c *ampc.TrainConfig) { c.EMA = 0 },
 	} {
 		for _, file := range []string{path, "testdata/checkpoints/infer-first.safetensors"} {
 			if strings.HasPrefix(file, "testdata") && what == "another name" {

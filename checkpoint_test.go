@@ -19,15 +19,15 @@ import (
 // dropout, micro-batches, EMA, a schedule, and a scale that moves.
 func eventful(t *testing.T) (*ampc.Model, *ampc.Step) {
 	t.Helper()
-	m := ampc.New("eventful")
+	m := ampc.New("eventful", ampc.Seed(11))
 	x, y := m.Input("x", ampc.F32, 16, 4), m.Input("y", ampc.I32, 16)
 	h := m.Dropout("drop", m.BatchNorm("bn", m.Linear("fc1", x, 16)), 0.3)
 	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(h), 3), y)
 	s := ampc.Dynamic()
 	s.Init, s.Every = 1<<20, 7
-	return m, train(t, m, loss, ampc.Config{
+	return m, train(t, m, loss, ampc.TrainConfig{
 		Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(1e-2, 5, 40), Clip: ampc.ClipNorm(1),
-		Policy: ampc.MixedF16(), Scaler: s, EMA: 0.99, Micro: 2, Seed: 11,
+		Policy: ampc.MixedF16(), Scaler: s, EMA: 0.99, Micro: 2,
 	})
 }
 
@@ -277,13 +277,13 @@ func TestAveragesInPlaceOfParameters(t *testing.T) {
 	w := m.Param("w", ampc.Fill(1), 1)
 	y := m.Named("y").Mul(w, x)
 	loss := m.ReduceSum(y, false)
-	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), EMA: 0.5}
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), EMA: 0.5}
 	s := train(t, m, loss, c)
-	plain, err := m.Infer(ampc.Config{}, y)
+	plain, err := m.Infer(ampc.InferConfig{}, y)
 	if err != nil {
 		t.Fatal(err)
 	}
-	averaged, err := m.Infer(ampc.Config{EMA: 0.5}, y)
+	averaged, err := m.Infer(ampc.InferConfig{Weights: ampc.EMA}, y)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 // tiny is a model of one layer with a step that was run once.
-func tiny(t *testing.T, c ampc.Config) (*ampc.Model, *ampc.Step, ampc.Result) {
+func tiny(t *testing.T, c ampc.TrainConfig) (*ampc.Model, *ampc.Step, ampc.Result) {
 	t.Helper()
 	m := ampc.New("tiny")
 	x, y := m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2)
 	loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
 	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.1)
-	step, err := ampc.Train(m, loss, c)
+	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestClosedStepsSaySo(t *testing.T) {
 		"step":  func(_ *ampc.Model, s *ampc.Step) error { return s.Close() },
 		"model": func(m *ampc.Model, _ *ampc.Step) error { return m.Close() },
 	} {
-		m, step, r := tiny(t, ampc.Config{})
+		m, step, r := tiny(t, ampc.TrainConfig{})
 		if err := end(m, step); err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestClosedStepsSaySo(t *testing.T) {
 			"Run":        func() error { _, err := step.Run(t.Context(), tinyFeed()); return err },
 			"Accumulate": func() error { return step.Accumulate(t.Context(), tinyFeed()) },
 			"Apply":      func() error { _, err := step.Apply(t.Context()); return err },
-			"Eval":       func() error { _, err := step.Eval([]ampc.Tensor{{}}, nil); return err },
+			"Eval":       func() error { _, err := step.Eval(ampc.Tensor{}); return err },
 			"SetLR":      func() error { return step.SetLR(1) },
 			"Diagnose":   func() error { _, err := step.Diagnose(t.Context()); return err },
 			"SaveReplay": func() error { return step.SaveReplay(filepath.Join(t.TempDir(), "a.ampc")) },
@@ -77,7 +77,7 @@ func TestClosedStepsSaySo(t *testing.T) {
 
 // A context that ended does not lose what was accumulated.
 func TestApplyKeepsMicroBatchesForAnotherCall(t *testing.T) {
-	m, step, first := tiny(t, ampc.Config{})
+	m, step, first := tiny(t, ampc.TrainConfig{})
 	defer m.Close()
 	if err := step.Accumulate(t.Context(), tinyFeed()); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestApplyKeepsMicroBatchesForAnotherCall(t *testing.T) {
 
 // Halves are taken for f32 as they are for f16.
 func TestHalvesFedForF32(t *testing.T) {
-	m, step, r := tiny(t, ampc.Config{})
+	m, step, r := tiny(t, ampc.TrainConfig{})
 	defer m.Close()
 	half := tinyFeed()
 	half["x"] = []float16.Float16{float16.Fromfloat32(1), float16.Fromfloat32(2), float16.Fromfloat32(3), float16.Fromfloat32(4), float16.Fromfloat32(5), float16.Fromfloat32(6)}

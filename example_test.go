@@ -13,7 +13,7 @@ func Example() {
 	m := ampc.New("adder")
 	x, y := m.Input("x", ampc.F32, 4, 2), m.Input("y", ampc.F32, 4, 1)
 	loss := m.MSE(m.Linear("fc", x, 1), y)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.05), Policy: ampc.MixedF16()})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.05), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func Example_mistake() {
 	x := m.Input("x", ampc.F32, 4, 2)
 	h := m.Linear("fc", x, 8)
 	h = m.Linear("fc", h, 8)
-	_, err := ampc.Train(m, m.ReduceMean(h, false), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)})
+	_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, ampc.Loss{Value: m.ReduceMean(h, false)})
 	fmt.Println(err)
 	// Output: example_test.go:37: linear "fc": the name is taken by the layer at example_test.go:36: choose another, or apply one layer many times with Shared
 }
@@ -46,7 +46,7 @@ func ExampleStep_For() {
 	m := ampc.New("adder")
 	x, y := m.Input("x", ampc.F32, ampc.Dim("N"), 2), m.Input("y", ampc.F32, ampc.Dim("N"), 1)
 	loss := m.MSE(m.Linear("fc", x, 1), y)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.StepDecay(0.05, 0.5, 2), Bind: map[string]int64{"N": 8}})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.StepDecay(0.05, 0.5, 2), Sizes: ampc.Sizes{"N": 8}}, ampc.Loss{Value: loss})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func ExampleStep_For() {
 		for start := 0; start < 20; start += 8 {
 			n := min(8, 20-start)
 			feed := ampc.Feed{"x": make([]float32, 2*n), "y": make([]float32, n)}
-			sized, err := step.For(map[string]int64{"N": int64(n)}) // compiled once for each size
+			sized, err := step.For(ampc.Sizes{"N": int64(n)}) // compiled once for each size
 			if err != nil {
 				log.Fatal(err)
 			}

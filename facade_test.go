@@ -22,7 +22,7 @@ func TestSchedulesOverSteps(t *testing.T) {
 	} {
 		m := ampc.New("rate")
 		x := m.Input("x", ampc.F32, 2, 3)
-		step, err := ampc.Train(m, m.ReduceMean(m.Linear("fc", x, 2), false), ampc.Config{Optimizer: ampc.SGD(0), LR: c.lr})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: c.lr}, ampc.Loss{Value: m.ReduceMean(m.Linear("fc", x, 2), false)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +57,7 @@ func TestCrossEntropyOptions(t *testing.T) {
 		m := ampc.New("loss")
 		x, y := m.Input("x", ampc.F32, 2, 2), m.Input("y", ampc.I32, 2)
 		loss := m.CrossEntropy(x, y, c.opts...)
-		step, err := m.Infer(ampc.Config{}, loss)
+		step, err := m.Infer(ampc.InferConfig{}, loss)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestPoliciesByName(t *testing.T) {
 	defer m.Close()
 	x := m.Input("x", ampc.F32, 2, 3)
 	y := m.Linear("b", m.Cast(m.Relu(m.Cast(m.Linear("a", x, 3), ampc.F16)), ampc.F32), 2)
-	step, err := m.Infer(ampc.Config{Policy: ampc.Manual()}, y)
+	step, err := m.Infer(ampc.InferConfig{Policy: ampc.Manual()}, y)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,11 @@ func TestCallsAtTheSameTime(t *testing.T) {
 	m := ampc.New("busy")
 	x, y := m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2)
 	out := m.Linear("fc", x, 2)
-	step, err := ampc.Train(m, m.CrossEntropy(out, y), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, ampc.Loss{Value: m.CrossEntropy(out, y)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	infer, err := step.Eval([]ampc.Tensor{out}, nil)
+	infer, err := step.Eval(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func closedError(err error) bool {
 
 // A training step that another goroutine is running is an error that says so; an inference step waits.
 func TestTrainingStepOfTwoGoroutines(t *testing.T) {
-	m, step, _ := tiny(t, ampc.Config{})
+	m, step, _ := tiny(t, ampc.TrainConfig{})
 	defer m.Close()
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -129,7 +129,7 @@ func TestTrainingStepOfTwoGoroutines(t *testing.T) {
 
 // A deadline ends a step of many micro-batches, and everything a checkpoint holds is as it was.
 func TestDeadlineInsideStep(t *testing.T) {
-	m, step, _ := tiny(t, ampc.Config{Micro: 64, EMA: 0.9, Policy: ampc.MixedF16()})
+	m, step, _ := tiny(t, ampc.TrainConfig{Micro: 64, EMA: 0.9, Policy: ampc.MixedF16()})
 	defer m.Close()
 	state := func() string {
 		s, err := m.Snapshot()
@@ -178,7 +178,7 @@ func TestDeadlineInsideStep(t *testing.T) {
 func TestDroppedModelLeaksNothing(t *testing.T) {
 	start := goruntime.NumGoroutine()
 	for range 8 {
-		tiny(t, ampc.Config{})
+		tiny(t, ampc.TrainConfig{})
 	}
 	for range 100 {
 		goruntime.GC()

@@ -8,7 +8,7 @@ import (
 
 func TestSetLRFreezeAndResults(t *testing.T) {
 	m, loss := small(8)
-	c := ampc.Config{Groups: []ampc.Group{
+	c := ampc.TrainConfig{Groups: []ampc.Group{
 		{Pattern: "fc1", Freeze: true},
 		{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5)},
 	}, Policy: ampc.MixedF16()}
@@ -39,9 +39,9 @@ func TestSetLRFreezeAndResults(t *testing.T) {
 		t.Errorf("scaled %t, scale %g, skipped %t", s.Scaled(), r.Scale(), r.Skipped())
 	}
 	_, err := r.Value(m.Lookup("fc1"))
-	wantError(t, err, "fc1", "Config.Outputs")
-	_, err = r.Grad("fc2.w")
-	wantError(t, err, "fc2.w", "Config.Grads")
+	wantError(t, err, "fc1", "TrainConfig.Outputs")
+	_, err = r.Grad(m.Lookup("fc2.w"))
+	wantError(t, err, "fc2.w", "TrainConfig.Grads")
 	if _, err := (ampc.Result{}).Value(loss); err == nil {
 		t.Error("a result without a step has a value")
 	}

@@ -17,7 +17,7 @@ func TestHostTensorsConvert(t *testing.T) {
 		m := ampc.New("convert")
 		x, y := m.Input("x", ampc.F32, 4, 3), m.Input("y", ampc.I32, 4)
 		loss := m.CrossEntropy(m.Linear("fc", x, width), y)
-		if _, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p}); err != nil {
+		if _, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p}, ampc.Loss{Value: loss}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { m.Close() })
@@ -58,7 +58,7 @@ func TestFeedsInPlace(t *testing.T) {
 	m := ampc.New("feeds")
 	x, y := m.Input("x", ampc.F32, rows, cols), m.Input("y", ampc.I32, rows)
 	loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0)})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0)}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ func TestResultsAreNotFoundByName(t *testing.T) {
 		x, y := m.Input("x", ampc.F32, 4, 3), m.Input("y", ampc.I32, 4)
 		mine := m.Named(name).ReduceSum(x, false)
 		loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
-		s := train(t, m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.25), Policy: ampc.MixedF16(), Outputs: []ampc.Tensor{mine}, Micro: 2, BadMicro: ampc.DropMicro,
+		s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.25), Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: mine}}, Micro: 2, BadMicro: ampc.DropMicro,
 			Grads: []ampc.Tensor{m.Lookup("fc.w")}, Clip: ampc.ClipNorm(1)})
 		r := run(t, s, ampc.Feed{"x": []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, "y": []int32{0, 1, 0, 1}})
 		if h, err := r.Value(mine); err != nil || h.At(0) != 78 {
@@ -24,7 +24,7 @@ func TestResultsAreNotFoundByName(t *testing.T) {
 		if r.LR() != 0.25 || r.Scale() != 65536 || r.Skipped() {
 			t.Errorf("%s: rate %g, scale %g, skipped %t", name, r.LR(), r.Scale(), r.Skipped())
 		}
-		if g, err := r.Grad("fc.w"); err != nil || g.Len() != 6 {
+		if g, err := r.Grad(m.Lookup("fc.w")); err != nil || g.Len() != 6 {
 			t.Errorf("%s: gradient %v (%v)", name, g, err)
 		}
 		m.Close()
@@ -42,7 +42,7 @@ func TestInputsAreNotDropoutsSeed(t *testing.T) {
 			f[name] = 0
 		}
 		loss := m.ReduceSum(m.Mul(m.Dropout("drop", x, 0.5), m.Param("w", ampc.Fill(1), 64)), false)
-		s := train(t, m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 2})
+		s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 2})
 		defer m.Close()
 		return run(t, s, f).Loss()
 	}
@@ -67,25 +67,25 @@ func TestTensorsOfAnotherModelAreRefused(t *testing.T) {
 		return m, x, m.CrossEntropy(m.Linear("fc", x, 2), y)
 	}
 	_, x, foreign := build()
-	config := func(f func(*ampc.Config)) ampc.Config {
-		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}
+	config := func(f func(*ampc.TrainConfig)) ampc.TrainConfig {
+		c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}
 		f(&c)
 		return c
 	}
 	for what, f := range map[string]func(m *ampc.Model, own ampc.Tensor) error{
 		"loss": func(m *ampc.Model, _ ampc.Tensor) error {
-			_, err := ampc.Train(m, foreign, config(func(*ampc.Config) {}))
+			_, err := m.Train(config(func(*ampc.TrainConfig) {}), ampc.Loss{Value: foreign})
 			return err
 		},
 		"output": func(m *ampc.Model, own ampc.Tensor) error {
-			_, err := ampc.Train(m, own, config(func(c *ampc.Config) { c.Outputs = []ampc.Tensor{foreign} }))
+			_, err := m.Train(config(func(c *ampc.TrainConfig) { c.Outputs = []ampc.Output{{Tensor: foreign}} }), ampc.Loss{Value: own})
 			return err
 		},
 		"gradient": func(m *ampc.Model, own ampc.Tensor) error {
-			_, err := ampc.Train(m, own, config(func(c *ampc.Config) { c.Grads = []ampc.Tensor{x} }))
+			_, err := m.Train(config(func(c *ampc.TrainConfig) { c.Grads = []ampc.Tensor{x} }), ampc.Loss{Value: own})
 			return err
 		},
-		"infer":   func(m *ampc.Model, _ ampc.Tensor) error { _, err := m.Infer(ampc.Config{}, foreign); return err },
+		"infer":   func(m *ampc.Model, _ ampc.Tensor) error { _, err := m.Infer(ampc.InferConfig{}, foreign); return err },
 		"operand": func(m *ampc.Model, own ampc.Tensor) error { m.Add(own, foreign); return m.Err() },
 		"layer":   func(m *ampc.Model, _ ampc.Tensor) error { m.Linear("other", x, 2); return m.Err() },
 		"grad":    func(m *ampc.Model, own ampc.Tensor) error { m.Grad(own, x); return m.Err() },
@@ -123,16 +123,16 @@ func TestReservedNames(t *testing.T) {
 	}
 }
 
-// The name of a step is Config.Name, whatever was compiled before, and two open
+// The name of a step is TrainConfig.Name, whatever was compiled before, and two open
 // steps have two.
 func TestStepNamesAreTheirOwn(t *testing.T) {
 	m, loss := small(4)
 	defer m.Close()
-	if _, err := m.Infer(ampc.Config{}, loss); err != nil {
+	if _, err := m.Infer(ampc.InferConfig{}, loss); err != nil {
 		t.Fatal(err)
 	}
-	first := ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1)}
-	s, err := ampc.Train(m, loss, first)
+	first := ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1)}
+	s, err := m.Train(first, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,12 +140,12 @@ func TestStepNamesAreTheirOwn(t *testing.T) {
 	if _, err := m.Variable("amp.step"); err != nil {
 		t.Errorf("%v; there are %q", err, m.Variables())
 	}
-	second := ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Constant(0.1)}
-	if _, err := ampc.Train(m, loss, second); err == nil || !strings.HasPrefix(err.Error(), "identity_test.go:") || !strings.Contains(err.Error(), "Step.For") {
+	second := ampc.TrainConfig{Optimizer: ampc.Adam(), LR: ampc.Constant(0.1)}
+	if _, err := m.Train(second, ampc.Loss{Value: loss}); err == nil || !strings.HasPrefix(err.Error(), "identity_test.go:") || !strings.Contains(err.Error(), "Step.For") {
 		t.Errorf("a second step without a name: %v", err)
 	}
 	second.Name = "late"
-	if _, err := ampc.Train(m, loss, second); err != nil {
+	if _, err := m.Train(second, ampc.Loss{Value: loss}); err != nil {
 		t.Fatal(err)
 	}
 	sgd, err := m.Variable("amp.sgd.m/fc1.w")
@@ -156,13 +156,13 @@ func TestStepNamesAreTheirOwn(t *testing.T) {
 	if err != nil || sgd.At(0) == 0 || adam.At(0) != 0 {
 		t.Errorf("momentum %g, Adam's moment %g before its first step (%v)", sgd.At(0), adam.At(0), err)
 	}
-	if _, err := ampc.Train(m, loss, second); err == nil || !strings.Contains(err.Error(), `a training step "late" already`) {
+	if _, err := m.Train(second, ampc.Loss{Value: loss}); err == nil || !strings.Contains(err.Error(), `a training step "late" already`) {
 		t.Errorf("two steps of one name: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ampc.Train(m, loss, first); err != nil { // it is there no more
+	if _, err := m.Train(first, ampc.Loss{Value: loss}); err != nil { // it is there no more
 		t.Error(err)
 	}
 }

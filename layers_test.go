@@ -96,7 +96,7 @@ func TestLayers(t *testing.T) {
 			}
 			weights := m.Input("weights", ampc.F32, int(c.shape.Elements()))
 			loss := m.ReduceSum(m.Mul(m.Reshape(y, -1), weights), false) // no symmetry that cancels gradients
-			s := train(t, m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Grads: params})
+			s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Grads: params})
 			w := make([]float64, c.shape.Elements())
 			for i := range w {
 				w[i] = math.Cos(float64(3 * i))
@@ -107,7 +107,7 @@ func TestLayers(t *testing.T) {
 				r = run(t, s, feed)
 			}
 			for _, p := range params {
-				g, err := r.Grad(p.Name())
+				g, err := r.Grad(p)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,7 +136,7 @@ func TestPrecisionRegions(t *testing.T) {
 	c := f.Precision(ampc.PinLow).Linear("low", b, 16)
 	d := f.Scope("in").Precision(ampc.PinTF32).Linear("tf32", c, 16)
 	loss := m.ReduceMean(m.Square(d), false)
-	s := train(t, m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
+	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
 	for name, want := range map[string]struct {
 		operand ampc.DType
 		math    string
@@ -158,7 +158,7 @@ func TestDropout(t *testing.T) {
 	x := m.Input("x", ampc.F32, 4000)
 	y := m.Dropout("drop", m.Mul(x, m.Param("w", ampc.Fill(1), 1)), 0.25)
 	loss := m.ReduceSum(y, false)
-	s := train(t, m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Outputs: []ampc.Tensor{y}})
+	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Outputs: []ampc.Output{{Tensor: y}}})
 	ones := make([]float32, 4000)
 	for i := range ones {
 		ones[i] = 1
@@ -186,7 +186,7 @@ func TestDropout(t *testing.T) {
 	if masks[0] == masks[1] {
 		t.Error("two steps drew the same mask")
 	}
-	eval, err := s.Eval([]ampc.Tensor{y}, nil)
+	eval, err := s.Eval(y)
 	if err != nil {
 		t.Fatal(err)
 	}

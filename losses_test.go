@@ -11,7 +11,7 @@ func TestSeveralLossesAndWeights(t *testing.T) {
 	w := m.Param("w", ampc.Fill(1), 4)
 	a := m.Named("a").ReduceSum(m.Mul(w, x), false)
 	b := m.Named("b").ReduceSum(m.Square(w), false)
-	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.25)}
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.25)}
 	s, err := m.Train(c, ampc.Loss{Value: a, Weight: 2}, ampc.Loss{Value: b})
 	if err != nil {
 		t.Fatal(err)

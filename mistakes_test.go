@@ -93,7 +93,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			if !v.Absent() {
 				t.Errorf("a value after a mistake: %v", v)
 			}
-			_, err := ampc.Train(m, v, adam())
+			_, err := m.Train(adam(), ampc.Loss{Value: v})
 			wantError(t, err, append(c.want, "mistakes_test.go:")...)
 			if err := m.WriteIR(new(bytes.Buffer)); err == nil {
 				t.Error("a model with a mistake is written")
@@ -104,43 +104,43 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 
 func TestBadConfigs(t *testing.T) {
 	for name, c := range map[string]struct {
-		edit func(*ampc.Config)
+		edit func(*ampc.TrainConfig)
 		want string
 	}{
-		"no optimizer": {func(c *ampc.Config) { c.Optimizer = ampc.Optimizer{} }, "trains"},
-		"group matches nothing": {func(c *ampc.Config) {
+		"no optimizer": {func(c *ampc.TrainConfig) { c.Optimizer = ampc.Optimizer{} }, "trains"},
+		"group matches nothing": {func(c *ampc.TrainConfig) {
 			c.Groups = []ampc.Group{{Pattern: "head", Optimizer: ampc.Adam(), LR: ampc.Constant(1)}}
 		}, `pattern "head" matches no parameter`},
-		"pattern of a policy": {func(c *ampc.Config) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
-		"scale":               {func(c *ampc.Config) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
-		"momentum":            {func(c *ampc.Config) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
-		"unbound dimension":   {func(c *ampc.Config) { c.Bind = map[string]int64{"batch": 3} }, `no dimension "batch"`},
-		"unknown pass":        {func(c *ampc.Config) { c.Disable = []string{"nothing"} }, `no pass "nothing"`},
+		"pattern of a policy": {func(c *ampc.TrainConfig) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
+		"scale":               {func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
+		"momentum":            {func(c *ampc.TrainConfig) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
+		"unbound dimension":   {func(c *ampc.TrainConfig) { c.Sizes = ampc.Sizes{"batch": 3} }, `no dimension "batch"`},
+		"unknown pass":        {func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"nothing"} }, `no pass "nothing"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, loss := small(8)
 			defer m.Close()
 			conf := adam()
 			c.edit(&conf)
-			_, err := ampc.Train(m, loss, conf)
+			_, err := m.Train(conf, ampc.Loss{Value: loss})
 			wantError(t, err, c.want)
 		})
 	}
 	m, _ := small(8)
 	_, err := m.Train(adam())
 	wantError(t, err, "no loss")
-	_, err = m.Infer(ampc.Config{})
+	_, err = m.Infer(ampc.InferConfig{})
 	wantError(t, err, "nothing to compute")
 }
 
 // A tensor that is absent is a mistake wherever a config names tensors.
 func TestNilTensorsInConfigs(t *testing.T) {
 	m, loss := small(8)
-	_, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Outputs: []ampc.Tensor{{}}})
+	_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Outputs: []ampc.Output{{}}}, ampc.Loss{Value: loss})
 	wantError(t, err, "absent")
-	_, err = ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Grads: []ampc.Tensor{{}}})
+	_, err = m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Grads: []ampc.Tensor{{}}}, ampc.Loss{Value: loss})
 	wantError(t, err, "absent")
-	_, err = m.Infer(ampc.Config{}, ampc.Tensor{})
+	_, err = m.Infer(ampc.InferConfig{}, ampc.Tensor{})
 	wantError(t, err, "absent")
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"ampc"
-	"ampc/passes"
 )
 
 // A step tells what the compiler rewrote, and still calls the config's After.
@@ -16,7 +15,7 @@ func TestStepNotes(t *testing.T) {
 	loss := m.Named("loss").BCE(m.Sigmoid(h), y)
 	c := adam()
 	var seen []string
-	c.After = func(e passes.Event) { seen = append(seen, e.Notes...) }
+	c.Compile.After = func(e ampc.PassEvent) { seen = append(seen, e.Notes...) }
 	s := train(t, m, loss, c)
 	want := "%bce: sigmoid and bce become bce_with_logits"
 	if got := s.Notes(); !slices.Contains(got, want) || !slices.Equal(got, seen) {
@@ -33,9 +32,9 @@ func TestPaddedStep(t *testing.T) {
 	build := func(pad bool) (*ampc.Model, ampc.Tensor, *ampc.Step, *ampc.Step) {
 		m, loss := small(8)
 		c := adam()
-		c.Pad = pad
+		c.Compile.Pad = pad
 		s := train(t, m, loss, c)
-		e, err := s.Eval([]ampc.Tensor{loss}, nil)
+		e, err := s.Eval(loss)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,14 +9,6 @@ import (
 	"ampc/passes"
 )
 
-// groups are the groups that a step trains, the config's own optimizer last.
-func (c Config) groups() []Group {
-	if c.Optimizer.Algorithm == passes.NoOptimizer {
-		return c.Groups
-	}
-	return append(slices.Clone(c.Groups), Group{Optimizer: c.Optimizer, LR: c.LR})
-}
-
 // SetLR changes the base learning rate of the step; its schedule goes on from it.
 // A step whose groups have several rates has SetGroupLR for each.
 func (s *Step) SetLR(rate float64) error {
@@ -39,7 +31,7 @@ func (s *Step) SetLR(rate float64) error {
 }
 
 // SetGroupLR changes the base learning rate of the group with this pattern, ""
-// for that of Config.Optimizer; its schedule goes on from it. Groups whose
+// for that of TrainConfig.Optimizer; its schedule goes on from it. Groups whose
 // schedules are equal have one rate, and cannot be set apart.
 func (s *Step) SetGroupLR(pattern string, rate float64) error {
 	defer s.model.gate.hold()()
@@ -70,7 +62,7 @@ type rate struct {
 // rates finds the rates that the update reads, in the order of the groups.
 func (s *Step) rates() []rate {
 	var out []rate
-	groups := s.config.groups()
+	groups := s.config.Groups
 	for _, n := range s.graph.Body[ir.Update] {
 		base := n.Operand("lr")
 		if base == nil || len(n.Out) == 0 || n.Out[0].Next == nil {
@@ -98,7 +90,7 @@ func (s *Step) rates() []rate {
 
 func (s *Step) patterns(r rate) []string {
 	var out []string
-	groups := s.config.groups()
+	groups := s.config.Groups
 	for _, i := range r.groups {
 		out = append(out, fmt.Sprintf("%q", groups[i].Pattern))
 	}

@@ -91,13 +91,13 @@ func (r Result) Scale() float64 {
 }
 
 // GradNorm returns the 2-norm of all gradients, unscaled and before clipping, in a
-// step that clips by it or has Config.GradNorm.
+// step that clips by it or has TrainConfig.GradNorm.
 func (r Result) GradNorm() (float64, error) {
 	switch {
 	case r.step == nil:
 		return math.NaN(), errNotRun
 	case r.step.slots.made[passes.OfGradNorm] < 0:
-		return math.NaN(), fmt.Errorf("gradient norm: the step computes none: set Config.GradNorm")
+		return math.NaN(), fmt.Errorf("gradient norm: the step computes none: set TrainConfig.GradNorm")
 	}
 	return r.scalar(passes.OfGradNorm), r.readable()
 }
@@ -131,7 +131,7 @@ func (r Result) scalar(kind passes.ResultKind) float64 {
 	return r.number(r.step.slots.made[kind])
 }
 
-// Value returns a loss, or a tensor listed in Config.Outputs or given to Infer.
+// Value returns a loss, or a tensor listed in TrainConfig.Outputs or given to Infer.
 func (r Result) Value(t Tensor) (Host, error) {
 	if t.v == nil {
 		return Host{}, fmt.Errorf("result: no tensor")
@@ -141,16 +141,16 @@ func (r Result) Value(t Tensor) (Host, error) {
 	}
 	i, ok := r.step.slots.values[t]
 	if !ok {
-		return Host{}, fmt.Errorf("result %s: not computed by this step: list it in Config.Outputs", t.v)
+		return Host{}, fmt.Errorf("result %s: not computed by this step: list it in TrainConfig.Outputs", t.v)
 	}
 	return r.read(i)
 }
 
-// Grad returns the gradient of a parameter listed in Config.Grads as the update
+// Grad returns the gradient of a parameter listed in TrainConfig.Grads as the update
 // sees it but for the norm: unscaled, meaned over the labels that count, clipped
 // by value where the config says so.
-func (r Result) Grad(param string) (Host, error) {
-	i, err := r.grad(param)
+func (r Result) Grad(w Tensor) (Host, error) {
+	i, err := r.grad(w)
 	if err != nil {
 		return Host{}, err
 	}
@@ -159,8 +159,8 @@ func (r Result) Grad(param string) (Host, error) {
 
 // GradTo copies what Grad returns to dst, which has exactly its bytes: for
 // loops that read gradients at every step without new memory.
-func (r Result) GradTo(param string, dst []byte) error {
-	i, err := r.grad(param)
+func (r Result) GradTo(w Tensor, dst []byte) error {
+	i, err := r.grad(w)
 	if err != nil {
 		return err
 	}
@@ -168,13 +168,13 @@ func (r Result) GradTo(param string, dst []byte) error {
 }
 
 // grad is the place of a gradient.
-func (r Result) grad(param string) (int, error) {
+func (r Result) grad(w Tensor) (int, error) {
 	if r.step == nil {
 		return 0, errNotRun
 	}
-	i, ok := r.step.slots.grads[param]
+	i, ok := r.step.slots.grads[w]
 	if !ok {
-		return 0, fmt.Errorf("gradient of %q: not computed by this step: list the parameter in Config.Grads", param)
+		return 0, fmt.Errorf("gradient of %s: not computed by this step: list the parameter in TrainConfig.Grads", w.v)
 	}
 	return i, nil
 }

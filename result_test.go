@@ -45,13 +45,13 @@ func TestNumbersOfResultsStay(t *testing.T) {
 
 // The norm of all gradients is there where it is asked for, else an error says how.
 func TestGradNormIsAskedFor(t *testing.T) {
-	norm := func(c ampc.Config) (float64, error) {
+	norm := func(c ampc.TrainConfig) (float64, error) {
 		m, loss := small(8)
 		defer m.Close()
 		return run(t, train(t, m, loss, c), points(1, 8)).GradNorm()
 	}
 	c := adam()
-	if _, err := norm(c); err == nil || err.Error() != "gradient norm: the step computes none: set Config.GradNorm" {
+	if _, err := norm(c); err == nil || err.Error() != "gradient norm: the step computes none: set TrainConfig.GradNorm" {
 		t.Errorf("error %v", err)
 	}
 	c.GradNorm = true
@@ -69,7 +69,7 @@ func TestGradNormIsAskedFor(t *testing.T) {
 func TestRatesOfGroups(t *testing.T) {
 	m, loss := small(8)
 	defer m.Close()
-	s := train(t, m, loss, ampc.Config{
+	s := train(t, m, loss, ampc.TrainConfig{
 		Groups:    []ampc.Group{{Pattern: "fc1", Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, {Pattern: "*.b", Optimizer: ampc.SGD(0.5), LR: ampc.Constant(0.02)}},
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.02),
 	})
@@ -125,9 +125,9 @@ func TestResultsOverMicroBatches(t *testing.T) {
 		x := m.Input("x", ampc.F32, 1)
 		top := m.Named("top").ReduceMax(x, false)
 		loss := m.ReduceSum(m.Mul(x, m.Param("w", ampc.Fill(1), 1)), false)
-		s := train(t, m, loss, ampc.Config{
+		s := train(t, m, loss, ampc.TrainConfig{
 			Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 3,
-			Outputs: []ampc.Tensor{top}, Reduce: map[ampc.Tensor]ampc.Reduce{top: reduce},
+			Outputs: []ampc.Output{{Tensor: top, Reduce: reduce}},
 		})
 		r := run(t, s, ampc.Feed{"x": []float32{1}}, ampc.Feed{"x": []float32{2}}, ampc.Feed{"x": []float32{3}})
 		h, err := r.Value(top)

@@ -15,22 +15,24 @@ type sharedScale struct {
 
 // sharedScales names the scales of a new step's own scalers. Those that earlier
 // steps have, the new one is to advance in their place.
-func (s *session) sharedScales(step string, losses []Loss) map[*Scaler]passes.SharedScale {
-	uses := map[*Scaler]passes.SharedScale{}
+func (s *session) sharedScales(r request) map[*passes.Scaler]passes.SharedScale {
+	uses := map[*passes.Scaler]passes.SharedScale{}
 	named := map[string]bool{}
-	for _, l := range losses {
-		if _, again := uses[l.Scaler]; again || l.Scaler == nil {
+	for i, l := range r.losses {
+		scaler := r.config.Losses[i].Scaler
+		if _, again := uses[scaler]; again || scaler == nil {
 			continue
 		}
-		use := passes.SharedScale{Step: step, Of: l.Value.Name()}
+		name := l.Value.Name()
+		use := passes.SharedScale{Step: r.config.Name, Of: name}
 		if old, ok := s.scales[l.Scaler]; ok {
 			use = old.SharedScale
 			use.Part = passes.Advance
 		}
 		for k := 2; use.Part == passes.Alone && named[use.Of]; k++ {
-			use.Of = fmt.Sprintf("%s_%d", l.Value.Name(), k)
+			use.Of = fmt.Sprintf("%s_%d", name, k)
 		}
-		uses[l.Scaler], named[use.Of] = use, true
+		uses[scaler], named[use.Of] = use, true
 	}
 	return uses
 }
@@ -38,7 +40,7 @@ func (s *session) sharedScales(step string, losses []Loss) map[*Scaler]passes.Sh
 // share makes step the one that advances the scales of its losses. A step that
 // did so before now notes its overflows for this one.
 func (s *session) share(step *Step) error {
-	for _, l := range step.losses {
+	for i, l := range step.losses {
 		old := s.scales[l.Scaler].last
 		if l.Scaler == nil || old == step {
 			continue
@@ -48,7 +50,7 @@ func (s *session) share(step *Step) error {
 				return err
 			}
 		}
-		s.scales[l.Scaler] = sharedScale{step.config.shared[l.Scaler], step}
+		s.scales[l.Scaler] = sharedScale{step.config.Shared[step.config.Losses[i].Scaler], step}
 	}
 	return nil
 }
@@ -56,16 +58,17 @@ func (s *session) share(step *Step) error {
 // collect compiles a step again, to note what it finds out about a scale for
 // the step that advances it.
 func (s *session) collect(old *Step, scaler *Scaler) error {
-	c := old.config
-	c.shared = maps.Clone(c.shared)
-	use := c.shared[scaler]
-	use.Part = passes.Collect
-	c.shared[scaler] = use
-	step, err := old.model.build(s, c, old.losses)
-	if err != nil {
-		return err
+	r := old.request
+	r.config.Shared = maps.Clone(r.config.Shared)
+	for i, l := range r.losses {
+		if l.Scaler == scaler {
+			use := r.config.Shared[r.config.Losses[i].Scaler]
+			use.Part = passes.Collect
+			r.config.Shared[r.config.Losses[i].Scaler] = use
+		}
 	}
-	if err := s.load(step); err != nil {
+	step, err := s.compile(old.model, r)
+	if err != nil {
 		return err
 	}
 	if err := old.closeSizes(); err != nil { // what they do with the scale changes as well

@@ -6,7 +6,6 @@ import (
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower"
-	"ampc/passes"
 	"ampc/runtime"
 	"ampc/runtime/cpu"
 )
@@ -31,14 +30,11 @@ type session struct {
 }
 
 // open returns the model's session, starting it with the first compiled step.
-func (m *Model) open(c Config) (*session, error) {
+func (m *Model) open() (*session, error) {
 	if m.session != nil {
-		if c.Backend != nil && c.Backend != m.session.backend {
-			return nil, fmt.Errorf("the model's variables live on %s already", m.session.backend.Name())
-		}
 		return m.session, nil
 	}
-	b, owned := c.Backend, c.Backend == nil
+	b, owned := m.backend, m.backend == nil
 	if owned {
 		var err error
 		if b, err = cpu.Open(0); err != nil {
@@ -49,24 +45,21 @@ func (m *Model) open(c Config) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.session = &session{backend: b, owned: owned, store: store, seed: c.Seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}}
+	m.session = &session{backend: b, owned: owned, store: store, seed: m.seed, types: map[string]ir.Type{}, meta: map[string]string{}, scales: map[*Scaler]sharedScale{}, policies: map[string]string{}}
 	return m.session, nil
 }
 
 // free says whether a training step may be called name: two that are there at
 // once have two names, for their states stand under them.
-func (s *session) free(name string, losses []Loss) error {
-	if len(losses) == 0 {
-		return nil
-	}
+func (s *session) free(name string) error {
 	for _, step := range s.steps {
 		if len(step.losses) == 0 || step.config.Name != name {
 			continue
 		}
 		if name == "" {
-			return &ir.Error{Pos: userLine(), Msg: "train: the model has a training step already: give this one a Config.Name, under which its counters, rates and moments stand; the same step for other sizes is Step.For"}
+			return &ir.Error{Pos: userLine(), Msg: "train: the model has a training step already: give this one a TrainConfig.Name, under which its counters, rates and moments stand; the same step for other sizes is Step.For"}
 		}
-		return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("train: the model has a training step %q already: choose another Config.Name, or close that one; the same step for other sizes is Step.For", name)}
+		return &ir.Error{Pos: userLine(), Msg: fmt.Sprintf("train: the model has a training step %q already: choose another TrainConfig.Name, or close that one; the same step for other sizes is Step.For", name)}
 	}
 	return nil
 }
@@ -103,38 +96,6 @@ func (s *session) load(step *Step) error {
 	return err
 }
 
-// average makes g read the running averages in place of the parameters that
-// have one: those of the step called name or, for "", of the only one that has any.
-func (s *session) average(g *ir.Graph, name string) error {
-	averages := map[string]string{} // by parameter
-	for _, v := range s.vars {
-		n, ok := passes.ParseStateName(v.Name)
-		if !ok || v.Role() != "ema" || name != "" && n.Step != name {
-			continue
-		}
-		if first, two := averages[n.Of]; two {
-			return fmt.Errorf("infer: %s has two averages, %s and %s: say in Config.Name whose to read", n.Of, first, v.Name)
-		}
-		averages[n.Of] = v.Name
-	}
-	for _, v := range g.Vars {
-		if avg := averages[v.Name]; avg != "" && v.Kind == ir.Param {
-			v.Name, v.Kind = avg, ir.State
-		}
-	}
-	return nil
-}
-
-// scaled makes g, which trains nothing, read the scales of gradients inside the
-// forward pass where training has brought them.
-func (s *session) scaled(g *ir.Graph) {
-	for _, v := range g.Vars {
-		if _, ok := s.types[v.Name]; ok && v.Kind == ir.Const && ir.InnerScale(v) {
-			v.Kind, v.Attr = ir.State, v.Attr.With("sweep", ir.InnerSweep)
-		}
-	}
-}
-
 // initial computes what a variable holds before the first step.
 func (s *session) initial(v lower.Var) ([]byte, error) {
 	if v.Role() == "seed" {
@@ -164,8 +125,8 @@ func (s *session) find(name string) (lower.Var, bool) {
 	return lower.Var{}, false
 }
 
-// Close releases the model's variables and, where Config gave no backend, the
-// one that was opened for it. It waits for a call that is running; calls after
+// Close releases the model's variables and, where the model was given no
+// backend (On), the one that was opened for it. It waits for a call that is running; calls after
 // it are errors.
 func (m *Model) Close() error {
 	defer m.gate.hold()()

@@ -14,9 +14,9 @@ func TestSharedWeights(t *testing.T) {
 		return m.Linear("fc", x[0], 1, ampc.NoBias(), ampc.WeightInit(ampc.Fill(3)))
 	})
 	loss := m.ReduceSum(f(f(x)), false) // w²·x
-	s := train(t, m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Grads: []ampc.Tensor{m.Lookup("f.fc.w")}})
+	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Grads: []ampc.Tensor{m.Lookup("f.fc.w")}})
 	r := run(t, s, ampc.Feed{"x": []float32{2}})
-	if g, err := r.Grad("f.fc.w"); err != nil || g.At(0) != 12 {
+	if g, err := r.Grad(m.Lookup("f.fc.w")); err != nil || g.At(0) != 12 {
 		t.Errorf("gradient %v (%v), want 12", g, err)
 	}
 	if w, _ := m.Variable("f.fc.w"); w.At(0) != 3-6 {

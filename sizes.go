@@ -1,6 +1,7 @@
 package ampc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,17 +11,17 @@ import (
 	"ampc/lower"
 )
 
-// keptSizes is how many further sizes a step keeps where Config.Sizes is 0.
+// keptSizes is how many further sizes a step keeps where KeepSizes is 0.
 const keptSizes = 8
 
 // For returns the step for other sizes of the model's named dimensions: a short
-// last batch, a longer sequence. sizes holds those that differ from Config.Bind.
+// last batch, a longer sequence. sizes holds those that differ from the config's.
 // It is the same step: counters, learning rates, loss scale, moments and averages
-// are one. The first call for some sizes compiles them. A step keeps Config.Sizes
+// are one. The first call for some sizes compiles them. A step keeps KeepSizes
 // of them beside its own and closes the one that was asked for longest ago, so ask
 // before each Run instead of keeping what For returned. Closing the step closes
 // them all.
-func (s *Step) For(sizes map[string]int64) (*Step, error) {
+func (s *Step) For(sizes Sizes) (*Step, error) {
 	if s.of != nil {
 		s = s.of
 	}
@@ -28,44 +29,36 @@ func (s *Step) For(sizes map[string]int64) (*Step, error) {
 	if s.exec == nil {
 		return nil, errClosed
 	}
-	c := s.config
-	c.Bind = maps.Clone(c.Bind)
-	if c.Bind == nil {
-		c.Bind = map[string]int64{}
-	}
-	maps.Copy(c.Bind, sizes)
-	if maps.Equal(c.Bind, s.config.Bind) || len(sizes) == 0 {
+	r := s.request
+	r.sizes = Sizes{}
+	maps.Copy(r.sizes, s.sizes)
+	maps.Copy(r.sizes, sizes)
+	if maps.Equal(r.sizes, s.sizes) {
 		return s, nil
 	}
-	for i, size := range s.sizes {
-		if maps.Equal(size.config.Bind, c.Bind) {
-			s.sizes = append(slices.Delete(s.sizes, i, i+1), size)
-			return size, nil
+	for i, other := range s.others {
+		if maps.Equal(other.sizes, r.sizes) {
+			s.others = append(slices.Delete(s.others, i, i+1), other)
+			return other, nil
 		}
 	}
-	size, err := s.model.loaded(s.model.session, c, s.losses)
+	other, err := s.model.session.compile(s.model, r)
 	if err != nil {
-		return nil, fmt.Errorf("for %s: %w", sizesText(c.Bind), err)
+		return nil, fmt.Errorf("for %s: %w", r.sizes, err)
 	}
-	size.of = s
-	s.sizes = append(s.sizes, size)
-	if len(s.sizes) > s.config.sizes() {
-		return size, s.sizes[0].close()
+	other.of = s
+	s.others = append(s.others, other)
+	if len(s.others) > cmp.Or(s.keep, keptSizes) {
+		return other, s.others[0].close()
 	}
-	return size, nil
+	return other, nil
 }
 
-func (c Config) sizes() int {
-	if c.Sizes == 0 {
-		return keptSizes
-	}
-	return c.Sizes
-}
-
-func sizesText(sizes map[string]int64) string {
+// String lists the sizes in order of name: "N=3 T=128".
+func (z Sizes) String() string {
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(sizes)) {
-		parts = append(parts, fmt.Sprintf("%s=%d", name, sizes[name]))
+	for _, name := range slices.Sorted(maps.Keys(z)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", name, z[name]))
 	}
 	return strings.Join(parts, " ")
 }
@@ -73,8 +66,8 @@ func sizesText(sizes map[string]int64) string {
 // closeSizes closes the sizes that For compiled.
 func (s *Step) closeSizes() error {
 	var err error
-	for len(s.sizes) > 0 {
-		err = errors.Join(err, s.sizes[0].close())
+	for len(s.others) > 0 {
+		err = errors.Join(err, s.others[0].close())
 	}
 	return err
 }
@@ -83,7 +76,7 @@ func (s *Step) closeSizes() error {
 // that no other step has: they depend on sizes and hold nothing between steps.
 func (s *session) forget(step *Step) error {
 	if of := step.of; of != nil {
-		of.sizes = slices.DeleteFunc(of.sizes, func(x *Step) bool { return x == step })
+		of.others = slices.DeleteFunc(of.others, func(x *Step) bool { return x == step })
 	}
 	s.steps = slices.DeleteFunc(s.steps, func(x *Step) bool { return x == step })
 	for scaler, shared := range s.scales {
@@ -94,7 +87,7 @@ func (s *session) forget(step *Step) error {
 	}
 	used := map[string]bool{}
 	for _, other := range s.steps {
-		for _, x := range append(slices.Clone(other.sizes), other) {
+		for _, x := range append(slices.Clone(other.others), other) {
 			for _, v := range x.program.Vars {
 				used[v.Name] = true
 			}
@@ -136,5 +129,5 @@ func (s *Step) otherSize(input string, n int64) string {
 	if name == "" || rest == 0 || n%rest != 0 {
 		return ""
 	}
-	return fmt.Sprintf("; for %s=%d take step.For(map[string]int64{%q: %d}), with all micro-batches of that size", name, n/rest, name, n/rest)
+	return fmt.Sprintf("; for %s=%d take step.For(ampc.Sizes{%q: %d}), with all micro-batches of that size", name, n/rest, name, n/rest)
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // anySize is a model whose batch has a name.
-func anySize(t *testing.T, c ampc.Config) (*ampc.Model, *ampc.Step, ampc.Tensor) {
+func anySize(t *testing.T, c ampc.TrainConfig) (*ampc.Model, *ampc.Step, ampc.Tensor) {
 	t.Helper()
 	m := ampc.New("any")
 	x, y := m.Input("x", ampc.F32, ampc.Dim("N"), 6), m.Input("y", ampc.I32, ampc.Dim("N"))
 	out := m.Linear("fc2", m.Gelu(m.Linear("fc1", x, 8)), 3)
 	loss := m.CrossEntropy(out, y)
-	c.Bind, c.Outputs, c.Reduce = map[string]int64{"N": 8}, []ampc.Tensor{out}, map[ampc.Tensor]ampc.Reduce{out: ampc.Sum}
-	step, err := ampc.Train(m, loss, c)
+	c.Sizes, c.Outputs = ampc.Sizes{"N": 8}, []ampc.Output{{Tensor: out, Reduce: ampc.Sum}}
+	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func anyFeed(n int) ampc.Feed {
 
 func sized(t *testing.T, s *ampc.Step, n int64) *ampc.Step {
 	t.Helper()
-	size, err := s.For(map[string]int64{"N": n})
+	size, err := s.For(ampc.Sizes{"N": n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func sized(t *testing.T, s *ampc.Step, n int64) *ampc.Step {
 func TestSizesShareAllState(t *testing.T) {
 	scaler := ampc.Dynamic()
 	scaler.Every = 2
-	c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(1e-2, 3, 20), Policy: ampc.MixedF16(), Scaler: scaler, EMA: 0.9, Micro: 2}
+	c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(1e-2, 3, 20), Policy: ampc.MixedF16(), Scaler: scaler, EMA: 0.9, Micro: 2}
 	m, step, loss := anySize(t, c)
 	plain := c
 	plain.Policy, plain.Scaler = ampc.F32Only(), ampc.Unscaled()
@@ -80,7 +80,10 @@ func TestSizesShareAllState(t *testing.T) {
 		}
 	}
 	followsF32(t, m, wide, 7, "fc1.w", "fc2.b", "amp.ema/fc1.w")
-	eval, err := step.Eval([]ampc.Tensor{loss}, map[string]int64{"N": 5})
+	eval, err := step.Eval(loss)
+	if err == nil {
+		eval, err = eval.For(ampc.Sizes{"N": 5})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +94,7 @@ func TestSizesShareAllState(t *testing.T) {
 
 // The bound holds, what is evicted or closed says so, and a step's sizes end with it.
 func TestSizesAreBounded(t *testing.T) {
-	_, step, _ := anySize(t, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Sizes: 2})
+	_, step, _ := anySize(t, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), KeepSizes: 2})
 	three, four := sized(t, step, 3), sized(t, step, 4)
 	if sized(t, step, 3) != three || sized(t, four, 8) != step {
 		t.Error("a size that is there is compiled again")
@@ -103,7 +106,7 @@ func TestSizesAreBounded(t *testing.T) {
 	if _, err := three.Run(t.Context(), anyFeed(3)); err != nil {
 		t.Error(err)
 	}
-	if _, err := step.For(map[string]int64{"M": 3}); err == nil || !strings.Contains(err.Error(), `no dimension "M"`) {
+	if _, err := step.For(ampc.Sizes{"M": 3}); err == nil || !strings.Contains(err.Error(), `no dimension "M"`) {
 		t.Errorf("error %v", err)
 	}
 	if err := step.Close(); err != nil {
@@ -119,9 +122,9 @@ func TestSizesAreBounded(t *testing.T) {
 // What has another size is refused in a line that names For; micro-batches of one
 // step have one size.
 func TestFeedsOfAnotherSizeNameFor(t *testing.T) {
-	_, step, _ := anySize(t, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: 2})
+	_, step, _ := anySize(t, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: 2})
 	_, err := step.Run(t.Context(), anyFeed(5))
-	const want = `feed "x" has 30 elements, want f32[8,6], which has 48; for N=5 take step.For(map[string]int64{"N": 5}), with all micro-batches of that size`
+	const want = `feed "x" has 30 elements, want f32[8,6], which has 48; for N=5 take step.For(ampc.Sizes{"N": 5}), with all micro-batches of that size`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
@@ -133,7 +136,7 @@ func TestFeedsOfAnotherSizeNameFor(t *testing.T) {
 
 // 200 sizes, compiled and closed, leave no memory behind.
 func TestClosedSizesAreFreed(t *testing.T) {
-	m, step, _ := anySize(t, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Sizes: 1, Micro: 2})
+	m, step, _ := anySize(t, ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), KeepSizes: 1, Micro: 2})
 	vars := len(m.Variables())
 	heap := func() uint64 {
 		runtime.GC()

@@ -6,20 +6,20 @@ import "ampc/passes"
 // settled before the first pass: whatever values are called, a result is found
 // by its place. -1 stands for what the step does not compute.
 type slots struct {
-	values map[Tensor]int // losses and Config.Outputs
-	grads  map[string]int // Config.Grads, by the parameter's name, which is one variable's alone
+	values map[Tensor]int // losses and outputs
+	grads  map[Tensor]int // TrainConfig.Grads, by the parameter
 	losses []int
 	made   [passes.OfRate + 1]int // what the compiler makes, by kind
 }
 
 // newSlots asks the compiler for a step's results, of which the model itself
 // returns the first.
-func newSlots(returned []Tensor, p *passes.Config, c Config, losses []Loss) slots {
-	s := slots{values: map[Tensor]int{}, grads: map[string]int{}}
+func newSlots(returned []Tensor, p *passes.Config, r request) slots {
+	s := slots{values: map[Tensor]int{}, grads: map[Tensor]int{}}
 	for i := range s.made {
 		s.made[i] = -1
 	}
-	asked := p.Outputs // one for each of c.Outputs, one for each of c.Grads
+	asked := p.Outputs // one for each output, one for each gradient
 	p.Outputs = nil
 	place := func(o passes.Output) int {
 		p.Outputs = append(p.Outputs, o)
@@ -28,18 +28,18 @@ func newSlots(returned []Tensor, p *passes.Config, c Config, losses []Loss) slot
 	for i, t := range returned {
 		s.values[t] = i
 	}
-	for i, l := range losses {
+	for i, l := range r.losses {
 		at := place(passes.Output{Value: p.Losses[i].Value})
 		s.losses, s.values[l.Value] = append(s.losses, at), at
 	}
-	for _, kind := range kinds(p, c.GradNorm) {
+	for _, kind := range kinds(p, r.gradNorm) {
 		s.made[kind] = place(passes.Output{Kind: kind})
 	}
-	for i, t := range c.Outputs {
+	for i, t := range r.outputs {
 		s.values[t] = place(asked[i])
 	}
-	for i, w := range c.Grads {
-		s.grads[w.Name()] = place(asked[len(c.Outputs)+i])
+	for i, w := range r.grads {
+		s.grads[w] = place(asked[len(r.outputs)+i])
 	}
 	return s
 }

@@ -148,7 +148,7 @@ func (o ops) GeluTanh(x Tensor) Tensor { return o.tensor(o.b.Gelu(x.v, "tanh")) 
 // EmbeddingWith looks rows of table[V,D] up: the result has shape [ids..,D].
 func (o ops) EmbeddingWith(table, ids Tensor) Tensor { return o.tensor(o.b.Embedding(table.v, ids.v)) }
 
-// Update builds in the update of a training step: what Config.Gradients gets.
+// Update builds in the update of a training step: what TrainConfig.Gradients gets.
 // Every op of the op set is a method of it.
 type Update struct{ ops }
 
@@ -156,5 +156,5 @@ type Update struct{ ops }
 func (u *Update) Named(name string) *Update { return &Update{ops{u.b.Named(name)}} }
 
 // Grad is a parameter and its gradient, unscaled and divided by the count, as
-// Config.Gradients sees them.
+// TrainConfig.Gradients sees them.
 type Grad struct{ Param, Value Tensor }

@@ -52,7 +52,7 @@ func checkWeights(t *testing.T, p ampc.Policy, micro int, smoothing float64) {
 	in, labels := m.Input("x", ampc.F32, rows, 3), m.Input("y", ampc.I32, rows)
 	bias := m.Param("bias", nil, 3)
 	loss := m.CrossEntropy(m.Add(in, bias), labels, ampc.ClassWeights(m.State("w", nil, 3)), ampc.Smoothing(smoothing))
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p, Micro: micro})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: p, Micro: micro}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func BenchmarkCrossEntropy(b *testing.B) {
 			defer m.Close()
 			x := m.Param("x", ampc.Normal(0, 1), rows, classes)
 			loss := m.CrossEntropy(x, m.Input("y", ampc.I32, rows), c.opts(m)...)
-			step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)})
+			step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, ampc.Loss{Value: loss})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -136,7 +136,7 @@ func TestClassWeightsMistakes(t *testing.T) {
 	}
 	m := ampc.New("m")
 	defer m.Close()
-	step, err := m.Infer(ampc.Config{}, m.CrossEntropy(m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2), ampc.ClassWeights(m.State("w", nil, 3))))
+	step, err := m.Infer(ampc.InferConfig{}, m.CrossEntropy(m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2), ampc.ClassWeights(m.State("w", nil, 3))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestPosWeight(t *testing.T) {
 	defer m.Close()
 	loss := m.BCEWithLogits(m.Input("x", ampc.F32, 2, 2), m.Input("y", ampc.F32, 2, 2), ampc.PosWeight(m.State("w", nil, 2)))
 	for _, p := range []ampc.Policy{{}, ampc.Torch(ampc.F16)} {
-		step, err := m.Infer(ampc.Config{Policy: p}, loss)
+		step, err := m.Infer(ampc.InferConfig{Policy: p}, loss)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 
 	"ampc"
 	"ampc/models"
-	"ampc/passes"
 )
 
 // small are the models of the comparison on a GPU at a size for the simulator.
@@ -92,17 +91,16 @@ func TestTraining(t *testing.T) {
 // values of seed 1, its batches, the CPU.
 func cpuLosses(t *testing.T, spec, precision string, steps int) (losses []float64) {
 	t.Helper()
-	z, err := models.Open(spec)
+	z, err := models.Open(spec, ampc.Seed(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer z.Model.Close()
 	c := z.Steps[0].Config
-	c.Seed = 1
-	if c.Policy, err = passes.PolicyNamed(policies[precision]); err != nil {
+	if c.Policy, err = ampc.PolicyNamed(policies[precision]); err != nil {
 		t.Fatal(err)
 	}
-	step, err := ampc.Train(z.Model, z.Steps[0].Losses[0].Value, c)
+	step, err := z.Model.Train(c, ampc.Loss{Value: z.Steps[0].Losses[0].Value})
 	if err != nil {
 		t.Fatal(err)
 	}

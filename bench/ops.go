@@ -167,7 +167,7 @@ func (c opCase) run(r *opResult) error {
 		}
 		out = append(out, m.Grad(loss, wrt...)...)
 	}
-	step, err := m.Infer(ampc.Config{}, out...)
+	step, err := m.Infer(ampc.InferConfig{}, out...)
 	if err != nil {
 		return err
 	}

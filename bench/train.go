@@ -18,7 +18,6 @@ import (
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
-	"ampc/passes"
 )
 
 // training is one run of bench train.
@@ -63,7 +62,7 @@ type result struct {
 }
 
 func (t *training) run(path string, out io.Writer) (err error) {
-	policy, err := passes.PolicyNamed(policies[t.precision])
+	policy, err := ampc.PolicyNamed(policies[t.precision])
 	if err != nil {
 		return fmt.Errorf("--precision %s: want f32, tf32, f16 or bf16", t.precision)
 	}
@@ -85,7 +84,10 @@ func (t *training) run(path string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, z.Model.Close(), b.Close()) }()
 	begun := time.Now()
 	c := z.Steps[0].Config
-	c.Policy, c.Backend, c.Shadow = policy, b.Backend, policy.Mixed()
+	c.Policy, c.Compile.Shadow = policy, policy.Mixed()
+	if err := z.Model.Set(ampc.On(b.Backend)); err != nil {
+		return err
+	}
 	step, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {
 		return err

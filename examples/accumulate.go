@@ -19,9 +19,9 @@ func quarters(f ampc.Feed) (parts []ampc.Feed) {
 
 // micro trains once on batches of 64 and once on four micro-batches of 16.
 func micro(w io.Writer) error {
-	config := ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedBF16()}
+	config := ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedBF16()}
 	whole, lossOfWhole := classifier(64, 32)
-	large, err := ampc.Train(whole, lossOfWhole, config)
+	large, err := whole.Train(config, ampc.Loss{Value: lossOfWhole})
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func micro(w io.Writer) error {
 
 	parts, lossOfParts := classifier(16, 32)
 	config.Micro = 4
-	small, err := ampc.Train(parts, lossOfParts, config)
+	small, err := parts.Train(config, ampc.Loss{Value: lossOfParts})
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func micro(w io.Writer) error {
 
 func accumulate(w io.Writer) error {
 	m, loss := classifier(16, 32)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Micro: 4})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Micro: 4}, ampc.Loss{Value: loss})
 	if err != nil {
 		return err
 	}

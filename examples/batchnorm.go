@@ -50,9 +50,9 @@ func normalise(w io.Writer, x []float32, spelled bool) error {
 	} else {
 		y = m.BatchNorm("bn", in)
 	}
-	step, err := ampc.Train(m, m.ReduceMean(m.Square(m.Conv2d("conv", y, 4, 1)), false), ampc.Config{
-		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Outputs: []ampc.Tensor{y}, Disable: []string{"recognise"},
-	})
+	step, err := m.Train(ampc.TrainConfig{
+		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: y}}, Compile: ampc.CompileOptions{Disable: []string{"recognise"}},
+	}, ampc.Loss{Value: m.ReduceMean(m.Square(m.Conv2d("conv", y, 4, 1)), false)})
 	if err != nil {
 		return err
 	}

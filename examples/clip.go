@@ -14,13 +14,13 @@ func clip(w io.Writer) error {
 		clip ampc.Clip
 	}{{"norm 0.05", ampc.ClipNorm(0.05)}, {"value 0.001", ampc.ClipValue(0.001)}} {
 		m, loss := classifier(64, 32)
-		step, err := ampc.Train(m, loss, ampc.Config{
+		step, err := m.Train(ampc.TrainConfig{
 			Optimizer: ampc.SGD(0),
 			LR:        ampc.Constant(1),
 			Clip:      c.clip,
 			Policy:    ampc.MixedF16(), // gradients are scaled; clipping and the norm see them unscaled
 			Grads:     []ampc.Tensor{m.Lookup("fc2.w")},
-		})
+		}, ampc.Loss{Value: loss})
 		if err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func clip(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		g, err := r.Grad("fc2.w")
+		g, err := r.Grad(m.Lookup("fc2.w"))
 		if err != nil {
 			return err
 		}

@@ -26,9 +26,9 @@ func scalerOff(w io.Writer) error {
 		tiny := m.Named("tiny").Affine(plain, 0x1p-20, 0)
 		adam := ampc.Adam()
 		adam.Eps = 1e-12 // below the second moments of such gradients
-		step, err := ampc.Train(m, tiny, ampc.Config{
-			Optimizer: adam, LR: ampc.Constant(5e-3), Policy: c.policy, Scaler: c.scaler, Outputs: []ampc.Tensor{plain},
-		})
+		step, err := m.Train(ampc.TrainConfig{
+			Optimizer: adam, LR: ampc.Constant(5e-3), Policy: c.policy, Scaler: c.scaler, Outputs: []ampc.Output{{Tensor: plain}},
+		}, ampc.Loss{Value: tiny})
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func pureHalf(w io.Writer) error {
 		m := ampc.New("line")
 		x, y := m.Input("x", ampc.F32, 64, 1), m.Input("y", ampc.F32, 64, 1)
 		loss := m.MSE(m.Linear("fit", x, 1), y)
-		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(2e-5), Policy: c.policy, NoSkip: c.noSkip})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(2e-5), Policy: c.policy, NoSkip: c.noSkip}, ampc.Loss{Value: loss})
 		if err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func lowState(w io.Writer) error {
 		m, loss := classifier(64, 32)
 		adam := ampc.Adam()
 		adam.StateDType = d
-		_, err := ampc.Train(m, loss, ampc.Config{Optimizer: adam, LR: ampc.Constant(1e-3), Policy: ampc.O3(ampc.F16)})
+		_, err := m.Train(ampc.TrainConfig{Optimizer: adam, LR: ampc.Constant(1e-3), Policy: ampc.O3(ampc.F16)}, ampc.Loss{Value: loss})
 		if err == nil {
 			return fmt.Errorf("adam with state in %s was accepted", d)
 		}

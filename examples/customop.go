@@ -50,7 +50,7 @@ func customOp(w io.Writer) error {
 	g := m.Param("g", ampc.Fill(0.1))
 	x = b.Add(x, b.Apply(gate(), a, g))
 	loss := m.CrossEntropy(m.Linear("head", m.LayerNorm("lnf", x), vocab), next)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16()})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.Adam(), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {
 		return err
 	}

@@ -13,19 +13,18 @@ func evaluate(w io.Writer) error {
 	x, y := m.Input("x", ampc.F32, ampc.Dim("batch"), 2), m.Input("y", ampc.I32, ampc.Dim("batch"))
 	h := m.Dropout("drop", m.Tanh(m.Linear("fc1", x, 64)), 0.1)
 	loss := m.Named("loss").CrossEntropy(m.Linear("fc2", h, 2), y)
-	step, err := ampc.Train(m, loss, ampc.Config{
-		Optimizer: ampc.Adam(), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Bind: map[string]int64{"batch": 64},
-	})
+	step, err := m.Train(ampc.TrainConfig{
+		Optimizer: ampc.Adam(), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Sizes: ampc.Sizes{"batch": 64},
+	}, ampc.Loss{Value: loss})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	out := []ampc.Tensor{loss}
-	full, err := step.Eval(out, nil) // dropout is off, the weights and their 16-bit copies are shared
+	full, err := step.Eval(loss) // dropout is off, the weights and their 16-bit copies are shared
 	if err != nil {
 		return err
 	}
-	short, err := step.Eval(out, map[string]int64{"batch": 10}) // the last batch of an epoch
+	short, err := full.For(ampc.Sizes{"batch": 10}) // the last batch of an epoch
 	if err != nil {
 		return err
 	}

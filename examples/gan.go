@@ -24,16 +24,16 @@ func gan(w io.Writer) error {
 	lossOfDis := m.Add(m.BCEWithLogits(onReal, one), m.BCEWithLogits(onMade, zero))
 	lossOfGen := m.BCEWithLogits(onMade, one)
 
-	config := func(scope string) ampc.Config {
+	config := func(scope string) ampc.TrainConfig {
 		adam := ampc.Adam()
 		adam.Beta1 = 0.5
-		return ampc.Config{Name: scope, Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(5e-3)}}, Policy: ampc.MixedF16(), Outputs: []ampc.Tensor{made}}
+		return ampc.TrainConfig{Name: scope, Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(5e-3)}}, Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: made}}}
 	}
-	dis, err := ampc.Train(m, lossOfDis, config("dis"))
+	dis, err := m.Train(config("dis"), ampc.Loss{Value: lossOfDis})
 	if err != nil {
 		return err
 	}
-	gen, err := ampc.Train(m, lossOfGen, config("gen")) // another step over the same variables
+	gen, err := m.Train(config("gen"), ampc.Loss{Value: lossOfGen}) // another step over the same variables
 	if err != nil {
 		return err
 	}

@@ -37,10 +37,10 @@ func gpt(w io.Writer) error {
 	}
 	loss := m.CrossEntropy(m.Linear("head", m.LayerNorm("lnf", x), vocab), next)
 
-	step, err := ampc.Train(m, loss, ampc.Config{
+	step, err := m.Train(ampc.TrainConfig{
 		Optimizer: ampc.AdamW(0.1), LR: ampc.Cosine(3e-3, 10, 121), Clip: ampc.ClipNorm(1),
 		Policy: ampc.MixedF16().Keep("head"), // the scope; brings dynamic loss scaling
-	})
+	}, ampc.Loss{Value: loss})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func mlp(w io.Writer) error {
 	h = m.Relu(m.Linear("fc2", h, 64))
 	loss := m.CrossEntropy(m.Linear("fc3", h, 2), y)
 
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Constant(5e-3)})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.Adam(), LR: ampc.Constant(5e-3)}, ampc.Loss{Value: loss})
 	if err != nil {
 		return err
 	}

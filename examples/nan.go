@@ -21,7 +21,7 @@ func findNaN(w io.Writer) error {
 	out := m.Linear("fc2", scaled, 1)
 	loss := m.Named("loss").ReduceMean(m.Square(out), false)
 
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ func oneLine(w io.Writer) error {
 		ampc.MixedF16(), // the changed line
 	} {
 		m, loss := classifier(64, 64)
-		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Constant(5e-3), Policy: policy})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.Adam(), LR: ampc.Constant(5e-3), Policy: policy}, ampc.Loss{Value: loss})
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func onlyMixed(w io.Writer) error {
 		ff := m.Scope("ff")
 		wide := ff.Named("act").Relu(ff.Linear("wi", x, 16, ampc.NoBias()))
 		out := m.Linear("out", ff.Linear("wo", wide, 16, ampc.WeightInit(ampc.Normal(0, 1e-5))), 16)
-		step, err := ampc.Train(m, m.MSE(out, y), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: p})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: p}, ampc.Loss{Value: m.MSE(out, y)})
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func whichLayer(w io.Writer) error {
 		up := block.GeluTanh(block.Linear("up", block.LayerNorm("ln", h), 64))
 		h = block.Named("res").Add(h, block.Linear("down", up, 16))
 	}
-	step, err := ampc.Train(m, m.MSE(m.Linear("head", h, 16), y), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}, ampc.Loss{Value: m.MSE(m.Linear("head", h, 16), y)})
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func whichLayer(w io.Writer) error {
 func adamHalf(w io.Writer) error {
 	for _, d := range []ampc.DType{ampc.F16, ampc.F32} {
 		m, loss := classifier(64, 32)
-		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Gradients: adamIn(d)})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Gradients: adamIn(d)}, ampc.Loss{Value: loss})
 		if err != nil {
 			return err
 		}

@@ -20,10 +20,10 @@ func penalty(w io.Writer) error {
 		slope := m.ScaledGrad(1024, fit, x)[0]
 		size := m.Named("slope").ReduceSum(m.Square(m.Affine(slope, 64, 0)), false)
 		loss := m.Named("loss").Add(fit, m.Affine(size, strength/64, 0))
-		step, err := ampc.Train(m, loss, ampc.Config{
+		step, err := m.Train(ampc.TrainConfig{
 			Optimizer: ampc.Adam(), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(),
-			Outputs: []ampc.Tensor{fit, size},
-		})
+			Outputs: []ampc.Output{{Tensor: fit}, {Tensor: size}},
+		}, ampc.Loss{Value: loss})
 		if err != nil {
 			return err
 		}

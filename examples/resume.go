@@ -59,13 +59,13 @@ func resume(w io.Writer) error {
 // trainFrom trains steps from to to, starting from a checkpoint and leaving
 // one where paths are given.
 func trainFrom(load string, from, to int, save string) (*ampc.Model, error) {
-	m := ampc.New("resume")
+	m := ampc.New("resume", ampc.Seed(7))
 	x, y := m.Input("x", ampc.F32, 32, 2), m.Input("y", ampc.I32, 32)
 	h := m.Dropout("drop", m.Tanh(m.Linear("fc1", x, 32)), 0.2)
 	loss := m.CrossEntropy(m.Linear("fc2", h, 2), y)
-	step, err := ampc.Train(m, loss, ampc.Config{
-		Optimizer: ampc.AdamW(0.01), LR: ampc.Cosine(1e-2, 5, 40), Policy: ampc.MixedF16(), EMA: 0.99, Micro: 2, Seed: 7,
-	})
+	step, err := m.Train(ampc.TrainConfig{
+		Optimizer: ampc.AdamW(0.01), LR: ampc.Cosine(1e-2, 5, 40), Policy: ampc.MixedF16(), EMA: 0.99, Micro: 2,
+	}, ampc.Loss{Value: loss})
 	if err != nil {
 		return nil, err
 	}

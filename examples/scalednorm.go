@@ -19,7 +19,7 @@ func scaledNorm(w io.Writer) error {
 		if by != 1 {
 			loss = m.Affine(loss, by, 0)
 		}
-		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Clip: ampc.ClipNorm(1e9), Policy: ampc.MixedF16(), Scaler: s})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Clip: ampc.ClipNorm(1e9), Policy: ampc.MixedF16(), Scaler: s}, ampc.Loss{Value: loss})
 		if err != nil {
 			return 0, nil, err
 		}

@@ -46,7 +46,7 @@ func BenchmarkStep(b *testing.B) {
 			policies := []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()}
 			var steps []*stepper
 			for _, p := range policies {
-				steps = append(steps, newStepper(b, c.spec, ampc.Config{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p, Shadow: p.Mixed()}))
+				steps = append(steps, newStepper(b, c.spec, ampc.TrainConfig{Optimizer: c.optimizer, LR: ampc.Constant(1e-4), Policy: p, Compile: ampc.CompileOptions{Shadow: p.Mixed()}}))
 			}
 			path := kern.Paths()[0]
 			const iters = 20000
@@ -85,7 +85,7 @@ type stepper struct {
 	took  []float64 // nanoseconds
 }
 
-func newStepper(b *testing.B, spec string, c ampc.Config) *stepper {
+func newStepper(b *testing.B, spec string, c ampc.TrainConfig) *stepper {
 	b.Helper()
 	z, err := models.Open(spec)
 	if err != nil {
@@ -96,7 +96,9 @@ func newStepper(b *testing.B, spec string, c ampc.Config) *stepper {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { one.Close() })
-	c.Backend = one
+	if err := z.Model.Set(ampc.On(one)); err != nil {
+		b.Fatal(err)
+	}
 	step, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {
 		b.Fatal(err)

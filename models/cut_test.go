@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"ampc"
 	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
@@ -18,7 +19,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, policy := range []passes.Policy{passes.MixedF16(), passes.MixedBF16()} {
+		for _, policy := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16()} {
 			for _, step := range z.Steps {
 				for _, micro := range []int{1, 3} {
 					t.Run(fmt.Sprint(name[0], "/", step.Name, "/", policy.Name, "/", micro), func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 // the replays in f16 and f32 have to run to their end (last). "steps" is how
 // many times the step's own time a diagnosis takes.
 func BenchmarkDoctor(b *testing.B) {
-	first := func(c *ampc.Config, loss *ampc.Loss) { c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24 }
-	last := func(c *ampc.Config, _ *ampc.Loss) {
+	first := func(c *ampc.TrainConfig, loss *ampc.Loss) { c.Scaler, loss.Weight = ampc.Static(1<<24), 1<<24 }
+	last := func(c *ampc.TrainConfig, _ *ampc.Loss) {
 		c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
 			gs[0].Value = u.Cast(u.Cast(u.Affine(gs[0].Value, 1e12, 0), ampc.F16), ampc.F32)
 			return gs
@@ -28,7 +28,7 @@ func BenchmarkDoctor(b *testing.B) {
 	}
 }
 
-func benchDoctor(b *testing.B, spec string, spoil func(*ampc.Config, *ampc.Loss)) {
+func benchDoctor(b *testing.B, spec string, spoil func(*ampc.TrainConfig, *ampc.Loss)) {
 	z, err := models.Open(spec)
 	if err != nil {
 		b.Fatal(err)

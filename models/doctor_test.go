@@ -16,7 +16,7 @@ func TestHealthyRunsAreNotBlamed(t *testing.T) {
 	eager.Every = 2 // so soon that every run overflows
 	skips := 0
 	for i, spec := range inSmall {
-		for k, c := range []ampc.Config{
+		for k, c := range []ampc.TrainConfig{
 			{Policy: ampc.MixedF16(), Scaler: eager},
 			{Policy: ampc.MixedBF16()},
 			{Policy: ampc.Torch(ampc.F16), Scaler: eager},
@@ -30,15 +30,15 @@ func TestHealthyRunsAreNotBlamed(t *testing.T) {
 }
 
 // healthy trains a model and has every skipped step, and the last one, looked at.
-func healthy(t *testing.T, spec string, c ampc.Config, seed int64) (skips int) {
+func healthy(t *testing.T, spec string, c ampc.TrainConfig, seed int64) (skips int) {
 	t.Helper()
-	z, err := models.Open(spec)
+	z, err := models.Open(spec, ampc.Seed(seed))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer z.Model.Close()
 	own := z.Steps[0].Config
-	own.Policy, own.Scaler, own.Seed = c.Policy, c.Scaler, seed
+	own.Policy, own.Scaler = c.Policy, c.Scaler
 	step, err := z.Model.Train(own, z.Steps[0].Losses...)
 	if err != nil {
 		t.Fatal(err)

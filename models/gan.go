@@ -27,8 +27,8 @@ func gan(z *Zoo, o Options) {
 	}
 }
 
-func only(scope string) ampc.Config {
+func only(scope string) ampc.TrainConfig {
 	adam := ampc.Adam()
 	adam.Beta1 = 0.5
-	return ampc.Config{Name: scope, Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(2e-4)}}}
+	return ampc.TrainConfig{Name: scope, Groups: []ampc.Group{{Pattern: scope, Optimizer: adam, LR: ampc.Constant(2e-4)}}}
 }

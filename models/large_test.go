@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/lower/sm"
@@ -50,7 +51,7 @@ func TestLargeModels(t *testing.T) {
 			t.Errorf("%s: %d parameters and %s, want %d and %s", c.spec, params, z.Output.IR().Type, c.params, c.output)
 		}
 		inF32 := int64(0)
-		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
+		for _, policy := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()} {
 			cfg := z.Steps[0].Config
 			cfg.Policy = policy
 			g, pc, err := z.Model.Source(cfg, z.Steps[0].Losses...)

@@ -59,7 +59,7 @@ func stepWith(t *testing.T, z *models.Zoo, policy ampc.Policy, layout string) (m
 	if err := passes.Run(g, p); err != nil {
 		t.Fatalf("%s: %v", z.Name, err)
 	}
-	for _, f := range prove.Prove(source, g, policy.ProofRules(source, p.Caps, false)) {
+	for _, f := range prove.Prove(source, g, p.Policy.ProofRules(source, p.Caps, false)) {
 		t.Errorf("%s with layout %q: %s", z.Name, layout, f)
 	}
 	env := map[string]*eval.Tensor{}

@@ -51,7 +51,10 @@ func trained(t *testing.T, spec string, threads int) map[string][]byte {
 	}
 	defer z.Model.Close()
 	c := z.Steps[0].Config
-	c.Policy, c.Backend = ampc.MixedF16(), b
+	c.Policy = ampc.MixedF16()
+	if err := z.Model.Set(ampc.On(b)); err != nil {
+		t.Fatal(err)
+	}
 	step, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +272,7 @@ func (g *gradients) errors(t *testing.T, seed uint64, f ampc.Feed, exact map[str
 	}
 	out := map[string]float64{}
 	for name, want := range exact {
-		h, err := r.Grad(name)
+		h, err := r.Grad(g.z.Model.Lookup(name))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func BenchmarkProof(b *testing.B) {
 // compileTime is in milliseconds.
 func compileTime(b *testing.B, z *models.Zoo, prove bool) float64 {
 	c := z.Steps[0].Config
-	c.Policy, c.NoProof = ampc.MixedF16(), !prove
+	c.Policy, c.Compile.NoProof = ampc.MixedF16(), !prove
 	g, p, err := z.Model.Source(c, z.Steps[0].Losses...)
 	if err != nil {
 		b.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/models"
 	"ampc/passes"
@@ -32,7 +33,7 @@ func TestEveryStepIsProved(t *testing.T) {
 					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s under %s: %v", spec, policy.Name, err)
 					}
-					for _, f := range prove.Prove(source, g, policy.ProofRules(source, ir.Caps{}, c.NoSkip)) {
+					for _, f := range prove.Prove(source, g, p.Policy.ProofRules(source, ir.Caps{}, c.NoSkip)) {
 						t.Errorf("%s %s under %s, %d micro-batches: %s", spec, step.Name, policy.Name, micro, f)
 					}
 				}
@@ -42,11 +43,11 @@ func TestEveryStepIsProved(t *testing.T) {
 }
 
 // policies are all presets, and the mixed ones under every algorithm.
-func policies(t *testing.T) []passes.Policy {
+func policies(t *testing.T) []ampc.Policy {
 	t.Helper()
-	var ps []passes.Policy
-	for _, name := range passes.PolicyNames() {
-		p, err := passes.PolicyNamed(name)
+	var ps []ampc.Policy
+	for _, name := range ampc.PolicyNames() {
+		p, err := ampc.PolicyNamed(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,7 @@ func TestGradientsOfEveryModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16()} {
+		for _, policy := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
 			for _, step := range z.Steps {
 				for _, micro := range []int{1, 2} {
 					c := step.Config
@@ -130,7 +131,7 @@ func TestEveryArrangementIsProved(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, edit := range arrangements {
-			for _, policy := range []passes.Policy{passes.MixedF16(), passes.MixedBF16()} {
+			for _, policy := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16()} {
 				for _, step := range z.Steps {
 					c := step.Config
 					c.Policy = policy
@@ -144,7 +145,7 @@ func TestEveryArrangementIsProved(t *testing.T) {
 					if err := passes.Run(g, p); err != nil {
 						t.Fatalf("%s, %s: %v", spec, name, err)
 					}
-					found := prove.Prove(source, g, policy.ProofRules(source, ir.Caps{}, p.NoSkip))
+					found := prove.Prove(source, g, p.Policy.ProofRules(source, ir.Caps{}, p.NoSkip))
 					for _, f := range append(found, prove.Gradients(source)...) {
 						t.Errorf("%s %s under %s, %s: %s", spec, step.Name, policy.Name, name, f)
 					}

@@ -3,6 +3,7 @@ package models_test
 import (
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
@@ -17,7 +18,7 @@ func TestWhyNotPricesWhatRecompilingMeasures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z.Steps[0].Config.Policy = passes.MixedF16()
+	z.Steps[0].Config.Policy = ampc.MixedF16()
 	source, cfg, err := z.Model.Source(z.Steps[0].Config, z.Steps[0].Losses...)
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ type Zoo struct {
 type Step struct {
 	Name   string
 	Losses []ampc.Loss
-	Config ampc.Config // the default optimiser; the caller adds policy and backend
+	Config ampc.TrainConfig // the default optimiser; the caller adds policy and backend
 }
 
 // Options are a model's numbers by name.
@@ -74,9 +74,9 @@ func Names() [][2]string {
 	return out
 }
 
-// Open builds the model that spec names. Errors are one line; mistakes in the
+// Open builds the model that spec names, with options as ampc.New takes them. Errors are one line; mistakes in the
 // options list what the model takes.
-func Open(spec string) (*Zoo, error) {
+func Open(spec string, opts ...ampc.ModelOption) (*Zoo, error) {
 	name, query, _ := strings.Cut(spec, "?")
 	e, ok := zoo()[name]
 	if !ok {
@@ -86,7 +86,7 @@ func Open(spec string) (*Zoo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zoo:%s: %w", name, err)
 	}
-	z := &Zoo{Name: name, Model: ampc.New(name), Options: o, Metrics: map[string]ampc.Tensor{}}
+	z := &Zoo{Name: name, Model: ampc.New(name, opts...), Options: o, Metrics: map[string]ampc.Tensor{}}
 	e.build(z, o)
 	if err := z.Model.Err(); err != nil {
 		return nil, fmt.Errorf("zoo:%s: %w", spec, err)
@@ -141,12 +141,12 @@ func (o Options) String() string {
 }
 
 // train makes the usual single step.
-func (z *Zoo) train(loss ampc.Tensor, c ampc.Config) {
+func (z *Zoo) train(loss ampc.Tensor, c ampc.TrainConfig) {
 	z.Steps = []Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}
 }
 
 // classify finishes a classifier: cross entropy over labels, the number of right answers as a metric.
-func (z *Zoo) classify(logits ampc.Tensor, c ampc.Config) {
+func (z *Zoo) classify(logits ampc.Tensor, c ampc.TrainConfig) {
 	m := z.Model
 	labels := m.Input("y", ampc.I32, z.Options.Int("batch"))
 	z.Output = logits
@@ -162,10 +162,10 @@ func correct(m *ampc.Model, logits, labels ampc.Tensor) ampc.Tensor {
 
 func small() ampc.Option { return ampc.WeightInit(ampc.Normal(0, 0.02)) }
 
-func sgd(rate float64) ampc.Config {
-	return ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(rate)}
+func sgd(rate float64) ampc.TrainConfig {
+	return ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(rate)}
 }
 
-func adamw(rate float64) ampc.Config {
-	return ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(rate), Clip: ampc.ClipNorm(1)}
+func adamw(rate float64) ampc.TrainConfig {
+	return ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(rate), Clip: ampc.ClipNorm(1)}
 }

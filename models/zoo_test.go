@@ -104,7 +104,7 @@ func TestEvaluationInheritsTheAssignment(t *testing.T) {
 				t.Fatal(err)
 			}
 			loss := z.Steps[0].Losses[0].Value
-			eval, err := step.Eval([]ampc.Tensor{loss, z.Output}, nil)
+			eval, err := step.Eval(loss, z.Output)
 			if err != nil {
 				t.Errorf("%s under %s: %v", spec, policy.Name, err)
 				continue

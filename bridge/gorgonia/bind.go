@@ -46,7 +46,7 @@ func (m *Machine) read(r ampc.Result, to result) (ampc.Host, error) {
 	if g.Bytes == nil {
 		g.Host = ampc.Host{Type: g.v.Type, Bytes: make([]byte, g.v.Type.Bytes())}
 	}
-	err := r.GradTo(g.v.Name, g.Bytes)
+	err := r.GradTo(m.model.FromIR(g.v), g.Bytes)
 	if m.skipped {
 		clear(g.Bytes)
 	}
@@ -127,7 +127,7 @@ func shares(v G.Value) bool {
 func (m *Machine) Gradient(p *G.Node) (G.Value, error) {
 	for _, s := range m.params {
 		if s.node == p {
-			h, err := m.last.Grad(s.v.Name)
+			h, err := m.last.Grad(m.model.FromIR(s.v))
 			if err != nil {
 				return nil, err
 			}

@@ -25,7 +25,7 @@ func TestClosedBackend(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := mlp(2, 3, 2)
-			vm := machine(t, m.g, WithConfig(func(c *ampc.Config) { c.Backend = b }))
+			vm := machine(t, m.g, WithModel(ampc.On(b)))
 			m.run(t, vm)
 			if err := b.Close(); err != nil { // the simulator counts what was not freed
 				t.Log(err)

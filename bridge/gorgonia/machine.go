@@ -91,7 +91,7 @@ func NewMachine(g *G.ExprGraph, opts ...Option) (*Machine, error) {
 	}
 	m.imported.Graph.Return = nil // results are asked for by name
 	m.split()
-	m.model = ampc.FromGraph(m.imported.Graph)
+	m.model = ampc.FromGraph(m.imported.Graph, m.options.model...)
 	if err := m.compile(r.costs, slices.Concat(r.sinks, m.fetch, reads)); err != nil {
 		return nil, err
 	}
@@ -151,16 +151,20 @@ func (m *Machine) split() {
 
 func (m *Machine) compile(costs, fetched []*G.Node) error {
 	c := m.config
+	var out []ampc.Tensor
 	for _, n := range slices.Concat(costs, fetched) {
-		c.Outputs = append(c.Outputs, m.model.FromIR(m.imported.Values[n]))
+		out = append(out, m.model.FromIR(m.imported.Values[n]))
 	}
 	if !m.training {
-		c.Optimizer, c.Groups = ampc.Optimizer{}, nil
+		for _, o := range c.Outputs {
+			out = append(out, o.Tensor)
+		}
 		var err error
-		out := c.Outputs
-		c.Outputs = nil
-		m.step, err = m.model.Infer(c, out...)
+		m.step, err = m.model.Infer(ampc.InferConfig{Policy: c.Policy, Sizes: c.Sizes, KeepSizes: c.KeepSizes, Compile: c.Compile}, out...)
 		return err
+	}
+	for _, t := range out {
+		c.Outputs = append(c.Outputs, ampc.Output{Tensor: t})
 	}
 	if !m.inside {
 		c.Optimizer, c.Groups = ampc.Optimizer{}, []ampc.Group{{NoUpdate: true}}

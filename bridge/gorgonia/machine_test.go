@@ -137,7 +137,7 @@ func TestFloat64(t *testing.T) {
 // An overflow is told to a solver on the host, and binds zeros.
 func TestSkipped(t *testing.T) {
 	m := mlp(4, 8, 6, 3)
-	vm := machine(t, m.g, WithPolicy(ampc.MixedF16()), WithConfig(func(c *ampc.Config) { c.Scaler.Init = 1 << 24 }))
+	vm := machine(t, m.g, WithPolicy(ampc.MixedF16()), WithConfig(func(c *ampc.TrainConfig) { c.Scaler.Init = 1 << 24 }))
 	skipped, taken := 0, 0
 	for range 12 {
 		m.run(t, vm)

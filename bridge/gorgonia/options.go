@@ -11,7 +11,8 @@ import (
 type Option func(*options)
 
 type options struct {
-	config ampc.Config
+	config ampc.TrainConfig
+	model  []ampc.ModelOption
 	inside bool // an optimizer of ampc's steps the parameters
 	cost   *G.Node
 	params []*G.Node
@@ -45,7 +46,11 @@ func WithFetch(n ...*G.Node) Option {
 	return func(o *options) { o.fetch = append(o.fetch, n...) }
 }
 
-// WithConfig changes what the step is compiled to: clipping, the loss scaler,
-// the backend, the seed. f sees what the other options set. Losses, groups and
+// WithModel gives the machine's model options: its backend, its seed.
+func WithModel(o ...ampc.ModelOption) Option {
+	return func(to *options) { to.model = append(to.model, o...) }
+}
+
+// WithConfig changes what the step is compiled to: clipping, the loss scaler. f sees what the other options set. Losses, groups and
 // gradients are the machine's.
-func WithConfig(f func(*ampc.Config)) Option { return func(o *options) { f(&o.config) } }
+func WithConfig(f func(*ampc.TrainConfig)) Option { return func(o *options) { f(&o.config) } }

@@ -135,7 +135,7 @@ func TestMixed(t *testing.T) {
 			tape := c.make()
 			want := tape.train(t, G.NewTapeMachine(tape.g, G.BindDualValues(tape.params...)), trainSteps, c.rate)
 			host := c.make()
-			vm := machine(t, host.g, WithPolicy(ampc.MixedF16()), WithConfig(func(c *ampc.Config) { c.Scaler.Init = 1024 }))
+			vm := machine(t, host.g, WithPolicy(ampc.MixedF16()), WithConfig(func(c *ampc.TrainConfig) { c.Scaler.Init = 1024 }))
 			if !vm.Step().Scaled() {
 				t.Error("the loss is not scaled")
 			}
@@ -144,7 +144,7 @@ func TestMixed(t *testing.T) {
 
 			inside := c.make()
 			vm = machine(t, inside.g, WithPolicy(ampc.MixedF16()), WithOptimizer(ampc.SGD(0), ampc.Constant(c.rate)),
-				WithConfig(func(c *ampc.Config) { c.Scaler.Init = 1024 }))
+				WithConfig(func(c *ampc.TrainConfig) { c.Scaler.Init = 1024 }))
 			got = nil
 			for range trainSteps {
 				got = append(got, inside.run(t, vm))

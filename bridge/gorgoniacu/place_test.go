@@ -10,6 +10,7 @@ import (
 	"ampc"
 	"ampc/cuda"
 	"ampc/cuda/sim"
+	"ampc/runtime"
 	"ampc/runtime/cpu"
 	"ampc/runtime/gpu"
 )
@@ -54,11 +55,11 @@ func (o *owner) read(p cuda.Ptr, n int) []float32 {
 }
 
 // regression is a step of y = x·w with its weights [4,1] called "fc.w".
-func regression(t *testing.T, c ampc.Config) (*ampc.Model, *ampc.Step) {
-	m := ampc.New("regression")
+func regression(t *testing.T, b runtime.Backend, policy ampc.Policy) (*ampc.Model, *ampc.Step) {
+	m := ampc.New("regression", ampc.On(b))
 	x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.F32, 8, 1)
-	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.1)
-	step, err := ampc.Train(m, m.MSE(m.Linear("fc", x, 1), y), c)
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: policy}
+	step, err := m.Train(c, ampc.Loss{Value: m.MSE(m.Linear("fc", x, 1), y)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +102,8 @@ func TestWeightsInGivenMemory(t *testing.T) {
 	o.ok(err)
 	defer c.Close()
 	policy := ampc.MixedF16()
-	m, ours := regression(t, ampc.Config{Backend: b, Policy: policy})
-	m2, theirs := regression(t, ampc.Config{Backend: c, Policy: policy})
+	m, ours := regression(t, b, policy)
+	m2, theirs := regression(t, c, policy)
 	for k := range 5 {
 		if got, want := run(t, ours, k), run(t, theirs, k); math.Abs(got-want) > 1e-3*math.Abs(want) {
 			t.Errorf("step %d: loss %g, on the CPU %g", k, got, want)
@@ -141,9 +142,9 @@ func TestBadMemory(t *testing.T) {
 	inner, err := gpu.OpenOn(o.d, o.s)
 	o.ok(err)
 	b := &Backend{Backend: inner, memory: map[string]cuda.Ptr{"fc.w": 4}}
-	m := ampc.New("m")
+	m := ampc.New("m", ampc.On(b))
 	x := m.Input("x", ampc.F32, 8, 4)
-	if _, err := m.Infer(ampc.Config{Backend: b}, m.Linear("fc", x, 1)); err == nil {
+	if _, err := m.Infer(ampc.InferConfig{}, m.Linear("fc", x, 1)); err == nil {
 		t.Error("weights at address 4 were accepted")
 	}
 	c, err := cpu.Open(1)

@@ -113,7 +113,9 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, err
 	}
 	defer o.model.Close()
-	o.config.Backend = device
+	if err := o.model.Set(ampc.On(device)); err != nil {
+		return row, err
+	}
 	start := time.Now()
 	step, results, err := o.runnable(o.model.Graph())
 	if err != nil {

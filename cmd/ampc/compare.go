@@ -13,7 +13,6 @@ import (
 	"ampc"
 	"ampc/ir"
 	"ampc/models"
-	"ampc/passes"
 )
 
 // compared are the models of ampc compare, in sizes at which the whole table
@@ -87,7 +86,7 @@ type comparison struct {
 // compareOne compiles all steps of a model under one policy and trains them,
 // one after the other on each batch.
 func compareOne(ctx context.Context, spec string, v variant, steps int) (comparison, error) {
-	z, err := models.Open(strings.TrimPrefix(spec, "zoo:"))
+	z, err := models.Open(strings.TrimPrefix(spec, "zoo:"), ampc.Seed(v.seed))
 	if err != nil {
 		return comparison{}, err
 	}
@@ -100,7 +99,7 @@ func compareOne(ctx context.Context, spec string, v variant, steps int) (compari
 	compiled := make([]*ampc.Step, len(z.Steps))
 	for i, s := range z.Steps {
 		s.Config.Policy = p
-		s.Config.LR, s.Config.Seed = shortRun(s.Config, steps), v.seed
+		s.Config.LR = shortRun(s.Config, steps)
 		if compiled[i], err = z.Model.Train(s.Config, s.Losses...); err != nil {
 			return row, err
 		}
@@ -115,9 +114,9 @@ func compareOne(ctx context.Context, spec string, v variant, steps int) (compari
 
 // shortRun is the learning rate of a run that is to learn something and not to
 // leave its path for a rounding: a tenth of it to warm up, then down to 0.
-func shortRun(c ampc.Config, steps int) ampc.Schedule {
+func shortRun(c ampc.TrainConfig, steps int) ampc.Schedule {
 	rate := 0.01
-	if c.Optimizer.Algorithm != passes.UseSGD {
+	if c.Optimizer.Algorithm != ampc.UseSGD {
 		rate = 1e-3
 	}
 	return ampc.Cosine(rate, int64(steps/10), int64(max(steps, 1))+1)

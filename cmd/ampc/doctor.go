@@ -110,7 +110,9 @@ func (f *doctorFlags) file(c *cobra.Command, path string) error {
 // model runs a step of a model and diagnoses it.
 func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
 	defer o.model.Close()
-	o.config.Seed = f.seed
+	if err := o.model.Set(ampc.Seed(f.seed)); err != nil {
+		return err
+	}
 	step, _, err := o.runnable(o.model.Graph())
 	if err != nil {
 		return err
@@ -122,7 +124,7 @@ func (f *doctorFlags) model(c *cobra.Command, o *opened) error {
 	if err != nil {
 		return err
 	}
-	return f.print(c.OutOrStdout(), doctorReport{ranges.Static(step.Graph(), o.config.Ranges).Findings(), d})
+	return f.print(c.OutOrStdout(), doctorReport{ranges.Static(step.Graph(), o.ranges).Findings(), d})
 }
 
 // load reads the checkpoint, if there is one.

@@ -26,7 +26,8 @@ type opened struct {
 	model  *ampc.Model
 	zoo    *models.Zoo // nil for files
 	losses []ampc.Loss // empty where the file names none
-	config ampc.Config
+	config ampc.TrainConfig
+	ranges ranges.Options // those of config, as the passes take them
 	// compiled says that a file holds a graph that went through passes already.
 	compiled bool
 }
@@ -90,7 +91,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &opened{ctx: c.Context(), spec: spec, config: ampc.Config{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
+	o := &opened{ctx: c.Context(), spec: spec, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
 	for s, n := range g.Nodes {
 		o.compiled = o.compiled || s != ir.Forward || n.Why.Group != 0
 	}
@@ -143,7 +144,8 @@ func (o *opened) apply(f *modelFlags) error {
 		return err
 	}
 	p = withAlgorithm(p, f.algorithm)
-	o.config.Policy, o.config.Micro, o.config.Pad, o.config.Shadow, o.config.Disable = p, f.micro, f.pad, f.shadow, f.disable
+	o.config.Policy, o.config.Micro = p, f.micro
+	o.config.Compile = ampc.CompileOptions{Pad: f.pad, Shadow: f.shadow, Disable: f.disable}
 	if f.scale != "" {
 		if o.config.Scaler, err = parseScaler(f.scale); err != nil {
 			return err
@@ -162,7 +164,10 @@ func (o *opened) apply(f *modelFlags) error {
 	if f.infer {
 		o.losses = nil
 	}
-	if o.config.Bind, err = parseDims(f.dims); err != nil {
+	if len(o.losses) == 0 {
+		o.config.Micro = 1 // inference has none
+	}
+	if o.config.Sizes, err = parseDims(f.dims); err != nil {
 		return err
 	}
 	if f.guard != 0 {
@@ -201,11 +206,29 @@ func (o *opened) calibrate(f *modelFlags) error {
 	if err != nil {
 		return err
 	}
-	o.config.Ranges = ranges.Options{Inputs: inputs}
+	o.ranges = ranges.Options{Inputs: inputs}
 	if f.record > 0 {
-		o.config.Ranges.Recorded, err = o.recorded(inputs, f.record)
+		if o.ranges.Recorded, err = o.recorded(inputs, f.record); err != nil {
+			return err
+		}
 	}
-	return err
+	o.config.Compile.Ranges = assumed(o.ranges)
+	return nil
+}
+
+// assumed are ranges as a configuration takes them.
+func assumed(r ranges.Options) ampc.Ranges {
+	out := ampc.Ranges{Inputs: map[string]ampc.Interval{}, Growth: r.Growth}
+	for name, i := range r.Inputs {
+		out.Inputs[name] = ampc.Interval(i)
+	}
+	if r.Recorded != nil {
+		out.Recorded = map[string]ampc.Recorded{}
+	}
+	for name, x := range r.Recorded {
+		out.Recorded[name] = ampc.Recorded(x)
+	}
+	return out
 }
 
 // recorded are the ranges that values take in some steps with everything in f32
@@ -293,18 +316,18 @@ func (o *opened) addLoss(spec string) error {
 }
 
 // parseDims reads NAME=SIZE pairs.
-func parseDims(pairs []string) (map[string]int64, error) {
+func parseDims(pairs []string) (ampc.Sizes, error) {
 	if len(pairs) == 0 {
 		return nil, nil
 	}
-	out := map[string]int64{}
+	out := ampc.Sizes{}
 	for _, p := range pairs {
 		name, value, _ := strings.Cut(p, "=")
 		size, err := strconv.ParseInt(value, 10, 64)
 		if err != nil || size < 1 || name == "" {
 			return nil, usagef("--dim %s: want NAME=SIZE", p)
 		}
-		out[name] = size
+		out[ampc.Dim(name)] = size
 	}
 	return out, nil
 }
@@ -312,7 +335,7 @@ func parseDims(pairs []string) (map[string]int64, error) {
 // bound refuses to run a graph with a dimension that has no size.
 func (o *opened) bound() error {
 	for _, s := range o.model.Graph().Syms {
-		if _, ok := o.config.Bind[s.Name]; !ok {
+		if _, ok := o.config.Sizes[ampc.Dim(s.Name)]; !ok {
 			return usagef("%s: dimension %s has no size: give it with --dim %[2]s=SIZE", o.spec, s.Name)
 		}
 	}
@@ -323,7 +346,7 @@ func (o *opened) bound() error {
 // are told for it.
 func (o *opened) source() (*ir.Graph, passes.Config, error) {
 	c := o.config
-	c.Outputs, c.Reduce, c.Grads = o.outputs(), nil, nil
+	c.Outputs, c.Grads = o.outputs(), nil
 	g, p, err := o.model.Source(c, o.losses...)
 	if len(o.losses) > 0 && !c.NoSkip {
 		p.Outputs = append(p.Outputs, passes.Output{Kind: passes.OfSkip})
@@ -346,15 +369,15 @@ func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
 
 // outputs are what a compiled graph returns beside what the model does: the
 // losses, or the model's result. A step also returns whether it was skipped.
-func (o *opened) outputs() []ampc.Tensor {
-	var out []ampc.Tensor
+func (o *opened) outputs() []ampc.Output {
+	var out []ampc.Output
 	for _, l := range o.losses {
 		if !slices.Contains(o.model.Graph().Return, l.Value.IR()) {
-			out = append(out, l.Value)
+			out = append(out, ampc.Output{Tensor: l.Value})
 		}
 	}
 	if len(o.losses) == 0 && o.zoo != nil {
-		out = append(out, o.zoo.Output)
+		out = append(out, ampc.Output{Tensor: o.zoo.Output})
 	}
 	return out
 }

@@ -149,7 +149,7 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64,
 	r := &castReport{}
 	g := o.model.Graph()
 	if !o.compiled {
-		if g, err = o.compile(func(p *passes.Config) { p.After = r.after }); err != nil {
+		if g, err = o.compile(func(p *passes.Config) { p.After = func(e passes.Event) { r.after(e.Counters, e.Notes) } }); err != nil {
 			return nil, 0, err
 		}
 	}

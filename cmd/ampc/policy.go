@@ -47,7 +47,7 @@ func policyCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprint(out, passes.DiffPolicies(p, other))
+		_, err = fmt.Fprint(out, p.Diff(other))
 		return err
 	})
 	addJSON(c, &asJSON)
@@ -59,9 +59,9 @@ func policyCommand() *cobra.Command {
 
 func printPresets(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return writeJSON(w, passes.PolicyNames())
+		return writeJSON(w, ampc.PolicyNames())
 	}
-	for _, name := range passes.PolicyNames() {
+	for _, name := range ampc.PolicyNames() {
 		fmt.Fprintln(w, name)
 	}
 	return nil
@@ -97,7 +97,7 @@ const setHelp = "PROPERTY=VALUE of the policy, by its name in Apex: keep_batchno
 
 // loadPolicy finds a preset, or reads a policy file.
 func loadPolicy(name string, set ...string) (ampc.Policy, error) {
-	p, err := passes.PolicyNamed(name)
+	p, err := ampc.PolicyNamed(name)
 	if err != nil {
 		src, readErr := os.ReadFile(name)
 		switch {
@@ -106,7 +106,7 @@ func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 		case readErr != nil:
 			return p, file.Error(name, readErr)
 		}
-		if p, err = passes.ParsePolicy(name, src); err != nil {
+		if p, err = ampc.ParsePolicy(name, src); err != nil {
 			return p, err
 		}
 	}
@@ -127,7 +127,7 @@ var scalerNames = []string{"none", "dynamic", "torch", "apex", "deepspeed", "one
 
 // parseScaler reads a preset's name or the power of two of a static scaler.
 func parseScaler(s string) (ampc.Scaler, error) {
-	if scaler, ok := passes.ScalerNamed(s); ok {
+	if scaler, ok := ampc.ScalerNamed(s); ok {
 		return scaler, nil
 	}
 	x, err := strconv.ParseFloat(s, 64)

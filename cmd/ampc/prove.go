@@ -37,7 +37,11 @@ func proveCommand() *cobra.Command {
 				return err
 			}
 		}
-		found, judged := prove.Judge(t, g, o.config.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
+		_, p, err := o.source()
+		if err != nil {
+			return err
+		}
+		found, judged := prove.Judge(t, g, p.Policy.ProofRules(t, ir.Caps{}, o.config.NoSkip))
 		if t != nil {
 			found = append(found, prove.Gradients(t)...)
 		}

@@ -47,7 +47,7 @@ func (f *rangesFlags) report(w io.Writer, model *opened) error {
 	if err != nil {
 		return err
 	}
-	o := model.config.Ranges
+	o := model.ranges
 	r := ranges.Static(g, o)
 	found := r.Findings()
 	switch {

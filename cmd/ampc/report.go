@@ -6,7 +6,6 @@ import (
 
 	"ampc/ir"
 	"ampc/lower"
-	"ampc/passes"
 )
 
 // castReport counts what precision cost and saved in one compilation.
@@ -25,15 +24,15 @@ type castReport struct {
 	misaligned       []lower.Misaligned
 }
 
-// after collects the counters of the passes; it is a passes.Config.After.
-func (r *castReport) after(e passes.Event) {
+// after collects the counters and notes of a pass.
+func (r *castReport) after(counters map[string]int, notes []string) {
 	if r.counts == nil {
 		r.counts = map[string]int{}
 	}
-	for name, n := range e.Counters {
+	for name, n := range counters {
 		r.counts[name] += n
 	}
-	r.notes = append(r.notes, e.Notes...)
+	r.notes = append(r.notes, notes...)
 }
 
 // program adds what only the compiled result shows.

@@ -16,7 +16,6 @@ import (
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/models"
-	"ampc/passes"
 )
 
 // settings are what a run was started with, as its checkpoints keep it: what
@@ -251,9 +250,9 @@ func (t *trainer) renewScale() error {
 // loadPolicy is the policy of the flags: that of the checkpoint as it was
 // then, though its file may have changed or gone.
 func (f *trainFlags) loadPolicy() (ampc.Policy, error) {
-	p, err := passes.PolicyNamed(f.policy)
+	p, err := ampc.PolicyNamed(f.policy)
 	if f.policyText == "" || err == nil && p.String() == f.policyText {
 		return loadPolicy(f.policy)
 	}
-	return passes.ParsePolicy(f.policy, []byte(f.policyText))
+	return ampc.ParsePolicy(f.policy, []byte(f.policyText))
 }

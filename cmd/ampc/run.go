@@ -47,7 +47,9 @@ func runCommand() *cobra.Command {
 			return err
 		}
 		return onDevice(device, func(b runtime.Backend) error {
-			o.config.Backend = b
+			if err := o.model.Set(ampc.On(b), ampc.Seed(seed)); err != nil {
+				return err
+			}
 			return runModel(c, o, feed, seed, steps, out, asJSON)
 		})
 	})
@@ -64,7 +66,6 @@ func runCommand() *cobra.Command {
 
 func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int, out string, asJSON bool) error {
 	defer o.model.Close()
-	o.config.Seed = seed
 	step, results, err := o.runnable(o.model.Graph())
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (o *opened) runnable(g *ir.Graph) (*ampc.Step, []ampc.Tensor, error) {
 		if o.zoo != nil {
 			results = []ampc.Tensor{o.zoo.Output}
 		}
-		step, err := o.model.Infer(o.config, results...)
+		step, err := o.model.Infer(ampc.InferConfig{Policy: o.config.Policy, Sizes: o.config.Sizes, Compile: o.config.Compile}, results...)
 		return step, results, err
 	}
 	for _, l := range o.losses {

@@ -313,7 +313,7 @@ func TestBrokenWeightsAreNotSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer z.Model.Close()
-	if _, err := z.Model.Infer(ampc.Config{}, z.Output); err != nil {
+	if _, err := z.Model.Infer(ampc.InferConfig{}, z.Output); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := claim(t.TempDir())

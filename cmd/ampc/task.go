@@ -263,7 +263,7 @@ func generate(ctx context.Context, trained *ampc.Model, spec string, vocab datas
 	if err != nil {
 		return "", err
 	}
-	step, err := z.Model.Infer(ampc.Config{}, z.Output)
+	step, err := z.Model.Infer(ampc.InferConfig{}, z.Output)
 	if err != nil {
 		return "", err
 	}

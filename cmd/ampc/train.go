@@ -272,7 +272,10 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	}
 	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
 	c.Groups = nil
-	c.Micro, c.Seed, c.After, c.Backend = f.micro, f.seed, t.report.after, device
+	c.Micro, c.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.after(e.Counters, e.Notes) }
+	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
+		return nil, err
+	}
 	if t.step, err = t.model.Train(c, job.zoo.Steps[0].Losses...); err != nil {
 		return nil, err
 	}
@@ -281,7 +284,7 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	if n := job.zoo.Metrics["correct"]; !n.Absent() {
 		results = append(results, n)
 	}
-	t.eval, err = t.step.Eval(results, nil)
+	t.eval, err = t.step.Eval(results...)
 	return t, err
 }
 

@@ -187,7 +187,7 @@ func TestNoSafeScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := o.config.Ranges.Recorded
+	seen := o.ranges.Recorded
 	var out strings.Builder
 	if err := printScale(&out, g, seen); err != nil || !strings.Contains(out.String(), "%amp.scale: safe from ") {
 		t.Errorf("%q (%v)", out.String(), err)

@@ -17,7 +17,7 @@ func TestDiagnoseDivergence(t *testing.T) {
 		t.Cleanup(func() { m.Close() })
 		x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.F32, 8, 1)
 		loss := m.MSE(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 16)), 1), y)
-		return m, train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(rate), Scaler: ampc.Static(1)})
+		return m, train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(rate), Scaler: ampc.Static(1)})
 	}
 	_, wide := build(ampc.F32Only(), 0.9)
 	last := 0.0
@@ -63,7 +63,7 @@ func TestDiagnoseDivergence(t *testing.T) {
 func TestDiagnoseNoTarget(t *testing.T) {
 	for _, micro := range []int{1, 2} {
 		m, loss := small(8)
-		s := train(t, m, loss, ampc.Config{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: micro})
+		s := train(t, m, loss, ampc.TrainConfig{Policy: ampc.MixedF16(), Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: micro})
 		feed := points(1, 8)
 		for i := range feed["y"].([]int32) {
 			feed["y"].([]int32)[i] = -100
@@ -88,7 +88,7 @@ func TestDiagnoseCancellation(t *testing.T) {
 		variance := m.Named("variance").Sub(second, m.Square(first))
 		dev := m.Named("dev").Sqrt(m.Affine(variance, 1, 1e-6))
 		loss := m.ReduceSum(m.Square(m.Linear("fc", m.Div(m.Sub(x, first), dev), 2)), false)
-		s := train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Disable: []string{"recognise"}})
+		s := train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}})
 		v := make([]float32, 64*8)
 		for i := range v {
 			v[i] = 3000.1 + 7.3*float32(i/8) + float32(i%8)*1e-3
@@ -105,7 +105,7 @@ func TestDiagnoseCancellation(t *testing.T) {
 func TestLongScaleSearch(t *testing.T) {
 	s := ampc.Dynamic()
 	s.Init = 1 << 24
-	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Scaler: s}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Scaler: s}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
 		if i == 2 {
 			x = b.Affine(x, 64, 0)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"ampc"
 	"ampc/lower"
-	"ampc/passes"
 	"ampc/runtime"
 )
 
@@ -160,8 +159,8 @@ func TestCompilerPrevents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fired := 0
-			c.ill.config = func(conf *ampc.Config) {
-				conf.After = func(e passes.Event) { fired += e.Counters[c.passes] }
+			c.ill.config = func(conf *ampc.TrainConfig) {
+				conf.Compile.After = func(e ampc.PassEvent) { fired += e.Counters[c.passes] }
 			}
 			w := c.ill.open(t, ampc.MixedF16(), -1)
 			if c.infect != nil {
@@ -181,13 +180,13 @@ func TestCompilerPrevents(t *testing.T) {
 func TestCompilerRefuses(t *testing.T) {
 	m := ampc.New("eps")
 	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, wardRows, wardWidth))
-	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Disable: []string{"recognise"}}
-	_, err := ampc.Train(m, m.ReduceMean(h, false), c)
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}}
+	_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(h, false)})
 	wantError(t, err, "diagnose_wards_test.go:", "1e-12")
 	m, loss := small(8)
 	c.Optimizer = ampc.Adam()
 	c.Optimizer.StateDType = ampc.F16
-	_, err = ampc.Train(m, loss, c)
+	_, err = m.Train(c, ampc.Loss{Value: loss})
 	wantError(t, err, "state in f16", "use f32")
 }
 
@@ -195,7 +194,7 @@ func TestCompilerRefuses(t *testing.T) {
 func TestTransformIsChecked(t *testing.T) {
 	m := ampc.New("transform")
 	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), m.Input("x", ampc.F32, 4)), false)
-	s := train(t, m, loss, ampc.Config{
+	s := train(t, m, loss, ampc.TrainConfig{
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: ampc.MixedBF16(),
 		Gradients: func(u *ampc.Update, g []ampc.Grad) []ampc.Grad {
 			g[0].Value = u.Reciprocal(g[0].Value)

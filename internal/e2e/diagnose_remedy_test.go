@@ -18,8 +18,8 @@ import (
 // once, a scale that the first overflow does not give away, a floor in the way.
 func moreIllnesses() []illness {
 	both := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}
-	dynamic := func(init, floor float64) func(c *ampc.Config) {
-		return func(c *ampc.Config) {
+	dynamic := func(init, floor float64) func(c *ampc.TrainConfig) {
+		return func(c *ampc.TrainConfig) {
 			c.Scaler = ampc.Dynamic()
 			c.Scaler.Init, c.Scaler.Floor = init, floor
 		}
@@ -48,7 +48,7 @@ func moreIllnesses() []illness {
 			config: dynamic(1<<14, 1<<14), shrink: 0x1p-7},
 		{name: "variance by the difference of two means", lower: "h*.second", want: finding{ampc.Singular, "%sdev", "sqrt", "forward", "cancels"},
 			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *ward, h string) { w.plus(h+"up.b", 60) },
-			config: func(c *ampc.Config) { c.Disable = []string{"recognise", "epsilon"} }},
+			config: func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"recognise", "epsilon"} }},
 		{name: "a pin in code", want: finding{ampc.ForwardOverflow, "%sboost", "affine", "forward", "take the pin"},
 			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *ward, h string) { w.plus(h+"up.b", 4e4) }},
 		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},
@@ -149,7 +149,7 @@ func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	}
 	wideUpdate, unpinned = r.Widen != "", r.Unpin
 	defer func() { unpinned = nil }()
-	i.config = func(c *ampc.Config) {
+	i.config = func(c *ampc.TrainConfig) {
 		if config != nil {
 			config(c)
 		}
@@ -225,7 +225,7 @@ func gradient(t *testing.T, w *ward, name string) []float64 {
 		}
 		w.last = &r
 	}
-	h, err := w.last.Grad(name)
+	h, err := w.last.Grad(w.m.Lookup(name))
 	if err != nil {
 		t.Fatal(err)
 	}

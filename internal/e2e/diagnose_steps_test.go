@@ -31,7 +31,7 @@ func TestDiagnoseTwoScalers(t *testing.T) {
 				loss := head.Named("loss").ReduceMean(head.Square(head.Linear("fc", trunk, 8)), false)
 				losses = append(losses, ampc.Loss{Value: loss, Scaler: &s})
 			}
-			step, err := m.Train(ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()}, losses...)
+			step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()}, losses...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func TestDiagnoseTwoScalers(t *testing.T) {
 
 // Micro-batches that are dropped are diagnosed as those that skip a step.
 func TestDiagnoseDroppedMicro(t *testing.T) {
-	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Micro: 3, BadMicro: ampc.DropMicro}, plain)
+	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Micro: 3, BadMicro: ampc.DropMicro}, plain)
 	good, bad := ampc.Feed{"x": all(32, 1)}, ampc.Feed{"x": all(32, nan)}
 	for range 2 { // the accumulators of the first step must not be taken for state
 		if d := diagnose(t, step, good, good, bad); d.Cause != ampc.BadInput || d.Micro != 2 {
@@ -63,7 +63,7 @@ func TestDiagnoseDroppedMicro(t *testing.T) {
 
 // The low copies that an update keeps are what the replay reads.
 func TestDiagnoseShadow(t *testing.T) {
-	m, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Shadow: true}, plain)
+	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: true}}, plain)
 	feed := ampc.Feed{"x": all(32, 8)}
 	if d := diagnose(t, step, feed); d.Cause != ampc.NoFault {
 		t.Errorf("%s", d)
@@ -135,7 +135,7 @@ func leanly(t *testing.T, step *ampc.Step) string {
 // A custom op is replayed by its kernel; a file wants it given.
 func TestDiagnoseCustomOp(t *testing.T) {
 	op := trial.Boost()
-	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
 		if i == 1 {
 			x = b.Named("boosted").Precision(ampc.PinLow).Apply(op, x)
 		}
@@ -160,7 +160,7 @@ func TestDiagnoseCustomOp(t *testing.T) {
 // A step that was skipped and is finite when replayed is not the step that was
 // run: something it was fed has changed.
 func TestDiagnoseChangedFeed(t *testing.T) {
-	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, plain)
+	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16()}, plain)
 	host := ampc.Host{Type: ir.T(ampc.F32, 4, 8), Bytes: make([]byte, 4*32)}
 	host.Bytes[2], host.Bytes[3] = 0xc0, 0x7f // NaN
 	if _, err := step.Run(context.Background(), ampc.Feed{"x": host}); err != nil {
@@ -197,7 +197,7 @@ func length() ampc.CustomOp {
 // An op that overflows inside is not said to have a result that does.
 func TestDiagnoseInside(t *testing.T) {
 	op := length()
-	m, step := deep(t, ampc.Config{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16()}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
 		if i == 1 {
 			x = b.Named("length").Precision(ampc.PinLow).Apply(op, b.Precision(ampc.PinLow).Affine(x, 1, 0))
 		}

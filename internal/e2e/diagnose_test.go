@@ -14,9 +14,9 @@ import (
 )
 
 // deep compiles three equal layers l0, l1, l2 whose activations edit changes.
-func deep(t *testing.T, c ampc.Config, edit func(b *ampc.Model, layer int, x ampc.Tensor) ampc.Tensor) (*ampc.Model, *ampc.Step) {
+func deep(t *testing.T, c ampc.TrainConfig, edit func(b *ampc.Model, layer int, x ampc.Tensor) ampc.Tensor, o ...ampc.ModelOption) (*ampc.Model, *ampc.Step) {
 	t.Helper()
-	m := ampc.New("deep")
+	m := ampc.New("deep", o...)
 	x := m.Input("x", ampc.F32, 4, 8)
 	for i, name := range []string{"l0", "l1", "l2"} {
 		b := m.Scope(name)
@@ -24,7 +24,7 @@ func deep(t *testing.T, c ampc.Config, edit func(b *ampc.Model, layer int, x amp
 	}
 	loss := m.Named("loss").ReduceMean(m.Square(x), false)
 	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.01)
-	step, err := ampc.Train(m, loss, c)
+	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestDiagnoseTouchesNothing(t *testing.T) {
 	var state [2][][]byte
 	var program [2]string
 	for k := range 2 {
-		m, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Seed: 3}, func(b *ampc.Model, _ int, x ampc.Tensor) ampc.Tensor { return b.Dropout("drop", x, 0.2) })
+		m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16()}, func(b *ampc.Model, _ int, x ampc.Tensor) ampc.Tensor { return b.Dropout("drop", x, 0.2) }, ampc.Seed(3))
 		for i := range 6 {
 			x := all(32, 0.5)
 			if i == 2 {
@@ -105,7 +105,7 @@ func TestDiagnoseTouchesNothing(t *testing.T) {
 // A replay is the step that was run: its micro-batch, its random draws and its
 // loss scale. What the step returned is what the doctor saw.
 func TestDiagnoseReplaysTheStep(t *testing.T) {
-	m, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Micro: 3}, func(b *ampc.Model, _ int, x ampc.Tensor) ampc.Tensor {
+	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Micro: 3}, func(b *ampc.Model, _ int, x ampc.Tensor) ampc.Tensor {
 		return b.Dropout("drop", x, 0.5)
 	})
 	feed := func(x float32) ampc.Feed {
@@ -137,7 +137,7 @@ func TestDiagnoseReplaysTheStep(t *testing.T) {
 
 // A saved step says elsewhere what it says here; a damaged file says so.
 func TestSaveReplay(t *testing.T) {
-	m, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Scaler: ampc.Static(1 << 14)}, plain)
+	m, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Scaler: ampc.Static(1 << 14)}, plain)
 	path := filepath.Join(t.TempDir(), "bad.ampc")
 	if err := step.SaveReplay(path); err == nil {
 		t.Error("a step that was not run was saved")
@@ -171,7 +171,7 @@ func TestSaveReplay(t *testing.T) {
 func TestHealthyRuns(t *testing.T) {
 	for seed := range int64(20) {
 		p := []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only(), ampc.MixedF16().Keep("l1")}[seed%4]
-		_, step := deep(t, ampc.Config{Policy: p, Seed: seed}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+		_, step := deep(t, ampc.TrainConfig{Policy: p}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
 			if seed%3 == 0 {
 				x = b.LayerNorm("ln", x)
 			}
@@ -204,7 +204,7 @@ func TestScaleSearch(t *testing.T) {
 	} {
 		s := ampc.Dynamic()
 		s.Init, s.Floor, s.Cap = c.init, c.floor, 1<<24
-		_, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Scaler: s}, plain)
+		_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Scaler: s}, plain)
 		var d *ampc.Diagnosis
 		for range c.steps {
 			d = diagnose(t, step, ampc.Feed{"x": all(32, 2)})
@@ -220,7 +220,7 @@ func TestScaleSearch(t *testing.T) {
 // state before it is gone. From the variables as they started the same batch
 // shows where it began.
 func TestDiagnoseUnchecked(t *testing.T) {
-	_, step := deep(t, ampc.Config{Policy: ampc.MixedF16(), Scaler: ampc.Unscaled(), NoSkip: true}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
+	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16(), Scaler: ampc.Unscaled(), NoSkip: true}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
 		if i == 1 {
 			x = b.Precision(ampc.PinLow).Affine(x, 1e6, 0)
 		}
@@ -238,14 +238,14 @@ func TestDiagnoseInference(t *testing.T) {
 	defer m.Close()
 	x := m.Input("x", ampc.F32, 2, 4)
 	y := m.Named("y").Sqrt(m.Named("shifted").Affine(x, 1, -1))
-	step, err := m.Infer(ampc.Config{}, y)
+	step, err := m.Infer(ampc.InferConfig{}, y)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := diagnose(t, step, ampc.Feed{"x": all(8, 0.5)}); d.Cause != ampc.NotPrecision || d.Node != "y" {
 		t.Errorf("%s", d)
 	}
-	masked, err := m.Infer(ampc.Config{}, m.Named("masked").Add(x, m.Full(ir.F32, math.Inf(-1), 2, 4)))
+	masked, err := m.Infer(ampc.InferConfig{}, m.Named("masked").Add(x, m.Full(ir.F32, math.Inf(-1), 2, 4)))
 	if err != nil {
 		t.Fatal(err)
 	}

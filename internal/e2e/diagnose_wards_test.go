@@ -37,10 +37,10 @@ type illness struct {
 	layer func(m *ampc.Model, h ampc.Tensor) (trunk, extra ampc.Tensor)
 	// infect makes layer h ill; h is the scope with its dot.
 	infect func(w *ward, h string)
-	config func(c *ampc.Config) // changes what the step is compiled to; nil: nothing
-	shrink float64              // factor on the loss; zero: 1
-	clean  []ampc.Policy        // that the same numbers do no harm under
-	lower  string               // what the policy is told to compute in 16 bits, against its rules; "": nothing
+	config func(c *ampc.TrainConfig) // changes what the step is compiled to; nil: nothing
+	shrink float64                   // factor on the loss; zero: 1
+	clean  []ampc.Policy             // that the same numbers do no harm under
+	lower  string                    // what the policy is told to compute in 16 bits, against its rules; "": nothing
 	want   finding
 	form   form
 	grads  bool // gradients are results, and the weights stay
@@ -158,7 +158,7 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward 
 	for _, pattern := range keep {
 		p = p.Keep(pattern)
 	}
-	c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(i.rate()), Policy: p}
+	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(i.rate()), Policy: p}
 	for _, v := range m.Graph().Vars {
 		if v.Kind == ir.Param && i.grads && !inert(v.Name) {
 			c.Grads = append(c.Grads, m.FromIR(v))
@@ -167,7 +167,7 @@ func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward 
 	if i.config != nil {
 		i.config(&c)
 	}
-	step, err := ampc.Train(m, loss, c)
+	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,15 +269,17 @@ func illnesses() []illness {
 			}},
 		{name: "eps of 1e-12", lower: "h*.shifted", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
 			layer: epsilonLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 0) },
-			config: func(c *ampc.Config) { c.Disable, c.Scaler = []string{"recognise", "epsilon"}, ampc.Static(1) }},
+			config: func(c *ampc.TrainConfig) {
+				c.Compile.Disable, c.Scaler = []string{"recognise", "epsilon"}, ampc.Static(1)
+			}},
 		{name: "bce on probabilities", lower: "h*.p", want: finding{ampc.Singular, "%slog_no", "log", "forward", "the logarithm of 0"},
 			layer: bceLayer, clean: f32, infect: func(w *ward, h string) { w.plus(h+"logit.b", 12) }},
 		{name: "loss scale too high", want: finding{ampc.ScaleTooHigh, "d.%ssmall", "matmul", "backward", "loss scale: 1.6777216e+07"},
 			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<15) },
-			config: func(c *ampc.Config) { c.Scaler = ampc.Static(1 << 24) }, shrink: 0x1p-14},
+			config: func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(1 << 24) }, shrink: 0x1p-14},
 		{name: "gradient too steep", want: finding{ampc.GradientOverflow, "d.%ssmall", "matmul", "backward", "is still"},
 			layer: steepLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"down.w", 1<<17) },
-			config: func(c *ampc.Config) { c.Scaler = ampc.Static(4) }, shrink: 64},
+			config: func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(4) }, shrink: 64},
 		{name: "NaN in the batch", want: finding{ampc.BadInput, "%sside", "input", "forward", "the batch"},
 			layer: sideLayer, infect: func(w *ward, h string) { w.input(h + "side")[17] = nan }},
 		{name: "fully masked row", want: finding{ampc.NotPrecision, "%sprobs", "softmax", "forward", "masked whole"},
@@ -293,7 +295,7 @@ func illnesses() []illness {
 			layer: rootLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"up.w", 1e-5) }},
 		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%smid", "matmul", "inner gradient", "inner gradient's scale: 16384"},
 			layer: penaltyLayer, clean: both, infect: func(w *ward, h string) { w.times(h+"read.w", 256) },
-			config: func(c *ampc.Config) { c.Scaler = ampc.Static(16) }},
+			config: func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(16) }},
 	}
 }
 
@@ -395,12 +397,12 @@ var wideUpdate bool
 // lowAdam spells Adam out over gradients, with the second moment and epsilon
 // stored in the policy's low dtype. The optimiser proper refuses that, and so
 // does the proof.
-func lowAdam(c *ampc.Config) {
+func lowAdam(c *ampc.TrainConfig) {
 	d := c.Policy.Low
 	if d == ir.Invalid || wideUpdate {
 		d = ampc.F32
 	}
-	c.Scaler, c.NoProof = ampc.Unscaled(), true
+	c.Scaler, c.Compile.NoProof = ampc.Unscaled(), true
 	c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
 		for i, g := range gs {
 			name, b := g.Param.Name(), u.IR()

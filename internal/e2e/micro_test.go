@@ -49,7 +49,7 @@ func TestMicroBatchesEqualOneBatch(t *testing.T) {
 // A micro-batch that is not finite skips the step, or is left out of it.
 func TestBadMicroBatch(t *testing.T) {
 	for _, mode := range []ampc.BadMicro{ampc.SkipStep, ampc.DropMicro} {
-		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Micro: 3, BadMicro: mode}
+		c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Micro: 3, BadMicro: mode}
 		m, loss := small(8)
 		s := train(t, m, loss, c)
 		alone, lossAlone := small(8)

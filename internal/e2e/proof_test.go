@@ -14,12 +14,12 @@ func TestEvalIsProved(t *testing.T) {
 		m := ampc.New("m")
 		h := m.Linear("a", m.Input("x", ampc.F32, 4, 8), 8)
 		y := m.Linear("b", m.LayerNorm("n", m.Relu(h)), 8)
-		step, err := ampc.Train(m, m.ReduceMean(m.Square(y), false), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: p})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: p}, ampc.Loss{Value: m.ReduceMean(m.Square(y), false)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, v := range []ampc.Tensor{h, y} {
-			if _, err := step.Eval([]ampc.Tensor{v}, nil); err != nil {
+			if _, err := step.Eval(v); err != nil {
 				t.Errorf("%s under %s: %v", v, p.Name, err)
 			}
 		}
@@ -36,22 +36,22 @@ func unguarded(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
 // Train proves every step. What the user's own edit of gradients breaks is his
 // error, at his line; NoProof leaves the check out.
 func TestTrainProves(t *testing.T) {
-	train := func(change func(*ampc.Config)) error {
+	train := func(change func(*ampc.TrainConfig)) error {
 		m := ampc.New("m")
 		x := m.Input("x", ampc.F32, 4, 8)
-		c := ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}
+		c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}
 		change(&c)
-		_, err := ampc.Train(m, m.ReduceMean(m.Square(m.Linear("fc", x, 8)), false), c)
+		_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(m.Square(m.Linear("fc", x, 8)), false)})
 		return err
 	}
-	if err := train(func(*ampc.Config) {}); err != nil {
+	if err := train(func(*ampc.TrainConfig) {}); err != nil {
 		t.Error(err)
 	}
-	err := train(func(c *ampc.Config) { c.Gradients = unguarded })
+	err := train(func(c *ampc.TrainConfig) { c.Gradients = unguarded })
 	if err == nil || !strings.HasPrefix(err.Error(), "proof_test.go:32: select: %last'") {
 		t.Errorf("an unguarded write: %v, want the user's line", err)
 	}
-	if err := train(func(c *ampc.Config) { c.Gradients, c.NoProof = unguarded, true }); err != nil {
+	if err := train(func(c *ampc.TrainConfig) { c.Gradients, c.Compile.NoProof = unguarded, true }); err != nil {
 		t.Error(err)
 	}
 }

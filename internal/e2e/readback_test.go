@@ -6,7 +6,6 @@ import (
 
 	"ampc"
 	"ampc/ir"
-	"ampc/passes"
 )
 
 // Whatever a pass leaves reads back from its text, in whatever order its nodes
@@ -21,11 +20,11 @@ func TestEveryStepReadsBack(t *testing.T) {
 		t.Run(i.name, func(t *testing.T) {
 			for _, p := range policies {
 				checked := i
-				checked.config = func(c *ampc.Config) {
+				checked.config = func(c *ampc.TrainConfig) {
 					if i.config != nil {
 						i.config(c)
 					}
-					c.After = func(e passes.Event) { readBack(t, p.Name+" after "+e.Pass, e.Graph) }
+					c.Compile.After = func(e ampc.PassEvent) { readBack(t, p.Name+" after "+e.Pass, e.Graph()) }
 				}
 				checked.open(t, p, -1)
 			}

@@ -29,7 +29,7 @@ func TestCombinedLossesInF16(t *testing.T) {
 			steps := func(p ampc.Policy, first ampc.Scaler, scaler *ampc.Scaler) *ampc.Model {
 				m, a, b := forked()
 				t.Cleanup(func() { m.Close() })
-				s, err := m.Train(ampc.Config{Policy: p, Scaler: first, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.02)}, ampc.Loss{Value: a, Weight: w[0]}, ampc.Loss{Value: b, Weight: w[1], Scaler: scaler})
+				s, err := m.Train(ampc.TrainConfig{Policy: p, Scaler: first, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.02)}, ampc.Loss{Value: a, Weight: w[0]}, ampc.Loss{Value: b, Weight: w[1], Scaler: scaler})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +54,7 @@ func TestTwoOptimisersInF16(t *testing.T) {
 		x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
 		a := m.Named("a").CrossEntropy(m.Linear("first", m.Gelu(m.Linear("in1", x, 16)), 3), y)
 		b := m.Named("b").ReduceMean(m.Square(m.Linear("second", m.Gelu(m.Linear("in2", x, 16)), 2)), false)
-		s, err := m.Train(ampc.Config{Policy: p, Groups: []ampc.Group{
+		s, err := m.Train(ampc.TrainConfig{Policy: p, Groups: []ampc.Group{
 			{Pattern: "in1", Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.02)}, {Pattern: "first", Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.02)},
 			{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.02)},
 		}}, ampc.Loss{Value: a}, ampc.Loss{Value: b, Scaler: scaler})
@@ -101,7 +101,7 @@ func TestGradientPenaltyInF16(t *testing.T) {
 		fit := m.Named("fit").MSE(m.Linear("out", m.Tanh(m.Linear("in", x, 16)), 2), y)
 		slope := m.ScaledGrad(scale, fit, x)[0]
 		loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
-		return m, train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.05)})
+		return m, train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.05)})
 	}
 	feed := func(target float32) ampc.Feed {
 		f := ampc.Feed{"x": points(3, 8)["x"], "target": make([]float32, 16)}
@@ -136,7 +136,7 @@ func TestBadMicroBatchInF16(t *testing.T) {
 	for _, mode := range []ampc.BadMicro{ampc.SkipStep, ampc.DropMicro} {
 		build := func(p ampc.Policy) (*ampc.Model, *ampc.Step) {
 			m, loss := small(8)
-			return m, train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: 3, BadMicro: mode})
+			return m, train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Micro: 3, BadMicro: mode})
 		}
 		low, s := build(ampc.MixedF16())
 		wide, plain := build(ampc.F32Only())
@@ -160,7 +160,7 @@ func TestBadMicroBatchInF16(t *testing.T) {
 func TestClippingInF16(t *testing.T) {
 	build := func(p ampc.Policy, norm float64) *ampc.Model {
 		m, loss := small(8)
-		s := train(t, m, loss, ampc.Config{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Clip: ampc.Clip{Norm: norm}})
+		s := train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Clip: ampc.Clip{Norm: norm}})
 		for i := range 3 {
 			r := run(t, s, points(uint64(i), 8))
 			if r.Skipped() {

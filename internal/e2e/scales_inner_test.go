@@ -11,7 +11,7 @@ import (
 
 // sloped is a perceptron with a penalty on the slope of its fit by the input, the
 // slope computed at a scale.
-func sloped(t *testing.T, scale float64, c ampc.Config) (*ampc.Model, *ampc.Step) {
+func sloped(t *testing.T, scale float64, c ampc.TrainConfig) (*ampc.Model, *ampc.Step) {
 	t.Helper()
 	m := ampc.New("sloped")
 	t.Cleanup(func() { m.Close() })
@@ -21,7 +21,7 @@ func sloped(t *testing.T, scale float64, c ampc.Config) (*ampc.Model, *ampc.Step
 	slope := m.ScaledGrad(scale, fit, x)[0]
 	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
 	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.01)
-	step, err := ampc.Train(m, loss, c)
+	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +43,8 @@ func slopedFeed(seed int) ampc.Feed {
 // other, and training goes on as it does in f32.
 func TestInnerScaleBacksOff(t *testing.T) {
 	for _, micro := range []int{1, 2} {
-		low, step := sloped(t, 1<<24, ampc.Config{Policy: ampc.MixedF16(), Micro: micro})
-		wide, plain := sloped(t, 1, ampc.Config{Policy: ampc.F32Only(), Micro: micro})
+		low, step := sloped(t, 1<<24, ampc.TrainConfig{Policy: ampc.MixedF16(), Micro: micro})
+		wide, plain := sloped(t, 1, ampc.TrainConfig{Policy: ampc.F32Only(), Micro: micro})
 		skipped, taken := 0, 0
 		for taken < 5 {
 			feeds := []ampc.Feed{slopedFeed(taken), slopedFeed(taken + 100)}[:micro]
@@ -78,7 +78,7 @@ func TestInnerScaleBacksOff(t *testing.T) {
 		}
 		followsF32(t, low, wide, 5, "fc1.w", "fc2.w")
 		fit := low.Lookup("loss")
-		eval, err := step.Eval([]ampc.Tensor{fit}, nil)
+		eval, err := step.Eval(fit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestInnerScaleBacksOff(t *testing.T) {
 // What the data make NaN lowers no scale, inside the forward pass or outside.
 func TestDataLowerNoScale(t *testing.T) {
 	for _, bad := range []ampc.BadMicro{ampc.SkipStep, ampc.DropMicro} {
-		m, step := sloped(t, 64, ampc.Config{Policy: ampc.MixedF16(), Micro: 2, BadMicro: bad})
+		m, step := sloped(t, 64, ampc.TrainConfig{Policy: ampc.MixedF16(), Micro: 2, BadMicro: bad})
 		spoiled := slopedFeed(3)
 		spoiled["x"].([]float32)[5] = nan
 		for range 5 {
@@ -111,7 +111,7 @@ func TestDataLowerNoScale(t *testing.T) {
 
 // What the compiler makes for an inner gradient has the line of the call.
 func TestInnerGradientPositions(t *testing.T) {
-	_, step := sloped(t, 64, ampc.Config{Policy: ampc.MixedF16()})
+	_, step := sloped(t, 64, ampc.TrainConfig{Policy: ampc.MixedF16()})
 	for _, n := range step.Graph().Body[ir.Forward] {
 		if n.Pos.File != "" && n.Pos.File != "scales_inner_test.go" {
 			t.Errorf("%s is said to be at %s", n.Out[0], n.Pos)

@@ -46,7 +46,7 @@ func ganSteps(t *testing.T, p ampc.Policy, scaler *ampc.Scaler) (m *ampc.Model, 
 	m, judge, fool := gan()
 	t.Cleanup(func() { m.Close() })
 	step := func(loss ampc.Tensor, trained string) *ampc.Step {
-		s, err := m.Train(ampc.Config{Name: trained, Policy: p, Groups: []ampc.Group{{Pattern: trained, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}}},
+		s, err := m.Train(ampc.TrainConfig{Name: trained, Policy: p, Groups: []ampc.Group{{Pattern: trained, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}}},
 			ampc.Loss{Value: loss, Scaler: scaler})
 		if err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ func shadowed(t *testing.T, on bool, file string) *ampc.Model {
 	m := ampc.New("shadow")
 	x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
 	loss := m.CrossEntropy(m.Linear("fc2", m.Relu(m.Linear("fc1", x, 16)), 3), y)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Shadow: on})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: on}}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}

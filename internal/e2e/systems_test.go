@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"ampc"
-	"ampc/passes"
 	"ampc/passes/systems"
 )
 
@@ -20,7 +19,7 @@ func TestBiasGradientOverflowsAsInTorch(t *testing.T) {
 		defer m.Close()
 		x, y := m.Input("x", ampc.F32, 64, 4), m.Input("y", ampc.F32, 64, 1)
 		loss := m.MSE(m.Linear("fc", x, 1), y)
-		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Policy: c.policy, Scaler: ampc.Static(1 << 16)})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Policy: c.policy, Scaler: ampc.Static(1 << 16)}, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +47,7 @@ func TestBiasGradientOverflowsAsInTorch(t *testing.T) {
 func TestSystemsAreProved(t *testing.T) {
 	for _, system := range systems.Names() {
 		for _, low := range []ampc.DType{ampc.F16, ampc.BF16} {
-			p, err := passes.PolicyNamed(system + "-" + low.String())
+			p, err := ampc.PolicyNamed(system + "-" + low.String())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +60,7 @@ func TestSystemsAreProved(t *testing.T) {
 			h = m.Add(m.Resize(h, "nearest", "half_pixel", 8), m.Softplus(m.Square(h)))
 			loss := m.AddN(m.ReduceMean(h, false), m.ReduceMean(m.Linear("out", h, 3), false), // a 16-bit loss: the scale is rounded as torch rounds it
 				m.ReduceMean(m.Pow(m.Sigmoid(scores), m.Sigmoid(scores)), false))
-			if _, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-3), Policy: p}); err != nil {
+			if _, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-3), Policy: p}, ampc.Loss{Value: loss}); err != nil {
 				t.Errorf("%s: %v", p.Name, err)
 			}
 			m.Close()

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"ampc"
 	"testing"
 )
 
@@ -13,7 +12,7 @@ func TestWeightsAreCastOncePerStep(t *testing.T) {
 	c := adam()
 	c.Micro = 4
 	s := train(t, m, loss, c)
-	eval, err := s.Eval([]ampc.Tensor{loss}, nil)
+	eval, err := s.Eval(loss)
 	if err != nil {
 		t.Fatal(err)
 	}

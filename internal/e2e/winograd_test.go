@@ -15,7 +15,7 @@ func TestDirectConvolutions(t *testing.T) {
 		h := m.Relu(m.Conv2d("conv1", x, 64, 3, ampc.Padding(1)))
 		h = m.Conv2d("conv2", h, 64, 3, ampc.Padding(1))
 		loss := m.CrossEntropy(m.Linear("fc", m.Flatten(h), 10), y)
-		step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.Policy{Name: "exact", Direct: direct}})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.Policy{Name: "exact", Direct: direct}}, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -71,7 +71,7 @@ func unet() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 	up := m.ConvTranspose2d("grow", low, 2, 2, ampc.Stride(2))
 	out := m.Conv2d("out", m.Concat(1, up, down), 1, 1)
 	loss := m.Named("loss").MSE(out, noise)
-	c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2)}
+	c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2)}
 	return m, []models.Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}, out, m.Err()
 }
 
@@ -83,7 +83,7 @@ func gru() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 	h = m.Dropout("drop2", m.GRU("gru", h, 3), 0.25)
 	out := m.Linear("head", h, 3)
 	loss := m.Named("loss").CrossEntropy(out, y)
-	c := ampc.Config{Optimizer: ampc.Adam(), LR: ampc.Cosine(1e-2, 2, 10)}
+	c := ampc.TrainConfig{Optimizer: ampc.Adam(), LR: ampc.Cosine(1e-2, 2, 10)}
 	return m, []models.Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}, out, m.Err()
 }
 
@@ -97,7 +97,7 @@ func penalty() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
 	sgd := ampc.SGD(0.9)
 	sgd.Decay, sgd.Nesterov = 0.01, true
-	c := ampc.Config{Optimizer: sgd, LR: ampc.Constant(1e-2)}
+	c := ampc.TrainConfig{Optimizer: sgd, LR: ampc.Constant(1e-2)}
 	return m, []models.Step{{Name: "train", Losses: []ampc.Loss{{Value: loss}}, Config: c}}, out, m.Err()
 }
 
@@ -175,7 +175,7 @@ func subjects(t *testing.T) []*subject {
 			if err := b.Err(); err != nil {
 				t.Fatal(err)
 			}
-			step.Config.Outputs = []ampc.Tensor{step.Losses[0].Value, aux}
+			step.Config.Outputs = []ampc.Output{{Tensor: step.Losses[0].Value}, {Tensor: aux}}
 			s, err := compile(fmt.Sprintf("%s/%s", m.name, a.name), model, step, a)
 			if err != nil {
 				t.Fatal(err)
@@ -189,11 +189,12 @@ func subjects(t *testing.T) []*subject {
 // compile expects the second loss as the second output.
 func compile(name string, m *ampc.Model, step models.Step, a arrangement) (*subject, error) {
 	c := step.Config
-	c.Policy = a.policy
 	g, cfg, err := m.Source(c, step.Losses...)
 	if err != nil {
 		return nil, err
 	}
+	cfg.Policy = a.policy
+	cfg.Policy = a.policy
 	aux := cfg.Outputs[1].Value
 	cfg.Outputs = append(cfg.Outputs, passes.Output{Kind: passes.OfSkip}, passes.Output{Kind: passes.OfScale})
 	a.change(&cfg, aux)

@@ -38,15 +38,15 @@ func Points(seed uint64, n int) ampc.Feed {
 }
 
 // Adam is AdamW at 1e-2 under mixed-f16.
-func Adam() ampc.Config {
-	return ampc.Config{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16()}
+func Adam() ampc.TrainConfig {
+	return ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16()}
 }
 
 // Train compiles a training step, fails the test on an error and closes the
 // model at the test's end.
-func Train(t *testing.T, m *ampc.Model, loss ampc.Tensor, c ampc.Config) *ampc.Step {
+func Train(t *testing.T, m *ampc.Model, loss ampc.Tensor, c ampc.TrainConfig) *ampc.Step {
 	t.Helper()
-	s, err := ampc.Train(m, loss, c)
+	s, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
@@ -23,7 +24,7 @@ func formulas(t *testing.T, b *cpu.Backend, spec, policy string, change func(*pa
 		t.Fatal(err)
 	}
 	step := z.Steps[0]
-	if step.Config.Policy, err = passes.PolicyNamed(policy); err != nil {
+	if step.Config.Policy, err = ampc.PolicyNamed(policy); err != nil {
 		t.Fatal(err)
 	}
 	g, c, err := z.Model.Source(step.Config, step.Losses...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/models"
@@ -29,7 +30,7 @@ func ready(t *testing.T, spec, policy string) *ir.Graph {
 		t.Fatal(err)
 	}
 	c := z.Steps[0].Config
-	if c.Policy, err = passes.PolicyNamed(policy); err != nil {
+	if c.Policy, err = ampc.PolicyNamed(policy); err != nil {
 		t.Fatal(err)
 	}
 	g, p, err := z.Model.Source(c, z.Steps[0].Losses...)

@@ -121,7 +121,7 @@ func TestWrittenCopies(t *testing.T) {
 		m := ampc.New("shadow")
 		x, y := m.Input("x", ampc.F32, 4, 8), m.Input("y", ampc.I32, 4)
 		loss := m.CrossEntropy(m.Linear("b", m.Relu(m.Linear("a", x, 8)), 3), y)
-		c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Shadow: shadow}
+		c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Compile: ampc.CompileOptions{Shadow: shadow}}
 		g, p, err := m.Source(c, ampc.Loss{Value: loss})
 		if err != nil {
 			t.Fatal(err)

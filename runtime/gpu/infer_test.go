@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/lower/sm"
 	"ampc/models"
@@ -30,7 +31,7 @@ func TestInference(t *testing.T) {
 			}
 			z.Model.IR().Return(z.Output.IR())
 			config := z.Steps[0].Config
-			if config.Policy, err = passes.PolicyNamed(c.policy); err != nil {
+			if config.Policy, err = ampc.PolicyNamed(c.policy); err != nil {
 				t.Fatal(err)
 			}
 			g, p, err := z.Model.Source(config)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"ampc"
 	"ampc/ir"
 	"ampc/ir/eval"
 	"ampc/lower/sm"
@@ -30,7 +31,7 @@ func ready(t testing.TB, spec, policy string) []*ir.Graph {
 	var graphs []*ir.Graph
 	for _, step := range z.Steps {
 		c := step.Config
-		if c.Policy, err = passes.PolicyNamed(policy); err != nil {
+		if c.Policy, err = ampc.PolicyNamed(policy); err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range step.Losses {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"ampc"
 	"ampc/cuda/sim"
 	"ampc/models"
-	"ampc/passes"
 	"ampc/runtime/gpu"
 )
 
@@ -22,10 +22,12 @@ func firstLosses(t *testing.T, spec string, b *gpu.Backend) (losses []float64, n
 	}
 	defer z.Model.Close()
 	c := z.Steps[0].Config
-	if c.Policy, err = passes.PolicyNamed("mixed-f16"); err != nil {
+	if c.Policy, err = ampc.PolicyNamed("mixed-f16"); err != nil {
 		t.Fatal(err)
 	}
-	c.Backend = b
+	if err := z.Model.Set(ampc.On(b)); err != nil {
+		t.Fatal(err)
+	}
 	step, err := z.Model.Train(c, z.Steps[0].Losses...)
 	if err != nil {
 		t.Fatal(err)

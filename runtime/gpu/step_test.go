@@ -26,7 +26,7 @@ func small(t *testing.T, micro int, grow int64) *ir.Graph {
 	m := ampc.New("small")
 	x, y := m.Input("x", ampc.F32, 4, 8), m.Input("y", ampc.I32, 4)
 	loss := m.Mul(m.CrossEntropy(m.Linear("b", m.Relu(m.Linear("a", x, 8)), 3), y), m.Input("boost", ampc.F32))
-	c := ampc.Config{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Micro: micro}
+	c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(), Micro: micro}
 	c.Scaler = ampc.Dynamic()
 	c.Scaler.Every = grow
 	g, p, err := m.Source(c, ampc.Loss{Value: loss})

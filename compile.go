@@ -1,0 +1,186 @@
+package ampc
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/passes"
+	"ampc/runtime"
+)
+
+// request is what a step is compiled for. It goes down one way: the facade makes
+// it of the public configuration, the session adds what it knows, passes and
+// lowering make a program of it, the backend loads that.
+type request struct {
+	config   passes.Config // in terms of the model's own graph
+	losses   []Loss        // none: inference
+	outputs  []Tensor
+	grads    []Tensor
+	gradNorm bool
+	sizes    Sizes
+	keep     int
+
+	weights  Weights
+	averages string // of EMA: the step whose averages are read
+	eval     *Step  // whose precision is taken over, nil
+}
+
+// compile compiles and registers a step.
+func (m *Model) compile(r request) (*Step, error) {
+	defer m.gate.hold()()
+	if r.eval != nil && r.eval.exec == nil {
+		return nil, errClosed
+	}
+	s, err := m.open()
+	if err != nil {
+		return nil, err
+	}
+	if len(r.losses) > 0 {
+		if err := s.free(r.config.Name); err != nil {
+			return nil, err
+		}
+		r.config.Shared = s.sharedScales(r)
+	}
+	step, err := s.compile(m, r)
+	if err != nil {
+		return nil, err
+	}
+	s.steps = append(s.steps, step)
+	if len(r.losses) > 0 {
+		s.policies[r.config.Name] = policyName(r.config.Policy)
+	}
+	return step, s.share(step)
+}
+
+// compile makes a step and loads its program. Where a library of the device
+// refuses a part, the step is lowered again without it, and its notes say so.
+func (s *session) compile(m *Model, r request) (*Step, error) {
+	k, err := s.known(r)
+	if err != nil {
+		return nil, err
+	}
+	var refused []string
+	for {
+		step, err := m.translate(r, k, s.backend.Target())
+		if err != nil {
+			return nil, err
+		}
+		if err = s.load(step); err == nil {
+			step.notes = append(step.notes, refused...)
+			return step, nil
+		}
+		why, again := runtime.Narrow(s.backend, err)
+		if !again {
+			return nil, err
+		}
+		refused = append(refused, why)
+	}
+}
+
+// translate takes a copy of the model through the passes and the lowering. It
+// reads nothing of the session but k.
+func (m *Model) translate(r request, k known, target lower.Target) (*Step, error) {
+	g, p, err := m.bound(r.config, r.sizes)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.losses) == 0 {
+		k.read(g)
+	}
+	step := &Step{model: m, request: r, graph: g, turn: newGate()}
+	step.slots = newSlots(m.tensors(m.Graph().Return), &p, r)
+	p.Caps, p.Record = target.Caps(), &step.assigned
+	p.After = func(e passes.Event) {
+		step.notes = append(step.notes, e.Notes...)
+		if r.config.After != nil {
+			r.config.After(e)
+		}
+	}
+	if err := passes.Run(g, p); err != nil {
+		return nil, err
+	}
+	dropUnused(g)
+	step.program, err = lower.Lower(g, target)
+	return step, err
+}
+
+// bound returns a copy of the model's graph with its dimensions bound, and p for it.
+func (m *Model) bound(p passes.Config, sizes Sizes) (*ir.Graph, passes.Config, error) {
+	g, at := m.Graph().CloneMap()
+	p = p.On(at)
+	if len(sizes) == 0 {
+		return g, p, nil
+	}
+	return g, p, g.Bind(sizes.bound())
+}
+
+// Source returns a copy of the model's graph with the dimensions of c.Sizes bound,
+// and what Train tells the compiler for c and these losses; no losses means
+// inference. It is for tools that run the compiler's passes themselves.
+func (m *Model) Source(c TrainConfig, losses ...Loss) (*ir.Graph, passes.Config, error) {
+	p, err := c.compiler(losses)
+	if err != nil {
+		return nil, p, err
+	}
+	return m.bound(p, c.Sizes)
+}
+
+// known is what the session tells an inference step about its variables.
+type known struct {
+	averages map[string]string  // in place of parameters, by parameter
+	types    map[string]ir.Type // of the variables in the store
+}
+
+// known gathers what r reads of the session.
+func (s *session) known(r request) (known, error) {
+	k := known{types: s.types}
+	if r.weights != EMA {
+		return k, nil
+	}
+	k.averages = map[string]string{}
+	for _, v := range s.vars {
+		n, ok := passes.ParseStateName(v.Name)
+		if !ok || v.Role() != "ema" || r.averages != "" && n.Step != r.averages {
+			continue
+		}
+		if first, two := k.averages[n.Of]; two {
+			return k, fmt.Errorf("infer: %s has two averages, %s and %s: say in InferConfig.Step whose to read", n.Of, first, v.Name)
+		}
+		k.averages[n.Of] = v.Name
+	}
+	return k, nil
+}
+
+// read makes g, which trains nothing, read the averages in place of their
+// parameters, and the scales of gradients inside the forward pass that training has
+// brought.
+func (k known) read(g *ir.Graph) {
+	for _, v := range g.Vars {
+		if _, ok := k.types[v.Name]; ok && v.Kind == ir.Const && ir.InnerScale(v) {
+			v.Kind, v.Attr = ir.State, v.Attr.With("sweep", ir.InnerSweep)
+		}
+		if average := k.averages[v.Name]; average != "" && v.Kind == ir.Param {
+			v.Name, v.Kind = average, ir.State
+		}
+	}
+}
+
+// dropUnused removes declarations that nothing in the compiled graph reads: a
+// step wants no feed for them.
+func dropUnused(g *ir.Graph) {
+	used := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			used[v] = true
+		}
+		for _, v := range n.Out {
+			used[v.Next] = true
+		}
+	}
+	for _, v := range g.Return {
+		used[v] = true
+	}
+	g.Vars = slices.DeleteFunc(g.Vars, func(v *ir.Value) bool { return !used[v] })
+}

@@ -1,0 +1,190 @@
+package ampc
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"ampc/ir"
+	"ampc/passes"
+)
+
+// filler gives every field of a configuration a value that is not its zero
+// value, distinct where the kind allows it.
+type filler struct {
+	n     int
+	fixed map[string]any // values that are looked up by what they say
+}
+
+func (f *filler) fill(v reflect.Value, path string) {
+	if x, ok := f.fixed[path]; ok {
+		v.Set(reflect.ValueOf(x).Convert(v.Type()))
+		return
+	}
+	f.n++
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(f.n))
+	case reflect.Uint8:
+		v.SetUint(1)
+	case reflect.Float64:
+		v.SetFloat(float64(f.n))
+	case reflect.String:
+		v.SetString(fmt.Sprintf("s%d", f.n))
+	case reflect.Slice:
+		s := reflect.MakeSlice(v.Type(), 2, 2)
+		for i := range 2 {
+			f.fill(s.Index(i), path)
+		}
+		v.Set(s)
+	case reflect.Map:
+		m := reflect.MakeMap(v.Type())
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		f.fill(key, path)
+		f.fill(value, path)
+		m.SetMapIndex(key, value)
+		v.Set(m)
+	case reflect.Func:
+		v.Set(reflect.MakeFunc(v.Type(), func([]reflect.Value) []reflect.Value { return nil }))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f.fill(v.Field(i), path+"."+v.Type().Field(i).Name)
+		}
+	}
+}
+
+// words are the fields that name something that must exist.
+func words(m *Model, w Tensor) map[string]any {
+	fixed := map[string]any{}
+	for _, root := range []string{"TrainConfig.Policy", "InferConfig.Policy", "Policy"} {
+		fixed[root+".Low"], fixed[root+".Outputs"] = F16, F16
+		fixed[root+".Classes"] = []OpClass{{"gelu", ClassKeep}, {"matmul.bmm", ClassLow}}
+		fixed[root+".Widens"] = []Operand{{"layer_norm", "scale"}}
+	}
+	fixed["TrainConfig.Optimizer.StateDType"] = F16
+	fixed["TrainConfig.Groups.Optimizer.StateDType"] = F16
+	fixed["TrainConfig.Outputs.Tensor"] = w
+	fixed["TrainConfig.Grads"] = []Tensor{w}
+	return fixed
+}
+
+// leaves calls f with each field of v that is not a struct of fields itself.
+func leaves(v reflect.Value, path string, f func(path string, v reflect.Value)) {
+	if v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[Tensor]() {
+		f(path, v)
+		return
+	}
+	for i := range v.NumField() {
+		if v.Type().Field(i).IsExported() {
+			leaves(v.Field(i), path+"."+v.Type().Field(i).Name, f)
+		}
+	}
+}
+
+// Every field of the public configuration changes what the compiler is told, and
+// every field that the compiler has is told by one, or stands in the list of those
+// that a session or a tool sets.
+func TestNoFieldIsForgotten(t *testing.T) {
+	m := New("fields")
+	w := m.Param("w", Fill(1), 2)
+	losses := []Loss{{Value: w, Weight: 3, Scaler: &Scaler{Mode: StaticScale, Init: 2}}}
+	train, infer := TrainConfig{}, InferConfig{}
+	f := &filler{fixed: words(m, w)}
+	f.fill(reflect.ValueOf(&train).Elem(), "TrainConfig")
+	f.fill(reflect.ValueOf(&infer).Elem(), "InferConfig")
+	trained := func(c TrainConfig) string {
+		r, err := m.trainRequest(c, losses)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.said(t)
+	}
+	inferred := func(c InferConfig) string {
+		r, err := m.inferRequest(c, []Tensor{w})
+		if err != nil {
+			return err.Error() // a field that is refused without another was read
+		}
+		return r.said(t)
+	}
+	leaves(reflect.ValueOf(&train).Elem(), "TrainConfig", func(path string, v reflect.Value) {
+		whole, was := trained(train), reflect.ValueOf(v.Interface())
+		v.SetZero()
+		if trained(train) == whole {
+			t.Errorf("%s changes nothing that the compiler is told", path)
+		}
+		v.Set(was)
+	})
+	leaves(reflect.ValueOf(&infer).Elem(), "InferConfig", func(path string, v reflect.Value) {
+		whole, was := inferred(infer), reflect.ValueOf(v.Interface())
+		v.SetZero()
+		if inferred(infer) == whole {
+			t.Errorf("%s changes nothing that the compiler is told", path)
+		}
+		v.Set(was)
+	})
+
+	ours := []string{ // not of the configuration: told by the session, the target, or a tool
+		"Config.Shared", "Config.Inherit", "Config.Record", "Config.Caps", "Config.Only", "Config.Until", "Config.NoVerify", "Config.Check", "Config.Source",
+		"Config.Scaler.Sharing", "Config.Policy.Scaler.Sharing",
+	}
+	train.Compile.NoProof = false // Prove is its opposite
+	p, err := train.compiler(losses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaves(reflect.ValueOf(&p).Elem(), "Config", func(path string, v reflect.Value) {
+		if told := !v.IsZero(); told == slices.ContainsFunc(ours, func(o string) bool { return path == o || strings.HasPrefix(path, o+".") }) {
+			t.Errorf("%s: told by the public configuration: %t", path, told)
+		}
+	})
+}
+
+// said is a request as text, functions as whether they are there.
+func (r request) said(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	var scalers []string
+	for _, l := range r.config.Losses {
+		scalers = append(scalers, fmt.Sprintf("%v %#v", l.Weight, *l.Scaler))
+	}
+	after, gradients := r.config.After != nil, r.config.Gradients != nil
+	r.config.After, r.config.Gradients, r.config.Losses = nil, nil, nil
+	fmt.Fprintf(&b, "%#v %v %t %t %v %v", r.config, scalers, after, gradients, r.outputs, r.grads)
+	fmt.Fprintf(&b, " %t %v %d %d %q", r.gradNorm, r.sizes, r.keep, r.weights, r.averages)
+	return b.String()
+}
+
+// A policy is the same after its way to the compiler and back; so is each preset,
+// whatever fields it sets.
+func TestPolicyRoundTrip(t *testing.T) {
+	var p Policy
+	(&filler{fixed: words(nil, Tensor{})}).fill(reflect.ValueOf(&p).Elem(), "Policy")
+	c, err := p.compiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back := policyOf(c); !reflect.DeepEqual(back, p) {
+		t.Errorf("%+v\ncomes back as\n%+v", p, back)
+	}
+	for _, name := range passes.PolicyNames() {
+		want, err := passes.PolicyNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := policyOf(want).compiler(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v\nbecomes\n%+v (%v)", name, want, got, err)
+		}
+	}
+	for _, bad := range []Policy{MixedF16().SetClass("nosuch", ClassLow), MixedF16().SetClass("gelu", "wide"), MixedF16().SetClass("gelu.x", ClassLow)} {
+		if _, err := bad.compiler(); err == nil {
+			t.Errorf("%v is accepted", bad.Classes)
+		}
+	}
+	if c, err := MixedF16().SetClass("gelu", ClassKeep).compiler(); err != nil || c.Class[ir.OpGelu] != ir.Keep {
+		t.Errorf("gelu is %v (%v)", c.Class[ir.OpGelu], err)
+	}
+}
