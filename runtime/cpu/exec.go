@@ -193,6 +193,30 @@ func (e *exec) bindVar(s *store, v *lower.Var) error {
 	return nil
 }
 
+// product binds a step of matrix units, which know f32 and the 16-bit dtypes. A
+// group that it ends in may store others.
+func (e *exec) product(s *lower.Step) (func(), error) {
+	own := s.In
+	if s.End == nil {
+		own = slices.Concat(s.In, s.Out)
+	}
+	for _, id := range own {
+		if id == lower.None {
+			continue
+		}
+		if t := e.p.Buffers[id].Type; t.DType == ir.F64 {
+			return nil, fmt.Errorf("the CPU has no %s kernel for %s", s.Kind, t.DType)
+		}
+	}
+	switch s.Kind {
+	case lower.KindGemm:
+		return e.gemm(s), nil
+	case lower.KindConv:
+		return e.conv(s), nil
+	}
+	return e.attention(s), nil
+}
+
 // compile binds one step.
 func (e *exec) compile(s *lower.Step) (func(), error) {
 	switch s.Kind {
@@ -203,12 +227,8 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 		g := e.group(s.Group, elements(s.Group))
 		e.groups[s] = g
 		return g.run, nil
-	case lower.KindGemm:
-		return e.gemm(s), nil
-	case lower.KindConv:
-		return e.conv(s), nil
-	case lower.KindAttention:
-		return e.attention(s), nil
+	case lower.KindGemm, lower.KindConv, lower.KindAttention:
+		return e.product(s)
 	case lower.KindCopy, lower.KindFill:
 		return e.moves(s), nil
 	}

@@ -254,6 +254,9 @@ func bindArg(better func(x, best float32) bool) binder {
 
 // bindCumsum sums along an axis, in float64 and in order.
 func bindCumsum(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
 	x, y := c.in[0], c.out[0]
 	outer, n, inner := c.axis(x)
 	exclusive, reverse := c.Flag("exclusive"), c.Flag("reverse")
