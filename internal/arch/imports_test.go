@@ -14,7 +14,8 @@ const importOrder = `
 internal/file internal/genops
 internal/fp internal/golden internal/philox internal/safetensors internal/npy internal/dataset internal/gen
 ir                          alone
-ir/eval ptx onnx
+ir/eval ptx
+onnx
 ptx/interp ptx/ptxtest
 passes/plan                 alone
 passes/prove                only ir

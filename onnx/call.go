@@ -1,0 +1,363 @@
+package onnx
+
+import (
+	"fmt"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// call is one node being imported: what a row's importer asks for operands and
+// attributes. Its first mistake sticks, as the builder's does; importers go on
+// with zero values.
+type call struct {
+	im    *importer
+	n     *Node
+	s     *scope
+	b     *ir.Builder
+	opset int64
+	in    []*value
+	env   map[string]*eval.Tensor // of a scratch graph, where the node is computed at once
+	// single: operands of f64 are read as f32, as kernels have no f64 for the row,
+	// and results of f32 become f64.
+	single bool
+	err    error
+}
+
+// run imports the node by its row. A node whose operands are all known is
+// built in a graph of its own and evaluated, so that shapes stay out of the graph.
+func (c *call) run(r *row) ([]*value, error) {
+	if r.values != nil {
+		out := r.values(c)
+		return out, c.failure()
+	}
+	folded, from, ok := c.fold(r)
+	if ok && from == nil {
+		return folded, nil
+	}
+	out := c.values(c.build(r))
+	for i := range out {
+		if ok && out[i] != nil && folded[i] != nil && out[i].k == nil && small(out[i].typ) {
+			out[i].k, out[i].from = folded[i].k, from
+		}
+	}
+	return out, c.failure()
+}
+
+// build calls the row's importer.
+func (c *call) build(r *row) []*ir.Value {
+	for _, v := range c.in {
+		c.single = c.single || r.single && v != nil && v.typ.DType == ir.F64
+	}
+	ys := r.imp(c)
+	for i, y := range ys {
+		if c.single && y != nil && y.Type.DType == ir.F32 {
+			ys[i] = c.cast(y, ir.F64)
+		}
+	}
+	return ys
+}
+
+func (c *call) failure() error {
+	if c.err != nil {
+		return c.err
+	}
+	return c.b.Err()
+}
+
+func (c *call) values(ys []*ir.Value) []*value {
+	if c.failure() != nil {
+		return nil
+	}
+	out := make([]*value, len(ys))
+	for i, y := range ys {
+		if y == nil {
+			continue
+		}
+		for _, v := range c.in {
+			if v != nil && v.v == y {
+				out[i] = v // passed through
+			}
+		}
+		if out[i] == nil {
+			out[i] = &value{v: y, typ: y.Type}
+		}
+	}
+	return out
+}
+
+// fold computes a node whose operands are all known, and says from which inputs.
+func (c *call) fold(r *row) (out []*value, from []string, ok bool) {
+	if len(c.in) == 0 {
+		return nil, nil, false
+	}
+	for _, v := range c.in {
+		if v == nil {
+			continue
+		}
+		if c.im.known(v) == nil {
+			return nil, nil, false
+		}
+		from = append(from, v.from...)
+	}
+	scratch := *c
+	scratch.b, scratch.env = ir.NewBuilder("fold"), map[string]*eval.Tensor{}
+	scratch.in = make([]*value, len(c.in))
+	for i, v := range c.in {
+		if v != nil {
+			scratch.in[i] = &value{name: fmt.Sprintf("in%d", i), typ: v.typ, k: v.k, from: v.from}
+		}
+	}
+	ys := scratch.build(r)
+	if scratch.failure() != nil || len(ys) == 0 {
+		return nil, nil, false // the graph's own builder says what is wrong
+	}
+	for _, y := range ys {
+		if y != nil && (!y.Type.Shape.Static() || y.Type.Shape.Elements() > maxFolded) {
+			return nil, nil, false
+		}
+		if y != nil {
+			scratch.b.Return(y)
+		}
+	}
+	res, err := eval.Run(scratch.b.Graph(), scratch.env, eval.Options{})
+	if err != nil {
+		return nil, nil, false
+	}
+	out = make([]*value, len(ys))
+	for i, y := range ys {
+		if y != nil {
+			out[i] = &value{typ: y.Type, k: res.Value(y)}
+		}
+	}
+	return out, from, true
+}
+
+// known makes a result of elements that are known.
+func known(e *eval.Tensor) *value { return &value{typ: e.Type, k: e} }
+
+func (c *call) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
+}
+
+// refuse says what is not done.
+func (c *call) refuse(format string, args ...any) {
+	if c.err == nil {
+		c.err = Unsupported{fmt.Sprintf(format, args...)}
+	}
+}
+
+func (c *call) has(i int) bool { return i < len(c.in) && c.in[i] != nil }
+
+// wants reports whether something reads result i.
+func (c *call) wants(i int) bool { return i < len(c.n.Out) && c.n.Out[i] != "" }
+
+// x is operand i as a value of the graph.
+func (c *call) x(i int) *ir.Value {
+	if !c.has(i) {
+		c.fail("operand %d is absent", i)
+		return nil
+	}
+	v := c.in[i]
+	x := v.v
+	if c.env == nil {
+		x = c.im.operand(v)
+	} else if x == nil {
+		v.v = c.b.Declare(ir.Input, v.name, v.typ, nil, nil)
+		c.env[v.name] = v.k
+		x = v.v
+	}
+	if c.single && v.typ.DType == ir.F64 {
+		return c.cast(x, ir.F32)
+	}
+	return x
+}
+
+// opt is operand i, nil where it is absent.
+func (c *call) opt(i int) *ir.Value {
+	if !c.has(i) {
+		return nil
+	}
+	return c.x(i)
+}
+
+// all are the operands from i on.
+func (c *call) all(i int) []*ir.Value {
+	var out []*ir.Value
+	for ; i < len(c.in); i++ {
+		out = append(out, c.x(i))
+	}
+	return out
+}
+
+func (c *call) typ(i int) ir.Type {
+	if !c.has(i) {
+		c.fail("operand %d is absent", i)
+		return ir.Type{DType: ir.F32, Shape: ir.MakeShape()}
+	}
+	t := c.in[i].typ
+	if c.single && t.DType == ir.F64 {
+		t = t.With(ir.F32)
+	}
+	return t
+}
+
+func (c *call) dims(i int) []int64 { return sizes(c.typ(i)) }
+func (c *call) rank(i int) int     { return c.typ(i).Shape.Rank() }
+
+// elements are those of operand i, which must be known while importing.
+func (c *call) elements(i int, what string) *eval.Tensor {
+	if c.has(i) {
+		v := c.in[i]
+		if k := c.im.known(v); k != nil {
+			c.im.out.Bound = append(c.im.out.Bound, v.from...)
+			return k
+		}
+		c.refuse("its %s (operand %d) depends on data, and must be known before the model runs", what, i)
+	} else {
+		c.fail("operand %d, its %s, is absent", i, what)
+	}
+	return eval.Ints(ir.I64, []ir.Dim{0})
+}
+
+func (c *call) ints(i int, what string) []int64 {
+	e := c.elements(i, what)
+	out := make([]int64, e.Len())
+	for k := range out {
+		out[k] = int64(e.At(k))
+		if e.I != nil {
+			out[k] = e.I[k]
+		}
+	}
+	return out
+}
+
+func (c *call) floats(i int, what string) []float64 {
+	e := c.elements(i, what)
+	out := make([]float64, e.Len())
+	for k := range out {
+		out[k] = e.At(k)
+	}
+	return out
+}
+
+// number is the one element of operand i, known while importing.
+func (c *call) number(i int, what string) float64 {
+	x := c.floats(i, what)
+	if len(x) != 1 {
+		c.fail("its %s (operand %d) has %d elements, want 1", what, i, len(x))
+		return 0
+	}
+	return x[0]
+}
+
+// lookup finds an attribute that is set.
+func (c *call) lookup(name string, t AttrType) *Attribute {
+	for _, a := range c.n.Attrs {
+		if a.Name == name {
+			if a.Type != t {
+				c.fail("attribute %s is of type %d, want %d", name, a.Type, t)
+				return nil
+			}
+			return a
+		}
+	}
+	return nil
+}
+
+func (c *call) set(name string) bool {
+	for _, a := range c.n.Attrs {
+		if a.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *call) int(name string, or int64) int64 {
+	if a := c.lookup(name, AttrInt); a != nil {
+		return a.I
+	}
+	return or
+}
+
+func (c *call) flag(name string, or bool) bool {
+	if a := c.lookup(name, AttrInt); a != nil {
+		return a.I != 0
+	}
+	return or
+}
+
+func (c *call) float(name string, or float64) float64 {
+	if a := c.lookup(name, AttrFloat); a != nil {
+		return float64(a.F)
+	}
+	return or
+}
+
+func (c *call) str(name, or string) string {
+	if a := c.lookup(name, AttrString); a != nil {
+		return a.S
+	}
+	return or
+}
+
+// list is an attribute of integers, nil where it is not set.
+func (c *call) list(name string) []int64 {
+	if a := c.lookup(name, AttrInts); a != nil {
+		return a.Ints
+	}
+	return nil
+}
+
+// axis is an axis counted from the front.
+func (c *call) axis(a int64, rank int) int64 {
+	if a < -int64(rank) || a >= max(int64(rank), 1) {
+		c.fail("axis %d of a tensor of rank %d", a, rank)
+		return 0
+	}
+	if a < 0 {
+		a += int64(rank)
+	}
+	return a
+}
+
+func (c *call) axes(list []int64, rank int) []int64 {
+	out := make([]int64, len(list))
+	for i, a := range list {
+		out[i] = c.axis(a, rank)
+	}
+	return out
+}
+
+// constant is a tensor of the graph that the importer computed.
+func (c *call) constant(e *eval.Tensor) *ir.Value {
+	if c.env == nil {
+		return c.im.operand(known(e))
+	}
+	name := fmt.Sprintf("k%d", len(c.env))
+	c.env[name] = e
+	return c.b.Declare(ir.Input, name, e.Type, nil, nil)
+}
+
+func (c *call) intsConst(v ...int64) *ir.Value {
+	return c.constant(eval.Ints(ir.I64, []ir.Dim{ir.Dim(len(v))}, v...))
+}
+
+// cast converts x, where it is not of the dtype already.
+func (c *call) cast(x *ir.Value, d ir.DType) *ir.Value {
+	if x == nil || x.Type.DType == d {
+		return x
+	}
+	return c.b.Cast(x, d)
+}
+
+// lit is a number in x's dtype.
+func (c *call) lit(x *ir.Value, v float64) *ir.Value {
+	if x == nil {
+		return nil
+	}
+	return c.b.Scalar(x.Type.DType, v)
+}

@@ -1,0 +1,162 @@
+package onnx
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// Open reads the model in a file. The file stays mapped until Close.
+func Open(path string) (*Model, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: no regular file", path)
+	}
+	b, unmap, err := mapFile(f, st.Size())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var m *Model
+	err = guard(func() (err error) {
+		m, err = Parse(b)
+		return err
+	})
+	if err != nil {
+		unmap()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	m.path, m.unmap = path, unmap
+	return m, nil
+}
+
+// Close gives the mapping back. Tensors of the model must not be read after it.
+func (m *Model) Close() error {
+	if m.unmap == nil {
+		return nil
+	}
+	unmap := m.unmap
+	m.unmap, m.closed = nil, true
+	return unmap()
+}
+
+// guard runs f, which reads mapped memory: where the file has become shorter
+// meanwhile, the fault is an error.
+func (m *Model) guard(f func() error) error {
+	if m.closed {
+		return fmt.Errorf("the model was closed")
+	}
+	return guard(f)
+}
+
+func guard(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			fault, ok := r.(interface{ Addr() uintptr })
+			if _, rt := r.(runtime.Error); !ok || !rt {
+				panic(r)
+			}
+			_ = fault.Addr()
+			err = fmt.Errorf("the file was made shorter while it was read")
+		}
+	}()
+	return f()
+}
+
+// locate is where the elements of t lie in a file, as an initialiser; nil where
+// they do not lie there as they are stored in memory.
+func (m *Model) locate(t *Tensor, typ ir.Type) (*ir.Init, error) {
+	if t.away {
+		return m.external(t, typ)
+	}
+	at, ok, err := t.place(typ)
+	if err != nil || !ok || m.path == "" {
+		return nil, err
+	}
+	return &ir.Init{Func: "file", File: m.path, Offset: at.at, Size: typ.Bytes()}, nil
+}
+
+// external finds a tensor in a file beside the model's. The folder is the
+// limit: no path leads out of it, neither by .. nor by a link.
+func (m *Model) external(t *Tensor, typ ir.Type) (*ir.Init, error) {
+	where := &ir.Init{Func: "file", Size: typ.Bytes()}
+	size := where.Size
+	name := ""
+	for _, e := range t.External {
+		var err error
+		switch e.Key {
+		case "location":
+			name = e.Value
+		case "offset":
+			where.Offset, err = strconv.ParseInt(e.Value, 10, 64)
+		case "length":
+			size, err = strconv.ParseInt(e.Value, 10, 64)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: external data: %s %q is no number", t.Name, e.Key, e.Value)
+		}
+	}
+	if size != where.Size {
+		return nil, fmt.Errorf("tensor %q: %s needs %d bytes, external data has %d", t.Name, typ, where.Size, size)
+	}
+	if m.path == "" {
+		return nil, fmt.Errorf("tensor %q: external data of a model that was not read from a file", t.Name)
+	}
+	dir := filepath.Dir(m.path)
+	have, err := sizeWithin(dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("tensor %q: external data: %w", t.Name, err)
+	}
+	if where.Offset < 0 || where.Offset > have-where.Size {
+		return nil, fmt.Errorf("tensor %q: external data: bytes %d to %d of %s, which has %d", t.Name, where.Offset, where.Offset+where.Size, name, have)
+	}
+	where.File = filepath.Join(dir, name)
+	return where, nil
+}
+
+// sizeWithin is the size of a regular file that lies within dir.
+func sizeWithin(dir, name string) (int64, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	st, err := root.Stat(name)
+	if err != nil {
+		return 0, err
+	}
+	if !st.Mode().IsRegular() {
+		return 0, fmt.Errorf("%s is no regular file", name)
+	}
+	return st.Size(), nil
+}
+
+// read decodes a tensor, wherever it lies.
+func (m *Model) read(t *Tensor) (*eval.Tensor, error) {
+	if !t.away {
+		return t.value()
+	}
+	typ, err := t.Type()
+	if err != nil {
+		return nil, err
+	}
+	where, err := m.external(t, typ)
+	if err != nil {
+		return nil, err
+	}
+	return eval.InitVar(&ir.Value{Name: t.Name, Type: typ, Init: where}, 0)
+}

@@ -1,0 +1,576 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+)
+
+// Options say what a model leaves open.
+type Options struct {
+	Dims   map[string]int64   // sizes of named dimensions
+	Shapes map[string][]int64 // shapes of inputs, by name; they come before Dims
+	// Values are elements of inputs, by name, for what must be known before the model
+	// runs: sizes, axes, bounds. Imported.Bound says which of them the graph holds for.
+	Values map[string]*eval.Tensor
+	// Train keeps what only training needs: an initialiser that this holds for is a
+	// parameter, every other one is frozen. nil: all floating-point ones are.
+	Train func(name string) bool
+}
+
+// Limits of what is computed while importing: what is larger becomes a node.
+const (
+	maxKnownInts   = 1 << 16
+	maxKnownFloats = 64
+	maxFolded      = 1 << 16
+)
+
+// NodeError is why a node was not imported.
+type NodeError struct {
+	File  string
+	Index int // of the node among those of its graph, from 0
+	Node  string
+	Op    string
+	Err   error
+}
+
+func (e *NodeError) Error() string {
+	name := e.Node
+	if name != "" {
+		name = " " + name
+	}
+	return fmt.Sprintf("%snode %d%s (%s): %v", e.File, e.Index, name, e.Op, e.Err)
+}
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Unsupported is what this package does not do, as opposed to a fault in a model.
+type Unsupported struct{ Reason string }
+
+func (u Unsupported) Error() string { return u.Reason }
+
+// value is a value of the model while it is imported: an initialiser that
+// nothing has read as a tensor yet, one whose elements are known, or a value of
+// the graph.
+type value struct {
+	name string
+	typ  ir.Type
+	v    *ir.Value    // in the graph; nil until a node reads it
+	k    *eval.Tensor // the elements, where they are known
+	init *Tensor
+	from []string // inputs whose fed elements k comes from; it is a value of the graph then
+}
+
+// Imported is what became of a model.
+type Imported struct {
+	Graph *ir.Graph
+	// Inputs and Outputs are the values of the graph in the order of the model's,
+	// with their names there.
+	Inputs, Outputs []Port
+	// Bound are inputs of the model whose elements (Options.Values) were read: the
+	// graph is right for no others.
+	Bound []string
+}
+
+// Port is an input or an output.
+type Port struct {
+	Name  string
+	Value *ir.Value
+}
+
+// importer builds the graph.
+type importer struct {
+	m      *Model
+	b      *ir.Builder
+	o      Options
+	rows   map[rowKey]*row
+	at     int // the node
+	made   int // constants
+	inline int // how deep functions and branches stand in each other
+	out    Imported
+}
+
+// scope is where names mean something: the main graph, a function or a branch.
+type scope struct {
+	vals   map[string]*value
+	outer  *scope
+	opsets map[string]int64
+}
+
+func (s *scope) find(name string) *value {
+	for ; s != nil; s = s.outer {
+		if v := s.vals[name]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// Import makes a Source graph of the model: its inputs, its initialisers as
+// parameters or states that name their bytes in the file, its nodes, and its
+// outputs in order as what the graph returns. All dimensions must have a size.
+func Import(m *Model, o Options) (*Imported, error) {
+	name := m.Graph.Name
+	if ir.CheckName(name) != nil {
+		name = "onnx"
+	}
+	im := &importer{m: m, o: o, rows: table(), b: ir.NewBuilder(name)}
+	im.b.Locate(func() ir.Pos { return ir.Pos{File: filepath.Base(m.path), Line: im.at} })
+	if err := m.guard(im.main); err != nil {
+		if m.path != "" {
+			err = fmt.Errorf("%s: %w", m.path, err)
+		}
+		return nil, err
+	}
+	im.out.Graph = im.b.Graph()
+	slices.Sort(im.out.Bound)
+	im.out.Bound = slices.Compact(im.out.Bound)
+	return &im.out, nil
+}
+
+func (im *importer) main() error {
+	s := &scope{vals: map[string]*value{}, opsets: im.m.Opsets}
+	g := im.m.Graph
+	if err := im.initializers(g, s); err != nil {
+		return err
+	}
+	for _, x := range g.Inputs {
+		if s.vals[x.Name] != nil {
+			continue // an initialiser that a caller may replace: its value holds
+		}
+		typ, err := im.inputType(x)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", x.Name, err)
+		}
+		v := im.b.Declare(ir.Input, im.nameOf(x.Name), typ, nil, nil)
+		if err := im.b.Err(); err != nil {
+			return fmt.Errorf("input %q: %w", x.Name, err)
+		}
+		s.vals[x.Name] = &value{name: x.Name, typ: typ, v: v}
+		if k := im.o.Values[x.Name]; k != nil && k.Type == typ && small(typ) {
+			s.vals[x.Name].k, s.vals[x.Name].from = k, []string{x.Name}
+		}
+		im.out.Inputs = append(im.out.Inputs, Port{x.Name, v})
+	}
+	if err := im.nodes(g.Nodes, s); err != nil {
+		return err
+	}
+	for _, x := range g.Outputs {
+		v := s.find(x.Name)
+		if v == nil {
+			return fmt.Errorf("output %q: nothing computes it", x.Name)
+		}
+		y := im.operand(v)
+		if im.b.Err() == nil && y.IsVar() {
+			y = im.b.Reshape(y, sizes(v.typ)...) // a result is computed, if only copied
+		}
+		if y != nil && y.Def != nil {
+			y = im.b.Rename(y, im.nameOf(x.Name))
+		}
+		im.b.Return(y)
+		im.out.Outputs = append(im.out.Outputs, Port{x.Name, y})
+	}
+	return im.b.Err()
+}
+
+func (im *importer) initializers(g *Graph, s *scope) error {
+	if g.Sparse > 0 {
+		return Unsupported{"sparse initialisers are not read"}
+	}
+	for _, t := range g.Initializers {
+		if s.vals[t.Name] != nil {
+			return fmt.Errorf("initialiser %q stands twice", t.Name)
+		}
+		s.vals[t.Name] = &value{name: t.Name, init: t}
+	}
+	return nil
+}
+
+// inputType is the type of an input with all sizes bound.
+func (im *importer) inputType(x *Info) (ir.Type, error) {
+	if x.Kind != "" {
+		return ir.Type{}, Unsupported{fmt.Sprintf("is a %s, not a tensor", x.Kind)}
+	}
+	d, err := x.DType.ours()
+	if err != nil {
+		return ir.Type{}, Unsupported{err.Error()}
+	}
+	given, fed := im.o.Shapes[x.Name]
+	if fed && x.Rank && len(given) != len(x.Dims) {
+		return ir.Type{}, fmt.Errorf("is of rank %d, shape %v was given", len(x.Dims), given)
+	}
+	if !fed && !x.Rank {
+		return ir.Type{}, fmt.Errorf("the model does not say its shape: give one")
+	}
+	dims := make([]ir.Dim, max(len(given), len(x.Dims)))
+	for i := range dims {
+		size, err := im.size(x, i, given)
+		if err != nil {
+			return ir.Type{}, err
+		}
+		dims[i] = ir.Dim(size)
+	}
+	if err := ir.CheckDims(dims); err != nil {
+		return ir.Type{}, err
+	}
+	return ir.Type{DType: d, Shape: ir.MakeShape(dims...)}, nil
+}
+
+func (im *importer) size(x *Info, i int, given []int64) (int64, error) {
+	var d Dim
+	if x.Rank {
+		d = x.Dims[i]
+	}
+	size, ok := d.Size, d.Known
+	if given != nil {
+		if ok && given[i] != size {
+			return 0, fmt.Errorf("dimension %d is %d, %d was given", i, size, given[i])
+		}
+		size, ok = given[i], true
+	} else if !ok && d.Name != "" {
+		size, ok = im.o.Dims[d.Name]
+	}
+	switch {
+	case !ok && d.Name != "":
+		return 0, fmt.Errorf("dimension %q has no size: give one", d.Name)
+	case !ok:
+		return 0, fmt.Errorf("dimension %d has no size: give the input's shape", i)
+	case size < 0:
+		return 0, fmt.Errorf("dimension %d is %d", i, size)
+	}
+	return size, nil
+}
+
+// nameOf is a name of the model as the graph takes it.
+func (im *importer) nameOf(name string) string {
+	if strings.HasPrefix(name, ir.Reserved) {
+		name = "onnx." + name
+	}
+	if name == "" || ir.CheckName(name) != nil {
+		return fmt.Sprintf("onnx.%x", name)
+	}
+	return name
+}
+
+// nodes imports a list of nodes, in an order in which operands come first.
+func (im *importer) nodes(list []*Node, s *scope) error {
+	order, err := sorted(list, s)
+	if err != nil {
+		return err
+	}
+	for _, i := range order {
+		n := list[i]
+		if im.inline == 0 {
+			im.at = i
+		}
+		if err := im.node(n, s); err != nil {
+			return &NodeError{Index: i, Node: n.Name, Op: opName(n), Err: plain(err)}
+		}
+	}
+	return nil
+}
+
+// plain takes the position off a mistake that the builder reported.
+func plain(err error) error {
+	if e, ok := errors.AsType[*ir.Error](err); ok {
+		return errors.New(e.Msg)
+	}
+	return err
+}
+
+func opName(n *Node) string {
+	if n.Domain == "" {
+		return n.Op
+	}
+	return n.Domain + "." + n.Op
+}
+
+// sorted is an order of nodes in which what they read comes before them: their
+// own, where it is one.
+func sorted(list []*Node, s *scope) ([]int, error) {
+	from := map[string]int{}
+	for i, n := range list {
+		for _, y := range n.Out {
+			if y == "" {
+				continue
+			}
+			if _, twice := from[y]; twice || s.vals[y] != nil {
+				return nil, fmt.Errorf("%q is the name of two values", y)
+			}
+			from[y] = i
+		}
+	}
+	order := make([]int, 0, len(list))
+	state := make([]uint8, len(list)) // 1: its operands are being placed, 2: placed
+	type frame struct {
+		node int
+		next []string
+	}
+	for i := range list {
+		if state[i] != 0 {
+			continue
+		}
+		state[i] = 1
+		for stack := []frame{{i, reads(list[i])}}; len(stack) > 0; {
+			top := &stack[len(stack)-1]
+			if len(top.next) == 0 {
+				state[top.node] = 2
+				order = append(order, top.node)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			name := top.next[0]
+			top.next = top.next[1:]
+			k, ok := from[name]
+			switch {
+			case !ok || state[k] == 2:
+			case state[k] == 1:
+				return nil, fmt.Errorf("%q is computed from itself", name)
+			default:
+				state[k] = 1
+				stack = append(stack, frame{k, reads(list[k])})
+			}
+		}
+	}
+	return order, nil
+}
+
+// reads lists what a node reads, its subgraphs included.
+func reads(n *Node) []string {
+	names := slices.Clone(n.In)
+	for _, a := range n.Attrs {
+		if a.G != nil {
+			for _, x := range a.G.Nodes {
+				names = append(names, reads(x)...)
+			}
+			for _, y := range a.G.Outputs {
+				names = append(names, y.Name)
+			}
+		}
+	}
+	return names
+}
+
+func (im *importer) node(n *Node, s *scope) error {
+	c := &call{im: im, n: n, s: s, b: im.b, opset: s.opsets[n.Domain]}
+	for _, name := range n.In {
+		v := s.find(name)
+		if v == nil && name != "" {
+			return fmt.Errorf("operand %q: nothing computes it", name)
+		}
+		c.in = append(c.in, v)
+	}
+	r := im.rows[rowKey{n.Domain, n.Op}]
+	if r == nil {
+		if f := im.function(n); f != nil {
+			return im.call(f, c)
+		}
+		return Unsupported{"the operator is not known"}
+	}
+	if c.opset == 0 {
+		return fmt.Errorf("the model does not say which version of operator set %q it uses", n.Domain)
+	}
+	if c.opset < r.since {
+		return Unsupported{fmt.Sprintf("its form before opset %d is not read", r.since)}
+	}
+	for i, v := range c.in {
+		if v == nil || v.init == nil || v.typ != (ir.Type{}) {
+			continue
+		}
+		typ, err := v.init.Type()
+		if err != nil {
+			return fmt.Errorf("operand %d: %w", i, err)
+		}
+		v.typ = typ
+	}
+	outs, err := c.run(r)
+	if err != nil {
+		return err
+	}
+	for i, name := range n.Out {
+		if name == "" {
+			continue
+		}
+		if i >= len(outs) || outs[i] == nil {
+			return Unsupported{fmt.Sprintf("result %d is not computed", i)}
+		}
+		y := outs[i]
+		if y.v != nil && y.v.Def != nil && y.name == "" {
+			y.v = im.b.Rename(y.v, im.nameOf(name))
+		}
+		if y.name == "" {
+			y.name = name
+		}
+		s.vals[name] = y
+	}
+	return nil
+}
+
+// operand is v as a value of the graph, declared where it is not one yet.
+func (im *importer) operand(v *value) *ir.Value {
+	if v.v != nil {
+		return v.v
+	}
+	if v.init != nil {
+		v.v = im.declare(v)
+		return v.v
+	}
+	if e := v.k; e != nil {
+		im.made++
+		name := v.name
+		if name == "" || im.b.Lookup(im.nameOf(name)) != nil {
+			name = fmt.Sprintf("onnx.const.%d", im.made)
+		}
+		v.v = im.b.Declare(ir.Const, im.nameOf(name), e.Type, data(e), nil)
+	}
+	return v.v
+}
+
+// data is an initialiser that lists the elements, once where they are all equal.
+func data(e *eval.Tensor) *ir.Init {
+	args := make([]float64, e.Len())
+	same := len(args) > 0
+	for i := range args {
+		args[i] = e.At(i)
+		same = same && args[i] == args[0]
+	}
+	if same {
+		return &ir.Init{Args: args[:1]}
+	}
+	return &ir.Init{Func: "data", Args: args}
+}
+
+// declare makes a variable of an initialiser.
+func (im *importer) declare(v *value) *ir.Value {
+	typ, err := v.init.Type()
+	if err != nil {
+		im.b.Fail("%v", err)
+		return nil
+	}
+	kind := ir.State
+	switch {
+	case !typ.DType.Float() || typ.Shape.Rank() == 0:
+		kind = ir.Const
+	case im.o.Train == nil || im.o.Train(v.name):
+		kind = ir.Param
+	}
+	where, err := im.m.locate(v.init, typ)
+	if err != nil {
+		im.b.Fail("%v", err)
+		return nil
+	}
+	if where == nil {
+		e, err := v.init.value()
+		if err != nil {
+			im.b.Fail("%v", err)
+			return nil
+		}
+		where = data(e)
+	}
+	return im.b.Declare(kind, im.nameOf(v.name), typ, where, nil)
+}
+
+// known is what is known of v's elements while importing, nil where it is not
+// known or too much.
+func (im *importer) known(v *value) *eval.Tensor {
+	if v.k != nil || v.init == nil {
+		return v.k
+	}
+	if !small(v.typ) {
+		return nil
+	}
+	v.k, _ = im.m.read(v.init)
+	return v.k
+}
+
+// small reports whether elements are worth knowing while importing.
+func small(t ir.Type) bool {
+	limit := int64(maxKnownInts)
+	if t.DType.Float() {
+		limit = maxKnownFloats
+	}
+	return t.Shape.Elements() <= limit
+}
+
+func (im *importer) function(n *Node) *Function {
+	for _, f := range im.m.Functions {
+		if f.Name == n.Op && f.Domain == n.Domain && f.Overload == n.Overload {
+			return f
+		}
+	}
+	return nil
+}
+
+// call puts the nodes of a function in the place of a node that calls it.
+func (im *importer) call(f *Function, c *call) error {
+	if im.inline++; im.inline > maxDepth {
+		return fmt.Errorf("functions call each other more than %d deep", maxDepth)
+	}
+	defer func() { im.inline-- }()
+	if len(c.n.In) > len(f.In) || len(c.n.Out) > len(f.Out) {
+		return fmt.Errorf("%d operands and %d results, function %s has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
+	}
+	opsets := maps.Clone(c.s.opsets)
+	maps.Copy(opsets, f.Opsets)
+	s := &scope{vals: map[string]*value{}, opsets: opsets}
+	for i, v := range c.in {
+		if v != nil {
+			s.vals[f.In[i]] = v
+		}
+	}
+	given := map[string]*Attribute{}
+	for _, a := range slices.Concat(f.Defaults, c.n.Attrs) {
+		given[a.Name] = a
+	}
+	if err := im.nodes(resolved(f.Nodes, given), s); err != nil {
+		return fmt.Errorf("function %s: %w", f.Name, err)
+	}
+	for i, name := range c.n.Out {
+		if name == "" {
+			continue
+		}
+		v := s.find(f.Out[i])
+		if v == nil {
+			return fmt.Errorf("function %s: nothing computes %q", f.Name, f.Out[i])
+		}
+		c.s.vals[name] = v
+	}
+	return nil
+}
+
+// resolved are the nodes of a function with what a call gives in the place of
+// references to its attributes; one that is not given leaves the node's default.
+func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
+	out := make([]*Node, len(nodes))
+	for i, n := range nodes {
+		c := *n
+		c.Attrs = nil
+		for _, a := range n.Attrs {
+			if a.Ref != "" {
+				g := given[a.Ref]
+				if g == nil {
+					continue
+				}
+				x := *g
+				x.Name = a.Name
+				a = &x
+			} else if a.G != nil {
+				x, g := *a, *a.G
+				g.Nodes = resolved(g.Nodes, given)
+				x.G = &g
+				a = &x
+			}
+			c.Attrs = append(c.Attrs, a)
+		}
+		out[i] = &c
+	}
+	return out
+}
+
+func sizes(t ir.Type) []int64 { return ir.Sizes(t.Shape) }

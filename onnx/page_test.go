@@ -1,0 +1,51 @@
+package onnx_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"ampc/internal/golden"
+	"ampc/onnx"
+)
+
+// docs/onnx-ops.md says what the table of rows says.
+func TestOpsPage(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# ONNX operators\n\nWritten by a test from the importer's table (`go test ./onnx -run TestOpsPage -update`); the test fails when this page is stale.\n")
+	rows := onnx.Rows()
+	fmt.Fprintf(&b, "%d operators. All versions from the opset in the second column up to 24 are read; *not* says which uses are refused, by name and position.\n", len(rows))
+	b.WriteString("An operator that is not here, and is no function of the model's own, is refused likewise.\n\n")
+	b.WriteString("| operator | from opset | becomes | not |\n| --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		name := r.Op
+		if r.Domain != "" {
+			name = r.Domain + "." + r.Op
+		}
+		fmt.Fprintf(&b, "| `%s` | %d | %s | %s |\n", name, r.Since, r.Ours, r.Not)
+	}
+	b.WriteString(`
+## For all operators
+
+- Elements of int8, int16, uint16, uint32, uint64, of 8 bits or fewer as floats, strings and complex numbers are not computed with.
+- Elements of double (f64) are computed in f32, where the CPU has no kernel for f64: products, windows, norms, losses, recurrences, attention, resizing, running sums.
+- A shape, an axis or a bound must be known before the model runs. It may be an initialiser, a constant, the shape of a value,
+  whatever is computed from these, or an input whose elements are given while importing.
+- Sequences, optionals, maps and sparse tensors are not read; neither are Loop and Scan.
+- All sizes are bound while importing.
+
+## Test cases of the ONNX project that do not pass
+
+`)
+	by := map[string][]string{}
+	for name, reason := range unsupportedCases(t) {
+		by[reason] = append(by[reason], "`"+name+"`")
+	}
+	for _, reason := range slices.Sorted(maps.Keys(by)) {
+		slices.Sort(by[reason])
+		fmt.Fprintf(&b, "- %s: %s.\n", strings.Join(by[reason], ", "), reason)
+	}
+	golden.File(t, "../docs/onnx-ops.md", b.String())
+}

@@ -1,0 +1,212 @@
+package onnx
+
+import (
+	"math"
+
+	"ampc/ir"
+)
+
+var attentionRows = []row{
+	{op: "Attention", since: 23, ours: "attention, or matmul, add, softmax", imp: attention},
+	{op: "RotaryEmbedding", since: 23, ours: "gather, mul, sub, add, concat", imp: rotary},
+}
+
+// heads is operand i as [B,H,S,D].
+func (c *call) heads(i int, count string) *ir.Value {
+	d := c.dims(i)
+	switch len(d) {
+	case 4:
+		return c.x(i)
+	case 3:
+		n := c.int(count, 0)
+		if n < 1 || d[2]%n != 0 {
+			c.fail("%s is %d, operand %d is %v", count, n, i, d)
+			return nil
+		}
+		return c.b.Transpose(c.b.Reshape(c.x(i), d[0], d[1], n, d[2]/n), 0, 2, 1, 3)
+	}
+	c.fail("operand %d is of rank %d, want 3 or 4", i, len(d))
+	return nil
+}
+
+// scores is one Attention node.
+type scores struct {
+	*call
+	q, k, v    *ir.Value
+	qd, kd, vd []int64
+	past       int64
+	present    []*ir.Value
+}
+
+func attention(c *call) []*ir.Value {
+	a := scores{call: c, q: c.heads(0, "q_num_heads"), k: c.heads(1, "kv_num_heads"), v: c.heads(2, "kv_num_heads")}
+	if c.failure() != nil {
+		return nil
+	}
+	if c.has(4) {
+		a.past = c.dims(4)[2]
+		a.k, a.v = c.b.Concat(2, c.x(4), a.k), c.b.Concat(2, c.x(5), a.v)
+	}
+	a.present = []*ir.Value{a.k, a.v}
+	if c.failure() != nil {
+		return nil
+	}
+	a.qd, a.kd, a.vd = sizes(a.q.Type), sizes(a.k.Type), sizes(a.v.Type)
+	if a.kd[1] < 1 || a.qd[1]%a.kd[1] != 0 {
+		c.fail("%d heads of queries for %d of keys", a.qd[1], a.kd[1])
+		return nil
+	}
+	mask := a.mask()
+	var y, inner *ir.Value
+	if mode, cap := c.int("qk_matmul_output_mode", 0), c.float("softcap", 0); cap == 0 && !c.wants(3) {
+		y = c.b.Attention(a.q, a.k, a.v, mask, ir.A("scale", a.factor()))
+	} else {
+		y, inner = a.written(mask, cap, mode)
+	}
+	if len(c.dims(0)) == 3 {
+		y = c.b.Reshape(c.b.Transpose(y, 0, 2, 1, 3), a.qd[0], a.qd[2], a.qd[1]*a.vd[3])
+	}
+	out := []*ir.Value{y, nil, nil, inner}
+	for i := range a.present {
+		if c.wants(1 + i) {
+			out[1+i] = a.present[i]
+			if out[1+i] == c.opt(1+i) {
+				out[1+i] = c.b.Reshape(out[1+i], sizes(out[1+i].Type)...)
+			}
+		}
+	}
+	return out
+}
+
+func (a *scores) factor() float64 {
+	return a.float("scale", 1/math.Sqrt(float64(a.qd[3])))
+}
+
+// mask is what is added to the scores, [B,H,S,T] or what broadcasts to it, nil
+// for nothing. A causal node sees keys up to its own place, counted behind the past.
+func (a *scores) mask() *ir.Value {
+	b, c := a.b, a.call
+	d := c.typ(0).DType
+	s, t := a.qd[2], a.kd[2]
+	never := func(seen *ir.Value) *ir.Value {
+		return b.Where(seen, b.Scalar(d, 0), b.Scalar(d, math.Inf(-1)))
+	}
+	var mask *ir.Value
+	join := func(m *ir.Value) {
+		if mask == nil {
+			mask = m
+		} else {
+			mask = b.Add(mask, m)
+		}
+	}
+	if c.has(3) {
+		m, own := c.x(3), c.dims(3)
+		if c.typ(3).DType == ir.Bool {
+			m = never(m)
+		}
+		if n := len(own); n > 0 && own[n-1] < t && own[n-1] != 1 {
+			hi := make([]int64, n)
+			hi[n-1] = t - own[n-1]
+			m = b.Pad(m, make([]int64, n), hi, math.Inf(-1))
+			own[n-1] = t
+		}
+		for len(own) < 4 {
+			own = append([]int64{1}, own...)
+		}
+		join(b.Reshape(m, own...))
+	}
+	if c.flag("is_causal", false) {
+		rows, cols := b.Iota(ir.I32, 0, s, t), b.Iota(ir.I32, 1, s, t)
+		join(b.Reshape(never(b.Le(cols, b.Affine(rows, 1, float64(a.past)))), 1, 1, s, t))
+	}
+	if c.has(6) {
+		valid := c.cast(b.Reshape(c.x(6), a.qd[0], 1, 1, 1), ir.I32)
+		join(never(b.Lt(b.Iota(ir.I32, 3, 1, 1, 1, t), valid)))
+	}
+	if mask == nil {
+		return nil
+	}
+	return mask
+}
+
+// written is attention in simple rows, with what qk_matmul_output_mode asks for.
+func (a *scores) written(mask *ir.Value, cap float64, mode int64) (y, inner *ir.Value) {
+	b := a.b
+	repeat := func(x *ir.Value, d []int64) *ir.Value {
+		n := a.qd[1] / d[1]
+		if n == 1 {
+			return x
+		}
+		wide := b.Broadcast(b.Reshape(x, d[0], d[1], 1, d[2], d[3]), d[0], d[1], n, d[2], d[3])
+		return b.Reshape(wide, d[0], a.qd[1], d[2], d[3])
+	}
+	s := b.Affine(b.Matmul(a.q, repeat(a.k, a.kd), false, true), a.factor(), 0)
+	at := []*ir.Value{s}
+	if mask != nil {
+		s = b.Add(s, mask)
+	}
+	at = append(at, s)
+	if cap != 0 {
+		s = b.Affine(b.Tanh(b.Affine(s, 1/cap, 0)), cap, 0)
+	}
+	at = append(at, s)
+	s = b.Softmax(s, 3)
+	at = append(at, s)
+	if mode < 0 || mode > 3 {
+		a.fail("qk_matmul_output_mode is %d", mode)
+		return nil, nil
+	}
+	return b.Matmul(s, repeat(a.v, a.vd), false, false), at[mode]
+}
+
+// rotary turns pairs by the angles of two tables, one row for each position.
+func rotary(c *call) []*ir.Value {
+	x := c.heads(0, "num_heads")
+	if c.failure() != nil {
+		return nil
+	}
+	b, d := c.b, sizes(x.Type)
+	turn := c.int("rotary_embedding_dim", 0)
+	if turn == 0 {
+		turn = d[3]
+	}
+	if turn < 2 || turn > d[3] || turn%2 != 0 {
+		c.fail("rotary_embedding_dim %d of %d", turn, d[3])
+		return nil
+	}
+	angle := func(i int) *ir.Value {
+		table, own := c.x(i), c.dims(i)
+		if last := len(own) - 1; last >= 0 && own[last] > turn/2 {
+			table = b.Slice(table, []int64{int64(last)}, []int64{0}, []int64{turn / 2})
+		}
+		if c.has(3) {
+			table = b.Gather(table, c.x(3), 0)
+		}
+		return b.Reshape(table, d[0], 1, d[2], turn/2)
+	}
+	cos, sin := angle(1), angle(2)
+	last := []int64{3}
+	part := b.Slice(x, last, []int64{0}, []int64{turn})
+	var even, odd *ir.Value
+	pairs := c.flag("interleaved", false)
+	if pairs {
+		even = b.SliceStep(part, last, []int64{0}, []int64{turn}, []int64{2})
+		odd = b.SliceStep(part, last, []int64{1}, []int64{turn}, []int64{2})
+	} else {
+		even, odd = b.Slice(part, last, []int64{0}, []int64{turn / 2}), b.Slice(part, last, []int64{turn / 2}, []int64{turn})
+	}
+	re := b.Sub(b.Mul(cos, even), b.Mul(sin, odd))
+	im := b.Add(b.Mul(sin, even), b.Mul(cos, odd))
+	y := b.Concat(3, re, im)
+	if pairs {
+		up := func(v *ir.Value) *ir.Value { return b.Reshape(v, d[0], d[1], d[2], turn/2, 1) }
+		y = b.Reshape(b.Concat(4, up(re), up(im)), d[0], d[1], d[2], turn)
+	}
+	if turn < d[3] {
+		y = b.Concat(3, y, b.Slice(x, last, []int64{turn}, []int64{d[3]}))
+	}
+	if in := c.dims(0); len(in) == 3 {
+		y = b.Reshape(b.Transpose(y, 0, 2, 1, 3), in...)
+	}
+	return one(y)
+}

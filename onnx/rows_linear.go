@@ -1,0 +1,99 @@
+package onnx
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+var linearRows = []row{
+	{op: "MatMul", since: 1, ours: "matmul", imp: func(c *call) []*ir.Value { return one(c.matmul(0, 1, false, false)) }},
+	{op: "Gemm", since: 1, ours: "linear, or matmul and add", imp: gemm},
+	{op: "Einsum", since: 12, ours: "transpose, reshape, reduce_sum and matmul", imp: func(c *call) []*ir.Value {
+		return one(c.b.Einsum(c.str("equation", ""), c.all(0)...))
+	}},
+}
+
+// matmul multiplies operands, of which one axis alone may be.
+func (c *call) matmul(i, j int, ta, tb bool) *ir.Value {
+	x, y, dx, dy := c.x(i), c.x(j), c.dims(i), c.dims(j)
+	if len(dx) == 0 || len(dy) == 0 {
+		c.fail("a scalar is no matrix")
+		return nil
+	}
+	if d := c.typ(i).DType; !d.Float() {
+		return c.whole(x, y, dx, dy)
+	}
+	return c.product(x, y, dx, dy, ta, tb)
+}
+
+func (c *call) product(x, y *ir.Value, dx, dy []int64, ta, tb bool) *ir.Value {
+	if len(dx) == 1 {
+		x = c.b.Reshape(x, 1, dx[0])
+	}
+	if len(dy) == 1 {
+		y = c.b.Reshape(y, dy[0], 1)
+	}
+	z := c.b.Matmul(x, y, ta, tb)
+	if z == nil || len(dx) > 1 && len(dy) > 1 {
+		return z
+	}
+	shape := sizes(z.Type)
+	if len(dy) == 1 {
+		shape = slices.Delete(shape, len(shape)-1, len(shape))
+	}
+	if len(dx) == 1 {
+		k := len(shape) - 1
+		if len(dy) == 1 {
+			k = len(shape) - 1
+		} else {
+			k = len(shape) - 2
+		}
+		shape = slices.Delete(shape, k, k+1)
+	}
+	return c.b.Reshape(z, shape...)
+}
+
+// whole multiplies matrices of integers as sums of products, all in memory at once.
+func (c *call) whole(x, y *ir.Value, dx, dy []int64) *ir.Value {
+	n := int64(1)
+	if len(dy) > 1 {
+		n = dy[len(dy)-1]
+	}
+	if len(dx) < 2 || len(dy) < 2 || len(dx) >= ir.MaxRank || len(dy) >= ir.MaxRank || product(dx)*n > 1<<22 || c.flag("transA", false) || c.flag("transB", false) {
+		c.refuse("a large product of integers, of vectors or transposed ones")
+		return nil
+	}
+	x = c.b.Reshape(x, append(slices.Clone(dx), 1)...)
+	shape := slices.Insert(slices.Clone(dy), len(dy)-2, 1)
+	return c.b.ReduceSum(c.b.Mul(x, c.b.Reshape(y, shape...)), false, -2)
+}
+
+func gemm(c *call) []*ir.Value {
+	ta, tb := c.flag("transA", false), c.flag("transB", false)
+	alpha, beta := c.float("alpha", 1), c.float("beta", 1)
+	if alpha == 1 && beta == 1 && !ta && c.has(2) && c.rank(2) == 1 && c.rank(1) == 2 && c.typ(0).DType.Float() {
+		if n := c.dims(1)[1-b2i(tb)]; c.dims(2)[0] == n {
+			return one(c.b.Linear(c.x(0), c.x(1), c.x(2), tb))
+		}
+	}
+	y := c.matmul(0, 1, ta, tb)
+	if alpha != 1 {
+		y = c.b.Affine(y, alpha, 0)
+	}
+	if !c.has(2) || beta == 0 {
+		return one(y)
+	}
+	z := c.x(2)
+	if beta != 1 {
+		z = c.b.Affine(z, beta, 0)
+	}
+	return one(c.b.Add(y, z))
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
