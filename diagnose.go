@@ -38,10 +38,11 @@ const (
 // launched is a step as it was run, kept by reference: nothing is copied while
 // steps are clean.
 type launched struct {
-	feeds   []runtime.Feed
-	results []Result      // of the last steps, the newest last
-	at      int64         // steps of the model launched before
-	seen    doctor.Losses // of steps whose results are no longer kept
+	feeds    []runtime.Feed
+	results  []Result      // of the last steps, the newest last
+	at       int64         // steps of the model launched before
+	seen     doctor.Losses // of steps whose results are no longer kept
+	restored bool          // the loss scales are what they were before the newest
 }
 
 // see keeps the numbers of the step whose results the next one overwrites, and
@@ -72,7 +73,7 @@ func (l *launched) add(feeds []runtime.Feed, r Result, at int64) {
 	if len(l.results) == runtime.RingSize {
 		l.results = append(l.results[:0], l.results[1:]...)
 	}
-	l.feeds, l.results, l.at = feeds, append(l.results, r), at
+	l.feeds, l.results, l.at, l.restored = feeds, append(l.results, r), at, false
 }
 
 func (l *launched) newest() Result { return l.results[len(l.results)-1] }
@@ -208,7 +209,7 @@ func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, sk
 		}
 		count := func(i int) float64 { return Host{n.In[i].Type, state[n.In[i].Name]}.At(0) }
 		stuck := now == n.Float("floor") && count(4) > 0
-		if skipped && count(1) == 0 && count(3) == 0 && !stuck {
+		if skipped && !s.last.restored && count(1) == 0 && count(3) == 0 && !stuck {
 			return now / n.Float("backoff")
 		}
 	}

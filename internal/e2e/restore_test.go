@@ -1,0 +1,81 @@
+package e2e_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"ampc"
+)
+
+// lengths compiles a step whose loss is the mean length of rows: its gradient is
+// 0/0 where a row is 0, and its value is not.
+func lengths(t *testing.T) (*ampc.Model, *ampc.Step) {
+	t.Helper()
+	m := ampc.New("lengths")
+	x := m.Input("x", ampc.F32, 4, 8)
+	h := m.Linear("fc", x, 8)
+	length := m.Sqrt(m.ReduceSum(m.Square(h), false, 1))
+	step, err := ampc.Train(m, m.Named("loss").ReduceMean(length, false), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m, step
+}
+
+// A batch whose gradient is 0/0 although its loss is finite lowers the loss
+// scale. The doctor says that f32 has the NaN too; RestoreScale takes it back.
+func TestRestoreScale(t *testing.T) {
+	m, step := lengths(t)
+	if err := step.RestoreScale(); err == nil || !strings.HasSuffix(err.Error(), "no step was run yet") {
+		t.Errorf("before the first step: %v", err)
+	}
+	run := func(x []float32) ampc.Result {
+		r, err := step.Run(context.Background(), ampc.Feed{"x": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	good, bad := all(32, 0.5), all(32, 0.5)
+	clear(bad[8:16])
+	set(t, m, "fc.b", make([]float32, 8))
+	first := run(good)
+	if first.Skipped() {
+		t.Fatal("the first step is to be taken")
+	}
+	if err := step.RestoreScale(); err == nil || !strings.Contains(err.Error(), "was taken") {
+		t.Errorf("after a step that was taken: %v", err)
+	}
+	set(t, m, "fc.b", make([]float32, 8))
+	for i := range 3 {
+		r := run(bad)
+		if !r.Skipped() || r.Loss() != r.Loss() || r.Scale() != first.Scale() {
+			t.Fatalf("bad batch %d: skipped %t, loss %g, scale %g; want a finite loss, skipped, at %g", i, r.Skipped(), r.Loss(), r.Scale(), first.Scale())
+		}
+		d, err := step.Diagnose(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Cause != ampc.NotPrecision {
+			t.Errorf("bad batch %d: %s", i, d)
+		}
+		for range 2 { // once is enough
+			if err := step.RestoreScale(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if again, err := step.Diagnose(context.Background()); err != nil || again.String() != d.String() {
+			t.Errorf("the diagnosis after the scale was restored: %v\n%s\nwant\n%s", err, again, d)
+		}
+	}
+	if r := run(good); r.Skipped() || r.Scale() != first.Scale() {
+		t.Errorf("the next good batch: skipped %t at %g, want it taken at %g", r.Skipped(), r.Scale(), first.Scale())
+	}
+	set(t, m, "fc.b", make([]float32, 8))
+	run(bad)
+	if r := run(good); r.Scale() != first.Scale()/2 {
+		t.Errorf("a scale that is not restored is %g, want half of %g", r.Scale(), first.Scale())
+	}
+}
