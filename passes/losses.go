@@ -204,18 +204,9 @@ func (l *loss) walk(v *ir.Value, factor float64) {
 	l.shift += factor * b
 	factor *= a
 	if n := x.Def; n != nil && len(l.terms) < maxTerms {
-		switch {
-		case n.Op == ir.OpAdd && scalars(n.In):
-			l.walk(n.In[0], factor)
-			l.walk(n.In[1], factor)
-			return
-		case n.Op == ir.OpSub && scalars(n.In):
-			l.walk(n.In[0], factor)
-			l.walk(n.In[1], -factor)
-			return
-		case n.Op == ir.OpAddN && scalars(n.In):
-			for _, y := range n.In {
-				l.walk(y, factor)
+		if signs := summed(n); signs != nil {
+			for i, y := range n.In {
+				l.walk(y, factor*signs[i])
 			}
 			return
 		}
@@ -227,13 +218,23 @@ func (l *loss) walk(v *ir.Value, factor float64) {
 	l.terms = append(l.terms, t)
 }
 
-func scalars(vs []*ir.Value) bool {
-	for _, v := range vs {
-		if v.Type != ir.T(ir.F32) {
-			return false
+// summed is the sign of each operand of n, where n adds f32 scalars up or takes
+// them off; nil where it does not.
+func summed(n *ir.Node) []float64 {
+	var signs []float64
+	for i, v := range n.In {
+		switch {
+		case v == nil || v.Type != ir.T(ir.F32):
+			return nil
+		case n.OperandDef(i).Entry == ir.Added:
+			signs = append(signs, 1)
+		case n.OperandDef(i).Entry == ir.Subtracted:
+			signs = append(signs, -1)
+		default:
+			return nil
 		}
 	}
-	return true
+	return signs
 }
 
 // meanOf splits the mean that a loss row's (sum, count) is turned into; nil, nil
