@@ -16,7 +16,8 @@ func lengths(t *testing.T) (*ampc.Model, *ampc.Step) {
 	x := m.Input("x", ampc.F32, 4, 8)
 	h := m.Linear("fc", x, 8)
 	length := m.Sqrt(m.ReduceSum(m.Square(h), false, 1))
-	step, err := ampc.Train(m, m.Named("loss").ReduceMean(length, false), ampc.Config{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()})
+	loss := m.Named("loss").ReduceMean(length, false)
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)
 	}
