@@ -39,9 +39,9 @@ func (s ChannelSum) Build(fl Flavour) (*Launch, error) {
 	}
 	w.tid = w.b.special("%tid.x")
 	if w.planes {
-		w.alongPlanes(s.Sums, outs)
+		w.sumPlanes(s.Sums, outs)
 	} else {
-		w.alongRows(s.Sums, outs)
+		w.sumRows(s.Sums, outs)
 	}
 	return finish(w.b, [3]int{w.across(), w.split, 1}, w.args)
 }
@@ -59,27 +59,27 @@ func (s ChannelSum) Blocks(fl Flavour) (across, step int, err error) {
 	return w.across(), groupThreads / w.side(), nil
 }
 
-func (w *channelWalk) across() int {
+func (w *channelSum) across() int {
 	if w.planes {
 		return w.channels
 	}
 	return ceilDiv(w.channels, w.side()*w.vec)
 }
 
-// channelWalk is the state of one generation.
-type channelWalk struct {
+// channelSum is the state while one kernel is generated.
+type channelSum struct {
 	*groupGen
 	channels, split int
 	planes          bool // channels do not lie innermost: a block walks one of them
 	tid             Reg
 }
 
-func (s ChannelSum) generate(fl Flavour) (*channelWalk, error) {
+func (s ChannelSum) generate(fl Flavour) (*channelSum, error) {
 	last := len(s.Shape) - 1
 	if last != 2 && (last != 3 || s.Shape[3] != 1) || product(s.Shape) < 1 || product(s.Shape)/s.Shape[last-1] >= 1<<31 || s.Shape[last-1] >= 1<<31 || s.Split > 65535 || s.Split < 1 {
 		return nil, fmt.Errorf("cannot divide %v into %d parts", s.Shape, s.Split)
 	}
-	w := &channelWalk{channels: int(s.Shape[last-1]), split: s.Split, planes: s.Shape[last] > 1}
+	w := &channelSum{channels: int(s.Shape[last-1]), split: s.Split, planes: s.Shape[last] > 1}
 	g := s.Group
 	if !w.planes { // without the dimension of size 1, the innermost is that of channels
 		g.Shape = s.Shape[:last]
@@ -119,7 +119,7 @@ func strideOf(a *Access, shape []int64) []int64 {
 }
 
 // steady computes the values that are the same along a channel, before the loop over its elements.
-func (w *channelWalk) steady(coords []Reg, lanes int) {
+func (w *channelSum) steady(coords []Reg, lanes int) {
 	w.fixed, w.vals, w.lanes, w.coords = make([][]Reg, len(w.Code)), make([][]Reg, len(w.Code)), lanes, coords
 	for i, in := range w.Code {
 		ok := true
@@ -139,7 +139,7 @@ func (w *channelWalk) steady(coords []Reg, lanes int) {
 }
 
 // part emits the block's share of n elements: the first, and the one behind the last.
-func (w *channelWalk) part(n int) (first, last Reg) {
+func (w *channelSum) part(n int) (first, last Reg) {
 	b, size := w.b, ceilDiv(n, w.split)
 	if w.split == 1 {
 		return b.Do("mov.u32", I(0)), b.Do("mov.u32", I(n))
@@ -149,7 +149,7 @@ func (w *channelWalk) part(n int) (first, last Reg) {
 }
 
 // each runs body for every step-th of n elements from start below last.
-func (w *channelWalk) each(start, last Reg, step, n int, body func(j Reg)) {
+func (w *channelSum) each(start, last Reg, step, n int, body func(j Reg)) {
 	b := w.b
 	switch {
 	case n == step*w.split:
@@ -162,7 +162,7 @@ func (w *channelWalk) each(start, last Reg, step, n int, body func(j Reg)) {
 }
 
 // add adds the values of the elements at coords to the sums, lane by lane where sums has as many.
-func (w *channelWalk) add(coords []Reg, values []int, sums [][]Reg) {
+func (w *channelSum) add(coords []Reg, values []int, sums [][]Reg) {
 	w.coords = coords
 	w.compute(Reg{}, w.vec)
 	w.putAll()
@@ -174,7 +174,7 @@ func (w *channelWalk) add(coords []Reg, values []int, sums [][]Reg) {
 	}
 }
 
-func (w *channelWalk) zeros(values []int, lanes int) [][]Reg {
+func (w *channelSum) zeros(values []int, lanes int) [][]Reg {
 	sums := make([][]Reg, len(values))
 	for i := range sums {
 		for range lanes {
@@ -184,8 +184,8 @@ func (w *channelWalk) zeros(values []int, lanes int) [][]Reg {
 	return sums
 }
 
-// alongPlanes walks one channel with a block.
-func (w *channelWalk) alongPlanes(values []int, outs []Reg) {
+// sumPlanes sums one channel with a block.
+func (w *channelSum) sumPlanes(values []int, outs []Reg) {
 	b, wide := w.b, func(r Reg) Reg { return w.b.Do("cvt.u64.u32", r) }
 	plane := int(w.Shape[2]) / w.vec
 	n := int(w.Shape[0]) * plane
@@ -207,7 +207,7 @@ func (w *channelWalk) alongPlanes(values []int, outs []Reg) {
 }
 
 // store writes the sums of one channel.
-func (w *channelWalk) store(outs, totals []Reg, channel Reg) {
+func (w *channelSum) store(outs, totals []Reg, channel Reg) {
 	slot := channel
 	if w.split > 1 {
 		slot = w.b.Do("mad.lo.u32", w.b.special("%ctaid.y"), I(w.channels), channel)
@@ -218,13 +218,13 @@ func (w *channelWalk) store(outs, totals []Reg, channel Reg) {
 }
 
 // side is how many threads stand beside each other in a row, a power of two.
-func (w *channelWalk) side() int {
+func (w *channelSum) side() int {
 	return min(colLanes, max(channelSide, 1<<bits.Len(uint((w.channels-1)/w.vec))))
 }
 
-// alongRows walks rows of channels with a block: threads beside each other have neighbouring
+// sumRows sums rows of channels with a block: threads beside each other have neighbouring
 // channels, and those above each other the same.
-func (w *channelWalk) alongRows(values []int, outs []Reg) {
+func (w *channelSum) sumRows(values []int, outs []Reg) {
 	b, side := w.b, w.side()
 	rows := groupThreads / side
 	n := int(w.n) / w.channels
@@ -245,7 +245,7 @@ func (w *channelWalk) alongRows(values []int, outs []Reg) {
 }
 
 // outer is where row j lies: in images, and at positions of theirs.
-func (w *channelWalk) outer(j Reg) []Reg {
+func (w *channelSum) outer(j Reg) []Reg {
 	b := w.b
 	if len(w.Shape) == 2 {
 		return []Reg{b.Do("cvt.u64.u32", j)}
@@ -255,7 +255,7 @@ func (w *channelWalk) outer(j Reg) []Reg {
 }
 
 // foldRows adds up what the threads above each other have, a thread for each channel.
-func (w *channelWalk) foldRows(side int, sums [][]Reg, outs []Reg) {
+func (w *channelSum) foldRows(side int, sums [][]Reg, outs []Reg) {
 	b := w.b
 	sh := b.Shared("sums", 4, 4*groupThreads*w.vec*len(sums))
 	mine := b.iadd(sh, b.Do("shl.b32", w.tid, I(2)))

@@ -58,8 +58,8 @@ func (b *Builder) newLeader(c Class, all bool) leader {
 	return l
 }
 
-// wins reports whether key at position i leads: it is larger, or equal and earlier.
-func (l leader) wins(key, i Reg) Reg {
+// leads reports whether key at position i leads: it is larger, or equal and earlier.
+func (l leader) leads(key, i Reg) Reg {
 	b, t := l.b, unsignedType(key.Class)
 	gt := b.Do("setp.gt."+t, key, l.key)
 	tie := b.Do("and.pred", b.Do("setp.eq."+t, key, l.key), b.Do("setp.lt.u32", i, l.at))
@@ -68,7 +68,7 @@ func (l leader) wins(key, i Reg) Reg {
 
 // take lets key at position i lead if it wins.
 func (l leader) take(key, i Reg) {
-	win := l.wins(key, i)
+	win := l.leads(key, i)
 	l.b.To(l.key, "selp."+key.Class.String(), key, l.key, win)
 	l.b.To(l.at, "selp.b32", i, l.at, win)
 }
@@ -101,7 +101,7 @@ func (l leader) join(n int, keys bool) {
 			l.take(l.b.neighbour(l.key, d), l.b.neighbour(l.at, d))
 		default:
 			i := l.b.neighbour(l.at, d)
-			l.b.To(l.at, "selp.b32", i, l.at, l.wins(l.b.neighbour(l.key, d), i))
+			l.b.To(l.at, "selp.b32", i, l.at, l.leads(l.b.neighbour(l.key, d), i))
 		}
 	}
 }

@@ -39,15 +39,15 @@ func (s Pool) dilation(d int) int { return max(s.Dilation[d], 1) }
 func (s Pool) inputs() int  { return s.N * s.C * volume(s.Size[:]) }
 func (s Pool) outputs() int { return s.N * s.C * volume(s.To[:]) }
 
-// place is an element's coordinates; those of flat dimensions are the zero Reg.
-type place struct {
+// coords is an element's coordinates; those of flat dimensions are the zero Reg.
+type coords struct {
 	n, c Reg
 	at   [3]Reg
 }
 
 // at splits a linear index over images of dims.
-func (s Pool) at(b *Builder, i Reg, dims [3]int) place {
-	var p place
+func (s Pool) at(b *Builder, i Reg, dims [3]int) coords {
+	var p coords
 	if s.NHWC {
 		i, p.c = b.divmod(i, s.C)
 	}
@@ -107,7 +107,7 @@ func (s Pool) along(b *Builder, d int, at [3]Reg, step func(d int, tap Reg) (x, 
 }
 
 // window runs body over the image positions of output p's window, in order.
-func (s Pool) window(b *Builder, p place, body func(at [3]Reg)) {
+func (s Pool) window(b *Builder, p coords, body func(at [3]Reg)) {
 	var first [3]Reg
 	for d := range first {
 		if !s.flat(d) {
@@ -154,7 +154,7 @@ func (s Pool) Max(fl Flavour) (*Launch, error) {
 
 // largest is the largest element of output p's window and where it lies. The first position counts, and a
 // NaN beats all but an earlier NaN.
-func (s Pool) largest(b *Builder, src Reg, p place) (best, where Reg) {
+func (s Pool) largest(b *Builder, src Reg, p coords) (best, where Reg) {
 	best, where = b.konst(float32(-posInf)), b.Do("mov.u32", I(-1))
 	s.window(b, p, func(at [3]Reg) {
 		v := b.loadF(b.at(src, s.index(b, p.n, p.c, at, s.Size), s.In.Size()), 0, s.In, 1)[0]
@@ -221,7 +221,7 @@ func (s Pool) backward(fl Flavour, indexed bool, take func(b *Builder, acc, dy, 
 }
 
 // sources runs body over the windows that cover position p, tap by tap.
-func (s Pool) sources(b *Builder, p place, body func(window [3]Reg)) {
+func (s Pool) sources(b *Builder, p coords, body func(window [3]Reg)) {
 	s.along(b, 0, [3]Reg{}, func(d int, tap Reg) (x, ok Reg) { return s.source(b, d, p.at[d], tap) }, body)
 }
 

@@ -135,13 +135,13 @@ func (k *idSort) pass(from, to Reg, shift, width int) {
 			b.To(value, "mov.u32", digit(entry))
 		})
 		same := b.Do("match.any.sync.b32", value, I(0xffffffff))
-		k.place(to, entry, value, same, b.Do("popc.b32", b.Do("and.b32", same, below)), inside)
+		k.scatter(to, entry, value, same, b.Do("popc.b32", b.Do("and.b32", same, below)), inside)
 	})
 }
 
-// place puts an entry behind the lanes of its warp that share its digit, so many of them below it, and
+// scatter puts an entry behind the lanes of its warp that share its digit, so many of them below it, and
 // moves the digit's counter on.
-func (k *idSort) place(to Reg, entry []Reg, digit, same, rank, inside Reg) {
+func (k *idSort) scatter(to Reg, entry []Reg, digit, same, rank, inside Reg) {
 	b := k.b
 	counter, before := k.counter(k.mine, digit), b.Reg(B32)
 	b.where(inside, func() {

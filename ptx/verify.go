@@ -70,12 +70,12 @@ func (v *verifier) kernel() {
 		}
 	}
 	v.at = nil
-	if n := len(v.k.Body); n == 0 || !v.k.Body[n-1].ends() {
+	if n := len(v.k.Body); n == 0 || !v.k.Body[n-1].terminates() {
 		v.fail("does not end in ret, exit or an unguarded branch")
 	}
 }
 
-func (in *Inst) ends() bool {
+func (in *Inst) terminates() bool {
 	return in.Op != nil && in.Guard.Class == NoClass && (in.Op.Kind == Exit || in.Op.Kind == Branch)
 }
 

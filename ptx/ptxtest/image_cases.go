@@ -42,8 +42,8 @@ func poolName(kind string, s ptx.Pool) string {
 	return caseName("%s_%s_%dx%dx%s", kind, layout, s.N, s.C, size)
 }
 
-// place splits a row-major index over dims.
-func place(i int, dims [3]int) [3]int {
+// coords splits a row-major index over dims.
+func coords(i int, dims [3]int) [3]int {
 	return [3]int{i / (dims[1] * dims[2]), i / dims[2] % dims[1], i % dims[2]}
 }
 
@@ -70,13 +70,13 @@ func reached(s ptx.Pool, d, o, tap int) int {
 func windows(s ptx.Pool, f func(n, c, o int, cells [][3]int, count float64)) {
 	outs := volume(s.To)
 	for i := range s.N * s.C * outs {
-		n, c, o := i/(s.C*outs), i/outs%s.C, place(i%outs, s.To)
+		n, c, o := i/(s.C*outs), i/outs%s.C, coords(i%outs, s.To)
 		var cells [][3]int
 		padded := 0
 		for t := range volume(s.Kernel) {
 			var at [3]int
 			inside, counts := true, true
-			for d, tap := range place(t, s.Kernel) {
+			for d, tap := range coords(t, s.Kernel) {
 				at[d] = reached(s, d, o[d], tap)
 				inside = inside && at[d] >= 0 && at[d] < s.Size[d]
 				counts = counts && at[d] < s.Size[d]+s.End[d]
@@ -190,7 +190,7 @@ func maxPoolBack(s ptx.Pool) Case {
 				if p < 0 {
 					return
 				}
-				dx[index(s, n, c, place(p, s.Size), s.Size)] += b[0].At(o)
+				dx[index(s, n, c, coords(p, s.Size), s.Size)] += b[0].At(o)
 			})
 			return near("dx", out[2], func(i int) float64 { return dx[i] }, func(int) float64 { return 1e-5 })
 		},

@@ -106,7 +106,7 @@ func sampled(s ptx.Resize, d, i int) map[int]float64 {
 func samples(s ptx.Resize, f func(y, x int, w float64)) {
 	outs, ins := volume(s.Out), volume(s.In)
 	for i := range s.Outer * outs * s.Inner {
-		outer, in, at := i/(outs*s.Inner), i%s.Inner, place(i/s.Inner%outs, s.Out)
+		outer, in, at := i/(outs*s.Inner), i%s.Inner, coords(i/s.Inner%outs, s.Out)
 		for a, wa := range sampled(s, 0, at[0]) {
 			for b, wb := range sampled(s, 1, at[1]) {
 				for c, wc := range sampled(s, 2, at[2]) {
@@ -170,7 +170,7 @@ func resizeBack(s ptx.Resize) Case {
 func covered(s ptx.AdaptivePool, f func(y, x int, w float64)) {
 	outs, ins := volume(s.Out), volume(s.In)
 	for i := range s.Outer * outs * s.Inner {
-		outer, in, at := i/(outs*s.Inner), i%s.Inner, place(i/s.Inner%outs, s.Out)
+		outer, in, at := i/(outs*s.Inner), i%s.Inner, coords(i/s.Inner%outs, s.Out)
 		var lo, hi [3]int
 		w := 1.0
 		for d, p := range at {

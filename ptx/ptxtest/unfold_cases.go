@@ -51,7 +51,7 @@ func taps(s ptx.Unfold, f func(col, from int)) {
 			c, tap = col%cg, col/cg
 		}
 		var at [3]int
-		o, k, from := place(row%outs, s.To), place(tap, s.Kernel), -1
+		o, k, from := coords(row%outs, s.To), coords(tap, s.Kernel), -1
 		inside := true
 		for d := range at {
 			at[d] = reached(s.Pool, d, o[d], k[d])

@@ -94,7 +94,7 @@ func (e *Exec) matmul(s *lower.Step) cuda.Matmul {
 	if last >= 0 {
 		m.Batch = int(g.Batch[last])
 	}
-	e.ends(&m, s)
+	e.epilogue(&m, s)
 	return m
 }
 
@@ -102,9 +102,9 @@ func (e *Exec) matmul(s *lower.Step) cuda.Matmul {
 var blasActs = map[lower.Act]cuda.Epilogue{lower.Relu: cuda.EpilogueRelu, lower.Gelu: cuda.EpilogueGelu,
 	lower.GeluGrad: cuda.EpilogueDGelu}
 
-// ends translates the epilogue. Row-major operands change places, so that the
+// epilogue translates the epilogue. Row-major operands change places, so that the
 // library's A is operand 1.
-func (e *Exec) ends(m *cuda.Matmul, s *lower.Step) {
+func (e *Exec) epilogue(m *cuda.Matmul, s *lower.Step) {
 	end := &s.Gemm.Epilogue
 	typed := func(id lower.BufferID) cuda.DataType { return dataTypes[e.p.Buffers[id].Type.DType] }
 	var code cuda.Epilogue
