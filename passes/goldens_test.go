@@ -23,6 +23,33 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
+// testedElsewhere are the passes without a folder in testdata/passes, and where
+// their tests are.
+var testedElsewhere = map[string]string{
+	"views":   "testdata/lower/views.txtar and runtime/cpu/views_test.go",
+	"epsilon": "epsilon_test.go",
+	"prove":   "passes/prove and internal/mutants",
+}
+
+// Every pass has goldens, and the table of pairs says why it stands where it does.
+func TestEveryPassHasGoldens(t *testing.T) {
+	paired := map[string]bool{}
+	for _, o := range order {
+		paired[o.before], paired[o.after] = true, true
+	}
+	for _, p := range Pipeline() {
+		cases, _ := filepath.Glob("../testdata/passes/" + p.Name + "/*.txtar")
+		if where := testedElsewhere[p.Name]; len(cases) == 0 && where == "" {
+			t.Errorf("pass %s: add a case to testdata/passes/%s", p.Name, p.Name)
+		} else if len(cases) > 0 && where != "" {
+			t.Errorf("pass %s: testdata/passes/%s has cases, testedElsewhere says %s", p.Name, p.Name, where)
+		}
+		if !paired[p.Name] {
+			t.Errorf("pass %s: add a pair to the table order in pass.go, with the reason for its place", p.Name)
+		}
+	}
+}
+
 func runGolden(t *testing.T, c *golden.Case) golden.Result {
 	g, err := ir.Parse(c.Name, []byte(c.Section("in")))
 	if err != nil {
