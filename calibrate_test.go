@@ -43,8 +43,8 @@ func TestCalibratedGuard(t *testing.T) {
 		}
 		r := run(t, step, feed)
 		h := step.Graph().Value("h")
-		if low := h.Type.DType == ir.F16; low != (guard == 0) || math.IsInf(r.Loss(), 0) != (guard == 0) {
-			t.Errorf("guard %g: h is stored as %s, the loss is %g", guard, h.Type.DType, r.Loss())
+		if low := h.Type.DType == ir.F16; low != (guard == 0) || math.IsInf(metrics(t, r).Loss, 0) != (guard == 0) {
+			t.Errorf("guard %g: h is stored as %s, the loss is %g", guard, h.Type.DType, metrics(t, r).Loss)
 		}
 		m.Close()
 	}

@@ -61,7 +61,7 @@ func TestOldCheckpointsLoad(t *testing.T) {
 		got := ""
 		for _, s := range compiled {
 			r := run(t, s, f)
-			got += fmt.Sprintf("%g %g %g;", r.Loss(), r.LR(), r.Scale())
+			got += fmt.Sprintf("%g %g %g;", metrics(t, r).Loss, metrics(t, r).LR, metrics(t, r).Scale)
 		}
 		if want := m.Meta("next"); got != want {
 			t.Errorf("%s: loss, rate and scale %s, want %s", file, got, want)

@@ -39,7 +39,7 @@ func steps(t *testing.T, s *ampc.Step, from, to int) (skipped int) {
 		if i == 9 {
 			a["x"].([]float32)[0] = float32(math.Inf(1))
 		}
-		if run(t, s, a, b).Skipped() {
+		if metrics(t, run(t, s, a, b)).Skipped {
 			skipped++
 		}
 	}

@@ -39,7 +39,7 @@ const (
 // steps are clean.
 type launched struct {
 	feeds    []runtime.Feed
-	results  []Result      // of the last steps, the newest last
+	results  []*Result     // of the last steps, the newest last
 	at       int64         // steps of the model launched before
 	seen     doctor.Losses // of steps whose results are no longer kept
 	restored bool          // the loss scales are what they were before the newest
@@ -53,7 +53,7 @@ func (l *launched) see() {
 	}
 	l.results[0].settle()
 	if len(l.results[0].step.losses) > 0 {
-		l.seen.See(l.results[0].Loss())
+		l.seen.See(l.results[0].outcome().Loss)
 	}
 }
 
@@ -62,27 +62,27 @@ func (l *launched) losses() doctor.Losses {
 	all := l.seen
 	for _, r := range l.results[:len(l.results)-1] {
 		if len(r.step.losses) > 0 {
-			all.See(r.Loss())
+			all.See(r.outcome().Loss)
 		}
 	}
 	return all
 }
 
 // add notes one more step; results older than the runtime keeps fall off.
-func (l *launched) add(feeds []runtime.Feed, r Result, at int64) {
+func (l *launched) add(feeds []runtime.Feed, r *Result, at int64) {
 	if len(l.results) == runtime.RingSize {
 		l.results = append(l.results[:0], l.results[1:]...)
 	}
 	l.feeds, l.results, l.at, l.restored = feeds, append(l.results, r), at, false
 }
 
-func (l *launched) newest() Result { return l.results[len(l.results)-1] }
+func (l *launched) newest() *Result { return l.results[len(l.results)-1] }
 
 // skips counts the steps that were skipped in a row, as far as results are kept.
 func (l *launched) skips() int {
 	n := 0
 	for _, r := range slices.Backward(l.results) {
-		if !r.Skipped() {
+		if !r.outcome().Skipped {
 			break
 		}
 		n++
@@ -158,7 +158,7 @@ func (s *Step) replayable(held map[string][]byte) (*doctor.Case, error) {
 		}
 		c.State[v.Name] = held[v.Name]
 	}
-	skipped := s.last.newest().Skipped()
+	skipped := s.last.newest().outcome().Skipped
 	c.Skips, c.Losses = s.last.skips(), s.last.losses()
 	if err := s.rewind(c.State, skipped); err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (s *Step) rewind(state map[string][]byte, skipped bool) error {
 		case ir.RoleScale:
 			was := s.scaleBefore(v.Name, now(0), state, skipped)
 			if first && v.Attr.Get("sweep") != ir.InnerSweep {
-				was, first = s.last.newest().Scale(), false
+				was, first = s.last.newest().outcome().Scale, false
 			}
 			state[v.Name] = appendFloats([]float64{was}, v.Type.DType)
 		}

@@ -19,13 +19,17 @@ func Example() {
 	}
 	defer m.Close()
 	feed := ampc.Feed{"x": []float32{1, 0, 0, 1, 1, 1, 2, 1}, "y": []float32{1, 1, 2, 3}}
-	var r ampc.Result
+	var r *ampc.Result
 	for range 300 {
 		if r, err = step.Run(context.Background(), feed); err != nil {
 			log.Fatal(err)
 		}
 	}
-	fmt.Printf("loss %.3f, scale %g\n", r.Loss(), r.Scale())
+	got, err := r.Wait(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("loss %.3f, scale %g\n", got.Loss, got.Scale)
 	// Output: loss 0.000, scale 65536
 }
 
@@ -37,7 +41,7 @@ func Example_mistake() {
 	h = m.Linear("fc", h, 8)
 	_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, ampc.Loss{Value: m.ReduceMean(h, false)})
 	fmt.Println(err)
-	// Output: example_test.go:37: linear "fc": the name is taken by the layer at example_test.go:36: choose another, or apply one layer many times with Shared
+	// Output: example_test.go:41: linear "fc": the name is taken by the layer at example_test.go:40: choose another, or apply one layer many times with Shared
 }
 
 // A data set of 20 rows in batches of 8: the last one has 4, and is a step of the
@@ -63,7 +67,11 @@ func ExampleStep_For() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			fmt.Printf("epoch %d, %d rows, rate %.4f\n", epoch, n, r.LR())
+			got, err := r.Wait(context.Background())
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Printf("epoch %d, %d rows, rate %.4f\n", epoch, n, got.LR)
 		}
 	}
 	// Output:

@@ -32,7 +32,7 @@ func TestSchedulesOverSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, r.LR())
+			got = append(got, metrics(t, r).LR)
 		}
 		if !slices.EqualFunc(got, c.want, func(a, b float64) bool { return math.Abs(a-b) < 1e-6 }) {
 			t.Errorf("%s: rates %v, want %v", name, got, c.want)

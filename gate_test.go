@@ -50,8 +50,14 @@ func TestCallsAtTheSameTime(t *testing.T) {
 		"diagnose": func() error { _, err := step.Diagnose(context.Background()); return err },
 		"rate":     func() error { return step.SetLR(0.1) },
 		"read":     func() error { _, err := m.Variable("fc.w"); return err },
-		"err":      r.Err,
-		"loss":     func() error { _ = r.Loss(); step.Counters(); m.Warnings(); m.Variables(); return nil },
+		"stuck":    step.Stuck,
+		"loss": func() error {
+			_, err := r.Wait(context.Background())
+			step.Counters()
+			m.Warnings()
+			m.Variables()
+			return err
+		},
 	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -77,7 +83,7 @@ func TestCallsAtTheSameTime(t *testing.T) {
 	time.Sleep(10 * time.Millisecond)
 	close(stop)
 	wg.Wait()
-	for _, name := range []string{"run", "infer", "save", "load", "diagnose", "rate", "read", "err"} {
+	for _, name := range []string{"run", "infer", "save", "load", "diagnose", "rate", "read", "stuck"} {
 		if err := calls[name](); err == nil {
 			t.Errorf("%s after Close is no error", name)
 		}

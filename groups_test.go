@@ -19,8 +19,8 @@ func TestSetLRFreezeAndResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := run(t, s, points(1, 8))
-	if r.LR() != 0 {
-		t.Errorf("learning rate %g, want 0", r.LR())
+	if metrics(t, r).LR != 0 {
+		t.Errorf("learning rate %g, want 0", metrics(t, r).LR)
 	}
 	if now, _ := m.Variable("fc2.w"); !bytes.Equal(now.Bytes, trained.Bytes) {
 		t.Error("a rate of 0 changed a weight")
@@ -35,14 +35,14 @@ func TestSetLRFreezeAndResults(t *testing.T) {
 	if now, _ := m.Variable("fc1.w"); !bytes.Equal(now.Bytes, frozen.Bytes) {
 		t.Error("a frozen weight changed")
 	}
-	if !s.Scaled() || r.Scale() != 65536 || r.Skipped() {
-		t.Errorf("scaled %t, scale %g, skipped %t", s.Scaled(), r.Scale(), r.Skipped())
+	if !s.Scaled() || metrics(t, r).Scale != 65536 || metrics(t, r).Skipped {
+		t.Errorf("scaled %t, scale %g, skipped %t", s.Scaled(), metrics(t, r).Scale, metrics(t, r).Skipped)
 	}
 	_, err := r.Value(m.Lookup("fc1"))
 	wantError(t, err, "fc1", "TrainConfig.Outputs")
 	_, err = r.Grad(m.Lookup("fc2.w"))
 	wantError(t, err, "fc2.w", "TrainConfig.Grads")
-	if _, err := (ampc.Result{}).Value(loss); err == nil {
+	if _, err := (*ampc.Result)(nil).Value(loss); err == nil {
 		t.Error("a result without a step has a value")
 	}
 }

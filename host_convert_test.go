@@ -73,7 +73,7 @@ func TestFeedsInPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r.Loss()
+		return metrics(t, r).Loss
 	}
 	want := run()
 	least := uint64(math.MaxUint64) // of some steps: a worker allocates its memory in the first step that it joins
@@ -101,8 +101,8 @@ func TestFeedsInPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Loss() != want {
-			t.Errorf("%s: the loss is %g, not %g: what was accumulated changed with what was fed", name, r.Loss(), want)
+		if metrics(t, r).Loss != want {
+			t.Errorf("%s: the loss is %g, not %g: what was accumulated changed with what was fed", name, metrics(t, r).Loss, want)
 		}
 		for i := range images {
 			images[i] = float32(i%13) - 6

@@ -21,8 +21,8 @@ func TestResultsAreNotFoundByName(t *testing.T) {
 		if h, err := r.Value(mine); err != nil || h.At(0) != 78 {
 			t.Errorf("%s: %v, want 78 (%v)", name, h, err)
 		}
-		if r.LR() != 0.25 || r.Scale() != 65536 || r.Skipped() {
-			t.Errorf("%s: rate %g, scale %g, skipped %t", name, r.LR(), r.Scale(), r.Skipped())
+		if metrics(t, r).LR != 0.25 || metrics(t, r).Scale != 65536 || metrics(t, r).Skipped {
+			t.Errorf("%s: rate %g, scale %g, skipped %t", name, metrics(t, r).LR, metrics(t, r).Scale, metrics(t, r).Skipped)
 		}
 		if g, err := r.Grad(m.Lookup("fc.w")); err != nil || g.Len() != 6 {
 			t.Errorf("%s: gradient %v (%v)", name, g, err)
@@ -44,7 +44,7 @@ func TestInputsAreNotDropoutsSeed(t *testing.T) {
 		loss := m.ReduceSum(m.Mul(m.Dropout("drop", x, 0.5), m.Param("w", ampc.Fill(1), 64)), false)
 		s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 2})
 		defer m.Close()
-		return run(t, s, f).Loss()
+		return metrics(t, run(t, s, f)).Loss
 	}
 	if plain, taken := draw(), draw("seed", "attempt", "micro", "step"); plain != taken {
 		t.Errorf("the loss is %g, and %g with inputs called seed, attempt and micro", plain, taken)

@@ -18,8 +18,8 @@ func TestSeveralLossesAndWeights(t *testing.T) {
 	}
 	defer m.Close()
 	r := run(t, s, ampc.Feed{"x": []float32{1, 2, 3, 4}})
-	if r.Loss() != 2*10+4 {
-		t.Errorf("loss %g, want 24", r.Loss())
+	if metrics(t, r).Loss != 2*10+4 {
+		t.Errorf("loss %g, want 24", metrics(t, r).Loss)
 	}
 	got, _ := m.Variable("w")
 	for i, want := range []float64{1 - 0.25*(2+2), 1 - 0.25*(4+2), 1 - 0.25*(6+2), 1 - 0.25*(8+2)} {

@@ -52,8 +52,8 @@ func TestPaddedStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := run(t, s, f); r.Loss() != h.At(0) || r.Skipped() {
-			t.Errorf("step %d: loss %g, evaluated %g, skipped %t", i, r.Loss(), h.At(0), r.Skipped())
+		if r := run(t, s, f); metrics(t, r).Loss != h.At(0) || metrics(t, r).Skipped {
+			t.Errorf("step %d: loss %g, evaluated %g, skipped %t", i, metrics(t, r).Loss, h.At(0), metrics(t, r).Skipped)
 		}
 		run(t, p, f)
 	}

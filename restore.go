@@ -23,7 +23,7 @@ func (s *Step) RestoreScale() error {
 		return errClosed
 	case len(s.last.results) == 0:
 		return errors.New("restore scale: no step was run yet")
-	case !s.last.newest().Skipped():
+	case !s.last.newest().outcome().Skipped:
 		return errors.New("restore scale: the last step was taken: its scale needs no repair")
 	case s.model.session.launches > s.last.at+1:
 		return errors.New("restore scale: another step over these variables ran since")

@@ -1,6 +1,8 @@
 package ampc
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -10,133 +12,109 @@ import (
 	"ampc/runtime"
 )
 
-// Result is what one Run computed. Accessors wait for the step to finish. Its
-// numbers (Loss, Scale, Skipped, LR, GradNorm) stay; tensors are there for the last
-// few steps and an error afterwards. On a GPU numbers are there no longer than
-// tensors: keeping them would have the host wait at every step. A result that
-// cannot be read has NaN for a number, and an error in Err.
+// Result is what one Run computed, or is still computing. Wait gives its numbers,
+// Value and Grad its tensors. Numbers stay; tensors are there for the last few steps
+// and an error afterwards. On a GPU numbers are there no longer than tensors:
+// keeping them would have the host wait at every step.
 type Result struct {
 	step   *Step
 	ticket runtime.Ticket
-	past   *atomic.Pointer[numbers] // set before the tensors go
+	prompt bool                    // reading waits for nothing
+	kept   atomic.Pointer[outcome] // set before the tensors go
 }
 
-// numbers are what stays of a result.
-type numbers struct {
-	losses []float64
-	made   [passes.OfRate + 1]float64
+// Metrics are the numbers of a step.
+type Metrics struct {
+	Loss     float64 // what the step minimises: the weighted sum of its losses; NaN in inference
+	Scale    float64 // the factor on the loss in this step, 1 where nothing scales it
+	LR       float64 // the learning rate of the first group's update; NaN in inference
+	GradNorm float64 // 2-norm of all gradients, unscaled and before clipping; NaN without a clip by norm or TrainConfig.GradNorm
+	// Skipped says whether the step left every variable as it was because a
+	// gradient or a loss was not finite. With TrainConfig.NoSkip no step does.
+	Skipped bool
+}
+
+// outcome is what Wait returns.
+type outcome struct {
+	Metrics
+	err error
+}
+
+// Wait waits for the step to finish and returns its numbers. It returns an error
+// where they cannot be read: the device failed, or the result is older than it
+// keeps. The end of ctx ends the wait and not the step.
+func (r *Result) Wait(ctx context.Context) (Metrics, error) {
+	if r == nil {
+		return Metrics{}, errNotRun
+	}
+	if r.prompt || r.kept.Load() != nil || ctx.Done() == nil {
+		o := r.outcome()
+		return o.Metrics, o.err
+	}
+	done := make(chan outcome, 1)
+	go func() { done <- r.outcome() }()
+	select {
+	case o := <-done:
+		return o.Metrics, o.err
+	case <-ctx.Done():
+		return Metrics{}, fmt.Errorf("wait: %w", context.Cause(ctx))
+	}
 }
 
 // settle reads the numbers while they are there.
-func (r Result) settle() {
-	n := &numbers{}
-	for _, i := range r.step.slots.losses {
-		n.losses = append(n.losses, r.number(i))
+func (r *Result) settle() {
+	o := r.outcome()
+	r.kept.Store(&o)
+}
+
+// outcome reads the numbers.
+func (r *Result) outcome() outcome {
+	if o := r.kept.Load(); o != nil {
+		return *o
 	}
-	for kind, i := range r.step.slots.made {
-		n.made[kind] = math.NaN()
-		if i >= 0 {
-			n.made[kind] = r.number(i)
+	o := outcome{Metrics: Metrics{Loss: math.NaN(), Scale: 1, LR: math.NaN(), GradNorm: math.NaN()}}
+	number := func(i int) float64 {
+		h, err := r.read(i)
+		if err != nil {
+			o.err = cmp.Or(o.err, err)
+			return math.NaN()
 		}
+		return h.At(0)
 	}
-	r.past.Store(n)
-}
-
-// number reads a scalar result, NaN where it is not there.
-func (r Result) number(i int) float64 {
-	h, err := r.read(i)
-	if err != nil {
-		return math.NaN()
+	at := r.step.slots
+	if len(at.losses) > 0 {
+		o.Loss = 0
 	}
-	return h.At(0)
-}
-
-// Loss returns what the step minimises: the weighted sum of its losses. It is
-// NaN where the value cannot be read.
-func (r Result) Loss() float64 {
-	if r.step == nil {
-		return math.NaN()
-	}
-	sum := 0.0
 	for i, l := range r.step.losses {
-		x := 0.0
-		if n := r.past.Load(); n != nil {
-			x = n.losses[i]
-		} else {
-			x = r.number(r.step.slots.losses[i])
-		}
 		weight := l.Weight
 		if weight == 0 {
 			weight = 1
 		}
-		sum += float64(weight * x)
+		o.Loss += float64(weight * number(at.losses[i]))
 	}
-	return sum
-}
-
-// Skipped says whether the step left every variable as it was because a
-// gradient or a loss was not finite. A step compiled with NoSkip never does. It
-// is false where the result cannot be read, which Err says.
-func (r Result) Skipped() bool { return r.scalar(passes.OfSkip) > 0 } // NaN where there is no such result
-
-// Scale returns the factor on the loss in this step, 1 where nothing scales it.
-func (r Result) Scale() float64 {
-	if r.step == nil {
-		return math.NaN()
-	}
-	if len(r.step.losses) == 0 {
-		return 1
-	}
-	return r.scalar(passes.OfScale)
-}
-
-// GradNorm returns the 2-norm of all gradients, unscaled and before clipping, in a
-// step that clips by it or has TrainConfig.GradNorm.
-func (r Result) GradNorm() (float64, error) {
-	switch {
-	case r.step == nil:
-		return math.NaN(), errNotRun
-	case r.step.slots.made[passes.OfGradNorm] < 0:
-		return math.NaN(), fmt.Errorf("gradient norm: the step computes none: set TrainConfig.GradNorm")
-	}
-	return r.scalar(passes.OfGradNorm), r.readable()
-}
-
-// readable is why the numbers of the result cannot be read, nil where they can.
-func (r Result) readable() error {
-	n := r.past.Load()
-	for kind, i := range r.step.slots.made {
-		switch {
-		case i < 0:
-		case n == nil:
-			_, err := r.read(i)
-			return err
-		case math.IsNaN(n.made[passes.OfScale]) && kind == int(passes.OfScale):
-			return fmt.Errorf("the results of the step could not be read")
+	for kind, to := range map[passes.ResultKind]*float64{passes.OfScale: &o.Scale, passes.OfRate: &o.LR, passes.OfGradNorm: &o.GradNorm} {
+		if i := at.made[kind]; i >= 0 {
+			*to = number(i)
 		}
 	}
-	return nil
-}
-
-// LR returns the learning rate that the first group's update used.
-func (r Result) LR() float64 { return r.scalar(passes.OfRate) }
-
-func (r Result) scalar(kind passes.ResultKind) float64 {
-	if r.step == nil || r.step.slots.made[kind] < 0 {
-		return math.NaN()
+	if i := at.made[passes.OfSkip]; i >= 0 {
+		o.Skipped = number(i) > 0
 	}
-	if n := r.past.Load(); n != nil {
-		return n.made[kind]
+	if len(at.losses) == 0 && len(r.step.program.Outputs) > 0 { // no number tells of a failed device
+		_, o.err = r.read(0)
 	}
-	return r.number(r.step.slots.made[kind])
+	if o.err != nil {
+		o.Metrics = Metrics{}
+	}
+	return o
 }
 
 // Value returns a loss, or a tensor listed in TrainConfig.Outputs or given to Infer.
-func (r Result) Value(t Tensor) (Host, error) {
+func (r *Result) Value(t Tensor) (Host, error) {
 	if t.v == nil {
 		return Host{}, fmt.Errorf("result: no tensor")
 	}
-	if r.step == nil {
+	if r == nil {
 		return Host{}, errNotRun
 	}
 	i, ok := r.step.slots.values[t]
@@ -149,7 +127,7 @@ func (r Result) Value(t Tensor) (Host, error) {
 // Grad returns the gradient of a parameter listed in TrainConfig.Grads as the update
 // sees it but for the norm: unscaled, meaned over the labels that count, clipped
 // by value where the config says so.
-func (r Result) Grad(w Tensor) (Host, error) {
+func (r *Result) Grad(w Tensor) (Host, error) {
 	i, err := r.grad(w)
 	if err != nil {
 		return Host{}, err
@@ -159,7 +137,7 @@ func (r Result) Grad(w Tensor) (Host, error) {
 
 // GradTo copies what Grad returns to dst, which has exactly its bytes: for
 // loops that read gradients at every step without new memory.
-func (r Result) GradTo(w Tensor, dst []byte) error {
+func (r *Result) GradTo(w Tensor, dst []byte) error {
 	i, err := r.grad(w)
 	if err != nil {
 		return err
@@ -168,8 +146,8 @@ func (r Result) GradTo(w Tensor, dst []byte) error {
 }
 
 // grad is the place of a gradient.
-func (r Result) grad(w Tensor) (int, error) {
-	if r.step == nil {
+func (r *Result) grad(w Tensor) (int, error) {
+	if r == nil {
 		return 0, errNotRun
 	}
 	i, ok := r.step.slots.grads[w]
@@ -180,7 +158,7 @@ func (r Result) grad(w Tensor) (int, error) {
 }
 
 // read copies what stands at a place among the results.
-func (r Result) read(i int) (Host, error) {
+func (r *Result) read(i int) (Host, error) {
 	t := r.step.program.Outputs[i].Type
 	h := Host{t, make([]byte, t.Bytes())}
 	return h, r.ticket.Read(i, h.Bytes)
@@ -194,23 +172,15 @@ const (
 	maxFloorHits  = 3
 )
 
-// Err returns an error where training is stuck: the loss itself was not finite
-// for many steps in a row, or gradients overflow although the scale cannot
-// fall further. It looks at the newest state, so it may speak of a later step. A
-// result that cannot be read is an error too.
-func (r Result) Err() error {
-	if r.step == nil {
-		return errNotRun
-	}
-	defer r.step.model.gate.hold()()
-	if r.step.exec == nil {
+// Stuck returns an error where training goes nowhere: the loss itself was not
+// finite for many steps in a row, or gradients overflow although the scale cannot
+// fall further. It waits for the steps that were launched.
+func (s *Step) Stuck() error {
+	defer s.model.gate.hold()()
+	if s.exec == nil {
 		return errClosed
 	}
-	if err := r.readable(); err != nil {
-		return err
-	}
-	s := r.step.model.session
-	for _, v := range r.step.program.Vars {
+	for _, v := range s.program.Vars {
 		if v.Role() != "scaler" {
 			continue
 		}
@@ -218,16 +188,16 @@ func (r Result) Err() error {
 		if name.Kind != passes.KindForward && name.Kind != passes.KindFloor {
 			continue
 		}
-		b, err := s.read(v)
+		b, err := s.model.session.read(v)
 		if err != nil {
 			return err
 		}
 		n := int(Host{v.Type, b}.At(0))
 		switch {
 		case name.Kind == passes.KindForward && n >= maxForwardRun:
-			return fmt.Errorf("step %d: the loss was not finite for %d steps in a row: no loss scale helps; look at the data, the learning rate, or what overflows in forward", r.step.runs, n)
+			return fmt.Errorf("step %d: the loss was not finite for %d steps in a row: no loss scale helps; look at the data, the learning rate, or what overflows in forward", s.runs, n)
 		case name.Kind == passes.KindFloor && n >= maxFloorHits:
-			return fmt.Errorf("step %d: gradients overflow although %s is at its floor: ask Step.Diagnose, lower the learning rate, or set a floor below 1", r.step.runs, name.Scale())
+			return fmt.Errorf("step %d: gradients overflow although %s is at its floor: ask Step.Diagnose, lower the learning rate, or set a floor below 1", s.runs, name.Scale())
 		}
 	}
 	return nil

@@ -58,14 +58,14 @@ func TestSizesShareAllState(t *testing.T) {
 	before := m.Variables()
 	_, fixed, _ := anySize(t, plain)
 	for k, n := range []int64{8, 8, 5, 8, 3, 5, 8} {
-		want := run(t, fixed, anyFeed(8)).LR()
+		want := metrics(t, run(t, fixed, anyFeed(8))).LR
 		for _, s := range []*ampc.Step{sized(t, step, n), sized(t, reference, n)} {
 			r, err := s.Run(t.Context(), anyFeed(int(n)), anyFeed(int(n)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.LR() != want {
-				t.Errorf("step %d of %d rows: the rate is %g, by steps of one size %g", k, n, r.LR(), want)
+			if metrics(t, r).LR != want {
+				t.Errorf("step %d of %d rows: the rate is %g, by steps of one size %g", k, n, metrics(t, r).LR, want)
 			}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -72,7 +71,7 @@ func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) b
 }
 
 // Run runs one step over one or more micro-batches and updates the variables
-// once. It returns as soon as the step is launched; the Result's accessors wait.
+// once. It returns as soon as the step is launched; Result.Wait waits.
 // A training step is run by one goroutine at a time: Run while another runs it
 // is an error, as the order of their batches would be chance.
 //
@@ -80,18 +79,18 @@ func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) b
 // variable is as before; once the update has begun, the step ends as usual. On
 // the CPU ctx is looked at between the kernels of the step, so the longest of
 // them bounds the wait; a GPU takes a step as a whole.
-func (s *Step) Run(ctx context.Context, micro ...Feed) (Result, error) {
+func (s *Step) Run(ctx context.Context, micro ...Feed) (*Result, error) {
 	end, err := s.begin(ctx, "run")
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	defer end()
 	if len(s.pending) > 0 {
-		return Result{}, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
+		return nil, fmt.Errorf("run: %d accumulated micro-batches wait for Apply", len(s.pending))
 	}
 	feeds, err := s.encode(micro)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	return s.launch(ctx, feeds)
 }
@@ -126,39 +125,40 @@ func (s *Step) Accumulate(ctx context.Context, f Feed) error {
 }
 
 // Apply runs the accumulated micro-batches as one step.
-func (s *Step) Apply(ctx context.Context) (Result, error) {
+func (s *Step) Apply(ctx context.Context) (*Result, error) {
 	end, err := s.begin(ctx, "apply")
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	defer end()
 	if len(s.pending) == 0 {
-		return Result{}, fmt.Errorf("apply: no micro-batch was accumulated")
+		return nil, fmt.Errorf("apply: no micro-batch was accumulated")
 	}
 	if err := ctx.Err(); err != nil { // they wait for another call
-		return Result{}, err
+		return nil, err
 	}
 	feeds := s.pending
 	s.pending = nil
 	return s.launch(ctx, feeds)
 }
 
-func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (Result, error) {
+func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error) {
 	if err := ctx.Err(); err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	if len(feeds) > max(s.config.Micro, 1) {
-		return Result{}, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set TrainConfig.Micro", len(feeds), max(s.config.Micro, 1))
+		return nil, fmt.Errorf("run: %d micro-batches, the step was compiled for %d: set TrainConfig.Micro", len(feeds), max(s.config.Micro, 1))
 	}
-	if _, ok := s.exec.(runtime.Prompt); ok { // elsewhere the host would wait for the device at every step
+	_, prompt := s.exec.(runtime.Prompt)
+	if prompt { // elsewhere the host would wait for the device at every step
 		s.last.see()
 	}
 	t, err := s.exec.Step(ctx, feeds)
 	if err != nil {
-		return Result{}, err
+		return nil, err
 	}
 	s.runs++
-	r := Result{step: s, ticket: t, past: new(atomic.Pointer[numbers])}
+	r := &Result{step: s, ticket: t, prompt: prompt}
 	s.last.add(feeds, r, s.model.session.launches)
 	if len(s.losses) > 0 {
 		s.model.session.launches++

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/models"
 )
 
@@ -109,7 +110,7 @@ func cpuLosses(t *testing.T, spec, precision string, steps int) (losses []float6
 		if err != nil {
 			t.Fatal(err)
 		}
-		losses = append(losses, r.Loss())
+		losses = append(losses, trial.Metrics(t, r).Loss)
 	}
 	return losses
 }

@@ -244,7 +244,7 @@ func ints(x []number) []int32 {
 	return out
 }
 
-func numbers(r ampc.Result, t ampc.Tensor) ([]number, error) {
+func numbers(r *ampc.Result, t ampc.Tensor) ([]number, error) {
 	h, err := r.Value(t)
 	if err != nil {
 		return nil, err

@@ -128,7 +128,7 @@ func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun
 	ctx := context.Background()
 	feeds := feedsOf(s, step.Program())
 	next := 0
-	take := func() (ampc.Result, error) {
+	take := func() (*ampc.Result, error) {
 		next++
 		return step.Run(ctx, feeds[(next-1)%len(feeds)])
 	}
@@ -137,8 +137,12 @@ func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun
 		if err != nil {
 			return err
 		}
-		r.Losses = append(r.Losses, got.Loss())
-		if got.Skipped() {
+		m, err := got.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		r.Losses = append(r.Losses, m.Loss)
+		if m.Skipped {
 			r.Skipped++
 		}
 		if i == 0 {
@@ -147,7 +151,7 @@ func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun
 	}
 	var rounds []float64
 	for range t.rounds {
-		var last ampc.Result
+		var last *ampc.Result
 		before, from := b.syncs(), time.Now()
 		for range t.steps {
 			var err error
@@ -156,7 +160,7 @@ func (t *training) measure(r *result, b device, s *start, step *ampc.Step, begun
 			}
 		}
 		r.Syncs += float64(b.syncs()-before) / float64(t.steps*t.rounds)
-		if err := last.Err(); err != nil { // waits
+		if _, err := last.Wait(ctx); err != nil {
 			return err
 		}
 		rounds = append(rounds, time.Since(from).Seconds()*1e3/float64(t.steps))

@@ -45,7 +45,15 @@ func micro(w io.Writer) error {
 			return err
 		}
 		if i%5 == 0 {
-			fmt.Fprintf(w, "step %2d  one batch %.5f  four micro-batches %.5f\n", i, a.Loss(), b.Loss())
+			one, err := a.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			four, err := b.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "step %2d  one batch %.5f  four micro-batches %.5f\n", i, one.Loss, four.Loss)
 		}
 	}
 	return nil
@@ -69,7 +77,11 @@ func accumulate(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "step %d  loss %.4f\n", i, r.Loss())
+		got, err := r.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "step %d  loss %.4f\n", i, got.Loss)
 	}
 	return nil
 }

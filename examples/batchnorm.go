@@ -65,8 +65,12 @@ func normalise(w io.Writer, x []float32, spelled bool) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s worst channel's deviation %.3f, skipped %t\n", name, worstDeviation(out.Floats()), r.Skipped())
-	if !r.Skipped() {
+	got, err := r.Wait(context.Background())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s worst channel's deviation %.3f, skipped %t\n", name, worstDeviation(out.Floats()), got.Skipped)
+	if !got.Skipped {
 		return nil
 	}
 	d, err := step.Diagnose(context.Background())

@@ -42,11 +42,11 @@ func clip(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "clip at %s: largest gradient of fc2.w %.5f, largest step %.5f", c.name, largest(g.Floats(), nil), largest(before.Floats(), after.Floats()))
 		if c.clip.Norm > 0 {
-			norm, err := r.GradNorm()
+			got, err := r.Wait(context.Background())
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w, ", norm of all gradients %.4f", norm)
+			fmt.Fprintf(w, ", norm of all gradients %.4f", got.GradNorm)
 		}
 		fmt.Fprintln(w)
 		m.Close()

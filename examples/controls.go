@@ -32,7 +32,7 @@ func scalerOff(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		var r ampc.Result
+		var r *ampc.Result
 		for i := range 300 {
 			if r, err = step.Run(context.Background(), spirals(uint64(i), 64)); err != nil {
 				return err
@@ -68,13 +68,17 @@ func pureHalf(w io.Writer) error {
 			xs[i] = float32(i) * 4
 			ys[i] = 5 * xs[i]
 		}
-		var r ampc.Result
 		skipped := 0
 		for range 60 {
-			if r, err = step.Run(context.Background(), ampc.Feed{"x": xs, "y": ys}); err != nil {
+			r, err := step.Run(context.Background(), ampc.Feed{"x": xs, "y": ys})
+			if err != nil {
 				return err
 			}
-			if r.Skipped() {
+			got, err := r.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			if got.Skipped {
 				skipped++
 			}
 		}

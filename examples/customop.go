@@ -65,7 +65,11 @@ func customOp(w io.Writer) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "step %3d  loss %.4f  gate %.3f\n", i, r.Loss(), opened.At(0))
+			got, err := r.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "step %3d  loss %.4f  gate %.3f\n", i, got.Loss, opened.At(0))
 		}
 	}
 	return nil

@@ -52,7 +52,11 @@ func evaluate(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "step %3d  training %.4f  held out %.4f  short batch %.4f\n", i, r.Loss(), held.At(0), rest.At(0))
+		got, err := r.Wait(context.Background())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "step %3d  training %.4f  held out %.4f  short batch %.4f\n", i, got.Loss, held.At(0), rest.At(0))
 	}
 	return nil
 }

@@ -65,7 +65,15 @@ func gan(w io.Writer) error {
 			for _, v := range x.Floats() {
 				sum += v
 			}
-			fmt.Fprintf(w, "step %3d  discriminator %.3f  generator %.3f  mean drawn %.2f\n", i, d.Loss(), g.Loss(), sum/batch)
+			ofDis, err := d.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			ofGen, err := g.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "step %3d  discriminator %.3f  generator %.3f  mean drawn %.2f\n", i, ofDis.Loss, ofGen.Loss, sum/batch)
 		}
 	}
 	return nil

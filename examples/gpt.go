@@ -52,7 +52,11 @@ func gpt(w io.Writer) error {
 			return err
 		}
 		if i%30 == 0 {
-			fmt.Fprintf(w, "%4d  loss %.4f  scale %g  skipped %t\n", i, r.Loss(), r.Scale(), r.Skipped())
+			got, err := r.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%4d  loss %.4f  scale %g  skipped %t\n", i, got.Loss, got.Scale, got.Skipped)
 		}
 	}
 	return nil

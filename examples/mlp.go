@@ -26,7 +26,11 @@ func mlp(w io.Writer) error {
 			return err
 		}
 		if i%50 == 0 {
-			fmt.Fprintf(w, "step %3d  loss %.4f\n", i, r.Loss())
+			got, err := r.Wait(context.Background())
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "step %3d  loss %.4f\n", i, got.Loss)
 		}
 	}
 	return nil

@@ -42,8 +42,12 @@ func tell(w io.Writer, step *ampc.Step, f ampc.Feed) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "loss %.5g, skipped %t\n", r.Loss(), r.Skipped())
-	if !r.Skipped() {
+	got, err := r.Wait(context.Background())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "loss %.5g, skipped %t\n", got.Loss, got.Skipped)
+	if !got.Skipped {
 		return nil
 	}
 	d, err := step.Diagnose(context.Background())

@@ -18,13 +18,17 @@ func oneLine(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		var r ampc.Result
+		var r *ampc.Result
 		for i := range 200 {
 			if r, err = step.Run(context.Background(), spirals(uint64(i), 64)); err != nil {
 				return err
 			}
 		}
-		fmt.Fprintf(w, "%-9s  loss %.4f  scale %g\n", policy.Name, r.Loss(), r.Scale())
+		got, err := r.Wait(context.Background())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%-9s  loss %.4f  scale %g\n", policy.Name, got.Loss, got.Scale)
 		m.Close()
 	}
 	return nil

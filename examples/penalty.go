@@ -27,7 +27,7 @@ func penalty(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		var r ampc.Result
+		var r *ampc.Result
 		for i := range 200 {
 			if r, err = step.Run(context.Background(), spirals(uint64(i), 64)); err != nil {
 				return err
@@ -37,7 +37,11 @@ func penalty(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "penalty %.1f  loss %.4f  mean squared slope %.4f\n", strength, r.Loss(), slopes.At(0)/64)
+		got, err := r.Wait(context.Background())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "penalty %.1f  loss %.4f  mean squared slope %.4f\n", strength, got.Loss, slopes.At(0)/64)
 		m.Close()
 	}
 	return nil

@@ -27,8 +27,8 @@ func scaledNorm(w io.Writer) error {
 		if err != nil {
 			return 0, nil, err
 		}
-		norm, err := r.GradNorm()
-		return norm, step, err
+		got, err := r.Wait(context.Background())
+		return got.GradNorm, step, err
 	}
 	right, step, err := norm(1, ampc.Static(65536))
 	if err != nil {

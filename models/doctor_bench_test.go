@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/models"
 )
 
@@ -45,8 +46,8 @@ func benchDoctor(b *testing.B, spec string, spoil func(*ampc.TrainConfig, *ampc.
 	run := func() time.Duration {
 		start := time.Now()
 		r, err := step.Run(context.Background(), feed)
-		if err != nil || !r.Skipped() {
-			b.Fatalf("skipped %t: %v", r.Skipped(), err)
+		if err != nil || !trial.Metrics(b, r).Skipped {
+			b.Fatalf("skipped %t: %v", trial.Metrics(b, r).Skipped, err)
 		}
 		return time.Since(start)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/models"
 )
 
@@ -49,7 +50,7 @@ func healthy(t *testing.T, spec string, c ampc.TrainConfig, seed int64) (skips i
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Skipped() {
+		if trial.Metrics(t, r).Skipped {
 			skips++
 		} else if i < steps-1 {
 			continue
@@ -59,7 +60,7 @@ func healthy(t *testing.T, spec string, c ampc.TrainConfig, seed int64) (skips i
 			t.Fatal(err)
 		}
 		if d.Cause != ampc.NoFault {
-			t.Errorf("%s under %s, step %d at scale %g:\n%s", spec, c.Policy.Name, i, r.Scale(), d)
+			t.Errorf("%s under %s, step %d at scale %g:\n%s", spec, c.Policy.Name, i, trial.Metrics(t, r).Scale, d)
 		}
 	}
 	return skips

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/ir"
 	"ampc/models"
 )
@@ -72,7 +73,7 @@ func TestEveryModelLearnsOneBatch(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s under %s: %v", spec, policy.Name, err)
 				}
-				last = r.Loss()
+				last = trial.Metrics(t, r).Loss
 				if i == 0 {
 					first = last
 				}
@@ -122,8 +123,8 @@ func TestEvaluationInheritsTheAssignment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if h.At(0) != want.Loss() {
-				t.Errorf("%s under %s: evaluation %v, training %v", spec, policy.Name, h.At(0), want.Loss())
+			if h.At(0) != trial.Metrics(t, want).Loss {
+				t.Errorf("%s under %s: evaluation %v, training %v", spec, policy.Name, h.At(0), trial.Metrics(t, want).Loss)
 			}
 			z.Model.Close()
 		}

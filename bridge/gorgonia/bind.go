@@ -14,7 +14,7 @@ import (
 )
 
 // bind leaves the results of a run in nodes and Read targets.
-func (m *Machine) bind(r ampc.Result) error {
+func (m *Machine) bind(r *ampc.Result) error {
 	for _, to := range m.results {
 		h, err := m.read(r, to)
 		if err != nil {
@@ -38,7 +38,7 @@ func (m *Machine) bind(r ampc.Result) error {
 }
 
 // read gives one result, gradients in the memory that they had in the last run.
-func (m *Machine) read(r ampc.Result, to result) (ampc.Host, error) {
+func (m *Machine) read(r *ampc.Result, to result) (ampc.Host, error) {
 	g := to.grad
 	if g == nil {
 		return to.read(r)

@@ -30,7 +30,7 @@ type Machine struct {
 	loaded  bool // the parameters have been written
 	runs    int
 	skipped bool
-	last    ampc.Result
+	last    *ampc.Result
 	closed  bool
 }
 
@@ -47,7 +47,7 @@ type result struct {
 	node *G.Node // nil: none to bind
 	into *G.Value
 	from *G.Node // whose type the value gets
-	read func(ampc.Result) (ampc.Host, error)
+	read func(*ampc.Result) (ampc.Host, error)
 	grad *gradient // instead of read
 }
 
@@ -202,9 +202,9 @@ func (m *Machine) losses(costs []*G.Node) ([]ampc.Loss, error) {
 
 // bindings lists what a run leaves where.
 func (m *Machine) bindings(w *walk, r roots) error {
-	value := func(n *G.Node) func(ampc.Result) (ampc.Host, error) {
+	value := func(n *G.Node) func(*ampc.Result) (ampc.Host, error) {
 		v := m.model.FromIR(m.imported.Values[n])
-		return func(r ampc.Result) (ampc.Host, error) { return r.Value(v) }
+		return func(r *ampc.Result) (ampc.Host, error) { return r.Value(v) }
 	}
 	for _, n := range unique(slices.Concat(r.costs, r.sinks, m.fetch)) {
 		if n.Op() != nil {
@@ -269,12 +269,16 @@ func (m *Machine) RunAll() error {
 		return err
 	}
 	m.runs++
-	m.last, m.skipped = r, m.training && r.Skipped()
+	got, err := r.Wait(context.Background())
+	if err != nil {
+		return err
+	}
+	m.last, m.skipped = r, m.training && got.Skipped
 	if err := m.bind(r); err != nil {
 		return err
 	}
 	if m.skipped {
-		return r.Err()
+		return m.step.Stuck()
 	}
 	return nil
 }
@@ -342,7 +346,7 @@ func roleVar(g *ir.Graph, role string) *ir.Value {
 func (m *Machine) Skipped() bool { return m.skipped }
 
 // Result is what the last run computed: loss, scale, norm of the gradients.
-func (m *Machine) Result() ampc.Result { return m.last }
+func (m *Machine) Result() *ampc.Result { return m.last }
 
 // Step is the compiled step, for reports.
 func (m *Machine) Step() *ampc.Step { return m.step }

@@ -152,11 +152,15 @@ func (row *comparison) train(ctx context.Context, z *models.Zoo, compiled []*amp
 			if err != nil {
 				return err
 			}
-			if r.Skipped() {
+			got, err := r.Wait(ctx)
+			if err != nil {
+				return err
+			}
+			if got.Skipped {
 				row.Skipped++
 			}
 			if i >= steps-tail {
-				row.Loss += jsonFloat(r.Loss() / float64(tail))
+				row.Loss += jsonFloat(got.Loss / float64(tail))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -74,13 +75,13 @@ func runModel(c *cobra.Command, o *opened, feed ampc.Feed, seed int64, steps int
 	if err != nil {
 		return err
 	}
-	var last ampc.Result
+	var last *ampc.Result
 	for range steps {
 		if last, err = step.Run(c.Context(), micro...); err != nil {
 			return err
 		}
 	}
-	r, err := collect(o, last, results)
+	r, err := collect(c.Context(), o, last, results)
 	if err != nil {
 		return err
 	}
@@ -167,7 +168,7 @@ type resultRow struct {
 	first     float64
 }
 
-func collect(o *opened, r ampc.Result, results []ampc.Tensor) (*runResult, error) {
+func collect(ctx context.Context, o *opened, r *ampc.Result, results []ampc.Tensor) (*runResult, error) {
 	out := &runResult{}
 	seen := map[string]bool{}
 	for _, t := range results {
@@ -187,7 +188,11 @@ func collect(o *opened, r ampc.Result, results []ampc.Tensor) (*runResult, error
 		out.tensors = append(out.tensors, safetensors.Tensor{Name: t.Name(), DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
 	}
 	if len(o.losses) > 0 {
-		loss, scale, skipped := jsonFloat(r.Loss()), jsonFloat(r.Scale()), r.Skipped()
+		got, err := r.Wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		loss, scale, skipped := jsonFloat(got.Loss), jsonFloat(got.Scale), got.Skipped
 		out.Loss, out.Scale, out.Skipped = &loss, &scale, &skipped
 	}
 	return out, nil

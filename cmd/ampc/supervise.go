@@ -78,8 +78,8 @@ func (r *recent) hopeless(hysteresis int) string {
 
 // stuck returns an error where training goes nowhere any more, after it had the
 // doctor say why and saved the step where that was asked for.
-func (t *trainer) stuck(ctx context.Context, r ampc.Result) error {
-	err := r.Err()
+func (t *trainer) stuck(ctx context.Context) error {
+	err := t.step.Stuck()
 	if err == nil {
 		why := t.recent.hopeless(int(max(t.scaler.Hysteresis, 1)))
 		if why == "" {

@@ -330,10 +330,14 @@ func (t *trainer) run(ctx context.Context) error {
 		}
 		t.position += int64(len(feeds))
 		t.done++
-		t.record(r)
+		got, err := r.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		t.record(got)
 		t.took = time.Since(start)
-		t.bar.show(status{t.done, r.Loss(), t.recent.meanText(), !r.Skipped(), t.scale, t.skipped, t.pace(), t.unit})
-		if err := t.stuck(ctx, r); err != nil {
+		t.bar.show(status{t.done, got.Loss, t.recent.meanText(), !got.Skipped, t.scale, t.skipped, t.pace(), t.unit})
+		if err := t.stuck(ctx); err != nil {
 			return err
 		}
 		if t.heldEvery > 0 && t.done%t.heldEvery == 0 {
@@ -369,8 +373,8 @@ func (t *trainer) moved(scale float64) {
 }
 
 // record takes in what a step came to.
-func (t *trainer) record(r ampc.Result) {
-	loss, skipped, scale := r.Loss(), r.Skipped(), r.Scale()
+func (t *trainer) record(r ampc.Metrics) {
+	loss, skipped, scale := r.Loss, r.Skipped, r.Scale
 	t.moved(scale)
 	t.recent.add(loss, scale, skipped)
 	if skipped {
@@ -382,7 +386,7 @@ func (t *trainer) record(r ampc.Result) {
 	if scale == 1 && !t.step.Scaled() {
 		scale = 0 // nothing to draw
 	}
-	t.curves.add(point{t.done, loss, r.LR(), scale, skipped, math.NaN()})
+	t.curves.add(point{t.done, loss, r.LR, scale, skipped, math.NaN()})
 }
 
 // evaluate returns the mean held-out loss, and the accuracy where the task has one.

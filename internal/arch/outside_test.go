@@ -46,7 +46,7 @@ func main() {
 	m := ampc.New("outside")
 	x, y := m.Input("x", ampc.F32, 2, 3), m.Input("y", ampc.I32, 2)
 	loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
-	step, err := ampc.Train(m, loss, ampc.Config{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
+	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -55,7 +55,11 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(r.Loss() > 0, r.Scale())
+	got, err := r.Wait(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(got.Loss > 0, got.Scale)
 }
 `)
 	if got := goRun(t, dir); got != "true 65536\n" {

@@ -22,14 +22,14 @@ func TestDiagnoseDivergence(t *testing.T) {
 	_, wide := build(ampc.F32Only(), 0.9)
 	last := 0.0
 	for range 40 {
-		last = run(t, wide, slopedFeed(1)).Loss()
+		last = metrics(t, run(t, wide, slopedFeed(1))).Loss
 	}
 	if last < 1e6 && !math.IsNaN(last) {
 		t.Fatalf("f32 does not diverge: loss %g", last)
 	}
 	_, low := build(ampc.MixedF16(), 0.9)
 	for range 60 {
-		if run(t, low, slopedFeed(1)).Skipped() {
+		if metrics(t, run(t, low, slopedFeed(1))).Skipped {
 			break
 		}
 	}
@@ -113,7 +113,7 @@ func TestLongScaleSearch(t *testing.T) {
 	})
 	left := -1
 	for range 24 {
-		if !run(t, step, ampc.Feed{"x": all(32, 2)}).Skipped() {
+		if !metrics(t, run(t, step, ampc.Feed{"x": all(32, 2)})).Skipped {
 			if left != 0 {
 				t.Errorf("the step is taken with %d more to be skipped", left)
 			}

@@ -23,20 +23,20 @@ func TestIllnessesAreWhatTheySay(t *testing.T) {
 		t.Run(i.name, func(t *testing.T) {
 			for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
 				w := i.open(t, p, -1)
-				if r := w.run(); r.Skipped() {
-					t.Errorf("%s: the healthy step is skipped, loss %g", p.Name, r.Loss())
+				if r := w.run(); metrics(t, r).Skipped {
+					t.Errorf("%s: the healthy step is skipped, loss %g", p.Name, metrics(t, r).Loss)
 				}
 				if d := w.diagnose(); d.Cause != ampc.NoFault {
 					t.Errorf("%s: the healthy step is blamed:\n%s", p.Name, d)
 				}
 			}
 			for _, k := range depths {
-				if r := i.open(t, ampc.MixedF16(), k).run(); !r.Skipped() {
-					t.Errorf("layer %d: the step is taken, loss %g", k, r.Loss())
+				if r := i.open(t, ampc.MixedF16(), k).run(); !metrics(t, r).Skipped {
+					t.Errorf("layer %d: the step is taken, loss %g", k, metrics(t, r).Loss)
 				}
 				for _, p := range i.clean {
-					if r := i.open(t, p, k).run(); r.Skipped() || math.IsNaN(r.Loss()) {
-						t.Errorf("%s, layer %d: skipped %t, loss %g", p.Name, k, r.Skipped(), r.Loss())
+					if r := i.open(t, p, k).run(); metrics(t, r).Skipped || math.IsNaN(metrics(t, r).Loss) {
+						t.Errorf("%s, layer %d: skipped %t, loss %g", p.Name, k, metrics(t, r).Skipped, metrics(t, r).Loss)
 					}
 				}
 			}
@@ -53,7 +53,7 @@ func TestDiagnoseIllnesses(t *testing.T) {
 			for _, k := range depths {
 				for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
 					w := i.open(t, p, k)
-					skipped := w.run().Skipped()
+					skipped := metrics(t, w.run()).Skipped
 					d := w.diagnose()
 					switch {
 					case p.Low == ampc.F16, i.clean == nil:
@@ -108,7 +108,7 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 		if !w.step.Profile(func(part lower.Part, step int, _ runtime.Spent) { steps = append(steps, fmt.Sprint(part, step)) }) {
 			t.Fatal("the backend does not say what it runs")
 		}
-		if r := w.run(); r.Skipped() {
+		if r := w.run(); metrics(t, r).Skipped {
 			t.Fatal("the step is skipped")
 		}
 		w.step.Profile(nil)
@@ -166,8 +166,8 @@ func TestCompilerPrevents(t *testing.T) {
 			if c.infect != nil {
 				c.infect(w)
 			}
-			if r := w.run(); r.Skipped() || math.IsNaN(r.Loss()) {
-				t.Errorf("skipped %t, loss %g", r.Skipped(), r.Loss())
+			if r := w.run(); metrics(t, r).Skipped || math.IsNaN(metrics(t, r).Loss) {
+				t.Errorf("skipped %t, loss %g", metrics(t, r).Skipped, metrics(t, r).Loss)
 			}
 			if fired == 0 {
 				t.Errorf("no pass counted %s", c.passes)
@@ -201,7 +201,7 @@ func TestTransformIsChecked(t *testing.T) {
 			return g
 		},
 	})
-	if r := run(t, s, ampc.Feed{"x": []float32{1, 2, 0, 4}}); !r.Skipped() {
+	if r := run(t, s, ampc.Feed{"x": []float32{1, 2, 0, 4}}); !metrics(t, r).Skipped {
 		t.Error("an infinite step is taken")
 	}
 	if w, _ := m.Variable("w"); w.At(2) != 1 {

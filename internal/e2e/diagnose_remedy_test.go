@@ -96,7 +96,7 @@ func TestRemedies(t *testing.T) {
 			t.Run(fmt.Sprint(i.name, "/", n), func(t *testing.T) {
 				i.form, i.grads = f, true
 				w := i.open(t, ampc.MixedF16(), 3)
-				if !w.run().Skipped() {
+				if !metrics(t, w.run()).Skipped {
 					t.Skip("built like this, the step is taken")
 				}
 				d := w.diagnose()
@@ -169,7 +169,7 @@ func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 		wait++ // the step that was diagnosed
 	}
 	skipped := 0
-	for result := w.run(); result.Skipped(); result = w.run() {
+	for result := w.run(); metrics(t, result).Skipped; result = w.run() {
 		if skipped++; skipped <= wait {
 			continue
 		}
@@ -220,10 +220,10 @@ func gradient(t *testing.T, w *ward, name string) []float64 {
 	t.Helper()
 	if w.last == nil {
 		r := w.run()
-		if r.Skipped() {
+		if metrics(t, r).Skipped {
 			t.Fatal("the step is skipped")
 		}
-		w.last = &r
+		w.last = r
 	}
 	h, err := w.last.Grad(w.m.Lookup(name))
 	if err != nil {
@@ -245,7 +245,7 @@ func TestDiagnoseMore(t *testing.T) {
 			for n, f := range forms {
 				i.form = f
 				w := i.open(t, ampc.MixedF16(), 3)
-				if !w.run().Skipped() {
+				if !metrics(t, w.run()).Skipped {
 					t.Errorf("form %d: the step is taken", n)
 					continue
 				}

@@ -236,7 +236,7 @@ func (w *ward) plus(name string, k float32) {
 
 func (w *ward) input(name string) []float32 { return w.feed[name].([]float32) }
 
-func (w *ward) run() ampc.Result {
+func (w *ward) run() *ampc.Result {
 	w.t.Helper()
 	r, err := w.step.Run(context.Background(), w.feed)
 	if err != nil {

@@ -8,6 +8,7 @@ var (
 	adam      = trial.Adam
 	train     = trial.Train
 	run       = trial.Run
+	metrics   = trial.Metrics
 	wantError = trial.WantError
 	same      = trial.SameBits
 

@@ -30,8 +30,8 @@ func TestMicroBatchesEqualOneBatch(t *testing.T) {
 			feeds = append(feeds, ampc.Feed{"x": all["x"].([]float32)[32*i : 32*i+32], "y": y[8*i : 8*i+8]})
 		}
 		b := run(t, train(t, many, lossOfMany, c), feeds...)
-		if math.Abs(a.Loss()-b.Loss()) > 1e-6 {
-			t.Errorf("%d parts: loss %g in one batch, %g in parts", parts, a.Loss(), b.Loss())
+		if math.Abs(metrics(t, a).Loss-metrics(t, b).Loss) > 1e-6 {
+			t.Errorf("%d parts: loss %g in one batch, %g in parts", parts, metrics(t, a).Loss, metrics(t, b).Loss)
 		}
 		for _, name := range []string{"fc1.w", "fc1.b", "fc2.w", "fc2.b"} {
 			wa, _ := one.Variable(name)
@@ -58,8 +58,8 @@ func TestBadMicroBatch(t *testing.T) {
 		bad := points(9, 8)
 		bad["x"].([]float32)[5] = float32(math.Inf(1))
 		r := run(t, s, points(1, 8), bad, points(2, 8))
-		if r.Skipped() != (mode == ampc.SkipStep) {
-			t.Errorf("mode %d: skipped %t", mode, r.Skipped())
+		if metrics(t, r).Skipped != (mode == ampc.SkipStep) {
+			t.Errorf("mode %d: skipped %t", mode, metrics(t, r).Skipped)
 		}
 		after, _ := m.Variable("fc1.w")
 		if mode == ampc.SkipStep {

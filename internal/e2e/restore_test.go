@@ -32,7 +32,7 @@ func TestRestoreScale(t *testing.T) {
 	if err := step.RestoreScale(); err == nil || !strings.HasSuffix(err.Error(), "no step was run yet") {
 		t.Errorf("before the first step: %v", err)
 	}
-	run := func(x []float32) ampc.Result {
+	run := func(x []float32) *ampc.Result {
 		r, err := step.Run(context.Background(), ampc.Feed{"x": x})
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestRestoreScale(t *testing.T) {
 	clear(bad[8:16])
 	set(t, m, "fc.b", make([]float32, 8))
 	first := run(good)
-	if first.Skipped() {
+	if metrics(t, first).Skipped {
 		t.Fatal("the first step is to be taken")
 	}
 	if err := step.RestoreScale(); err == nil || !strings.Contains(err.Error(), "was taken") {
@@ -52,8 +52,8 @@ func TestRestoreScale(t *testing.T) {
 	set(t, m, "fc.b", make([]float32, 8))
 	for i := range 3 {
 		r := run(bad)
-		if !r.Skipped() || r.Loss() != r.Loss() || r.Scale() != first.Scale() {
-			t.Fatalf("bad batch %d: skipped %t, loss %g, scale %g; want a finite loss, skipped, at %g", i, r.Skipped(), r.Loss(), r.Scale(), first.Scale())
+		if !metrics(t, r).Skipped || metrics(t, r).Loss != metrics(t, r).Loss || metrics(t, r).Scale != metrics(t, first).Scale {
+			t.Fatalf("bad batch %d: skipped %t, loss %g, scale %g; want a finite loss, skipped, at %g", i, metrics(t, r).Skipped, metrics(t, r).Loss, metrics(t, r).Scale, metrics(t, first).Scale)
 		}
 		d, err := step.Diagnose(context.Background())
 		if err != nil {
@@ -71,12 +71,12 @@ func TestRestoreScale(t *testing.T) {
 			t.Errorf("the diagnosis after the scale was restored: %v\n%s\nwant\n%s", err, again, d)
 		}
 	}
-	if r := run(good); r.Skipped() || r.Scale() != first.Scale() {
-		t.Errorf("the next good batch: skipped %t at %g, want it taken at %g", r.Skipped(), r.Scale(), first.Scale())
+	if r := run(good); metrics(t, r).Skipped || metrics(t, r).Scale != metrics(t, first).Scale {
+		t.Errorf("the next good batch: skipped %t at %g, want it taken at %g", metrics(t, r).Skipped, metrics(t, r).Scale, metrics(t, first).Scale)
 	}
 	set(t, m, "fc.b", make([]float32, 8))
 	run(bad)
-	if r := run(good); r.Scale() != first.Scale()/2 {
-		t.Errorf("a scale that is not restored is %g, want half of %g", r.Scale(), first.Scale())
+	if r := run(good); metrics(t, r).Scale != metrics(t, first).Scale/2 {
+		t.Errorf("a scale that is not restored is %g, want half of %g", metrics(t, r).Scale, metrics(t, first).Scale)
 	}
 }

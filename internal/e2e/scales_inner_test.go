@@ -52,16 +52,16 @@ func TestInnerScaleBacksOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Skipped() {
+			if metrics(t, r).Skipped {
 				if skipped++; skipped > 24 {
 					t.Fatalf("%d micro-batches: the step is skipped for good", micro)
 				}
 				continue
 			}
-			if r.Scale() != 65536 {
-				t.Errorf("%d micro-batches: the loss scale went to %g for the inner gradient", micro, r.Scale())
+			if metrics(t, r).Scale != 65536 {
+				t.Errorf("%d micro-batches: the loss scale went to %g for the inner gradient", micro, metrics(t, r).Scale)
 			}
-			if err := r.Err(); err != nil {
+			if err := step.Stuck(); err != nil {
 				t.Error(err)
 			}
 			taken++

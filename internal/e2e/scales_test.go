@@ -64,7 +64,7 @@ func TestGANFollowsF32(t *testing.T) {
 	for k := range uint64(20) {
 		f := ganFeed(k)
 		for _, s := range []*ampc.Step{d, g, pd, pg} {
-			if r := run(t, s, f); r.Skipped() {
+			if r := run(t, s, f); metrics(t, r).Skipped {
 				t.Fatalf("iteration %d is skipped", k)
 			}
 		}
@@ -113,13 +113,13 @@ func TestStepsShareAScaler(t *testing.T) {
 		{ganFeed(4), false, 65536, "three: it grows once, although six steps ran"},
 	} {
 		before := scale()
-		if r := run(t, d, c.d); r.Skipped() != c.skipped {
-			t.Errorf("iteration %d (%s): skipped %t", k, c.recorded, r.Skipped())
+		if r := run(t, d, c.d); metrics(t, r).Skipped != c.skipped {
+			t.Errorf("iteration %d (%s): skipped %t", k, c.recorded, metrics(t, r).Skipped)
 		}
 		if s := scale(); s != before {
 			t.Errorf("iteration %d (%s): the first step moved the scale from %g to %g", k, c.recorded, before, s)
 		}
-		if r := run(t, g, ganFeed(uint64(k))); r.Skipped() {
+		if r := run(t, g, ganFeed(uint64(k))); metrics(t, r).Skipped {
 			t.Errorf("iteration %d (%s): the second step is skipped for the first's overflow", k, c.recorded)
 		}
 		if s := scale(); s != c.want {

@@ -18,18 +18,18 @@ func TestOverflowSkips(t *testing.T) {
 		before, _ := m.Variable("fc1.w")
 		r := run(t, s, points(uint64(i), 8))
 		after, _ := m.Variable("fc1.w")
-		if r.Skipped() != bytes.Equal(before.Bytes, after.Bytes) {
-			t.Fatalf("step %d: skipped %t, weight changed %t", i, r.Skipped(), !bytes.Equal(before.Bytes, after.Bytes))
+		if metrics(t, r).Skipped != bytes.Equal(before.Bytes, after.Bytes) {
+			t.Fatalf("step %d: skipped %t, weight changed %t", i, metrics(t, r).Skipped, !bytes.Equal(before.Bytes, after.Bytes))
 		}
 	}
 	bad := points(1, 8)
 	bad["x"].([]float32)[3] = float32(math.NaN())
 	for i := range 25 {
 		r := run(t, s, bad)
-		if !r.Skipped() {
+		if !metrics(t, r).Skipped {
 			t.Fatal("a NaN in the data was not skipped")
 		}
-		if err := r.Err(); (err != nil) != (i == 24) {
+		if err := s.Stuck(); (err != nil) != (i == 24) {
 			t.Errorf("after %d bad steps: %v", i+1, err)
 		}
 	}

@@ -55,13 +55,23 @@ func Train(t *testing.T, m *ampc.Model, loss ampc.Tensor, c ampc.TrainConfig) *a
 }
 
 // Run runs one step and fails the test on an error.
-func Run(t *testing.T, s *ampc.Step, feeds ...ampc.Feed) ampc.Result {
+func Run(t *testing.T, s *ampc.Step, feeds ...ampc.Feed) *ampc.Result {
 	t.Helper()
 	r, err := s.Run(context.Background(), feeds...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// Metrics waits for a step and fails the test where its numbers cannot be read.
+func Metrics(t testing.TB, r *ampc.Result) ampc.Metrics {
+	t.Helper()
+	m, err := r.Wait(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // WantError checks that err is one line holding every part.

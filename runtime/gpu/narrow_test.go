@@ -9,6 +9,7 @@ import (
 
 	"ampc"
 	"ampc/cuda/sim"
+	"ampc/internal/trial"
 	"ampc/models"
 	"ampc/runtime/gpu"
 )
@@ -37,7 +38,7 @@ func firstLosses(t *testing.T, spec string, b *gpu.Backend) (losses []float64, n
 		if err != nil {
 			t.Fatal(err)
 		}
-		losses = append(losses, got.Loss())
+		losses = append(losses, trial.Metrics(t, got).Loss)
 	}
 	return losses, strings.Join(step.Notes(), "\n")
 }
