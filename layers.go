@@ -326,8 +326,8 @@ func (m *Model) GRU(name string, x Tensor, hidden int, opts ...Option) Tensor {
 }
 
 // RNN runs a plain recurrence, h = tanh(x·w + b + h·r), over [N,T,in] and returns
-// the hidden states [N,T,hidden]. It is written out step by step, so T is a
-// number. Options: Nonlinearity, Bidirectional, InitialState, NoBias.
+// the hidden states [N,T,hidden]. Options: Nonlinearity, Bidirectional,
+// InitialState, NoBias.
 func (m *Model) RNN(name string, x Tensor, hidden int, opts ...Option) Tensor {
 	return m.recurrent("rnn", name, x, hidden, 1, opts, "Nonlinearity")
 }

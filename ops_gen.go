@@ -434,11 +434,10 @@ func (o ops) RMSNormWith(x, scale Tensor, a ir.Attrs) Tensor {
 	return o.tensor(o.b.RMSNorm(x.v, scale.v, a))
 }
 
-// RNNWith runs x[S,B,I] through a plain recurrence, h = act(x·w + bias + h·r): w[I,D·H]
-// and bias (nil: none) project the inputs, r[D,H,H] the state; D = 2 runs both
-// ways; h0[D,B,H] starts it (nil: zeros). activation is "tanh" or "relu". It is
-// written out step by step, so S must be known. It returns h of every step
-// [S,B,D·H] and the last h [D,B,H]. Attribute: reverse.
+// RNNWith runs x[S,B,I] through a plain recurrence, h = activation(x·w + bias + h·r):
+// w[I,D·H] and bias (nil: none) project the inputs, r[D,H,H] the state; h0[D,B,H]
+// starts it (nil: zeros). activation is "tanh" or "relu". It returns h of every
+// step [S,B,D·H] and the last h [D,B,H]. Attribute: reverse.
 func (o ops) RNNWith(x, w, r, bias, h0 Tensor, activation string, a ir.Attrs) (y, h Tensor) {
 	v0, v1 := o.b.RNN(x.v, w.v, r.v, bias.v, h0.v, activation, a)
 	return o.tensor(v0), o.tensor(v1)

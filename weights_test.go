@@ -155,8 +155,7 @@ func TestRNNMistakes(t *testing.T) {
 		`rnn: activation is "gelu", want tanh or relu`: func(m *ampc.Model) {
 			m.RNN("l", m.Input("x", ampc.F32, 2, 3, 4), 5, ampc.Nonlinearity("gelu"))
 		},
-		"want a known number of steps": func(m *ampc.Model) { m.RNN("l", m.Input("x", ampc.F32, 2, ampc.Dim("t"), 4), 5) },
-		"want [D,H,H]": func(m *ampc.Model) {
+		"want [S,B,D,H] and [D,H,H]": func(m *ampc.Model) {
 			m.RNNWith(m.Input("x", ampc.F32, 2, 3, 4), m.Param("w", nil, 4, 5), m.Param("r", nil, 1, 6, 5), ampc.Tensor{}, ampc.Tensor{}, "tanh", nil)
 		},
 	} {

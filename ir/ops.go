@@ -164,6 +164,8 @@ const (
 	OpLSTMGrad
 	OpGRU
 	OpGRUGrad
+	OpRNN
+	OpRNNGrad
 
 	// loss
 	OpCrossEntropy

@@ -3,6 +3,7 @@ package ir
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // Recurrent rows run the recurrence alone: the products of all inputs with the
@@ -44,12 +45,31 @@ var recurrentRows = map[Op]Def{
 		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dq"}, Result{Name: "dh0", Class: Fixed}), Attrs: []AttrDef{reverseAttr},
 		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferGRUGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandGRUGrad,
 	},
+	OpRNN: {
+		Name: "rnn", Doc: "Plain recurrence over xp[S,B,D,H], the inputs' products, with r[D,H,H]: h = activation(xp + h·r). Yields h of every step.",
+		In:  in(preIn, weightIn, startIn("h0", NoClass)),
+		Out: out(Result{Name: "y", StoresF32: true}), Attrs: []AttrDef{reverseAttr, activationAttr},
+		Class: Low, Why: "tensor cores", Infer: inferRNN, Bound: boundRecurrent, Cost: costRecurrent(1), Expand: expandRNN,
+		Grad: gradRNN, Range: func(n *Node, _ []Interval) []Interval {
+			if n.Str("activation") == "relu" {
+				return []Interval{{Lo: 0, Hi: math.Inf(1), NaN: true}}
+			}
+			return []Interval{around(1, true)}
+		},
+	},
+	OpRNNGrad: {
+		Name: "rnn_grad", Doc: "The gradients of rnn in xp and h0, from its y and the gradient of that.",
+		In:  in(weightIn, savedIn("y"), savedIn("dy")),
+		Out: out(Result{Name: "dxp", StoresF32: true}, Result{Name: "dh0", Class: Fixed}), Attrs: []AttrDef{reverseAttr, activationAttr},
+		Class: Low, Why: "tensor cores", Unit: unitFlow, Infer: inferRNNGrad, Bound: boundRecurrent, Cost: costRecurrent(0), Expand: expandRNNGrad,
+	},
 }
 
 var (
-	preIn       = Operand{Name: "xp", Class: Keep, ReadsLow: true}
-	weightIn    = Operand{Name: "r", Factor: true}
-	reverseAttr = AttrDef{Name: "reverse", Kind: AttrBool, Doc: "the only direction runs from the last step to the first"}
+	preIn          = Operand{Name: "xp", Class: Keep, ReadsLow: true}
+	weightIn       = Operand{Name: "r", Factor: true}
+	reverseAttr    = AttrDef{Name: "reverse", Kind: AttrBool, Doc: "the only direction runs from the last step to the first"}
+	activationAttr = AttrDef{Name: "activation", Kind: AttrString, Default: "tanh", Doc: "tanh or relu"}
 )
 
 func startIn(name string, c Class) Operand { return Operand{Name: name, Class: c, Optional: true} }
@@ -98,9 +118,11 @@ func boundRecurrent(n *Node) Bound {
 
 // steps is the number of steps S.
 func (n *Node) steps() int64 {
-	v := n.Operand("gates")
-	if v == nil {
-		v = n.In[0]
+	v := n.In[0]
+	for _, saved := range []string{"y", "gates"} {
+		if x := n.Operand(saved); x != nil {
+			v = x
+		}
 	}
 	if v.Type.Shape.Rank() != 4 {
 		return UnknownElements
@@ -146,7 +168,8 @@ func (n *Node) recurrence(pre *Value, k, kr Dim) (c recurrence, err error) {
 	p, w := pre.Type.Shape.Dims(), r.Type.Shape.Dims()
 	c = recurrence{s: p[0], b: p[1], d: narrow(p[2], w[0]), h: w[1], ok: true}
 	if !fits(p[2], w[0]) || !fits(w[2], mulDims(c.h, kr)) || !fits(p[3], mulDims(c.h, k)) {
-		return c, fmt.Errorf("%s has type %s, r %s has type %s: want [S,B,D,%d·H] and [D,H,%d·H]", pre, pre.Type, r, r.Type, k, kr)
+		want := strings.ReplaceAll(fmt.Sprintf("[S,B,D,%d·H] and [D,H,%d·H]", k, kr), "1·", "")
+		return c, fmt.Errorf("%s has type %s, r %s has type %s: want %s", pre, pre.Type, r, r.Type, want)
 	}
 	if c.d > 2 || c.d == 2 && n.Flag("reverse") {
 		return c, fmt.Errorf("%d directions with reverse=%t, want one, or two without reverse", c.d, n.Flag("reverse"))
@@ -234,6 +257,23 @@ func inferGRUGrad(n *Node) ([]Type, error) {
 		c.want(n, []string{"h0"}, map[string]int64{"y": 1, "dy": 1, "dgates": 4})
 }
 
+func inferRNN(n *Node) ([]Type, error) {
+	c, err := n.recurrence(n.In[0], 1, 1)
+	return []Type{{n.lowDType(), c.seq(1)}}, firstError(n.checkActivation(), err, c.want(n, []string{"h0"}, nil))
+}
+
+func inferRNNGrad(n *Node) ([]Type, error) {
+	c, err := n.recurrence(n.In[1], 1, 1)
+	return []Type{{n.lowDType(), c.seq(1)}, {n.statDType(), c.start()}}, firstError(n.checkActivation(), err, c.want(n, nil, map[string]int64{"dy": 1}))
+}
+
+func (n *Node) checkActivation() error {
+	if a := n.Str("activation"); a != "tanh" && a != "relu" {
+		return fmt.Errorf("activation is %q, want tanh or relu", a)
+	}
+	return nil
+}
+
 func gradLSTM(b *Builder, n *Node, d []*Value) []*Value {
 	r, h0, c0 := n.In[1], n.operand(2), n.operand(3)
 	g := b.Emit(OpLSTMGrad, values(r, n.Out[2], n.Out[1], c0, d[0], d[1], d[2]), n.Attrs.only("reverse"))
@@ -265,6 +305,15 @@ func gradGRU(b *Builder, n *Node, d []*Value) []*Value {
 	return out
 }
 
+func gradRNN(b *Builder, n *Node, d []*Value) []*Value {
+	g := b.Emit(OpRNNGrad, values(n.In[1], n.Out[0], d[0]), n.Attrs.only("reverse", "activation"))
+	out := []*Value{g[0], b.recurrentWeightGrad(n, n.Out[0], n.operand(2), g[0]), nil}
+	if n.operand(2) != nil {
+		out[2] = g[1]
+	}
+	return out
+}
+
 // LSTM runs x[S,B,I] through a long short-term memory: w[I,D·4H] and bias
 // (nil: none) project the inputs, r[D,H,4H] the state; D = 2 runs both ways;
 // h0 and c0 [D,B,H] start it (nil: zeros); gates in the order i, f, g, o.
@@ -286,6 +335,19 @@ func (b *Builder) LSTM(x, w, r, bias, h0, c0 *Value, a Attrs) (y, h, c *Value) {
 func (b *Builder) GRU(x, w, r, bias, bn, h0 *Value, a Attrs) (y, h *Value) {
 	u := b.unnamed()
 	o := u.Emit(OpGRU, values(u.project(x, w, r, bias), r, bn, h0), a)
+	if o[0] == nil {
+		return nil, nil
+	}
+	return b.joinDirections(o[0]), u.lastStep(o[0].Def, o[0])
+}
+
+// RNN runs x[S,B,I] through a plain recurrence, h = activation(x·w + bias + h·r):
+// w[I,D·H] and bias (nil: none) project the inputs, r[D,H,H] the state; h0[D,B,H]
+// starts it (nil: zeros). activation is "tanh" or "relu". It returns h of every
+// step [S,B,D·H] and the last h [D,B,H]. Attribute: reverse.
+func (b *Builder) RNN(x, w, r, bias, h0 *Value, activation string, a Attrs) (y, h *Value) {
+	u := b.unnamed()
+	o := u.Emit(OpRNN, values(u.project(x, w, r, bias), r, h0), a.With("activation", activation))
 	if o[0] == nil {
 		return nil, nil
 	}

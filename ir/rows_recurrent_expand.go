@@ -381,3 +381,49 @@ func (u unrolled) gruStep(t, d int64, before, dh *Value) (da, dq, dhBefore *Valu
 	dq = b.plusGrad(b.Mul(dn, r), ext[3])
 	return b.Concat(1, dr, dz, dn), dq, b.Add(b.Mul(dh, z), u.back(b.Concat(1, dr, dz, dq), d))
 }
+
+func expandRNN(b *Builder, n *Node) []*Value {
+	u, ok := b.unroll(n, n.In[0])
+	if !ok {
+		return make([]*Value, 1)
+	}
+	var y steps
+	for d := range u.d {
+		h := u.start(n.operand(2), d)
+		for _, t := range u.order(d) {
+			if h = b.Add(u.at(n.In[0], t, d), u.product(h, d)); n.Str("activation") == "relu" {
+				h = b.Relu(h)
+			} else {
+				h = b.Tanh(h)
+			}
+			y.put(d, t, h)
+		}
+	}
+	return []*Value{u.stack(y)}
+}
+
+func expandRNNGrad(b *Builder, n *Node) []*Value {
+	u, ok := b.unroll(n, n.In[1])
+	if !ok {
+		return make([]*Value, 2)
+	}
+	var dxp steps
+	var dh0 []*Value
+	for d := range u.d {
+		var dh *Value
+		order := u.order(d)
+		for k := len(order) - 1; k >= 0; k-- {
+			t := order[k]
+			dh = b.plusGrad(u.at(n.In[2], t, d), dh)
+			if y := u.at(n.In[1], t, d); n.Str("activation") == "relu" {
+				dh = b.ReluGrad(dh, y)
+			} else {
+				dh = b.TanhGrad(dh, y)
+			}
+			dxp.put(d, t, dh)
+			dh = u.back(dh, d)
+		}
+		dh0 = append(dh0, dh)
+	}
+	return []*Value{u.stack(dxp), u.starts(dh0)}
+}

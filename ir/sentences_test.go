@@ -64,10 +64,9 @@ var unsaid = map[string]string{
 
 // elsewhere are files whose messages answer calls, not texts.
 var elsewhere = map[string]string{
-	"equal.go":     "says where two graphs differ",
-	"rewrite.go":   "answers Sort and Bind",
-	"einsum.go":    "answers Einsum",
-	"build_rnn.go": "answers RNN",
+	"equal.go":   "says where two graphs differ",
+	"rewrite.go": "answers Sort and Bind",
+	"einsum.go":  "answers Einsum",
 }
 
 func sentence(name, src string) string {

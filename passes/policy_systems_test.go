@@ -170,6 +170,11 @@ func TestDecisionsOfSystems(t *testing.T) {
 		{"torch-f16", "%y, %g = gru %x4, %r, _, _", ir.F16},
 		{"torch-cpu-f16", "%y, %g = gru %x4, %r, _, _", ir.F32}, // the state is as wide as the sequence
 		{"torch-cpu-f16", "%y, %g = gru %l4, %r, _, _", ir.F16},
+		{"torch-f16", "%y = rnn %x4, %r1", ir.F16},
+		{"torch-cpu-f16", "%y = rnn %x4, %r1", ir.F16}, // a sum of two linears, whatever the sequence
+		{"torch-cpu-f16", "%y = rnn %l4, %r1", ir.F16},
+		{"apex-o1-f16", "%y = rnn %x4, %r1", ir.F16},
+		{"tensorflow-f16", "%y = rnn %x4, %r1", ir.F16},
 		{"oneflow-f16", "%y = pow %l, %l", ir.F32}, // broadcast_pow is in no list
 		{"oneflow-f16", "%y = pow %l, %three", ir.F16},
 		{"oneflow-f16", "%y = resize %l3 {sizes=[4]}", ir.F16},
@@ -193,6 +198,7 @@ func TestDecisionsOfSystems(t *testing.T) {
   param %%w : f32[8,8] = ones()
   param %%scale : f32[8] = ones()
   param %%r : f32[1,2,6] = ones()
+  param %%r1 : f32[1,6,6] = ones()
   const %%three : f32[] = 3
 forward:
   %%l = linear %%x, %%w, _

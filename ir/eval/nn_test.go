@@ -145,6 +145,11 @@ func TestRecurrentRows(t *testing.T) {
 		{name: "gru both ways", op: ir.OpGRU, in: []*Tensor{normal(3, 2, 2, 6), normal(2, 2, 6), normal(2, 2), normal(2, 2, 2)}},
 		{name: "gru reverse", op: ir.OpGRU, in: []*Tensor{normal(2, 1, 1, 6), normal(1, 2, 6), normal(1, 2)}, attrs: back},
 		{name: "gru_grad", op: ir.OpGRUGrad, in: []*Tensor{normal(2, 2, 6), uniform(0.1, 0.9, 3, 1, 2, 8), normal(3, 1, 2, 2), normal(2, 1, 2), normal(3, 1, 2, 2), normal(3, 1, 2, 8)}},
+		{name: "rnn", op: ir.OpRNN, in: []*Tensor{normal(3, 2, 1, 3), normal(1, 3, 3)}},
+		{name: "rnn both ways", op: ir.OpRNN, in: []*Tensor{normal(3, 2, 2, 3), normal(2, 3, 3), normal(2, 2, 3)}},
+		{name: "rnn relu reverse", op: ir.OpRNN, in: []*Tensor{normal(3, 2, 1, 3), normal(1, 3, 3), normal(1, 2, 3)}, attrs: back.With("activation", "relu"), first: true},
+		{name: "rnn_grad", op: ir.OpRNNGrad, in: []*Tensor{normal(2, 3, 3), uniform(-0.9, 0.9, 3, 1, 2, 3), normal(3, 1, 2, 3)}},
+		{name: "rnn_grad relu", op: ir.OpRNNGrad, in: []*Tensor{normal(1, 3, 3), normal(3, 2, 1, 3), normal(3, 2, 1, 3)}, attrs: back.With("activation", "relu"), first: true},
 		{name: "gru_grad gates alone", op: ir.OpGRUGrad, in: []*Tensor{normal(1, 2, 6), uniform(0.1, 0.9, 2, 1, 1, 8), normal(2, 1, 1, 2), nil, nil, normal(2, 1, 1, 8)}},
 	} {
 		t.Run(c.name, func(t *testing.T) { checkRow(t, c) })

@@ -11,6 +11,8 @@ var recurrentFns = map[ir.Op]fn{
 	ir.OpLSTMGrad: lstmGrad,
 	ir.OpGRU:      gru,
 	ir.OpGRUGrad:  gruGrad,
+	ir.OpRNN:      rnn,
+	ir.OpRNNGrad:  rnnGrad,
 }
 
 // recurrence is a recurrent node one element of one direction's batch at a time.
@@ -196,6 +198,57 @@ func gruGrad(c *call) error {
 			copy(products, da[:2*n])
 			copy(products[2*n:], dq)
 			addTo(dh, u.back(products, d), 1)
+		}
+	})
+	return nil
+}
+
+func rnn(c *call) error {
+	u := c.recurrence(c.in[0])
+	act := math.Tanh
+	if c.Str("activation") == "relu" {
+		act = relu
+	}
+	u.each(func(d, b int, order []int) {
+		h := u.start(c.operand(2), b, d)
+		for _, t := range order {
+			x, p, y := u.at(c.in[0], t, b, d, 1), u.product(h, d), u.at(c.out[0], t, b, d, 1)
+			for j := range y {
+				y[j] = act(x[j] + p[j])
+			}
+			h = y
+		}
+	})
+	return nil
+}
+
+// relu of NaN is NaN.
+func relu(x float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	return x
+}
+
+func rnnGrad(c *call) error {
+	y := c.in[1]
+	u := c.recurrence(y)
+	u.each(func(d, b int, order []int) {
+		dh := u.start(c.out[1], b, d)
+		for k := u.s - 1; k >= 0; k-- {
+			t := order[k]
+			h, dy, da := u.at(y, t, b, d, 1), u.at(c.in[2], t, b, d, 1), u.at(c.out[0], t, b, d, 1)
+			for j, v := range h {
+				switch {
+				case c.Str("activation") != "relu":
+					da[j] = (dh[j] + dy[j]) * (1 - v*v)
+				case v > 0:
+					da[j] = dh[j] + dy[j]
+				default:
+					da[j] = 0
+				}
+			}
+			copy(dh, u.back(append([]float64(nil), da...), d))
 		}
 	})
 	return nil

@@ -12,9 +12,11 @@ var recurrentKernels = map[string]binder{
 	"lstm_grad": bindLSTMGrad,
 	"gru":       bindGRU,
 	"gru_grad":  bindGRUGrad,
+	"rnn":       bindRNN,
+	"rnn_grad":  bindRNNGrad,
 }
 
-// recurrence is what the four rows share: sizes, the product with r, and the
+// recurrence is what these rows share: sizes, the product with r, and the
 // step being computed.
 type recurrence struct {
 	c                *call
@@ -272,5 +274,56 @@ func bindGRUGrad(c *call) (func(), error) {
 		u.multiply(u.reverse, all)
 		c.m.Binary(kern.Add, u.state, u.state, u.product[:len(u.state)])
 	}
+	return u.run(true, func() { clear(u.state) }, step, func() { u.finish(dh0, u.state) }), nil
+}
+
+func bindRNN(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	xp, h0, y := c.in[0], c.named("h0"), c.out[0]
+	u, p, act := c.recurrence(xp), c.m, kern.Tanh
+	n := u.h
+	if c.Str("activation") == "relu" {
+		act = kern.Relu
+	}
+	add := u.rows(func(row []float32, b int) {
+		x, h := row[:n], u.state[b*n:(b+1)*n]
+		u.load(x, xp, u.at(u.t, b, 1))
+		p.Binary(kern.Add, x, x, u.product[b*n:(b+1)*n])
+		p.Unary(act, h, x)
+		u.store(y, u.at(u.t, b, 1), h)
+	})
+	begin := func() { u.initial(u.state, h0) }
+	step := func() { u.multiply(u.forward, u.state); add() }
+	return u.run(false, begin, step, nothing), nil
+}
+
+func bindRNNGrad(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	y, dy, dxp, dh0 := c.in[1], c.in[2], c.out[0], c.res(1)
+	u, relu := c.recurrence(y), c.Str("activation") == "relu"
+	n := u.h
+	all := make([]float32, u.batch*n)
+	slopes := u.rows(func(row []float32, b int) {
+		h, d, da := u.part(row, 0), u.part(row, 1), all[b*n:(b+1)*n]
+		u.load(h, y, u.at(u.t, b, 1))
+		u.load(d, dy, u.at(u.t, b, 1))
+		c.m.Binary(kern.Add, d, d, u.state[b*n:(b+1)*n])
+		for j, v := range h {
+			switch {
+			case !relu:
+				da[j] = d[j] * (1 - float32(v*v))
+			case v > 0:
+				da[j] = d[j]
+			default:
+				da[j] = 0
+			}
+		}
+		u.store(dxp, u.at(u.t, b, 1), da)
+	})
+	step := func() { slopes(); u.multiply(u.reverse, all); copy(u.state, u.product) }
 	return u.run(true, func() { clear(u.state) }, step, func() { u.finish(dh0, u.state) }), nil
 }

@@ -66,6 +66,8 @@ var cases = []string{
 	// recurrent
 	"lstm x[5,3,2,16] x[2,4,16] x[2,3,4] f[2,3,4]", "lstm x[5,3,1,16] x[1,4,16] _ _ {reverse}", "lstm_grad x[2,4,16] q[5,3,2,16] f[5,3,2,4] f[2,3,4] x[5,3,2,4] x[5,3,2,4] x[5,3,2,16]", "lstm_grad x[1,4,16] q[5,3,1,16] f[5,3,1,4] _ x[5,3,1,4] _ _ {reverse}",
 	"gru x[5,3,2,12] x[2,4,12] f[2,4] x[2,3,4]", "gru x[5,3,1,12] x[1,4,12] _ _ {reverse}", "gru_grad x[2,4,12] q[5,3,2,16] x[5,3,2,4] x[2,3,4] x[5,3,2,4] x[5,3,2,16]", "gru_grad x[1,4,12] q[5,3,1,16] x[5,3,1,4] _ x[5,3,1,4] _ {reverse}",
+	"rnn x[5,3,2,4] x[2,4,4] x[2,3,4]", "rnn x[5,3,1,4] x[1,4,4] _ {reverse}", "rnn x[5,3,2,4] x[2,4,4] _ {activation=relu}", "rnn x[5,3,1,9] x[1,9,9] f[1,3,9] {activation=relu reverse}",
+	"rnn_grad x[2,4,4] q[5,3,2,4] x[5,3,2,4]", "rnn_grad x[1,4,4] q[5,3,1,4] x[5,3,1,4] {reverse}", "rnn_grad x[2,4,4] x[5,3,2,4] x[5,3,2,4] {activation=relu}",
 	// random
 	"dropout x[7,301] K99[] k9[] k4[] {p=0.3 rng=5}", "dropout_grad x[7,301] K99[] k9[] _ {p=0.3 rng=5}", "uniform K99[] k9[] k4[] _ {shape=[5,77] lo=-1 hi=3 rng=2}", "normal K99[] k9[] _ _ {shape=[5,77] rng=3}", "bernoulli K99[] k9[] k4[] _ {shape=[4097] p=0.25 rng=4}",
 	// pool
