@@ -11,6 +11,9 @@ type Assignment struct {
 	group  map[string]int32    // by the name of a node's first result
 }
 
+// dtype is how the step stores v, Invalid where it does not know v.
+func (a *Assignment) dtype(v *ir.Value) ir.DType { return a.stored[v.Name] }
+
 // record keeps what amp chose.
 func (a *assigner) record(to *Assignment) {
 	to.stored, to.group = map[string]ir.DType{}, map[string]int32{}

@@ -31,7 +31,9 @@ func judge(g *ir.Graph, c *Context) error {
 	}
 	rules := c.Policy.ProofRules(t, c.Caps, c.NoSkip)
 	rules.Verified = !c.NoVerify // after the pass before
-	rules.Inherited = c.Inherit != nil
+	if c.Inherit != nil {
+		rules.Inherited = c.Inherit.dtype
+	}
 	found := prove.Prove(t, g, rules)
 	c.Count("findings", len(found))
 	if err := prove.Error(found); err == nil || !slices.ContainsFunc(found, func(f prove.Finding) bool { return !f.User }) {

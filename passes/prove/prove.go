@@ -68,9 +68,9 @@ type Rules struct {
 	// as they are.
 	Kept []bool
 	Caps ir.Caps // what the target's kernels convert by themselves
-	// Inherited says that values are stored as another step stored them, for whoever
-	// read them there.
-	Inherited bool
+	// Inherited is how another step stores a value of T's forward section, whoever
+	// reads it there: F may round it so too. nil: F inherits from none.
+	Inherited func(v *ir.Value) ir.DType
 	// Verified says that ir.Verify has just passed F: the rule types is left to it.
 	Verified bool
 }

@@ -62,6 +62,8 @@ type rounding struct {
 	val      []value // by value ID of F
 	leader   []bool  // by class: a value of F has it 16 bits wide
 	moved    map[*ir.Value][]movedRead
+	// free has the formats that a value of T may have whoever reads it.
+	free map[ref]rounded
 }
 
 // roundings demands that whoever reads 16 bits where the source has f32 may.
@@ -69,6 +71,7 @@ func (p *proof) roundings() {
 	m := p.matched()
 	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), leader: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
 	r.inT = m.t.roundedIn()
+	r.findFree()
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
 		body := p.g.Body[s]
 		for i := len(body) - 1; i >= 0; i-- {
@@ -83,6 +86,30 @@ func (p *proof) roundings() {
 	}
 	for _, n := range p.g.Nodes {
 		r.node(n)
+	}
+}
+
+// findFree lists what F may round for every reader: the values that the step
+// which F inherits from stores so, and what rows that paint in 16 bits move.
+func (r *rounding) findFree() {
+	if r.rules.Inherited == nil && !r.rules.Paint {
+		return
+	}
+	r.free = map[ref]rounded{}
+	for _, n := range r.t.Body[ir.Forward] {
+		painted := r.rules.Paint && n.Op != ir.OpCast && carries(n) && r.pin(n) != ir.PinF32 && r.pin(n) != ir.PinTF32
+		for _, v := range n.Out {
+			var d rounded
+			if r.rules.Inherited != nil {
+				d = roundedTo(r.rules.Inherited(v))
+			}
+			if painted {
+				d |= roundedTo(r.rules.Low)
+			}
+			if d != 0 {
+				r.free[r.m.t.refs[v.ID]] |= d
+			}
+		}
 	}
 }
 
@@ -203,7 +230,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 		return "its dtype is the row's contract"
 	case pinned:
 		return "it is pinned to f32"
-	case r.rules.Inherited:
+	case of.extra&^r.free[r.m.f.refs[n.Out[k].ID]] == 0:
 		return ""
 	case of.cast&^readLow != 0 && of.stored && !r.rules.Eager:
 		return "its f32 form is stored as well"

@@ -139,37 +139,52 @@ func (r *rounding) behind(n *ir.Node) reads {
 	return kind
 }
 
-// read notes that n (nil: the caller) reads v, which T rounded as t says.
-func (r *rounding) read(v *ir.Value, t rounded, kind reads, n *ir.Node) {
-	extra := r.inF[v.ID] &^ t
-	r.trace(v, extra, kind, n, false, nil)
+// reading is a read of a value on its way back to where that was computed.
+type reading struct {
+	kind  reads
+	by    *ir.Node // who reads; nil: the caller
+	t     rounded  // how T rounded what is read
+	since rounded  // formats that what was traced so far has
+	cast  bool     // one by a cast
+	moves *ir.Node // T's node that moves a gradient
 }
 
-// trace follows v to where it was computed.
-func (r *rounding) trace(v *ir.Value, extra rounded, kind reads, n *ir.Node, cast bool, by *ir.Node) {
+// read notes that n (nil: the caller) reads v, which T rounded as t says.
+func (r *rounding) read(v *ir.Value, t rounded, kind reads, n *ir.Node) {
+	r.trace(v, reading{kind: kind, by: n, t: t})
+}
+
+// trace follows v to where it was computed. Of what several operands are joined
+// to, each has the formats on its own way alone.
+func (r *rounding) trace(v *ir.Value, x reading) {
+	extra := (x.since | r.inF[v.ID]) &^ x.t
 	if v.Def != nil && carries(v.Def) {
-		if by == nil && extra != 0 && v.Type.DType.Low() {
-			by = r.m.moves[r.m.f.refs[v.ID]]
+		if x.moves == nil && extra != 0 && v.Type.DType.Low() {
+			x.moves = r.m.moves[r.m.f.refs[v.ID]]
 		}
+		if extra != 0 && extra&^r.free[r.m.f.refs[v.ID]] == 0 {
+			x.kind = readLow
+		}
+		x.since |= roundedTo(v.Type.DType)
+		narrowed := x.cast
 		for i, w := range v.Def.In {
 			if carried(v.Def, i) {
-				narrows := v.Type.DType.Low() && !w.Type.DType.Low()
-				r.trace(w, extra, kind, n, cast || narrows, by)
+				x.cast = narrowed || v.Type.DType.Low() && !w.Type.DType.Low()
+				r.trace(w, x)
 			}
 		}
 		return
 	}
 	of := &r.val[v.ID]
+	of.extra |= extra
 	switch {
 	case extra == 0:
-		of.wide |= kind
-		of.stored = of.stored || !r.together(v, n)
-	case by != nil:
-		r.moved[v] = append(r.moved[v], movedRead{by, kind, cast})
-		of.extra |= extra
+		of.wide |= x.kind
+		of.stored = of.stored || !r.together(v, x.by)
+	case x.moves != nil:
+		r.moved[v] = append(r.moved[v], movedRead{x.moves, x.kind, x.cast})
 	default:
-		of.note(kind, cast)
-		of.extra |= extra
+		of.note(x.kind, x.cast)
 	}
 }
 
