@@ -9,6 +9,7 @@ import (
 
 	"ampc/ir"
 	"ampc/passes"
+	"ampc/runtime/doctor"
 )
 
 // filler gives every field of a configuration a value that is not its zero
@@ -186,5 +187,32 @@ func TestPolicyRoundTrip(t *testing.T) {
 	}
 	if c, err := MixedF16().SetClass("gelu", ClassKeep).compiler(); err != nil || c.Class[ir.OpGelu] != ir.Keep {
 		t.Errorf("gelu is %v (%v)", c.Class[ir.OpGelu], err)
+	}
+}
+
+// Every field of the doctor's answer reaches the public Diagnosis.
+func TestDiagnosisIsWhole(t *testing.T) {
+	var d doctor.Diagnosis
+	f := &filler{fixed: map[string]any{"D.Before": (*doctor.Diagnosis)(nil)}}
+	for _, to := range []**doctor.Range{&d.Output, &d.Wide, &d.BF16} {
+		*to = &doctor.Range{}
+		f.fill(reflect.ValueOf(*to).Elem(), "R")
+	}
+	output, wide, narrow := d.Output, d.Wide, d.BF16
+	f.fill(reflect.ValueOf(&d).Elem(), "D")
+	d.Output, d.Wide, d.BF16, d.Before = output, wide, narrow, &doctor.Diagnosis{Node: "before"}
+	got := reflect.ValueOf(diagnosisOf(&d)).Elem()
+	want := reflect.ValueOf(d)
+	for i := range want.NumField() {
+		name := want.Type().Field(i).Name
+		if field := got.FieldByName(name); !field.IsValid() || field.IsZero() {
+			t.Errorf("Diagnosis.%s is forgotten", name)
+		}
+	}
+	whole := got.FieldByName("Output").Elem()
+	for i := range whole.NumField() {
+		if whole.Field(i).IsZero() {
+			t.Errorf("Range.%s is forgotten", whole.Type().Field(i).Name)
+		}
 	}
 }

@@ -12,29 +12,6 @@ import (
 	"ampc/runtime/doctor"
 )
 
-// Diagnosis says why a step was not finite: what, where, why, and what to do.
-type Diagnosis = doctor.Diagnosis
-
-// Remedy is one way out of what a Diagnosis says, as data.
-type Remedy = doctor.Remedy
-
-// Cause is why a step was not finite.
-type Cause = doctor.Cause
-
-// The causes; see package ampc/runtime/doctor.
-const (
-	NoFault          = doctor.None
-	ScaleTooHigh     = doctor.ScaleTooHigh
-	GradientOverflow = doctor.GradientOverflow
-	ForwardOverflow  = doctor.ForwardOverflow
-	Singular         = doctor.Singular
-	VanishedConstant = doctor.VanishedConstant
-	BadInput         = doctor.BadInput
-	BadState         = doctor.BadState
-	NotPrecision     = doctor.NotPrecision
-	Diverged         = doctor.Diverged
-)
-
 // launched is a step as it was run, kept by reference: nothing is copied while
 // steps are clean.
 type launched struct {
@@ -106,7 +83,8 @@ func (s *Step) Diagnose(ctx context.Context) (*Diagnosis, error) {
 	if err != nil {
 		return nil, err
 	}
-	return doctor.Diagnose(ctx, c)
+	d, err := doctor.Diagnose(ctx, c)
+	return diagnosisOf(d), err
 }
 
 // snapshots is memory for the variables of a step that is diagnosed, by name. The
@@ -131,7 +109,8 @@ func DiagnoseFile(ctx context.Context, path string, custom ...CustomOp) (*Diagno
 	if err != nil {
 		return nil, err
 	}
-	return doctor.Diagnose(ctx, c)
+	d, err := doctor.Diagnose(ctx, c)
+	return diagnosisOf(d), err
 }
 
 // replayable gathers what a replay of the last step needs. Variables are copied to

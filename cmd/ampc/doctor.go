@@ -80,7 +80,7 @@ func doctorCommand() *cobra.Command {
 // doctorReport is what doctor says of a step.
 type doctorReport struct {
 	Findings  []ranges.Finding `json:"findings"`
-	Diagnosis *ampc.Diagnosis  `json:"diagnosis"`
+	Diagnosis fmt.Stringer     `json:"diagnosis"`
 }
 
 func (f *doctorFlags) print(w io.Writer, r doctorReport) error {
