@@ -94,6 +94,7 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 	p.Caps, p.Record = target.Caps(), &step.assigned
 	p.After = func(e passes.Event) {
 		step.notes = append(step.notes, e.Notes...)
+		step.report.After(e.Counters, e.Notes)
 		if r.config.After != nil {
 			r.config.After(e)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"ampc/internal/casts"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/passes"
@@ -36,6 +37,7 @@ type Step struct {
 	last    launched // for Diagnose
 
 	assigned passes.Assignment // how the step stores each value
+	report   casts.Report      // of the passes
 	notes    []string
 }
 

@@ -29,17 +29,24 @@ func judge(g *ir.Graph, c *Context) error {
 	if !c.proves() || t == nil {
 		return nil
 	}
-	rules := c.Policy.ProofRules(t, c.Caps, c.NoSkip)
+	rules := c.Rules(t)
 	rules.Verified = !c.NoVerify // after the pass before
-	if c.Inherit != nil {
-		rules.Inherited = c.Inherit.dtype
-	}
 	found := prove.Prove(t, g, rules)
 	c.Count("findings", len(found))
 	if err := prove.Error(found); err == nil || !slices.ContainsFunc(found, func(f prove.Finding) bool { return !f.User }) {
 		return err
 	}
 	return fmt.Errorf("the compiled step is not what the source says; this is an error of the compiler, please report it with the model (NoProof compiles without this check):\n%w", prove.Error(found))
+}
+
+// Rules is what the checker is told about a step that was compiled with c from
+// the graph t, which is the one before the pass layout.
+func (c Config) Rules(t *ir.Graph) prove.Rules {
+	rules := c.Policy.ProofRules(t, c.Caps, c.NoSkip)
+	if c.Inherit != nil {
+		rules.Inherited = c.Inherit.dtype
+	}
+	return rules
 }
 
 // ProofRules is what the policy allows, in the words of the independent

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"ampc/internal/casts"
 )
 
 // advised are the policies that advise tries by default, f32 first: it is the measure.
@@ -62,7 +64,7 @@ type trial struct {
 	accuracy         float64 // NaN where the task has none
 	skipped, atStart int     // steps, and those before the first taken one
 	step             time.Duration
-	report           castReport
+	report           casts.Report
 }
 
 func try(c *cobra.Command, spec string, f trainFlags) (trial, error) {
@@ -136,7 +138,7 @@ func printAdvice(out io.Writer, all [][]trial) error {
 			over(trials, trainingLoss), 100*apart(trials, first, trainingLoss), over(trials, heldLoss), 100*apart(trials, first, heldLoss), 100*spread(trials, heldLoss), accuracy,
 			int(over(trials, func(t trial) float64 { return float64(t.skipped * len(trials)) })),
 			slices.MaxFunc(trials, func(a, b trial) int { return a.atStart - b.atStart }).atStart,
-			r.step.Round(10*time.Microsecond), size(r.report.work), 100*r.report.lowShare())
+			r.step.Round(10*time.Microsecond), casts.Size(r.report.Work), 100*r.report.LowShare())
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -170,7 +172,7 @@ func describeAdvice(all [][]trial) any {
 		}
 		mean := func(f func(trial) float64) jsonFloat { return jsonFloat(over(trials, f)) }
 		rows = append(rows, adviceJSON{r.policy, mean(func(t trial) float64 { return t.start }), mean(trainingLoss), mean(heldLoss), jsonFloat(spread(trials, heldLoss)),
-			mean(func(t trial) float64 { return t.accuracy }), skipped, int64(r.step), r.report.work, jsonFloat(r.report.lowShare())})
+			mean(func(t trial) float64 { return t.accuracy }), skipped, int64(r.step), r.report.Work, jsonFloat(r.report.LowShare())})
 	}
 	return struct {
 		Policies []adviceJSON `json:"policies"`
@@ -185,7 +187,7 @@ func verdict(all [][]trial) string {
 	best := first
 	for _, trials := range all[1:] {
 		d := max(math.Abs(apart(trials, first, heldLoss)), math.Abs(apart(trials, first, trainingLoss)))
-		if d <= 0.02 && trials[0].report.work < best[0].report.work {
+		if d <= 0.02 && trials[0].report.Work < best[0].report.Work {
 			best = trials
 		}
 	}
@@ -194,7 +196,7 @@ func verdict(all [][]trial) string {
 		return fmt.Sprintf("verdict: %s: no other policy kept the loss within 2%% with less memory", f.policy)
 	}
 	return fmt.Sprintf("verdict: %s: losses within 2%% of %s, work memory %.0f%% of it, step time %.2f of it", b.policy, f.policy,
-		100*float64(b.report.work)/float64(f.report.work), float64(b.step)/float64(f.step))
+		100*float64(b.report.Work)/float64(f.report.Work), float64(b.step)/float64(f.step))
 }
 
 func median(d []time.Duration) time.Duration {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/casts"
 	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime"
@@ -58,18 +59,18 @@ func benchCommand() *cobra.Command {
 type benchRow struct {
 	policy          string
 	compile, median time.Duration
-	report          castReport
+	report          casts.Report
 	profile         profile
 }
 
-func (r *benchRow) gflops() float64 { return float64(r.report.flops) / r.median.Seconds() / 1e9 }
+func (r *benchRow) gflops() float64 { return float64(r.report.Flops) / r.median.Seconds() / 1e9 }
 
 func printBench(out io.Writer, rows []benchRow, profiled bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "policy\tcompile\tmedian step\tagainst first\tGFLOP/s\twork\tstate\tlow flops\t")
 	for _, r := range rows {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.2f\t%.1f\t%s\t%s\t%.1f%%\t\n", r.policy, r.compile.Round(time.Millisecond), r.median.Round(10*time.Microsecond),
-			float64(rows[0].median)/float64(r.median), r.gflops(), size(r.report.work), size(r.report.state), 100*r.report.lowShare())
+			float64(rows[0].median)/float64(r.median), r.gflops(), casts.Size(r.report.Work), casts.Size(r.report.State), 100*r.report.LowShare())
 	}
 	if err := w.Flush(); err != nil || !profiled {
 		return err
@@ -98,7 +99,7 @@ func describeBench(rows []benchRow) []benchJSON {
 	var list []benchJSON
 	for i := range rows {
 		r := &rows[i]
-		list = append(list, benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.work, r.report.state, r.report.lowShare(), r.profile.describe()})
+		list = append(list, benchJSON{r.policy, int64(r.compile), int64(r.median), jsonFloat(r.gflops()), r.report.Work, r.report.State, r.report.LowShare(), r.profile.describe()})
 	}
 	return list
 }
@@ -122,7 +123,7 @@ func benchOne(c *cobra.Command, spec string, f modelFlags, steps int, profiled b
 		return row, err
 	}
 	row.compile = time.Since(start)
-	row.report.program(step.Graph(), step.Program())
+	row.report.Program(step.Graph(), step.Program())
 	feeds := benchFeeds(o.model.Graph(), step.Program().Vars, max(f.micro, 1))
 	var times []time.Duration
 	for i := range steps + 2 {

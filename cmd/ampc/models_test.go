@@ -33,8 +33,8 @@ func TestModelDumps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Counters = report.counts
-		r.Counters["casts_left"], r.Counters["stored_low"], r.Counters["stored_f32"] = report.left, report.low, report.f32
+		r.Counters = report.Counts
+		r.Counters["casts_left"], r.Counters["stored_low"], r.Counters["stored_f32"] = report.Left, report.Low, report.F32
 		return r
 	})
 }
@@ -55,9 +55,9 @@ func TestModelCounters(t *testing.T) {
 				t.Errorf("%s under %s: %v", model, policy, err)
 				continue
 			}
-			n := r.counts
+			n := r.Counts
 			fmt.Fprintf(&b, "%s %s: %d %d %d %d %d %d; %d %d; %d\n", model, policy, n["casts_inserted"], n["casts_reused"]+n["casts_merged"], n["casts_hoisted"],
-				n["casts_removed"]+n["casts_chained"]+n["casts_dead"], n["casts_folded_load"]+n["casts_folded_store"], r.left, r.low, r.f32, len(r.notes))
+				n["casts_removed"]+n["casts_chained"]+n["casts_dead"], n["casts_folded_load"]+n["casts_folded_store"], r.Left, r.Low, r.F32, len(r.Notes))
 		}
 	}
 	golden.File(t, "../../testdata/models/counters.txt", b.String())
@@ -82,9 +82,9 @@ func TestModelMemory(t *testing.T) {
 				continue
 			}
 			if policy == "f32" {
-				f32 = r.saved
+				f32 = r.Saved
 			}
-			fmt.Fprintf(&b, "%s %s: %d %d %d %.2f\n", model, policy, r.work, r.live, r.saved, float64(r.saved)/float64(f32))
+			fmt.Fprintf(&b, "%s %s: %d %d %d %.2f\n", model, policy, r.Work, r.Live, r.Saved, float64(r.Saved)/float64(f32))
 		}
 	}
 	golden.File(t, "../../testdata/models/memory.txt", b.String())

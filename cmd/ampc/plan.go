@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ampc/internal/casts"
 	"ampc/lower"
 	"ampc/models"
 	"ampc/passes"
@@ -122,9 +123,9 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 	if err != nil {
 		return planRow{}, err
 	}
-	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.low, F32: r.f32, Merged: r.counts["casts_reused"] + r.counts["casts_merged"], Work: r.work, Peak: total, State: r.state, Saved: r.saved, Moved: r.bytes, Casts: r.counts["casts_inserted"],
-		Hoisted: r.counts["casts_hoisted"], Folded: r.counts["casts_folded_load"] + r.counts["casts_folded_store"],
-		Left: r.left, CastBytes: r.castBytes, LowShare: r.lowShare(), Notes: r.notes, Misaligned: r.misaligned}
+	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: total, State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
+		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
+		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
 	if limit > 0 {
 		row.Fit, err = fitBatch(limit, func(batch int64) (int64, error) {
 			_, total, err := planModel(c, withBatch(spec, batch), f)
@@ -135,7 +136,7 @@ func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow,
 }
 
 // planModel compiles and lowers, and returns the report and the bytes of all arenas.
-func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64, error) {
+func planModel(c *cobra.Command, spec string, f modelFlags) (*casts.Report, int64, error) {
 	o, err := open(c, spec)
 	if err != nil {
 		return nil, 0, err
@@ -146,10 +147,10 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64,
 	if err := o.bound(); err != nil {
 		return nil, 0, err
 	}
-	r := &castReport{}
+	r := &casts.Report{}
 	g := o.model.Graph()
 	if !o.compiled {
-		if g, err = o.compile(func(p *passes.Config) { p.After = func(e passes.Event) { r.after(e.Counters, e.Notes) } }); err != nil {
+		if g, err = o.compile(func(p *passes.Config) { p.After = func(e passes.Event) { r.After(e.Counters, e.Notes) } }); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -157,7 +158,7 @@ func planModel(c *cobra.Command, spec string, f modelFlags) (*castReport, int64,
 	if err != nil {
 		return nil, 0, err
 	}
-	r.program(g, p)
+	r.Program(g, p)
 	var total int64
 	for _, n := range p.Arenas {
 		total += n
@@ -223,12 +224,12 @@ func printPlan(c *cobra.Command, rows []planRow, limit int64) error {
 	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "policy\tlow\tf32\tpeak\twork\tstate\tsaved\tmoved\tcasts\tmerged\thoisted\tfolded\tleft\tcast bytes\tlow flops\t")
 	if limit > 0 {
-		fmt.Fprintf(w, "batch in %s\t", size(limit))
+		fmt.Fprintf(w, "batch in %s\t", casts.Size(limit))
 	}
 	fmt.Fprintln(w)
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, size(r.Peak), size(r.Work), size(r.State), size(r.Saved), size(r.Moved),
-			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, size(r.CastBytes), 100*r.LowShare)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f%%\t", strings.TrimSpace(r.Policy+" "+r.Algorithm), r.Low, r.F32, casts.Size(r.Peak), casts.Size(r.Work), casts.Size(r.State), casts.Size(r.Saved), casts.Size(r.Moved),
+			r.Casts, r.Merged, r.Hoisted, r.Folded, r.Left, casts.Size(r.CastBytes), 100*r.LowShare)
 		if limit > 0 {
 			fmt.Fprintf(w, "%s\t", fitted(r.Fit))
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ampc"
+	"ampc/internal/casts"
 	"ampc/internal/file"
 	"ampc/ir"
 )
@@ -150,7 +151,7 @@ func (s *saver) room(bytes int64) error {
 		free, _ = s.free(s.dir)
 	}
 	if known && free < need {
-		return fmt.Errorf("%s: %w: %s free, a checkpoint takes %s", s.dir, errNoRoom, size(free), size(need))
+		return fmt.Errorf("%s: %w: %s free, a checkpoint takes %s", s.dir, errNoRoom, casts.Size(free), casts.Size(need))
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (t *trainer) summary(ctx context.Context, w io.Writer, interrupted bool) er
 			fmt.Fprintf(w, "\nsample:\n%s\n\n", text)
 		}
 	}
-	t.report.print(w)
+	t.report.Print(w)
 	for _, f := range [][2]string{{checkpointFile, "checkpoint"}, {graphFile, "annotated IR"}, {curvesFile, "curves"}, {curvesTable, "their numbers"}} {
 		path := filepath.Join(t.saver.dir, f[0])
 		if _, err := os.Stat(path); err == nil { // the disk may be full

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ampc"
+	"ampc/internal/casts"
 	"ampc/ir"
 	"ampc/runtime"
 )
@@ -120,7 +121,7 @@ type trainer struct {
 	model  *ampc.Model
 	step   *ampc.Step
 	eval   *ampc.Step
-	report *castReport
+	report *casts.Report
 	curves curves
 
 	policy ampc.Policy
@@ -199,7 +200,7 @@ func (t *trainer) begin(out io.Writer) error {
 	if t.saver.mine {
 		t.saver.step = t.done
 	}
-	return t.saver.room(2 * t.report.state) // the checkpoint and the one before
+	return t.saver.room(2 * t.report.State) // the checkpoint and the one before
 }
 
 // finish saves what was learned, says what a run came to and returns why it ended.
@@ -263,7 +264,7 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	if err != nil {
 		return nil, err
 	}
-	t := &trainer{task: job, flags: f, policy: policy, scaler: scaler, model: job.zoo.Model, report: &castReport{}, bar: newProgress(io.Discard, true, 0, f.steps)}
+	t := &trainer{task: job, flags: f, policy: policy, scaler: scaler, model: job.zoo.Model, report: &casts.Report{}, bar: newProgress(io.Discard, true, 0, f.steps)}
 	t.curves.title = fmt.Sprintf("zoo:%s, %s", job.zoo.Name, f.policy)
 	c := job.zoo.Steps[0].Config
 	c.Policy, c.Scaler = policy, scaler
@@ -272,14 +273,14 @@ func newTrainer(spec string, f *trainFlags, device runtime.Backend) (*trainer, e
 	}
 	c.Optimizer, c.LR, c.Clip = job.optimizer(f)
 	c.Groups = nil
-	c.Micro, c.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.after(e.Counters, e.Notes) }
+	c.Micro, c.Compile.After = f.micro, func(e ampc.PassEvent) { t.report.After(e.Counters, e.Notes) }
 	if err := t.model.Set(ampc.Seed(f.seed), ampc.On(device)); err != nil {
 		return nil, err
 	}
 	if t.step, err = t.model.Train(c, job.zoo.Steps[0].Losses...); err != nil {
 		return nil, err
 	}
-	t.report.program(t.step.Graph(), t.step.Program())
+	t.report.Program(t.step.Graph(), t.step.Program())
 	results := []ampc.Tensor{job.zoo.Steps[0].Losses[0].Value}
 	if n := job.zoo.Metrics["correct"]; !n.Absent() {
 		results = append(results, n)

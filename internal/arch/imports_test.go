@@ -23,7 +23,7 @@ passes/systems              only ir
 passes/ranges
 passes
 lower
-lower/sm
+lower/sm internal/casts
 cuda                        alone
 runtime
 cuda/sim

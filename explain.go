@@ -1,0 +1,125 @@
+package ampc
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"ampc/ir"
+	"ampc/passes"
+	"ampc/passes/prove"
+)
+
+// Reason is why one value is stored as it is.
+type Reason struct {
+	Value string   `json:"value"` // its name in dumps: "%fc1"
+	Type  string   `json:"type"`
+	Op    string   `json:"op,omitempty"`    // "" for variables
+	Class string   `json:"class,omitempty"` // of the op in this policy
+	Cause string   `json:"cause"`           // class, pin, pattern, op, neighbour, forward, cut, guard, contract or declared
+	Rule  string   `json:"rule,omitempty"`  // the pattern that matched, or why the guard speaks against 16 bits
+	Marks []string `json:"marks,omitempty"`
+	Text  string   `json:"text"`          // the same as a sentence
+	Pos   string   `json:"pos,omitempty"` // file and line that built the value
+}
+
+// Reasons is a chain of causes: each value was decided by the next.
+type Reasons []Reason
+
+// String writes a line for each reason, as `ampc why` does.
+func (r Reasons) String() string {
+	links := make([]passes.Link, len(r))
+	for i, x := range r {
+		links[i] = passes.Link(x)
+	}
+	var b strings.Builder
+	passes.PrintChain(&b, links)
+	return b.String()
+}
+
+// Why says why this step stores t as it does: from t to the rule, the pin, the
+// cut or the declaration that decided. It is an error where the step does not
+// compute t: another op took its place, or no result depends on it.
+func (s *Step) Why(t Tensor) (Reasons, error) {
+	if err := s.model.own("why", t); err != nil {
+		return nil, err
+	}
+	links, err := passes.Why(s.graph, t.v.Name)
+	if err != nil {
+		return nil, fmt.Errorf("why: %w", err)
+	}
+	out := make(Reasons, len(links))
+	for i, l := range links {
+		out[i] = Reason(l)
+	}
+	return out, nil
+}
+
+// Report writes what precision costs and saves in this step: casts by what became
+// of them, values in 16 bits and in f32, memory, bytes moved, and the compiler's
+// notes.
+func (s *Step) Report(w io.Writer) error {
+	r := s.report
+	r.Program(s.graph, s.program)
+	var b strings.Builder
+	r.Print(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteIR writes the compiled step as text: every value with its dtype, its
+// reason, and the file and line that built it. `ampc dump`, `ampc why` and `ampc
+// prove` read it.
+func (s *Step) WriteIR(w io.Writer) error { return s.graph.Print(w, ir.Reasons|ir.Positions) }
+
+// Finding is a rule that a compiled step breaks.
+type Finding struct {
+	Check string // the rule, as `ampc prove --help` lists it
+	Node  string // the node at fault, or a variable
+	Pos   string // file and line that built it, "" where unknown
+	Text  string
+	User  bool // the model breaks the rule, at a place that the user wrote; else the compiler does
+}
+
+// String returns the finding in one line that begins with its position.
+func (f Finding) String() string {
+	s := f.Check + ": " + f.Node + ": " + f.Text
+	if f.Pos != "" {
+		s = f.Pos + ": " + s
+	}
+	return s
+}
+
+// Prove compiles the step once more and holds the result against the model by an
+// independent checker, gradients included, as `ampc prove` does. It returns what
+// breaks a rule; nothing is the proof. Train and Infer check all but the gradients
+// of every step that they compile.
+func (s *Step) Prove() ([]Finding, error) {
+	g, p, err := s.model.bound(s.config, s.request.sizes)
+	if err != nil {
+		return nil, err
+	}
+	defer s.model.gate.hold()()
+	if s.exec == nil {
+		return nil, errClosed
+	}
+	if len(s.losses) == 0 {
+		k, err := s.model.session.known(s.request)
+		if err != nil {
+			return nil, err
+		}
+		k.read(g)
+	}
+	newSlots(s.model.tensors(s.model.Graph().Return), &p, s.request)
+	var source *ir.Graph
+	p.Source = func(t *ir.Graph) { source = t }
+	p.Prove, p.After, p.Caps = false, nil, s.model.session.backend.Target().Caps()
+	if err := passes.Run(g, p); err != nil {
+		return nil, err
+	}
+	var out []Finding
+	for _, f := range append(prove.Prove(source, g, p.Rules(source)), prove.Gradients(source)...) {
+		out = append(out, Finding{Check: f.Check, Node: f.Node, Pos: f.Pos.String(), Text: f.Text, User: f.User})
+	}
+	return out, nil
+}
