@@ -226,6 +226,21 @@ func (b *Builder) NormAgain(n *Node) *Value {
 	return y
 }
 
+// FixedNormGrad is the gradient in x of a batch norm by statistics that do not
+// depend on x, from the operands of n, the gradient of one by those of its batch:
+// dy·rstd·scale.
+func (b *Builder) FixedNormGrad(n *Node) *Value {
+	v, ok := b.normView(n)
+	if !ok {
+		return nil
+	}
+	factor := v.statAlong(b, n, n.Operand("rstd"))
+	if scale := n.Operand("scale"); scale != nil {
+		factor = b.Mul(factor, v.paramAlong(b, scale))
+	}
+	return b.Mul(n.In[1], factor)
+}
+
 // normGrad emits the gradient row of norm node n and returns dx, dscale, dbias,
 // nil where there is none. No gradient arrived for y: all are nil.
 func (b *Builder) normGrad(op Op, n *Node, d []*Value, a Attrs) [3]*Value {

@@ -1,54 +1,90 @@
 package passes
 
 import (
+	"fmt"
 	"slices"
 
 	"ampc/ir"
 )
 
 // mode settles what rows do outside training: dropout passes its operand on,
-// batch norm normalises by its running statistics. In training a dropout with
-// probability 0 goes as well.
+// batch norm normalises by its running statistics, and gradients inside the
+// forward pass are those of that. In training a dropout with probability 0 goes
+// as well.
 func mode(g *ir.Graph, c *Context) error {
-	gone := map[*ir.Value]*ir.Value{}
-	b, body := ir.Edit(g), g.Body[ir.Forward]
-	for _, n := range body {
+	m := &inferring{b: ir.Edit(g), gone: map[*ir.Value]*ir.Value{}, moved: map[*ir.Value]*ir.Value{}, rank: map[*ir.Node]int64{}}
+	for _, body := range g.Body {
+		for i, n := range body {
+			m.rank[n] = 2 * int64(i)
+		}
+	}
+	for _, n := range slices.Clone(g.Body[ir.Forward]) {
 		switch n.Op {
-		case ir.OpDropout:
+		case ir.OpDropout, ir.OpDropoutGrad:
 			if !c.Train || n.Float("p") == 0 {
-				gone[n.Out[0]] = n.In[0]
+				m.gone[n.Out[0]] = n.In[0]
 				c.Count("dropouts_removed", 1)
 			}
 		case ir.OpBatchNorm:
 			if mean, v := n.Operand("running_mean"), n.Operand("running_var"); !c.Train && mean != nil && v != nil {
-				if err := inferBatchNorm(b, n, gone); err != nil {
+				if err := m.batchNorm(n); err != nil {
 					return err
 				}
 				c.Count("batch_norms_fixed", 1)
 			}
 		}
 	}
-	made := g.Body[ir.Forward][len(body):]
-	g.Body[ir.Forward] = slices.Concat(made, body) // they read variables alone
-	removeNodes(g, gone)
-	return b.Err()
+	if m.b.Err() != nil {
+		return m.b.Err()
+	}
+	for v, by := range m.gone { // a node that goes may have passed a moved gradient on
+		if to := m.moved[by]; to != nil {
+			m.gone[v] = to
+		}
+	}
+	g.Replace(m.moved)
+	if err := g.Sort(m.order); err != nil {
+		return err
+	}
+	removeNodes(g, m.gone)
+	return nil
 }
 
-// inferBatchNorm turns n into batch_norm_infer in place. Its batch statistics
-// are read by nothing in a source graph but what the user asked for: they become
-// the running ones, and the reciprocal deviation is computed from those.
-func inferBatchNorm(b *ir.Builder, n *ir.Node, gone map[*ir.Value]*ir.Value) error {
+// order keeps sections as they are; new nodes that read variables alone go first.
+func (m *inferring) order(n *ir.Node) int64 {
+	if r, ok := m.rank[n]; ok {
+		return r
+	}
+	return -1
+}
+
+// inferring turns a forward pass into that of inference.
+type inferring struct {
+	b     *ir.Builder
+	gone  map[*ir.Value]*ir.Value // what takes the place of results whose nodes go
+	moved map[*ir.Value]*ir.Value // what takes the place of results whose nodes stay
+	rank  map[*ir.Node]int64      // the order of each section
+}
+
+// batchNorm turns n into batch_norm_infer in place. Its batch statistics are read
+// by what the user asked for and by gradients: they become the running ones, and
+// the reciprocal deviation is computed from those.
+func (m *inferring) batchNorm(n *ir.Node) error {
 	mean, variance := n.Operand("running_mean"), n.Operand("running_var")
-	read := b.Graph().Uses()
+	g := m.b.Graph()
+	read := g.Uses()
 	for i, v := range n.Out[1:] {
+		if err := m.gradients(n, read.Of(v)); err != nil {
+			return err
+		}
 		switch name := n.Def().Out[i+1].Name; {
 		case name == "mean" || name == "new_mean":
-			gone[v] = mean
+			m.gone[v] = mean
 		case name == "new_var":
-			gone[v] = variance
-		case len(read.Of(v)) > 0 || slices.Contains(b.Graph().Return, v):
-			shifted := b.In(ir.Forward).Named(v.Name+".var").Emit(ir.OpAffine, []*ir.Value{variance}, ir.A("shift", n.Float("eps")))[0]
-			gone[v] = b.In(ir.Forward).Named(v.Name+".running").Emit(ir.OpRsqrt, []*ir.Value{shifted}, nil)[0]
+			m.gone[v] = variance
+		case len(read.Of(v)) > 0 || slices.Contains(g.Return, v):
+			shifted := m.b.In(ir.Forward).Named(v.Name+".var").Emit(ir.OpAffine, []*ir.Value{variance}, ir.A("shift", n.Float("eps")))[0]
+			m.gone[v] = m.b.In(ir.Forward).Named(v.Name+".running").Emit(ir.OpRsqrt, []*ir.Value{shifted}, nil)[0]
 		}
 	}
 	n.Op = ir.OpBatchNormInfer
@@ -56,6 +92,25 @@ func inferBatchNorm(b *ir.Builder, n *ir.Node, gone map[*ir.Value]*ir.Value) err
 	n.Out = n.Out[:1]
 	n.Attrs = n.Attrs.Without("momentum")
 	return n.Retype()
+}
+
+// gradients takes the batch out of the gradients of n's operand: running
+// statistics do not depend on it.
+func (m *inferring) gradients(n *ir.Node, readers []ir.Use) error {
+	body := &m.b.Graph().Body
+	for _, r := range readers {
+		switch k := r.Node; {
+		case k.Op == ir.OpBatchNormGrad && m.moved[k.Out[0]] == nil:
+			from := len(body[ir.Forward])
+			m.moved[k.Out[0]] = m.b.Deriving(n, "").Named(k.Out[0].Name + ".fixed").FixedNormGrad(k)
+			for _, made := range m.b.Graph().Body[ir.Forward][from:] {
+				m.rank[made] = m.rank[k] - 1
+			}
+		case k.Op != ir.OpBatchNormGrad && k.Of != nil:
+			return &ir.Error{Pos: k.Pos, Msg: fmt.Sprintf("%s: a gradient of a gradient through %s computes with the statistics of the batch, which inference does not have: compute it in training", k.Def().Name, n.Out[0])}
+		}
+	}
+	return nil
 }
 
 // removeNodes redirects the keys' readers to their values and drops the nodes

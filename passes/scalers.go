@@ -11,7 +11,7 @@ import (
 const RoleGradSeed = "grad_seed"
 
 // scalers judges the loss scales once dtypes are known: a scale that no f16
-// value carries is removed, and an inner gradient stored in f16 without any
+// value carries is removed unless other steps share it, and an inner gradient stored in f16 without any
 // scale is refused where the policy promises scaling.
 func scalers(g *ir.Graph, c *Context) error {
 	if err := ir.InferUnits(g); err != nil {
@@ -23,7 +23,8 @@ func scalers(g *ir.Graph, c *Context) error {
 		}
 	}
 	for _, s := range c.training.scales {
-		if s.scale == nil || carried(g, s.scale) {
+		shared := s.scaler.Sharing != Alone // one of them advances it for all, the others note their overflows
+		if s.scale == nil || shared || carried(g, s.scale) {
 			continue
 		}
 		removeScale(g, s)

@@ -43,9 +43,15 @@ func ganFeed(seed uint64) ampc.Feed {
 // ganSteps compiles both steps; with a scaler they share it.
 func ganSteps(t *testing.T, p ampc.Policy, scaler *ampc.Scaler) (m *ampc.Model, d, g *ampc.Step) {
 	t.Helper()
+	return ganStepsOf(t, p, p, scaler)
+}
+
+// ganStepsOf gives each step a policy of its own.
+func ganStepsOf(t *testing.T, dis, gen ampc.Policy, scaler *ampc.Scaler) (m *ampc.Model, d, g *ampc.Step) {
+	t.Helper()
 	m, judge, fool := gan()
 	t.Cleanup(func() { m.Close() })
-	step := func(loss ampc.Tensor, trained string) *ampc.Step {
+	step := func(loss ampc.Tensor, trained string, p ampc.Policy) *ampc.Step {
 		s, err := m.Train(ampc.TrainConfig{Name: trained, Policy: p, Groups: []ampc.Group{{Pattern: trained, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}}},
 			ampc.Loss{Value: loss, Scaler: scaler})
 		if err != nil {
@@ -53,7 +59,7 @@ func ganSteps(t *testing.T, p ampc.Policy, scaler *ampc.Scaler) (m *ampc.Model, 
 		}
 		return s
 	}
-	return m, step(judge, "dis"), step(fool, "gen")
+	return m, step(judge, "dis", dis), step(fool, "gen", gen)
 }
 
 // A GAN's two steps in f16 with one loss scale follow plain f32 steps.
@@ -130,5 +136,38 @@ func TestStepsShareAScaler(t *testing.T) {
 		if strings.HasPrefix(name, "amp.gen.scale") {
 			t.Error("the second step has a scale of its own")
 		}
+	}
+}
+
+// A step without a gradient in f16 advances the scale that it shares, and notes
+// nothing for the other: its own gradients do not overflow.
+func TestSharedScaleWithoutF16(t *testing.T) {
+	huge := ganFeed(1)
+	for i := range huge["yes"].([]float32) {
+		huge["yes"].([]float32)[i] = 100
+	}
+	for name, p := range map[string][2]ampc.Policy{
+		"advances in f32": {ampc.MixedF16(), ampc.F32Only()}, "advances in bf16": {ampc.MixedF16(), ampc.MixedBF16()}, "notes in f32": {ampc.F32Only(), ampc.MixedF16()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scaler := ampc.Dynamic()
+			scaler.Every = 3
+			m, d, g := ganStepsOf(t, p[0], p[1], &scaler)
+			for k, want := range []float64{65536, 32768, 32768, 32768, 65536} {
+				f := ganFeed(uint64(k))
+				if k == 1 {
+					f = huge
+				}
+				run(t, d, f)
+				run(t, g, f)
+				x, err := m.Variable("amp.dis.scale/judge")
+				if err != nil {
+					t.Fatalf("%v; there are %q", err, m.Variables())
+				}
+				if x.At(0) != want {
+					t.Errorf("iteration %d: scale %g, want %g", k, x.At(0), want)
+				}
+			}
+		})
 	}
 }
