@@ -22,8 +22,19 @@ type Caps struct {
 	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
 	// bias gradients.
 	NoAux bool
+	// Norms says what runs in the kernels of norms over channels, by op.
+	Norms map[Op]NormFusion
 	// Packed: no kernel finds rows by strides (Operand.Strided), each wants its operands copied together.
 	Packed bool
+}
+
+// NormFusion is what a norm over channels, or its gradient, does in its kernel beside its row.
+type NormFusion struct {
+	// Epilogue: a sum with a tensor of the result's shape, then a ReLU, each optional. What comes of
+	// it is stored in each form that is read; the norm itself is not.
+	Epilogue bool
+	// Prologue is the operand that the gradient of a ReLU may make in the kernel; 0: none.
+	Prologue int
 }
 
 // Loads reports whether n's kernel converts operand i to f32 while reading it.
@@ -67,12 +78,45 @@ const (
 	AfterBias
 	AfterActivation
 	AfterResidual
+	// That of a norm is at most one sum and one ReLU, in this order.
+	AfterNorm
+	AfterNormSum
+	AfterNormRelu
 )
 
 // Continues reports whether n's kernel goes on with elementwise work over its
 // result and stores what comes of it: a product or a convolution.
 func (c Caps) Continues(n *Node) bool {
-	return !c.OneEnd && c.EpilogueOf(n) != NoEpilogue
+	return !c.OneEnd && c.EpilogueOf(n) != NoEpilogue && !c.EndsNorm(n)
+}
+
+// EndsNorm reports whether n is a norm whose kernel has an epilogue.
+func (c Caps) EndsNorm(n *Node) bool { return c.Norms[n.Op].Epilogue }
+
+// Chains reports whether n's kernel takes only a fixed epilogue or prologue
+// (Extends, Prologue): each node of its cluster reads the one before, which nothing
+// else reads, and no cast is one of its loads.
+func (c Caps) Chains(n *Node) bool {
+	return c.EpilogueOf(n) != NoEpilogue && !c.Continues(n) || c.Norms[n.Op].Prologue > 0
+}
+
+// StoresOnce reports whether n's kernel stores what its epilogue leaves in one form alone.
+func (c Caps) StoresOnce(n *Node) bool {
+	return c.OneEnd && c.EpilogueOf(n) != NoEpilogue && !c.EndsNorm(n)
+}
+
+// Prologue is the node that makes an operand of n in n's kernel, if nothing else
+// reads it; nil where there is none.
+func (c Caps) Prologue(n *Node) *Node {
+	i := c.Norms[n.Op].Prologue
+	if i == 0 || n.In[i] == nil || n.In[i].Def == nil {
+		return nil
+	}
+	m, shape := n.In[i].Def, n.In[0].Type.Shape
+	if m.Op != OpReluGrad || m.Out[0].Next != nil || !shape.Known() || m.In[0].Type.Shape != shape || m.In[1].Type.Shape != shape {
+		return nil
+	}
+	return m
 }
 
 // EpilogueOf returns the stage a product's own kernel ends at: NoEpilogue for
@@ -81,6 +125,8 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	switch {
 	case c.NoEpilogue:
 		return NoEpilogue
+	case c.EndsNorm(n):
+		return AfterNorm
 	case !c.OneEnd && (n.Op == OpConv || n.Op == OpConvGradX || n.Op == OpConvTranspose):
 		return AfterBias // a bias of channels is the row's own
 	case n.Op != OpMatmul && n.Op != OpLinear:
@@ -91,10 +137,13 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	return AfterProduct
 }
 
-// Extends returns the stage after node n, which reads the product so far as y,
-// and NoEpilogue where the kernel cannot do n as well. relu and tanh have the
+// Extends returns the stage after node n, which reads the product or norm so far
+// as y, and NoEpilogue where the kernel cannot do n as well. relu and tanh have the
 // same bits fused or not.
 func (c Caps) Extends(s EpilogueStage, n *Node, y *Value) EpilogueStage {
+	if s >= AfterNorm {
+		return extendsNorm(s, n, y)
+	}
 	switch n.Op {
 	case OpRelu, OpTanh:
 		if s < AfterActivation {
@@ -112,6 +161,22 @@ func (c Caps) Extends(s EpilogueStage, n *Node, y *Value) EpilogueStage {
 			return AfterResidual
 		case other.Type.Shape == MakeShape(shape.Dim(-1)) && s == AfterProduct:
 			return AfterBias
+		}
+	}
+	return NoEpilogue
+}
+
+func extendsNorm(s EpilogueStage, n *Node, y *Value) EpilogueStage {
+	switch {
+	case n.Op == OpRelu && s < AfterNormRelu:
+		return AfterNormRelu
+	case n.Op == OpAdd && s == AfterNorm && n.In[0] != n.In[1]:
+		other := n.In[0]
+		if other == y {
+			other = n.In[1]
+		}
+		if d := other.Type.DType; other.Type.Shape == y.Type.Shape && d.Float() && d != F64 {
+			return AfterNormSum
 		}
 	}
 	return NoEpilogue

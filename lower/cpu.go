@@ -9,7 +9,13 @@ type cpu struct{ Shared }
 
 func (cpu) String() string { return "cpu" }
 
-func (cpu) Caps() ir.Caps { return ir.Caps{NoGraphs: true, NoAux: true} }
+func (cpu) Caps() ir.Caps { return ir.Caps{NoGraphs: true, NoAux: true, Norms: cpuNorms} }
+
+// cpuNorms is what the kernels of norms over channels do beside their rows.
+var cpuNorms = map[ir.Op]ir.NormFusion{
+	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true},
+	ir.OpBatchNormGrad: {Prologue: 1}, ir.OpGroupNormGrad: {Prologue: 1},
+}
 
 // cpuRules are the ops that lower otherwise than for other targets.
 var cpuRules = map[ir.Op]Rule{
@@ -29,7 +35,6 @@ func (cpu) Expands(n *ir.Node) bool {
 }
 
 func (cpu) Finish(p *Program) error {
-	p.JoinNorms([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm}, []ir.Op{ir.OpBatchNormGrad, ir.OpGroupNormGrad})
 	p.Batch(Update) // not prepare: a store skips its casts one by one
 	return nil
 }

@@ -23,6 +23,11 @@ func (l *Lowerer) lowerGroup(u *unit) error {
 			return nil
 		}
 	}
+	for i, n := range u.nodes {
+		if caps.Norms[n.Op] != (ir.NormFusion{}) && l.lowerNorm(n, slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
+			return nil
+		}
+	}
 	segs := l.segments(u)
 	for i := 0; i < len(segs); i++ {
 		s := segs[i]

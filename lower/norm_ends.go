@@ -11,7 +11,7 @@ import (
 // dy through the gradient of that ReLU. Numbers are those of operands and
 // results of the step that are not the row's, 0 where there is none.
 type NormEnd struct {
-	Relu     bool // the result is max(norm + residual, 0)
+	Relu     bool // the result is max(norm + residual, 0), else norm + residual
 	Residual int  // operand that is added
 	Copy     int  // result, the step's last, that holds the same in another dtype
 	Sign     int  // of a gradient: operand that is above zero where dy counts
@@ -34,24 +34,6 @@ type Joins struct {
 
 // Elsewhere is the place of steps of other parts and of what a Program returns.
 const Elsewhere = -1
-
-// JoinNorms joins the norms of micro over channels with the elementwise steps
-// beside them: of ops after, the ReLU behind the result, of ops before, the
-// gradient of a ReLU that makes dy. No bit changes: ReLU and its gradient
-// commute with rounding, and a sum is joined only where it reads the norm in f32.
-func (p *Program) JoinNorms(after, before []ir.Op) {
-	e := p.Joins()
-	for i := range e.Steps {
-		switch s := &e.Steps[i]; {
-		case s.Kind != KindKernel || s.Out[0] == None:
-		case slices.Contains(after, s.Kernel.Node.Op):
-			e.result(i)
-		case slices.Contains(before, s.Kernel.Node.Op):
-			e.gradient(i)
-		}
-	}
-	e.Finish()
-}
 
 // Finish leaves the steps that no other does.
 func (e *Joins) Finish() {
@@ -98,93 +80,6 @@ func (e *Joins) Reader(id BufferID) int {
 		return list[0]
 	}
 	return Elsewhere
-}
-
-// result puts the norm of step i in the place of the ReLU that alone reads it.
-func (e *Joins) result(i int) {
-	s := &e.Steps[i]
-	j := e.Reader(s.Out[0])
-	if j == Elsewhere || e.Steps[j].Kind != KindGroup || !e.Untouched(i, j) {
-		return
-	}
-	g := e.Steps[j].Group
-	loads, ok := reluOfSum(g)
-	if !ok || !e.Dense(g, s) {
-		return
-	}
-	var end NormEnd
-	residual := None
-	for _, k := range loads {
-		if a := &g.Loads[k]; e.Root(a.Buffer) == e.Root(s.Out[0]) {
-			continue
-		}
-		residual = g.Loads[k].Buffer
-	}
-	y := e.Program.Buffers[s.Out[0]].Type.DType
-	for _, a := range g.Stores {
-		if y != ir.F32 && (residual != None || a.DType != y) {
-			return // the norm would have rounded first
-		}
-	}
-	if len(loads) == 2 && residual == None {
-		return // twice itself
-	}
-	next := Extend(s)
-	end.Relu, next.Out[0] = true, g.Stores[0].Buffer
-	next.Kernel.Node.Out[0] = e.bare(g.Stores[0].Buffer)
-	if residual != None {
-		end.Residual = e.operand(&next, residual)
-	}
-	if len(g.Stores) == 2 {
-		end.Copy = len(next.Out)
-		next.Out = append(next.Out, g.Stores[1].Buffer)
-		next.Kernel.Node.Out = append(next.Kernel.Node.Out, e.bare(g.Stores[1].Buffer))
-	}
-	e.join(i, j, next, end)
-}
-
-// gradient lets the norm gradient of step j take its dy through the ReLU's
-// gradient that makes it for this step alone.
-func (e *Joins) gradient(j int) {
-	s := &e.Steps[j]
-	dy := s.In[1]
-	if e.Reader(dy) != j {
-		return
-	}
-	i := slices.IndexFunc(e.Steps[:j], func(t Step) bool { return slices.Contains(t.Out, dy) })
-	if i < 0 || e.Gone[i] || e.Steps[i].Kind != KindGroup || len(e.Steps[i].Group.Stores) != 1 {
-		return
-	}
-	g := e.Steps[i].Group
-	if !slices.Equal(g.Code, OwnCode(ir.OpReluGrad, nil, 2)) || len(g.Loads) != 2 || int(g.Stores[0].Reg) != len(g.Code)-1 || !e.Dense(g, s) ||
-		g.Loads[0].DType != g.Stores[0].DType || !e.Untouched(i, j) {
-		return
-	}
-	next := Extend(s)
-	next.In[1] = g.Loads[0].Buffer
-	next.Kernel.Node.In[1] = e.bare(g.Loads[0].Buffer)
-	e.join(i, j, next, NormEnd{Sign: e.operand(&next, g.Loads[1].Buffer)})
-}
-
-// join puts next, which does what steps i and j did, in j's place.
-func (e *Joins) join(i, j int, next Step, end NormEnd) {
-	next.Kernel.End = end
-	next.Node = e.Steps[j].Node
-	next.Bytes = e.Program.Traffic(&next)
-	e.Program.Joined += e.Steps[i].Bytes + e.Steps[j].Bytes - next.Bytes
-	e.Steps[j] = next
-	e.Gone[i] = true
-}
-
-// operand adds an operand to a step.
-func (e *Joins) operand(s *Step, id BufferID) int {
-	s.In = append(s.In, id)
-	s.Kernel.Node.In = append(s.Kernel.Node.In, e.bare(id))
-	return len(s.In) - 1
-}
-
-func (e *Joins) bare(id BufferID) *ir.Value {
-	return &ir.Value{Name: e.Program.Buffers[id].Name, Type: e.Program.Buffers[id].Type}
 }
 
 // Extend makes s a step of its own, with room for all operands of its row and more behind them.
@@ -240,36 +135,6 @@ func (e *Joins) Dense(g *Group, norm *Step) bool {
 		}
 	}
 	return !slices.ContainsFunc(g.Stores, func(a Access) bool { return e.Program.Buffers[e.Root(a.Buffer)].Arena != WorkArena })
-}
-
-// reluOfSum reports whether a group stores max(x, 0) or max(x + z, 0), once or
-// twice, and which loads x and z are.
-func reluOfSum(g *Group) (loads []int64, ok bool) {
-	last := ir.Reg(len(g.Code) - 1)
-	top := &g.Code[last]
-	if top.Op != ir.PMax || len(g.Stores) == 0 || len(g.Stores) > 2 {
-		return nil, false
-	}
-	for _, a := range g.Stores {
-		if a.Reg != last {
-			return nil, false
-		}
-	}
-	zero := &g.Code[top.B]
-	if zero.Op != ir.PConst || zero.Imm != 0 {
-		return nil, false
-	}
-	list := []ir.Reg{top.A}
-	if x := &g.Code[top.A]; x.Op == ir.PAdd {
-		list = []ir.Reg{x.A, x.B}
-	}
-	for _, r := range list {
-		if g.Code[r].Op != ir.PIn {
-			return nil, false
-		}
-		loads = append(loads, g.Code[r].Int)
-	}
-	return loads, len(loads) == len(g.Loads)
 }
 
 // OwnCode is the code of a row over operands of f32 registers.

@@ -92,8 +92,8 @@ type Program struct {
 	// MaxLive is the largest number of bytes of work buffers that live at one
 	// step: no plan can be smaller. Separate is their sum.
 	MaxLive, Separate int64
-	// Joined is how many bytes fewer one micro-batch moves because norms are
-	// joined with the elementwise steps beside them, which the passes priced apart.
+	// Joined is how many bytes fewer one micro-batch moves on a GPU because norms over rows
+	// are joined with the elementwise steps beside them, which the passes priced apart.
 	Joined int64
 }
 
@@ -346,7 +346,7 @@ type Kernel struct {
 	// Pool is of a max_pool_grad whose index comes straight from a max_pool: that one's window. On the CPU operand 1
 	// may then be the image that was pooled instead of the index.
 	Pool *ir.Window
-	// End is of a norm over channels: what elementwise steps beside it did before they were joined.
+	// End is of a norm: its epilogue or prologue, which elementwise nodes beside it say.
 	End NormEnd
 	// Sums are the registers of End.Before whose channels a pass adds up, on a GPU.
 	Sums []ir.Reg

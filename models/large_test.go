@@ -86,7 +86,7 @@ func TestLargeModels(t *testing.T) {
 			if n := updates(t, p); n != 1 {
 				t.Errorf("%s under %s: %d launches update its parameters, want one", c.spec, policy.Name, n)
 			}
-			bytes := moved(p, 1) - p.Joined
+			bytes := moved(p, 1)
 			if !policy.Mixed() {
 				inF32 = bytes
 			} else if bytes > inF32*6/10 {

@@ -75,7 +75,7 @@ func (a *assigner) wishes() []wishes {
 
 // wish is what n as a reader of operand i wants.
 func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
-	if v := n.In[i]; v.Def != nil && v.Def.Why.Group > 0 && v.Def.Why.Group == n.Why.Group {
+	if v := n.In[i]; sameGroup(v, n) && !a.c.Caps.EndsNorm(v.Def) {
 		return 0 // reads the register
 	}
 	switch d := a.demand(n, i); {
@@ -132,14 +132,14 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []i
 // f32 and no promoting row would be widened by f32 or narrowed by low. Inside
 // its group the value is a register, as wide as what it was computed from.
 func (a *assigner) keep(n *ir.Node, wish wishes, seen []ir.DType) (stored, as ir.DType) {
-	d, _ := a.widest(n, seen)
-	if !a.c.Caps.StoresLow(n) || a.p.Eager || wish&readByF32 != 0 {
-		return ir.F32, d
+	stored, d := ir.F32, ir.F32
+	if a.c.Caps.StoresLow(n) && !a.p.Eager && wish&readByF32 == 0 && (a.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0) {
+		stored = a.low
 	}
-	if a.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0 {
-		return a.low, d
+	if d, _ = a.widest(n, seen); n.Def().Elem == nil {
+		d = stored
 	}
-	return ir.F32, d
+	return stored, d
 }
 
 // follow is the dtype of a free node: its forward node's, or the widest of its

@@ -97,7 +97,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
 	second := c.storesTwice(n)
 	c.port(unitOf(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
-		Rounded: x != plan.Low && c.c.Caps.Continues(n) || !second && x != c.seen[v.ID] && c.endsProduct(n)})
+		Rounded: x != plan.Low && (c.c.Caps.Continues(n) || second && c.chained(n)) || !second && x != c.seen[v.ID] && c.storesOnce(n)})
 }
 
 // read is the port where n reads operand i, which is v.
@@ -164,7 +164,7 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 // loaded reports whether the cast that n, pinned to 16 bits, reads v through
 // becomes a load of n's group, because nobody else reads it (fuse).
 func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
-	if n.Why.Group == 0 || n.Def().Elem == nil || m.endsProduct(n) || n.Out[0].Type.Shape != v.Type.Shape {
+	if n.Why.Group == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != v.Type.Shape {
 		return false
 	}
 	if v.Def == nil && v.Kind != ir.Input || v.Def != nil && (m.storesTwice(v.Def) || shares(v.Def) || m.sec[v.Def.ID] != m.sec[n.ID]) {
@@ -181,19 +181,16 @@ func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 // storesTwice reports whether n's kernel stores a result in two dtypes as easily
 // as in one.
 func (m *planner) storesTwice(n *ir.Node) bool {
-	return fusible(n) && !m.endsProduct(n) || m.c.Caps.Continues(n)
+	return fusible(n) && !m.storesOnce(n) || m.c.Caps.Continues(n)
 }
 
-// endsProduct reports whether n is in the group of a product, whose kernel
-// stores once.
-func (m *planner) endsProduct(n *ir.Node) bool {
-	if n.Why.Group == 0 || !m.c.Caps.OneEnd {
-		return false
-	}
-	for _, k := range m.member[n.Why.Group] {
-		if k.Def().Elem == nil {
-			return true
-		}
-	}
-	return false
+// storesOnce reports whether n is in the group of a product whose kernel stores once.
+func (m *planner) storesOnce(n *ir.Node) bool {
+	return n.Why.Group > 0 && slices.ContainsFunc(m.member[n.Why.Group], m.c.Caps.StoresOnce)
+}
+
+// chained reports whether n is in a group whose kernel takes a fixed epilogue or
+// prologue alone.
+func (m *planner) chained(n *ir.Node) bool {
+	return n.Why.Group > 0 && slices.ContainsFunc(m.member[n.Why.Group], m.c.Caps.Chains)
 }

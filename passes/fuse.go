@@ -7,14 +7,15 @@ import "ampc/ir"
 // of its loads: both save reading or writing a value once, and round where the
 // cast did. An elementwise node that stands alone makes a group with its casts.
 func fuse(g *ir.Graph, c *Context) error {
-	f := &fuser{uses: g.Uses(), c: c, product: map[int32]bool{}}
+	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}}
 	_, nodes := g.Number()
 	f.sec = make([]ir.Section, nodes)
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
 		f.last = max(f.last, n.Why.Group)
-		if n.Why.Group > 0 && n.Def().Elem == nil && c.Caps.OneEnd {
-			f.product[n.Why.Group] = true
+		if n.Why.Group > 0 {
+			f.once[n.Why.Group] = f.once[n.Why.Group] || c.Caps.StoresOnce(n)
+			f.chain[n.Why.Group] = f.chain[n.Why.Group] || c.Caps.Chains(n)
 		}
 	}
 	for _, n := range g.Nodes {
@@ -28,17 +29,18 @@ func fuse(g *ir.Graph, c *Context) error {
 }
 
 type fuser struct {
-	c       *Context
-	uses    *ir.Uses
-	sec     []ir.Section   // by node ID
-	last    int32          // highest group in use
-	product map[int32]bool // groups that end a product: their kernels take no casts
+	c     *Context
+	uses  *ir.Uses
+	sec   []ir.Section   // by node ID
+	last  int32          // highest group in use
+	once  map[int32]bool // groups whose kernels store one form
+	chain map[int32]bool // groups whose kernels load as the tensors lie
 }
 
 // join puts cast n into its producer's group, or into the group of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.product[p.Why.Group] {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Group] {
 		if p.Why.Group == 0 {
 			f.last++
 			p.Why.Group = f.last
@@ -47,7 +49,7 @@ func (f *fuser) join(n *ir.Node) {
 		f.c.Count("casts_stored", 1)
 		return
 	}
-	if q := f.onlyGroup(n); q > 0 && !f.product[q] {
+	if q := f.onlyGroup(n); q > 0 && !f.chain[q] {
 		n.Why.Group = q
 		f.c.Count("casts_loaded", 1)
 	}

@@ -20,16 +20,16 @@ import (
 //
 // A product makes a group with the elementwise nodes over its result that its
 // kernel goes on with, or with the bias, activation and residual that its kernel
-// can do before it stores, where nothing else reads in between (Caps).
-// An eager policy has no groups: every op stores. Dead nodes go first: nobody
+// can do before it stores, where nothing else reads in between (Caps). A norm over
+// channels likewise makes one with the sum and ReLU behind it, its gradient with
+// the gradient of that ReLU before it.
+// An eager policy has no groups but those of norms with a ReLU or its gradient,
+// which no dtype decides about: every other op stores. Dead nodes go first: nobody
 // must store a value for them.
 func group(g *ir.Graph, c *Context) error {
 	c.Count("dead", dropUnreached(g))
 	if c.Inherit != nil {
 		inheritGroups(g, c.Inherit)
-		return nil
-	}
-	if c.Policy.Eager {
 		return nil
 	}
 	pins, err := forcedPins(g, c.Policy)
@@ -38,7 +38,7 @@ func group(g *ir.Graph, c *Context) error {
 	}
 	uses := g.Uses()
 	_, nodes := g.Number()
-	w := &grouper{g: g, pins: pins, caps: c.Caps, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
+	w := &grouper{g: g, pins: pins, caps: c.Caps, eager: c.Policy.Eager, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
 	for _, v := range g.Return {
 		w.returned[v] = true
 	}
@@ -57,6 +57,7 @@ type grouper struct {
 	g        *ir.Graph
 	pins     []force // by node ID
 	caps     ir.Caps
+	eager    bool
 	uses     *ir.Uses
 	returned map[*ir.Value]bool
 	of       []int32   // group by node ID, 0: none
@@ -69,8 +70,9 @@ type members struct {
 	shape   ir.Shape
 	pin     ir.Pin
 	size    int32
-	product ir.EpilogueStage // of a product's group: how far its epilogue is
-	tail    *ir.Value        // what the next member of a product's group must read
+	product ir.EpilogueStage // of a product's or norm's group: how far its epilogue is
+	chain   bool             // its kernel takes a fixed epilogue alone
+	tail    *ir.Value        // what the next member of such a group must read
 }
 
 // fusible reports whether n is elementwise code over one known shape. Rows with
@@ -115,13 +117,17 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 		w.of[n.ID] = best
 		m := &w.info[best]
 		m.size++
-		if w.ends(m) {
+		if m.chain {
 			m.product, m.tail = w.caps.Extends(m.product, n, m.tail), n.Out[0]
 		}
 		return
 	}
-	m := members{section: s, level: level, pin: w.pins[n.ID].pin, size: 1, product: w.caps.EpilogueOf(n)}
+	if w.prologue(s, n, level) {
+		return
+	}
+	m := members{section: s, level: level, pin: w.pins[n.ID].pin, size: 1, product: w.caps.EpilogueOf(n), chain: w.caps.Chains(n)}
 	switch {
+	case m.product >= ir.AfterNorm && m.pin == ir.PinLow:
 	case m.product != ir.NoEpilogue:
 		m.shape, m.tail = n.Out[0].Type.Shape, n.Out[0]
 	case fusible(n):
@@ -129,6 +135,23 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 	}
 	w.of[n.ID] = int32(len(w.info))
 	w.info = append(w.info, m)
+}
+
+// prologue puts n into the group of the node that makes an operand of it in its
+// kernel, which is the only member and read by n alone, and closes that group.
+func (w *grouper) prologue(s ir.Section, n *ir.Node, level int32) bool {
+	m := w.caps.Prologue(n)
+	if m == nil || !fusible(m) || w.pins[n.ID].pin != w.pins[m.ID].pin || w.pins[n.ID].pin == ir.PinLow {
+		return false
+	}
+	p, y := w.of[m.ID], m.Out[0]
+	g := &w.info[p]
+	if g.section != s || g.size != 1 || len(w.uses.Of(y)) != 1 || w.returned[y] {
+		return false
+	}
+	*g = members{section: s, level: max(g.level, level), size: 2, pin: g.pin}
+	w.of[n.ID] = p
+	return true
 }
 
 // waiting finds a product that n alone reads in its section and may end. Nothing
@@ -178,14 +201,14 @@ func (w *grouper) shrinks(p *ir.Node) bool {
 // joins reports whether n could be a member of group p.
 func (w *grouper) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
+	if w.eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
+		return false
+	}
 	if !m.shape.Known() || !fusible(n) || n.Out[0].Type.Shape != m.shape || w.pins[n.ID].pin != m.pin {
 		return false
 	}
-	return !w.ends(m) || w.extends(n, m)
+	return !m.chain || w.extends(n, m)
 }
-
-// ends reports whether a group is that of a product whose kernel takes a few nodes and stores once.
-func (w *grouper) ends(m *members) bool { return w.caps.OneEnd && m.product != ir.NoEpilogue }
 
 // extends reports whether n is the only reader of a product so far and its
 // kernel can do n too.

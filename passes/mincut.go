@@ -206,7 +206,7 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 	case readByLow:
 		return plan.Low, seen
 	case readByLow | readByOther, readByOther:
-		if m.endsProduct(n) { // else its kernel stores two forms as easily as one
+		if m.storesOnce(n) { // else its kernel stores two forms as easily as one
 			return m.choose(v), seen
 		}
 	}
@@ -361,7 +361,7 @@ func (m *planner) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen pla
 	case i == 0 && m.c.Caps.StoresLow(n) && wish&readByF32 == 0 && (m.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0):
 		stored = m.choose(n.Out[i])
 	}
-	if n.Why.Group == 0 {
+	if n.Why.Group == 0 || n.Def().Elem == nil {
 		return stored, stored
 	}
 	return stored, m.choose(n.Out[i])
@@ -386,7 +386,7 @@ func (m *planner) constraints() {
 		switch {
 		case t.free() && m.leader(s, n) == nil && !m.castsFirst(n):
 			to = m.seen[n.Out[0].ID]
-		case t.class == ir.Keep && n.Why.Group > 0:
+		case t.class == ir.Keep && n.Why.Group > 0 && n.Def().Elem != nil:
 			to = m.seen[n.Out[0].ID]
 		}
 		if !to.Free() {

@@ -33,7 +33,6 @@ type cudaLowerer struct {
 // Finish replaces every group, copy, fill and kernel by launches of generated
 // kernels, and what cuBLASLt cannot end a product with by a group after it.
 func (t Target) Finish(p *lower.Program) error {
-	p.JoinNorms([]ir.Op{ir.OpBatchNorm, ir.OpGroupNorm, ir.OpInstanceNorm, ir.OpBatchNormInfer}, nil)
 	c := &cudaLowerer{p: p, target: t, fl: t.fl, module: &ptx.Module{Flavour: t.fl}, names: map[string]string{}, counts: map[string]int{}}
 	c.joinEnds()
 	c.splitEnds()

@@ -113,13 +113,18 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), OneEnd: true}
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), OneEnd: true, Norms: channelEpilogues}
 	c.Packed = c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around
 		c.NarrowFilters = t.Lacks(NoWide)
 	}
 	return c
+}
+
+// channelEpilogues is what the kernels of norms over channels do beside their rows.
+var channelEpilogues = map[ir.Op]ir.NormFusion{
+	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true}, ir.OpBatchNormInfer: {Epilogue: true},
 }
 
 // Lacks reports whether t does without a feature.

@@ -12,7 +12,7 @@ import (
 )
 
 // normSource is a norm, with or without a sum behind it, a ReLU and both
-// gradients. What MORE returns keeps the norm apart from the steps beside it.
+// gradients. CLUSTER marks the nodes that run as one kernel.
 const normSource = `graph @norm {
   input %x : T[3,4,DIMS]
   input %z : f32[3,4,DIMS]
@@ -20,11 +20,11 @@ const normSource = `graph @norm {
   input %scale : f32[4]
   input %bias : f32[4]
 forward:
-  %y, %mean, %rstd = NORM %x, %scale, %bias {OUT} : Y[3,4,DIMS], f32[STATS], f32[STATS]
+  %y, %mean, %rstd = NORM %x, %scale, %bias {FWD OUT} : f32[3,4,DIMS], f32[STATS], f32[STATS]
   ACT
 backward:
-  %dr = relu_grad %d, %r : T[3,4,DIMS]
-  %dx, %ds, %db = NORM_grad %x, %dr, %mean, %rstd, %scale {GROUPS out=T} : T[3,4,DIMS], f32[4], f32[4]
+  %dr = relu_grad %d, %r {BWD out=f32} : f32[3,4,DIMS]
+  %dx, %ds, %db = NORM_grad %x, %dr, %mean, %rstd, %scale {BWD GROUPS out=T} : T[3,4,DIMS], f32[4], f32[4]
   return %mean, %rstd, %r, %dx, %ds, %dbMORE
 }
 `
@@ -33,34 +33,32 @@ backward:
 func TestNormEnds(t *testing.T) {
 	b := open(t, 2)
 	acts := map[string]string{
-		"relu":     "%r = relu %y : T[3,4,DIMS]",
-		"residual": "%s = add %z, %y {group=1} : f32[3,4,DIMS]\n  %q = relu %s {group=1} : f32[3,4,DIMS]\n  %r = cast %q {group=1 to=T} : T[3,4,DIMS]",
+		"relu":     "%r = relu %y {FWD out=T} : T[3,4,DIMS]",
+		"residual": "%s = add %z, %y {SUM} : f32[3,4,DIMS]\n  %q = relu %s {SUM} : f32[3,4,DIMS]\n  %r = cast %q {SUM to=T} : T[3,4,DIMS]",
+		"sum":      "%q = add %z, %y {SUM} : f32[3,4,DIMS]\n  %r = cast %q {SUM to=T} : T[3,4,DIMS]",
 	}
 	for _, norm := range []string{"batch_norm", "group_norm"} {
 		for name, act := range acts {
 			for _, d := range []string{"f32", "f16", "bf16"} {
 				act := act
-				if name == "residual" && d == "f32" { // nothing to cast
-					act = strings.TrimSuffix(act, "\n  %r = cast %q {group=1 to=T} : T[3,4,DIMS]")
+				if name != "relu" && d == "f32" { // nothing to cast
+					act = strings.TrimSuffix(act, "\n  %r = cast %q {SUM to=T} : T[3,4,DIMS]")
 					act = strings.ReplaceAll(act, "%q", "%r")
 				}
 				for _, dims := range []string{"33,40", "3,5"} {
-					y := d
-					if name == "residual" {
-						y = "f32"
-					}
 					stats, groups := "4", ""
 					if norm == "group_norm" {
 						stats, groups = "3,2", "groups=2"
 					}
-					text := strings.NewReplacer("ACT", act, "OUT", groups+" out="+y).Replace(normSource)
-					text = strings.NewReplacer("NORM", norm, "Y[", y+"[", "T[", d+"[", "to=T", "to="+d, "out=T", "out="+d, "STATS", stats, "GROUPS", groups).Replace(text)
+					text := strings.NewReplacer("ACT", act, "OUT", groups+" out=f32").Replace(normSource)
+					text = strings.NewReplacer("NORM", norm, "T[", d+"[", "to=T", "to="+d, "out=T", "out="+d, "STATS", stats, "GROUPS", groups).Replace(text)
 					text = strings.ReplaceAll(text, "DIMS", dims)
 					if strings.Contains(text, "%q") { // the sum is stored twice
-						text = strings.Replace(text, "MORE", ", %qMORE", 1)
+						text = strings.Replace(text, "MORE", ", %q", 1)
 					}
-					joined := normRun(t, b, strings.Replace(text, "MORE", "", 1), 2)
-					apart := normRun(t, b, strings.Replace(text, "MORE", ", %y, %dr", 1), 4)
+					text = strings.Replace(text, "MORE", "", 1)
+					joined := normRun(t, b, strings.NewReplacer("FWD", "group=1", "SUM", "group=1", "BWD", "group=2").Replace(text), 2)
+					apart := normRun(t, b, strings.NewReplacer("FWD", "", "SUM", "group=1", "BWD", "").Replace(text), 4)
 					for i := range joined {
 						if string(joined[i]) != string(apart[i]) {
 							t.Errorf("%s, %s, %s, %s: result %d differs between one step and two", norm, name, d, dims, i)

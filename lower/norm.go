@@ -1,0 +1,109 @@
+package lower
+
+import (
+	"slices"
+
+	"ampc/ir"
+)
+
+// lowerNorm lowers the group of a norm over channels: the norm with its epilogue,
+// a sum and a ReLU, or its gradient with the gradient of that ReLU as its prologue
+// (ir.Caps). It reports false where the group is no such cluster.
+func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
+	caps := l.p.Target.Caps()
+	if m := caps.Prologue(n); m != nil && len(rest) == 1 && rest[0] == m && keeps(m.Out[0], m.In[0]) && !l.stored(m.Out[0], []*ir.Node{n}) {
+		l.now = []*ir.Node{m, n}
+		c := l.newNormCluster(n)
+		c.in[caps.Norms[n.Op].Prologue] = m.In[0]
+		c.end.Sign = c.operand(m.In[1])
+		c.emit(n.Out, NodeRef{n.Name(), n.Pos})
+		return true
+	}
+	return caps.EndsNorm(n) && l.lowerNormEpilogue(n, rest)
+}
+
+// keeps reports whether y, elements of x or zeros, is stored without rounding them.
+func keeps(y, x *ir.Value) bool { return y.Type.DType == ir.F32 || y.Type.DType == x.Type.DType }
+
+func (l *Lowerer) lowerNormEpilogue(n *ir.Node, rest []*ir.Node) bool {
+	caps, stage, at := l.p.Target.Caps(), ir.AfterNorm, n.Out[0]
+	c := l.newNormCluster(n)
+	left := slices.Clone(rest)
+	for len(left) > 0 && len(l.uses.Of(at)) == 1 && !l.stored(at, left) {
+		m := l.uses.Of(at)[0].Node
+		next := caps.Extends(stage, m, at)
+		if next == ir.NoEpilogue || next == ir.AfterNormSum && at.Type.DType != ir.F32 {
+			break
+		}
+		if c.end.Relu = next == ir.AfterNormRelu; next == ir.AfterNormSum {
+			other := m.In[0]
+			if other == at {
+				other = m.In[1]
+			}
+			c.end.Residual = c.operand(other)
+		}
+		left = slices.DeleteFunc(left, func(x *ir.Node) bool { return x == m })
+		stage, at = next, m.Out[0]
+	}
+	forms := []*ir.Value{}
+	if l.stored(at, rest) {
+		forms = append(forms, at)
+	}
+	for _, m := range left {
+		if m.Op != ir.OpCast || m.In[0] != at {
+			return false
+		}
+		if l.stored(m.Out[0], rest) {
+			forms = append(forms, m.Out[0])
+		}
+	}
+	if at == n.Out[0] || len(forms) == 0 || len(forms) > 2 {
+		return false
+	}
+	for _, v := range []*ir.Value{n.Out[0], at} { // what was rounded already is stored so
+		if d := v.Type.DType; d != ir.F32 && slices.ContainsFunc(forms, func(f *ir.Value) bool { return f.Type.DType != d }) {
+			return false
+		}
+	}
+	l.now = append([]*ir.Node{n}, rest...)
+	out := slices.Clone(n.Out)
+	out[0] = forms[0]
+	if len(forms) == 2 {
+		c.end.Copy = len(out)
+		out = append(out, forms[1])
+	}
+	c.emit(out, NodeRef{rest[len(rest)-1].Name(), rest[0].Pos})
+	return true
+}
+
+// normCluster is the step of a norm being put together from values.
+type normCluster struct {
+	l    *Lowerer
+	node *ir.Node
+	in   []*ir.Value // with room for all operands of the row, more behind them
+	end  NormEnd
+}
+
+func (l *Lowerer) newNormCluster(n *ir.Node) *normCluster {
+	c := &normCluster{l: l, node: n, in: slices.Clone(n.In)}
+	for len(c.in) < len(n.Def().In) {
+		c.in = append(c.in, nil)
+	}
+	return c
+}
+
+// operand adds an operand that is not the row's.
+func (c *normCluster) operand(v *ir.Value) int {
+	c.in = append(c.in, v)
+	return len(c.in) - 1
+}
+
+// emit emits the step, which stores out.
+func (c *normCluster) emit(out []*ir.Value, name NodeRef) {
+	n := *c.node
+	n.In, n.Out = c.in, out
+	s := c.l.step(KindKernel, &n)
+	s.Node = name
+	s.Kernel = &Kernel{Name: n.Def().Name, Node: detached(&n), InPlace: n.Def().Is(ir.InPlace), End: c.end}
+	c.l.emit(s)
+}
