@@ -14,7 +14,8 @@ func (cpu) Caps() ir.Caps { return ir.Caps{NoGraphs: true, NoAux: true, Norms: c
 // cpuNorms is what the kernels of norms over channels do beside their rows.
 var cpuNorms = map[ir.Op]ir.NormFusion{
 	ir.OpBatchNorm: {Epilogue: true}, ir.OpGroupNorm: {Epilogue: true}, ir.OpInstanceNorm: {Epilogue: true},
-	ir.OpBatchNormGrad: {Prologue: 1}, ir.OpGroupNormGrad: {Prologue: 1},
+	ir.OpBatchNormInfer: {Epilogue: true},
+	ir.OpBatchNormGrad:  {Prologue: 1}, ir.OpGroupNormGrad: {Prologue: 1},
 }
 
 // cpuRules are the ops that lower otherwise than for other targets.

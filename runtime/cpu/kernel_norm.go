@@ -102,11 +102,8 @@ func (c *call) channelNorm() *kern.ChannelNorm {
 	return n
 }
 
-func bindChannelNorm(c *call) (func(), error) {
-	if err := c.onlyFloats(); err != nil {
-		return nil, err
-	}
-	n := c.channelNorm()
+// normEpilogue says what becomes of the normalised channels.
+func (c *call) normEpilogue(n *kern.ChannelNorm) {
 	n.Beta, n.Y, n.Eps = c.named("bias").buf(), c.out[0].buf(), c.Float("eps")
 	if n.Relu = c.end.Relu; c.end.Residual > 0 {
 		n.Residual = c.in[c.end.Residual].buf()
@@ -114,6 +111,14 @@ func bindChannelNorm(c *call) (func(), error) {
 	if !c.copy.absent() {
 		n.Copy = c.copy.buf()
 	}
+}
+
+func bindChannelNorm(c *call) (func(), error) {
+	if err := c.onlyFloats(); err != nil {
+		return nil, err
+	}
+	n := c.channelNorm()
+	c.normEpilogue(n)
 	n.Mean, n.Rstd, n.Var = c.namedOut("mean").f32(), c.namedOut("rstd").f32(), make([]float32, n.Stats())
 	newMean, newVar := c.namedOut("new_mean"), c.namedOut("new_var")
 	if newMean.absent() {
@@ -149,7 +154,7 @@ func bindBatchNormInfer(c *call) (func(), error) {
 		return nil, err
 	}
 	n := c.channelNorm()
-	n.Beta, n.Y, n.Eps = c.named("bias").buf(), c.out[0].buf(), c.Float("eps")
+	c.normEpilogue(n)
 	mean, variance := c.named("mean"), c.named("var")
 	n.Mean, n.Var, n.Rstd = make([]float32, n.Channels), make([]float32, n.Channels), make([]float32, n.Channels)
 	return func() {

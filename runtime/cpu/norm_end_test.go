@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"ampc/ir"
 	"ampc/lower"
 	"ampc/runtime"
 )
@@ -70,6 +71,42 @@ func TestNormEnds(t *testing.T) {
 	}
 }
 
+// A norm with given statistics ends in a sum and a ReLU, too: an inference step
+// runs both in its kernel.
+func TestNormInferEnds(t *testing.T) {
+	b := open(t, 2)
+	const source = `graph @norm {
+  input %x : T[3,4,DIMS]
+  input %z : T[3,4,DIMS]
+  input %scale : f32[4]
+  input %bias : f32[4]
+  input %mean : f32[4]
+  const %var : f32[4] = 0.5
+forward:
+  %y = batch_norm_infer %x, %scale, %bias, %mean, %var {HEAD layout=LAYOUT out=f32} : f32[3,4,DIMS]
+  %s = add %z, %y {group=1} : f32[3,4,DIMS]
+  %r = relu %s {group=1 out=T} : T[3,4,DIMS]
+  return %r
+}
+`
+	for _, d := range []string{"f32", "f16", "bf16"} {
+		for _, layout := range []string{"NCHW", "NHWC"} {
+			for _, dims := range []string{"33,40", "3,4"} {
+				shape := "3,4," + dims
+				if layout == "NHWC" {
+					shape = "3," + dims + ",4"
+				}
+				text := strings.NewReplacer("T[3,4,DIMS]", d+"["+shape+"]", "f32[3,4,DIMS]", "f32["+shape+"]", "out=T", "out="+d, "LAYOUT", layout).Replace(source)
+				joined := normRun(t, b, strings.Replace(text, "HEAD", "group=1", 1), 1)
+				apart := normRun(t, b, strings.Replace(text, "HEAD", "", 1), 2)
+				if string(joined[0]) != string(apart[0]) {
+					t.Errorf("%s, %s, %s: the result differs between one step and two", d, layout, dims)
+				}
+			}
+		}
+	}
+}
+
 // normRun runs a step once and returns its results; micro must have so many steps.
 func normRun(t *testing.T, b *Backend, text string, steps int) (out [][]byte) {
 	t.Helper()
@@ -79,6 +116,9 @@ func normRun(t *testing.T, b *Backend, text string, steps int) (out [][]byte) {
 	}
 	r, feed := rand.New(rand.NewPCG(3, 4)), runtime.Feed{}
 	for i := range p.Vars {
+		if p.Vars[i].Kind != ir.Input {
+			continue
+		}
 		v := view{p.Vars[i].Type, make([]byte, p.Vars[i].Type.Bytes())}
 		for k := range v.len() {
 			x := float32(r.NormFloat64())
