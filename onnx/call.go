@@ -346,6 +346,13 @@ func (c *call) intsConst(v ...int64) *ir.Value {
 	return c.constant(eval.Ints(ir.I64, []ir.Dim{ir.Dim(len(v))}, v...))
 }
 
+// keep says that an initialiser is no weight to train.
+func (c *call) keep(i int) {
+	if c.has(i) && c.in[i].v == nil {
+		c.in[i].kept = true
+	}
+}
+
 // cast converts x, where it is not of the dtype already.
 func (c *call) cast(x *ir.Value, d ir.DType) *ir.Value {
 	if x == nil || x.Type.DType == d {

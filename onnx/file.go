@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 
+	"ampc/internal/file"
 	"ampc/ir"
 	"ampc/ir/eval"
 )
@@ -16,19 +17,19 @@ import (
 func Open(path string) (*Model, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, file.Error(path, err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, file.Error(path, err)
 	}
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: no regular file", path)
 	}
 	b, unmap, err := mapFile(f, st.Size())
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, file.Error(path, err)
 	}
 	var m *Model
 	err = guard(func() (err error) {
@@ -37,7 +38,7 @@ func Open(path string) (*Model, error) {
 	})
 	if err != nil {
 		unmap()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, file.Error(path, err)
 	}
 	m.path, m.unmap = path, unmap
 	return m, nil

@@ -50,6 +50,20 @@ func (e *NodeError) Error() string {
 
 func (e *NodeError) Unwrap() error { return e.Err }
 
+// SizeError is a dimension of an input that has no size.
+type SizeError struct {
+	Input string
+	Dim   int    // counted from 0
+	Name  string // of the dimension, "" for none
+}
+
+func (e *SizeError) Error() string {
+	if e.Name != "" {
+		return fmt.Sprintf("dimension %q has no size: give one", e.Name)
+	}
+	return fmt.Sprintf("dimension %d has no size: give the input's shape", e.Dim)
+}
+
 // Unsupported is what this package does not do, as opposed to a fault in a model.
 type Unsupported struct{ Reason string }
 
@@ -64,6 +78,7 @@ type value struct {
 	v    *ir.Value    // in the graph; nil until a node reads it
 	k    *eval.Tensor // the elements, where they are known
 	init *Tensor
+	kept bool     // not trained, whatever the options say: running statistics
 	from []string // inputs whose fed elements k comes from; it is a value of the graph then
 }
 
@@ -137,6 +152,9 @@ func Import(m *Model, o Options) (*Imported, error) {
 func (im *importer) main() error {
 	s := &scope{vals: map[string]*value{}, opsets: im.m.Opsets}
 	g := im.m.Graph
+	if err := im.named(); err != nil {
+		return err
+	}
 	if err := im.initializers(g, s); err != nil {
 		return err
 	}
@@ -177,6 +195,28 @@ func (im *importer) main() error {
 		im.out.Outputs = append(im.out.Outputs, Port{x.Name, y})
 	}
 	return im.b.Err()
+}
+
+// named refuses options for what the model does not have.
+func (im *importer) named() error {
+	inputs, dims := map[string]bool{}, map[string]bool{}
+	for _, x := range im.m.Graph.Inputs {
+		inputs[x.Name] = true
+		for _, d := range x.Dims {
+			dims[d.Name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(im.o.Dims)) {
+		if !dims[name] {
+			return fmt.Errorf("no input has a dimension %q", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(im.o.Shapes)) {
+		if !inputs[name] {
+			return fmt.Errorf("no input %q", name)
+		}
+	}
+	return nil
 }
 
 func (im *importer) initializers(g *Graph, s *scope) error {
@@ -237,10 +277,8 @@ func (im *importer) size(x *Info, i int, given []int64) (int64, error) {
 		size, ok = im.o.Dims[d.Name]
 	}
 	switch {
-	case !ok && d.Name != "":
-		return 0, fmt.Errorf("dimension %q has no size: give one", d.Name)
 	case !ok:
-		return 0, fmt.Errorf("dimension %d has no size: give the input's shape", i)
+		return 0, &SizeError{Input: x.Name, Dim: i, Name: d.Name}
 	case size < 0:
 		return 0, fmt.Errorf("dimension %d is %d", i, size)
 	}
@@ -289,72 +327,6 @@ func opName(n *Node) string {
 		return n.Op
 	}
 	return n.Domain + "." + n.Op
-}
-
-// sorted is an order of nodes in which what they read comes before them: their
-// own, where it is one.
-func sorted(list []*Node, s *scope) ([]int, error) {
-	from := map[string]int{}
-	for i, n := range list {
-		for _, y := range n.Out {
-			if y == "" {
-				continue
-			}
-			if _, twice := from[y]; twice || s.vals[y] != nil {
-				return nil, fmt.Errorf("%q is the name of two values", y)
-			}
-			from[y] = i
-		}
-	}
-	order := make([]int, 0, len(list))
-	state := make([]uint8, len(list)) // 1: its operands are being placed, 2: placed
-	type frame struct {
-		node int
-		next []string
-	}
-	for i := range list {
-		if state[i] != 0 {
-			continue
-		}
-		state[i] = 1
-		for stack := []frame{{i, reads(list[i])}}; len(stack) > 0; {
-			top := &stack[len(stack)-1]
-			if len(top.next) == 0 {
-				state[top.node] = 2
-				order = append(order, top.node)
-				stack = stack[:len(stack)-1]
-				continue
-			}
-			name := top.next[0]
-			top.next = top.next[1:]
-			k, ok := from[name]
-			switch {
-			case !ok || state[k] == 2:
-			case state[k] == 1:
-				return nil, fmt.Errorf("%q is computed from itself", name)
-			default:
-				state[k] = 1
-				stack = append(stack, frame{k, reads(list[k])})
-			}
-		}
-	}
-	return order, nil
-}
-
-// reads lists what a node reads, its subgraphs included.
-func reads(n *Node) []string {
-	names := slices.Clone(n.In)
-	for _, a := range n.Attrs {
-		if a.G != nil {
-			for _, x := range a.G.Nodes {
-				names = append(names, reads(x)...)
-			}
-			for _, y := range a.G.Outputs {
-				names = append(names, y.Name)
-			}
-		}
-	}
-	return names
 }
 
 func (im *importer) node(n *Node, s *scope) error {
@@ -457,7 +429,7 @@ func (im *importer) declare(v *value) *ir.Value {
 	switch {
 	case !typ.DType.Float() || typ.Shape.Rank() == 0:
 		kind = ir.Const
-	case im.o.Train == nil || im.o.Train(v.name):
+	case !v.kept && (im.o.Train == nil || im.o.Train(v.name)):
 		kind = ir.Param
 	}
 	where, err := im.m.locate(v.init, typ)
@@ -496,81 +468,6 @@ func small(t ir.Type) bool {
 		limit = maxKnownFloats
 	}
 	return t.Shape.Elements() <= limit
-}
-
-func (im *importer) function(n *Node) *Function {
-	for _, f := range im.m.Functions {
-		if f.Name == n.Op && f.Domain == n.Domain && f.Overload == n.Overload {
-			return f
-		}
-	}
-	return nil
-}
-
-// call puts the nodes of a function in the place of a node that calls it.
-func (im *importer) call(f *Function, c *call) error {
-	if im.inline++; im.inline > maxDepth {
-		return fmt.Errorf("functions call each other more than %d deep", maxDepth)
-	}
-	defer func() { im.inline-- }()
-	if len(c.n.In) > len(f.In) || len(c.n.Out) > len(f.Out) {
-		return fmt.Errorf("%d operands and %d results, function %s has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
-	}
-	opsets := maps.Clone(c.s.opsets)
-	maps.Copy(opsets, f.Opsets)
-	s := &scope{vals: map[string]*value{}, opsets: opsets}
-	for i, v := range c.in {
-		if v != nil {
-			s.vals[f.In[i]] = v
-		}
-	}
-	given := map[string]*Attribute{}
-	for _, a := range slices.Concat(f.Defaults, c.n.Attrs) {
-		given[a.Name] = a
-	}
-	if err := im.nodes(resolved(f.Nodes, given), s); err != nil {
-		return fmt.Errorf("function %s: %w", f.Name, err)
-	}
-	for i, name := range c.n.Out {
-		if name == "" {
-			continue
-		}
-		v := s.find(f.Out[i])
-		if v == nil {
-			return fmt.Errorf("function %s: nothing computes %q", f.Name, f.Out[i])
-		}
-		c.s.vals[name] = v
-	}
-	return nil
-}
-
-// resolved are the nodes of a function with what a call gives in the place of
-// references to its attributes; one that is not given leaves the node's default.
-func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
-	out := make([]*Node, len(nodes))
-	for i, n := range nodes {
-		c := *n
-		c.Attrs = nil
-		for _, a := range n.Attrs {
-			if a.Ref != "" {
-				g := given[a.Ref]
-				if g == nil {
-					continue
-				}
-				x := *g
-				x.Name = a.Name
-				a = &x
-			} else if a.G != nil {
-				x, g := *a, *a.G
-				g.Nodes = resolved(g.Nodes, given)
-				x.G = &g
-				a = &x
-			}
-			c.Attrs = append(c.Attrs, a)
-		}
-		out[i] = &c
-	}
-	return out
 }
 
 func sizes(t ir.Type) []int64 { return ir.Sizes(t.Shape) }

@@ -1,10 +1,6 @@
 package onnx
 
-import (
-	"fmt"
-
-	"google.golang.org/protobuf/encoding/protowire"
-)
+import "fmt"
 
 // maxDepth bounds how deep graphs may nest in attributes of nodes.
 const maxDepth = 32
@@ -149,7 +145,7 @@ func (m *Model) field(f field) error {
 
 // within reads a message, and says in an error which one it was.
 func within(what string, name *string, f field, read func(f field) error) error {
-	err := f.want(protowire.BytesType)
+	err := f.want(lengths)
 	if err == nil {
 		err = f.m.each(read)
 	}
@@ -160,7 +156,7 @@ func within(what string, name *string, f field, read func(f field) error) error 
 }
 
 func opset(f field, to map[string]int64) error {
-	if err := f.want(protowire.BytesType); err != nil {
+	if err := f.want(lengths); err != nil {
 		return err
 	}
 	var domain string
@@ -191,7 +187,7 @@ func standard(domain string) string {
 }
 
 func entry(f field) (e Entry, err error) {
-	if err := f.want(protowire.BytesType); err != nil {
+	if err := f.want(lengths); err != nil {
 		return e, err
 	}
 	err = f.m.each(func(f field) error {

@@ -39,6 +39,8 @@ func batchNorm(c *call) []*ir.Value {
 		y := c.b.Reshape(x, d[0], d[1], 1)
 		return c.b.Reshape(c.b.BatchNormInfer(y, c.x(1), c.x(2), mean, variance, eps), d...)
 	}
+	c.keep(3)
+	c.keep(4)
 	if !training {
 		return one(norm(c.x(3), c.x(4)))
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"ampc/ir"
 	"ampc/ir/eval"
 )
@@ -70,7 +68,7 @@ func (t *Tensor) read(f field) error {
 			return f.text(&t.Name)
 		case 9:
 			t.raw, t.hasRaw = f.m, true
-			return f.want(protowire.BytesType)
+			return f.want(lengths)
 		case 13:
 			e, err := entry(f)
 			t.External = append(t.External, e)
@@ -112,7 +110,7 @@ func (t *Tensor) Type() (ir.Type, error) {
 func (t *Tensor) place(typ ir.Type) (m message, ok bool, err error) {
 	m = t.raw
 	if !t.hasRaw {
-		if len(t.typed) != 1 || t.typed[0].typ != protowire.BytesType || (t.typed[0].num != 4 || typ.DType != ir.F32) && (t.typed[0].num != 10 || typ.DType != ir.F64) {
+		if len(t.typed) != 1 || t.typed[0].typ != lengths || (t.typed[0].num != 4 || typ.DType != ir.F32) && (t.typed[0].num != 10 || typ.DType != ir.F64) {
 			return m, false, nil
 		}
 		m = t.typed[0].m
@@ -174,7 +172,7 @@ func (t *Tensor) decode(x *eval.Tensor) (k int, err error) {
 				floats = append(floats, float64(v))
 			}
 		case 10:
-			floats, err = f.doubles()
+			err = f.doubles(&floats)
 		default:
 			err = f.numbers(&ints)
 		}
@@ -206,29 +204,11 @@ func half(bits uint16, d ir.DType) float64 {
 	return x.F[0]
 }
 
-// doubles reads a repeated double, packed or not.
-func (f field) doubles() (to []float64, err error) {
-	if f.typ == protowire.Fixed64Type {
-		return []float64{math.Float64frombits(f.u)}, nil
-	}
-	if err := f.want(protowire.BytesType); err != nil {
-		return nil, err
-	}
-	if len(f.m.b)%8 != 0 {
-		return nil, fmt.Errorf("byte %d: %d bytes of doubles, want a multiple of 8", f.m.at, len(f.m.b))
-	}
-	for b := f.m.b; len(b) > 0; b = b[8:] {
-		u, _ := protowire.ConsumeFixed64(b)
-		to = append(to, math.Float64frombits(u))
-	}
-	return to, nil
-}
-
 // ParseTensor reads a serialized TensorProto, as test data and calibration data
 // hold them, and its name.
 func ParseTensor(b []byte) (*eval.Tensor, string, error) {
 	t := &Tensor{}
-	if err := t.read(field{typ: protowire.BytesType, m: message{b: b}}); err != nil {
+	if err := t.read(field{typ: lengths, m: message{b: b}}); err != nil {
 		return nil, t.Name, err
 	}
 	x, err := t.value()

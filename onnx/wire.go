@@ -1,12 +1,23 @@
 package onnx
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
+)
 
-	"google.golang.org/protobuf/encoding/protowire"
+// The wire format is that of protobuf.dev/programming-guides/encoding: fields
+// of a tag, which is a number and a wire type in one varint, and a value.
+
+// wireType is how the value of a field is stored.
+type wireType uint8
+
+// The wire types that ONNX uses.
+const (
+	varint  wireType = 0
+	fixed64 wireType = 1
+	lengths wireType = 2 // bytes behind their number
+	fixed32 wireType = 5
 )
 
 // message is the bytes of one protobuf message and where they begin in the file.
@@ -18,42 +29,25 @@ type message struct {
 // field is one field of a message: a varint or a fixed-width number in u, or
 // bytes in m.
 type field struct {
-	num protowire.Number
-	typ protowire.Type
+	num int
+	typ wireType
 	u   uint64
 	m   message
-	raw []byte // tag and value
 }
+
+// takeVarint reads a number of 7 bits in each byte; n is the bytes it took, 0
+// where b ends first and below 0 where it has more than 64 bits.
+func takeVarint(b []byte) (u uint64, n int) { return binary.Uvarint(b) }
 
 // each calls f for every field in the order of the file.
 func (m message) each(f func(f field) error) error {
 	for rest := m.b; len(rest) > 0; {
 		at := m.at + int64(len(m.b)-len(rest))
-		num, typ, n := protowire.ConsumeTag(rest)
-		if n < 0 {
-			return malformed(at, n)
+		x, size, err := take(rest, at)
+		if err != nil {
+			return err
 		}
-		x := field{num: num, typ: typ}
-		size := 0
-		switch body := rest[n:]; typ {
-		case protowire.VarintType:
-			x.u, size = protowire.ConsumeVarint(body)
-		case protowire.Fixed32Type:
-			var u uint32
-			u, size = protowire.ConsumeFixed32(body)
-			x.u = uint64(u)
-		case protowire.Fixed64Type:
-			x.u, size = protowire.ConsumeFixed64(body)
-		case protowire.BytesType:
-			x.m.b, size = protowire.ConsumeBytes(body)
-			x.m.at = at + int64(n+size-len(x.m.b))
-		default:
-			return fmt.Errorf("byte %d: field %d has wire type %d, which ONNX does not use", at, num, typ)
-		}
-		if size < 0 {
-			return malformed(at, size)
-		}
-		x.raw, rest = rest[:n+size], rest[n+size:]
+		rest = rest[size:]
 		if err := f(x); err != nil {
 			return err
 		}
@@ -61,16 +55,58 @@ func (m message) each(f func(f field) error) error {
 	return nil
 }
 
-func malformed(at int64, code int) error {
-	err := protowire.ParseError(code)
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+// take reads one field and says how many bytes it took.
+func take(b []byte, at int64) (x field, size int, err error) {
+	tag, n := takeVarint(b)
+	if n <= 0 {
+		return x, 0, badNumber(at, n)
+	}
+	x = field{num: int(min(tag>>3, math.MaxInt32)), typ: wireType(tag & 7), m: message{at: at}}
+	if x.num < 1 || tag>>3 > 1<<29-1 {
+		return x, 0, fmt.Errorf("byte %d: no protobuf field: its number is %d", at, tag>>3)
+	}
+	body := b[n:]
+	switch x.typ {
+	case varint:
+		if x.u, size = takeVarint(body); size <= 0 {
+			return x, 0, badNumber(at, size)
+		}
+		return x, n + size, nil
+	case fixed32:
+		if len(body) < 4 {
+			return x, 0, badNumber(at, 0)
+		}
+		x.u = uint64(binary.LittleEndian.Uint32(body))
+		return x, n + 4, nil
+	case fixed64:
+		if len(body) < 8 {
+			return x, 0, badNumber(at, 0)
+		}
+		x.u = binary.LittleEndian.Uint64(body)
+		return x, n + 8, nil
+	case lengths:
+		length, k := takeVarint(body)
+		if k <= 0 {
+			return x, 0, badNumber(at, k)
+		}
+		if length > uint64(len(body)-k) {
+			return x, 0, badNumber(at, 0)
+		}
+		x.m = message{b: body[k : k+int(length) : k+int(length)], at: at + int64(n+k)}
+		return x, n + k + int(length), nil
+	}
+	return x, 0, fmt.Errorf("byte %d: field %d has wire type %d, which ONNX does not use", at, x.num, x.typ)
+}
+
+func badNumber(at int64, n int) error {
+	if n == 0 {
 		return fmt.Errorf("byte %d: the file ends inside a field", at)
 	}
-	return fmt.Errorf("byte %d: no protobuf field (%v)", at, err)
+	return fmt.Errorf("byte %d: no protobuf field: a number of more than 64 bits", at)
 }
 
 // want says whether the field has the wire type that its number calls for.
-func (f field) want(typ protowire.Type) error {
+func (f field) want(typ wireType) error {
 	if f.typ == typ {
 		return nil
 	}
@@ -80,27 +116,27 @@ func (f field) want(typ protowire.Type) error {
 // text copies a string field.
 func (f field) text(to *string) error {
 	*to = string(f.m.b)
-	return f.want(protowire.BytesType)
+	return f.want(lengths)
 }
 
 func (f field) number(to *int64) error {
 	*to = int64(f.u)
-	return f.want(protowire.VarintType)
+	return f.want(varint)
 }
 
 // numbers appends a repeated varint, packed or not.
 func (f field) numbers(to *[]int64) error {
-	if f.typ == protowire.VarintType {
+	if f.typ == varint {
 		*to = append(*to, int64(f.u))
 		return nil
 	}
-	if err := f.want(protowire.BytesType); err != nil {
+	if err := f.want(lengths); err != nil {
 		return err
 	}
 	for b := f.m.b; len(b) > 0; {
-		u, n := protowire.ConsumeVarint(b)
-		if n < 0 {
-			return malformed(f.m.at, n)
+		u, n := takeVarint(b)
+		if n <= 0 {
+			return badNumber(f.m.at, n)
 		}
 		*to, b = append(*to, int64(u)), b[n:]
 	}
@@ -109,19 +145,36 @@ func (f field) numbers(to *[]int64) error {
 
 // floats appends a repeated float, packed or not.
 func (f field) floats(to *[]float32) error {
-	if f.typ == protowire.Fixed32Type {
+	if f.typ == fixed32 {
 		*to = append(*to, math.Float32frombits(uint32(f.u)))
 		return nil
 	}
-	if err := f.want(protowire.BytesType); err != nil {
+	if err := f.want(lengths); err != nil {
 		return err
 	}
 	if len(f.m.b)%4 != 0 {
 		return fmt.Errorf("byte %d: %d bytes of floats, want a multiple of 4", f.m.at, len(f.m.b))
 	}
 	for b := f.m.b; len(b) > 0; b = b[4:] {
-		u, _ := protowire.ConsumeFixed32(b)
-		*to = append(*to, math.Float32frombits(u))
+		*to = append(*to, math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	}
+	return nil
+}
+
+// doubles appends a repeated double, packed or not.
+func (f field) doubles(to *[]float64) error {
+	if f.typ == fixed64 {
+		*to = append(*to, math.Float64frombits(f.u))
+		return nil
+	}
+	if err := f.want(lengths); err != nil {
+		return err
+	}
+	if len(f.m.b)%8 != 0 {
+		return fmt.Errorf("byte %d: %d bytes of doubles, want a multiple of 8", f.m.at, len(f.m.b))
+	}
+	for b := f.m.b; len(b) > 0; b = b[8:] {
+		*to = append(*to, math.Float64frombits(binary.LittleEndian.Uint64(b)))
 	}
 	return nil
 }

@@ -243,9 +243,9 @@ func TestFaults(t *testing.T) {
 		"result not made":    {modelOf(io.raw(1, nodeOf("Relu", []string{"x"}, []string{"y", "z"}))), "result 1 is not computed"},
 		"axis out of bounds": {modelOf(io.raw(1, nodeOf("Softmax", []string{"x"}, []string{"y"}, intAttr("axis", 3)))), "axis 3 of a tensor of rank 1"},
 	} {
-		o := onnx.Options{Dims: map[string]int64{"N": 1}}
-		if name == "unbound" {
-			o.Dims = nil
+		o := onnx.Options{}
+		if name != "unbound" && bytes.Contains(c.model, []byte("N")) {
+			o.Dims = map[string]int64{"N": 1}
 		}
 		_, err := importFile(t, save(t, c.model), o)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {

@@ -135,7 +135,7 @@ func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 	keep := false
 	for _, r := range p.Rules {
-		if matchScope(r.Pattern, v.Name) {
+		if Matches(r.Pattern, v.Name) {
 			keep = r.Pin != ir.PinLow
 		}
 	}

@@ -152,7 +152,7 @@ func equalNodes(a, b *ir.Node) bool {
 // sameRules reports whether every rule of the policy says the same of both nodes.
 func (m *merger) sameRules(a, b *ir.Node) bool {
 	for _, r := range m.c.Policy.Rules {
-		if matchScope(r.Pattern, a.Out[0].Name) != matchScope(r.Pattern, b.Out[0].Name) {
+		if Matches(r.Pattern, a.Out[0].Name) != Matches(r.Pattern, b.Out[0].Name) {
 			return false
 		}
 	}

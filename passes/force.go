@@ -64,7 +64,7 @@ func (p Policy) force(n *ir.Node, f *force) {
 // scope around it. Gradients are decided with the node that they are of.
 func (r Rule) names(n *ir.Node) bool {
 	return (n.Of == nil || n.Of == n) && slices.ContainsFunc(n.Out, func(v *ir.Value) bool {
-		return v.Next == nil && matchScope(r.Pattern, v.Name)
+		return v.Next == nil && Matches(r.Pattern, v.Name)
 	})
 }
 
@@ -79,7 +79,7 @@ func decidable(n *ir.Node) bool {
 func (p Policy) decidesVar(g *ir.Graph, r Rule) bool {
 	return slices.ContainsFunc(g.Vars, func(v *ir.Value) bool {
 		cast := p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) || p.NoMasters && v.Kind == ir.Param
-		return (cast || !p.Mixed()) && v.Type.DType.Float() && matchScope(r.Pattern, v.Name)
+		return (cast || !p.Mixed()) && v.Type.DType.Float() && Matches(r.Pattern, v.Name)
 	})
 }
 
@@ -92,13 +92,13 @@ func (r Rule) idle(g *ir.Graph) string {
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Out {
-			if of := v.Decider(); of != nil && of != v && v.Next == nil && matchScope(r.Pattern, v.Name) {
+			if of := v.Decider(); of != nil && of != v && v.Next == nil && Matches(r.Pattern, v.Name) {
 				return fmt.Sprintf("pattern %q changes nothing: %s is a gradient and goes with %s; name that", r.Pattern, v, of)
 			}
 		}
 	}
 	for _, v := range g.Vars {
-		if !matchScope(r.Pattern, v.Name) {
+		if !Matches(r.Pattern, v.Name) {
 			continue
 		}
 		if reader := readerOf(g, v); reader != nil {

@@ -2,10 +2,10 @@ package passes
 
 import "strings"
 
-// matchScope reports whether pattern names the value called name: the whole
+// Matches reports whether pattern names the value called name: the whole
 // name, or a scope around it (its first components up to a dot). A * stands for
 // any characters, dots included. "h*.attn" matches h3.attn and h3.attn.q.w.
-func matchScope(pattern, name string) bool {
+func Matches(pattern, name string) bool {
 	if pattern == "" || pattern == "*" {
 		return true
 	}

@@ -44,7 +44,7 @@ func (m *planner) stores() error {
 		free := m.solver.Solve()
 		for _, n := range m.g.Nodes {
 			for _, v := range n.Out {
-				if v.Next != nil || !matchScope(r.Pattern, v.Name) || m.v[v.ID] < 0 {
+				if v.Next != nil || !Matches(r.Pattern, v.Name) || m.v[v.ID] < 0 {
 					continue
 				}
 				f := &flip{name: v.Name, d: d}

@@ -191,7 +191,7 @@ func (t *training) planParams(g *ir.Graph, c *Context) error {
 
 // GroupOf is the group of a parameter: the first that matches it, -1 where none does.
 func GroupOf(groups []Group, param string) int {
-	return slices.IndexFunc(groups, func(g Group) bool { return matchScope(g.Pattern, param) })
+	return slices.IndexFunc(groups, func(g Group) bool { return Matches(g.Pattern, param) })
 }
 
 func everything(pattern string) bool { return pattern == "" || pattern == "*" }
@@ -199,7 +199,7 @@ func everything(pattern string) bool { return pattern == "" || pattern == "*" }
 func unmatched(g *ir.Graph, pattern string, i int) error {
 	var names []string
 	for _, v := range g.Vars {
-		if v.Kind == ir.Param && matchScope(pattern, v.Name) {
+		if v.Kind == ir.Param && Matches(pattern, v.Name) {
 			return fmt.Errorf("group %d: pattern %q matches only parameters that an earlier group has taken, such as %s", i+1, pattern, v)
 		}
 		if v.Kind == ir.Param && len(names) < 4 {

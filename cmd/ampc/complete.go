@@ -103,7 +103,7 @@ func completeSpec(word string) ([]string, cobra.ShellCompDirective) {
 		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	if word != "" && !strings.HasPrefix("zoo:", word) && !strings.HasPrefix(word, "zoo:") {
-		return []string{"ir"}, cobra.ShellCompDirectiveFilterFileExt
+		return []string{"ir", "onnx"}, cobra.ShellCompDirectiveFilterFileExt
 	}
 	var list []string
 	for _, m := range models.Names() {

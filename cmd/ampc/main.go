@@ -61,7 +61,7 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "ampc",
 		Short:         "automatic mixed precision, decided ahead of time",
-		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.\n\n" + exitHelp(),
+		Long:          "ampc compiles models to mixed precision ahead of time, shows every decision and runs the result.\n\nA MODEL is a .ir file, an .onnx file, - for standard input, or zoo:NAME with options, as in zoo:gpt?layers=2&dim=64.\n\n" + exitHelp(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// Without arguments there is nothing to run.

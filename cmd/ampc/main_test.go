@@ -82,7 +82,7 @@ func canonical(text string) string {
 // What a command line gets wrong is said in one line, with what would be right; the exit code tells command lines from files.
 func TestWrongCommandLines(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"empty.policy": "", "model.onnx": "\x08\x03", "double.ir": "graph @double {\n  input %x : f32[2]\nforward:\n  %y = add %x, %x\n  return %y\n}\n"} {
+	for name, text := range map[string]string{"empty.policy": "", "model.onnx": "\x08\x03", "model.bin": "\x08\x03", "double.ir": "graph @double {\n  input %x : f32[2]\nforward:\n  %y = add %x, %x\n  return %y\n}\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"dump zoo:mlp --scaler 1e300":        {2, "static scale 1e+300: want a power of two from 2^-126 to 2^127"},
 		"dump zoo:mlp?in=1e9":                {1, "zoo:mlp: option in=1e9: want a whole number from 1 to 16777216"},
 		"dump zoo:gpt?dropout=nan":           {1, "zoo:gpt: option dropout=nan: want a share from 0 to below 1"},
-		"dump model.onnx":                    {1, "model.onnx:1: not the text of a graph: byte 8"},
+		"dump model.bin":                     {1, "model.bin:1: not the text of a graph: byte 8"},
+		"dump model.onnx":                    {1, "model.onnx: no ONNX model: it has no graph"},
 		"dump zoo:mlp --policy empty.policy": {1, `empty.policy: an empty policy; begin with a preset, as in "from mixed-f16"`},
 		"why-not zoo:mlp fc1 f17":            {2, `no dtype "f17"; there are f32, f16 and bf16`},
 		"policy --diff f32":                  {2, "--diff, --set and --unmapped want a NAME or FILE"},

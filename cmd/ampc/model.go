@@ -28,6 +28,7 @@ type opened struct {
 	losses []ampc.Loss // empty where the file names none
 	config ampc.TrainConfig
 	ranges ranges.Options // those of config, as the passes take them
+	sized  bool           // sizes were bound when it was read: an ONNX model
 	// compiled says that a file holds a graph that went through passes already.
 	compiled bool
 }
@@ -47,6 +48,7 @@ type modelFlags struct {
 	disable   []string
 	set       []string
 	dims      []string
+	shapes    []string
 	guard     float64
 	inputs    []string
 	record    int
@@ -69,6 +71,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 	fl.StringArrayVar(&f.inputs, "range", nil, "INPUT=LO..HI of a float input (default: unknown)")
 	fl.IntVar(&f.record, "record", 0, "evaluate this many steps on seeded random inputs and use the ranges seen")
 	fl.StringArrayVar(&f.dims, "dim", nil, "NAME=SIZE of a named dimension")
+	fl.StringArrayVar(&f.shapes, "shape", nil, "NAME=SIZE,SIZE,... of an input of an ONNX model")
 }
 
 // open reads a MODEL argument.
@@ -82,6 +85,9 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	}
 	if spec == "" {
 		return nil, usagef("the MODEL is empty")
+	}
+	if strings.HasSuffix(spec, ".onnx") {
+		return openONNX(c, spec)
 	}
 	name, src, err := readSource(c, spec)
 	if err != nil {
@@ -167,8 +173,10 @@ func (o *opened) apply(f *modelFlags) error {
 	if len(o.losses) == 0 {
 		o.config.Micro = 1 // inference has none
 	}
-	if o.config.Sizes, err = parseDims(f.dims); err != nil {
-		return err
+	if !o.sized {
+		if o.config.Sizes, err = parseDims(f.dims); err != nil {
+			return err
+		}
 	}
 	if f.guard != 0 {
 		o.config.Policy.Guard = f.guard

@@ -57,7 +57,7 @@ func runCommand() *cobra.Command {
 	addJSON(c, &asJSON)
 	f.add(c)
 	fl := c.Flags()
-	fl.StringArrayVar(&inputs, "input", nil, "NAME=FILE.npy, or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
+	fl.StringArrayVar(&inputs, "input", nil, "NAME=FILE.npy or NAME=FILE.pb (an ONNX tensor), or FILE.npz or FILE.safetensors with arrays by name; what is missing is random")
 	fl.Int64Var(&seed, "seed", 1, "of parameters and random inputs")
 	fl.IntVar(&steps, "steps", 1, "training steps on the same inputs, where the model has a loss")
 	fl.StringVar(&device, "device", "cpu", deviceHelp)
@@ -305,7 +305,7 @@ func readInputs(specs []string) (ampc.Feed, error) {
 			return nil, err
 		}
 		for key, h := range arrays {
-			if key == "" {
+			if key == "" || named && strings.HasSuffix(path, ".pb") {
 				key = name
 			}
 			if key == "" {
@@ -322,6 +322,9 @@ func readInputs(specs []string) (ampc.Feed, error) {
 
 func readArrays(path string) (map[string]ampc.Host, error) {
 	out := map[string]ampc.Host{}
+	if strings.HasSuffix(path, ".pb") {
+		return readTensor(path)
+	}
 	if !strings.HasSuffix(path, ".safetensors") {
 		arrays, err := npy.ReadFile(path)
 		if err != nil {

@@ -122,7 +122,7 @@ func TestCompletion(t *testing.T) {
 		"dump zoo:g":                     {"zoo:gpt\t", "zoo:gan\t"},
 		"dump zoo:mlp?":                  {"zoo:mlp?batch=", "zoo:mlp?hidden="},
 		"dump zoo:mlp?batch=2&":          {"zoo:mlp?batch=2&hidden="},
-		"dump mod":                       {"ir\n:8"},
+		"dump mod":                       {"ir\nonnx\n:8"},
 		"dump zoo:mlp --policy ":         {"mixed-f16", "torch-bf16"},
 		"dump zoo:mlp --target ":         {"sm_90"},
 		"dump zoo:mlp --stage ":          {"graph", "ptx"},

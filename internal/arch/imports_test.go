@@ -59,7 +59,7 @@ var externals = map[string][]string{
 	"golang.org/x/tools":               {"internal/golden"},
 	"github.com/google/go-cmp":         {"internal/golden"},
 	"github.com/ebitengine/purego":     {"cuda"},
-	"google.golang.org/protobuf":       {"onnx"},
+	"google.golang.org/protobuf":       {}, // tests of onnx
 	"github.com/mmcloughlin/avo":       {"internal/gen"},
 	"github.com/spf13/cobra":           {"cmd/ampc"},
 	"github.com/spf13/pflag":           {"cmd/ampc"}, // the errors of cobra's flags

@@ -106,6 +106,16 @@ func (s *stream) truncated() float64 {
 }
 
 func fromFile(t ir.Type, i *ir.Init) (*Tensor, error) {
+	b, err := FileBytes(t, i)
+	if err != nil {
+		return nil, err
+	}
+	return FromBytes(t, b)
+}
+
+// FileBytes reads what an initialiser "file" says a variable of type t holds,
+// as it is stored.
+func FileBytes(t ir.Type, i *ir.Init) ([]byte, error) {
 	f, err := os.Open(i.File)
 	if err != nil {
 		return nil, err
@@ -118,5 +128,5 @@ func fromFile(t ir.Type, i *ir.Init) (*Tensor, error) {
 	if _, err := f.ReadAt(b, i.Offset); err != nil {
 		return nil, fmt.Errorf("%s: %w", i.File, err)
 	}
-	return FromBytes(t, b)
+	return b, nil
 }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ampc"
+	"ampc/internal/file"
+	"ampc/ir"
+	"ampc/onnx"
+)
+
+// openONNX reads an ONNX model. Its sizes are bound as it is read: by --shape,
+// by the arrays of --input or --feed, and by --dim.
+func openONNX(c *cobra.Command, path string) (*opened, error) {
+	flag := func(name string) []string {
+		list, err := c.Flags().GetStringArray(name)
+		if err != nil {
+			return nil // a command without the flag
+		}
+		return list
+	}
+	var o ampc.ONNXOptions
+	var err error
+	if o.Sizes, err = parseDims(flag("dim")); err != nil {
+		return nil, err
+	}
+	if o.Shapes, err = parseShapes(flag("shape")); err != nil {
+		return nil, err
+	}
+	fed, err := readInputs(append(flag("input"), flag("feed")...))
+	if err != nil {
+		return nil, err
+	}
+	o.Values = fed
+	for name, v := range fed {
+		if h, ok := v.(ampc.Host); ok && o.Shapes[name] == nil {
+			o.Shapes[name] = ir.Sizes(h.Type.Shape)
+		}
+	}
+	m, err := ampc.LoadONNX(path, o)
+	var size *onnx.SizeError
+	switch {
+	case errors.As(err, &size) && size.Name != "":
+		return nil, usagef("%s: input %q: dimension %q has no size: give it with --dim %s=SIZE", path, size.Input, size.Name, size.Name)
+	case errors.As(err, &size):
+		return nil, usagef("%s: input %q: dimension %d has no size: give its shape with --shape %s=SIZE,SIZE,...", path, size.Input, size.Dim, size.Input)
+	case err != nil:
+		return nil, err
+	}
+	return &opened{ctx: c.Context(), spec: path, model: m, sized: true, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}, nil
+}
+
+// parseShapes reads NAME=SIZE,SIZE,... of inputs; a scalar has no sizes.
+func parseShapes(pairs []string) (map[string][]int64, error) {
+	out := map[string][]int64{}
+	for _, p := range pairs {
+		name, list, ok := strings.Cut(p, "=")
+		shape := []int64{}
+		for s := range strings.SplitSeq(list, ",") {
+			n, err := strconv.ParseInt(s, 10, 64)
+			if list != "" && (err != nil || n < 1) {
+				ok = false
+			}
+			if list != "" {
+				shape = append(shape, n)
+			}
+		}
+		if !ok || name == "" {
+			return nil, usagef("--shape %s: want NAME=SIZE,SIZE,...", p)
+		}
+		out[name] = shape
+	}
+	return out, nil
+}
+
+// readTensor reads a serialized ONNX tensor, under the name that it has.
+func readTensor(path string) (map[string]ampc.Host, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, file.Error(path, err)
+	}
+	x, name, err := onnx.ParseTensor(b)
+	if err != nil {
+		return nil, file.Error(path, err)
+	}
+	return map[string]ampc.Host{name: {Type: x.Type, Bytes: x.Bytes()}}, nil
+}

@@ -1,0 +1,62 @@
+package ampc
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir/eval"
+	"ampc/onnx"
+	"ampc/passes"
+)
+
+// ONNXOptions say what an ONNX file leaves open.
+type ONNXOptions struct {
+	Sizes  Sizes              // of named dimensions; all must be bound
+	Shapes map[string][]int64 // of inputs by name, for dimensions without a name; they come before Sizes
+	// Values are inputs whose elements a shape, an axis or a bound is made from: the
+	// model is right for no others. Model.Graph lists them as inputs still.
+	Values Feed
+	// Train lists patterns of the weights that become parameters; all others are
+	// frozen. nil: all floating-point weights are parameters.
+	Train []string
+}
+
+// LoadONNX makes a model of the ONNX file at path. Its weights stay in the
+// file, which must be there until the first step is compiled. Outputs are what
+// Model.Outputs returns, in the order of the file; inputs and outputs have their
+// names. An operator that is not read is an error that names the node: see
+// docs/onnx-ops.md.
+func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
+	f, err := onnx.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	in := onnx.Options{Dims: map[string]int64{}, Shapes: o.Shapes, Values: map[string]*eval.Tensor{}}
+	for d, n := range o.Sizes {
+		in.Dims[string(d)] = n
+	}
+	for name, v := range o.Values {
+		h, ok := v.(Host)
+		if !ok {
+			return nil, fmt.Errorf("%s: the value of %q is a %T, want a Host", path, name, v)
+		}
+		if in.Values[name], err = eval.FromBytes(h.Type, h.Bytes); err != nil {
+			return nil, fmt.Errorf("%s: the value of %q: %w", path, name, err)
+		}
+	}
+	if o.Train != nil {
+		in.Train = func(name string) bool {
+			return slices.ContainsFunc(o.Train, func(pattern string) bool { return passes.Matches(pattern, name) })
+		}
+	}
+	x, err := onnx.Import(f, in)
+	if err != nil {
+		return nil, err
+	}
+	return FromGraph(x.Graph, more...), nil
+}
+
+// Outputs are what the graph returns, in order: the outputs of an imported
+// model, the return line of the text form.
+func (m *Model) Outputs() []Tensor { return m.tensors(m.Graph().Return) }

@@ -1,0 +1,82 @@
+package onnx
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+func (im *importer) function(n *Node) *Function {
+	for _, f := range im.m.Functions {
+		if f.Name == n.Op && f.Domain == n.Domain && f.Overload == n.Overload {
+			return f
+		}
+	}
+	return nil
+}
+
+// call puts the nodes of a function in the place of a node that calls it.
+func (im *importer) call(f *Function, c *call) error {
+	if im.inline++; im.inline > maxDepth {
+		return fmt.Errorf("functions call each other more than %d deep", maxDepth)
+	}
+	defer func() { im.inline-- }()
+	if len(c.n.In) > len(f.In) || len(c.n.Out) > len(f.Out) {
+		return fmt.Errorf("%d operands and %d results, function %s has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
+	}
+	opsets := maps.Clone(c.s.opsets)
+	maps.Copy(opsets, f.Opsets)
+	s := &scope{vals: map[string]*value{}, opsets: opsets}
+	for i, v := range c.in {
+		if v != nil {
+			s.vals[f.In[i]] = v
+		}
+	}
+	given := map[string]*Attribute{}
+	for _, a := range slices.Concat(f.Defaults, c.n.Attrs) {
+		given[a.Name] = a
+	}
+	if err := im.nodes(resolved(f.Nodes, given), s); err != nil {
+		return fmt.Errorf("function %s: %w", f.Name, err)
+	}
+	for i, name := range c.n.Out {
+		if name == "" {
+			continue
+		}
+		v := s.find(f.Out[i])
+		if v == nil {
+			return fmt.Errorf("function %s: nothing computes %q", f.Name, f.Out[i])
+		}
+		c.s.vals[name] = v
+	}
+	return nil
+}
+
+// resolved are the nodes of a function with what a call gives in the place of
+// references to its attributes; one that is not given leaves the node's default.
+func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
+	out := make([]*Node, len(nodes))
+	for i, n := range nodes {
+		c := *n
+		c.Attrs = nil
+		for _, a := range n.Attrs {
+			if a.Ref != "" {
+				g := given[a.Ref]
+				if g == nil {
+					continue
+				}
+				x := *g
+				x.Name = a.Name
+				a = &x
+			} else if a.G != nil {
+				x, g := *a, *a.G
+				g.Nodes = resolved(g.Nodes, given)
+				x.G = &g
+				a = &x
+			}
+			c.Attrs = append(c.Attrs, a)
+		}
+		out[i] = &c
+	}
+	return out
+}

@@ -1,0 +1,72 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+)
+
+// sorted is an order of nodes in which what they read comes before them: their
+// own, where it is one.
+func sorted(list []*Node, s *scope) ([]int, error) {
+	from := map[string]int{}
+	for i, n := range list {
+		for _, y := range n.Out {
+			if y == "" {
+				continue
+			}
+			if _, twice := from[y]; twice || s.vals[y] != nil {
+				return nil, fmt.Errorf("%q is the name of two values", y)
+			}
+			from[y] = i
+		}
+	}
+	order := make([]int, 0, len(list))
+	state := make([]uint8, len(list)) // 1: its operands are being placed, 2: placed
+	type frame struct {
+		node int
+		next []string
+	}
+	for i := range list {
+		if state[i] != 0 {
+			continue
+		}
+		state[i] = 1
+		for stack := []frame{{i, reads(list[i])}}; len(stack) > 0; {
+			top := &stack[len(stack)-1]
+			if len(top.next) == 0 {
+				state[top.node] = 2
+				order = append(order, top.node)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			name := top.next[0]
+			top.next = top.next[1:]
+			k, ok := from[name]
+			switch {
+			case !ok || state[k] == 2:
+			case state[k] == 1:
+				return nil, fmt.Errorf("%q is computed from itself", name)
+			default:
+				state[k] = 1
+				stack = append(stack, frame{k, reads(list[k])})
+			}
+		}
+	}
+	return order, nil
+}
+
+// reads lists what a node reads, its subgraphs included.
+func reads(n *Node) []string {
+	names := slices.Clone(n.In)
+	for _, a := range n.Attrs {
+		if a.G != nil {
+			for _, x := range a.G.Nodes {
+				names = append(names, reads(x)...)
+			}
+			for _, y := range a.G.Outputs {
+				names = append(names, y.Name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,182 @@
+package ampc_test
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"ampc"
+	"ampc/onnx"
+)
+
+func TestLoadONNX(t *testing.T) {
+	m, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 2}, Train: []string{"w2", "b2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var params []string
+	for _, v := range m.Graph().Vars {
+		if v.Kind.String() == "param" {
+			params = append(params, v.Name)
+		}
+	}
+	if strings.Join(params, " ") != "w2 b2" {
+		t.Errorf("parameters %v, want w2 and b2", params)
+	}
+	p := m.Outputs()
+	if len(p) != 1 || p[0].Name() != "p" {
+		t.Fatalf("outputs %v", p)
+	}
+	step, err := m.Infer(ampc.InferConfig{}, p...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := step.Run(context.Background(), ampc.Feed{"x": []float32{1, 2, 3, 4, 0, 0, 0, 0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := r.Value(p[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := h.Floats()
+	for i := range 2 {
+		if s := y[3*i] + y[3*i+1] + y[3*i+2]; s < 0.999 || s > 1.001 {
+			t.Errorf("row %d of a softmax adds up to %g: %v", i, s, y)
+		}
+	}
+}
+
+func TestLoadONNXMistakes(t *testing.T) {
+	_, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{})
+	var size *onnx.SizeError
+	if !errors.As(err, &size) || size.Name != "N" {
+		t.Errorf("%v, want a size for N", err)
+	}
+	if _, err := ampc.LoadONNX("onnx/testdata/none.onnx", ampc.ONNXOptions{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Sizes: ampc.Sizes{"M": 2, "N": 2}}); err == nil || !strings.Contains(err.Error(), `no input has a dimension "M"`) {
+		t.Error(err)
+	}
+	if _, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Shapes: map[string][]int64{"z": {2, 4}}}); err == nil || !strings.Contains(err.Error(), `no input "z"`) {
+		t.Error(err)
+	}
+}
+
+// digits reads images of 8 by 8 as numbers from 0 to 1, and their labels.
+func digits(t *testing.T, path string) (x [][]float32, y []int32) {
+	t.Helper()
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("no data in %s", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		image := make([]float32, 64)
+		for i := range image {
+			n, err := strconv.Atoi(row[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			image[i] = float32(n) / 16
+		}
+		label, err := strconv.Atoi(row[64])
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, y = append(x, image), append(y, int32(label))
+	}
+	return x, y
+}
+
+// An imported net loses its head and gets a new one, which is trained with the
+// rest: 97% of the digits that it has not seen.
+func TestFineTuneONNX(t *testing.T) {
+	const batch, model = 64, "../shared/onnx/models/own-resnet8w/model.onnx"
+	if _, err := os.Stat(model); err != nil {
+		t.Skipf("no model in %s", model)
+	}
+	x, y := digits(t, "../shared/data/optdigits.tra")
+	tx, ty := digits(t, "../shared/data/optdigits.tes")
+	for _, policy := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16(), ampc.MixedBF16()} {
+		t.Run(policy.Name, func(t *testing.T) {
+			if testing.Short() && policy.Name != "mixed-f16" {
+				t.Skip("one policy with -short")
+			}
+			m, err := ampc.LoadONNX(model, ampc.ONNXOptions{Sizes: ampc.Sizes{"N": batch}}, ampc.Seed(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			logits := m.Linear("head", m.Lookup("/Flatten_output_0"), 10)
+			loss := m.CrossEntropy(logits, m.Input("label", ampc.I32, batch))
+			step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Cosine(2e-3, 0, 240), Policy: policy}, ampc.Loss{Value: loss})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(1, 2))
+			feed := func(x [][]float32, y []int32, at func(i int) int) ampc.Feed {
+				images, labels := make([]float32, 0, 64*batch), make([]int32, batch)
+				for i := range batch {
+					k := at(i)
+					images, labels[i] = append(images, x[k]...), y[k]
+				}
+				return ampc.Feed{"x": images, "label": labels}
+			}
+			for range 240 {
+				if _, err := step.Run(context.Background(), feed(x, y, func(int) int { return r.IntN(len(x)) })); err != nil {
+					t.Fatal(err)
+				}
+			}
+			infer, err := m.Infer(ampc.InferConfig{Policy: policy}, logits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			right, n := 0, len(tx)/batch*batch
+			for first := 0; first < n; first += batch {
+				f := feed(tx, ty, func(i int) int { return first + i })
+				delete(f, "label")
+				res, err := infer.Run(context.Background(), f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				h, err := res.Value(logits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				scores := h.Floats()
+				for i := range batch {
+					best := 0
+					for k := range 10 {
+						if scores[10*i+k] > scores[10*i+best] {
+							best = k
+						}
+					}
+					if int32(best) == ty[first+i] {
+						right++
+					}
+				}
+			}
+			if share := float64(right) / float64(n); share < 0.97 {
+				t.Errorf("%.1f%% of %d digits, want 97%%", 100*share, n)
+			} else {
+				t.Logf("%.2f%% of %d digits", 100*share, n)
+			}
+		})
+	}
+}
