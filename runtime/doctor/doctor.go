@@ -206,7 +206,7 @@ type exam struct {
 	b       *cpu.Backend
 	c       *Case
 	spares  *cpu.Spares        // memory of replays
-	sick    *replay            // in the policy
+	actual  *replay            // in the policy
 	well    *reference         // in f32, nil until it is wanted
 	exact   Range              // what the node that failed makes, alone in f32, before it is stored
 	plain   Range              // the same without loss scales, where exact is not finite
@@ -228,7 +228,7 @@ func newExam(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (
 	if err := ir.InferUnits(g); err != nil {
 		return nil, err
 	}
-	x.sick, err = x.prepare(g, state, c.Feeds, lower.LowerNodes)
+	x.actual, err = x.prepare(g, state, c.Feeds, lower.LowerNodes)
 	x.index(g)
 	return x, err
 }
@@ -249,7 +249,7 @@ func (x *exam) index(g *ir.Graph) {
 }
 
 func (x *exam) close() {
-	x.sick.close()
+	x.actual.close()
 	if x.well != nil {
 		x.well.close()
 	}
@@ -281,7 +281,7 @@ func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]by
 func (x *exam) examine() (*Diagnosis, error) {
 	var found *ir.Value
 	x.replays++
-	err := x.sick.run(x.ctx, func() bool {
+	err := x.actual.run(x.ctx, func() bool {
 		found = x.origin()
 		return found == nil
 	})
@@ -312,10 +312,10 @@ func (x *exam) trial(d *Diagnosis, v *ir.Value) error {
 		return err
 	}
 	right, err := x.well.compare(x, func() {
-		if x.well.part == lower.Micro && (x.sick.part == lower.Micro || len(x.c.Feeds) > 1) {
+		if x.well.part == lower.Micro && (x.actual.part == lower.Micro || len(x.c.Feeds) > 1) {
 			x.survey()
 		}
-		if x.well.part != x.sick.part || x.well.micro != x.sick.micro {
+		if x.well.part != x.actual.part || x.well.micro != x.actual.micro {
 			return
 		}
 		x.judge(d, v)
@@ -355,7 +355,7 @@ func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 		return err
 	}
 	for i, w := range r.results {
-		if w == v && x.sick.micro == len(x.c.Feeds)-1 {
+		if w == v && x.actual.micro == len(x.c.Feeds)-1 {
 			s := scan(v.Name, ir.F32, out[i])
 			s.DType, s.Stored = r.to[v].Type.DType, r.to[v].Type.DType.String()
 			d.BF16 = &s
@@ -369,7 +369,7 @@ func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 
 // stores reports whether some value is stored in d.
 func (x *exam) stores(d ir.DType) bool {
-	for _, n := range x.sick.g.Nodes {
+	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {
 			if v.Type.DType == d {
 				return true
@@ -397,7 +397,7 @@ func (x *exam) carried(v *ir.Value, instead map[string]float64) float64 {
 		}
 		at, given := instead[s.Name]
 		if !given {
-			at = x.sick.rangeOf(s).Max
+			at = x.actual.rangeOf(s).Max
 		}
 		f *= math.Pow(at, float64(v.Unit.Exponent(s.Name)))
 	}

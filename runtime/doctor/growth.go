@@ -62,7 +62,7 @@ func (x *exam) diverged(d *Diagnosis, v *ir.Value) error {
 		if err != nil {
 			return err
 		}
-		if now := x.sick.rangeOf(p).AbsMax; now/from > is/max(was, 1e-30) {
+		if now := x.actual.rangeOf(p).AbsMax; now/from > is/max(was, 1e-30) {
 			name, was, is = p.Name, from, now
 		}
 	}
@@ -84,7 +84,7 @@ func (x *exam) diverged(d *Diagnosis, v *ir.Value) error {
 func (x *exam) weights(v *ir.Value, all bool) []*ir.Value {
 	var ps []*ir.Value
 	if all {
-		for _, p := range x.sick.g.Vars {
+		for _, p := range x.actual.g.Vars {
 			if p.Kind == ir.Param && p.Type.DType.Float() {
 				ps = append(ps, p)
 			}

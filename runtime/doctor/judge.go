@@ -10,12 +10,12 @@ import (
 
 // describe fills in what and where.
 func (x *exam) describe(v *ir.Value) *Diagnosis {
-	r := x.sick.rangeOf(v)
-	d := &Diagnosis{Micro: x.sick.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
+	r := x.actual.rangeOf(v)
+	d := &Diagnosis{Micro: x.actual.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
 	if !v.IsVar() {
 		for _, op := range v.Def.In {
 			if op != nil && op.Type.DType.Float() {
-				d.Inputs = append(d.Inputs, x.sick.rangeOf(op))
+				d.Inputs = append(d.Inputs, x.actual.rangeOf(op))
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (x *exam) home(d *Diagnosis, v *ir.Value) string {
 	case d.Direction != Update:
 		return v.Name
 	}
-	for _, p := range x.sick.g.Vars {
+	for _, p := range x.actual.g.Vars {
 		if p.Kind == ir.Param && strings.HasSuffix(v.Name, "."+p.Name) {
 			return p.Name
 		}
@@ -139,7 +139,7 @@ func (x *exam) judge(d *Diagnosis, v *ir.Value) {
 // aside computes v's node by itself, in f32, on what its operands hold; and where
 // that is not finite, without the loss scale too.
 func (x *exam) aside(d *Diagnosis, v *ir.Value) error {
-	exact, err := x.again(x.sick, v.Def, nil)
+	exact, err := x.again(x.actual, v.Def, nil)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (x *exam) aside(d *Diagnosis, v *ir.Value) error {
 			factor[op] = 1 / x.factor(op)
 		}
 	}
-	plain, err := x.again(x.sick, v.Def, factor)
+	plain, err := x.again(x.actual, v.Def, factor)
 	if err != nil {
 		return err
 	}
@@ -169,14 +169,14 @@ func (x *exam) noTarget(v *ir.Value) string {
 		return ""
 	}
 	count := n.In[1]
-	for _, w := range x.sick.g.Body[ir.Backward] { // over several micro-batches it adds up
+	for _, w := range x.actual.g.Body[ir.Backward] { // over several micro-batches it adds up
 		if count.Def == nil && slices.ContainsFunc(w.Out, func(o *ir.Value) bool { return o.Next == count }) {
 			if at := slices.IndexFunc(w.In, isCount); at >= 0 {
 				count = w.In[at]
 			}
 		}
 	}
-	if !isCount(count) || x.sick.rangeOf(n.In[1]).AbsMax != 0 {
+	if !isCount(count) || x.actual.rangeOf(n.In[1]).AbsMax != 0 {
 		return ""
 	}
 	of := ""
@@ -278,7 +278,7 @@ func (x *exam) within(d *Diagnosis, v *ir.Value) {
 
 // reader is the first node that reads v, nil where none does.
 func (x *exam) reader(v *ir.Value) *ir.Node {
-	for _, n := range x.sick.g.Nodes {
+	for _, n := range x.actual.g.Nodes {
 		if slices.Contains(n.In, v) {
 			return n
 		}

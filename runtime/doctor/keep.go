@@ -23,7 +23,7 @@ type keeping struct {
 func (x *exam) keeper(scale map[string]float64) *keeping {
 	k := &keeping{exam: x, top: margin * ir.F16.Max(), scale: scale, kept: map[*ir.Value]bool{}, seen: map[*ir.Value]bool{},
 		reader: map[*ir.Value][]*ir.Node{}, grads: map[*ir.Node][]*ir.Node{}}
-	for s, n := range x.sick.g.Nodes {
+	for s, n := range x.actual.g.Nodes {
 		if s == ir.Update {
 			continue
 		}
@@ -146,7 +146,7 @@ func (x *exam) most(scope string) bool {
 		return known
 	}
 	in, all := 0, 0
-	for _, n := range x.sick.g.Body[ir.Forward] {
+	for _, n := range x.actual.g.Body[ir.Forward] {
 		if len(n.Out) == 0 || inserted(n) {
 			continue
 		}

@@ -66,7 +66,7 @@ func (x *exam) spoiledBy(v *ir.Value, any bool) []*ir.Value {
 
 // rounded says how v came to be 0, or below.
 func (x *exam) rounded(v *ir.Value) string {
-	s, wide := x.sick.rangeOf(v), x.wide(v)
+	s, wide := x.actual.rangeOf(v), x.wide(v)
 	is := fmt.Sprintf("is 0 %d times", s.Zeros-wide.Zeros)
 	if x.flipped(v) > 0 {
 		is = fmt.Sprintf("is as low as %.4g", s.Min)
@@ -134,13 +134,13 @@ const upstream = 4
 
 // zeroed is the share of v's elements that are 0 and, by count, not in f32.
 func (x *exam) zeroed(v *ir.Value) float64 {
-	r := x.sick.rangeOf(v)
+	r := x.actual.rangeOf(v)
 	return float64(r.Zeros-x.wide(v).Zeros) / float64(max(r.Elements, 1))
 }
 
 // flipped is 1 where v is below 0 and in f32 is not, or hardly.
 func (x *exam) flipped(v *ir.Value) float64 {
-	r, wide := x.sick.rangeOf(v), x.wide(v)
+	r, wide := x.actual.rangeOf(v), x.wide(v)
 	if r.Min < 0 && (wide.Min >= 0 || r.Min < 8*wide.Min && wide.Max > -wide.Min) {
 		return 1
 	}
@@ -152,7 +152,7 @@ func (x *exam) flipped(v *ir.Value) float64 {
 // the products.
 func (x *exam) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
 	source := v
-	for _, n := range x.sick.g.Nodes {
+	for _, n := range x.actual.g.Nodes {
 		for _, o := range n.Out {
 			if o.Name == d.From {
 				source = o
@@ -208,7 +208,7 @@ func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
 		d.Why = fmt.Sprintf("1/%g overflows %s", c, y.Type.DType)
 	case how == adds && y.Type.DType.Low() && eval.Round(c, y.Type.DType) == 0 && x.zeroed(y) > 0:
 		d.Why = fmt.Sprintf("the constant %g that %s adds is 0 in %s", c, n.Def().Name, y.Type.DType)
-	case how == stores && x.sick.rangeOf(y).Zeros > 0:
+	case how == stores && x.actual.rangeOf(y).Zeros > 0:
 		d.Why = fmt.Sprintf("the constant %g is 0 in %s", c, y.Type.DType)
 	default:
 		return false

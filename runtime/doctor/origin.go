@@ -12,14 +12,14 @@ import (
 // where nothing did. What is wrong is what the step's results, checks and
 // variables read; an Inf that comes to nothing, as a mask's does, is not.
 func (x *exam) origin() *ir.Value {
-	if x.sick.part == lower.Prepare {
+	if x.actual.part == lower.Prepare {
 		return nil
 	}
-	for _, sinks := range x.sinks(x.sick.part) {
+	for _, sinks := range x.sinks(x.actual.part) {
 		t := &tracer{exam: x, seen: map[*ir.Value][]*ir.Value{}}
 		var all []*ir.Value
 		for _, v := range sinks {
-			if x.sick.bad(v) {
+			if x.actual.bad(v) {
 				all = append(all, t.from(v)...)
 			}
 		}
@@ -36,7 +36,7 @@ func (x *exam) origin() *ir.Value {
 func (x *exam) first(all []*ir.Value) *ir.Value {
 	rank := func(v *ir.Value) int {
 		n := x.order[v]
-		if x.sick.flaw(v) == onlyNegInf {
+		if x.actual.flaw(v) == onlyNegInf {
 			n += 2 * len(x.order)
 			if constant(v) {
 				n += len(x.order)
@@ -65,7 +65,7 @@ func (x *exam) sinks(part lower.Part) [][]*ir.Value {
 			update = append(update, v)
 		}
 	}
-	for s, n := range x.sick.g.Nodes {
+	for s, n := range x.actual.g.Nodes {
 		for _, v := range n.In {
 			if s == ir.Update || writes(n) || n.Op == ir.OpAnyNonfinite {
 				if v != nil && v.Def != nil {
@@ -81,8 +81,8 @@ func (x *exam) sinks(part lower.Part) [][]*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.sick.g.Return {
-		if len(forward)+len(backward) == 0 || x.sick.flaw(v) != onlyNegInf {
+	for _, v := range x.actual.g.Return {
+		if len(forward)+len(backward) == 0 || x.actual.flaw(v) != onlyNegInf {
 			at(v)
 		}
 	}
@@ -127,7 +127,7 @@ func (t *tracer) through(v *ir.Value) []*ir.Value {
 	for _, op := range flawed {
 		deeper = append(deeper, t.from(op)...)
 	}
-	if len(deeper) == 0 && (len(flawed) == 0 || t.sick.flaw(v) == hasNaN) {
+	if len(deeper) == 0 && (len(flawed) == 0 || t.actual.flaw(v) == hasNaN) {
 		return []*ir.Value{v}
 	}
 	return deeper
@@ -138,15 +138,15 @@ func (t *tracer) through(v *ir.Value) []*ir.Value {
 func (t *tracer) flawed(v *ir.Value) []*ir.Value {
 	var nan, all []*ir.Value
 	for _, op := range v.Def.In {
-		if !t.sick.bad(op) {
+		if !t.actual.bad(op) {
 			continue
 		}
 		all = append(all, op)
-		if t.sick.flaw(op) == hasNaN {
+		if t.actual.flaw(op) == hasNaN {
 			nan = append(nan, op)
 		}
 	}
-	if len(nan) > 0 && t.sick.flaw(v) == hasNaN {
+	if len(nan) > 0 && t.actual.flaw(v) == hasNaN {
 		return nan
 	}
 	return all
@@ -155,7 +155,7 @@ func (t *tracer) flawed(v *ir.Value) []*ir.Value {
 // meant reports whether v holds an Inf that somebody wrote: in a constant, or
 // in a mask that is fed or kept.
 func (t *tracer) meant(v *ir.Value) bool {
-	switch f := t.sick.flaw(v); {
+	switch f := t.actual.flaw(v); {
 	case v.Kind == ir.Const:
 		return f != hasNaN
 	case v.Kind == ir.Input || v.Kind == ir.State && v.Attr.Get("role") == nil:

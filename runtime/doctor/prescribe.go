@@ -41,7 +41,7 @@ func (x *exam) scaleOf(v *ir.Value) *ir.Value {
 // there is none down to leastScale.
 func (x *exam) fitting(s *ir.Value) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
-	for _, n := range x.sick.g.Nodes {
+	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {
 			peak := x.well.peaks[v]
 			if peak == 0 {
@@ -73,7 +73,7 @@ const leastScale = 0x1p-24
 func (x *exam) rescale(d *Diagnosis, v, s *ir.Value) {
 	var limit *ir.Value
 	d.SafeScale, limit = x.fitting(s)
-	now := x.sick.rangeOf(s).Max
+	now := x.actual.rangeOf(s).Max
 	if limit != nil && real(limit) != real(v) && d.SafeScale < x.alone(d, v, s) {
 		d.Why += fmt.Sprintf("; %s, which comes of it, fits at %g", real(limit), d.SafeScale)
 	}
@@ -118,13 +118,13 @@ func (x *exam) rescale(d *Diagnosis, v, s *ir.Value) {
 
 // alone is the scale at which v itself fits.
 func (x *exam) alone(d *Diagnosis, v, s *ir.Value) float64 {
-	most := v.Type.DType.Max() * x.sick.rangeOf(s).Max / d.Exact
+	most := v.Type.DType.Max() * x.actual.rangeOf(s).Max / d.Exact
 	return math.Ldexp(1, int(math.Floor(math.Log2(most))))
 }
 
 // scaler is the node that advances the scale s, nil where it is static.
 func (x *exam) scaler(s *ir.Value) *ir.Node {
-	for _, n := range x.sick.g.Body[ir.Update] {
+	for _, n := range x.actual.g.Body[ir.Update] {
 		if n.Op == ir.OpUpdateScale && n.In[0] == s {
 			return n
 		}
@@ -171,9 +171,9 @@ func (x *exam) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	k := x.keeper(scale)
 	k.forward = d.Cause == ForwardOverflow
 	k.value(v)
-	for _, n := range x.sick.g.Nodes {
+	for _, n := range x.actual.g.Nodes {
 		for _, w := range n.Out { // the same may have happened elsewhere
-			if x.well.peaks[w] > 0 && k.hot(w) && x.sick.flaw(w) != onlyNegInf {
+			if x.well.peaks[w] > 0 && k.hot(w) && x.actual.flaw(w) != onlyNegInf {
 				k.value(w)
 			}
 		}

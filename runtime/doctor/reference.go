@@ -21,7 +21,7 @@ type reference struct {
 // build makes the step with d in place of every 16-bit dtype. Node by node is how
 // its values can be looked at; together is how it is fastest.
 func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, error) {
-	t, err := newTwin(d, x.sick.g, x.sick.state, x.sick.feeds)
+	t, err := newTwin(d, x.actual.g, x.actual.state, x.actual.feeds)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, err
 	for i, v := range r.results {
 		t.g.Return[i] = t.to[v]
 	}
-	if x.sick.part != lower.Update {
+	if x.actual.part != lower.Update {
 		t.g.Body[ir.Update] = nil
 	}
 	live(t.g)
@@ -57,7 +57,7 @@ func (x *exam) results() []*ir.Value {
 			vs = append(vs, v)
 		}
 	}
-	for _, n := range x.sick.g.Body[ir.Update] {
+	for _, n := range x.actual.g.Body[ir.Update] {
 		for _, v := range n.In {
 			switch {
 			case v == nil:
@@ -68,7 +68,7 @@ func (x *exam) results() []*ir.Value {
 			}
 		}
 	}
-	for _, v := range x.sick.g.Return {
+	for _, v := range x.actual.g.Return {
 		if v.Def != nil && x.section[v.Def] != ir.Update {
 			add(v)
 		}
@@ -99,9 +99,9 @@ func (r *reference) compare(x *exam, look func()) ([][]byte, error) {
 // may not hold there.
 func (x *exam) survey() {
 	several := len(x.c.Feeds) > 1
-	for _, n := range x.sick.g.Nodes {
+	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {
-			if !v.Type.DType.Low() || !several && x.sick.flaw(v) == fine {
+			if !v.Type.DType.Low() || !several && x.actual.flaw(v) == fine {
 				continue
 			}
 			w := x.well.to[v]
