@@ -202,20 +202,20 @@ func (c *Case) started() *Case {
 
 // exam is one diagnosis at work.
 type exam struct {
-	ctx     context.Context
-	b       *cpu.Backend
-	c       *Case
-	spares  *cpu.Spares        // memory of replays
-	actual  *replay            // in the policy
-	well    *reference         // in f32, nil until it is wanted
-	exact   Range              // what the node that failed makes, alone in f32, before it is stored
-	plain   Range              // the same without loss scales, where exact is not finite
-	path    map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
-	order   map[*ir.Value]int  // place in the program; variables come first
-	section map[*ir.Node]ir.Section
-	scales  []*ir.Value     // loss scales
-	large   map[string]bool // by scope: it is most of the model
-	replays int
+	ctx       context.Context
+	b         *cpu.Backend
+	c         *Case
+	spares    *cpu.Spares        // memory of replays
+	actual    *replay            // in the policy
+	reference *reference         // in f32, nil until it is wanted
+	exact     Range              // what the node that failed makes, alone in f32, before it is stored
+	plain     Range              // the same without loss scales, where exact is not finite
+	path      map[*ir.Value]bool // what is spoiled from where rounding did it to the node that failed
+	order     map[*ir.Value]int  // place in the program; variables come first
+	section   map[*ir.Node]ir.Section
+	scales    []*ir.Value     // loss scales
+	large     map[string]bool // by scope: it is most of the model
+	replays   int
 }
 
 func newExam(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (*exam, error) {
@@ -250,8 +250,8 @@ func (x *exam) index(g *ir.Graph) {
 
 func (x *exam) close() {
 	x.actual.close()
-	if x.well != nil {
-		x.well.close()
+	if x.reference != nil {
+		x.reference.close()
 	}
 }
 
@@ -308,14 +308,14 @@ func (x *exam) trial(d *Diagnosis, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	if x.well, err = x.build(ir.F32, nil, false); err != nil {
+	if x.reference, err = x.build(ir.F32, nil, false); err != nil {
 		return err
 	}
-	right, err := x.well.compare(x, func() {
-		if x.well.part == lower.Micro && (x.actual.part == lower.Micro || len(x.c.Feeds) > 1) {
+	right, err := x.reference.compare(x, func() {
+		if x.reference.part == lower.Micro && (x.actual.part == lower.Micro || len(x.c.Feeds) > 1) {
 			x.survey()
 		}
-		if x.well.part != x.actual.part || x.well.micro != x.actual.micro {
+		if x.reference.part != x.actual.part || x.reference.micro != x.actual.micro {
 			return
 		}
 		x.judge(d, v)
@@ -361,7 +361,7 @@ func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 			d.BF16 = &s
 		}
 	}
-	if agree(x.well.results, out[:len(right)], right) {
+	if agree(x.reference.results, out[:len(right)], right) {
 		d.Remedies = append(d.Remedies, Remedy{Policy: strings.Replace(x.c.Policy, "f16", "bf16", 1)})
 	}
 	return nil
@@ -380,7 +380,7 @@ func (x *exam) stores(d ir.DType) bool {
 }
 
 // wide is what v holds in f32 with loss scales of 1.
-func (x *exam) wide(v *ir.Value) Range { return x.well.rangeOf(x.well.to[v]) }
+func (x *exam) wide(v *ir.Value) Range { return x.reference.rangeOf(x.reference.to[v]) }
 
 // factor is the product of loss scales that v carries.
 func (x *exam) factor(v *ir.Value) float64 { return x.carried(v, nil) }

@@ -203,7 +203,7 @@ func (x *exam) cancelled(v *ir.Value) *ir.Value {
 	for at := v; at.Def != nil; {
 		var next *ir.Value
 		for _, op := range at.Def.In {
-			if op != nil && op.Def != nil && op.Type.DType.Float() && x.well.to[op] != nil && x.wide(op).Min < 0 && x.wide(op).Finite() {
+			if op != nil && op.Def != nil && op.Type.DType.Float() && x.reference.to[op] != nil && x.wide(op).Min < 0 && x.wide(op).Finite() {
 				next = op
 			}
 		}
@@ -224,7 +224,7 @@ func (x *exam) cancelled(v *ir.Value) *ir.Value {
 func (x *exam) operands(v *ir.Value) float64 {
 	m := 0.0
 	for _, op := range v.Def.In {
-		if op != nil && op.Type.DType.Float() && x.well.to[op] != nil {
+		if op != nil && op.Type.DType.Float() && x.reference.to[op] != nil {
 			m = max(m, x.wide(op).AbsMax)
 		}
 	}

@@ -92,13 +92,13 @@ func joined(v *ir.Value) bool {
 
 // hot reports whether v is beyond 16 bits in f32, at the scales that are to be.
 func (k *keeping) hot(v *ir.Value) bool {
-	if v == nil || v.IsVar() || k.well.to[v] == nil || writes(v.Def) || k.forward && v.Unit != "" {
+	if v == nil || v.IsVar() || k.reference.to[v] == nil || writes(v.Def) || k.forward && v.Unit != "" {
 		return false
 	}
-	peak, known := k.well.peaks[v]
+	peak, known := k.reference.peaks[v]
 	if !known {
-		peak = k.well.peak(k.well.to[v])
-		k.well.peaks[v] = peak
+		peak = k.reference.peak(k.reference.to[v])
+		k.reference.peaks[v] = peak
 	}
 	return peak*k.at(v) > k.top && peak < inf
 }

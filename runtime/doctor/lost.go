@@ -54,7 +54,7 @@ func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
 func (x *exam) spoiledBy(v *ir.Value, any bool) []*ir.Value {
 	var because []*ir.Value
 	for _, op := range v.Def.In {
-		if op == nil || !op.Type.DType.Float() || x.well.to[op] == nil {
+		if op == nil || !op.Type.DType.Float() || x.reference.to[op] == nil {
 			continue
 		}
 		if s := max(x.zeroed(op), x.flipped(op)); s > 0 && (any || s >= max(x.zeroed(v), x.flipped(v))/2) {

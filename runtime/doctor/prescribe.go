@@ -43,7 +43,7 @@ func (x *exam) fitting(s *ir.Value) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
 	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {
-			peak := x.well.peaks[v]
+			peak := x.reference.peaks[v]
 			if peak == 0 {
 				continue
 			}
@@ -173,7 +173,7 @@ func (x *exam) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	k.value(v)
 	for _, n := range x.actual.g.Nodes {
 		for _, w := range n.Out { // the same may have happened elsewhere
-			if x.well.peaks[w] > 0 && k.hot(w) && x.actual.flaw(w) != onlyNegInf {
+			if x.reference.peaks[w] > 0 && k.hot(w) && x.actual.flaw(w) != onlyNegInf {
 				k.value(w)
 			}
 		}

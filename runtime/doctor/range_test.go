@@ -75,7 +75,7 @@ func TestFlaw(t *testing.T) {
 
 // One element that is not finite is seen wherever it stands.
 func TestFinite(t *testing.T) {
-	for d, values := range map[ir.DType]struct{ well, ill []uint32 }{
+	for d, values := range map[ir.DType]struct{ finite, special []uint32 }{
 		ir.F16:  {[]uint32{0x7bff, 0xfbff, 0, 0x8000, 1}, []uint32{0x7c00, 0xfc00, 0x7e00, 0x7c01}},
 		ir.BF16: {[]uint32{0x7f7f, 0xff7f, 0, 0x8000, 1}, []uint32{0x7f80, 0xff80, 0x7fc0, 0x7f81}},
 		ir.F32:  {[]uint32{0x7f7fffff, 0xff7fffff, 0, 0x80000000, 1}, []uint32{0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001}},
@@ -88,13 +88,13 @@ func TestFinite(t *testing.T) {
 		}
 		for n := range 12 {
 			for at := range n + 1 {
-				for _, x := range values.ill {
+				for _, x := range values.special {
 					var b []byte
 					for i := range n + 1 {
 						if i == at {
 							b = put(b, x)
 						} else {
-							b = put(b, values.well[(i+n)%len(values.well)])
+							b = put(b, values.finite[(i+n)%len(values.finite)])
 						}
 					}
 					if finite(d, b) {
@@ -104,7 +104,7 @@ func TestFinite(t *testing.T) {
 			}
 			var b []byte
 			for i := range n {
-				b = put(b, values.well[i%len(values.well)])
+				b = put(b, values.finite[i%len(values.finite)])
 			}
 			if !finite(d, b) {
 				t.Errorf("%s: %d finite elements are said not to be", d, n)

@@ -104,8 +104,8 @@ func (x *exam) survey() {
 			if !v.Type.DType.Low() || !several && x.actual.flaw(v) == fine {
 				continue
 			}
-			w := x.well.to[v]
-			x.well.peaks[v] = max(x.well.peaks[v], x.well.peak(w))
+			w := x.reference.to[v]
+			x.reference.peaks[v] = max(x.reference.peaks[v], x.reference.peak(w))
 		}
 	}
 }
