@@ -21,7 +21,7 @@ type reference struct {
 // build makes the step with d in place of every 16-bit dtype. Node by node is how
 // its values can be looked at; together is how it is fastest.
 func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, error) {
-	t, err := newTwin(d, x.actual.g, x.actual.state, x.actual.feeds)
+	t, err := newVariant(d, x.actual.g, x.actual.state, x.actual.feeds)
 	if err != nil {
 		return nil, err
 	}

@@ -8,9 +8,9 @@ import (
 	"ampc/runtime"
 )
 
-// twin is the same step in another precision: node for node, with that dtype in
+// variant is the same step in another precision: node for node, with that dtype in
 // place of every 16-bit one, tf32 off and every loss scale at 1.
-type twin struct {
+type variant struct {
 	dtype ir.DType // f32 or bf16
 	g     *ir.Graph
 	state map[string][]byte
@@ -18,8 +18,8 @@ type twin struct {
 	to    map[*ir.Value]*ir.Value // where each value of the step went
 }
 
-func newTwin(d ir.DType, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*twin, error) {
-	t := &twin{dtype: d, state: make(map[string][]byte, len(state))}
+func newVariant(d ir.DType, g *ir.Graph, state map[string][]byte, feeds []runtime.Feed) (*variant, error) {
+	t := &variant{dtype: d, state: make(map[string][]byte, len(state))}
 	t.g, t.to = g.CloneMap()
 	low := map[string]ir.DType{}
 	for _, v := range t.g.Vars {
@@ -48,7 +48,7 @@ func newTwin(d ir.DType, g *ir.Graph, state map[string][]byte, feeds []runtime.F
 }
 
 // declare stores a variable anew. A 16-bit copy of another holds what that one does.
-func (t *twin) declare(v *ir.Value, state map[string][]byte) {
+func (t *variant) declare(v *ir.Value, state map[string][]byte) {
 	was := v.Type.DType
 	if was.Low() {
 		v.Type = v.Type.With(t.dtype)
