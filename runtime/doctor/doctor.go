@@ -166,12 +166,12 @@ func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 func diagnose(ctx context.Context, b *cpu.Backend, c *Case) (*Diagnosis, error) {
 	spares := spareMemory.Get().(*cpu.Spares)
 	defer spareMemory.Put(spares)
-	x, err := newExam(ctx, b, c, spares)
+	x, err := newAnalysis(ctx, b, c, spares)
 	if err != nil {
 		return nil, err
 	}
 	defer x.close()
-	return x.examine()
+	return x.diagnose()
 }
 
 // spareMemory is what the replays of one diagnosis leave to those of the next.
@@ -200,8 +200,8 @@ func (c *Case) started() *Case {
 	return &s
 }
 
-// exam is one diagnosis at work.
-type exam struct {
+// analysis is one diagnosis at work.
+type analysis struct {
 	ctx       context.Context
 	b         *cpu.Backend
 	c         *Case
@@ -218,9 +218,9 @@ type exam struct {
 	replays   int
 }
 
-func newExam(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (*exam, error) {
+func newAnalysis(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (*analysis, error) {
 	g := c.Graph.Clone()
-	x := &exam{ctx: ctx, b: b, c: c, spares: spares, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{}}
+	x := &analysis{ctx: ctx, b: b, c: c, spares: spares, order: map[*ir.Value]int{}, section: map[*ir.Node]ir.Section{}, large: map[string]bool{}}
 	state, err := complete(g, c.State, c.Seed)
 	if err != nil {
 		return nil, err
@@ -234,7 +234,7 @@ func newExam(ctx context.Context, b *cpu.Backend, c *Case, spares *cpu.Spares) (
 }
 
 // index notes where each value stands, and which are scales.
-func (x *exam) index(g *ir.Graph) {
+func (x *analysis) index(g *ir.Graph) {
 	for _, v := range g.Vars {
 		if v.Attr.Get("role") == ir.RoleScale {
 			x.scales = append(x.scales, v)
@@ -248,7 +248,7 @@ func (x *exam) index(g *ir.Graph) {
 	}
 }
 
-func (x *exam) close() {
+func (x *analysis) close() {
 	x.actual.close()
 	if x.reference != nil {
 		x.reference.close()
@@ -277,8 +277,8 @@ func complete(g *ir.Graph, state map[string][]byte, seed int64) (map[string][]by
 	return full, nil
 }
 
-// examine replays the step up to the first part with something wrong.
-func (x *exam) examine() (*Diagnosis, error) {
+// diagnose replays the step up to the first part with something wrong.
+func (x *analysis) diagnose() (*Diagnosis, error) {
 	var found *ir.Value
 	x.replays++
 	err := x.actual.run(x.ctx, func() bool {
@@ -303,7 +303,7 @@ func (x *exam) examine() (*Diagnosis, error) {
 
 // trial replays the step in f32, judges v by what it is there, and looks for
 // what would help.
-func (x *exam) trial(d *Diagnosis, v *ir.Value) error {
+func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	err := x.aside(d, v)
 	if err != nil {
 		return err
@@ -336,7 +336,7 @@ func (x *exam) trial(d *Diagnosis, v *ir.Value) error {
 
 // bfloat replays the step in bf16 where f16 fails and a smaller loss scale does
 // not help, and says so where the results are those of f32.
-func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
+func (x *analysis) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 	switch d.Cause {
 	case ForwardOverflow, GradientOverflow, Singular, VanishedConstant:
 	default:
@@ -368,7 +368,7 @@ func (x *exam) bfloat(d *Diagnosis, v *ir.Value, right [][]byte) error {
 }
 
 // stores reports whether some value is stored in d.
-func (x *exam) stores(d ir.DType) bool {
+func (x *analysis) stores(d ir.DType) bool {
 	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {
 			if v.Type.DType == d {
@@ -380,13 +380,13 @@ func (x *exam) stores(d ir.DType) bool {
 }
 
 // wide is what v holds in f32 with loss scales of 1.
-func (x *exam) wide(v *ir.Value) Range { return x.reference.rangeOf(x.reference.to[v]) }
+func (x *analysis) wide(v *ir.Value) Range { return x.reference.rangeOf(x.reference.to[v]) }
 
 // factor is the product of loss scales that v carries.
-func (x *exam) factor(v *ir.Value) float64 { return x.carried(v, nil) }
+func (x *analysis) factor(v *ir.Value) float64 { return x.carried(v, nil) }
 
 // carried is factor with other numbers for some scales, by name.
-func (x *exam) carried(v *ir.Value, instead map[string]float64) float64 {
+func (x *analysis) carried(v *ir.Value, instead map[string]float64) float64 {
 	f := 1.0
 	if v.Unit == "" {
 		return f

@@ -40,7 +40,7 @@ const (
 // diverged looks whether losses and weights had grown before the step, and then
 // blames the training. Where no losses were seen and a weight at the overflow is
 // far from its start, it says that it cannot know.
-func (x *exam) diverged(d *Diagnosis, v *ir.Value) error {
+func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 	switch d.Cause {
 	case ScaleTooHigh, GradientOverflow, ForwardOverflow, NotPrecision:
 	default:
@@ -81,7 +81,7 @@ func (x *exam) diverged(d *Diagnosis, v *ir.Value) error {
 
 // weights are the parameters whose growth counts: all, or those that v is
 // computed from directly.
-func (x *exam) weights(v *ir.Value, all bool) []*ir.Value {
+func (x *analysis) weights(v *ir.Value, all bool) []*ir.Value {
 	var ps []*ir.Value
 	if all {
 		for _, p := range x.actual.g.Vars {
@@ -108,7 +108,7 @@ func (x *exam) weights(v *ir.Value, all bool) []*ir.Value {
 }
 
 // start is the largest magnitude that p started with; 1 where that is 0 or not known.
-func (x *exam) start(p *ir.Value) (float64, error) {
+func (x *analysis) start(p *ir.Value) (float64, error) {
 	data, err := runtime.InitialBytes(&lower.Var{Name: p.Name, Type: p.Type, Kind: p.Kind, Init: p.Init, Attr: p.Attr}, x.c.Seed)
 	if err != nil {
 		return 0, err

@@ -9,7 +9,7 @@ import (
 )
 
 // describe fills in what and where.
-func (x *exam) describe(v *ir.Value) *Diagnosis {
+func (x *analysis) describe(v *ir.Value) *Diagnosis {
 	r := x.actual.rangeOf(v)
 	d := &Diagnosis{Micro: x.actual.micro, DType: v.Type.DType, Scale: x.factor(v), Output: &r, Direction: x.direction(v)}
 	if !v.IsVar() {
@@ -26,7 +26,7 @@ func (x *exam) describe(v *ir.Value) *Diagnosis {
 	return d
 }
 
-func (x *exam) direction(v *ir.Value) Direction {
+func (x *analysis) direction(v *ir.Value) Direction {
 	s := ir.Forward
 	if !v.IsVar() {
 		s = x.section[v.Def]
@@ -44,7 +44,7 @@ func (x *exam) direction(v *ir.Value) Direction {
 
 // sweeps reports whether v carries the scale of a loss, or of a gradient inside
 // the forward pass.
-func (x *exam) sweeps(v *ir.Value, inner bool) bool {
+func (x *analysis) sweeps(v *ir.Value, inner bool) bool {
 	return slices.ContainsFunc(x.scales, func(s *ir.Value) bool { return ir.InnerScale(s) == inner && v.Unit.Has(s.Name) })
 }
 
@@ -53,7 +53,7 @@ const innerPrefix = "grad."
 
 // name says which node of the user's v is: a cast that the compiler placed
 // stands for what it casts.
-func (x *exam) name(d *Diagnosis, v *ir.Value) {
+func (x *analysis) name(d *Diagnosis, v *ir.Value) {
 	for v.Def != nil && inserted(v.Def) && v.Def.In[0].Def != nil {
 		v = v.Def.In[0]
 	}
@@ -78,7 +78,7 @@ func (x *exam) name(d *Diagnosis, v *ir.Value) {
 
 // home is the value of the forward pass in whose scope v belongs: a gradient's
 // is what it is the gradient of, an update's the parameter.
-func (x *exam) home(d *Diagnosis, v *ir.Value) string {
+func (x *analysis) home(d *Diagnosis, v *ir.Value) string {
 	switch {
 	case d.Of != "":
 		return d.Of
@@ -96,7 +96,7 @@ func (x *exam) home(d *Diagnosis, v *ir.Value) string {
 }
 
 // blameVar judges a variable that was not finite before the step.
-func (x *exam) blameVar(d *Diagnosis, v *ir.Value) {
+func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 	if v.Kind == ir.Input {
 		d.Cause, d.Why = BadInput, fmt.Sprintf("the batch holds what is not finite in %s", v.Name)
 		d.Advice = "look at where the batch is read or normalised; no precision helps"
@@ -107,7 +107,7 @@ func (x *exam) blameVar(d *Diagnosis, v *ir.Value) {
 }
 
 // judge finds the cause of a node whose operands are finite and whose result v is not.
-func (x *exam) judge(d *Diagnosis, v *ir.Value) {
+func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 	wide := x.wide(v)
 	d.Wide = &wide
 	if !wide.Finite() {
@@ -138,7 +138,7 @@ func (x *exam) judge(d *Diagnosis, v *ir.Value) {
 
 // aside computes v's node by itself, in f32, on what its operands hold; and where
 // that is not finite, without the loss scale too.
-func (x *exam) aside(d *Diagnosis, v *ir.Value) error {
+func (x *analysis) aside(d *Diagnosis, v *ir.Value) error {
 	exact, err := x.again(x.actual, v.Def, nil)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (x *exam) aside(d *Diagnosis, v *ir.Value) error {
 }
 
 // noTarget says that v is a mean whose count of targets is 0, "" where it is none.
-func (x *exam) noTarget(v *ir.Value) string {
+func (x *analysis) noTarget(v *ir.Value) string {
 	n := v.Def
 	if n.Op != ir.OpDiv || n.In[1] == nil {
 		return ""
@@ -199,7 +199,7 @@ func isCount(v *ir.Value) bool {
 
 // cancelled is the operand of v that is below 0 as a difference that f32 does
 // not resolve, nil where there is none.
-func (x *exam) cancelled(v *ir.Value) *ir.Value {
+func (x *analysis) cancelled(v *ir.Value) *ir.Value {
 	for at := v; at.Def != nil; {
 		var next *ir.Value
 		for _, op := range at.Def.In {
@@ -221,7 +221,7 @@ func (x *exam) cancelled(v *ir.Value) *ir.Value {
 }
 
 // operands is the largest magnitude in f32 of what v is computed from.
-func (x *exam) operands(v *ir.Value) float64 {
+func (x *analysis) operands(v *ir.Value) float64 {
 	m := 0.0
 	for _, op := range v.Def.In {
 		if op != nil && op.Type.DType.Float() && x.reference.to[op] != nil {
@@ -232,7 +232,7 @@ func (x *exam) operands(v *ir.Value) float64 {
 }
 
 // overflow judges a result that was finite until it was stored.
-func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
+func (x *analysis) overflow(d *Diagnosis, v *ir.Value) {
 	top, plain := v.Type.DType.Max(), d.Exact/d.Scale
 	reaches := fmt.Sprintf("its result reaches %.6g, the largest %s is %.5g", d.Exact, v.Type.DType, top)
 	switch {
@@ -256,7 +256,7 @@ func (x *exam) overflow(d *Diagnosis, v *ir.Value) {
 }
 
 // scaleWord is what the scale that v carries is called.
-func (x *exam) scaleWord(v *ir.Value) string {
+func (x *analysis) scaleWord(v *ir.Value) string {
 	switch {
 	case x.sweeps(v, false) && x.sweeps(v, true):
 		return "scales"
@@ -268,7 +268,7 @@ func (x *exam) scaleWord(v *ir.Value) string {
 
 // within judges a node whose result in f32, on the same operands, its dtype holds:
 // something that it computes inside is narrower.
-func (x *exam) within(d *Diagnosis, v *ir.Value) {
+func (x *analysis) within(d *Diagnosis, v *ir.Value) {
 	d.Cause = GradientOverflow
 	if d.Direction == Forward {
 		d.Cause = ForwardOverflow
@@ -277,7 +277,7 @@ func (x *exam) within(d *Diagnosis, v *ir.Value) {
 }
 
 // reader is the first node that reads v, nil where none does.
-func (x *exam) reader(v *ir.Value) *ir.Node {
+func (x *analysis) reader(v *ir.Value) *ir.Node {
 	for _, n := range x.actual.g.Nodes {
 		if slices.Contains(n.In, v) {
 			return n
@@ -287,7 +287,7 @@ func (x *exam) reader(v *ir.Value) *ir.Node {
 }
 
 // singular judges a result that is not finite even before it is stored.
-func (x *exam) singular(d *Diagnosis, v *ir.Value) {
+func (x *analysis) singular(d *Diagnosis, v *ir.Value) {
 	switch {
 	case x.plain.Finite():
 		d.Exact = x.plain.AbsMax * d.Scale

@@ -10,7 +10,7 @@ import (
 // keeping collects the forward values that a policy has to keep in f32 so that
 // no value of the step is stored in 16 bits that does not hold it.
 type keeping struct {
-	*exam
+	*analysis
 	top     float64            // largest magnitude that counts as held
 	forward bool               // what carries a scale is left to the scaler
 	scale   map[string]float64 // by name of a loss scale: what it will be; missing: what it is
@@ -20,8 +20,8 @@ type keeping struct {
 	grads   map[*ir.Node][]*ir.Node // gradient nodes by forward node
 }
 
-func (x *exam) keeper(scale map[string]float64) *keeping {
-	k := &keeping{exam: x, top: margin * ir.F16.Max(), scale: scale, kept: map[*ir.Value]bool{}, seen: map[*ir.Value]bool{},
+func (x *analysis) keeper(scale map[string]float64) *keeping {
+	k := &keeping{analysis: x, top: margin * ir.F16.Max(), scale: scale, kept: map[*ir.Value]bool{}, seen: map[*ir.Value]bool{},
 		reader: map[*ir.Value][]*ir.Node{}, grads: map[*ir.Node][]*ir.Node{}}
 	for s, n := range x.actual.g.Nodes {
 		if s == ir.Update {
@@ -132,7 +132,7 @@ func (k *keeping) remedy() *Remedy {
 
 // pattern is the scope of a value's layer, or the value's name where it is in
 // none, or the scope is most of the model.
-func (x *exam) pattern(name string) string {
+func (x *analysis) pattern(name string) string {
 	i := strings.LastIndexByte(name, '.')
 	if i <= 0 || x.most(name[:i]) {
 		return name
@@ -141,7 +141,7 @@ func (x *exam) pattern(name string) string {
 }
 
 // most reports whether a scope holds more than half of the forward pass.
-func (x *exam) most(scope string) bool {
+func (x *analysis) most(scope string) bool {
 	if known, ok := x.large[scope]; ok {
 		return known
 	}

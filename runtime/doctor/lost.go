@@ -10,14 +10,14 @@ import (
 
 // strays reports whether a result is far from what f32 has there: it does not
 // overflow by its nature.
-func (x *exam) strays(v *ir.Value, exact Range) bool {
+func (x *analysis) strays(v *ir.Value, exact Range) bool {
 	f := x.factor(v)
 	return x.wide(v).AbsMax*f <= v.Type.DType.Max()/2 && exact.AbsMax > v.Type.DType.Max()
 }
 
 // lost looks upstream of v for values that are 0, or below it, and are not in
 // f32: where a constant was lost, or else where the first of them became so.
-func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
+func (x *analysis) lost(d *Diagnosis, v *ir.Value) bool {
 	var source *ir.Value
 	seen := map[*ir.Value]bool{v: true}
 	x.path = seen
@@ -51,7 +51,7 @@ func (x *exam) lost(d *Diagnosis, v *ir.Value) bool {
 
 // spoiledBy are the operands whose new zeros or signs can be why v has its own: a
 // sum is not 0 for a few of its terms. Any will do for a v that has none.
-func (x *exam) spoiledBy(v *ir.Value, any bool) []*ir.Value {
+func (x *analysis) spoiledBy(v *ir.Value, any bool) []*ir.Value {
 	var because []*ir.Value
 	for _, op := range v.Def.In {
 		if op == nil || !op.Type.DType.Float() || x.reference.to[op] == nil {
@@ -65,7 +65,7 @@ func (x *exam) spoiledBy(v *ir.Value, any bool) []*ir.Value {
 }
 
 // rounded says how v came to be 0, or below.
-func (x *exam) rounded(v *ir.Value) string {
+func (x *analysis) rounded(v *ir.Value) string {
 	s, wide := x.actual.rangeOf(v), x.wide(v)
 	is := fmt.Sprintf("is 0 %d times", s.Zeros-wide.Zeros)
 	if x.flipped(v) > 0 {
@@ -98,7 +98,7 @@ func smallest(r Range) float64 {
 }
 
 // lowDType is the 16-bit dtype of the step.
-func (x *exam) lowDType() ir.DType {
+func (x *analysis) lowDType() ir.DType {
 	if x.stores(ir.BF16) {
 		return ir.BF16
 	}
@@ -107,7 +107,7 @@ func (x *exam) lowDType() ir.DType {
 
 // roundings are the values nearest upstream of v that are stored in 16 bits,
 // where v is a sum or difference of what is made of them.
-func (x *exam) roundings(v *ir.Value) []*ir.Value {
+func (x *analysis) roundings(v *ir.Value) []*ir.Value {
 	var found []*ir.Value
 	seen := map[*ir.Value]bool{}
 	var walk func(v *ir.Value, depth int)
@@ -133,13 +133,13 @@ func (x *exam) roundings(v *ir.Value) []*ir.Value {
 const upstream = 4
 
 // zeroed is the share of v's elements that are 0 and, by count, not in f32.
-func (x *exam) zeroed(v *ir.Value) float64 {
+func (x *analysis) zeroed(v *ir.Value) float64 {
 	r := x.actual.rangeOf(v)
 	return float64(r.Zeros-x.wide(v).Zeros) / float64(max(r.Elements, 1))
 }
 
 // flipped is 1 where v is below 0 and in f32 is not, or hardly.
-func (x *exam) flipped(v *ir.Value) float64 {
+func (x *analysis) flipped(v *ir.Value) float64 {
 	r, wide := x.actual.rangeOf(v), x.wide(v)
 	if r.Min < 0 && (wide.Min >= 0 || r.Min < 8*wide.Min && wide.Max > -wide.Min) {
 		return 1
@@ -150,7 +150,7 @@ func (x *exam) flipped(v *ir.Value) float64 {
 // spoiled are the nodes from what was rounded to v, which it makes singular: all
 // between the two, and where a difference cancels, what it is made of, back to
 // the products.
-func (x *exam) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
+func (x *analysis) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
 	source := v
 	for _, n := range x.actual.g.Nodes {
 		for _, o := range n.Out {
@@ -187,7 +187,7 @@ func (x *exam) spoiled(d *Diagnosis, v *ir.Value) []*ir.Node {
 
 // cancels reports whether v is much smaller in f32 than what it is computed from,
 // or is 0 without having been stored in 16 bits.
-func (x *exam) cancels(v *ir.Value) bool {
+func (x *analysis) cancels(v *ir.Value) bool {
 	return !v.Type.DType.Low() || x.operands(v) > 4*x.wide(v).AbsMax
 }
 
@@ -195,7 +195,7 @@ func (x *exam) cancels(v *ir.Value) bool {
 const before = 8
 
 // vanishes reports whether node n loses a constant, and then says so in d.
-func (x *exam) vanishes(d *Diagnosis, n *ir.Node) bool {
+func (x *analysis) vanishes(d *Diagnosis, n *ir.Node) bool {
 	if len(n.Out) == 0 || !n.Out[0].Type.DType.Float() {
 		return false
 	}
@@ -228,7 +228,7 @@ const (
 
 // constantOf finds a single number known at compile time that n adds, divides
 // by, or stores; 0 where there is none.
-func (x *exam) constantOf(n *ir.Node) (float64, use) {
+func (x *analysis) constantOf(n *ir.Node) (float64, use) {
 	for _, name := range n.Numbers(ir.Added) {
 		return n.Float(name), adds
 	}
@@ -248,7 +248,7 @@ func (x *exam) constantOf(n *ir.Node) (float64, use) {
 }
 
 // number is what v holds in f32 if it is one number known at compile time.
-func (x *exam) number(v *ir.Value) float64 {
+func (x *analysis) number(v *ir.Value) float64 {
 	if v == nil || !constant(v) {
 		return 0
 	}

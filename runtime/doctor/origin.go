@@ -11,12 +11,12 @@ import (
 // origin is the value that went wrong first in the part that ran last, nil
 // where nothing did. What is wrong is what the step's results, checks and
 // variables read; an Inf that comes to nothing, as a mask's does, is not.
-func (x *exam) origin() *ir.Value {
+func (x *analysis) origin() *ir.Value {
 	if x.actual.part == lower.Prepare {
 		return nil
 	}
 	for _, sinks := range x.sinks(x.actual.part) {
-		t := &tracer{exam: x, seen: map[*ir.Value][]*ir.Value{}}
+		t := &tracer{analysis: x, seen: map[*ir.Value][]*ir.Value{}}
 		var all []*ir.Value
 		for _, v := range sinks {
 			if x.actual.bad(v) {
@@ -33,7 +33,7 @@ func (x *exam) origin() *ir.Value {
 // first is the origin to blame: one that made NaN or +Inf before those that
 // made −Inf alone, which masks are meant to be; of these the earliest, what
 // comes from constants last.
-func (x *exam) first(all []*ir.Value) *ir.Value {
+func (x *analysis) first(all []*ir.Value) *ir.Value {
 	rank := func(v *ir.Value) int {
 		n := x.order[v]
 		if x.actual.flaw(v) == onlyNegInf {
@@ -52,7 +52,7 @@ func (x *exam) first(all []*ir.Value) *ir.Value {
 
 // sinks are the values that matter, in the order in which they are asked: those
 // of the forward pass, then gradients, then what the update writes.
-func (x *exam) sinks(part lower.Part) [][]*ir.Value {
+func (x *analysis) sinks(part lower.Part) [][]*ir.Value {
 	var forward, backward, update []*ir.Value
 	at := func(v *ir.Value) {
 		switch {
@@ -99,7 +99,7 @@ func writes(n *ir.Node) bool {
 
 // tracer walks from a value that is not finite to where that began.
 type tracer struct {
-	*exam
+	*analysis
 	seen map[*ir.Value][]*ir.Value
 }
 

@@ -11,7 +11,7 @@ import (
 var inf = math.Inf(1)
 
 // prescribe finds what would help, now that the whole step is known in f32.
-func (x *exam) prescribe(d *Diagnosis, v *ir.Value) {
+func (x *analysis) prescribe(d *Diagnosis, v *ir.Value) {
 	switch d.Cause {
 	case ScaleTooHigh, GradientOverflow:
 		if s := x.scaleOf(v); s != nil {
@@ -27,7 +27,7 @@ func (x *exam) prescribe(d *Diagnosis, v *ir.Value) {
 }
 
 // scaleOf is the scale variable that v carries, nil where it carries none.
-func (x *exam) scaleOf(v *ir.Value) *ir.Value {
+func (x *analysis) scaleOf(v *ir.Value) *ir.Value {
 	for _, s := range x.scales {
 		if v.Unit.Exponent(s.Name) > 0 {
 			return s
@@ -39,7 +39,7 @@ func (x *exam) scaleOf(v *ir.Value) *ir.Value {
 // fitting is the largest power of two for the scale s with which everything
 // that the step stores in 16 bits fits there, and the value that says so; 0 where
 // there is none down to leastScale.
-func (x *exam) fitting(s *ir.Value) (float64, *ir.Value) {
+func (x *analysis) fitting(s *ir.Value) (float64, *ir.Value) {
 	least, limit := inf, (*ir.Value)(nil)
 	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {
@@ -70,7 +70,7 @@ const leastScale = 0x1p-24
 
 // rescale tells the search for a scale, which ends by itself, from a scale that
 // is too high for good.
-func (x *exam) rescale(d *Diagnosis, v, s *ir.Value) {
+func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 	var limit *ir.Value
 	d.SafeScale, limit = x.fitting(s)
 	now := x.actual.rangeOf(s).Max
@@ -117,13 +117,13 @@ func (x *exam) rescale(d *Diagnosis, v, s *ir.Value) {
 }
 
 // alone is the scale at which v itself fits.
-func (x *exam) alone(d *Diagnosis, v, s *ir.Value) float64 {
+func (x *analysis) alone(d *Diagnosis, v, s *ir.Value) float64 {
 	most := v.Type.DType.Max() * x.actual.rangeOf(s).Max / d.Exact
 	return math.Ldexp(1, int(math.Floor(math.Log2(most))))
 }
 
 // scaler is the node that advances the scale s, nil where it is static.
-func (x *exam) scaler(s *ir.Value) *ir.Node {
+func (x *analysis) scaler(s *ir.Value) *ir.Node {
 	for _, n := range x.actual.g.Body[ir.Update] {
 		if n.Op == ir.OpUpdateScale && n.In[0] == s {
 			return n
@@ -134,7 +134,7 @@ func (x *exam) scaler(s *ir.Value) *ir.Node {
 
 // wait is how many more steps are skipped until the scale has come from now,
 // where this step was, to safe.
-func (x *exam) wait(rule *ir.Node, now, safe float64) int {
+func (x *analysis) wait(rule *ir.Node, now, safe float64) int {
 	backoffs := int(math.Ceil(math.Log2(now/safe)/-math.Log2(rule.Float("backoff")) - 1e-9))
 	each := int(rule.Int("hysteresis"))
 	if rule.Flag("sticky") {
@@ -163,7 +163,7 @@ func most(rule *ir.Node) string {
 }
 
 // keep adds the remedy that keeps f32 whatever 16 bits do not hold, v first.
-func (x *exam) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
+func (x *analysis) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 	if d.Direction == Update {
 		d.Remedies = append(d.Remedies, Remedy{Widen: v.Name})
 		return
@@ -185,7 +185,7 @@ func (x *exam) keep(d *Diagnosis, v *ir.Value, scale map[string]float64) {
 
 // keepExact adds the remedy that keeps f32 what rounding spoils: from what was
 // rounded to what it makes singular.
-func (x *exam) keepExact(d *Diagnosis, v *ir.Value) {
+func (x *analysis) keepExact(d *Diagnosis, v *ir.Value) {
 	if d.Direction == Update {
 		d.Remedies = append(d.Remedies, Remedy{Widen: d.From})
 		return

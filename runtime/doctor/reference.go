@@ -20,7 +20,7 @@ type reference struct {
 
 // build makes the step with d in place of every 16-bit dtype. Node by node is how
 // its values can be looked at; together is how it is fastest.
-func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, error) {
+func (x *analysis) build(d ir.DType, also *ir.Value, together bool) (*reference, error) {
 	t, err := newVariant(d, x.actual.g, x.actual.state, x.actual.feeds)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (x *exam) build(d ir.DType, also *ir.Value, together bool) (*reference, err
 
 // results are the values by which two replays of a step are compared: what it
 // returns, its losses, and the gradients that its update reads.
-func (x *exam) results() []*ir.Value {
+func (x *analysis) results() []*ir.Value {
 	var vs []*ir.Value
 	add := func(v *ir.Value) {
 		if v != nil && v.Type.DType.Float() && !slices.Contains(vs, v) {
@@ -78,7 +78,7 @@ func (x *exam) results() []*ir.Value {
 
 // compare runs the reference, looks at each part, and returns the results as
 // f32. They are valid until the reference is closed.
-func (r *reference) compare(x *exam, look func()) ([][]byte, error) {
+func (r *reference) compare(x *analysis, look func()) ([][]byte, error) {
 	out := make([][]byte, len(r.results))
 	err := r.run(x.ctx, func() bool {
 		if look != nil {
@@ -97,7 +97,7 @@ func (r *reference) compare(x *exam, look func()) ([][]byte, error) {
 
 // survey notes the largest magnitudes of what the step stores in 16 bits and
 // may not hold there.
-func (x *exam) survey() {
+func (x *analysis) survey() {
 	several := len(x.c.Feeds) > 1
 	for _, n := range x.actual.g.Nodes {
 		for _, v := range n.Out {

@@ -43,7 +43,7 @@ type replay struct {
 // prepare lowers g over variables that hold state, node by node where its values
 // are to be looked at (fusion changes no bit, and hides values). Work that takes
 // more than the case's memory is not kept.
-func (x *exam) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, lowered func(*ir.Graph) (*lower.Program, error)) (*replay, error) {
+func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime.Feed, lowered func(*ir.Graph) (*lower.Program, error)) (*replay, error) {
 	p, err := lowered(g)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (r *replay) bad(v *ir.Value) bool { return r.flaw(v) != fine }
 
 // again computes node n alone, in f32, on what its operands hold, each times
 // its factor where one is given: what the op makes of them before it is stored.
-func (x *exam) again(r *replay, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
+func (x *analysis) again(r *replay, n *ir.Node, factor map[*ir.Value]float64) ([]Range, error) {
 	g := &ir.Graph{Name: r.g.Name}
 	k := *n
 	k.Of, k.Why, k.Captured = nil, ir.Reason{}, nil
