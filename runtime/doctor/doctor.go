@@ -326,7 +326,7 @@ func (x *analysis) trial(d *Diagnosis, v *ir.Value) error {
 	if err := x.diverged(d, v); err != nil || d.Cause == NotPrecision || d.Cause == Diverged {
 		return err
 	}
-	x.prescribe(d, v)
+	x.findRemedies(d, v)
 	if err := x.bfloat(d, v, right); err != nil {
 		return err
 	}

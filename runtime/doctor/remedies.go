@@ -10,8 +10,8 @@ import (
 
 var inf = math.Inf(1)
 
-// prescribe finds what would help, now that the whole step is known in f32.
-func (x *analysis) prescribe(d *Diagnosis, v *ir.Value) {
+// findRemedies finds what would help, now that the whole step is known in f32.
+func (x *analysis) findRemedies(d *Diagnosis, v *ir.Value) {
 	switch d.Cause {
 	case ScaleTooHigh, GradientOverflow:
 		if s := x.scaleOf(v); s != nil {
