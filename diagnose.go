@@ -12,9 +12,9 @@ import (
 	"ampc/runtime/doctor"
 )
 
-// launched is a step as it was run, kept by reference: nothing is copied while
+// lastRun is a step as it was run, kept by reference: nothing is copied while
 // steps are clean.
-type launched struct {
+type lastRun struct {
 	feeds    []runtime.Feed
 	results  []*Result     // of the last steps, the newest last
 	at       int64         // steps of the model launched before
@@ -24,7 +24,7 @@ type launched struct {
 
 // see keeps the numbers of the step whose results the next one overwrites, and
 // notes its loss.
-func (l *launched) see() {
+func (l *lastRun) see() {
 	if len(l.results) < runtime.RingSize {
 		return
 	}
@@ -35,7 +35,7 @@ func (l *launched) see() {
 }
 
 // losses are those of all steps before the newest.
-func (l *launched) losses() doctor.Losses {
+func (l *lastRun) losses() doctor.Losses {
 	all := l.seen
 	for _, r := range l.results[:len(l.results)-1] {
 		if len(r.step.losses) > 0 {
@@ -46,17 +46,17 @@ func (l *launched) losses() doctor.Losses {
 }
 
 // add notes one more step; results older than the runtime keeps fall off.
-func (l *launched) add(feeds []runtime.Feed, r *Result, at int64) {
+func (l *lastRun) add(feeds []runtime.Feed, r *Result, at int64) {
 	if len(l.results) == runtime.RingSize {
 		l.results = append(l.results[:0], l.results[1:]...)
 	}
 	l.feeds, l.results, l.at, l.restored = feeds, append(l.results, r), at, false
 }
 
-func (l *launched) newest() *Result { return l.results[len(l.results)-1] }
+func (l *lastRun) newest() *Result { return l.results[len(l.results)-1] }
 
 // skips counts the steps that were skipped in a row, as far as results are kept.
-func (l *launched) skips() int {
+func (l *lastRun) skips() int {
 	n := 0
 	for _, r := range slices.Backward(l.results) {
 		if !r.outcome().Skipped {

@@ -33,8 +33,8 @@ type Step struct {
 	others  []*Step // sizes that For compiled, the last one asked for at the end
 	pending []runtime.Feed
 	runs    int
-	turn    gate     // who runs a training step or one of its sizes
-	last    launched // for Diagnose
+	turn    gate    // who runs a training step or one of its sizes
+	last    lastRun // for Diagnose
 
 	assigned passes.Assignment // how the step stores each value
 	report   casts.Report      // of the passes
@@ -229,7 +229,7 @@ func (s *Step) close() error {
 		r.settle()
 	}
 	err := errors.Join(s.closeSizes(), s.exec.Close())
-	s.exec, s.pending, s.last = nil, nil, launched{}
+	s.exec, s.pending, s.last = nil, nil, lastRun{}
 	if m := s.model.session; m != nil {
 		err = errors.Join(err, m.forget(s))
 	}
