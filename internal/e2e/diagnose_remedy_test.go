@@ -14,9 +14,9 @@ import (
 	"ampc/ir"
 )
 
-// moreIllnesses are those of which the cure is the point: several places at
+// moreFaults are those of which the cure is the point: several places at
 // once, a scale that the first overflow does not give away, a floor in the way.
-func moreIllnesses() []illness {
+func moreFaults() []fault {
 	both := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}
 	dynamic := func(init, floor float64) func(c *ampc.TrainConfig) {
 		return func(c *ampc.TrainConfig) {
@@ -24,7 +24,7 @@ func moreIllnesses() []illness {
 			c.Scaler.Init, c.Scaler.Floor = init, floor
 		}
 	}
-	return []illness{
+	return []fault{
 		{name: "activations of two layers", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
 			layer: activationLayer, clean: both, infect: func(w *ward, h string) {
 				for _, layer := range []string{"h1.", "h4."} {
@@ -86,12 +86,12 @@ func varianceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	return branch(m, h, m.Named("norm").Div(m.Sub(u, first), dev)), ampc.Tensor{}
 }
 
-// Every remedy that the doctor has for any illness, however the network is built,
+// Every remedy that the doctor has for any fault, however the network is built,
 // is applied; the step is then taken, after no more skipped steps than it says,
 // and has the gradients of f32.
 func TestRemedies(t *testing.T) {
 	applied := map[string]int{}
-	for _, i := range append(illnesses(), moreIllnesses()...) {
+	for _, i := range append(faults(), moreFaults()...) {
 		for n, f := range forms {
 			t.Run(fmt.Sprint(i.name, "/", n), func(t *testing.T) {
 				i.form, i.grads = f, true
@@ -134,7 +134,7 @@ func kind(r ampc.Remedy) string {
 }
 
 // cured applies a remedy to the ill network and compares it with f32.
-func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
+func (i fault) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	t.Helper()
 	p, config := ampc.MixedF16(), i.config
 	if r.Policy != "" {
@@ -192,7 +192,7 @@ func (i illness) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 }
 
 // agrees compares the gradients of a cured step with those of f32.
-func (i illness) agrees(t *testing.T, w *ward, r ampc.Remedy) {
+func (i fault) agrees(t *testing.T, w *ward, r ampc.Remedy) {
 	t.Helper()
 	right := i.open(t, ampc.F32Only(), 3)
 	off, all := 0.0, 0.0
@@ -239,7 +239,7 @@ func gradient(t *testing.T, w *ward, name string) []float64 {
 // The doctor names what is wrong with each of them, and its reports are goldens:
 // one for every form in which the network is built.
 func TestDiagnoseMore(t *testing.T) {
-	for _, i := range moreIllnesses() {
+	for _, i := range moreFaults() {
 		t.Run(i.name, func(t *testing.T) {
 			var reports strings.Builder
 			for n, f := range forms {

@@ -27,7 +27,7 @@ func TestReplayElsewhere(t *testing.T) {
 		fmt.Printf("diagnosis:\n%s\nend\n", d)
 		return
 	}
-	for _, i := range illnesses() {
+	for _, i := range faults() {
 		t.Run(i.name, func(t *testing.T) {
 			w := i.open(t, ampc.MixedF16(), 3)
 			w.run()
@@ -52,7 +52,7 @@ func TestReplayElsewhere(t *testing.T) {
 
 // A file that was cut off, or of which a byte was changed, is refused in one line.
 func TestDamagedReplays(t *testing.T) {
-	w := illnesses()[0].open(t, ampc.MixedF16(), 3)
+	w := faults()[0].open(t, ampc.MixedF16(), 3)
 	w.run()
 	path := filepath.Join(t.TempDir(), "bad.ampc")
 	if err := w.step.SaveReplay(path); err != nil {

@@ -98,7 +98,7 @@ func TestDiagnoseAfterAnotherStep(t *testing.T) {
 // Where a step's values do not fit into memory together, the doctor says the
 // same of them.
 func TestDiagnoseLean(t *testing.T) {
-	for _, i := range illnesses() {
+	for _, i := range faults() {
 		t.Run(i.name, func(t *testing.T) {
 			w := i.open(t, ampc.MixedF16(), 3)
 			w.run()

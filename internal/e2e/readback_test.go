@@ -16,7 +16,7 @@ func TestEveryStepReadsBack(t *testing.T) {
 	if testing.Short() {
 		policies = policies[:1]
 	}
-	for _, i := range illnesses() {
+	for _, i := range faults() {
 		t.Run(i.name, func(t *testing.T) {
 			for _, p := range policies {
 				checked := i

@@ -13,13 +13,13 @@ import (
 	"ampc/runtime"
 )
 
-// depths are where an illness is placed among the identical layers.
+// depths are where an fault is placed among the identical layers.
 var depths = []int{0, 3, 5}
 
-// Each illness makes a step of the f16 policy wrong wherever it sits, does no
+// Each fault makes a step of the f16 policy wrong wherever it sits, does no
 // harm where it is listed as clean, and without it every step is finite.
-func TestIllnessesAreWhatTheySay(t *testing.T) {
-	for _, i := range illnesses() {
+func TestFaultsAreWhatTheySay(t *testing.T) {
+	for _, i := range faults() {
 		t.Run(i.name, func(t *testing.T) {
 			for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
 				w := i.open(t, p, -1)
@@ -44,11 +44,11 @@ func TestIllnessesAreWhatTheySay(t *testing.T) {
 	}
 }
 
-// The doctor names the node, the cause and the direction of each illness at every
+// The doctor names the node, the cause and the direction of each fault at every
 // depth, says the same again, finds nothing where the same numbers are clean, and
 // does not blame the precision for what is wrong in any.
-func TestDiagnoseIllnesses(t *testing.T) {
-	for _, i := range illnesses() {
+func TestDiagnoseFaults(t *testing.T) {
+	for _, i := range faults() {
 		t.Run(i.name, func(t *testing.T) {
 			for _, k := range depths {
 				for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
@@ -102,7 +102,7 @@ func (w *ward) diagnose() *ampc.Diagnosis {
 // Nothing is paid while steps are clean: they launch what they launched before
 // the doctor was ever asked, and after it has looked.
 func TestCleanStepsLaunchTheSame(t *testing.T) {
-	i := illnesses()[0]
+	i := faults()[0]
 	w := i.open(t, ampc.MixedF16(), -1)
 	launched := func() (steps []string) {
 		if !w.step.Profile(func(part lower.Part, step int, _ runtime.Spent) { steps = append(steps, fmt.Sprint(part, step)) }) {
@@ -133,13 +133,13 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 	}
 }
 
-// What the compiler does about an illness before it breaks out.
+// What the compiler does about an fault before it breaks out.
 func TestCompilerPrevents(t *testing.T) {
-	layers := func(f func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor)) illness {
-		return illness{layer: f}
+	layers := func(f func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor)) fault {
+		return fault{layer: f}
 	}
 	for name, c := range map[string]struct {
-		ill    illness
+		ill    fault
 		infect func(w *ward)
 		passes string // the counter that says so
 	}{

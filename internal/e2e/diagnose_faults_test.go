@@ -29,8 +29,8 @@ type ward struct {
 	last *ampc.Result // a step whose gradients are compared
 }
 
-// illness is one way for a step to go wrong in one of the layers.
-type illness struct {
+// fault is one way for a step to go wrong in one of the layers.
+type fault struct {
 	name string
 	// layer builds one layer in the scope h0 … h5. What it returns besides the
 	// trunk is added to the loss.
@@ -52,7 +52,7 @@ func inert(param string) bool {
 	return strings.HasSuffix(param, "mid.b") || strings.HasSuffix(param, "read.b")
 }
 
-func (i illness) rate() float64 {
+func (i fault) rate() float64 {
 	if i.grads {
 		return 0
 	}
@@ -75,7 +75,7 @@ type form struct {
 	byHand bool   // products and sums in place of linear layers
 }
 
-// forms are those in which every illness is cured.
+// forms are those in which every fault is cured.
 var forms = []form{{}, {flat: true}, {byHand: true}, {flat: true, byHand: true}, {outer: "net"}}
 
 // scope is that of layer k with its dot.
@@ -125,7 +125,7 @@ func line(m *ampc.Model, name string, x ampc.Tensor, width int, opts ...any) amp
 
 // open compiles the network under a policy, with some patterns kept in f32, and
 // fills its inputs; it infects layer k, or none where k is below zero.
-func (i illness) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward {
+func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *ward {
 	t.Helper()
 	m := ampc.New("ward")
 	byHand = i.form.byHand
@@ -250,9 +250,9 @@ func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
 	return m.Named("out").Add(h, line(m, "down", y, wardWidth, 0.05))
 }
 
-func illnesses() []illness {
+func faults() []fault {
 	both, f32 := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}, []ampc.Policy{ampc.F32Only()}
-	return []illness{
+	return []fault{
 		{name: "mask of -1e9", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%smask.f16", "cast", "forward", "bf16"},
 			layer: maskedLayer, clean: both, infect: func(w *ward, h string) {
 				fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
