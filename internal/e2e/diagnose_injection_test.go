@@ -90,7 +90,7 @@ func (f finding) check(t *testing.T, d *ampc.Diagnosis, k int, p ampc.Policy) {
 	}
 }
 
-func (w *ward) diagnose() *ampc.Diagnosis {
+func (w *subject) diagnose() *ampc.Diagnosis {
 	w.t.Helper()
 	d, err := w.step.Diagnose(context.Background())
 	if err != nil {
@@ -140,7 +140,7 @@ func TestCompilerPrevents(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ill    fault
-		infect func(w *ward)
+		infect func(w *subject)
 		passes string // the counter that says so
 	}{
 		"a constant mask of -1e9 is clamped": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
@@ -151,11 +151,11 @@ func TestCompilerPrevents(t *testing.T) {
 		"a spelled-out norm squares in f32": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			u := m.Linear("up", h, wardWidth)
 			return branch(m, h, m.Div(u, m.Sqrt(m.Affine(m.ReduceMean(m.Square(u), true, -1), 1, 1e-6)))), ampc.Tensor{}
-		}), func(w *ward) { w.times("h3.up.w", 4000) }, "rms_norm"},
+		}), func(w *subject) { w.times("h3.up.w", 4000) }, "rms_norm"},
 		"sigmoid and bce become one": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			p := m.Sigmoid(m.Linear("logit", h, 1))
 			return branch(m, h, m.Tanh(h)), m.BCE(p, m.Input("label", ampc.F32, wardRows, 1))
-		}), func(w *ward) { w.plus("h3.logit.b", 30) }, "sigmoid_bce"},
+		}), func(w *subject) { w.plus("h3.logit.b", 30) }, "sigmoid_bce"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fired := 0
