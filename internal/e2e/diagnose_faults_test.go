@@ -35,8 +35,8 @@ type fault struct {
 	// layer builds one layer in the scope h0 … h5. What it returns besides the
 	// trunk is added to the loss.
 	layer func(m *ampc.Model, h ampc.Tensor) (trunk, extra ampc.Tensor)
-	// infect makes layer h ill; h is the scope with its dot.
-	infect func(w *subject, h string)
+	// inject makes layer h ill; h is the scope with its dot.
+	inject func(w *subject, h string)
 	config func(c *ampc.TrainConfig) // changes what the step is compiled to; nil: nothing
 	shrink float64                   // factor on the loss; zero: 1
 	clean  []ampc.Policy             // that the same numbers do no harm under
@@ -75,7 +75,7 @@ type form struct {
 	byHand bool   // products and sums in place of linear layers
 }
 
-// forms are those in which every fault is cured.
+// forms are those in which every fault is applied.
 var forms = []form{{}, {flat: true}, {byHand: true}, {flat: true, byHand: true}, {outer: "net"}}
 
 // scope is that of layer k with its dot.
@@ -180,7 +180,7 @@ func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *subject
 		}
 	}
 	if k >= 0 {
-		i.infect(w, i.form.scope(k))
+		i.inject(w, i.form.scope(k))
 	}
 	return w
 }
@@ -254,47 +254,47 @@ func faults() []fault {
 	both, f32 := []ampc.Policy{ampc.MixedBF16(), ampc.F32Only()}, []ampc.Policy{ampc.F32Only()}
 	return []fault{
 		{name: "mask of -1e9", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%smask.f16", "cast", "forward", "bf16"},
-			layer: maskedLayer, clean: both, infect: func(w *subject, h string) {
+			layer: maskedLayer, clean: both, inject: func(w *subject, h string) {
 				fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
 			}},
 		{name: "mask of -1e9 in every layer", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%shide", "affine", "forward", "1e+09"},
-			layer: paddingLayer, clean: both, infect: func(w *subject, h string) {
+			layer: paddingLayer, clean: both, inject: func(w *subject, h string) {
 				fill(w.input(h + "keep")[wardRows:2*wardRows], 0)
 			}},
 		{name: "square in a norm", lower: "h*.square", want: finding{ampc.ForwardOverflow, "%ssquare", "square", "forward", "65504"},
-			layer: energyLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"up.w", 4000) }},
+			layer: energyLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"up.w", 4000) }},
 		{name: "activation of 66246", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
-			layer: activationLayer, clean: both, infect: func(w *subject, h string) {
+			layer: activationLayer, clean: both, inject: func(w *subject, h string) {
 				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
 			}},
 		{name: "eps of 1e-12", lower: "h*.shifted", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
-			layer: epsilonLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"up.w", 0) },
+			layer: epsilonLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"up.w", 0) },
 			config: func(c *ampc.TrainConfig) {
 				c.Compile.Disable, c.Scaler = []string{"recognise", "epsilon"}, ampc.Static(1)
 			}},
 		{name: "bce on probabilities", lower: "h*.p", want: finding{ampc.Singular, "%slog_no", "log", "forward", "the logarithm of 0"},
-			layer: bceLayer, clean: f32, infect: func(w *subject, h string) { w.plus(h+"logit.b", 12) }},
+			layer: bceLayer, clean: f32, inject: func(w *subject, h string) { w.plus(h+"logit.b", 12) }},
 		{name: "loss scale too high", want: finding{ampc.ScaleTooHigh, "d.%ssmall", "matmul", "backward", "loss scale: 1.6777216e+07"},
-			layer: steepLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"down.w", 1<<15) },
+			layer: steepLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"down.w", 1<<15) },
 			config: func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(1 << 24) }, shrink: 0x1p-14},
 		{name: "gradient too steep", want: finding{ampc.GradientOverflow, "d.%ssmall", "matmul", "backward", "is still"},
-			layer: steepLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"down.w", 1<<17) },
+			layer: steepLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"down.w", 1<<17) },
 			config: func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(4) }, shrink: 64},
 		{name: "NaN in the batch", want: finding{ampc.BadInput, "%sside", "input", "forward", "the batch"},
-			layer: sideLayer, infect: func(w *subject, h string) { w.input(h + "side")[17] = nan }},
+			layer: sideLayer, inject: func(w *subject, h string) { w.input(h + "side")[17] = nan }},
 		{name: "fully masked row", want: finding{ampc.NotPrecision, "%sprobs", "softmax", "forward", "masked whole"},
-			layer: hiddenLayer, infect: func(w *subject, h string) {
+			layer: hiddenLayer, inject: func(w *subject, h string) {
 				clear(w.feed[h+"keep"].([]bool)[wardRows : 2*wardRows])
 			}},
 		{name: "Adam's eps in low state", want: finding{ampc.VanishedConstant, "adam.%sup.b", "div", "update", "1e-08"},
-			layer: plainLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"down.w", 1e-6) },
+			layer: plainLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"down.w", 1e-6) },
 			config: lowAdam, shrink: 1024},
 		{name: "NaN in the weights", want: finding{ampc.BadState, "%sproj.w", "param", "forward", "before the step"},
-			layer: sideLayer, infect: func(w *subject, h string) { w.plus(h+"proj.w", nan) }},
+			layer: sideLayer, inject: func(w *subject, h string) { w.plus(h+"proj.w", nan) }},
 		{name: "sqrt at zero", lower: "h*.square", want: finding{ampc.Singular, "d.%ssum", "div", "backward", "square was rounded to 0 in f16"},
-			layer: rootLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"up.w", 1e-5) }},
+			layer: rootLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"up.w", 1e-5) }},
 		{name: "scaled inner gradient", want: finding{ampc.ScaleTooHigh, "grad.%smid", "matmul", "inner gradient", "inner gradient's scale: 16384"},
-			layer: penaltyLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"read.w", 256) },
+			layer: penaltyLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"read.w", 256) },
 			config: func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(16) }},
 	}
 }

@@ -117,7 +117,7 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 	before := launched()
 	program := w.step.Program().String()
 	w.diagnose()
-	i.infect(w, "h3.")
+	i.inject(w, "h3.")
 	w.run()
 	if d := w.diagnose(); d.Cause == ampc.NoFault {
 		t.Error("the ill step is not blamed")
@@ -140,7 +140,7 @@ func TestCompilerPrevents(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ill    fault
-		infect func(w *subject)
+		inject func(w *subject)
 		passes string // the counter that says so
 	}{
 		"a constant mask of -1e9 is clamped": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
@@ -163,8 +163,8 @@ func TestCompilerPrevents(t *testing.T) {
 				conf.Compile.After = func(e ampc.PassEvent) { fired += e.Counters[c.passes] }
 			}
 			w := c.ill.open(t, ampc.MixedF16(), -1)
-			if c.infect != nil {
-				c.infect(w)
+			if c.inject != nil {
+				c.inject(w)
 			}
 			if r := w.run(); metrics(t, r).Skipped || math.IsNaN(metrics(t, r).Loss) {
 				t.Errorf("skipped %t, loss %g", metrics(t, r).Skipped, metrics(t, r).Loss)

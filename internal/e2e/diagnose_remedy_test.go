@@ -26,7 +26,7 @@ func moreFaults() []fault {
 	}
 	return []fault{
 		{name: "activations of two layers", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
-			layer: activationLayer, clean: both, infect: func(w *subject, h string) {
+			layer: activationLayer, clean: both, inject: func(w *subject, h string) {
 				for _, layer := range []string{"h1.", "h4."} {
 					if name := h[:max(len(h)-3, 0)] + layer + "up.w"; w.m.Graph().Var(name) != nil {
 						w.edit(name, func(i int, _ float32) float32 { return tall(i / wardWidth) })
@@ -35,24 +35,24 @@ func moreFaults() []fault {
 				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
 			}},
 		{name: "gradients that grow behind the first overflow", want: finding{ampc.NoFault, "d.%sthird", "matmul", "backward", "scale search"},
-			layer: growingLayer, clean: both, infect: func(w *subject, h string) {
+			layer: growingLayer, clean: both, inject: func(w *subject, h string) {
 				for _, name := range []string{"second.w", "third.w", "down.w"} {
 					w.times(h+name, 64)
 				}
 			}, config: dynamic(65536, 1)},
 		{name: "a floor above the scale that fits", want: finding{ampc.GradientOverflow, "d.%ssmall", "matmul", "backward", "Floor"},
-			layer: steepLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"down.w", 1<<17) },
+			layer: steepLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"down.w", 1<<17) },
 			config: dynamic(4, 1), shrink: 64},
 		{name: "the scale at a floor of its own", want: finding{ampc.ScaleTooHigh, "d.%ssmall", "matmul", "backward", "Floor"},
-			layer: steepLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"down.w", 1<<15) },
+			layer: steepLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"down.w", 1<<15) },
 			config: dynamic(1<<14, 1<<14), shrink: 0x1p-7},
 		{name: "variance by the difference of two means", lower: "h*.second", want: finding{ampc.Singular, "%sdev", "sqrt", "forward", "cancels"},
-			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *subject, h string) { w.plus(h+"up.b", 60) },
+			layer: varianceLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 60) },
 			config: func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"recognise", "epsilon"} }},
 		{name: "a pin in code", want: finding{ampc.ForwardOverflow, "%sboost", "affine", "forward", "take the pin"},
-			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, infect: func(w *subject, h string) { w.plus(h+"up.b", 4e4) }},
+			layer: pinnedLayer, clean: []ampc.Policy{ampc.F32Only()}, inject: func(w *subject, h string) { w.plus(h+"up.b", 4e4) }},
 		{name: "inner gradient under a dynamic scale", want: finding{ampc.NoFault, "grad.%smid", "matmul", "inner gradient", "scale search"},
-			layer: penaltyLayer, clean: both, infect: func(w *subject, h string) { w.times(h+"read.w", 256) }},
+			layer: penaltyLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"read.w", 256) }},
 	}
 }
 
@@ -102,7 +102,7 @@ func TestRemedies(t *testing.T) {
 				d := w.diagnose()
 				for _, r := range d.Remedies {
 					applied[kind(r)]++
-					i.cured(t, d, r)
+					i.applied(t, d, r)
 				}
 			})
 		}
@@ -133,8 +133,8 @@ func kind(r ampc.Remedy) string {
 	return "wait"
 }
 
-// cured applies a remedy to the ill network and compares it with f32.
-func (i fault) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
+// applied applies a remedy to the ill network and compares it with f32.
+func (i fault) applied(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	t.Helper()
 	p, config := ampc.MixedF16(), i.config
 	if r.Policy != "" {
@@ -191,7 +191,7 @@ func (i fault) cured(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	i.agrees(t, w, r)
 }
 
-// agrees compares the gradients of a cured step with those of f32.
+// agrees compares the gradients of a applied step with those of f32.
 func (i fault) agrees(t *testing.T, w *subject, r ampc.Remedy) {
 	t.Helper()
 	right := i.open(t, ampc.F32Only(), 3)
