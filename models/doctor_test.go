@@ -9,10 +9,10 @@ import (
 	"ampc/models"
 )
 
-// Of healthy training the doctor reports nothing: every model of the zoo under
+// Of training without a fault the doctor reports nothing: every model of the zoo under
 // three policies, seeds of their own, the loss scale growing until it overflows
 // and finding its way back.
-func TestHealthyRunsAreNotBlamed(t *testing.T) {
+func TestCleanRunsAreNotBlamed(t *testing.T) {
 	eager := ampc.Dynamic()
 	eager.Every = 2 // so soon that every run overflows
 	skips := 0
@@ -22,7 +22,7 @@ func TestHealthyRunsAreNotBlamed(t *testing.T) {
 			{Policy: ampc.MixedBF16()},
 			{Policy: ampc.Torch(ampc.F16), Scaler: eager},
 		} {
-			skips += healthy(t, spec, c, int64(3*i+k))
+			skips += clean(t, spec, c, int64(3*i+k))
 		}
 	}
 	if skips < len(inSmall) {
@@ -30,8 +30,8 @@ func TestHealthyRunsAreNotBlamed(t *testing.T) {
 	}
 }
 
-// healthy trains a model and has every skipped step, and the last one, looked at.
-func healthy(t *testing.T, spec string, c ampc.TrainConfig, seed int64) (skips int) {
+// clean trains a model and has every skipped step, and the last one, looked at.
+func clean(t *testing.T, spec string, c ampc.TrainConfig, seed int64) (skips int) {
 	t.Helper()
 	z, err := models.Open(spec, ampc.Seed(seed))
 	if err != nil {

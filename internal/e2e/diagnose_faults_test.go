@@ -12,15 +12,16 @@ import (
 	"ampc/ir"
 )
 
-// A subject is a small network of identical layers h0 … h5, of which one can be
-// made ill: by what its variables or its inputs hold, never by how it is built.
+// A subject is a small network of identical layers h0 … h5. A fault is injected
+// into one of them by what its variables or its inputs hold, never by how it is
+// built.
 const (
-	wardDepth = 6
-	wardRows  = 4
-	wardWidth = 16
+	subjectDepth = 6
+	subjectRows  = 4
+	subjectWidth = 16
 )
 
-// subject is a model of identical layers, compiled, with the feed that is well.
+// subject is a model of identical layers, compiled, with a feed under which its step is finite.
 type subject struct {
 	t    testing.TB
 	m    *ampc.Model
@@ -35,7 +36,7 @@ type fault struct {
 	// layer builds one layer in the scope h0 … h5. What it returns besides the
 	// trunk is added to the loss.
 	layer func(m *ampc.Model, h ampc.Tensor) (trunk, extra ampc.Tensor)
-	// inject makes layer h ill; h is the scope with its dot.
+	// inject puts the fault into layer h; h is the scope with its dot.
 	inject func(w *subject, h string)
 	config func(c *ampc.TrainConfig) // changes what the step is compiled to; nil: nothing
 	shrink float64                   // factor on the loss; zero: 1
@@ -75,7 +76,7 @@ type form struct {
 	byHand bool   // products and sums in place of linear layers
 }
 
-// forms are those in which every fault is applied.
+// forms are those of the network in which every remedy is applied.
 var forms = []form{{}, {flat: true}, {byHand: true}, {flat: true, byHand: true}, {outer: "net"}}
 
 // scope is that of layer k with its dot.
@@ -124,16 +125,16 @@ func line(m *ampc.Model, name string, x ampc.Tensor, width int, opts ...any) amp
 }
 
 // open compiles the network under a policy, with some patterns kept in f32, and
-// fills its inputs; it infects layer k, or none where k is below zero.
+// fills its inputs; it injects the fault into layer k, or into none where k is below zero.
 func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *subject {
 	t.Helper()
 	m := ampc.New("subject")
 	byHand = i.form.byHand
 	defer func() { byHand = false }()
-	x := m.Input("x", ampc.F32, wardRows, wardWidth)
-	y := m.Input("y", ampc.F32, wardRows, wardWidth)
+	x := m.Input("x", ampc.F32, subjectRows, subjectWidth)
+	y := m.Input("y", ampc.F32, subjectRows, subjectWidth)
 	h, extras := x, []ampc.Tensor(nil)
-	for n := range wardDepth {
+	for n := range subjectDepth {
 		b, scope := m, strings.TrimSuffix(i.form.scope(n), ".")
 		if scope != "" {
 			b = m.Scope(scope)
@@ -145,7 +146,7 @@ func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *subject
 			extras = append(extras, extra)
 		}
 	}
-	loss := m.Named("fit").MSE(line(m, "head", h, wardWidth), y)
+	loss := m.Named("fit").MSE(line(m, "head", h, subjectWidth), y)
 	for _, e := range extras {
 		loss = m.Add(loss, m.Affine(e, 0x1p-6, 0))
 	}
@@ -176,7 +177,7 @@ func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *subject
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, v := range m.Graph().Vars {
 		if v.Kind == ir.Input {
-			w.feed[v.Name] = wellInput(v, r)
+			w.feed[v.Name] = validInput(v, r)
 		}
 	}
 	if k >= 0 {
@@ -185,14 +186,14 @@ func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *subject
 	return w
 }
 
-// wellInput is what an input holds in a healthy step: small numbers, masks
+// validInput is what an input holds in a finite step: small numbers, masks
 // that hide nothing but one column, labels of both kinds.
-func wellInput(v *ir.Value, r *rand.Rand) any {
+func validInput(v *ir.Value, r *rand.Rand) any {
 	n := int(v.Type.Shape.Elements())
 	if v.Type.DType == ampc.Bool {
 		keep := make([]bool, n)
 		for i := range keep {
-			keep[i] = i%wardRows != 0
+			keep[i] = i%subjectRows != 0
 		}
 		return keep
 	}
@@ -200,7 +201,7 @@ func wellInput(v *ir.Value, r *rand.Rand) any {
 	for i := range x {
 		switch {
 		case strings.HasSuffix(v.Name, "keep"):
-			x[i] = float32(min(1, i%wardRows)) // the first column is hidden
+			x[i] = float32(min(1, i%subjectRows)) // the first column is hidden
 		case strings.HasSuffix(v.Name, "label"):
 			x[i] = float32(i % 2)
 		default:
@@ -247,7 +248,7 @@ func (w *subject) run() *ampc.Result {
 
 // branch adds a layer's result to the trunk through a product.
 func branch(m *ampc.Model, h, y ampc.Tensor) ampc.Tensor {
-	return m.Named("out").Add(h, line(m, "down", y, wardWidth, 0.05))
+	return m.Named("out").Add(h, line(m, "down", y, subjectWidth, 0.05))
 }
 
 func faults() []fault {
@@ -255,17 +256,17 @@ func faults() []fault {
 	return []fault{
 		{name: "mask of -1e9", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%smask.f16", "cast", "forward", "bf16"},
 			layer: maskedLayer, clean: both, inject: func(w *subject, h string) {
-				fill(w.input(h + "mask")[wardRows:2*wardRows], -1e9) // a row of padding: all of it is hidden
+				fill(w.input(h + "mask")[subjectRows:2*subjectRows], -1e9) // a row of padding: all of it is hidden
 			}},
 		{name: "mask of -1e9 in every layer", lower: "h*.scores", want: finding{ampc.ForwardOverflow, "%shide", "affine", "forward", "1e+09"},
 			layer: paddingLayer, clean: both, inject: func(w *subject, h string) {
-				fill(w.input(h + "keep")[wardRows:2*wardRows], 0)
+				fill(w.input(h + "keep")[subjectRows:2*subjectRows], 0)
 			}},
 		{name: "square in a norm", lower: "h*.square", want: finding{ampc.ForwardOverflow, "%ssquare", "square", "forward", "65504"},
 			layer: energyLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"up.w", 4000) }},
 		{name: "activation of 66246", want: finding{ampc.ForwardOverflow, "%sact", "relu", "forward", "66246"},
 			layer: activationLayer, clean: both, inject: func(w *subject, h string) {
-				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
+				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / subjectWidth) })
 			}},
 		{name: "eps of 1e-12", lower: "h*.shifted", want: finding{ampc.VanishedConstant, "%snorm", "div", "forward", "1e-12"},
 			layer: epsilonLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"up.w", 0) },
@@ -284,7 +285,7 @@ func faults() []fault {
 			layer: sideLayer, inject: func(w *subject, h string) { w.input(h + "side")[17] = nan }},
 		{name: "fully masked row", want: finding{ampc.NotPrecision, "%sprobs", "softmax", "forward", "masked whole"},
 			layer: hiddenLayer, inject: func(w *subject, h string) {
-				clear(w.feed[h+"keep"].([]bool)[wardRows : 2*wardRows])
+				clear(w.feed[h+"keep"].([]bool)[subjectRows : 2*subjectRows])
 			}},
 		{name: "Adam's eps in low state", want: finding{ampc.VanishedConstant, "adam.%sup.b", "div", "update", "1e-08"},
 			layer: plainLayer, clean: both, inject: func(w *subject, h string) { w.times(h+"down.w", 1e-6) },
@@ -309,32 +310,32 @@ func fill(x []float32, v float32) {
 
 // maskedLayer attends with a mask that is fed, and adds it in the low dtype.
 func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	mask := m.Input("mask", ampc.F32, wardRows, wardRows)
-	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
+	mask := m.Input("mask", ampc.F32, subjectRows, subjectRows)
+	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, false, true)
 	scores := m.Named("scores").Add(raw, mask)
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 }
 
 // paddingLayer makes its mask from numbers that are 0 where a column is hidden.
 func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	keep := m.Input("keep", ampc.F32, wardRows, wardRows)
-	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
+	keep := m.Input("keep", ampc.F32, subjectRows, subjectRows)
+	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, false, true)
 	scores := m.Named("scores").Add(raw, m.Named("hide").Affine(keep, 1e9, -1e9))
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 }
 
 // hiddenLayer attends where a mask of truth values says so.
 func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	keep := m.Input("keep", ampc.Bool, wardRows, wardRows)
-	raw := m.Named("raw").Matmul(line(m, "q", h, wardWidth), h, false, true)
-	scores := m.Named("scores").Where(keep, raw, m.Full(ampc.F32, math.Inf(-1), wardRows, wardRows))
+	keep := m.Input("keep", ampc.Bool, subjectRows, subjectRows)
+	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, false, true)
+	scores := m.Named("scores").Where(keep, raw, m.Full(ampc.F32, math.Inf(-1), subjectRows, subjectRows))
 	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 }
 
 // energyLayer is ConvNeXt V2's global response normalisation, its squares in
 // the low dtype: each feature's energy over the mean of all energies.
 func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := line(m, "up", h, wardWidth)
+	u := line(m, "up", h, subjectWidth)
 	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(m.Named("square").Square(u), true, 0), 1, 1e-6))
 	share := m.Named("share").Div(energy, m.ReduceMean(energy, true, -1))
 	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), ampc.Tensor{}
@@ -356,13 +357,13 @@ func tall(i int) float32 {
 // activationLayer computes a product with a vector of ones.
 func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	ones := m.Named("ones").Affine(h, 0, 1)
-	up := line(m, "up", ones, wardWidth, noBias)
-	return m.Named("out").Add(h, line(m, "down", m.Named("act").Relu(up), wardWidth, 1e-5)), ampc.Tensor{}
+	up := line(m, "up", ones, subjectWidth, noBias)
+	return m.Named("out").Add(h, line(m, "down", m.Named("act").Relu(up), subjectWidth, 1e-5)), ampc.Tensor{}
 }
 
 // epsilonLayer normalises with an epsilon that the low dtype does not hold.
 func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := line(m, "up", h, wardWidth, noBias)
+	u := line(m, "up", h, subjectWidth, noBias)
 	centred := m.Named("centred").Sub(u, m.ReduceMean(u, true, -1))
 	shifted := m.Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
 	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), ampc.Tensor{}
@@ -371,7 +372,7 @@ func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // bceLayer has a loss of its own: the cross entropy of the likeliest of four
 // probabilities, spelled out and stored in the low dtype.
 func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	label := m.Input("label", ampc.F32, wardRows, 1)
+	label := m.Input("label", ampc.F32, subjectRows, 1)
 	p := m.Named("p").ReduceMax(m.Sigmoid(line(m, "logit", h, 4)), true, -1)
 	yes, no := m.Named("log_yes").Log(p), m.Named("log_no").Log(m.Affine(p, -1, 1))
 	likely := m.Add(m.Mul(label, yes), m.Mul(m.Affine(label, -1, 1), no))
@@ -381,14 +382,14 @@ func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // steepLayer has a small value before a large weight: forward is calm, its
 // gradient is not.
 func steepLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	bend := m.Tanh(line(m, "up", h, wardWidth))
-	small := line(m, "small", bend, wardWidth, 0x1p-12, noBias)
+	bend := m.Tanh(line(m, "up", h, subjectWidth))
+	small := line(m, "small", bend, subjectWidth, 0x1p-12, noBias)
 	return branch(m, h, small), ampc.Tensor{}
 }
 
 // plainLayer is a perceptron.
 func plainLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	return branch(m, h, m.Tanh(line(m, "up", h, wardWidth))), ampc.Tensor{}
+	return branch(m, h, m.Tanh(line(m, "up", h, subjectWidth))), ampc.Tensor{}
 }
 
 // wideUpdate has lowAdam store everything in f32.
@@ -422,13 +423,13 @@ func lowAdam(c *ampc.TrainConfig) {
 
 // sideLayer reads an input of its own.
 func sideLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	side := m.Input("side", ampc.F32, wardRows, wardWidth)
-	return branch(m, h, m.Named("gate").Mul(m.Tanh(line(m, "proj", side, wardWidth)), h)), ampc.Tensor{}
+	side := m.Input("side", ampc.F32, subjectRows, subjectWidth)
+	return branch(m, h, m.Named("gate").Mul(m.Tanh(line(m, "proj", side, subjectWidth)), h)), ampc.Tensor{}
 }
 
 // rootLayer takes the length of vectors whose squares are stored low.
 func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := line(m, "up", h, wardWidth, noBias)
+	u := line(m, "up", h, subjectWidth, noBias)
 	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(m.Named("square").Square(u), true, -1))
 	return branch(m, h, m.Named("scaled").Mul(h, length)), ampc.Tensor{}
 }
@@ -439,8 +440,8 @@ var innerScale = 0x1p14
 // penaltyLayer adds the squared slope of an energy to the loss; the slope is
 // computed scaled by 2^14.
 func penaltyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := m.Named("bend").Tanh(line(m, "up", h, wardWidth))
-	read := line(m, "read", line(m, "mid", u, wardWidth), 1)
+	u := m.Named("bend").Tanh(line(m, "up", h, subjectWidth))
+	read := line(m, "read", line(m, "mid", u, subjectWidth), 1)
 	slope := m.ScaledGrad(innerScale, m.Named("level").ReduceSum(read, false), h)[0]
 	return branch(m, h, u), m.Named("slope").ReduceMean(m.Square(slope), false)
 }

@@ -13,7 +13,7 @@ import (
 	"ampc/runtime"
 )
 
-// depths are where an fault is placed among the identical layers.
+// depths are where a fault is injected among the identical layers.
 var depths = []int{0, 3, 5}
 
 // Each fault makes a step of the f16 policy wrong wherever it sits, does no
@@ -24,10 +24,10 @@ func TestFaultsAreWhatTheySay(t *testing.T) {
 			for _, p := range []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only()} {
 				w := i.open(t, p, -1)
 				if r := w.run(); metrics(t, r).Skipped {
-					t.Errorf("%s: the healthy step is skipped, loss %g", p.Name, metrics(t, r).Loss)
+					t.Errorf("%s: the step without the fault is skipped, loss %g", p.Name, metrics(t, r).Loss)
 				}
 				if d := w.diagnose(); d.Cause != ampc.NoFault {
-					t.Errorf("%s: the healthy step is blamed:\n%s", p.Name, d)
+					t.Errorf("%s: the step without the fault is blamed:\n%s", p.Name, d)
 				}
 			}
 			for _, k := range depths {
@@ -85,7 +85,7 @@ func (f finding) check(t *testing.T, d *ampc.Diagnosis, k int, p ampc.Policy) {
 	if layer := fmt.Sprintf("h%d", k); d.Scope != layer && !strings.HasPrefix(d.Scope, layer+".") {
 		t.Errorf("%s, layer %d: %s is said to be in %q", p.Name, k, d.Node, d.Scope)
 	}
-	if d.Direction != "update" && !strings.HasPrefix(d.Pos, "diagnose_wards_test.go:") {
+	if d.Direction != "update" && !strings.HasPrefix(d.Pos, "diagnose_faults_test.go:") {
 		t.Errorf("%s, layer %d: %s is said to be at %q", p.Name, k, d.Node, d.Pos)
 	}
 }
@@ -120,7 +120,7 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 	i.inject(w, "h3.")
 	w.run()
 	if d := w.diagnose(); d.Cause == ampc.NoFault {
-		t.Error("the ill step is not blamed")
+		t.Error("the step with the fault is not blamed")
 	}
 	for name, x := range i.open(t, ampc.MixedF16(), -1).feed {
 		w.feed[name] = x
@@ -133,36 +133,36 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 	}
 }
 
-// What the compiler does about an fault before it breaks out.
+// What the compiler does so that a fault has no effect.
 func TestCompilerPrevents(t *testing.T) {
 	layers := func(f func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor)) fault {
 		return fault{layer: f}
 	}
 	for name, c := range map[string]struct {
-		ill    fault
+		fault  fault
 		inject func(w *subject)
 		passes string // the counter that says so
 	}{
 		"a constant mask of -1e9 is clamped": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-			mask := m.Full(ampc.F32, -1e9, wardRows, wardRows) // all of it: no row is left
-			scores := m.Precision(ampc.PinLow).Add(m.Matmul(m.Linear("q", h, wardWidth), h, false, true), mask)
+			mask := m.Full(ampc.F32, -1e9, subjectRows, subjectRows) // all of it: no row is left
+			scores := m.Precision(ampc.PinLow).Add(m.Matmul(m.Linear("q", h, subjectWidth), h, false, true), mask)
 			return branch(m, h, m.Matmul(m.Softmax(scores, -1), h, false, false)), ampc.Tensor{}
 		}), nil, "masks_clamped"},
 		"a spelled-out norm squares in f32": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-			u := m.Linear("up", h, wardWidth)
+			u := m.Linear("up", h, subjectWidth)
 			return branch(m, h, m.Div(u, m.Sqrt(m.Affine(m.ReduceMean(m.Square(u), true, -1), 1, 1e-6)))), ampc.Tensor{}
 		}), func(w *subject) { w.times("h3.up.w", 4000) }, "rms_norm"},
 		"sigmoid and bce become one": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			p := m.Sigmoid(m.Linear("logit", h, 1))
-			return branch(m, h, m.Tanh(h)), m.BCE(p, m.Input("label", ampc.F32, wardRows, 1))
+			return branch(m, h, m.Tanh(h)), m.BCE(p, m.Input("label", ampc.F32, subjectRows, 1))
 		}), func(w *subject) { w.plus("h3.logit.b", 30) }, "sigmoid_bce"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fired := 0
-			c.ill.config = func(conf *ampc.TrainConfig) {
+			c.fault.config = func(conf *ampc.TrainConfig) {
 				conf.Compile.After = func(e ampc.PassEvent) { fired += e.Counters[c.passes] }
 			}
-			w := c.ill.open(t, ampc.MixedF16(), -1)
+			w := c.fault.open(t, ampc.MixedF16(), -1)
 			if c.inject != nil {
 				c.inject(w)
 			}
@@ -179,10 +179,10 @@ func TestCompilerPrevents(t *testing.T) {
 // An epsilon that its dtype loses and Adam's moments in f16 do not compile.
 func TestCompilerRefuses(t *testing.T) {
 	m := ampc.New("eps")
-	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, wardRows, wardWidth))
+	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, subjectRows, subjectWidth))
 	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}}
 	_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(h, false)})
-	wantError(t, err, "diagnose_wards_test.go:", "1e-12")
+	wantError(t, err, "diagnose_faults_test.go:", "1e-12")
 	m, loss := small(8)
 	c.Optimizer = ampc.Adam()
 	c.Optimizer.StateDType = ampc.F16

@@ -29,10 +29,10 @@ func moreFaults() []fault {
 			layer: activationLayer, clean: both, inject: func(w *subject, h string) {
 				for _, layer := range []string{"h1.", "h4."} {
 					if name := h[:max(len(h)-3, 0)] + layer + "up.w"; w.m.Graph().Var(name) != nil {
-						w.edit(name, func(i int, _ float32) float32 { return tall(i / wardWidth) })
+						w.edit(name, func(i int, _ float32) float32 { return tall(i / subjectWidth) })
 					}
 				}
-				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / wardWidth) })
+				w.edit(h+"up.w", func(i int, _ float32) float32 { return tall(i / subjectWidth) })
 			}},
 		{name: "gradients that grow behind the first overflow", want: finding{ampc.NoFault, "d.%sthird", "matmul", "backward", "scale search"},
 			layer: growingLayer, clean: both, inject: func(w *subject, h string) {
@@ -58,9 +58,9 @@ func moreFaults() []fault {
 
 // growingLayer has small values before large weights, several times.
 func growingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	x := line(m, "first", m.Tanh(line(m, "up", h, wardWidth)), wardWidth, 0x1p-12, noBias)
-	x = line(m, "second", x, wardWidth, noBias)
-	x = line(m, "third", x, wardWidth, noBias)
+	x := line(m, "first", m.Tanh(line(m, "up", h, subjectWidth)), subjectWidth, 0x1p-12, noBias)
+	x = line(m, "second", x, subjectWidth, noBias)
+	x = line(m, "third", x, subjectWidth, noBias)
 	return branch(m, h, x), ampc.Tensor{}
 }
 
@@ -73,12 +73,12 @@ func pinnedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	if !slices.Contains(unpinned, m.ScopeName()+"boost") {
 		b = b.Precision(ampc.PinLow)
 	}
-	return branch(m, h, m.Affine(b.Affine(line(m, "up", h, wardWidth), 2, 0), 1e-5, 0)), ampc.Tensor{}
+	return branch(m, h, m.Affine(b.Affine(line(m, "up", h, subjectWidth), 2, 0), 1e-5, 0)), ampc.Tensor{}
 }
 
 // varianceLayer computes E[x²]−E[x]² of means stored in the low dtype.
 func varianceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
-	u := line(m, "up", h, wardWidth)
+	u := line(m, "up", h, subjectWidth)
 	second := m.Named("second").ReduceMean(m.Square(u), true, -1)
 	first := m.Named("first").ReduceMean(u, true, -1)
 	variance := m.Named("variance").Sub(second, m.Square(first))
@@ -133,7 +133,7 @@ func kind(r ampc.Remedy) string {
 	return "wait"
 }
 
-// applied applies a remedy to the ill network and compares it with f32.
+// applied applies a remedy to the network with the fault and compares the step with f32.
 func (i fault) applied(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	t.Helper()
 	p, config := ampc.MixedF16(), i.config
@@ -191,7 +191,7 @@ func (i fault) applied(t *testing.T, d *ampc.Diagnosis, r ampc.Remedy) {
 	i.agrees(t, w, r)
 }
 
-// agrees compares the gradients of a applied step with those of f32.
+// agrees compares the gradients of a step with a remedy with those of f32.
 func (i fault) agrees(t *testing.T, w *subject, r ampc.Remedy) {
 	t.Helper()
 	right := i.open(t, ampc.F32Only(), 3)

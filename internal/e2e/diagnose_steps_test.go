@@ -17,8 +17,8 @@ import (
 // Of two losses with a scale each, the one whose gradients overflow is named
 // with the scale it had, also after its scaler went down; the other's is left.
 func TestDiagnoseTwoScalers(t *testing.T) {
-	for ill := range 2 {
-		t.Run(fmt.Sprint("loss ", ill), func(t *testing.T) {
+	for faulty := range 2 {
+		t.Run(fmt.Sprint("loss ", faulty), func(t *testing.T) {
 			m := ampc.New("two")
 			defer m.Close()
 			x := m.Input("x", ampc.F32, 4, 8)
@@ -35,9 +35,9 @@ func TestDiagnoseTwoScalers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set(t, m, fmt.Sprintf("head%d.fc.w", ill), all(64, 600))
+			set(t, m, fmt.Sprintf("head%d.fc.w", faulty), all(64, 600))
 			d := diagnose(t, step, ampc.Feed{"x": all(32, 1)})
-			if want := []float64{1 << 9, 1 << 10}[ill]; d.Scale != want || d.Direction != "backward" || d.Cause == ampc.ForwardOverflow {
+			if want := []float64{1 << 9, 1 << 10}[faulty]; d.Scale != want || d.Direction != "backward" || d.Cause == ampc.ForwardOverflow {
 				t.Errorf("scale %g, want %g:\n%s", d.Scale, want, d)
 			}
 			if again, err := step.Diagnose(context.Background()); err != nil || again.String() != d.String() {

@@ -166,9 +166,9 @@ func TestSaveReplay(t *testing.T) {
 	}
 }
 
-// Twenty healthy runs, the search for a loss scale at their start included:
+// Twenty runs without a fault, the search for a loss scale at their start included:
 // nothing is reported.
-func TestHealthyRuns(t *testing.T) {
+func TestCleanRuns(t *testing.T) {
 	for seed := range int64(20) {
 		p := []ampc.Policy{ampc.MixedF16(), ampc.MixedBF16(), ampc.F32Only(), ampc.MixedF16().Keep("l1")}[seed%4]
 		_, step := deep(t, ampc.TrainConfig{Policy: p}, func(b *ampc.Model, i int, x ampc.Tensor) ampc.Tensor {
