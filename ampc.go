@@ -31,55 +31,6 @@ import (
 	"ampc/runtime"
 )
 
-// DType is the type of one element.
-type DType = ir.DType
-
-// The element types a model may declare. Low types are normally chosen by the
-// policy, not by the model.
-const (
-	F32  = ir.F32
-	F16  = ir.F16
-	BF16 = ir.BF16
-	I32  = ir.I32
-	I64  = ir.I64
-	U8   = ir.U8
-	Bool = ir.Bool
-)
-
-// Pin is the precision of a region of a model; it beats every policy.
-type Pin = ir.Pin
-
-// The pins of Model.Precision. PinTF32 is f32 whose matrix products round
-// their operands to a 10-bit mantissa.
-const (
-	PinF32  = ir.PinF32
-	PinTF32 = ir.PinTF32
-	PinLow  = ir.PinLow
-)
-
-// Dim names a dimension whose size is bound when a step is compiled.
-type Dim string
-
-// CustomOp is an op of the user's own: its operands, inference, kernel and
-// gradient. See ir.Def.
-type CustomOp = *ir.Def
-
-// Init says what a parameter holds before the first step.
-type Init = ir.Init
-
-// Normal draws from a normal distribution.
-func Normal(mean, std float64) *Init {
-	return &Init{Func: "normal", Args: []float64{mean, std}}
-}
-
-// Uniform draws evenly from lo to hi.
-func Uniform(lo, hi float64) *Init {
-	return &Init{Func: "uniform", Args: []float64{lo, hi}}
-}
-
-// Fill sets every element to x.
-func Fill(x float64) *Init { return &Init{Args: []float64{x}} }
-
 // Model is a graph under construction. Every op of the op set is a method of
 // the Model, and so is every layer. A Model and what Scope,
 // Precision and Shared derive from it build the same graph; build it from one
@@ -159,7 +110,7 @@ func (m *Model) Named(name string) *Model { return m.with(m.b.Named(name)) }
 
 // Precision returns the model with everything built through it pinned to p;
 // the innermost region counts.
-func (m *Model) Precision(p Pin) *Model { return m.with(m.b.Pinned(p)) }
+func (m *Model) Precision(p Pin) *Model { return m.with(m.b.Pinned(ir.Pin(p))) }
 
 // Input declares a tensor that every run feeds. A dimension is an int, or a
 // Dim that is bound when a step is compiled.
@@ -169,7 +120,7 @@ func (m *Model) Input(name string, d DType, dims ...any) Tensor {
 		m.Fail("input %q: %v", name, err)
 		return Tensor{}
 	}
-	return m.tensor(m.b.Declare(ir.Input, name, ir.Type{DType: d, Shape: shape}, nil, nil))
+	return m.tensor(m.b.Declare(ir.Input, name, ir.Type{DType: d.ir(), Shape: shape}, nil, nil))
 }
 
 func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
@@ -189,8 +140,6 @@ func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
 				return ir.Shape{}, err
 			}
 			out[i] = m.Graph().Sym(string(d))
-		case ir.Dim:
-			out[i] = d
 		default:
 			return ir.Shape{}, fmt.Errorf("dimension %d is %v (%T), want an int or an ampc.Dim", i, d, d)
 		}
@@ -201,18 +150,19 @@ func (m *Model) shape(name string, dims []any) (ir.Shape, error) {
 	return ir.MakeShape(out...), nil
 }
 
-// Param declares a trained f32 tensor of dims, each 1 or more. A nil init is zeros. Within a further application of a
-// Shared layer it returns the one that the first application declared.
-func (m *Model) Param(name string, init *Init, dims ...int) Tensor {
-	return m.variable(ir.Param, name, F32, init, dims, nil)
+// Param declares a trained f32 tensor of dims, each 1 or more. Within a further
+// application of a Shared layer it returns the one that the first application
+// declared.
+func (m *Model) Param(name string, init Init, dims ...int) Tensor {
+	return m.variable(ir.Param, name, init, dims)
 }
 
 // State declares an f32 tensor that outlives steps and is not trained.
-func (m *Model) State(name string, init *Init, dims ...int) Tensor {
-	return m.variable(ir.State, name, F32, init, dims, nil)
+func (m *Model) State(name string, init Init, dims ...int) Tensor {
+	return m.variable(ir.State, name, init, dims)
 }
 
-func (m *Model) variable(kind ir.VarKind, name string, d DType, init *Init, dims []int, a ir.Attrs) Tensor {
+func (m *Model) variable(kind ir.VarKind, name string, init Init, dims []int) Tensor {
 	all := make([]any, len(dims))
 	for i, n := range dims {
 		if n < 1 {
@@ -226,7 +176,7 @@ func (m *Model) variable(kind ir.VarKind, name string, d DType, init *Init, dims
 		m.Fail("%s %q: %v", kind, m.ScopeName()+name, err)
 		return Tensor{}
 	}
-	t := ir.Type{DType: d, Shape: shape}
+	t := ir.Type{DType: ir.F32, Shape: shape}
 	if old := m.Lookup(m.ScopeName() + name); m.reuse && old.v != nil && old.v.IsVar() {
 		if old.v.Type != t {
 			m.Fail("shared layer: %s is %s, this application wants %s", old.v, old.v.Type, t)
@@ -234,7 +184,7 @@ func (m *Model) variable(kind ir.VarKind, name string, d DType, init *Init, dims
 		}
 		return old
 	}
-	return m.tensor(m.b.Declare(kind, name, t, init, a))
+	return m.tensor(m.b.Declare(kind, name, t, init.f, nil))
 }
 
 // Shared makes a layer with one set of weights that can be applied many times.
@@ -258,20 +208,6 @@ func (m *Model) Shared(name string, f func(*Model, ...Tensor) Tensor) func(...Te
 		applied = true
 		return f(c, x...)
 	}
-}
-
-// Apply applies a custom op and returns its first result.
-func (m *Model) Apply(op CustomOp, x ...Tensor) Tensor {
-	return m.ApplyAll(op, nil, x...)[0]
-}
-
-// ApplyAll applies a custom op with attributes and returns all its results.
-func (m *Model) ApplyAll(op CustomOp, a ir.Attrs, x ...Tensor) []Tensor {
-	if op == nil {
-		m.Fail("apply: no op")
-		return make([]Tensor, 1)
-	}
-	return m.tensors(m.b.EmitCustom(op, values(x), a))
 }
 
 // Graph returns the graph that the model builds, for code that speaks ir:

@@ -72,7 +72,7 @@ func (m *Model) held(v *ir.Value, f Feed, seed int64) (*eval.Tensor, error) {
 		}
 		return eval.FromBytes(v.Type, data)
 	}
-	if h, err := m.now(v.Name); err == nil && h.Type == v.Type {
+	if h, err := m.now(v.Name); err == nil && h.Type.t == v.Type {
 		return eval.FromBytes(v.Type, h.Bytes)
 	}
 	return eval.InitVar(v, seed)

@@ -17,9 +17,9 @@ func TestCalibratedGuard(t *testing.T) {
 	build := func() (*ampc.Model, ampc.Tensor) {
 		m := ampc.New("tall")
 		x := m.Input("x", ampc.F32, 8, 16)
-		h := m.Linear("h", x, 16, ampc.WeightInit(&ampc.Init{Func: "uniform", Args: []float64{0.5, 1}}))
-		s := m.Named("s").ReduceMean(h, true, 1)
-		return m, m.Named("loss").ReduceMean(m.Named("log").Log(s), false, 0, 1)
+		h := m.Linear("h", x, 16, ampc.LinearOptions{Init: ampc.Uniform(0.5, 1)})
+		s := m.Named("s").ReduceMean(h, ampc.ReduceOptions{Axes: []int{1}, Keep: true})
+		return m, m.Named("loss").ReduceMean(m.Named("log").Log(s), ampc.Axes(0, 1))
 	}
 	x := make([]float32, 8*16)
 	for i := range x {
@@ -58,7 +58,7 @@ func TestCalibratedGuard(t *testing.T) {
 func TestCalibrateIsInterrupted(t *testing.T) {
 	m := ampc.New("net")
 	x := m.Input("x", ampc.F32, 2, 2)
-	loss := m.ReduceMean(m.Linear("fc", x, 2), false, 0, 1)
+	loss := m.ReduceMean(m.Linear("fc", x, 2), ampc.Axes(0, 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := m.Calibrate(ctx, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, []ampc.Feed{{"x": []float32{1, 2, 3, 4}}}, ampc.Loss{Value: loss})

@@ -168,7 +168,7 @@ func checkScale(v lower.Var, data []byte) error {
 	if v.Role() != ir.RoleScale {
 		return nil
 	}
-	x := Host{v.Type, data}.At(0)
+	x := Host{Type{v.Type}, data}.At(0)
 	if significand, _ := math.Frexp(x); significand != 0.5 {
 		return fmt.Errorf("loss scale %q is %g: want a power of two, finite and above 0", v.Name, x)
 	}
@@ -240,12 +240,12 @@ func few(names []string, what string) []string {
 // lossy says which weights of v lose their value in the low dtype that the
 // steps cast it to: too large for it, or so small that they become zero.
 func (s *session) lossy(v lower.Var, data []byte) []string {
-	if v.Type.DType != F32 {
+	if v.Type.DType != ir.F32 {
 		return nil
 	}
 	var notes []string
 	for _, low := range s.copies(v.Name) {
-		h := Host{v.Type, data}
+		h := Host{Type{v.Type}, data}
 		inf, zero := 0, 0
 		for i := range h.Len() {
 			x := h.At(i)
@@ -264,8 +264,8 @@ func (s *session) lossy(v lower.Var, data []byte) []string {
 }
 
 // copies lists the low dtypes that programs keep a copy of a variable in.
-func (s *session) copies(name string) []DType {
-	var low []DType
+func (s *session) copies(name string) []ir.DType {
+	var low []ir.DType
 	for _, step := range s.steps {
 		for _, c := range step.program.Copies {
 			if c.Var == name && !slices.Contains(low, c.DType) {
@@ -276,8 +276,8 @@ func (s *session) copies(name string) []DType {
 	return low
 }
 
-func roundTo(x float64, d DType) float64 {
-	if d == BF16 {
+func roundTo(x float64, d ir.DType) float64 {
+	if d == ir.BF16 {
 		return float64(fp.BF16ToF32(fp.BF16(float32(x))))
 	}
 	return float64(fp.F16ToF32(fp.F16(float32(x))))

@@ -17,7 +17,7 @@ func oldModel() (*ampc.Model, ampc.Feed, [2]ampc.Tensor) {
 	h := m.BatchNorm("bn", m.Linear("fc1", x, 6))
 	h = m.Dropout("drop", m.Relu(h), 0.25)
 	a := m.CrossEntropy(m.Linear("fc2", h, 3), y)
-	b := m.Named("aux").ReduceMean(m.Square(m.Linear("aux1", h, 2)), false)
+	b := m.Named("aux").ReduceMean(m.Square(m.Linear("aux1", h, 2)))
 	xs, ys := make([]float32, 32), make([]int32, 8)
 	for i := range xs {
 		xs[i] = float32(i%7)/4 - 0.5

@@ -220,7 +220,7 @@ func TestMismatchedParameter(t *testing.T) {
 	build := func(width int) (*ampc.Model, *ampc.Step) {
 		m := ampc.New("width")
 		x := m.Input("x", ampc.F32, 2, 4)
-		loss := m.ReduceMean(m.Square(m.Linear("fc", x, width)), false)
+		loss := m.ReduceMean(m.Square(m.Linear("fc", x, width)))
 		return m, train(t, m, loss, adam())
 	}
 	narrow, _ := build(3)
@@ -276,7 +276,7 @@ func TestAveragesInPlaceOfParameters(t *testing.T) {
 	x := m.Input("x", ampc.F32, 1)
 	w := m.Param("w", ampc.Fill(1), 1)
 	y := m.Named("y").Mul(w, x)
-	loss := m.ReduceSum(y, false)
+	loss := m.ReduceSum(y)
 	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), EMA: 0.5}
 	s := train(t, m, loss, c)
 	plain, err := m.Infer(ampc.InferConfig{}, y)

@@ -104,8 +104,12 @@ func (s *Step) SaveReplay(path string) error {
 
 // DiagnoseFile is Diagnose of a step that SaveReplay wrote. The graph's custom
 // ops must be given.
-func DiagnoseFile(ctx context.Context, path string, custom ...CustomOp) (*Diagnosis, error) {
-	c, err := doctor.Load(path, custom...)
+func DiagnoseFile(ctx context.Context, path string, custom ...*CustomOp) (*Diagnosis, error) {
+	var rows []*ir.Def
+	for _, op := range custom {
+		rows = append(rows, op.IR())
+	}
+	c, err := doctor.Load(path, rows...)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +164,7 @@ func (s *Step) rewind(state map[string][]byte, skipped bool) error {
 		if v.Kind != ir.State {
 			continue
 		}
-		now := Host{v.Type, state[v.Name]}.At
+		now := Host{Type{v.Type}, state[v.Name]}.At
 		switch v.Role() {
 		case "attempt":
 			was, err := appendInts([]int64{int64(now(0)) - since}, v.Type.DType)
@@ -186,7 +190,7 @@ func (s *Step) scaleBefore(name string, now float64, state map[string][]byte, sk
 		if n.Op != ir.OpUpdateScale || n.In[0].Name != name {
 			continue
 		}
-		count := func(i int) float64 { return Host{n.In[i].Type, state[n.In[i].Name]}.At(0) }
+		count := func(i int) float64 { return Host{Type{n.In[i].Type}, state[n.In[i].Name]}.At(0) }
 		stuck := now == n.Float("floor") && count(4) > 0
 		if skipped && !s.last.restored && count(1) == 0 && count(3) == 0 && !stuck {
 			return now / n.Float("backoff")

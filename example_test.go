@@ -39,7 +39,7 @@ func Example_mistake() {
 	x := m.Input("x", ampc.F32, 4, 2)
 	h := m.Linear("fc", x, 8)
 	h = m.Linear("fc", h, 8)
-	_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, ampc.Loss{Value: m.ReduceMean(h, false)})
+	_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1)}, ampc.Loss{Value: m.ReduceMean(h)})
 	fmt.Println(err)
 	// Output: example_test.go:41: linear "fc": the name is taken by the layer at example_test.go:40: choose another, or apply one layer many times with Shared
 }

@@ -22,7 +22,7 @@ func TestSchedulesOverSteps(t *testing.T) {
 	} {
 		m := ampc.New("rate")
 		x := m.Input("x", ampc.F32, 2, 3)
-		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: c.lr}, ampc.Loss{Value: m.ReduceMean(m.Linear("fc", x, 2), false)})
+		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: c.lr}, ampc.Loss{Value: m.ReduceMean(m.Linear("fc", x, 2))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,13 +46,13 @@ func TestCrossEntropyOptions(t *testing.T) {
 	right, wrong := -math.Log(0.75), -math.Log(0.25)
 	for name, c := range map[string]struct {
 		labels []int32
-		opts   []ampc.Option
+		opts   []ampc.CrossEntropyOptions
 		want   float64
 	}{
 		"plain":      {[]int32{1, 1}, nil, (right + wrong) / 2},
-		"ignore":     {[]int32{1, 1}, []ampc.Option{ampc.Ignore(1)}, math.NaN()},
-		"ignore one": {[]int32{1, 0}, []ampc.Option{ampc.Ignore(0)}, right},
-		"smoothing":  {[]int32{1, 0}, []ampc.Option{ampc.Smoothing(0.2)}, 0.9*right + 0.1*wrong},
+		"ignore":     {[]int32{1, 1}, []ampc.CrossEntropyOptions{{Ignore: new(1)}}, math.NaN()},
+		"ignore one": {[]int32{1, 0}, []ampc.CrossEntropyOptions{{Ignore: new(0)}}, right},
+		"smoothing":  {[]int32{1, 0}, []ampc.CrossEntropyOptions{{Smoothing: 0.2}}, 0.9*right + 0.1*wrong},
 	} {
 		m := ampc.New("loss")
 		x, y := m.Input("x", ampc.F32, 2, 2), m.Input("y", ampc.I32, 2)

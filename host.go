@@ -16,7 +16,7 @@ import (
 // Host is a tensor in the program's own memory: row-major, little-endian, as
 // wide as its type says.
 type Host struct {
-	Type  ir.Type
+	Type  Type
 	Bytes []byte
 }
 
@@ -32,7 +32,7 @@ func (h Host) Floats() []float32 {
 
 // Len is the number of elements.
 func (h Host) Len() int {
-	size := int(h.Type.DType.Size())
+	size := int(h.Type.DType().Size())
 	if size == 0 {
 		return 0
 	}
@@ -41,19 +41,19 @@ func (h Host) Len() int {
 
 // At returns element i in row-major order; i64 beyond 2^53 is rounded.
 func (h Host) At(i int) float64 {
-	b := h.Bytes[i*int(h.Type.DType.Size()):]
-	switch h.Type.DType {
-	case F32:
+	b := h.Bytes[i*int(h.Type.DType().Size()):]
+	switch h.Type.t.DType {
+	case ir.F32:
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-	case F16:
+	case ir.F16:
 		return float64(fp.F16ToF32(binary.LittleEndian.Uint16(b)))
-	case BF16:
+	case ir.BF16:
 		return float64(fp.BF16ToF32(binary.LittleEndian.Uint16(b)))
 	case ir.F64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(b))
-	case I32:
+	case ir.I32:
 		return float64(int32(binary.LittleEndian.Uint32(b)))
-	case I64:
+	case ir.I64:
 		return float64(int64(binary.LittleEndian.Uint64(b)))
 	}
 	return float64(b[0]) // u8, bool
@@ -82,9 +82,9 @@ func elements(v any) int64 {
 func encode(v any, t ir.Type) ([]byte, error) {
 	if h, ok := v.(Host); ok {
 		switch {
-		case h.Type == t:
+		case h.Type.t == t:
 			return h.Bytes, nil
-		case h.Type.Shape == t.Shape && h.Type.DType.Float() && t.DType.Float():
+		case h.Type.t.Shape == t.Shape && h.Type.DType().Float() && t.DType.Float():
 			return appendFloats(h.Floats(), t.DType), nil
 		}
 		return nil, fmt.Errorf("is %s, want %s", h.Type, t)
@@ -105,22 +105,22 @@ func encode(v any, t ir.Type) ([]byte, error) {
 }
 
 // asFed shows the bytes of a slice whose elements are those of dtype d; nil where they are not.
-func asFed(v any, d DType) []byte {
+func asFed(v any, d ir.DType) []byte {
 	switch v := v.(type) {
 	case []float32:
-		if d == F32 {
+		if d == ir.F32 {
 			return memory(v)
 		}
 	case []int32:
-		if d == I32 {
+		if d == ir.I32 {
 			return memory(v)
 		}
 	case []float16.Float16:
-		if d == F16 {
+		if d == ir.F16 {
 			return memory(v)
 		}
 	case []uint8:
-		if d == U8 {
+		if d == ir.U8 {
 			return v
 		}
 	}
@@ -168,18 +168,18 @@ func convert(v any, t ir.Type) (out []byte, err error) {
 }
 
 // appendFloats encodes for a float dtype; for any other it returns nil.
-func appendFloats[T float32 | float64](v []T, d DType) []byte {
+func appendFloats[T float32 | float64](v []T, d ir.DType) []byte {
 	if !d.Float() {
 		return nil
 	}
 	out := make([]byte, 0, len(v)*int(d.Size()))
 	for _, x := range v {
 		switch d {
-		case F32:
+		case ir.F32:
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(x)))
-		case F16:
+		case ir.F16:
 			out = binary.LittleEndian.AppendUint16(out, fp.F16(float32(x)))
-		case BF16:
+		case ir.BF16:
 			out = binary.LittleEndian.AppendUint16(out, fp.BF16(float32(x)))
 		case ir.F64:
 			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(x)))
@@ -190,20 +190,20 @@ func appendFloats[T float32 | float64](v []T, d DType) []byte {
 
 // appendInts encodes for an integer dtype, as appendFloats does for floats; a
 // number out of its range is an error.
-func appendInts[T int | int32 | int64 | uint8](v []T, d DType) ([]byte, error) {
-	if d.Float() || d == Bool {
+func appendInts[T int | int32 | int64 | uint8](v []T, d ir.DType) ([]byte, error) {
+	if d.Float() || d == ir.Bool {
 		return nil, nil
 	}
 	out := make([]byte, 0, len(v)*int(d.Size()))
 	for i, x := range v {
 		fits := true
 		switch d {
-		case I32:
+		case ir.I32:
 			fits = int64(int32(x)) == int64(x)
 			out = binary.LittleEndian.AppendUint32(out, uint32(x))
-		case I64:
+		case ir.I64:
 			out = binary.LittleEndian.AppendUint64(out, uint64(x))
-		case U8:
+		case ir.U8:
 			fits = int64(uint8(x)) == int64(x)
 			out = append(out, byte(x))
 		}
@@ -214,8 +214,8 @@ func appendInts[T int | int32 | int64 | uint8](v []T, d DType) ([]byte, error) {
 	return out, nil
 }
 
-func appendBools(v []bool, d DType) []byte {
-	if d != Bool {
+func appendBools(v []bool, d ir.DType) []byte {
+	if d != ir.Bool {
 		return nil
 	}
 	out := make([]byte, len(v))

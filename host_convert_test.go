@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"ampc"
-	"ampc/ir"
 )
 
 // A tensor read from a model with parameters in 16 bits can be written into
@@ -28,7 +27,7 @@ func TestHostTensorsConvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Type.DType != ampc.BF16 {
+	if h.Type.DType() != ampc.BF16 {
 		t.Fatalf("o3 stores %s", h.Type)
 	}
 	if err := wide.SetVariable("fc.w", h); err != nil {
@@ -87,7 +86,7 @@ func TestFeedsInPlace(t *testing.T) {
 	if least > 4*rows*cols/2 {
 		t.Errorf("a step allocates %d bytes for a batch of %d", least, 4*rows*cols)
 	}
-	for name, x := range map[string]any{"slice": images, "host": ampc.Host{Type: ir.T(ir.F32, rows, cols), Bytes: hostBytes(images)}} {
+	for name, x := range map[string]any{"slice": images, "host": ampc.Host{Type: ampc.TypeOf(ampc.F32, rows, cols), Bytes: hostBytes(images)}} {
 		feed["x"] = x
 		if err := step.Accumulate(t.Context(), feed); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ func TestResultsAreNotFoundByName(t *testing.T) {
 	for _, name := range []string{"scale", "skip", "grad_norm", "lr", "found_inf", "never", "zero", "one", "unscaled", "d.fc.w"} {
 		m := ampc.New("named")
 		x, y := m.Input("x", ampc.F32, 4, 3), m.Input("y", ampc.I32, 4)
-		mine := m.Named(name).ReduceSum(x, false)
+		mine := m.Named(name).ReduceSum(x)
 		loss := m.CrossEntropy(m.Linear("fc", x, 2), y)
 		s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.25), Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: mine}}, Micro: 2, BadMicro: ampc.DropMicro,
 			Grads: []ampc.Tensor{m.Lookup("fc.w")}, Clip: ampc.ClipNorm(1)})
@@ -41,7 +41,7 @@ func TestInputsAreNotDropoutsSeed(t *testing.T) {
 			x = m.Add(x, m.Cast(m.Input(name, ampc.I32), ampc.F32))
 			f[name] = 0
 		}
-		loss := m.ReduceSum(m.Mul(m.Dropout("drop", x, 0.5), m.Param("w", ampc.Fill(1), 64)), false)
+		loss := m.ReduceSum(m.Mul(m.Dropout("drop", x, 0.5), m.Param("w", ampc.Fill(1), 64)))
 		s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 2})
 		defer m.Close()
 		return metrics(t, run(t, s, f)).Loss
@@ -102,7 +102,7 @@ func TestTensorsOfAnotherModelAreRefused(t *testing.T) {
 // Users take no name of the compiler's.
 func TestReservedNames(t *testing.T) {
 	for what, f := range map[string]func(m *ampc.Model, x ampc.Tensor){
-		"param": func(m *ampc.Model, _ ampc.Tensor) { m.Param("amp.lr", nil, 2) },
+		"param": func(m *ampc.Model, _ ampc.Tensor) { m.Param("amp.lr", ampc.Zeros(), 2) },
 		"input": func(m *ampc.Model, _ ampc.Tensor) { m.Input("amp.micro", ampc.I32) },
 		"scope": func(m *ampc.Model, x ampc.Tensor) { m.Scope("amp").Relu(x) },
 		"named": func(m *ampc.Model, x ampc.Tensor) { m.Named("amp.scale").Relu(x) },

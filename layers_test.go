@@ -20,48 +20,50 @@ func TestLayers(t *testing.T) {
 		shape ir.Shape
 	}{
 		"linear": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Linear("l", x, 5, ampc.WeightInit(ampc.Normal(0, 1)))
+			return m.Linear("l", x, 5, ampc.LinearOptions{Init: ampc.Normal(0, 1)})
 		}, ir.MakeShape(2, 6, 5)},
 		"conv2d": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Conv2d("l", x, 6, 3, ampc.Stride(2), ampc.Padding(1), ampc.ConvGroups(2))
+			return m.Conv2d("l", x, 6, 3, ampc.Conv2dOptions{Stride: 2, Padding: 1, Groups: 2})
 		}, ir.MakeShape(2, 6, 4, 4)},
 		"conv2d dilated": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Conv2d("l", x, 6, 3, ampc.Dilation(2), ampc.NoBias())
+			return m.Conv2d("l", x, 6, 3, ampc.Conv2dOptions{Dilation: 2, NoBias: true})
 		}, ir.MakeShape(2, 6, 4, 4)},
 		"conv_transpose2d": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.ConvTranspose2d("l", x, 3, 2, ampc.Stride(2))
+			return m.ConvTranspose2d("l", x, 3, 2, ampc.ConvTranspose2dOptions{Stride: 2})
 		}, ir.MakeShape(2, 3, 16, 16)},
-		"layer_norm": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LayerNorm("l", x, ampc.Eps(1e-3)) }, ir.MakeShape(2, 6, 8)},
+		"layer_norm": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.LayerNorm("l", x, ampc.LayerNormOptions{Eps: 1e-3})
+		}, ir.MakeShape(2, 6, 8)},
 		"rms_norm":   {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.RMSNorm("l", x) }, ir.MakeShape(2, 6, 8)},
 		"group_norm": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.GroupNorm("l", x, 2) }, ir.MakeShape(2, 4, 8, 8)},
 		"batch_norm": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.BatchNorm("l", x, ampc.Momentum(0.2))
+			return m.BatchNorm("l", x, ampc.BatchNormOptions{Momentum: 0.2})
 		}, ir.MakeShape(2, 4, 8, 8)},
 		"attention": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Attention("l", x, 2, ampc.Causal())
+			return m.Attention("l", x, 2, ampc.AttentionOptions{Causal: true})
 		}, ir.MakeShape(2, 6, 8)},
 		"attention grouped": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Attention("l", x, 4, ampc.KVHeads(2), ampc.NoBias())
+			return m.Attention("l", x, 4, ampc.AttentionOptions{KVHeads: 2, NoBias: true})
 		}, ir.MakeShape(2, 6, 8)},
 		"attention crossed": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			memory := m.Reshape(m.Slice(x, []int{1}, []int{0}, []int{3}), 2, 3, 8)
-			return m.Attention("l", x, 2, ampc.Memory(memory))
+			return m.Attention("l", x, 2, ampc.AttentionOptions{Memory: memory})
 		}, ir.MakeShape(2, 6, 8)},
 		"attention masked": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Attention("l", x, 2, ampc.Mask(m.Full(ampc.F32, -1, 6, 6)))
+			return m.Attention("l", x, 2, ampc.AttentionOptions{Mask: m.Full(ampc.F32, -1, 6, 6)})
 		}, ir.MakeShape(2, 6, 8)},
 		"lstm": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LSTM("l", x, 5) }, ir.MakeShape(2, 6, 5)},
 		"lstm both ways": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.LSTM("l", x, 5, ampc.Bidirectional())
+			return m.LSTM("l", x, 5, ampc.LSTMOptions{Bidirectional: true})
 		}, ir.MakeShape(2, 6, 10)},
 		"gru": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.GRU("l", x, 5, ampc.InitialState(m.Full(ampc.F32, 0.5, 1, 2, 5)))
+			return m.GRU("l", x, 5, ampc.GRUOptions{H0: m.Full(ampc.F32, 0.5, 1, 2, 5)})
 		}, ir.MakeShape(2, 6, 5)},
 		"rnn": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.RNN("l", x, 5, ampc.InitialState(m.Full(ampc.F32, 0.5, 1, 2, 5)))
+			return m.RNN("l", x, 5, ampc.RNNOptions{H0: m.Full(ampc.F32, 0.5, 1, 2, 5)})
 		}, ir.MakeShape(2, 6, 5)},
 		"rnn both ways": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.RNN("l", x, 5, ampc.Bidirectional(), ampc.Nonlinearity("relu"))
+			return m.RNN("l", x, 5, ampc.RNNOptions{Bidirectional: true, Relu: true})
 		}, ir.MakeShape(2, 6, 10)},
 		"pools": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("l", m.Flatten(m.Add(m.MaxPool2d(x, 2), m.AvgPool2d(x, 2))), 3)
@@ -95,7 +97,7 @@ func TestLayers(t *testing.T) {
 				data[i] = math.Sin(float64(i * i))
 			}
 			weights := m.Input("weights", ampc.F32, int(c.shape.Elements()))
-			loss := m.ReduceSum(m.Mul(m.Reshape(y, -1), weights), false) // no symmetry that cancels gradients
+			loss := m.ReduceSum(m.Mul(m.Reshape(y, -1), weights)) // no symmetry that cancels gradients
 			s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16(), Grads: params})
 			w := make([]float64, c.shape.Elements())
 			for i := range w {
@@ -135,12 +137,12 @@ func TestPrecisionRegions(t *testing.T) {
 	b := f.Linear("exact", a, 16)
 	c := f.Precision(ampc.PinLow).Linear("low", b, 16)
 	d := f.Scope("in").Precision(ampc.PinTF32).Linear("tf32", c, 16)
-	loss := m.ReduceMean(m.Square(d), false)
+	loss := m.ReduceMean(m.Square(d))
 	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()})
 	for name, want := range map[string]struct {
-		operand ampc.DType
+		operand ir.DType
 		math    string
-	}{"free": {ampc.F16, ""}, "exact": {ampc.F32, ""}, "low": {ampc.F16, ""}, "in.tf32": {ampc.F32, "tf32"}} {
+	}{"free": {ir.F16, ""}, "exact": {ir.F32, ""}, "low": {ir.F16, ""}, "in.tf32": {ir.F32, "tf32"}} {
 		v := s.Graph().Value(name)
 		if v == nil {
 			t.Errorf("%s is gone", name)
@@ -157,7 +159,7 @@ func TestDropout(t *testing.T) {
 	m := ampc.New("dropout")
 	x := m.Input("x", ampc.F32, 4000)
 	y := m.Dropout("drop", m.Mul(x, m.Param("w", ampc.Fill(1), 1)), 0.25)
-	loss := m.ReduceSum(y, false)
+	loss := m.ReduceSum(y)
 	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Outputs: []ampc.Output{{Tensor: y}}})
 	ones := make([]float32, 4000)
 	for i := range ones {

@@ -9,8 +9,8 @@ func TestSeveralLossesAndWeights(t *testing.T) {
 	m := ampc.New("two")
 	x := m.Input("x", ampc.F32, 4)
 	w := m.Param("w", ampc.Fill(1), 4)
-	a := m.Named("a").ReduceSum(m.Mul(w, x), false)
-	b := m.Named("b").ReduceSum(m.Square(w), false)
+	a := m.Named("a").ReduceSum(m.Mul(w, x))
+	b := m.Named("b").ReduceSum(m.Square(w))
 	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.25)}
 	s, err := m.Train(c, ampc.Loss{Value: a, Weight: 2}, ampc.Loss{Value: b})
 	if err != nil {

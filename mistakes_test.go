@@ -8,7 +8,6 @@ import (
 
 	"ampc"
 	"ampc/internal/trial"
-	"ampc/ir"
 )
 
 // Mistakes stick with the line of the call that made them, and nothing panics after.
@@ -20,9 +19,9 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"duplicate layer": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("fc", m.Linear("fc", x, 4), 4)
 		}, []string{`linear "fc"`, "taken by the layer at mistakes_test.go:", "Shared"}},
-		"unknown option": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Linear("fc", x, 4, ampc.Stride(2))
-		}, []string{`linear "fc"`, "takes no option Stride"}},
+		"options twice": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Linear("fc", x, 4, ampc.LinearOptions{NoBias: true}, ampc.LinearOptions{})
+		}, []string{`linear`, "options are given 2 times"}},
 		"shapes": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Add(x, m.Param("p", ampc.Fill(0), 3))
 		}, []string{"add", "do not broadcast"}},
@@ -34,17 +33,17 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			[]string{"gradient of %square", "want f32[]: reduce it to one number"}},
 		"gradient that cannot be built": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			op := trial.Boost()
-			op.Grad = func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
-				return []*ir.Value{b.Add(d[0], b.Reshape(d[0], 32))}
+			op.Grad = func(b *ampc.Backward, _ *ampc.CustomCall, d []ampc.Tensor) []ampc.Tensor {
+				return []ampc.Tensor{b.Add(d[0], b.Reshape(d[0], 32))}
 			}
-			return m.Grad(m.ReduceSum(m.Apply(op, x), false), x)[0]
+			return m.Grad(m.ReduceSum(m.Apply(op, x)), x)[0]
 		}, []string{"do not broadcast"}},
 		"huge": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Linear("fc", x, 1<<44)
 		}, []string{`"fc.w"`, "more than"}},
 		"name of an input": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("a\xffb", ampc.F32, 4) },
 			[]string{`input: the name "a\xffb" is not UTF-8`}},
-		"name of a parameter": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("a\nb", nil, 4) },
+		"name of a parameter": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("a\nb", ampc.Zeros(), 4) },
 			[]string{`param: the name "a\nb" has a character that does not print`}},
 		"name of a layer": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("\x1b[31m", x, 2) },
 			[]string{`the name "\x1b[31m`, "does not print"}},
@@ -56,7 +55,9 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 			[]string{`input "z": the dimension's name "" is not a word`}},
 		"an empty batch": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("z", ampc.F32, 0, 4) },
 			[]string{`input "z": dimension 0 is 0, want 1 or more`}},
-		"an epsilon that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LayerNorm("n", x, ampc.Eps(math.NaN())) },
+		"an epsilon that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.LayerNorm("n", x, ampc.LayerNormOptions{Eps: math.NaN()})
+		},
 			[]string{`layer_norm "n": attribute eps is NaN, want a finite number, 0 or more`}},
 		"an infinite slope": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LeakyRelu(x, math.Inf(1)) },
 			[]string{`leaky_relu: attribute alpha is +Inf, want a finite number`}},
@@ -73,17 +74,19 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"no output":     {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Linear("fc", x, 0) }, []string{`"fc.w"`, "dimension 1 is 0, want 1 or more"}},
 		"no name":       {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("", ampc.Fill(0), 3) }, []string{`param ""`, "want a name"}},
 		"nothing drawn": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("p", ampc.Uniform(1, -1), 3) }, []string{"draws nothing finite"}},
-		"momentum":      {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.BatchNorm("bn", x, ampc.Momentum(2)) }, []string{`batch_norm "bn"`, "want a number from 0 to 1"}},
+		"momentum": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.BatchNorm("bn", x, ampc.BatchNormOptions{Momentum: 2})
+		}, []string{`batch_norm "bn"`, "want a number from 0 to 1"}},
 		"negative heads": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 2, ampc.KVHeads(-1))
+			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 2, ampc.AttentionOptions{KVHeads: -1})
 		}, []string{`attention "attn"`, "width 4"}},
 		"no op":          {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Apply(nil, x) }, []string{"apply", "no op"}},
 		"shared nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Shared("s", nil)(x) }, []string{`shared "s"`}},
 		"gradient by nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Grad(m.ReduceSum(x, false), ampc.Tensor{})[0]
+			return m.Grad(m.ReduceSum(x), ampc.Tensor{})[0]
 		}, []string{"gradient", "is absent"}},
 		"gradient of nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2), false), x)[0]
+			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2)), x)[0]
 		}, []string{"does not depend on %x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +171,7 @@ func TestBadFeeds(t *testing.T) {
 		`feed "y" is a []bool, want i32[8]`:                    with("y", make([]bool, 8)),
 		`feed "z": the model has no`:                           with("z", 1.0),
 		`is a string`:                                          with("x", "text"),
-		`is f32[8], want f32[8,4]`:                             with("x", ampc.Host{Type: ir.T(ir.F32, 8), Bytes: make([]byte, 32)}),
+		`is f32[8], want f32[8,4]`:                             with("x", ampc.Host{Type: ampc.TypeOf(ampc.F32, 8), Bytes: make([]byte, 32)}),
 		`holds 4294967296 at 0, which does not fit i32`:        with("y", []int{1 << 32, 0, 0, 0, 0, 0, 0, 0}),
 	} {
 		_, err := s.Run(context.Background(), f)

@@ -41,7 +41,7 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s: the value of %q is a %T, want a Host", path, name, v)
 		}
-		if in.Values[name], err = eval.FromBytes(h.Type, h.Bytes); err != nil {
+		if in.Values[name], err = eval.FromBytes(h.Type.t, h.Bytes); err != nil {
 			return nil, fmt.Errorf("%s: the value of %q: %w", path, name, err)
 		}
 	}

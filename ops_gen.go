@@ -2,16 +2,9 @@
 
 package ampc
 
-import "ampc/ir"
-
 // Abs returns |x|.
 func (o ops) Abs(x Tensor) Tensor {
 	return o.tensor(o.b.Abs(x.v))
-}
-
-// AdaptiveAvgPool averages down to the given spatial size.
-func (o ops) AdaptiveAvgPool(x Tensor, size []int, layout string) Tensor {
-	return o.tensor(o.b.AdaptiveAvgPool(x.v, wide(size), layout))
 }
 
 // Add returns a+b, broadcast.
@@ -39,48 +32,14 @@ func (o ops) AnyNonfinite(x ...Tensor) Tensor {
 	return o.tensor(o.b.AnyNonfinite(values(x)...))
 }
 
-// Argmax is the index of the largest element along an axis.
-func (o ops) Argmax(x Tensor, axis int, keep bool) Tensor {
-	return o.tensor(o.b.Argmax(x.v, int64(axis), keep))
-}
-
-// Argmin is the index of the smallest element along an axis.
-func (o ops) Argmin(x Tensor, axis int, keep bool) Tensor {
-	return o.tensor(o.b.Argmin(x.v, int64(axis), keep))
-}
-
 // Atan returns the arc tangent in radians.
 func (o ops) Atan(x Tensor) Tensor {
 	return o.tensor(o.b.Atan(x.v))
 }
 
-// ScaledDotProductAttention is softmax(q·kᵀ·scale + mask)·v over [B,H,S,D] operands; k and v
-// may have fewer heads. mask (nil: none) is added to the scores. Attributes:
-// causal, scale.
-func (o ops) ScaledDotProductAttention(q, k, v, mask Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.Attention(q.v, k.v, v.v, mask.v, a))
-}
-
-// AvgPool takes the mean of each window. Attributes: those of MaxPool and count_include_pad.
-func (o ops) AvgPool(x Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.AvgPool(x.v, a))
-}
-
 // BCE is the mean binary cross entropy of probabilities p against target.
 func (o ops) BCE(p, target Tensor) Tensor {
 	return o.tensor(o.b.BCE(p.v, target.v))
-}
-
-// BatchNormWith normalises over batch and positions (attributes eps, momentum,
-// layout). With running statistics, results 3 and 4 of the node are their
-// pending next values, which training commits.
-func (o ops) BatchNormWith(x, scale, bias, mean, variance Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.BatchNorm(x.v, scale.v, bias.v, mean.v, variance.v, a))
-}
-
-// BatchNormInfer normalises with given statistics (attributes eps, layout).
-func (o ops) BatchNormInfer(x, scale, bias, mean, variance Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.BatchNormInfer(x.v, scale.v, bias.v, mean.v, variance.v, a))
 }
 
 // Broadcast repeats x to a shape; -1 keeps x's size.
@@ -90,7 +49,7 @@ func (o ops) Broadcast(x Tensor, shape ...int) Tensor {
 
 // Cast converts x to dtype d.
 func (o ops) Cast(x Tensor, d DType) Tensor {
-	return o.tensor(o.b.Cast(x.v, d))
+	return o.tensor(o.b.Cast(x.v, d.ir()))
 }
 
 // Ceil returns the smallest integer not below x.
@@ -108,26 +67,9 @@ func (o ops) Concat(axis int, x ...Tensor) Tensor {
 	return o.tensor(o.b.Concat(int64(axis), values(x)...))
 }
 
-// Conv convolves x with w and adds bias (nil: none). Attributes: strides,
-// pads, dilations, groups, layout.
-func (o ops) Conv(x, w, bias Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.Conv(x.v, w.v, bias.v, a))
-}
-
-// ConvTranspose is the transposed convolution. Attributes: those of Conv and output_padding.
-func (o ops) ConvTranspose(x, w, bias Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.ConvTranspose(x.v, w.v, bias.v, a))
-}
-
 // Cos returns the cosine of radians.
 func (o ops) Cos(x Tensor) Tensor {
 	return o.tensor(o.b.Cos(x.v))
-}
-
-// Cumsum is the running sum along an axis; exclusive leaves the element itself
-// out, reverse starts at the end.
-func (o ops) Cumsum(x Tensor, axis int, exclusive, reverse bool) Tensor {
-	return o.tensor(o.b.Cumsum(x.v, int64(axis), exclusive, reverse))
 }
 
 // DepthToSpace moves blocks of channels into blocks of pixels; mode is "dcr" or "crd".
@@ -186,17 +128,7 @@ func (o ops) Floor(x Tensor) Tensor {
 
 // Full returns a tensor of one number.
 func (o ops) Full(d DType, value float64, shape ...int) Tensor {
-	return o.tensor(o.b.Full(d, value, wide(shape)...))
-}
-
-// GRUWith runs x[S,B,I] through a gated recurrent unit: w[I,D·3H] and bias (nil:
-// none) project the inputs, r[D,H,3H] the state, bn[D,H] (nil: none) is added
-// to the state's share of n before the reset gate; h0[D,B,H] starts it (nil:
-// zeros); gates in the order r, z, n. It returns h of every step [S,B,D·H] and
-// the last h [D,B,H]. Attribute: reverse.
-func (o ops) GRUWith(x, w, r, bias, bn, h0 Tensor, a ir.Attrs) (y, h Tensor) {
-	v0, v1 := o.b.GRU(x.v, w.v, r.v, bias.v, bn.v, h0.v, a)
-	return o.tensor(v0), o.tensor(v1)
+	return o.tensor(o.b.Full(d.ir(), value, wide(shape)...))
 }
 
 // Gather picks whole slices of x along an axis.
@@ -212,21 +144,6 @@ func (o ops) GatherElements(x, ids Tensor, axis int) Tensor {
 // Ge asks whether x ≥ y, broadcast.
 func (o ops) Ge(x, y Tensor) Tensor {
 	return o.tensor(o.b.Ge(x.v, y.v))
-}
-
-// GlobalMaxPool takes each channel's maximum over all positions, which stay as ones.
-func (o ops) GlobalMaxPool(x Tensor, layout string) Tensor {
-	return o.tensor(o.b.GlobalMaxPool(x.v, layout))
-}
-
-// GlobalNorm is the 2-norm of all g together, each times mul; mul may be nil.
-func (o ops) GlobalNorm(mul Tensor, g ...Tensor) Tensor {
-	return o.tensor(o.b.GlobalNorm(mul.v, values(g)...))
-}
-
-// GroupNormWith normalises groups of channels (attributes groups, eps, layout).
-func (o ops) GroupNormWith(x, scale, bias Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.GroupNorm(x.v, scale.v, bias.v, a))
 }
 
 // Gt asks whether x > y, broadcast.
@@ -249,14 +166,9 @@ func (o ops) Huber(x, target Tensor, delta float64) Tensor {
 	return o.tensor(o.b.Huber(x.v, target.v, delta))
 }
 
-// InstanceNorm normalises each channel of each image (attributes eps, layout).
-func (o ops) InstanceNorm(x, scale, bias Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.InstanceNorm(x.v, scale.v, bias.v, a))
-}
-
 // Iota returns the index along an axis of a shape.
 func (o ops) Iota(d DType, axis int, shape ...int) Tensor {
-	return o.tensor(o.b.Iota(d, int64(axis), wide(shape)...))
+	return o.tensor(o.b.Iota(d.ir(), int64(axis), wide(shape)...))
 }
 
 // IsInf asks of each element whether it is infinite.
@@ -269,30 +181,9 @@ func (o ops) IsNaN(x Tensor) Tensor {
 	return o.tensor(o.b.IsNaN(x.v))
 }
 
-// KLDiv is the Kullback-Leibler divergence of target from the logarithms logp,
-// averaged over distributions. Attribute: log_target.
-func (o ops) KLDiv(logp, target Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.KLDiv(logp.v, target.v, a))
-}
-
 // L1Loss is the mean absolute difference.
 func (o ops) L1Loss(x, target Tensor) Tensor {
 	return o.tensor(o.b.L1Loss(x.v, target.v))
-}
-
-// LSTMWith runs x[S,B,I] through a long short-term memory: w[I,D·4H] and bias
-// (nil: none) project the inputs, r[D,H,4H] the state; D = 2 runs both ways;
-// h0 and c0 [D,B,H] start it (nil: zeros); gates in the order i, f, g, o.
-// It returns h of every step [S,B,D·H] and the last h and c [D,B,H]. Attribute: reverse.
-func (o ops) LSTMWith(x, w, r, bias, h0, c0 Tensor, a ir.Attrs) (y, h, c Tensor) {
-	v0, v1, v2 := o.b.LSTM(x.v, w.v, r.v, bias.v, h0.v, c0.v, a)
-	return o.tensor(v0), o.tensor(v1), o.tensor(v2)
-}
-
-// LayerNormWith normalises over the last dims dimensions (attributes dims, eps);
-// scale and bias may be nil. The statistics are results 1 and 2 of the node.
-func (o ops) LayerNormWith(x, scale, bias Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.LayerNorm(x.v, scale.v, bias.v, a))
 }
 
 // Le asks whether x ≤ y, broadcast.
@@ -303,12 +194,6 @@ func (o ops) Le(x, y Tensor) Tensor {
 // LeakyRelu returns x above zero, else alpha·x.
 func (o ops) LeakyRelu(x Tensor, alpha float64) Tensor {
 	return o.tensor(o.b.LeakyRelu(x.v, alpha))
-}
-
-// LinearWith is x[..,K]·w[K,N] + bias[N]; bias may be nil. With tb the weight is
-// stored [N,K], as an embedding table tied to the head is.
-func (o ops) LinearWith(x, w, bias Tensor, tb bool) Tensor {
-	return o.tensor(o.b.Linear(x.v, w.v, bias.v, tb))
 }
 
 // Log returns the natural logarithm.
@@ -326,11 +211,6 @@ func (o ops) LogSoftmax(x Tensor, axis int) Tensor {
 	return o.tensor(o.b.LogSoftmax(x.v, int64(axis)))
 }
 
-// LogSumExp is log Σ eˣ along axes (none: all), which vanish.
-func (o ops) LogSumExp(x Tensor, axes ...int) Tensor {
-	return o.tensor(o.b.LogSumExp(x.v, wide(axes)...))
-}
-
 // Lt asks whether x < y, broadcast.
 func (o ops) Lt(x, y Tensor) Tensor {
 	return o.tensor(o.b.Lt(x.v, y.v))
@@ -341,21 +221,9 @@ func (o ops) MSE(x, target Tensor) Tensor {
 	return o.tensor(o.b.MSE(x.v, target.v))
 }
 
-// Matmul multiplies a[..,M,K] by b[..,K,N] with broadcast leading dimensions;
-// ta and tb say that the operand is stored transposed.
-func (o ops) Matmul(x, y Tensor, ta, tb bool) Tensor {
-	return o.tensor(o.b.Matmul(x.v, y.v, ta, tb))
-}
-
 // Max returns the larger of each pair, broadcast.
 func (o ops) Max(x, y Tensor) Tensor {
 	return o.tensor(o.b.Max(x.v, y.v))
-}
-
-// MaxPool takes the maximum of each window. Attributes: kernel, strides, pads,
-// dilations, ceil, layout. Result 1 of the node is the position of the maximum.
-func (o ops) MaxPool(x Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.MaxPool(x.v, a))
 }
 
 // Min returns the smaller of each pair, broadcast.
@@ -378,11 +246,6 @@ func (o ops) Mul(x, y Tensor) Tensor {
 	return o.tensor(o.b.Mul(x.v, y.v))
 }
 
-// NLL is the mean of −logp at integer labels. Attributes: axis, ignore.
-func (o ops) NLL(logp, labels Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.NLL(logp.v, labels.v, a))
-}
-
 // Ne asks whether x ≠ y, broadcast.
 func (o ops) Ne(x, y Tensor) Tensor {
 	return o.tensor(o.b.Ne(x.v, y.v))
@@ -400,22 +263,12 @@ func (o ops) Not(x Tensor) Tensor {
 
 // OneHot returns 1 at the id along a new axis of size depth.
 func (o ops) OneHot(ids Tensor, depth, axis int, d DType) Tensor {
-	return o.tensor(o.b.OneHot(ids.v, int64(depth), int64(axis), d))
+	return o.tensor(o.b.OneHot(ids.v, int64(depth), int64(axis), d.ir()))
 }
 
 // Or returns the logical (bools) or bitwise (integers) or.
 func (o ops) Or(x, y Tensor) Tensor {
 	return o.tensor(o.b.Or(x.v, y.v))
-}
-
-// Pad adds value before (lo) and after (hi) each axis; negative numbers crop.
-func (o ops) Pad(x Tensor, lo, hi []int, value float64) Tensor {
-	return o.tensor(o.b.Pad(x.v, wide(lo), wide(hi), value))
-}
-
-// PadMode pads by "edge" or "reflect".
-func (o ops) PadMode(x Tensor, lo, hi []int, mode string) Tensor {
-	return o.tensor(o.b.PadMode(x.v, wide(lo), wide(hi), mode))
 }
 
 // Pow returns x to the power y, broadcast.
@@ -428,65 +281,9 @@ func (o ops) Prelu(x, slope Tensor) Tensor {
 	return o.tensor(o.b.Prelu(x.v, slope.v))
 }
 
-// RMSNormWith divides by the root of the mean square over the last dims
-// dimensions (attributes dims, eps); scale may be nil.
-func (o ops) RMSNormWith(x, scale Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.RMSNorm(x.v, scale.v, a))
-}
-
-// RNNWith runs x[S,B,I] through a plain recurrence, h = activation(x·w + bias + h·r):
-// w[I,D·H] and bias (nil: none) project the inputs, r[D,H,H] the state; h0[D,B,H]
-// starts it (nil: zeros). activation is "tanh" or "relu". It returns h of every
-// step [S,B,D·H] and the last h [D,B,H]. Attribute: reverse.
-func (o ops) RNNWith(x, w, r, bias, h0 Tensor, activation string, a ir.Attrs) (y, h Tensor) {
-	v0, v1 := o.b.RNN(x.v, w.v, r.v, bias.v, h0.v, activation, a)
-	return o.tensor(v0), o.tensor(v1)
-}
-
 // Reciprocal returns 1/x.
 func (o ops) Reciprocal(x Tensor) Tensor {
 	return o.tensor(o.b.Reciprocal(x.v))
-}
-
-// ReduceL1 sums absolute values along axes (none: all).
-func (o ops) ReduceL1(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceL1(x.v, keep, wide(axes)...))
-}
-
-// ReduceL2 is the Euclidean norm along axes (none: all).
-func (o ops) ReduceL2(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceL2(x.v, keep, wide(axes)...))
-}
-
-// ReduceMax is the largest element along axes (none: all).
-func (o ops) ReduceMax(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceMax(x.v, keep, wide(axes)...))
-}
-
-// ReduceMean averages along axes (none: all).
-func (o ops) ReduceMean(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceMean(x.v, keep, wide(axes)...))
-}
-
-// ReduceMin is the smallest element along axes (none: all).
-func (o ops) ReduceMin(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceMin(x.v, keep, wide(axes)...))
-}
-
-// ReduceProd multiplies along axes (none: all).
-func (o ops) ReduceProd(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceProd(x.v, keep, wide(axes)...))
-}
-
-// ReduceSum sums along axes (none: all); keep leaves them with size 1.
-func (o ops) ReduceSum(x Tensor, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceSum(x.v, keep, wide(axes)...))
-}
-
-// ReduceVar is the variance along axes (none: all), with the number of
-// elements less correction as divisor.
-func (o ops) ReduceVar(x Tensor, correction int, keep bool, axes ...int) Tensor {
-	return o.tensor(o.b.ReduceVar(x.v, int64(correction), keep, wide(axes)...))
 }
 
 // Relu returns x above zero, else zero.
@@ -499,28 +296,9 @@ func (o ops) Reshape(x Tensor, shape ...int) Tensor {
 	return o.tensor(o.b.Reshape(x.v, wide(shape)...))
 }
 
-// Resize samples the spatial axes at other sizes; mode is "nearest" or
-// "linear", coords "half_pixel", "asymmetric" or "align_corners".
-func (o ops) Resize(x Tensor, mode, coords string, sizes ...int) Tensor {
-	return o.tensor(o.b.Resize(x.v, mode, coords, wide(sizes)...))
-}
-
-// ResizeNearest samples the nearest elements; coords as in Resize, ties "down"
-// or "up" says which of two equally near ones. torch's nearest is asymmetric,
-// its nearest-exact half_pixel with ties up.
-func (o ops) ResizeNearest(x Tensor, coords, ties string, sizes ...int) Tensor {
-	return o.tensor(o.b.ResizeNearest(x.v, coords, ties, wide(sizes)...))
-}
-
-// Rope rotates pairs of the last dimension of x[..,S,D] by the positions pos
-// ([S] or [B,S]; nil: 0, 1, 2, ...). Attributes: base, dims, interleaved.
-func (o ops) Rope(x, pos Tensor, a ir.Attrs) Tensor {
-	return o.tensor(o.b.Rope(x.v, pos.v, a))
-}
-
 // Round rounds x to the numbers of dtype d and keeps x's dtype.
 func (o ops) Round(x Tensor, d DType) Tensor {
-	return o.tensor(o.b.Round(x.v, d))
+	return o.tensor(o.b.Round(x.v, d.ir()))
 }
 
 // RoundEven returns the nearest integer, ties to even.
@@ -535,7 +313,7 @@ func (o ops) Rsqrt(x Tensor) Tensor {
 
 // Scalar returns one number without axes.
 func (o ops) Scalar(d DType, value float64) Tensor {
-	return o.tensor(o.b.Scalar(d, value))
+	return o.tensor(o.b.Scalar(d.ir(), value))
 }
 
 // Scatter is x with single elements along an axis replaced.
@@ -571,16 +349,6 @@ func (o ops) Silu(x Tensor) Tensor {
 // Sin returns the sine of radians.
 func (o ops) Sin(x Tensor) Tensor {
 	return o.tensor(o.b.Sin(x.v))
-}
-
-// Slice takes elements from starts to before ends along axes.
-func (o ops) Slice(x Tensor, axes, starts, ends []int) Tensor {
-	return o.tensor(o.b.Slice(x.v, wide(axes), wide(starts), wide(ends)))
-}
-
-// SliceStep is Slice in steps above zero.
-func (o ops) SliceStep(x Tensor, axes, starts, ends, steps []int) Tensor {
-	return o.tensor(o.b.SliceStep(x.v, wide(axes), wide(starts), wide(ends), wide(steps)))
 }
 
 // SoftCrossEntropy is the mean cross entropy of softmax(x) against the
@@ -648,13 +416,6 @@ func (o ops) Tanh(x Tensor) Tensor {
 // Tile repeats x reps[i] times along axis i.
 func (o ops) Tile(x Tensor, reps ...int) Tensor {
 	return o.tensor(o.b.Tile(x.v, wide(reps)...))
-}
-
-// TopK returns the k largest (or smallest) elements along an axis, in order,
-// and their indices.
-func (o ops) TopK(x Tensor, k, axis int, smallest bool) (values, indices Tensor) {
-	v0, v1 := o.b.TopK(x.v, int64(k), int64(axis), smallest)
-	return o.tensor(v0), o.tensor(v1)
 }
 
 // Transpose permutes axes: result axis i is x's axis perm[i].

@@ -73,6 +73,7 @@ const (
 	ClassKeep    Class = "keep"    // stores f32 unless every reader takes 16 bits
 	ClassPromote Class = "promote" // one f32 operand makes the result f32
 	ClassClear   Class = "clear"   // takes the dtype of its operand
+	ClassFixed   Class = "fixed"   // its dtypes are its contract: for a CustomOp and its operands, not for policies
 )
 
 // Operand names an operand of an op: {"where", "cond"}.

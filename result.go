@@ -160,7 +160,7 @@ func (r *Result) grad(w Tensor) (int, error) {
 // read copies what stands at a place among the results.
 func (r *Result) read(i int) (Host, error) {
 	t := r.step.program.Outputs[i].Type
-	h := Host{t, make([]byte, t.Bytes())}
+	h := Host{Type{t}, make([]byte, t.Bytes())}
 	return h, r.ticket.Read(i, h.Bytes)
 }
 
@@ -192,7 +192,7 @@ func (s *Step) Stuck() error {
 		if err != nil {
 			return err
 		}
-		n := int(Host{v.Type, b}.At(0))
+		n := int(Host{Type{v.Type}, b}.At(0))
 		switch {
 		case name.Kind == passes.KindForward && n >= maxForwardRun:
 			return fmt.Errorf("step %d: the loss was not finite for %d steps in a row: no loss scale helps; look at the data, the learning rate, or what overflows in forward", s.runs, n)

@@ -133,8 +133,8 @@ func TestResultsOverMicroBatches(t *testing.T) {
 	for reduce, want := range map[ampc.Reduce]float64{ampc.Last: 3, ampc.Mean: 2, ampc.Sum: 6} {
 		m := ampc.New("reduce")
 		x := m.Input("x", ampc.F32, 1)
-		top := m.Named("top").ReduceMax(x, false)
-		loss := m.ReduceSum(m.Mul(x, m.Param("w", ampc.Fill(1), 1)), false)
+		top := m.Named("top").ReduceMax(x)
+		loss := m.ReduceSum(m.Mul(x, m.Param("w", ampc.Fill(1), 1)))
 		s := train(t, m, loss, ampc.TrainConfig{
 			Optimizer: ampc.SGD(0), LR: ampc.Constant(0), Micro: 3,
 			Outputs: []ampc.Output{{Tensor: top, Reduce: reduce}},

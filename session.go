@@ -162,7 +162,7 @@ func (m *Model) now(name string) (Host, error) {
 		return Host{}, fmt.Errorf("no variable %q", name)
 	}
 	data, err := m.session.read(v)
-	return Host{v.Type, data}, err
+	return Host{Type{v.Type}, data}, err
 }
 
 // SetVariable overwrites a parameter or state. value takes the forms a Feed takes.

@@ -11,9 +11,9 @@ func TestSharedWeights(t *testing.T) {
 	m := ampc.New("shared")
 	x := m.Input("x", ampc.F32, 1, 1)
 	f := m.Shared("f", func(m *ampc.Model, x ...ampc.Tensor) ampc.Tensor {
-		return m.Linear("fc", x[0], 1, ampc.NoBias(), ampc.WeightInit(ampc.Fill(3)))
+		return m.Linear("fc", x[0], 1, ampc.LinearOptions{NoBias: true, Init: ampc.Fill(3)})
 	})
-	loss := m.ReduceSum(f(f(x)), false) // w²·x
+	loss := m.ReduceSum(f(f(x))) // w²·x
 	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.5), Grads: []ampc.Tensor{m.Lookup("f.fc.w")}})
 	r := run(t, s, ampc.Feed{"x": []float32{2}})
 	if g, err := r.Grad(m.Lookup("f.fc.w")); err != nil || g.At(0) != 12 {

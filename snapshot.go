@@ -61,7 +61,7 @@ func (s *Snapshot) NotFinite() string {
 		if v.Kind != ir.Param || !v.Type.DType.Float() {
 			continue
 		}
-		h := Host{v.Type, s.data[i]}
+		h := Host{Type{v.Type}, s.data[i]}
 		for k := range h.Len() {
 			if x := h.At(k); math.IsNaN(x) || math.IsInf(x, 0) {
 				return v.Name

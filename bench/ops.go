@@ -109,13 +109,13 @@ func (c opCase) build(low bool) (m *ampc.Model, v []ampc.Tensor, y ampc.Tensor) 
 		case "index":
 			v = append(v, m.Input(name, ampc.I32, dims...))
 		case "weight", "given":
-			v = append(v, m.Param(name, nil, in.shape...))
+			v = append(v, m.Param(name, ampc.Zeros(), in.shape...))
 		default:
 			v = append(v, m.Input(name, ampc.F32, dims...))
 		}
 		x := v[i]
 		if low && in.kind == "input" {
-			x = m.Reshape(m.Matmul(m.Reshape(x, size(in.shape), 1), m.Param(name+".one", nil, 1, 1), false, false), in.shape...)
+			x = m.Reshape(m.Matmul(m.Reshape(x, size(in.shape), 1), m.Param(name+".one", ampc.Zeros(), 1, 1)), in.shape...)
 		}
 		read = append(read, x)
 	}
@@ -159,7 +159,7 @@ func (c opCase) run(r *opResult) error {
 	out := []ampc.Tensor{y}
 	var of []int
 	if !c.flat {
-		loss, wrt := m.ReduceSum(m.Mul(y, dy), false), []ampc.Tensor{}
+		loss, wrt := m.ReduceSum(m.Mul(y, dy)), []ampc.Tensor{}
 		for i, in := range c.in {
 			if in.kind == "input" || in.kind == "weight" {
 				of, wrt = append(of, i), append(wrt, v[i])

@@ -52,7 +52,7 @@ func normalise(w io.Writer, x []float32, spelled bool) error {
 	}
 	step, err := m.Train(ampc.TrainConfig{
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16(), Outputs: []ampc.Output{{Tensor: y}}, Compile: ampc.CompileOptions{Disable: []string{"recognise"}},
-	}, ampc.Loss{Value: m.ReduceMean(m.Square(m.Conv2d("conv", y, 4, 1)), false)})
+	}, ampc.Loss{Value: m.ReduceMean(m.Square(m.Conv2d("conv", y, 4, 1)))})
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func normalise(w io.Writer, x []float32, spelled bool) error {
 // inHalf is batch norm as E[x²] − E[x]², the statistics in the low dtype.
 func inHalf(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 	low := m.Precision(ampc.PinLow)
-	mean := low.Named("mean").ReduceMean(x, true, 0, 2, 3)
-	square := low.Named("square").ReduceMean(low.Named("squares").Square(x), true, 0, 2, 3)
+	mean := low.Named("mean").ReduceMean(x, ampc.ReduceOptions{Axes: []int{0, 2, 3}, Keep: true})
+	square := low.Named("square").ReduceMean(low.Named("squares").Square(x), ampc.ReduceOptions{Axes: []int{0, 2, 3}, Keep: true})
 	variance := m.Named("variance").Sub(square, low.Named("mean2").Square(mean))
 	return m.Div(m.Sub(x, mean), m.Named("deviation").Sqrt(m.Affine(variance, 1, 1e-5)))
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"ampc"
-	"ampc/ir"
 )
 
 // scalerOff trains on a loss so small that its gradients lie below what f16
@@ -98,7 +97,7 @@ func pureHalf(w io.Writer) error {
 
 // lowState asks for Adam's moments in 16 bits.
 func lowState(w io.Writer) error {
-	for _, d := range []ampc.DType{ir.F16, ir.BF16} {
+	for _, d := range []ampc.DType{ampc.F16, ampc.BF16} {
 		m, loss := classifier(64, 32)
 		adam := ampc.Adam()
 		adam.StateDType = d

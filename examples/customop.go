@@ -7,29 +7,30 @@ import (
 	"math"
 
 	"ampc"
-	"ampc/ir"
 )
 
-// gate is y = x·tanh(g) for a scalar g. The operand g is Fixed: it stays f32
-// under every policy. x is of class promote: stored as wide as it comes.
-func gate() ampc.CustomOp {
-	return &ir.Def{
+// gate is y = x·tanh(g) for a scalar g. The operand g is ClassFixed: it stays f32
+// under every policy. x is ClassPromote: stored as wide as it comes.
+func gate() *ampc.CustomOp {
+	return &ampc.CustomOp{
 		Name: "gate", Doc: "x·tanh(g) for a scalar g.",
-		In:  []ir.Operand{{Name: "x"}, {Name: "g", Class: ir.Fixed}},
-		Out: []ir.Result{{Name: "y"}}, Class: ir.PromoteC, Why: "takes what it is given", Unit: ir.UnitSame,
-		Infer: func(n *ir.Node) ([]ir.Type, error) {
-			if n.In[1].Type != ir.T(ir.F32) {
-				return nil, fmt.Errorf("gate is %s, want f32[]", n.In[1].Type)
+		Operands: []ampc.CustomOperand{{Name: "x"}, {Name: "g", Class: ampc.ClassFixed}},
+		Results:  []ampc.CustomResult{{Name: "y"}},
+		Class:    ampc.ClassPromote, Why: "takes what it is given", Scaling: ampc.ScaleSame,
+		Infer: func(c *ampc.CustomCall) ([]ampc.Type, error) {
+			x, g := c.Operand(0), c.Operand(1)
+			if g.Type() != ampc.TypeOf(ampc.F32) {
+				return nil, fmt.Errorf("gate is %s, want f32[]", g)
 			}
-			return []ir.Type{n.In[0].Type}, nil
+			return []ampc.Type{x.Type()}, nil
 		},
-		Grad: func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
-			t := b.Tanh(n.In[1])
-			dx := b.Mul(d[0], t)
+		Grad: func(b *ampc.Backward, c *ampc.CustomCall, d []ampc.Tensor) []ampc.Tensor {
+			x, g := c.Operand(0), c.Operand(1)
+			t := b.Tanh(g)
 			slope := b.Affine(b.Square(t), -1, 1) // 1 - tanh²
-			return []*ir.Value{dx, b.Mul(b.ReduceSum(b.Mul(d[0], n.In[0]), false), slope)}
+			return []ampc.Tensor{b.Mul(d[0], t), b.Mul(b.ReduceSum(b.Mul(d[0], x)), slope)}
 		},
-		Kernel: func(_ *ir.Node, in, out []any) error {
+		Kernel: func(_ *ampc.CustomCall, in, out []any) error {
 			x, g, y := in[0].([]float32), in[1].([]float32), out[0].([]float32)
 			t := float32(math.Tanh(float64(g[0])))
 			for i, v := range x {
@@ -46,7 +47,7 @@ func customOp(w io.Writer) error {
 	ids, next := m.Input("ids", ampc.I32, batch, seq), m.Input("next", ampc.I32, batch, seq)
 	x := m.Embedding("wte", ids, vocab, dim)
 	b := m.Scope("h0")
-	a := b.Attention("attn", b.LayerNorm("ln1", x), 4, ampc.Causal())
+	a := b.Attention("attn", b.LayerNorm("ln1", x), 4, ampc.AttentionOptions{Causal: true})
 	g := m.Param("g", ampc.Fill(0.1))
 	x = b.Add(x, b.Apply(gate(), a, g))
 	loss := m.CrossEntropy(m.Linear("head", m.LayerNorm("lnf", x), vocab), next)

@@ -31,7 +31,7 @@ func gpt(w io.Writer) error {
 	x = m.Add(x, m.Param("wpe", ampc.Normal(0, 0.02), seq, dim))
 	for i := range 2 {
 		b := m.Scope(fmt.Sprintf("h%d", i))
-		x = b.Add(x, b.Attention("attn", b.LayerNorm("ln1", x), 4, ampc.Causal()))
+		x = b.Add(x, b.Attention("attn", b.LayerNorm("ln1", x), 4, ampc.AttentionOptions{Causal: true}))
 		u := b.Gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim))
 		x = b.Add(x, b.Linear("down", u, dim))
 	}

@@ -15,11 +15,11 @@ func findNaN(w io.Writer) error {
 	m := ampc.New("nan")
 	x := m.Input("x", ampc.F32, 4, 8)
 	h := m.Linear("fc1", x, 8)
-	centred := m.Named("centred").Sub(h, m.ReduceMean(h, true, 1))
-	variance := m.Named("variance").ReduceMean(m.Square(centred), true, 1)
+	centred := m.Named("centred").Sub(h, m.ReduceMean(h, ampc.ReduceOptions{Axes: []int{1}, Keep: true}))
+	variance := m.Named("variance").ReduceMean(m.Square(centred), ampc.ReduceOptions{Axes: []int{1}, Keep: true})
 	scaled := m.Named("scaled").Div(centred, m.Sqrt(variance)) // no epsilon
 	out := m.Linear("fc2", scaled, 1)
-	loss := m.Named("loss").ReduceMean(m.Square(out), false)
+	loss := m.Named("loss").ReduceMean(m.Square(out))
 
 	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {

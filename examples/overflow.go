@@ -15,8 +15,8 @@ func onlyMixed(w io.Writer) error {
 		m := ampc.New("t5")
 		x, y := m.Input("x", ampc.F32, 4, 16), m.Input("y", ampc.F32, 4, 16)
 		ff := m.Scope("ff")
-		wide := ff.Named("act").Relu(ff.Linear("wi", x, 16, ampc.NoBias()))
-		out := m.Linear("out", ff.Linear("wo", wide, 16, ampc.WeightInit(ampc.Normal(0, 1e-5))), 16)
+		wide := ff.Named("act").Relu(ff.Linear("wi", x, 16, ampc.LinearOptions{NoBias: true}))
+		out := m.Linear("out", ff.Linear("wo", wide, 16, ampc.LinearOptions{Init: ampc.Normal(0, 1e-5)}), 16)
 		step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: p}, ampc.Loss{Value: m.MSE(out, y)})
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ func penalty(w io.Writer) error {
 		fit := m.Named("fit").CrossEntropy(m.Linear("fc2", h, 2), y)
 		// The mean over 64 points makes each point's slope small: scaled, it survives f16.
 		slope := m.ScaledGrad(1024, fit, x)[0]
-		size := m.Named("slope").ReduceSum(m.Square(m.Affine(slope, 64, 0)), false)
+		size := m.Named("slope").ReduceSum(m.Square(m.Affine(slope, 64, 0)))
 		loss := m.Named("loss").Add(fit, m.Affine(size, strength/64, 0))
 		step, err := m.Train(ampc.TrainConfig{
 			Optimizer: ampc.Adam(), LR: ampc.Constant(1e-2), Policy: ampc.MixedF16(),

@@ -15,19 +15,19 @@ func gpt(z *Zoo, o Options) {
 	batch, seq, dim := o.Int("batch"), o.Int("seq"), o.Int("dim")
 	ids := m.Input("ids", ampc.I32, batch, seq)
 	next := m.Input("next", ampc.I32, batch, seq)
-	x := m.Embedding("wte", ids, o.Int("vocab"), dim, small())
+	x := m.Embedding("wte", ids, o.Int("vocab"), dim, ampc.EmbeddingOptions{Init: small})
 	x = m.Named("embed").Add(x, m.Param("wpe", ampc.Normal(0, 0.02), seq, dim))
 	x = m.Dropout("drop", x, o["dropout"])
-	trunk := ampc.WeightInit(ampc.Normal(0, 0.02/math.Sqrt(2*o["layers"])))
+	trunk := ampc.LinearOptions{Init: ampc.Normal(0, 0.02/math.Sqrt(2*o["layers"]))}
 	for i := range o.Int("layers") {
 		b := m.Scope(fmt.Sprintf("h%d", i))
-		a := b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), ampc.Causal(), small())
+		a := b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), ampc.AttentionOptions{Causal: true, Init: small})
 		x = b.Named("res1").Add(x, b.Dropout("drop1", a, o["dropout"]))
 		gelu := b.Gelu
 		if o["tanh"] != 0 {
 			gelu = b.GeluTanh
 		}
-		u := gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, small()))
+		u := gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, ampc.LinearOptions{Init: small}))
 		x = b.Named("res2").Add(x, b.Dropout("drop2", b.Linear("down", u, dim, trunk), o["dropout"]))
 	}
 	z.Output = m.Tied("head", m.LayerNorm("lnf", x), m.Lookup("wte.w"))
@@ -38,7 +38,7 @@ func lstm(z *Zoo, o Options) {
 	m := z.Model
 	ids := m.Input("ids", ampc.I32, o.Int("batch"), o.Int("seq"))
 	next := m.Input("next", ampc.I32, o.Int("batch"), o.Int("seq"))
-	x := m.Embedding("wte", ids, o.Int("vocab"), o.Int("dim"), ampc.WeightInit(ampc.Normal(0, 0.1)))
+	x := m.Embedding("wte", ids, o.Int("vocab"), o.Int("dim"), ampc.EmbeddingOptions{Init: ampc.Normal(0, 0.1)})
 	for i := range o.Int("layers") {
 		x = m.LSTM(fmt.Sprintf("lstm%d", i+1), x, o.Int("dim"))
 	}
@@ -54,17 +54,17 @@ func bert(z *Zoo, o Options) {
 	ids := m.Input("ids", ampc.I32, batch, seq)
 	kinds := m.Input("kinds", ampc.I32, batch, seq)
 	labels := m.Input("labels", ampc.I32, batch, seq)
-	x := m.Add(m.Embedding("word", ids, o.Int("vocab"), dim, small()), m.Embedding("kind", kinds, 2, dim, small()))
+	x := m.Add(m.Embedding("word", ids, o.Int("vocab"), dim, ampc.EmbeddingOptions{Init: small}), m.Embedding("kind", kinds, 2, dim, ampc.EmbeddingOptions{Init: small}))
 	x = m.Named("embed").Add(x, m.Param("position", ampc.Normal(0, 0.02), seq, dim))
 	x = m.Dropout("drop", m.LayerNorm("ln", x), o["dropout"])
 	for i := range o.Int("layers") {
 		b := m.Scope(fmt.Sprintf("h%d", i))
-		a := b.Attention("attn", x, o.Int("heads"), small())
+		a := b.Attention("attn", x, o.Int("heads"), ampc.AttentionOptions{Init: small})
 		x = b.LayerNorm("ln1", b.Named("res1").Add(x, b.Dropout("drop1", a, o["dropout"])))
-		u := b.Linear("down", b.Gelu(b.Linear("up", x, 4*dim, small())), dim, small())
+		u := b.Linear("down", b.Gelu(b.Linear("up", x, 4*dim, ampc.LinearOptions{Init: small})), dim, ampc.LinearOptions{Init: small})
 		x = b.LayerNorm("ln2", b.Named("res2").Add(x, b.Dropout("drop2", u, o["dropout"])))
 	}
-	x = m.LayerNorm("lnf", m.Gelu(m.Linear("mlm", x, dim, small())))
+	x = m.LayerNorm("lnf", m.Gelu(m.Linear("mlm", x, dim, ampc.LinearOptions{Init: small})))
 	z.Output = m.Tied("head", x, m.Lookup("word.w"))
 	z.train(m.Named("loss").CrossEntropy(z.Output, labels), adamw(1e-4))
 }
@@ -76,15 +76,15 @@ func vit(z *Zoo, o Options) {
 	batch, size, dim, patch := o.Int("batch"), o.Int("size"), o.Int("dim"), o.Int("patch")
 	x := m.Input("x", ampc.F32, batch, o.Int("channels"), size, size)
 	side := size / patch
-	x = m.Conv2d("patch", x, dim, patch, ampc.Stride(patch))
+	x = m.Conv2d("patch", x, dim, patch, ampc.Conv2dOptions{Stride: patch})
 	x = m.Transpose(m.Reshape(x, batch, dim, side*side), 0, 2, 1)
 	x = m.Named("embed").Add(x, m.Param("position", ampc.Normal(0, 0.02), side*side, dim))
 	for i := range o.Int("layers") {
 		b := m.Scope(fmt.Sprintf("h%d", i))
-		x = b.Named("res1").Add(x, b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), small()))
-		u := b.Gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, small()))
-		x = b.Named("res2").Add(x, b.Linear("down", u, dim, small()))
+		x = b.Named("res1").Add(x, b.Attention("attn", b.LayerNorm("ln1", x), o.Int("heads"), ampc.AttentionOptions{Init: small}))
+		u := b.Gelu(b.Linear("up", b.LayerNorm("ln2", x), 4*dim, ampc.LinearOptions{Init: small}))
+		x = b.Named("res2").Add(x, b.Linear("down", u, dim, ampc.LinearOptions{Init: small}))
 	}
-	x = m.Named("pool").ReduceMean(m.LayerNorm("lnf", x), false, 1)
+	x = m.Named("pool").ReduceMean(m.LayerNorm("lnf", x), ampc.Axes(1))
 	z.classify(m.Linear("head", x, o.Int("classes")), adamw(1e-3))
 }

@@ -66,7 +66,7 @@ func stepWith(t *testing.T, z *models.Zoo, policy ampc.Policy, layout string) (m
 	for _, v := range g.Vars {
 		w := *v
 		if v.Kind == ir.Input && v.Type.DType.Float() {
-			w.Init = ampc.Uniform(-1, 1)
+			w.Init = &ir.Init{Func: "uniform", Args: []float64{-1, 1}}
 		}
 		x, err := eval.InitVar(&w, 1)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"ampc"
-	"ampc/ir"
 )
 
 func mlp(z *Zoo, o Options) {
@@ -27,8 +26,8 @@ func lenet(z *Zoo, o Options) {
 	if size < 20 {
 		pad = 2
 	}
-	x = m.MaxPool2d(m.Relu(m.Conv2d("conv1", x, o.Int("conv1"), 5, ampc.Padding(o.Int("pad")))), 2)
-	x = m.MaxPool2d(m.Relu(m.Conv2d("conv2", x, o.Int("conv2"), 5, ampc.Padding(pad))), 2)
+	x = m.MaxPool2d(m.Relu(m.Conv2d("conv1", x, o.Int("conv1"), 5, ampc.Conv2dOptions{Padding: o.Int("pad")})), 2)
+	x = m.MaxPool2d(m.Relu(m.Conv2d("conv2", x, o.Int("conv2"), 5, ampc.Conv2dOptions{Padding: pad})), 2)
 	x = m.Flatten(x)
 	for i := 1; i <= 2; i++ {
 		if n := o.Int(fmt.Sprintf("fc%d", i)); n > 0 {
@@ -61,7 +60,7 @@ func resnet50(z *Zoo, o Options) {
 	m := z.Model
 	x := m.Input("x", ampc.F32, o.Int("batch"), o.Int("channels"), o.Int("size"), o.Int("size"))
 	x = m.Relu(convNorm(m, "", x, o.Int("width"), 7, 2))
-	x = m.MaxPool(x, ir.A("kernel", []int{3, 3}, "strides", []int{2, 2}, "pads", []int{1, 1, 1, 1}))
+	x = m.MaxPool2d(x, 3, ampc.Pool2dOptions{Stride: 2, Padding: 1})
 	z.classify(m.Linear("fc", m.GlobalAvgPool(stages(m, x, o, bottleneck)), o.Int("classes")), sgd(0.05))
 }
 
@@ -82,7 +81,7 @@ func stages(m *ampc.Model, x ampc.Tensor, o Options, block func(m *ampc.Model, x
 // convNorm is a convolution that keeps the image's size but for its stride, and
 // batch norm.
 func convNorm(m *ampc.Model, name string, x ampc.Tensor, width, kernel, stride int) ampc.Tensor {
-	y := m.Conv2d("conv"+name, x, width, kernel, ampc.Stride(stride), ampc.Padding(kernel/2), ampc.NoBias())
+	y := m.Conv2d("conv"+name, x, width, kernel, ampc.Conv2dOptions{Stride: stride, Padding: kernel / 2, NoBias: true})
 	return m.BatchNorm("bn"+name, y)
 }
 
@@ -114,26 +113,26 @@ func unet(z *Zoo, o Options) {
 	noise := m.Input("noise", ampc.F32, shape...)
 	width := o.Int("width")
 	var skips []ampc.Tensor
-	h := m.Conv2d("in", x, width, 3, ampc.Padding(1))
+	h := m.Conv2d("in", x, width, 3, ampc.Conv2dOptions{Padding: 1})
 	for i := range o.Int("levels") {
 		b := m.Scope(fmt.Sprintf("down%d", i+1))
 		h = unetBlock(b, h, width<<i)
 		skips = append(skips, h)
-		h = b.Conv2d("pool", h, width<<(i+1), 3, ampc.Stride(2), ampc.Padding(1))
+		h = b.Conv2d("pool", h, width<<(i+1), 3, ampc.Conv2dOptions{Stride: 2, Padding: 1})
 	}
 	h = unetBlock(m.Scope("mid"), h, width<<o.Int("levels"))
 	for i := o.Int("levels") - 1; i >= 0; i-- {
 		b := m.Scope(fmt.Sprintf("up%d", i+1))
-		h = b.ConvTranspose2d("grow", h, width<<i, 2, ampc.Stride(2))
+		h = b.ConvTranspose2d("grow", h, width<<i, 2, ampc.ConvTranspose2dOptions{Stride: 2})
 		h = unetBlock(b, b.Named("join").Concat(1, h, skips[i]), width<<i)
 	}
-	z.Output = m.Conv2d("out", m.Silu(m.GroupNorm("norm", h, 8)), o.Int("channels"), 3, ampc.Padding(1))
+	z.Output = m.Conv2d("out", m.Silu(m.GroupNorm("norm", h, 8)), o.Int("channels"), 3, ampc.Conv2dOptions{Padding: 1})
 	z.train(m.Named("loss").MSE(z.Output, noise), adamw(2e-4))
 }
 
 func unetBlock(m *ampc.Model, x ampc.Tensor, width int) ampc.Tensor {
 	for i := 1; i <= 2; i++ {
-		x = m.Conv2d(fmt.Sprintf("conv%d", i), x, width, 3, ampc.Padding(1))
+		x = m.Conv2d(fmt.Sprintf("conv%d", i), x, width, 3, ampc.Conv2dOptions{Padding: 1})
 		x = m.Silu(m.GroupNorm(fmt.Sprintf("norm%d", i), x, 8))
 	}
 	return x

@@ -156,11 +156,12 @@ func (z *Zoo) classify(logits ampc.Tensor, c ampc.TrainConfig) {
 
 // correct counts the images whose largest logit is at their label.
 func correct(m *ampc.Model, logits, labels ampc.Tensor) ampc.Tensor {
-	hit := m.Eq(m.Argmax(logits, -1, false), labels)
-	return m.Named("correct").ReduceSum(m.Cast(hit, ampc.F32), false)
+	hit := m.Eq(m.Argmax(logits, -1), labels)
+	return m.Named("correct").ReduceSum(m.Cast(hit, ampc.F32))
 }
 
-func small() ampc.Option { return ampc.WeightInit(ampc.Normal(0, 0.02)) }
+// small is how the weights of language models start.
+var small = ampc.Normal(0, 0.02)
 
 func sgd(rate float64) ampc.TrainConfig {
 	return ampc.TrainConfig{Optimizer: ampc.SGD(0.9), LR: ampc.Constant(rate)}

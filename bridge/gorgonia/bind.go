@@ -44,7 +44,7 @@ func (m *Machine) read(r *ampc.Result, to result) (ampc.Host, error) {
 		return to.read(r)
 	}
 	if g.Bytes == nil {
-		g.Host = ampc.Host{Type: g.v.Type, Bytes: make([]byte, g.v.Type.Bytes())}
+		g.Host = ampc.Host{Type: ampc.TypeFromIR(g.v.Type), Bytes: make([]byte, g.v.Type.Bytes())}
 	}
 	err := r.GradTo(m.model.FromIR(g.v), g.Bytes)
 	if m.skipped {
@@ -178,13 +178,13 @@ func denseOf(t tensor.Dtype, h ampc.Host) (*tensor.Dense, error) {
 	if err != nil {
 		return nil, err
 	}
-	if want != h.Type.DType {
-		if h, err = converted(h, h.Type.With(want)); err != nil {
+	if want != h.Type.IR().DType {
+		if h, err = converted(h, h.Type.IR().With(want)); err != nil {
 			return nil, err
 		}
 	}
 	if t == tensor.Int { // ToDense makes int64
-		dims, x := intsOf(h.Type.Shape), elements[int](h.Bytes)
+		dims, x := h.Type.Shape(), elements[int](h.Bytes)
 		if len(dims) == 0 {
 			return tensor.New(tensor.FromScalar(x[0])), nil
 		}
@@ -195,7 +195,7 @@ func denseOf(t tensor.Dtype, h ampc.Host) (*tensor.Dense, error) {
 
 // converted rounds h to another float type.
 func converted(h ampc.Host, to ir.Type) (ampc.Host, error) {
-	if !h.Type.DType.Float() || !to.DType.Float() || h.Type.Shape != to.Shape {
+	if !h.Type.DType().Float() || !to.DType.Float() || h.Type.IR().Shape != to.Shape {
 		return ampc.Host{}, fmt.Errorf("it is %s, want %s", h.Type, to)
 	}
 	out := make([]byte, 0, to.Bytes())
@@ -212,5 +212,5 @@ func converted(h ampc.Host, to ir.Type) (ampc.Host, error) {
 			return ampc.Host{}, fmt.Errorf("it is %s, want %s", h.Type, to)
 		}
 	}
-	return ampc.Host{Type: to, Bytes: out}, nil
+	return ampc.Host{Type: ampc.TypeFromIR(to), Bytes: out}, nil
 }

@@ -46,10 +46,10 @@ func FromDense(t *tensor.Dense) (ampc.Host, error) {
 		if int64(len(raw)) < typ.Bytes() {
 			return none, fmt.Errorf("tensor %v holds %d bytes, %s takes %d", t.Shape(), len(raw), typ, typ.Bytes())
 		}
-		return ampc.Host{Type: typ, Bytes: raw[:typ.Bytes()]}, nil
+		return ampc.Host{Type: ampc.TypeFromIR(typ), Bytes: raw[:typ.Bytes()]}, nil
 	}
 	data, err := gather(raw, size, t.Shape(), strides)
-	return ampc.Host{Type: typ, Bytes: data}, err
+	return ampc.Host{Type: ampc.TypeFromIR(typ), Bytes: data}, err
 }
 
 // hostOf is FromDense for every value of Gorgonia: numbers too.
@@ -68,37 +68,37 @@ func hostOf(v G.Value) (ampc.Host, error) {
 		return ampc.Host{}, err
 	}
 	raw, _ := memory(v.Data())
-	return ampc.Host{Type: ir.T(d), Bytes: raw}, nil
+	return ampc.Host{Type: ampc.TypeFromIR(ir.T(d)), Bytes: raw}, nil
 }
 
 // ToDense makes a tensor of h. It shares h's memory, but for bf16, which
 // becomes float32: Go has no type for it. i64 becomes int64.
 func ToDense(h ampc.Host) (*tensor.Dense, error) {
-	if want := h.Type.Bytes(); want != int64(len(h.Bytes)) {
+	if want := h.Type.IR().Bytes(); want != int64(len(h.Bytes)) {
 		return nil, fmt.Errorf("%s takes %d bytes, not %d", h.Type, want, len(h.Bytes))
 	}
 	var backing any
-	switch h.Type.DType {
-	case ir.F32:
+	switch h.Type.DType() {
+	case ampc.F32:
 		backing = elements[float32](h.Bytes)
-	case ir.F64:
+	case ampc.F64:
 		backing = elements[float64](h.Bytes)
-	case ir.F16:
+	case ampc.F16:
 		backing = elements[float16.Float16](h.Bytes)
-	case ir.BF16:
+	case ampc.BF16:
 		backing = h.Floats()
-	case ir.I32:
+	case ampc.I32:
 		backing = elements[int32](h.Bytes)
-	case ir.I64:
+	case ampc.I64:
 		backing = elements[int64](h.Bytes)
-	case ir.U8:
+	case ampc.U8:
 		backing = h.Bytes
-	case ir.Bool:
+	case ampc.Bool:
 		backing = elements[bool](h.Bytes)
 	default:
 		return nil, fmt.Errorf("no tensor holds %s", h.Type)
 	}
-	dims := intsOf(h.Type.Shape)
+	dims := h.Type.Shape()
 	if len(dims) == 0 {
 		return tensor.New(tensor.FromScalar(reflect.ValueOf(backing).Index(0).Interface())), nil
 	}

@@ -57,7 +57,7 @@ func TestFromDenseLayouts(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if got := intsOf(h.Type.Shape); !slices.Equal(got, c.t.Shape()) {
+		if got := h.Type.Shape(); !slices.Equal(got, c.t.Shape()) {
 			t.Errorf("%s: shape %v, want %v", c.name, got, c.t.Shape())
 			continue
 		}
@@ -112,7 +112,7 @@ func TestDenseTypes(t *testing.T) {
 			t.Errorf("%T: %v", c.backing, err)
 			continue
 		}
-		if h.Type.DType != c.d || !slices.Equal(h.Floats(), c.want) {
+		if h.Type.IR().DType != c.d || !slices.Equal(h.Floats(), c.want) {
 			t.Errorf("%T: %s %v, want %s %v", c.backing, h.Type, h.Floats(), c.d, c.want)
 		}
 		back, err := ToDense(h)
@@ -131,10 +131,10 @@ func TestDenseTypes(t *testing.T) {
 	if _, err := FromDense(nil); err == nil {
 		t.Error("nil passes")
 	}
-	if _, err := ToDense(ampc.Host{Type: ir.T(ir.F32, 3), Bytes: make([]byte, 4)}); err == nil {
+	if _, err := ToDense(ampc.Host{Type: ampc.TypeOf(ampc.F32, 3), Bytes: make([]byte, 4)}); err == nil {
 		t.Error("12 bytes of 4 pass")
 	}
-	b, err := ToDense(ampc.Host{Type: ir.T(ir.BF16, 1), Bytes: []byte{0x80, 0x3f}})
+	b, err := ToDense(ampc.Host{Type: ampc.TypeOf(ampc.BF16, 1), Bytes: []byte{0x80, 0x3f}})
 	if err != nil || b.Float32s()[0] != 1 {
 		t.Errorf("bf16 1 becomes %v, %v", b, err)
 	}

@@ -168,7 +168,7 @@ func (m *Machine) compile(costs, fetched []*G.Node) error {
 	}
 	if !m.inside {
 		c.Optimizer, c.Groups = ampc.Optimizer{}, []ampc.Group{{NoUpdate: true}}
-		c.NoSkip = c.NoSkip || c.Policy.Low == ir.Invalid && c.Scaler == (ampc.Scaler{})
+		c.NoSkip = c.NoSkip || c.Policy.Low == 0 && c.Scaler == (ampc.Scaler{})
 		for _, p := range m.params {
 			c.Grads = append(c.Grads, m.model.FromIR(p.v))
 		}
@@ -294,9 +294,9 @@ func (s slot) host() (ampc.Host, error) {
 	switch {
 	case err != nil:
 		return none, fmt.Errorf("%s: %w", describe(s.node), err)
-	case h.Type == s.v.Type:
+	case h.Type.IR() == s.v.Type:
 		return h, nil
-	case h.Type.Shape != s.v.Type.Shape:
+	case h.Type.IR().Shape != s.v.Type.Shape:
 		return none, fmt.Errorf("%s: its value has shape %v, the machine was made for %v: build a graph and a machine for each shape", describe(s.node), v.Shape(), s.node.Shape())
 	}
 	return converted(h, s.v.Type)

@@ -149,5 +149,5 @@ func (c *call) data(v G.Value) (*ir.Init, ir.Type, bool) {
 	for i := range args {
 		args[i] = h.At(i)
 	}
-	return &ir.Init{Func: "data", Args: args}, h.Type.With(c.dtype(c.n)), true
+	return &ir.Init{Func: "data", Args: args}, h.Type.IR().With(c.dtype(c.n)), true
 }

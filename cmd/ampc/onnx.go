@@ -39,7 +39,7 @@ func openONNX(c *cobra.Command, path string) (*opened, error) {
 	o.Values = fed
 	for name, v := range fed {
 		if h, ok := v.(ampc.Host); ok && o.Shapes[name] == nil {
-			o.Shapes[name] = ir.Sizes(h.Type.Shape)
+			o.Shapes[name] = ir.Sizes(h.Type.IR().Shape)
 		}
 	}
 	m, err := ampc.LoadONNX(path, o)
@@ -88,5 +88,5 @@ func readTensor(path string) (map[string]ampc.Host, error) {
 	if err != nil {
 		return nil, file.Error(path, err)
 	}
-	return map[string]ampc.Host{name: {Type: x.Type, Bytes: x.Bytes()}}, nil
+	return map[string]ampc.Host{name: {Type: ampc.TypeFromIR(x.Type), Bytes: x.Bytes()}}, nil
 }

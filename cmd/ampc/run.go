@@ -182,10 +182,10 @@ func collect(ctx context.Context, o *opened, r *ampc.Result, results []ampc.Tens
 		}
 		out.Results = append(out.Results, describeHost(t.Name(), h))
 		shape := []int64{}
-		for _, d := range h.Type.Shape.Dims() {
+		for _, d := range h.Type.Shape() {
 			shape = append(shape, int64(d))
 		}
-		out.tensors = append(out.tensors, safetensors.Tensor{Name: t.Name(), DType: safetensors.Named(h.Type.DType.String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
+		out.tensors = append(out.tensors, safetensors.Tensor{Name: t.Name(), DType: safetensors.Named(h.Type.DType().String()), Shape: shape, Write: safetensors.Bytes(h.Bytes)})
 	}
 	if len(o.losses) > 0 {
 		got, err := r.Wait(ctx)
@@ -358,5 +358,5 @@ func host(dtype string, shape []int64, data []byte) ampc.Host {
 	for i, n := range shape {
 		dims[i] = ir.Dim(n)
 	}
-	return ampc.Host{Type: ir.T(d, dims...), Bytes: data}
+	return ampc.Host{Type: ampc.TypeFromIR(ir.T(d, dims...)), Bytes: data}
 }

@@ -84,10 +84,10 @@ func TestDiagnoseCancellation(t *testing.T) {
 	for _, p := range []ampc.Policy{ampc.F32Only(), ampc.MixedF16()} {
 		m := ampc.New("variance")
 		x := m.Input("x", ampc.F32, 64, 8)
-		second, first := m.ReduceMean(m.Square(x), true, -1), m.ReduceMean(x, true, -1)
+		second, first := m.ReduceMean(m.Square(x), ampc.ReduceOptions{Axes: []int{-1}, Keep: true}), m.ReduceMean(x, ampc.ReduceOptions{Axes: []int{-1}, Keep: true})
 		variance := m.Named("variance").Sub(second, m.Square(first))
 		dev := m.Named("dev").Sqrt(m.Affine(variance, 1, 1e-6))
-		loss := m.ReduceSum(m.Square(m.Linear("fc", m.Div(m.Sub(x, first), dev), 2)), false)
+		loss := m.ReduceSum(m.Square(m.Linear("fc", m.Div(m.Sub(x, first), dev), 2)))
 		s := train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}})
 		v := make([]float32, 64*8)
 		for i := range v {

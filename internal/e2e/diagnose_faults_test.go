@@ -104,24 +104,23 @@ func line(m *ampc.Model, name string, x ampc.Tensor, width int, opts ...any) amp
 	in := x.Dim(1)
 	edge := 1 / math.Sqrt(float64(in))
 	init, start, bias := ampc.Uniform(-edge, edge), ampc.Uniform(-edge, edge), true
-	var layer []ampc.Option
+	var layer ampc.LinearOptions
 	for _, o := range opts {
 		if d, ok := o.(float64); ok {
 			init, start = ampc.Normal(0, d), ampc.Fill(0)
-			layer = append(layer, ampc.WeightInit(init))
+			layer.Init = init
 		} else {
-			bias = false
-			layer = append(layer, ampc.NoBias())
+			bias, layer.NoBias = false, true
 		}
 	}
 	if !byHand {
-		return m.Linear(name, x, width, layer...)
+		return m.Linear(name, x, width, layer)
 	}
 	w := m.Param(name+".w", init, int(in), width)
 	if !bias {
-		return m.Named(name).Matmul(x, w, false, false)
+		return m.Named(name).Matmul(x, w)
 	}
-	return m.Named(name).Add(m.Matmul(x, w, false, false), m.Param(name+".b", start, width))
+	return m.Named(name).Add(m.Matmul(x, w), m.Param(name+".b", start, width))
 }
 
 // open compiles the network under a policy, with some patterns kept in f32, and
@@ -190,7 +189,7 @@ func (i fault) open(t testing.TB, p ampc.Policy, k int, keep ...string) *subject
 // that hide nothing but one column, labels of both kinds.
 func validInput(v *ir.Value, r *rand.Rand) any {
 	n := int(v.Type.Shape.Elements())
-	if v.Type.DType == ampc.Bool {
+	if v.Type.DType == ir.Bool {
 		keep := make([]bool, n)
 		for i := range keep {
 			keep[i] = i%subjectRows != 0
@@ -311,33 +310,33 @@ func fill(x []float32, v float32) {
 // maskedLayer attends with a mask that is fed, and adds it in the low dtype.
 func maskedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	mask := m.Input("mask", ampc.F32, subjectRows, subjectRows)
-	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, false, true)
+	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, ampc.MatmulOptions{TransposeY: true})
 	scores := m.Named("scores").Add(raw, mask)
-	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h)), ampc.Tensor{}
 }
 
 // paddingLayer makes its mask from numbers that are 0 where a column is hidden.
 func paddingLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.F32, subjectRows, subjectRows)
-	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, false, true)
+	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, ampc.MatmulOptions{TransposeY: true})
 	scores := m.Named("scores").Add(raw, m.Named("hide").Affine(keep, 1e9, -1e9))
-	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h)), ampc.Tensor{}
 }
 
 // hiddenLayer attends where a mask of truth values says so.
 func hiddenLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	keep := m.Input("keep", ampc.Bool, subjectRows, subjectRows)
-	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, false, true)
+	raw := m.Named("raw").Matmul(line(m, "q", h, subjectWidth), h, ampc.MatmulOptions{TransposeY: true})
 	scores := m.Named("scores").Where(keep, raw, m.Full(ampc.F32, math.Inf(-1), subjectRows, subjectRows))
-	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h, false, false)), ampc.Tensor{}
+	return branch(m, h, m.Named("mix").Matmul(m.Named("probs").Softmax(scores, -1), h)), ampc.Tensor{}
 }
 
 // energyLayer is ConvNeXt V2's global response normalisation, its squares in
 // the low dtype: each feature's energy over the mean of all energies.
 func energyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, subjectWidth)
-	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(m.Named("square").Square(u), true, 0), 1, 1e-6))
-	share := m.Named("share").Div(energy, m.ReduceMean(energy, true, -1))
+	energy := m.Named("energy").Sqrt(m.Affine(m.ReduceSum(m.Named("square").Square(u), ampc.ReduceOptions{Axes: []int{0}, Keep: true}), 1, 1e-6))
+	share := m.Named("share").Div(energy, m.ReduceMean(energy, ampc.ReduceOptions{Axes: []int{-1}, Keep: true}))
 	return branch(m, h, m.Named("norm").Tanh(m.Mul(u, share))), ampc.Tensor{}
 }
 
@@ -364,8 +363,8 @@ func activationLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // epsilonLayer normalises with an epsilon that the low dtype does not hold.
 func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, subjectWidth, noBias)
-	centred := m.Named("centred").Sub(u, m.ReduceMean(u, true, -1))
-	shifted := m.Named("shifted").Affine(m.ReduceMean(m.Square(centred), true, -1), 1, 1e-12)
+	centred := m.Named("centred").Sub(u, m.ReduceMean(u, ampc.ReduceOptions{Axes: []int{-1}, Keep: true}))
+	shifted := m.Named("shifted").Affine(m.ReduceMean(m.Square(centred), ampc.ReduceOptions{Axes: []int{-1}, Keep: true}), 1, 1e-12)
 	return branch(m, h, m.Named("norm").Div(centred, m.Named("dev").Sqrt(shifted))), ampc.Tensor{}
 }
 
@@ -373,10 +372,10 @@ func epsilonLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // probabilities, spelled out and stored in the low dtype.
 func bceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	label := m.Input("label", ampc.F32, subjectRows, 1)
-	p := m.Named("p").ReduceMax(m.Sigmoid(line(m, "logit", h, 4)), true, -1)
+	p := m.Named("p").ReduceMax(m.Sigmoid(line(m, "logit", h, 4)), ampc.ReduceOptions{Axes: []int{-1}, Keep: true})
 	yes, no := m.Named("log_yes").Log(p), m.Named("log_no").Log(m.Affine(p, -1, 1))
 	likely := m.Add(m.Mul(label, yes), m.Mul(m.Affine(label, -1, 1), no))
-	return branch(m, h, m.Tanh(h)), m.Named("bce").Neg(m.ReduceMean(likely, false))
+	return branch(m, h, m.Tanh(h)), m.Named("bce").Neg(m.ReduceMean(likely))
 }
 
 // steepLayer has a small value before a large weight: forward is calm, its
@@ -399,9 +398,9 @@ var wideUpdate bool
 // stored in the policy's low dtype. The optimiser proper refuses that, and so
 // does the proof.
 func lowAdam(c *ampc.TrainConfig) {
-	d := c.Policy.Low
+	d := ir.DType(c.Policy.Low)
 	if d == ir.Invalid || wideUpdate {
-		d = ampc.F32
+		d = ir.F32
 	}
 	c.Scaler, c.Compile.NoProof = ampc.Unscaled(), true
 	c.Gradients = func(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
@@ -410,12 +409,12 @@ func lowAdam(c *ampc.TrainConfig) {
 			if !strings.HasSuffix(name, ".up.b") { // of many elements, one always has a square that vanishes
 				continue
 			}
-			v := b.Declare(ir.State, name+".v", g.Param.IR().Type.With(d), ampc.Fill(0), nil)
-			mean := b.Add(b.Affine(b.Cast(v, ampc.F32), 0.5, 0), b.Affine(b.Square(g.Value.IR()), 0.5, 0))
+			v := b.Declare(ir.State, name+".v", g.Param.IR().Type.With(d), &ir.Init{Args: []float64{0}}, nil)
+			mean := b.Add(b.Affine(b.Cast(v, ir.F32), 0.5, 0), b.Affine(b.Square(g.Value.IR()), 0.5, 0))
 			next := b.Cast(mean, d)
 			b.EmitWrite(ir.OpCast, []*ir.Value{mean}, ir.A("to", d), v)
-			den := b.Cast(b.Named("den."+name).Affine(b.Sqrt(b.Cast(next, ampc.F32)), 1, 1e-8), d)
-			gs[i].Value = u.FromIR(b.Named("adam."+name).Div(g.Value.IR(), b.Cast(den, ampc.F32)))
+			den := b.Cast(b.Named("den."+name).Affine(b.Sqrt(b.Cast(next, ir.F32)), 1, 1e-8), d)
+			gs[i].Value = u.FromIR(b.Named("adam."+name).Div(g.Value.IR(), b.Cast(den, ir.F32)))
 		}
 		return gs
 	}
@@ -430,7 +429,7 @@ func sideLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // rootLayer takes the length of vectors whose squares are stored low.
 func rootLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, subjectWidth, noBias)
-	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(m.Named("square").Square(u), true, -1))
+	length := m.Named("length").Sqrt(m.Named("sum").ReduceSum(m.Named("square").Square(u), ampc.ReduceOptions{Axes: []int{-1}, Keep: true}))
 	return branch(m, h, m.Named("scaled").Mul(h, length)), ampc.Tensor{}
 }
 
@@ -442,6 +441,6 @@ var innerScale = 0x1p14
 func penaltyLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := m.Named("bend").Tanh(line(m, "up", h, subjectWidth))
 	read := line(m, "read", line(m, "mid", u, subjectWidth), 1)
-	slope := m.ScaledGrad(innerScale, m.Named("level").ReduceSum(read, false), h)[0]
-	return branch(m, h, u), m.Named("slope").ReduceMean(m.Square(slope), false)
+	slope := m.ScaledGrad(innerScale, m.Named("level").ReduceSum(read), h)[0]
+	return branch(m, h, u), m.Named("slope").ReduceMean(m.Square(slope))
 }

@@ -145,12 +145,12 @@ func TestCompilerPrevents(t *testing.T) {
 	}{
 		"a constant mask of -1e9 is clamped": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			mask := m.Full(ampc.F32, -1e9, subjectRows, subjectRows) // all of it: no row is left
-			scores := m.Precision(ampc.PinLow).Add(m.Matmul(m.Linear("q", h, subjectWidth), h, false, true), mask)
-			return branch(m, h, m.Matmul(m.Softmax(scores, -1), h, false, false)), ampc.Tensor{}
+			scores := m.Precision(ampc.PinLow).Add(m.Matmul(m.Linear("q", h, subjectWidth), h, ampc.MatmulOptions{TransposeY: true}), mask)
+			return branch(m, h, m.Matmul(m.Softmax(scores, -1), h)), ampc.Tensor{}
 		}), nil, "masks_clamped"},
 		"a spelled-out norm squares in f32": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			u := m.Linear("up", h, subjectWidth)
-			return branch(m, h, m.Div(u, m.Sqrt(m.Affine(m.ReduceMean(m.Square(u), true, -1), 1, 1e-6)))), ampc.Tensor{}
+			return branch(m, h, m.Div(u, m.Sqrt(m.Affine(m.ReduceMean(m.Square(u), ampc.ReduceOptions{Axes: []int{-1}, Keep: true}), 1, 1e-6)))), ampc.Tensor{}
 		}), func(w *subject) { w.times("h3.up.w", 4000) }, "rms_norm"},
 		"sigmoid and bce become one": {layers(func(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 			p := m.Sigmoid(m.Linear("logit", h, 1))
@@ -181,7 +181,7 @@ func TestCompilerRefuses(t *testing.T) {
 	m := ampc.New("eps")
 	h, _ := epsilonLayer(m, m.Input("x", ampc.F32, subjectRows, subjectWidth))
 	c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1e-3), Policy: ampc.MixedF16().Lower("shifted"), Compile: ampc.CompileOptions{Disable: []string{"recognise"}}}
-	_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(h, false)})
+	_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(h)})
 	wantError(t, err, "diagnose_faults_test.go:", "1e-12")
 	m, loss := small(8)
 	c.Optimizer = ampc.Adam()
@@ -193,7 +193,7 @@ func TestCompilerRefuses(t *testing.T) {
 // What a transform makes of finite gradients is checked as the gradients are.
 func TestTransformIsChecked(t *testing.T) {
 	m := ampc.New("transform")
-	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), m.Input("x", ampc.F32, 4)), false)
+	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), m.Input("x", ampc.F32, 4)))
 	s := train(t, m, loss, ampc.TrainConfig{
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: ampc.MixedBF16(),
 		Gradients: func(u *ampc.Update, g []ampc.Grad) []ampc.Grad {

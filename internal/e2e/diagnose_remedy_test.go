@@ -79,8 +79,8 @@ func pinnedLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 // varianceLayer computes E[x²]−E[x]² of means stored in the low dtype.
 func varianceLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 	u := line(m, "up", h, subjectWidth)
-	second := m.Named("second").ReduceMean(m.Square(u), true, -1)
-	first := m.Named("first").ReduceMean(u, true, -1)
+	second := m.Named("second").ReduceMean(m.Square(u), ampc.ReduceOptions{Axes: []int{-1}, Keep: true})
+	first := m.Named("first").ReduceMean(u, ampc.ReduceOptions{Axes: []int{-1}, Keep: true})
 	variance := m.Named("variance").Sub(second, m.Square(first))
 	dev := m.Named("dev").Sqrt(m.Named("shifted").Affine(variance, 1, 1e-3))
 	return branch(m, h, m.Named("norm").Div(m.Sub(u, first), dev)), ampc.Tensor{}
@@ -229,7 +229,7 @@ func gradient(t *testing.T, w *subject, name string) []float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make([]float64, h.Type.Shape.Elements())
+	out := make([]float64, h.Len())
 	for k := range out {
 		out[k] = h.At(k)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"ampc"
 	"ampc/internal/trial"
-	"ampc/ir"
 	"ampc/runtime/doctor"
 )
 
@@ -28,7 +27,7 @@ func TestDiagnoseTwoScalers(t *testing.T) {
 				s := ampc.Dynamic()
 				s.Init = []float64{1 << 9, 1 << 10}[i]
 				head := m.Scope(fmt.Sprintf("head%d", i))
-				loss := head.Named("loss").ReduceMean(head.Square(head.Linear("fc", trunk, 8)), false)
+				loss := head.Named("loss").ReduceMean(head.Square(head.Linear("fc", trunk, 8)))
 				losses = append(losses, ampc.Loss{Value: loss, Scaler: &s})
 			}
 			step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()}, losses...)
@@ -161,7 +160,7 @@ func TestDiagnoseCustomOp(t *testing.T) {
 // run: something it was fed has changed.
 func TestDiagnoseChangedFeed(t *testing.T) {
 	_, step := deep(t, ampc.TrainConfig{Policy: ampc.MixedF16()}, plain)
-	host := ampc.Host{Type: ir.T(ampc.F32, 4, 8), Bytes: make([]byte, 4*32)}
+	host := ampc.Host{Type: ampc.TypeOf(ampc.F32, 4, 8), Bytes: make([]byte, 4*32)}
 	host.Bytes[2], host.Bytes[3] = 0xc0, 0x7f // NaN
 	if _, err := step.Run(context.Background(), ampc.Feed{"x": host}); err != nil {
 		t.Fatal(err)
@@ -178,14 +177,14 @@ func TestDiagnoseChangedFeed(t *testing.T) {
 
 // length is |x| by way of x², in the dtype of x: what it stores fits, what it
 // computes on the way does not.
-func length() ampc.CustomOp {
+func length() *ampc.CustomOp {
 	op := trial.Boost()
 	op.Name, op.Doc = "length", "The magnitude of x by its square."
-	op.Kernel = func(n *ir.Node, in, out []any) error {
+	op.Kernel = func(c *ampc.CustomCall, in, out []any) error {
 		x, y := in[0].([]float32), out[0].([]float32)
 		for i, v := range x {
 			y[i] = v
-			if n.In[0].Type.DType == ir.F16 && v*v > 65504 {
+			if c.Operand(0).DType() == ampc.F16 && v*v > 65504 {
 				y[i] = float32(math.Inf(1))
 			}
 		}

@@ -10,7 +10,6 @@ import (
 
 	"ampc"
 	"ampc/internal/safetensors"
-	"ampc/ir"
 )
 
 // deep compiles three equal layers l0, l1, l2 whose activations edit changes.
@@ -22,7 +21,7 @@ func deep(t *testing.T, c ampc.TrainConfig, edit func(b *ampc.Model, layer int, 
 		b := m.Scope(name)
 		x = edit(b, i, b.Named("act").Relu(b.Linear("fc", x, 8)))
 	}
-	loss := m.Named("loss").ReduceMean(m.Square(x), false)
+	loss := m.Named("loss").ReduceMean(m.Square(x))
 	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.01)
 	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {
@@ -245,7 +244,7 @@ func TestDiagnoseInference(t *testing.T) {
 	if d := diagnose(t, step, ampc.Feed{"x": all(8, 0.5)}); d.Cause != ampc.NotPrecision || d.Node != "y" {
 		t.Errorf("%s", d)
 	}
-	masked, err := m.Infer(ampc.InferConfig{}, m.Named("masked").Add(x, m.Full(ir.F32, math.Inf(-1), 2, 4)))
+	masked, err := m.Infer(ampc.InferConfig{}, m.Named("masked").Add(x, m.Full(ampc.F32, math.Inf(-1), 2, 4)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestGradientInInference(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := make([]float32, v.Type.Shape.Elements())
+		w := make([]float32, v.Len())
 		for i := range w {
 			w[i] = float32(v.At(i))
 		}
@@ -93,8 +93,8 @@ func TestSecondGradientInInference(t *testing.T) {
 	m := ampc.New("infer")
 	defer m.Close()
 	x := m.Input("x", ampc.F32, 4, 3)
-	g := m.Grad(m.ReduceSum(m.Square(m.BatchNorm("bn", x)), false), x)[0]
-	second := m.Grad(m.ReduceSum(m.Square(g), false), x)[0]
+	g := m.Grad(m.ReduceSum(m.Square(m.BatchNorm("bn", x))), x)[0]
+	second := m.Grad(m.ReduceSum(m.Square(g)), x)[0]
 	if _, err := m.Infer(ampc.InferConfig{}, second); err == nil || !strings.Contains(err.Error(), "a gradient of a gradient through %bn computes with the statistics of the batch") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}

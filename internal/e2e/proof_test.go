@@ -10,7 +10,7 @@ import (
 
 // unguarded writes a state of its own whether or not the step is skipped.
 func unguarded(u *ampc.Update, gs []ampc.Grad) []ampc.Grad {
-	v := u.IR().Declare(ir.State, "last", gs[0].Param.IR().Type, ampc.Fill(0), nil)
+	v := u.IR().Declare(ir.State, "last", gs[0].Param.IR().Type, &ir.Init{Args: []float64{0}}, nil)
 	u.IR().EmitWrite(ir.OpAffine, []*ir.Value{gs[0].Value.IR()}, nil, v)
 	return gs
 }
@@ -23,7 +23,7 @@ func TestTrainProves(t *testing.T) {
 		x := m.Input("x", ampc.F32, 4, 8)
 		c := ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.1), Policy: ampc.MixedF16()}
 		change(&c)
-		_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(m.Square(m.Linear("fc", x, 8)), false)})
+		_, err := m.Train(c, ampc.Loss{Value: m.ReduceMean(m.Square(m.Linear("fc", x, 8)))})
 		return err
 	}
 	if err := train(func(*ampc.TrainConfig) {}); err != nil {

@@ -15,8 +15,8 @@ func lengths(t *testing.T) (*ampc.Model, *ampc.Step) {
 	m := ampc.New("lengths")
 	x := m.Input("x", ampc.F32, 4, 8)
 	h := m.Linear("fc", x, 8)
-	length := m.Sqrt(m.ReduceSum(m.Square(h), false, 1))
-	loss := m.Named("loss").ReduceMean(length, false)
+	length := m.Sqrt(m.ReduceSum(m.Square(h), ampc.Axes(1)))
+	loss := m.Named("loss").ReduceMean(length)
 	step, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.01), Policy: ampc.MixedF16()}, ampc.Loss{Value: loss})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ func forked() (m *ampc.Model, a, b ampc.Tensor) {
 	x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
 	h := m.Gelu(m.Linear("both", x, 16))
 	a = m.Named("a").CrossEntropy(m.Linear("first", h, 3), y)
-	return m, a, m.Named("b").ReduceMean(m.Square(m.Linear("second", h, 2)), false)
+	return m, a, m.Named("b").ReduceMean(m.Square(m.Linear("second", h, 2)))
 }
 
 // 2a+3b and 3a-5b over a shared layer, with one scaler and with two.
@@ -53,7 +53,7 @@ func TestTwoOptimisersInF16(t *testing.T) {
 		t.Cleanup(func() { m.Close() })
 		x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
 		a := m.Named("a").CrossEntropy(m.Linear("first", m.Gelu(m.Linear("in1", x, 16)), 3), y)
-		b := m.Named("b").ReduceMean(m.Square(m.Linear("second", m.Gelu(m.Linear("in2", x, 16)), 2)), false)
+		b := m.Named("b").ReduceMean(m.Square(m.Linear("second", m.Gelu(m.Linear("in2", x, 16)), 2)))
 		s, err := m.Train(ampc.TrainConfig{Policy: p, Groups: []ampc.Group{
 			{Pattern: "in1", Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.02)}, {Pattern: "first", Optimizer: ampc.SGD(0.9), LR: ampc.Constant(0.02)},
 			{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.02)},
@@ -73,8 +73,8 @@ func TestTwoOptimisersInF16(t *testing.T) {
 		run(t, s, points(1, 8))
 		run(t, plain, points(1, 8))
 		now, _ := low.Variable("second.w")
-		for i := range now.Type.Shape.Elements() {
-			moved = moved || now.At(int(i)) != start.At(int(i))
+		for i := range now.Len() {
+			moved = moved || now.At(i) != start.At(i)
 		}
 		if !moved {
 			if skips++; skips > 24 {
@@ -100,7 +100,7 @@ func TestGradientPenaltyInF16(t *testing.T) {
 		x, y := m.Input("x", ampc.F32, 8, 4), m.Input("target", ampc.F32, 8, 2)
 		fit := m.Named("fit").MSE(m.Linear("out", m.Tanh(m.Linear("in", x, 16)), 2), y)
 		slope := m.ScaledGrad(scale, fit, x)[0]
-		loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
+		loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope)))
 		return m, train(t, m, loss, ampc.TrainConfig{Policy: p, Optimizer: ampc.SGD(0), LR: ampc.Constant(0.05)})
 	}
 	feed := func(target float32) ampc.Feed {
@@ -177,8 +177,8 @@ func TestClippingInF16(t *testing.T) {
 	a, _ := wide.Variable("fc2.w")
 	b, _ := free.Variable("fc2.w")
 	far := 0.0
-	for i := range a.Type.Shape.Elements() {
-		far = max(far, math.Abs(a.At(int(i))-b.At(int(i))))
+	for i := range a.Len() {
+		far = max(far, math.Abs(a.At(i)-b.At(i)))
 	}
 	if far < 0.01 {
 		t.Errorf("clipped and unclipped weights differ by %g: the test says nothing", far)

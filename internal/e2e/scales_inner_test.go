@@ -19,7 +19,7 @@ func sloped(t *testing.T, scale float64, c ampc.TrainConfig) (*ampc.Model, *ampc
 	h := m.Tanh(m.Linear("fc1", x, 16))
 	fit := m.Named("fit").MSE(m.Linear("fc2", h, 1), y)
 	slope := m.ScaledGrad(scale, fit, x)[0]
-	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
+	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope)))
 	c.Optimizer, c.LR = ampc.SGD(0), ampc.Constant(0.01)
 	step, err := m.Train(c, ampc.Loss{Value: loss})
 	if err != nil {

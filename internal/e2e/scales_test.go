@@ -81,8 +81,8 @@ func TestGANFollowsF32(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, _ := wide.Variable(name)
-		for i := range a.Type.Shape.Elements() {
-			if x, y := a.At(int(i)), b.At(int(i)); math.Abs(x-y) > 20*0x1p-11*(math.Abs(y)+0.1) { // a rounding to f16 per step
+		for i := range a.Len() {
+			if x, y := a.At(i), b.At(i); math.Abs(x-y) > 20*0x1p-11*(math.Abs(y)+0.1) { // a rounding to f16 per step
 				t.Errorf("%s[%d] = %g in f16, %g in f32", name, i, x, y)
 			}
 		}

@@ -56,10 +56,10 @@ func TestSystemsAreProved(t *testing.T) {
 			h := m.RMSNorm("norm", m.GRU("gru", m.Linear("in", x, 8), 8))
 			h = m.Add(h, m.RNN("rnn", h, 8))
 			h = m.Pow(m.Sigmoid(h), m.Scalar(ampc.F32, 3))
-			scores := m.Matmul(h, h, false, true)
-			h = m.Add(m.Resize(h, "nearest", "half_pixel", 8), m.Softplus(m.Square(h)))
-			loss := m.AddN(m.ReduceMean(h, false), m.ReduceMean(m.Linear("out", h, 3), false), // a 16-bit loss: the scale is rounded as torch rounds it
-				m.ReduceMean(m.Pow(m.Sigmoid(scores), m.Sigmoid(scores)), false))
+			scores := m.Matmul(h, h, ampc.MatmulOptions{TransposeY: true})
+			h = m.Add(m.Resize(h, []int{8}), m.Softplus(m.Square(h)))
+			loss := m.AddN(m.ReduceMean(h), m.ReduceMean(m.Linear("out", h, 3)), // a 16-bit loss: the scale is rounded as torch rounds it
+				m.ReduceMean(m.Pow(m.Sigmoid(scores), m.Sigmoid(scores))))
 			if _, err := m.Train(ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-3), Policy: p}, ampc.Loss{Value: loss}); err != nil {
 				t.Errorf("%s: %v", p.Name, err)
 			}

@@ -9,7 +9,7 @@ import (
 func TestGradientTransform(t *testing.T) {
 	m := ampc.New("transform")
 	x := m.Input("x", ampc.F32, 4)
-	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), x), false)
+	loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), x))
 	s := train(t, m, loss, ampc.TrainConfig{
 		Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Policy: ampc.MixedF16(), Scaler: ampc.Static(1024),
 		Gradients: func(u *ampc.Update, g []ampc.Grad) []ampc.Grad {

@@ -66,9 +66,9 @@ func subjectModels() []model {
 func unet() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 	m := ampc.New("unet")
 	x, noise := m.Input("x", ampc.F32, 1, 1, 4, 4), m.Input("noise", ampc.F32, 1, 1, 4, 4)
-	down := m.Silu(m.GroupNorm("norm1", m.Conv2d("in", x, 2, 3, ampc.Padding(1)), 2))
-	low := m.Gelu(m.Conv2d("pool", down, 2, 3, ampc.Stride(2), ampc.Padding(1)))
-	up := m.ConvTranspose2d("grow", low, 2, 2, ampc.Stride(2))
+	down := m.Silu(m.GroupNorm("norm1", m.Conv2d("in", x, 2, 3, ampc.Conv2dOptions{Padding: 1}), 2))
+	low := m.Gelu(m.Conv2d("pool", down, 2, 3, ampc.Conv2dOptions{Stride: 2, Padding: 1}))
+	up := m.ConvTranspose2d("grow", low, 2, 2, ampc.ConvTranspose2dOptions{Stride: 2})
 	out := m.Conv2d("out", m.Concat(1, up, down), 1, 1)
 	loss := m.Named("loss").MSE(out, noise)
 	c := ampc.TrainConfig{Optimizer: ampc.AdamW(0.1), LR: ampc.Constant(1e-2)}
@@ -94,7 +94,7 @@ func penalty() (*ampc.Model, []models.Step, ampc.Tensor, error) {
 	out := m.Linear("fc2", m.Tanh(m.Linear("fc1", x, 3)), 1)
 	fit := m.MSE(out, y)
 	slope := m.ScaledGrad(64, fit, x)[0]
-	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope), false))
+	loss := m.Named("loss").Add(fit, m.ReduceSum(m.Square(slope)))
 	sgd := ampc.SGD(0.9)
 	sgd.Decay, sgd.Nesterov = 0.01, true
 	c := ampc.TrainConfig{Optimizer: sgd, LR: ampc.Constant(1e-2)}
@@ -171,7 +171,7 @@ func subjects(t *testing.T) []*subject {
 			if len(steps) > 1 { // a loss that every trained parameter of either side may miss is none
 				out = step.Losses[0].Value
 			}
-			aux := b.ReduceMean(b.Square(out), false)
+			aux := b.ReduceMean(b.Square(out))
 			if err := b.Err(); err != nil {
 				t.Fatal(err)
 			}

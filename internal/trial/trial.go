@@ -3,7 +3,6 @@
 package trial
 
 import (
-	"ampc/ir"
 	"bytes"
 	"context"
 	"math"
@@ -134,11 +133,11 @@ func FollowsF32(t *testing.T, low, wide *ampc.Model, steps int, names ...string)
 			t.Fatal(err)
 		}
 		largest := 0.0
-		for i := range b.Type.Shape.Elements() {
-			largest = max(largest, math.Abs(b.At(int(i))))
+		for i := range b.Len() {
+			largest = max(largest, math.Abs(b.At(i)))
 		}
-		for i := range a.Type.Shape.Elements() {
-			if x, y := a.At(int(i)), b.At(int(i)); !(math.Abs(x-y) <= float64(steps)*8*0x1p-11*largest) {
+		for i := range a.Len() {
+			if x, y := a.At(i), b.At(i); !(math.Abs(x-y) <= float64(steps)*8*0x1p-11*largest) {
 				t.Errorf("%s[%d] = %g in f16, %g in f32", name, i, x, y)
 			}
 		}
@@ -146,15 +145,15 @@ func FollowsF32(t *testing.T, low, wide *ampc.Model, steps int, names ...string)
 }
 
 // Boost is an op of a user's that is x times 1e5.
-func Boost() ampc.CustomOp {
-	return &ir.Def{
-		Name: "boost", Doc: "x times 100,000.", In: []ir.Operand{{Name: "x"}}, Out: []ir.Result{{Name: "y"}},
-		Class: ir.PromoteC, Why: "takes what it is given", Unit: ir.UnitSame,
-		Infer: func(n *ir.Node) ([]ir.Type, error) { return []ir.Type{n.In[0].Type}, nil },
-		Grad: func(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
-			return []*ir.Value{b.Affine(d[0], 1e5, 0)}
+func Boost() *ampc.CustomOp {
+	return &ampc.CustomOp{
+		Name: "boost", Doc: "x times 100,000.", Operands: []ampc.CustomOperand{{Name: "x"}}, Results: []ampc.CustomResult{{Name: "y"}},
+		Class: ampc.ClassPromote, Why: "takes what it is given", Scaling: ampc.ScaleSame,
+		Infer: func(c *ampc.CustomCall) ([]ampc.Type, error) { return []ampc.Type{c.Operand(0).Type()}, nil },
+		Grad: func(b *ampc.Backward, _ *ampc.CustomCall, d []ampc.Tensor) []ampc.Tensor {
+			return []ampc.Tensor{b.Affine(d[0], 1e5, 0)}
 		},
-		Kernel: func(_ *ir.Node, in, out []any) error {
+		Kernel: func(_ *ampc.CustomCall, in, out []any) error {
 			x, y := in[0].([]float32), out[0].([]float32)
 			for i, v := range x {
 				y[i] = 1e5 * v
