@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -201,6 +202,29 @@ func TestWithoutGrad(t *testing.T) {
 	}
 	if v := w.Value().Data().([]float32); v[0] != 0.5 || v[1] != -0.25 {
 		t.Errorf("w is %v, want [0.5 -0.25]", v)
+	}
+}
+
+// What random ops draw with has names of its own, beside nodes of any name.
+func TestNamesOfDraws(t *testing.T) {
+	g := G.NewGraph()
+	x := G.NewMatrix(g, tensor.Float32, G.WithShape(2, 3), G.WithName("seed"), G.WithInit(G.Ones()))
+	y := must(G.Add(must(G.Dropout(x, 0.5)), G.NewMatrix(g, tensor.Float32, G.WithShape(2, 3), G.WithName("amp.micro"), G.WithInit(G.Ones()))))
+	imp, err := Import(g, y)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]string{}
+	for _, v := range imp.Graph.Vars {
+		if role, _ := v.Attr.Get("role").(string); role != "" {
+			names[role] = v.Name
+		} else if v.Name == "seed" {
+			names["node"] = v.Name
+		}
+	}
+	want := map[string]string{"node": "seed", "seed": "amp.seed", "attempt": "amp.attempt", "micro": "amp.micro_2"}
+	if !maps.Equal(names, want) {
+		t.Errorf("names %v, want %v", names, want)
 	}
 }
 

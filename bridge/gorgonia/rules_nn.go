@@ -61,7 +61,7 @@ func (c *call) dropout() *ir.Value {
 	return c.b.Dropout(x, p, c.draw())
 }
 
-// draw declares what random rows draw with, once.
+// draw declares what random rows draw with, once, under names that users cannot take.
 func (c *call) draw() ir.Draw {
 	declare := func(kind ir.VarKind, name string, d ir.DType, init *ir.Init) *ir.Value {
 		for _, v := range c.out.Graph.Vars {
@@ -69,7 +69,7 @@ func (c *call) draw() ir.Draw {
 				return v
 			}
 		}
-		return c.b.Declare(kind, c.free(name), ir.T(d), init, ir.A("role", name))
+		return c.b.Declare(kind, c.free(ir.Reserved+name), ir.T(d), init, ir.A("role", name))
 	}
 	zero := &ir.Init{Args: []float64{0}}
 	return ir.Draw{

@@ -69,7 +69,7 @@ func (s *Store) Adopt(v lower.Var, at cuda.Ptr) error {
 		case at == 0 || at%foreignAlign != 0:
 			return fmt.Errorf("variable %q: address %#x is not a multiple of %d", v.Name, uint64(at), foreignAlign)
 		}
-		s.vars[v.Name] = newVariable(v.Type, at)
+		s.vars[v.Name] = newVariable(v.Type, at, nil)
 		return nil
 	})
 }

@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"ampc/cuda"
 	"ampc/ir"
@@ -11,12 +12,19 @@ import (
 )
 
 // Store holds variables in device memory: those declared together lie one after
-// the other in one arena. It implements runtime.Store.
+// the other in one arena, accumulators in another. It implements runtime.Store.
 type Store struct {
 	b      *Backend
 	vars   map[string]*variable
-	arenas []cuda.Ptr
+	arenas []*arena
 	bytes  int64
+}
+
+// arena is memory that goes with the last of its variables or low copies.
+type arena struct {
+	at    cuda.Ptr
+	bytes int64
+	users int
 }
 
 // variable counts its versions: each write, and each step of a program that
@@ -24,6 +32,7 @@ type Store struct {
 type variable struct {
 	t       ir.Type
 	at      cuda.Ptr
+	arena   *arena // nil: the caller's memory
 	version int64
 	low     map[ir.DType]*lowCopy
 	synced  int64 // of a copy that programs write: the version of its variable it holds
@@ -32,23 +41,26 @@ type variable struct {
 // lowCopy is current while version is that of its variable.
 type lowCopy struct {
 	at      cuda.Ptr
+	arena   *arena
 	version int64
 }
 
-func newVariable(t ir.Type, at cuda.Ptr) *variable {
-	return &variable{t: t, at: at, version: 1, low: map[ir.DType]*lowCopy{}}
+func newVariable(t ir.Type, at cuda.Ptr, a *arena) *variable {
+	return &variable{t: t, at: at, arena: a, version: 1, low: map[ir.DType]*lowCopy{}}
 }
 
 // NewStore implements runtime.Backend; the Store is a *Store.
 func (b *Backend) NewStore(vars []lower.Var) (runtime.Store, error) {
 	s := &Store{b: b, vars: map[string]*variable{}}
-	return s, s.Declare(vars)
+	if err := s.Declare(vars); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // Declare implements runtime.Store.
 func (s *Store) Declare(vars []lower.Var) error {
-	var fresh []*lower.Var
-	total := int64(0)
+	var fresh [2][]*lower.Var // what stays as long as the model, and what goes with a step
 	for i := range vars {
 		v := &vars[i]
 		if v.Kind != ir.Param && v.Kind != ir.State {
@@ -60,39 +72,67 @@ func (s *Store) Declare(vars []lower.Var) error {
 			}
 			continue
 		}
-		fresh = append(fresh, v)
-		total += roundUp(v.Type.Bytes())
+		k := 0
+		if v.Role() == "acc" {
+			k = 1
+		}
+		fresh[k] = append(fresh[k], v)
 	}
-	if len(fresh) == 0 {
-		return nil
+	for _, vars := range fresh {
+		if len(vars) == 0 {
+			continue
+		}
+		if err := s.b.do(func() error { return s.declare(vars) }); err != nil {
+			return err
+		}
 	}
-	return s.b.do(func() error { return s.declare(fresh, total) })
+	return nil
 }
 
-func (s *Store) declare(fresh []*lower.Var, total int64) error {
-	at, err := s.reserve(total, fmt.Sprintf("%d variables", len(fresh)))
+func (s *Store) declare(fresh []*lower.Var) error {
+	total := int64(0)
+	for _, v := range fresh {
+		total += roundUp(v.Type.Bytes())
+	}
+	a, err := s.reserve(total, fmt.Sprintf("%d variables", len(fresh)), len(fresh))
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.b.name, err)
 	}
+	at := a.at
 	for _, v := range fresh {
-		s.vars[v.Name] = newVariable(v.Type, at)
+		s.vars[v.Name] = newVariable(v.Type, at, a)
 		at += cuda.Ptr(roundUp(v.Type.Bytes()))
 	}
 	return nil
 }
 
-// reserve adds an arena of zeros.
-func (s *Store) reserve(n int64, what string) (cuda.Ptr, error) {
+// reserve adds an arena of zeros for so many users.
+func (s *Store) reserve(n int64, what string, users int) (*arena, error) {
 	at, err := s.b.alloc(n, what)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	s.arenas = append(s.arenas, at)
+	a := &arena{at, n, users}
+	s.arenas = append(s.arenas, a)
 	s.bytes += n
 	if n == 0 {
-		return at, nil
+		return a, nil
 	}
-	return at, s.b.d.Fill8(at, 0, n, s.b.stream())
+	return a, s.b.d.Fill8(at, 0, n, s.b.stream())
+}
+
+// leave takes one user from an arena, which goes with the last one; nothing on
+// the stream may still use it.
+func (s *Store) leave(a *arena) error {
+	if a == nil {
+		return nil
+	}
+	if a.users--; a.users > 0 {
+		return nil
+	}
+	s.arenas = slices.DeleteFunc(s.arenas, func(x *arena) bool { return x == a })
+	s.bytes -= a.bytes
+	return s.b.d.Free(a.at)
 }
 
 // copyOf finds or adds the low copy of a variable; a new one is stale.
@@ -100,11 +140,11 @@ func (s *Store) copyOf(name string, v *variable, d ir.DType) (*lowCopy, error) {
 	if c := v.low[d]; c != nil {
 		return c, nil
 	}
-	at, err := s.reserve(v.t.With(d).Bytes(), fmt.Sprintf("the %s copy of %q", d, name))
+	a, err := s.reserve(v.t.With(d).Bytes(), fmt.Sprintf("the %s copy of %q", d, name), 1)
 	if err != nil {
 		return nil, err
 	}
-	v.low[d] = &lowCopy{at: at}
+	v.low[d] = &lowCopy{at: a.at, arena: a}
 	return v.low[d], nil
 }
 
@@ -143,20 +183,31 @@ func (s *Store) Read(name string, dst []byte) error {
 }
 
 // Drop implements runtime.Store. What was declared together lies in one arena,
-// which stays until the store is closed.
+// which is freed with the last of them.
 func (s *Store) Drop(names ...string) error {
-	for _, name := range names {
-		delete(s.vars, name)
-	}
-	return nil
+	return s.b.release(func() error {
+		err := s.b.d.Synchronize(s.b.stream())
+		for _, name := range names {
+			v := s.vars[name]
+			if v == nil {
+				continue
+			}
+			delete(s.vars, name)
+			err = errors.Join(err, s.leave(v.arena))
+			for _, c := range v.low {
+				err = errors.Join(err, s.leave(c.arena))
+			}
+		}
+		return err
+	})
 }
 
 // Close implements runtime.Store. Memory of adopted variables stays.
 func (s *Store) Close() error {
 	return s.b.release(func() error {
 		err := s.b.d.Synchronize(s.b.stream())
-		for _, p := range s.arenas {
-			err = errors.Join(err, s.b.d.Free(p))
+		for _, a := range s.arenas {
+			err = errors.Join(err, s.b.d.Free(a.at))
 		}
 		s.vars, s.arenas = map[string]*variable{}, nil
 		return err
