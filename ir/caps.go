@@ -24,6 +24,9 @@ type Caps struct {
 	NoAux bool
 	// Norms says what runs in the kernels of norms over channels, by op.
 	Norms map[Op]NormFusion
+	// PoolsAgain: a max pool stores no positions that nobody reads, and its gradient, where the
+	// pool is computed for it alone, looks for the positions in the image itself.
+	PoolsAgain bool
 	// Packed: no kernel finds rows by strides (Operand.Strided), each wants its operands copied together.
 	Packed bool
 }

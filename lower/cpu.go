@@ -9,7 +9,9 @@ type cpu struct{ Shared }
 
 func (cpu) String() string { return "cpu" }
 
-func (cpu) Caps() ir.Caps { return ir.Caps{NoGraphs: true, NoAux: true, Norms: cpuNorms} }
+func (cpu) Caps() ir.Caps {
+	return ir.Caps{NoGraphs: true, NoAux: true, Norms: cpuNorms, PoolsAgain: true}
+}
 
 // cpuNorms is what the kernels of norms over channels do beside their rows.
 var cpuNorms = map[ir.Op]ir.NormFusion{

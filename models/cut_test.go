@@ -28,6 +28,7 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
+						cfg.Caps = lower.CPU.Caps()
 						cut := int64(0)
 						cfg.After = func(e passes.Event) { cut += int64(e.Counters["cut_bytes"]) }
 						if err := passes.Run(g, cfg); err != nil {

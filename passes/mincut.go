@@ -234,7 +234,7 @@ func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 // readers alone: the cast for them goes before it (castelim).
 func (m *planner) crossed(n *ir.Node) bool {
 	d := n.Def()
-	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && !shares(n) && m.copied(n.Out[0]) == readByLow
+	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && len(n.Out) == 1 && !shares(n) && m.copied(n.Out[0]) == readByLow
 }
 
 // freeVariable decides a free row: its forward value's, or its own.

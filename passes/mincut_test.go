@@ -64,6 +64,7 @@ func TestMincutOnRandomGraphs(t *testing.T) {
 // counted compiles g and returns the bytes the cut reports and those of the
 // lowered program's steps.
 func counted(t *testing.T, g *ir.Graph, cfg Config) (cut, program int64, err error) {
+	cfg.Caps = lower.CPU.Caps()
 	cfg.After = func(e Event) { cut += int64(e.Counters["cut_bytes"]) }
 	mustRun(t, g, cfg)
 	p, err := lower.Lower(g, lower.CPU)
@@ -128,7 +129,7 @@ func (m *planner) choices() (xs []plan.Choice) {
 // that of another assignment, and legal false for an assignment that a rule forbids.
 func assignedTo(t *testing.T, g *ir.Graph, p Policy, free []plan.Choice, set int) (bytes int64, undone, legal bool) {
 	t.Helper()
-	cfg := Config{Policy: p, Only: precisionPasses, flip: &flip{look: func(m *planner) {
+	cfg := Config{Policy: p, Only: precisionPasses, Caps: lower.CPU.Caps(), flip: &flip{look: func(m *planner) {
 		for i, x := range free {
 			if set>>i&1 == 1 {
 				m.solver.Require(x, plan.Low)
@@ -163,7 +164,7 @@ func assignedTo(t *testing.T, g *ir.Graph, p Policy, free []plan.Choice, set int
 // whether a tensor has several readers and a backward node a forward one.
 func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int, shared, tied bool) {
 	t.Helper()
-	mustRun(t, g.Clone(), Config{Policy: p, Only: precisionPasses, flip: &flip{look: func(m *planner) {
+	mustRun(t, g.Clone(), Config{Policy: p, Only: precisionPasses, Caps: lower.CPU.Caps(), flip: &flip{look: func(m *planner) {
 		free = m.choices()
 		r := m.solver.Solve()
 		for i, x := range free {

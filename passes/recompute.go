@@ -44,7 +44,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		g.Body[ir.Backward] = append(g.Body[ir.Backward], n)
 	}
 	if c.Policy.decided().Algorithm == "mincut" { // the cut could not know
-		c.Count("cut_bytes", int(floatBytes(g)-before)*max(c.Micro, 1))
+		c.Count("cut_bytes", int(floatBytes(g)-before+r.poolBytes(c.Caps))*max(c.Micro, 1))
 	}
 	c.Count("norms_recomputed", len(r.norms))
 	c.Count("pools_recomputed", len(r.pools))
@@ -169,9 +169,40 @@ func (r *recomputer) pool(n *ir.Node) *ir.Node {
 	return out[0].Def
 }
 
+// poolBytes is how many bytes more the steps of one micro-batch move because pools
+// are computed again.
+func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
+	size := func(v *ir.Value) int64 { return r.g.Elements(v.Type) * v.Type.DType.Size() }
+	for n, again := range r.pools {
+		if again == nil {
+			continue
+		}
+		index, forward, grads := size(n.Out[1]), 0, 0
+		for _, u := range r.uses.Of(n.Out[1]) {
+			switch {
+			case u.Section != ir.Backward:
+				forward++
+			case u.Node.Op == ir.OpMaxPoolGrad:
+				grads++
+			default:
+				grads += 2
+			}
+		}
+		if caps.PoolsAgain && forward == 0 {
+			sum -= index
+		}
+		if caps.PoolsAgain && grads == 1 {
+			sum += size(n.In[0]) - index
+		} else {
+			sum += size(n.In[0]) + size(n.Out[0]) + index
+		}
+	}
+	return sum
+}
+
 // floatBytes is what the steps of forward and backward move of float tensors in
 // one micro-batch, as they are stored: each step reads a tensor once and writes
-// once what others read. Pools are left out, as their lowering decides about them.
+// once what others read. Max pools are left out (poolBytes).
 func floatBytes(g *ir.Graph) (sum int64) {
 	type read struct {
 		unit int64

@@ -1,0 +1,89 @@
+package models_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/models"
+	"ampc/passes"
+)
+
+// assigned are the models whose assignments are compiled one by one, in small sizes.
+var assigned = []string{
+	"mlp", "lenet?batch=2", "resnet?batch=2&size=16&width=8", "resnet8?batch=2&size=16", "gpt?layers=1&dim=32&seq=16&batch=2", "lstm?seq=4&dim=16&batch=2",
+	"bert?layers=1&dim=32&seq=16&batch=2", "unet?batch=1&size=16&width=8", "vit?layers=1&dim=32&batch=2", "gan",
+	"gpt2?layers=1&dim=32&heads=2&seq=16&batch=1&vocab=64", "resnet50?batch=1&size=32&width=4&classes=4&blocks1=1&blocks2=1&blocks3=0&blocks4=0",
+}
+
+// The cut prices not only its own choice to the byte: under 20 random feasible
+// assignments of each model, made by rules that store free values in f32 or 16
+// bits, it says what the lowered program moves.
+func TestCutBytesUnderRandomAssignments(t *testing.T) {
+	for _, spec := range assigned {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(z.Name, func(t *testing.T) {
+			for i := range z.Steps {
+				randomAssignments(t, z, i)
+			}
+		})
+	}
+}
+
+// decided is a step of z under p: its graph and what the cut says that it moves.
+func decided(z *models.Zoo, step int, p passes.Policy) (g *ir.Graph, cut int64, err error) {
+	g, cfg, err := z.Model.Source(z.Steps[step].Config, z.Steps[step].Losses...)
+	if err != nil {
+		return nil, 0, err
+	}
+	cfg.Policy, cfg.Caps, cfg.Prove = p, lower.CPU.Caps(), false
+	cfg.After = func(e passes.Event) { cut += int64(e.Counters["cut_bytes"]) }
+	err = passes.Run(g, cfg)
+	return g, cut, err
+}
+
+func randomAssignments(t *testing.T, z *models.Zoo, step int) {
+	r := rand.New(rand.NewPCG(uint64(step), 21))
+	g, least, err := decided(z, step, passes.MixedF16())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var free []string
+	for _, n := range g.Nodes {
+		if n.Why.Cause == ir.ByCut && n.Op != ir.OpCast {
+			free = append(free, n.Out[0].Name)
+		}
+	}
+	for k := range 20 {
+		p := passes.MixedF16()
+		rules := 0
+		for _, name := range free {
+			if r.IntN(3) > 0 {
+				continue
+			}
+			q := p.Store(name, []ir.Pin{ir.PinF32, ir.PinLow}[r.IntN(2)])
+			if _, _, err := decided(z, step, q); err == nil { // else another rule leaves it no choice
+				p, rules = q, rules+1
+			}
+			if rules == 4 {
+				break
+			}
+		}
+		g, cut, err := decided(z, step, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := lower.Lower(g, lower.CPU)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if moved := moved(program, 1); cut != moved || cut < least {
+			t.Errorf("step %d, assignment %d, %d rules %v: the cut says %d bytes, the program moves %d; the least is %d", step, k, rules, p.Stores, cut, moved, least)
+		}
+	}
+	t.Logf("step %d: %d free values", step, len(free))
+}
