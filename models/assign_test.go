@@ -35,20 +35,20 @@ func TestCutBytesUnderRandomAssignments(t *testing.T) {
 }
 
 // decided is a step of z under p: its graph and what the cut says that it moves.
-func decided(z *models.Zoo, step int, p passes.Policy) (g *ir.Graph, cut int64, err error) {
+func decided(z *models.Zoo, step int, p passes.Policy, caps ir.Caps) (g *ir.Graph, cut int64, err error) {
 	g, cfg, err := z.Model.Source(z.Steps[step].Config, z.Steps[step].Losses...)
 	if err != nil {
 		return nil, 0, err
 	}
-	cfg.Policy, cfg.Caps, cfg.Prove = p, lower.CPU.Caps(), false
+	cfg.Policy, cfg.Caps, cfg.Prove = p, caps, false
 	cfg.After = func(e passes.Event) { cut += int64(e.Counters["cut_bytes"]) }
 	err = passes.Run(g, cfg)
 	return g, cut, err
 }
 
 func randomAssignments(t *testing.T, z *models.Zoo, step int) {
-	r := rand.New(rand.NewPCG(uint64(step), 21))
-	g, least, err := decided(z, step, passes.MixedF16())
+	r, caps := rand.New(rand.NewPCG(uint64(step), 21)), lower.CPU.Caps()
+	g, least, err := decided(z, step, passes.MixedF16(), caps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,11 @@ func randomAssignments(t *testing.T, z *models.Zoo, step int) {
 			free = append(free, n.Out[0].Name)
 		}
 	}
-	for k := range 20 {
+	times := 20
+	if testing.Short() {
+		times = 4
+	}
+	for k := range times {
 		p := passes.MixedF16()
 		rules := 0
 		for _, name := range free {
@@ -66,14 +70,14 @@ func randomAssignments(t *testing.T, z *models.Zoo, step int) {
 				continue
 			}
 			q := p.Store(name, []ir.Pin{ir.PinF32, ir.PinLow}[r.IntN(2)])
-			if _, _, err := decided(z, step, q); err == nil { // else another rule leaves it no choice
+			if _, _, err := decided(z, step, q, caps); err == nil { // else another rule leaves it no choice
 				p, rules = q, rules+1
 			}
 			if rules == 4 {
 				break
 			}
 		}
-		g, cut, err := decided(z, step, p)
+		g, cut, err := decided(z, step, p, caps)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"ampc"
 	"ampc/lower"
+	"ampc/lower/sm"
 	"ampc/models"
 	"ampc/passes"
 )
@@ -46,6 +47,56 @@ func TestCutBytesAreTheProgramsBytes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// shared is a target whose steps stay as all targets share them: before they become
+// launches with memory of their own.
+type shared struct{ lower.Target }
+
+func (shared) Finish(*lower.Program) error { return nil }
+func (shared) Order(*lower.Program)        {}
+
+// On a GPU the cut says what the shared steps move, wherever no row runs as its
+// expansion, which the target writes down only after dtypes are chosen.
+func TestCutBytesForGPUs(t *testing.T) {
+	whole := 0
+	for _, spec := range assigned {
+		z, err := models.Open(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"sm_70", "sm_80", "sm_90", "sm_70/nodnn", "sm_80/nodnn", "sm_90/nodnn"} {
+			target := sm.Must(name)
+			for i := range z.Steps {
+				g, cut, err := decided(z, i, passes.MixedF16(), target.Caps())
+				if err != nil {
+					t.Fatal(err)
+				}
+				expanded := 0
+				for _, n := range g.Nodes {
+					if target.Expands(n) {
+						expanded++
+					}
+				}
+				if expanded > 0 {
+					t.Logf("%s on %s: %d rows run as their expansions", z.Name, name, expanded)
+					continue
+				}
+				whole++
+				p, err := lower.Lower(g, shared{target})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if moved := moved(p, 1); cut != moved {
+					t.Errorf("%s on %s: the cut says %d bytes, the steps move %d: %+d", z.Name, name, cut, moved, cut-moved)
+				}
+			}
+		}
+	}
+	if whole < 24 {
+		t.Errorf("%d steps without expansions: want 24 and more", whole)
+	}
+	t.Logf("%d steps compared", whole)
 }
 
 // moved sums the bytes of p's steps over one optimiser step.
