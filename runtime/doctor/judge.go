@@ -82,6 +82,12 @@ func (x *analysis) home(d *Diagnosis, v *ir.Value) string {
 	switch {
 	case d.Of != "":
 		return d.Of
+	case d.Direction != Update && strings.HasPrefix(v.Name, ir.Reserved) && x.reader(v) != nil: // the compiler's own: it belongs where it is read
+		n := x.reader(v)
+		if n.Of != nil {
+			n = n.Of
+		}
+		return real(n.Out[0]).Name
 	case v.Def != nil && v.Def.Op == ir.OpCast && v.Def.In[0].IsVar():
 		return v.Def.In[0].Name
 	case d.Direction != Update:
