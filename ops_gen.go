@@ -3,81 +3,161 @@
 package ampc
 
 // Abs returns |x|.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: torch.abs.
 func (o ops) Abs(x Tensor) Tensor {
 	return o.tensor(o.b.Abs(x.v))
 }
 
 // Add returns a+b, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.add.
 func (o ops) Add(x, y Tensor) Tensor {
 	return o.tensor(o.b.Add(x.v, y.v))
 }
 
 // AddN adds values of one shape from left to right, rounding once.
+//
+//   - Shapes: operands of one shape to the same.
+//   - DTypes: floats; the result has the widest.
+//   - Errors: no operand, or shapes that differ.
+//   - PyTorch: none; a chain of torch.add rounds at each step.
 func (o ops) AddN(x ...Tensor) Tensor {
 	return o.tensor(o.b.AddN(values(x)...))
 }
 
 // Affine returns x·scale + shift.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: x*scale + shift.
 func (o ops) Affine(x Tensor, scale, shift float64) Tensor {
 	return o.tensor(o.b.Affine(x.v, scale, shift))
 }
 
 // And returns the logical (bools) or bitwise (integers) and.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: integer or bool; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not an integer or a bool.
+//   - PyTorch: torch.logical_and, torch.bitwise_and.
 func (o ops) And(x, y Tensor) Tensor {
 	return o.tensor(o.b.And(x.v, y.v))
 }
 
 // AnyNonfinite is true where any element of any x is Inf or NaN.
+//
+//   - Shapes: any to a scalar.
+//   - DTypes: floats; the result is bool.
+//   - Errors: no operand.
+//   - PyTorch: torch.isfinite(x).logical_not().any().
 func (o ops) AnyNonfinite(x ...Tensor) Tensor {
 	return o.tensor(o.b.AnyNonfinite(values(x)...))
 }
 
 // Atan returns the arc tangent in radians.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.atan.
 func (o ops) Atan(x Tensor) Tensor {
 	return o.tensor(o.b.Atan(x.v))
 }
 
 // BCE is the mean binary cross entropy of probabilities p against target.
+//
+//   - Shapes: p[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ.
+//   - PyTorch: nn.BCELoss, F.binary_cross_entropy; without weight.
 func (o ops) BCE(p, target Tensor) Tensor {
 	return o.tensor(o.b.BCE(p.v, target.v))
 }
 
 // Broadcast repeats x to a shape; -1 keeps x's size.
+//
+//   - Shapes: x to shape; its dimensions are x's or x has 1 there.
+//   - DTypes: any; the result has x's.
+//   - Errors: a dimension of x that is neither 1 nor that of shape.
+//   - PyTorch: torch.broadcast_to, Tensor.expand.
 func (o ops) Broadcast(x Tensor, shape ...int) Tensor {
 	return o.tensor(o.b.Broadcast(x.v, wide(shape)...))
 }
 
 // Cast converts x to dtype d.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: any to d.
+//   - Errors: none.
+//   - PyTorch: Tensor.to(dtype).
 func (o ops) Cast(x Tensor, d DType) Tensor {
 	return o.tensor(o.b.Cast(x.v, d.ir()))
 }
 
 // Ceil returns the smallest integer not below x.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.ceil.
 func (o ops) Ceil(x Tensor) Tensor {
 	return o.tensor(o.b.Ceil(x.v))
 }
 
 // Clip limits x to [lo, hi]; an infinite limit is none.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: torch.clamp, F.hardtanh, F.relu6; limits are numbers.
 func (o ops) Clip(x Tensor, lo, hi float64) Tensor {
 	return o.tensor(o.b.Clip(x.v, lo, hi))
 }
 
 // Concat joins values along an axis.
+//
+//   - Shapes: x[...,n_i,...] to [...,Σn_i,...].
+//   - DTypes: any, one for all.
+//   - Errors: no operand, or other dimensions that differ.
+//   - PyTorch: torch.cat.
 func (o ops) Concat(axis int, x ...Tensor) Tensor {
 	return o.tensor(o.b.Concat(int64(axis), values(x)...))
 }
 
 // Cos returns the cosine of radians.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.cos.
 func (o ops) Cos(x Tensor) Tensor {
 	return o.tensor(o.b.Cos(x.v))
 }
 
 // DepthToSpace moves blocks of channels into blocks of pixels; mode is "dcr" or "crd".
+//
+//   - Shapes: x[N,C,H,W] to [N,C/block²,H·block,W·block].
+//   - DTypes: any; the result has x's.
+//   - Errors: channels that block² does not divide.
+//   - PyTorch: nn.PixelShuffle, which is mode crd.
 func (o ops) DepthToSpace(x Tensor, block int, mode string) Tensor {
 	return o.tensor(o.b.DepthToSpace(x.v, int64(block), mode))
 }
 
 // Div returns a/b, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.div; integers round towards zero.
 func (o ops) Div(x, y Tensor) Tensor {
 	return o.tensor(o.b.Div(x.v, y.v))
 }
@@ -87,363 +167,723 @@ func (o ops) Div(x, y Tensor) Tensor {
 // operand; without "->" the result has the letters that occur once, in
 // alphabetical order. It lowers to transpose, reshape, reduce_sum and matmul,
 // from left to right.
+//
+//   - Shapes: as spec says.
+//   - DTypes: floats; the result has the widest.
+//   - Errors: a spec that does not fit the operands.
+//   - PyTorch: torch.einsum; no ellipsis, no diagonal.
 func (o ops) Einsum(spec string, xs ...Tensor) Tensor {
 	return o.tensor(o.b.Einsum(spec, values(xs)...))
 }
 
 // Elu returns x above zero, else alpha·(eˣ-1).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.ELU, F.elu.
 func (o ops) Elu(x Tensor, alpha float64) Tensor {
 	return o.tensor(o.b.Elu(x.v, alpha))
 }
 
 // Eq asks whether x = y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: any; the result is bool.
+//   - Errors: shapes that do not broadcast.
+//   - PyTorch: torch.eq.
 func (o ops) Eq(x, y Tensor) Tensor {
 	return o.tensor(o.b.Eq(x.v, y.v))
 }
 
 // Erf returns the error function.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.erf.
 func (o ops) Erf(x Tensor) Tensor {
 	return o.tensor(o.b.Erf(x.v))
 }
 
 // Exp returns eˣ.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.exp.
 func (o ops) Exp(x Tensor) Tensor {
 	return o.tensor(o.b.Exp(x.v))
 }
 
 // Expm1 returns eˣ-1.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.expm1.
 func (o ops) Expm1(x Tensor) Tensor {
 	return o.tensor(o.b.Expm1(x.v))
 }
 
 // Flip reverses the order along axes.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: any; the result has x's.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: torch.flip.
 func (o ops) Flip(x Tensor, axes ...int) Tensor {
 	return o.tensor(o.b.Flip(x.v, wide(axes)...))
 }
 
 // Floor returns the largest integer not above x.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.floor.
 func (o ops) Floor(x Tensor) Tensor {
 	return o.tensor(o.b.Floor(x.v))
 }
 
 // Full returns a tensor of one number.
+//
+//   - Shapes: to shape.
+//   - DTypes: d.
+//   - Errors: a dimension below 1.
+//   - PyTorch: torch.full, torch.zeros, torch.ones.
 func (o ops) Full(d DType, value float64, shape ...int) Tensor {
 	return o.tensor(o.b.Full(d.ir(), value, wide(shape)...))
 }
 
 // Gather picks whole slices of x along an axis.
+//
+//   - Shapes: x[...,n,...], ids[...] to [...,ids...,...].
+//   - DTypes: x any, ids i32 or i64; the result has x's.
+//   - Errors: an axis that x does not have. An id outside the axis is an error of the step's result on the CPU.
+//   - PyTorch: torch.index_select, whose index has one dimension.
 func (o ops) Gather(x, ids Tensor, axis int) Tensor {
 	return o.tensor(o.b.Gather(x.v, ids.v, int64(axis)))
 }
 
 // GatherElements picks single elements of x along an axis.
+//
+//   - Shapes: x[...,n,...], ids of x's rank to ids'.
+//   - DTypes: x any, ids i32 or i64; the result has x's.
+//   - Errors: ranks that differ, or an axis that x does not have.
+//   - PyTorch: torch.gather.
 func (o ops) GatherElements(x, ids Tensor, axis int) Tensor {
 	return o.tensor(o.b.GatherElements(x.v, ids.v, int64(axis)))
 }
 
 // Ge asks whether x ≥ y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result is bool.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.ge.
 func (o ops) Ge(x, y Tensor) Tensor {
 	return o.tensor(o.b.Ge(x.v, y.v))
 }
 
 // Gt asks whether x > y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result is bool.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.gt.
 func (o ops) Gt(x, y Tensor) Tensor {
 	return o.tensor(o.b.Gt(x.v, y.v))
 }
 
 // Hardsigmoid returns alpha·x + beta, limited to [0, 1].
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Hardsigmoid, with alpha 1/6 and beta 1/2.
 func (o ops) Hardsigmoid(x Tensor, alpha, beta float64) Tensor {
 	return o.tensor(o.b.Hardsigmoid(x.v, alpha, beta))
 }
 
 // Hardswish returns x·hardsigmoid(x) with slope 1/6 and value 1/2 at zero.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Hardswish, F.hardswish.
 func (o ops) Hardswish(x Tensor) Tensor {
 	return o.tensor(o.b.Hardswish(x.v))
 }
 
 // Huber is the mean Huber loss with the given delta.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ, or delta that is not above 0.
+//   - PyTorch: nn.HuberLoss, F.huber_loss.
 func (o ops) Huber(x, target Tensor, delta float64) Tensor {
 	return o.tensor(o.b.Huber(x.v, target.v, delta))
 }
 
 // Iota returns the index along an axis of a shape.
+//
+//   - Shapes: to shape.
+//   - DTypes: d.
+//   - Errors: an axis that the shape does not have.
+//   - PyTorch: torch.arange, in any shape.
 func (o ops) Iota(d DType, axis int, shape ...int) Tensor {
 	return o.tensor(o.b.Iota(d.ir(), int64(axis), wide(shape)...))
 }
 
 // IsInf asks of each element whether it is infinite.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: x float; the result is bool.
+//   - Errors: x is no float.
+//   - PyTorch: torch.isinf.
 func (o ops) IsInf(x Tensor) Tensor {
 	return o.tensor(o.b.IsInf(x.v))
 }
 
 // IsNaN asks of each element whether it is NaN.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: x float; the result is bool.
+//   - Errors: x is no float.
+//   - PyTorch: torch.isnan.
 func (o ops) IsNaN(x Tensor) Tensor {
 	return o.tensor(o.b.IsNaN(x.v))
 }
 
 // L1Loss is the mean absolute difference.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ.
+//   - PyTorch: nn.L1Loss, F.l1_loss.
 func (o ops) L1Loss(x, target Tensor) Tensor {
 	return o.tensor(o.b.L1Loss(x.v, target.v))
 }
 
 // Le asks whether x ≤ y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result is bool.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.le.
 func (o ops) Le(x, y Tensor) Tensor {
 	return o.tensor(o.b.Le(x.v, y.v))
 }
 
 // LeakyRelu returns x above zero, else alpha·x.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.LeakyReLU, F.leaky_relu.
 func (o ops) LeakyRelu(x Tensor, alpha float64) Tensor {
 	return o.tensor(o.b.LeakyRelu(x.v, alpha))
 }
 
 // Log returns the natural logarithm.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.log.
 func (o ops) Log(x Tensor) Tensor {
 	return o.tensor(o.b.Log(x.v))
 }
 
 // Log1p returns log(1+x).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.log1p.
 func (o ops) Log1p(x Tensor) Tensor {
 	return o.tensor(o.b.Log1p(x.v))
 }
 
 // LogSoftmax is the logarithm of Softmax, computed without leaving the range.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: nn.LogSoftmax, F.log_softmax.
 func (o ops) LogSoftmax(x Tensor, axis int) Tensor {
 	return o.tensor(o.b.LogSoftmax(x.v, int64(axis)))
 }
 
 // Lt asks whether x < y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result is bool.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.lt.
 func (o ops) Lt(x, y Tensor) Tensor {
 	return o.tensor(o.b.Lt(x.v, y.v))
 }
 
 // MSE is the mean squared difference.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ.
+//   - PyTorch: nn.MSELoss, F.mse_loss.
 func (o ops) MSE(x, target Tensor) Tensor {
 	return o.tensor(o.b.MSE(x.v, target.v))
 }
 
 // Max returns the larger of each pair, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.maximum.
 func (o ops) Max(x, y Tensor) Tensor {
 	return o.tensor(o.b.Max(x.v, y.v))
 }
 
 // Min returns the smaller of each pair, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.minimum.
 func (o ops) Min(x, y Tensor) Tensor {
 	return o.tensor(o.b.Min(x.v, y.v))
 }
 
 // Mish returns x·tanh(softplus(x)).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Mish, F.mish.
 func (o ops) Mish(x Tensor) Tensor {
 	return o.tensor(o.b.Mish(x.v))
 }
 
 // Mod returns a - floor(a/b)·b, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.remainder.
 func (o ops) Mod(x, y Tensor) Tensor {
 	return o.tensor(o.b.Mod(x.v, y.v))
 }
 
 // Mul returns a·b, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.mul.
 func (o ops) Mul(x, y Tensor) Tensor {
 	return o.tensor(o.b.Mul(x.v, y.v))
 }
 
 // Ne asks whether x ≠ y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: any; the result is bool.
+//   - Errors: shapes that do not broadcast.
+//   - PyTorch: torch.ne.
 func (o ops) Ne(x, y Tensor) Tensor {
 	return o.tensor(o.b.Ne(x.v, y.v))
 }
 
 // Neg returns -x.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: torch.neg.
 func (o ops) Neg(x Tensor) Tensor {
 	return o.tensor(o.b.Neg(x.v))
 }
 
 // Not returns the logical (bools) or bitwise (integers) complement.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: integer or bool; the result has x's.
+//   - Errors: x is not an integer or a bool.
+//   - PyTorch: torch.logical_not, torch.bitwise_not.
 func (o ops) Not(x Tensor) Tensor {
 	return o.tensor(o.b.Not(x.v))
 }
 
 // OneHot returns 1 at the id along a new axis of size depth.
+//
+//   - Shapes: ids[...] to ids' with an axis of size depth more.
+//   - DTypes: ids i32 or i64; the result is d.
+//   - Errors: an axis that the result does not have.
+//   - PyTorch: F.one_hot, whose axis is the last.
 func (o ops) OneHot(ids Tensor, depth, axis int, d DType) Tensor {
 	return o.tensor(o.b.OneHot(ids.v, int64(depth), int64(axis), d.ir()))
 }
 
 // Or returns the logical (bools) or bitwise (integers) or.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: integer or bool; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not an integer or a bool.
+//   - PyTorch: torch.logical_or, torch.bitwise_or.
 func (o ops) Or(x, y Tensor) Tensor {
 	return o.tensor(o.b.Or(x.v, y.v))
 }
 
 // Pow returns x to the power y, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float.
+//   - PyTorch: torch.pow.
 func (o ops) Pow(x, y Tensor) Tensor {
 	return o.tensor(o.b.Pow(x.v, y.v))
 }
 
 // Prelu returns x above zero, else slope·x; slope broadcasts.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float.
+//   - PyTorch: nn.PReLU, F.prelu; slope broadcasts from the right: give it [C,1,1] for images.
 func (o ops) Prelu(x, slope Tensor) Tensor {
 	return o.tensor(o.b.Prelu(x.v, slope.v))
 }
 
 // Reciprocal returns 1/x.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.reciprocal.
 func (o ops) Reciprocal(x Tensor) Tensor {
 	return o.tensor(o.b.Reciprocal(x.v))
 }
 
 // Relu returns x above zero, else zero.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: nn.ReLU, F.relu.
 func (o ops) Relu(x Tensor) Tensor {
 	return o.tensor(o.b.Relu(x.v))
 }
 
 // Reshape gives x another shape; -1 stands for what is left, 0 for x's size there.
+//
+//   - Shapes: x[...] to shape.
+//   - DTypes: any; the result has x's.
+//   - Errors: a shape of another number of elements.
+//   - PyTorch: torch.reshape, Tensor.view, nn.Unflatten.
 func (o ops) Reshape(x Tensor, shape ...int) Tensor {
 	return o.tensor(o.b.Reshape(x.v, wide(shape)...))
 }
 
 // Round rounds x to the numbers of dtype d and keeps x's dtype.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: d is no float.
+//   - PyTorch: x.to(dtype).to(x.dtype).
 func (o ops) Round(x Tensor, d DType) Tensor {
 	return o.tensor(o.b.Round(x.v, d.ir()))
 }
 
 // RoundEven returns the nearest integer, ties to even.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.round.
 func (o ops) RoundEven(x Tensor) Tensor {
 	return o.tensor(o.b.RoundEven(x.v))
 }
 
 // Rsqrt returns 1/sqrt(x).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.rsqrt.
 func (o ops) Rsqrt(x Tensor) Tensor {
 	return o.tensor(o.b.Rsqrt(x.v))
 }
 
 // Scalar returns one number without axes.
+//
+//   - Shapes: to a scalar.
+//   - DTypes: d.
+//   - Errors: none.
+//   - PyTorch: torch.tensor of one number.
 func (o ops) Scalar(d DType, value float64) Tensor {
 	return o.tensor(o.b.Scalar(d.ir(), value))
 }
 
 // Scatter is x with single elements along an axis replaced.
+//
+//   - Shapes: x[...], ids and updates of one shape to x's.
+//   - DTypes: x and updates any one, ids i32 or i64.
+//   - Errors: shapes that do not fit.
+//   - PyTorch: torch.scatter.
 func (o ops) Scatter(x, ids, updates Tensor, axis int) Tensor {
 	return o.tensor(o.b.Scatter(x.v, ids.v, updates.v, int64(axis)))
 }
 
 // ScatterAdd is x with updates added to single elements along an axis.
+//
+//   - Shapes: x[...], ids and updates of one shape to x's.
+//   - DTypes: x and updates floats or integers, ids i32 or i64.
+//   - Errors: shapes that do not fit.
+//   - PyTorch: torch.scatter_add.
 func (o ops) ScatterAdd(x, ids, updates Tensor, axis int) Tensor {
 	return o.tensor(o.b.ScatterAdd(x.v, ids.v, updates.v, int64(axis)))
 }
 
 // Selu returns the self-normalising elu.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.SELU, F.selu.
 func (o ops) Selu(x Tensor) Tensor {
 	return o.tensor(o.b.Selu(x.v))
 }
 
 // Sigmoid returns 1/(1+e⁻ˣ).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Sigmoid, torch.sigmoid.
 func (o ops) Sigmoid(x Tensor) Tensor {
 	return o.tensor(o.b.Sigmoid(x.v))
 }
 
 // Sign returns -1, 0 or 1.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: torch.sign.
 func (o ops) Sign(x Tensor) Tensor {
 	return o.tensor(o.b.Sign(x.v))
 }
 
 // Silu returns x·sigmoid(x).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.SiLU, F.silu.
 func (o ops) Silu(x Tensor) Tensor {
 	return o.tensor(o.b.Silu(x.v))
 }
 
 // Sin returns the sine of radians.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.sin.
 func (o ops) Sin(x Tensor) Tensor {
 	return o.tensor(o.b.Sin(x.v))
 }
 
 // SoftCrossEntropy is the mean cross entropy of softmax(x) against the
 // distributions in target, both along axis. target has the shape of x.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ, or an axis that x does not have.
+//   - PyTorch: nn.CrossEntropyLoss of probabilities; its classes stand second.
 func (o ops) SoftCrossEntropy(x, target Tensor, axis int) Tensor {
 	return o.tensor(o.b.SoftCrossEntropy(x.v, target.v, int64(axis)))
 }
 
 // Softmax normalises exp(x) along axis.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: nn.Softmax, F.softmax.
 func (o ops) Softmax(x Tensor, axis int) Tensor {
 	return o.tensor(o.b.Softmax(x.v, int64(axis)))
 }
 
 // Softplus returns log(1+eˣ).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Softplus, F.softplus; beta is 1 and there is no threshold.
 func (o ops) Softplus(x Tensor) Tensor {
 	return o.tensor(o.b.Softplus(x.v))
 }
 
 // Softsign returns x/(1+|x|).
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Softsign, F.softsign.
 func (o ops) Softsign(x Tensor) Tensor {
 	return o.tensor(o.b.Softsign(x.v))
 }
 
 // SpaceToDepth moves blocks of pixels into channels.
+//
+//   - Shapes: x[N,C,H,W] to [N,C·block²,H/block,W/block].
+//   - DTypes: any; the result has x's.
+//   - Errors: sizes that block does not divide.
+//   - PyTorch: nn.PixelUnshuffle, which is mode crd.
 func (o ops) SpaceToDepth(x Tensor, block int, mode string) Tensor {
 	return o.tensor(o.b.SpaceToDepth(x.v, int64(block), mode))
 }
 
 // Split cuts x into pieces of the given sizes along an axis. After a mistake
 // it returns as many nil values.
+//
+//   - Shapes: x[...,n,...] to as many tensors as there are sizes.
+//   - DTypes: any; the results have x's.
+//   - Errors: sizes whose sum is not n.
+//   - PyTorch: torch.split, torch.chunk.
 func (o ops) Split(x Tensor, axis int, sizes ...int) []Tensor {
 	return o.tensors(o.b.Split(x.v, int64(axis), wide(sizes)...))
 }
 
 // Sqrt returns the square root.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.sqrt.
 func (o ops) Sqrt(x Tensor) Tensor {
 	return o.tensor(o.b.Sqrt(x.v))
 }
 
 // Square returns x·x.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float or integer; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float or an integer.
+//   - PyTorch: torch.square.
 func (o ops) Square(x Tensor) Tensor {
 	return o.tensor(o.b.Square(x.v))
 }
 
 // Squeeze drops axes of size 1.
+//
+//   - Shapes: x[...] to x's without axes.
+//   - DTypes: any; the result has x's.
+//   - Errors: an axis whose size is not 1.
+//   - PyTorch: torch.squeeze, whose other axes stay.
 func (o ops) Squeeze(x Tensor, axes ...int) Tensor {
 	return o.tensor(o.b.Squeeze(x.v, wide(axes)...))
 }
 
 // Sub returns a-b, broadcast.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: float or integer; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not a float or an integer.
+//   - PyTorch: torch.sub.
 func (o ops) Sub(x, y Tensor) Tensor {
 	return o.tensor(o.b.Sub(x.v, y.v))
 }
 
 // Tan returns the tangent of radians.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32, stored so unless a policy says less.
+//   - Errors: x is not a float.
+//   - PyTorch: torch.tan.
 func (o ops) Tan(x Tensor) Tensor {
 	return o.tensor(o.b.Tan(x.v))
 }
 
 // Tanh returns the hyperbolic tangent.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: x is not a float.
+//   - PyTorch: nn.Tanh, torch.tanh.
 func (o ops) Tanh(x Tensor) Tensor {
 	return o.tensor(o.b.Tanh(x.v))
 }
 
 // Tile repeats x reps[i] times along axis i.
+//
+//   - Shapes: x[...] to x's, each axis reps[i] times as large.
+//   - DTypes: any; the result has x's.
+//   - Errors: another number of reps than x has axes.
+//   - PyTorch: torch.tile, Tensor.repeat.
 func (o ops) Tile(x Tensor, reps ...int) Tensor {
 	return o.tensor(o.b.Tile(x.v, wide(reps)...))
 }
 
 // Transpose permutes axes: result axis i is x's axis perm[i].
+//
+//   - Shapes: x[...] to x's in the order of perm.
+//   - DTypes: any; the result has x's.
+//   - Errors: perm that is no permutation of x's axes.
+//   - PyTorch: torch.permute; torch.transpose names two axes alone.
 func (o ops) Transpose(x Tensor, perm ...int) Tensor {
 	return o.tensor(o.b.Transpose(x.v, wide(perm)...))
 }
 
 // Tril keeps the lower triangle of the last two axes, up to diagonal k.
+//
+//   - Shapes: x[...,M,N] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: a rank below 2.
+//   - PyTorch: torch.tril.
 func (o ops) Tril(x Tensor, k int) Tensor {
 	return o.tensor(o.b.Tril(x.v, int64(k)))
 }
 
 // Triu keeps the upper triangle of the last two axes, from diagonal k.
+//
+//   - Shapes: x[...,M,N] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: a rank below 2.
+//   - PyTorch: torch.triu.
 func (o ops) Triu(x Tensor, k int) Tensor {
 	return o.tensor(o.b.Triu(x.v, int64(k)))
 }
 
 // Unsqueeze inserts axes of size 1 at these places of the result.
+//
+//   - Shapes: x[...] to x's with axes of size 1 more.
+//   - DTypes: any; the result has x's.
+//   - Errors: an axis that the result does not have.
+//   - PyTorch: torch.unsqueeze.
 func (o ops) Unsqueeze(x Tensor, axes ...int) Tensor {
 	return o.tensor(o.b.Unsqueeze(x.v, wide(axes)...))
 }
 
-// Where returns x where cond holds and y elsewhere, broadcast; a nil y is zero.
+// Where returns x where cond holds and y elsewhere, broadcast; an absent y is zero.
+//
+//   - Shapes: cond, x and y broadcast.
+//   - DTypes: cond bool or integer, x and y one dtype or floats, which meet in the wider.
+//   - Errors: shapes that do not broadcast.
+//   - PyTorch: torch.where.
 func (o ops) Where(cond, x, y Tensor) Tensor {
 	return o.tensor(o.b.Where(cond.v, x.v, y.v))
 }
 
 // Xor returns the logical (bools) or bitwise (integers) exclusive or.
+//
+//   - Shapes: the operands broadcast, as in PyTorch.
+//   - DTypes: integer or bool; the result has the wider one.
+//   - Errors: shapes that do not broadcast, or an operand that is not an integer or a bool.
+//   - PyTorch: torch.logical_xor, torch.bitwise_xor.
 func (o ops) Xor(x, y Tensor) Tensor {
 	return o.tensor(o.b.Xor(x.v, y.v))
 }

@@ -15,7 +15,7 @@ type CrossEntropyOptions struct {
 //
 //   - Shapes: logits[...,classes], labels[...] to a scalar.
 //   - DTypes: logits float, labels i32 or i64; the result is f32.
-//   - Errors: labels or Weights that do not fit logits. A label outside [0,classes) stops the step on the CPU.
+//   - Errors: labels or Weights that do not fit logits. A label outside [0,classes) is an error of the step's result on the CPU.
 //   - PyTorch: nn.CrossEntropyLoss, F.cross_entropy; its classes stand second, which is Axis 1 here; SoftCrossEntropy takes probabilities.
 func (o ops) CrossEntropy(logits, labels Tensor, opts ...CrossEntropyOptions) Tensor {
 	c := option(o, "cross_entropy", opts)

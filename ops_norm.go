@@ -91,7 +91,7 @@ func (o ops) BatchNormWith(x, scale, bias, mean, variance Tensor, opts ...NormWi
 //   - Shapes: x[N,C,...], scale[C], bias[C], mean[C], variance[C] to x's.
 //   - DTypes: floats; computed in f32, the result has x's.
 //   - Errors: an operand that is not of C.
-//   - PyTorch: F.batch_norm(training=False). Inference of BatchNorm is it already.
+//   - PyTorch: F.batch_norm(training=False); inference compiles BatchNorm to it.
 func (o ops) BatchNormInfer(x, scale, bias, mean, variance Tensor, opts ...NormWithOptions) Tensor {
 	return o.tensor(o.b.BatchNormInfer(x.v, scale.v, bias.v, mean.v, variance.v, option(o, "batch_norm_infer", opts).channels()))
 }

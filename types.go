@@ -99,7 +99,7 @@ const (
 func (p Pin) String() string { return ir.Pin(p).String() }
 
 // Init says what a parameter or a state holds before the first step. The zero
-// Init is zeros. Random ones draw from Config.Seed and the variable's name.
+// Init is zeros. Random ones draw from the model's seed (ampc.Seed) and the variable's name.
 type Init struct{ f *ir.Init }
 
 // Zeros sets every element to 0, as the zero Init does.

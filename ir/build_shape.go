@@ -1,6 +1,11 @@
 package ir
 
 // Reshape gives x another shape; -1 stands for what is left, 0 for x's size there.
+//
+//   - Shapes: x[...] to shape.
+//   - DTypes: any; the result has x's.
+//   - Errors: a shape of another number of elements.
+//   - PyTorch: torch.reshape, Tensor.view, nn.Unflatten.
 func (b *Builder) Reshape(x *Value, shape ...int64) *Value {
 	return b.Emit(OpReshape, []*Value{x}, A("shape", shape))[0]
 }
@@ -24,11 +29,21 @@ func (b *Builder) reshapeLike(x, v *Value) *Value {
 }
 
 // Transpose permutes axes: result axis i is x's axis perm[i].
+//
+//   - Shapes: x[...] to x's in the order of perm.
+//   - DTypes: any; the result has x's.
+//   - Errors: perm that is no permutation of x's axes.
+//   - PyTorch: torch.permute; torch.transpose names two axes alone.
 func (b *Builder) Transpose(x *Value, perm ...int64) *Value {
 	return b.Emit(OpTranspose, []*Value{x}, A("perm", perm))[0]
 }
 
 // Broadcast repeats x to a shape; -1 keeps x's size.
+//
+//   - Shapes: x to shape; its dimensions are x's or x has 1 there.
+//   - DTypes: any; the result has x's.
+//   - Errors: a dimension of x that is neither 1 nor that of shape.
+//   - PyTorch: torch.broadcast_to, Tensor.expand.
 func (b *Builder) Broadcast(x *Value, shape ...int64) *Value {
 	return b.Emit(OpBroadcast, []*Value{x}, A("shape", shape))[0]
 }
@@ -43,11 +58,21 @@ func (b *Builder) broadcastLike(x, v *Value) *Value {
 }
 
 // Squeeze drops axes of size 1.
+//
+//   - Shapes: x[...] to x's without axes.
+//   - DTypes: any; the result has x's.
+//   - Errors: an axis whose size is not 1.
+//   - PyTorch: torch.squeeze, whose other axes stay.
 func (b *Builder) Squeeze(x *Value, axes ...int64) *Value {
 	return b.Emit(OpSqueeze, []*Value{x}, A("axes", axes))[0]
 }
 
 // Unsqueeze inserts axes of size 1 at these places of the result.
+//
+//   - Shapes: x[...] to x's with axes of size 1 more.
+//   - DTypes: any; the result has x's.
+//   - Errors: an axis that the result does not have.
+//   - PyTorch: torch.unsqueeze.
 func (b *Builder) Unsqueeze(x *Value, axes ...int64) *Value {
 	return b.Emit(OpUnsqueeze, []*Value{x}, A("axes", axes))[0]
 }
@@ -63,12 +88,22 @@ func (b *Builder) SliceStep(x *Value, axes, starts, ends, steps []int64) *Value 
 }
 
 // Concat joins values along an axis.
+//
+//   - Shapes: x[...,n_i,...] to [...,Σn_i,...].
+//   - DTypes: any, one for all.
+//   - Errors: no operand, or other dimensions that differ.
+//   - PyTorch: torch.cat.
 func (b *Builder) Concat(axis int64, x ...*Value) *Value {
 	return b.Emit(OpConcat, x, A("axis", axis))[0]
 }
 
 // Split cuts x into pieces of the given sizes along an axis. After a mistake
 // it returns as many nil values.
+//
+//   - Shapes: x[...,n,...] to as many tensors as there are sizes.
+//   - DTypes: any; the results have x's.
+//   - Errors: sizes whose sum is not n.
+//   - PyTorch: torch.split, torch.chunk.
 func (b *Builder) Split(x *Value, axis int64, sizes ...int64) []*Value {
 	y := b.Emit(OpSplit, []*Value{x}, A("axis", axis, "sizes", sizes))
 	for len(y) < len(sizes) {
@@ -78,31 +113,61 @@ func (b *Builder) Split(x *Value, axis int64, sizes ...int64) []*Value {
 }
 
 // Tile repeats x reps[i] times along axis i.
+//
+//   - Shapes: x[...] to x's, each axis reps[i] times as large.
+//   - DTypes: any; the result has x's.
+//   - Errors: another number of reps than x has axes.
+//   - PyTorch: torch.tile, Tensor.repeat.
 func (b *Builder) Tile(x *Value, reps ...int64) *Value {
 	return b.Emit(OpTile, []*Value{x}, A("reps", reps))[0]
 }
 
 // Flip reverses the order along axes.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: any; the result has x's.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: torch.flip.
 func (b *Builder) Flip(x *Value, axes ...int64) *Value {
 	return b.Emit(OpFlip, []*Value{x}, A("axes", axes))[0]
 }
 
 // Tril keeps the lower triangle of the last two axes, up to diagonal k.
+//
+//   - Shapes: x[...,M,N] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: a rank below 2.
+//   - PyTorch: torch.tril.
 func (b *Builder) Tril(x *Value, k int64) *Value {
 	return b.Emit(OpTril, []*Value{x}, A("k", k))[0]
 }
 
 // Triu keeps the upper triangle of the last two axes, from diagonal k.
+//
+//   - Shapes: x[...,M,N] to the same.
+//   - DTypes: float or integer; the result has x's.
+//   - Errors: a rank below 2.
+//   - PyTorch: torch.triu.
 func (b *Builder) Triu(x *Value, k int64) *Value {
 	return b.Emit(OpTriu, []*Value{x}, A("k", k))[0]
 }
 
 // DepthToSpace moves blocks of channels into blocks of pixels; mode is "dcr" or "crd".
+//
+//   - Shapes: x[N,C,H,W] to [N,C/block²,H·block,W·block].
+//   - DTypes: any; the result has x's.
+//   - Errors: channels that block² does not divide.
+//   - PyTorch: nn.PixelShuffle, which is mode crd.
 func (b *Builder) DepthToSpace(x *Value, block int64, mode string) *Value {
 	return b.Emit(OpDepthToSpace, []*Value{x}, A("block", block, "mode", mode))[0]
 }
 
 // SpaceToDepth moves blocks of pixels into channels.
+//
+//   - Shapes: x[N,C,H,W] to [N,C·block²,H/block,W/block].
+//   - DTypes: any; the result has x's.
+//   - Errors: sizes that block does not divide.
+//   - PyTorch: nn.PixelUnshuffle, which is mode crd.
 func (b *Builder) SpaceToDepth(x *Value, block int64, mode string) *Value {
 	return b.Emit(OpSpaceToDepth, []*Value{x}, A("block", block, "mode", mode))[0]
 }

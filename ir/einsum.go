@@ -10,6 +10,11 @@ import (
 // operand; without "->" the result has the letters that occur once, in
 // alphabetical order. It lowers to transpose, reshape, reduce_sum and matmul,
 // from left to right.
+//
+//   - Shapes: as spec says.
+//   - DTypes: floats; the result has the widest.
+//   - Errors: a spec that does not fit the operands.
+//   - PyTorch: torch.einsum; no ellipsis, no diagonal.
 func (b *Builder) Einsum(spec string, xs ...*Value) *Value {
 	terms, result, ok := b.einsumTerms(spec, xs)
 	if !ok {

@@ -246,12 +246,16 @@ func (b *Builder) gradElu(x, d *Value, above, below float64) *Value {
 }
 
 // Relu returns x above zero, else zero.
+//
+//   - PyTorch: nn.ReLU, F.relu.
 func (b *Builder) Relu(x *Value) *Value { return b.unary(OpRelu, x) }
 
 // ReluGrad returns dy where y is above zero, else zero.
 func (b *Builder) ReluGrad(dy, y *Value) *Value { return b.binary(OpReluGrad, dy, y) }
 
 // LeakyRelu returns x above zero, else alpha·x.
+//
+//   - PyTorch: nn.LeakyReLU, F.leaky_relu.
 func (b *Builder) LeakyRelu(x *Value, alpha float64) *Value {
 	return b.Emit(OpLeakyRelu, []*Value{x}, A("alpha", alpha))[0]
 }
@@ -262,23 +266,33 @@ func (b *Builder) LeakyReluGrad(dy, x *Value, alpha float64) *Value {
 }
 
 // Prelu returns x above zero, else slope·x; slope broadcasts.
+//
+//   - PyTorch: nn.PReLU, F.prelu; slope broadcasts from the right: give it [C,1,1] for images.
 func (b *Builder) Prelu(x, slope *Value) *Value { return b.binary(OpPrelu, x, slope) }
 
 // Elu returns x above zero, else alpha·(eˣ-1).
+//
+//   - PyTorch: nn.ELU, F.elu.
 func (b *Builder) Elu(x *Value, alpha float64) *Value {
 	return b.Emit(OpElu, []*Value{x}, A("alpha", alpha))[0]
 }
 
 // Selu returns the self-normalising elu.
+//
+//   - PyTorch: nn.SELU, F.selu.
 func (b *Builder) Selu(x *Value) *Value { return b.unary(OpSelu, x) }
 
 // Tanh returns the hyperbolic tangent.
+//
+//   - PyTorch: nn.Tanh, torch.tanh.
 func (b *Builder) Tanh(x *Value) *Value { return b.unary(OpTanh, x) }
 
 // TanhGrad returns dy·(1-y²) from the result y of tanh.
 func (b *Builder) TanhGrad(dy, y *Value) *Value { return b.binary(OpTanhGrad, dy, y) }
 
 // Sigmoid returns 1/(1+e⁻ˣ).
+//
+//   - PyTorch: nn.Sigmoid, torch.sigmoid.
 func (b *Builder) Sigmoid(x *Value) *Value { return b.unary(OpSigmoid, x) }
 
 // SigmoidGrad returns dy·y·(1-y) from the result y of sigmoid.
@@ -295,24 +309,36 @@ func (b *Builder) GeluGrad(dy, x *Value, approx string) *Value {
 }
 
 // Silu returns x·sigmoid(x).
+//
+//   - PyTorch: nn.SiLU, F.silu.
 func (b *Builder) Silu(x *Value) *Value { return b.unary(OpSilu, x) }
 
 // SiluGrad returns dy·silu'(x).
 func (b *Builder) SiluGrad(dy, x *Value) *Value { return b.binary(OpSiluGrad, dy, x) }
 
 // Mish returns x·tanh(softplus(x)).
+//
+//   - PyTorch: nn.Mish, F.mish.
 func (b *Builder) Mish(x *Value) *Value { return b.unary(OpMish, x) }
 
 // Softplus returns log(1+eˣ).
+//
+//   - PyTorch: nn.Softplus, F.softplus; beta is 1 and there is no threshold.
 func (b *Builder) Softplus(x *Value) *Value { return b.unary(OpSoftplus, x) }
 
 // Softsign returns x/(1+|x|).
+//
+//   - PyTorch: nn.Softsign, F.softsign.
 func (b *Builder) Softsign(x *Value) *Value { return b.unary(OpSoftsign, x) }
 
 // Hardsigmoid returns alpha·x + beta, limited to [0, 1].
+//
+//   - PyTorch: nn.Hardsigmoid, with alpha 1/6 and beta 1/2.
 func (b *Builder) Hardsigmoid(x *Value, alpha, beta float64) *Value {
 	return b.Emit(OpHardsigmoid, []*Value{x}, A("alpha", alpha, "beta", beta))[0]
 }
 
 // Hardswish returns x·hardsigmoid(x) with slope 1/6 and value 1/2 at zero.
+//
+//   - PyTorch: nn.Hardswish, F.hardswish.
 func (b *Builder) Hardswish(x *Value) *Value { return b.unary(OpHardswish, x) }

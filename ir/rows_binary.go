@@ -288,70 +288,124 @@ func (b *Builder) castTo(x *Value, d DType) *Value {
 }
 
 // Add returns a+b, broadcast.
+//
+//   - PyTorch: torch.add.
 func (b *Builder) Add(x, y *Value) *Value { return b.binary(OpAdd, x, y) }
 
 // Sub returns a-b, broadcast.
+//
+//   - PyTorch: torch.sub.
 func (b *Builder) Sub(x, y *Value) *Value { return b.binary(OpSub, x, y) }
 
 // Mul returns a·b, broadcast.
+//
+//   - PyTorch: torch.mul.
 func (b *Builder) Mul(x, y *Value) *Value { return b.binary(OpMul, x, y) }
 
 // Div returns a/b, broadcast.
+//
+//   - PyTorch: torch.div; integers round towards zero.
 func (b *Builder) Div(x, y *Value) *Value { return b.binary(OpDiv, x, y) }
 
 // Mod returns a - floor(a/b)·b, broadcast.
+//
+//   - PyTorch: torch.remainder.
 func (b *Builder) Mod(x, y *Value) *Value { return b.binary(OpMod, x, y) }
 
 // Pow returns x to the power y, broadcast.
+//
+//   - PyTorch: torch.pow.
 func (b *Builder) Pow(x, y *Value) *Value { return b.binary(OpPow, x, y) }
 
 // Min returns the smaller of each pair, broadcast.
+//
+//   - PyTorch: torch.minimum.
 func (b *Builder) Min(x, y *Value) *Value { return b.binary(OpMin, x, y) }
 
 // Max returns the larger of each pair, broadcast.
+//
+//   - PyTorch: torch.maximum.
 func (b *Builder) Max(x, y *Value) *Value { return b.binary(OpMax, x, y) }
 
 // Eq asks whether x = y, broadcast.
+//
+//   - PyTorch: torch.eq.
 func (b *Builder) Eq(x, y *Value) *Value { return b.binary(OpEq, x, y) }
 
 // Ne asks whether x ≠ y, broadcast.
+//
+//   - PyTorch: torch.ne.
 func (b *Builder) Ne(x, y *Value) *Value { return b.binary(OpNe, x, y) }
 
 // Lt asks whether x < y, broadcast.
+//
+//   - PyTorch: torch.lt.
 func (b *Builder) Lt(x, y *Value) *Value { return b.binary(OpLt, x, y) }
 
 // Le asks whether x ≤ y, broadcast.
+//
+//   - PyTorch: torch.le.
 func (b *Builder) Le(x, y *Value) *Value { return b.binary(OpLe, x, y) }
 
 // Gt asks whether x > y, broadcast.
+//
+//   - PyTorch: torch.gt.
 func (b *Builder) Gt(x, y *Value) *Value { return b.binary(OpGt, x, y) }
 
 // Ge asks whether x ≥ y, broadcast.
+//
+//   - PyTorch: torch.ge.
 func (b *Builder) Ge(x, y *Value) *Value { return b.binary(OpGe, x, y) }
 
 // And returns the logical (bools) or bitwise (integers) and.
+//
+//   - PyTorch: torch.logical_and, torch.bitwise_and.
 func (b *Builder) And(x, y *Value) *Value { return b.binary(OpAnd, x, y) }
 
 // Or returns the logical (bools) or bitwise (integers) or.
+//
+//   - PyTorch: torch.logical_or, torch.bitwise_or.
 func (b *Builder) Or(x, y *Value) *Value { return b.binary(OpOr, x, y) }
 
 // Xor returns the logical (bools) or bitwise (integers) exclusive or.
+//
+//   - PyTorch: torch.logical_xor, torch.bitwise_xor.
 func (b *Builder) Xor(x, y *Value) *Value { return b.binary(OpXor, x, y) }
 
-// Where returns x where cond holds and y elsewhere, broadcast; a nil y is zero.
+// Where returns x where cond holds and y elsewhere, broadcast; an absent y is zero.
+//
+//   - Shapes: cond, x and y broadcast.
+//   - DTypes: cond bool or integer, x and y one dtype or floats, which meet in the wider.
+//   - Errors: shapes that do not broadcast.
+//   - PyTorch: torch.where.
 func (b *Builder) Where(cond, x, y *Value) *Value {
 	return b.Emit(OpWhere, values(cond, x, y), nil)[0]
 }
 
 // AddN adds values of one shape from left to right, rounding once.
+//
+//   - Shapes: operands of one shape to the same.
+//   - DTypes: floats; the result has the widest.
+//   - Errors: no operand, or shapes that differ.
+//   - PyTorch: none; a chain of torch.add rounds at each step.
 func (b *Builder) AddN(x ...*Value) *Value { return b.Emit(OpAddN, x, nil)[0] }
 
 // Cast converts x to dtype d.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: any to d.
+//   - Errors: none.
+//   - PyTorch: Tensor.to(dtype).
 func (b *Builder) Cast(x *Value, d DType) *Value {
 	return b.Emit(OpCast, []*Value{x}, A("to", d))[0]
 }
 
 // Round rounds x to the numbers of dtype d and keeps x's dtype.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; the result has x's.
+//   - Errors: d is no float.
+//   - PyTorch: x.to(dtype).to(x.dtype).
 func (b *Builder) Round(x *Value, d DType) *Value {
 	return b.Emit(OpRound, []*Value{x}, A("to", d))[0]
 }

@@ -252,6 +252,11 @@ func inferScatter(n *Node) ([]Type, error) {
 }
 
 // Full returns a tensor of one number.
+//
+//   - Shapes: to shape.
+//   - DTypes: d.
+//   - Errors: a dimension below 1.
+//   - PyTorch: torch.full, torch.zeros, torch.ones.
 func (b *Builder) Full(d DType, value float64, shape ...int64) *Value {
 	a := A("dtype", d, "value", value)
 	if len(shape) > 0 {
@@ -261,6 +266,11 @@ func (b *Builder) Full(d DType, value float64, shape ...int64) *Value {
 }
 
 // Scalar returns one number without axes.
+//
+//   - Shapes: to a scalar.
+//   - DTypes: d.
+//   - Errors: none.
+//   - PyTorch: torch.tensor of one number.
 func (b *Builder) Scalar(d DType, value float64) *Value { return b.Full(d, value) }
 
 // zerosLike returns zeros of v's type.
@@ -273,31 +283,61 @@ func (b *Builder) zerosLike(v *Value) *Value {
 }
 
 // Iota returns the index along an axis of a shape.
+//
+//   - Shapes: to shape.
+//   - DTypes: d.
+//   - Errors: an axis that the shape does not have.
+//   - PyTorch: torch.arange, in any shape.
 func (b *Builder) Iota(d DType, axis int64, shape ...int64) *Value {
 	return b.Emit(OpIota, nil, A("dtype", d, "axis", axis, "shape", shape))[0]
 }
 
 // OneHot returns 1 at the id along a new axis of size depth.
+//
+//   - Shapes: ids[...] to ids' with an axis of size depth more.
+//   - DTypes: ids i32 or i64; the result is d.
+//   - Errors: an axis that the result does not have.
+//   - PyTorch: F.one_hot, whose axis is the last.
 func (b *Builder) OneHot(ids *Value, depth, axis int64, d DType) *Value {
 	return b.Emit(OpOneHot, []*Value{ids}, A("depth", depth, "axis", axis, "dtype", d))[0]
 }
 
 // Gather picks whole slices of x along an axis.
+//
+//   - Shapes: x[...,n,...], ids[...] to [...,ids...,...].
+//   - DTypes: x any, ids i32 or i64; the result has x's.
+//   - Errors: an axis that x does not have. An id outside the axis is an error of the step's result on the CPU.
+//   - PyTorch: torch.index_select, whose index has one dimension.
 func (b *Builder) Gather(x, ids *Value, axis int64) *Value {
 	return b.Emit(OpGather, []*Value{x, ids}, A("axis", axis))[0]
 }
 
 // GatherElements picks single elements of x along an axis.
+//
+//   - Shapes: x[...,n,...], ids of x's rank to ids'.
+//   - DTypes: x any, ids i32 or i64; the result has x's.
+//   - Errors: ranks that differ, or an axis that x does not have.
+//   - PyTorch: torch.gather.
 func (b *Builder) GatherElements(x, ids *Value, axis int64) *Value {
 	return b.Emit(OpGatherElements, []*Value{x, ids}, A("axis", axis))[0]
 }
 
 // Scatter is x with single elements along an axis replaced.
+//
+//   - Shapes: x[...], ids and updates of one shape to x's.
+//   - DTypes: x and updates any one, ids i32 or i64.
+//   - Errors: shapes that do not fit.
+//   - PyTorch: torch.scatter.
 func (b *Builder) Scatter(x, ids, updates *Value, axis int64) *Value {
 	return b.Emit(OpScatter, []*Value{x, ids, updates}, A("axis", axis))[0]
 }
 
 // ScatterAdd is x with updates added to single elements along an axis.
+//
+//   - Shapes: x[...], ids and updates of one shape to x's.
+//   - DTypes: x and updates floats or integers, ids i32 or i64.
+//   - Errors: shapes that do not fit.
+//   - PyTorch: torch.scatter_add.
 func (b *Builder) ScatterAdd(x, ids, updates *Value, axis int64) *Value {
 	return b.Emit(OpScatterAdd, []*Value{x, ids, updates}, A("axis", axis))[0]
 }

@@ -379,6 +379,11 @@ func (b *Builder) CrossEntropy(logits, labels *Value, a Attrs) *Value {
 
 // SoftCrossEntropy is the mean cross entropy of softmax(x) against the
 // distributions in target, both along axis. target has the shape of x.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ, or an axis that x does not have.
+//   - PyTorch: nn.CrossEntropyLoss of probabilities; its classes stand second.
 func (b *Builder) SoftCrossEntropy(x, target *Value, axis int64) *Value {
 	return b.meanLoss(OpSoftCrossEntropy, x, target, A("axis", axis))
 }
@@ -413,15 +418,35 @@ func (b *Builder) BCEWithLogits(x, target *Value) *Value {
 }
 
 // BCE is the mean binary cross entropy of probabilities p against target.
+//
+//   - Shapes: p[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ.
+//   - PyTorch: nn.BCELoss, F.binary_cross_entropy; without weight.
 func (b *Builder) BCE(p, target *Value) *Value { return b.meanLoss(OpBCE, p, target, nil) }
 
 // MSE is the mean squared difference.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ.
+//   - PyTorch: nn.MSELoss, F.mse_loss.
 func (b *Builder) MSE(x, target *Value) *Value { return b.meanLoss(OpMSE, x, target, nil) }
 
 // L1Loss is the mean absolute difference.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ.
+//   - PyTorch: nn.L1Loss, F.l1_loss.
 func (b *Builder) L1Loss(x, target *Value) *Value { return b.meanLoss(OpL1Loss, x, target, nil) }
 
 // Huber is the mean Huber loss with the given delta.
+//
+//   - Shapes: x[...], target[...] of one shape to a scalar.
+//   - DTypes: floats; the result is f32.
+//   - Errors: shapes that differ, or delta that is not above 0.
+//   - PyTorch: nn.HuberLoss, F.huber_loss.
 func (b *Builder) Huber(x, target *Value, delta float64) *Value {
 	return b.meanLoss(OpHuber, x, target, A("delta", delta))
 }

@@ -268,6 +268,11 @@ func (b *Builder) Multiplier(scale, count, norm *Value, shift int, max float64) 
 }
 
 // AnyNonfinite is true where any element of any x is Inf or NaN.
+//
+//   - Shapes: any to a scalar.
+//   - DTypes: floats; the result is bool.
+//   - Errors: no operand.
+//   - PyTorch: torch.isfinite(x).logical_not().any().
 func (b *Builder) AnyNonfinite(x ...*Value) *Value {
 	return b.Emit(OpAnyNonfinite, x, nil)[0]
 }

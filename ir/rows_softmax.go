@@ -97,6 +97,11 @@ func boundAxis(k int64) func(*Node) Bound {
 }
 
 // Softmax normalises exp(x) along axis.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: nn.Softmax, F.softmax.
 func (b *Builder) Softmax(x *Value, axis int64) *Value {
 	return b.Emit(OpSoftmax, []*Value{x}, A("axis", axis))[0]
 }
@@ -107,6 +112,11 @@ func (b *Builder) SoftmaxGrad(y, dy *Value, axis int64) *Value {
 }
 
 // LogSoftmax is the logarithm of Softmax, computed without leaving the range.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: float; computed in f32.
+//   - Errors: an axis that x does not have.
+//   - PyTorch: nn.LogSoftmax, F.log_softmax.
 func (b *Builder) LogSoftmax(x *Value, axis int64) *Value {
 	return b.Emit(OpLogSoftmax, []*Value{x}, A("axis", axis))[0]
 }

@@ -141,77 +141,131 @@ func elemClip(c *Code, n *Node, x Reg) Reg {
 func (b *Builder) unary(op Op, x *Value) *Value { return b.Emit(op, []*Value{x}, nil)[0] }
 
 // Neg returns -x.
+//
+//   - PyTorch: torch.neg.
 func (b *Builder) Neg(x *Value) *Value { return b.unary(OpNeg, x) }
 
 // Abs returns |x|.
+//
+//   - PyTorch: torch.abs.
 func (b *Builder) Abs(x *Value) *Value { return b.unary(OpAbs, x) }
 
 // Sign returns -1, 0 or 1.
+//
+//   - PyTorch: torch.sign.
 func (b *Builder) Sign(x *Value) *Value { return b.unary(OpSign, x) }
 
 // Sqrt returns the square root.
+//
+//   - PyTorch: torch.sqrt.
 func (b *Builder) Sqrt(x *Value) *Value { return b.unary(OpSqrt, x) }
 
 // Rsqrt returns 1/sqrt(x).
+//
+//   - PyTorch: torch.rsqrt.
 func (b *Builder) Rsqrt(x *Value) *Value { return b.unary(OpRsqrt, x) }
 
 // Square returns x·x.
+//
+//   - PyTorch: torch.square.
 func (b *Builder) Square(x *Value) *Value { return b.unary(OpSquare, x) }
 
 // Reciprocal returns 1/x.
+//
+//   - PyTorch: torch.reciprocal.
 func (b *Builder) Reciprocal(x *Value) *Value { return b.unary(OpReciprocal, x) }
 
 // Affine returns x·scale + shift.
+//
+//   - PyTorch: x*scale + shift.
 func (b *Builder) Affine(x *Value, scale, shift float64) *Value {
 	return b.Emit(OpAffine, []*Value{x}, A("scale", scale, "shift", shift))[0]
 }
 
 // Exp returns eˣ.
+//
+//   - PyTorch: torch.exp.
 func (b *Builder) Exp(x *Value) *Value { return b.unary(OpExp, x) }
 
 // Expm1 returns eˣ-1.
+//
+//   - PyTorch: torch.expm1.
 func (b *Builder) Expm1(x *Value) *Value { return b.unary(OpExpm1, x) }
 
 // Log returns the natural logarithm.
+//
+//   - PyTorch: torch.log.
 func (b *Builder) Log(x *Value) *Value { return b.unary(OpLog, x) }
 
 // Log1p returns log(1+x).
+//
+//   - PyTorch: torch.log1p.
 func (b *Builder) Log1p(x *Value) *Value { return b.unary(OpLog1p, x) }
 
 // Sin returns the sine of radians.
+//
+//   - PyTorch: torch.sin.
 func (b *Builder) Sin(x *Value) *Value { return b.unary(OpSin, x) }
 
 // Cos returns the cosine of radians.
+//
+//   - PyTorch: torch.cos.
 func (b *Builder) Cos(x *Value) *Value { return b.unary(OpCos, x) }
 
 // Tan returns the tangent of radians.
+//
+//   - PyTorch: torch.tan.
 func (b *Builder) Tan(x *Value) *Value { return b.unary(OpTan, x) }
 
 // Atan returns the arc tangent in radians.
+//
+//   - PyTorch: torch.atan.
 func (b *Builder) Atan(x *Value) *Value { return b.unary(OpAtan, x) }
 
 // Erf returns the error function.
+//
+//   - PyTorch: torch.erf.
 func (b *Builder) Erf(x *Value) *Value { return b.unary(OpErf, x) }
 
 // Floor returns the largest integer not above x.
+//
+//   - PyTorch: torch.floor.
 func (b *Builder) Floor(x *Value) *Value { return b.unary(OpFloor, x) }
 
 // Ceil returns the smallest integer not below x.
+//
+//   - PyTorch: torch.ceil.
 func (b *Builder) Ceil(x *Value) *Value { return b.unary(OpCeil, x) }
 
 // RoundEven returns the nearest integer, ties to even.
+//
+//   - PyTorch: torch.round.
 func (b *Builder) RoundEven(x *Value) *Value { return b.unary(OpRoundEven, x) }
 
 // Clip limits x to [lo, hi]; an infinite limit is none.
+//
+//   - PyTorch: torch.clamp, F.hardtanh, F.relu6; limits are numbers.
 func (b *Builder) Clip(x *Value, lo, hi float64) *Value {
 	return b.Emit(OpClip, []*Value{x}, A("lo", lo, "hi", hi))[0]
 }
 
 // Not returns the logical (bools) or bitwise (integers) complement.
+//
+//   - PyTorch: torch.logical_not, torch.bitwise_not.
 func (b *Builder) Not(x *Value) *Value { return b.unary(OpNot, x) }
 
 // IsNaN asks of each element whether it is NaN.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: x float; the result is bool.
+//   - Errors: x is no float.
+//   - PyTorch: torch.isnan.
 func (b *Builder) IsNaN(x *Value) *Value { return b.unary(OpIsNaN, x) }
 
 // IsInf asks of each element whether it is infinite.
+//
+//   - Shapes: x[...] to the same.
+//   - DTypes: x float; the result is bool.
+//   - Errors: x is no float.
+//   - PyTorch: torch.isinf.
 func (b *Builder) IsInf(x *Value) *Value { return b.unary(OpIsInf, x) }

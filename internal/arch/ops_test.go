@@ -55,7 +55,7 @@ func TestOps(t *testing.T) {
 		rows = append(rows, r)
 		t.Logf("%-22s infer ok  grad %-10s eval %t  lower %t  cpu %t  cases %d  goldens %d", op, strings.SplitN(gradCell(op.Def()), ":", 2)[0], r.eval, r.lower == nil, r.cpu == nil, len(r.cases), r.goldens)
 	}
-	golden.File(t, "docs/ops.md", opsPage(rows)+gpuPage(refusals(t, rows)))
+	golden.File(t, "docs/ops.md", opsPage(rows)+gpuPage(refusals(t, rows))+torchPage(facade(t)))
 }
 
 // reach lowers every case for the CPU.

@@ -13,18 +13,19 @@ import (
 )
 
 // inner are methods of ir.Builder that are no op of a user's: construction,
-// and what the compiler alone builds.
+// what the compiler alone builds, and forms that options of another op choose.
 var inner = strings.Fields(`CheckOwn Declare Deriving Emit EmitCustom EmitNode EmitWrite Err Fail Foreign Graph Guarded In Locate Lookup
 Named NextName NormAgain Owns Pinned Rename Return Scope ScopeName Site
 Accum BiasCorrection Commit CountUp EMA Schedule Multiplier Scale Unscale
-AllGather AllReduce ReduceScatter`)
+AllGather AllReduce ReduceScatter
+ResizeNearest SliceStep PadMode WeightedBCE WeightedCrossEntropy`)
 
 // written are ops whose method in the facade is written by hand, because it
 // takes options or the model's own variables.
 var written = strings.Fields(`AdaptiveAvgPool Argmax Argmin Attention AvgPool BCEWithLogits BatchNorm BatchNormInfer Bernoulli Conv ConvTranspose CrossEntropy Cumsum
 Dropout Embedding GRU Gelu GlobalAvgPool GlobalMaxPool GlobalNorm GroupNorm InstanceNorm KLDiv LSTM LayerNorm Linear LogSumExp Matmul MaxPool NLL Normal
-Pad PadMode RMSNorm RNN ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceVar Resize ResizeNearest Rope Slice SliceStep TopK
-Uniform WeightedBCE WeightedCrossEntropy`)
+Pad RMSNorm RNN ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceVar Resize Rope Slice TopK
+Uniform`)
 
 // Generate returns the text of the facade's op methods, from the sources of package ir in dir.
 func Generate(dir string) ([]byte, error) {
@@ -124,12 +125,8 @@ func write(b *bytes.Buffer, m *ast.FuncDecl) error {
 		outer = append(outer, strings.Join(names, ", ")+" "+as.outer)
 	}
 	b.WriteString("\n")
-	for _, line := range strings.Split(strings.TrimSpace(m.Doc.Text()), "\n") {
-		b.WriteString("//")
-		if line != "" {
-			b.WriteString(" " + line)
-		}
-		b.WriteString("\n")
+	for _, line := range comment(m) {
+		b.WriteString(strings.TrimRight("// "+line, " ") + "\n")
 	}
 	call := fmt.Sprintf("o.b.%s(%s)", name, strings.Join(hand, ", "))
 	results, body, err := handBack(m, call)
