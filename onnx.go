@@ -32,6 +32,19 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 		return nil, err
 	}
 	defer f.Close()
+	in, err := o.importing(path)
+	if err != nil {
+		return nil, err
+	}
+	x, err := onnx.Import(f, in)
+	if err != nil {
+		return nil, err
+	}
+	return FromGraph(x.Graph, more...), nil
+}
+
+// importing are the options as the importer takes them.
+func (o *ONNXOptions) importing(path string) (onnx.Options, error) {
 	in := onnx.Options{Dims: map[string]int64{}, Shapes: o.Shapes, Values: map[string]*eval.Tensor{}}
 	for d, n := range o.Sizes {
 		in.Dims[string(d)] = n
@@ -39,22 +52,20 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 	for name, v := range o.Values {
 		h, ok := v.(Host)
 		if !ok {
-			return nil, fmt.Errorf("%s: the value of %q is a %T, want a Host", path, name, v)
+			return in, fmt.Errorf("%s: the value of %q is a %T, want a Host", path, name, v)
 		}
-		if in.Values[name], err = eval.FromBytes(h.Type.t, h.Bytes); err != nil {
-			return nil, fmt.Errorf("%s: the value of %q: %w", path, name, err)
+		e, err := eval.FromBytes(h.Type.t, h.Bytes)
+		if err != nil {
+			return in, fmt.Errorf("%s: the value of %q: %w", path, name, err)
 		}
+		in.Values[name] = e
 	}
 	if o.Train != nil {
 		in.Train = func(name string) bool {
 			return slices.ContainsFunc(o.Train, func(pattern string) bool { return passes.Matches(pattern, name) })
 		}
 	}
-	x, err := onnx.Import(f, in)
-	if err != nil {
-		return nil, err
-	}
-	return FromGraph(x.Graph, more...), nil
+	return in, nil
 }
 
 // Outputs are what the graph returns, in order: the outputs of an imported

@@ -51,8 +51,12 @@ func (c *call) build(r *row) []*ir.Value {
 	}
 	ys := r.imp(c)
 	for i, y := range ys {
-		if c.single && y != nil && y.Type.DType == ir.F32 {
+		switch {
+		case y == nil || y.Type.DType != ir.F32:
+		case c.single:
 			ys[i] = c.cast(y, ir.F64)
+		case c.has(0) && c.typ(0).DType.Low() && !r.own && (i == 0 || !r.stats):
+			ys[i] = c.cast(y, c.typ(0).DType) // ops that compute in f32 leave it here, and 16 bits in ONNX
 		}
 	}
 	return ys

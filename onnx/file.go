@@ -161,3 +161,37 @@ func (m *Model) read(t *Tensor) (*eval.Tensor, error) {
 	}
 	return eval.InitVar(&ir.Value{Name: t.Name, Type: typ, Init: where}, 0)
 }
+
+// Bytes are the elements of a tensor of the model as they are stored in memory,
+// little-endian: a slice of the mapped file where they lie there so.
+func (m *Model) Bytes(t *Tensor) (b []byte, err error) {
+	typ, err := t.Type()
+	if err != nil {
+		return nil, err
+	}
+	err = m.guard(func() error {
+		if at, ok, err := t.place(typ); !t.away && (ok || err != nil) {
+			b = at.b
+			return err
+		}
+		x, err := m.read(t)
+		if err == nil {
+			b = x.Bytes()
+		}
+		return err
+	})
+	return b, err
+}
+
+// Path is the file that the model was read from, "" where it was not read from one.
+func (m *Model) Path() string { return m.path }
+
+// External reports whether any initialiser lies in another file.
+func (m *Model) External() bool {
+	for _, t := range m.Graph.Initializers {
+		if t.away {
+			return true
+		}
+	}
+	return false
+}

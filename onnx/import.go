@@ -88,6 +88,9 @@ type Imported struct {
 	// Inputs and Outputs are the values of the graph in the order of the model's,
 	// with their names there.
 	Inputs, Outputs []Port
+	// DTypes are the types of the elements of all values of the main graph whose
+	// nodes were imported, by name.
+	DTypes map[string]ir.DType
 	// Bound are inputs of the model whose elements (Options.Values) were read: the
 	// graph is right for no others.
 	Bound []string
@@ -178,6 +181,10 @@ func (im *importer) main() error {
 	}
 	if err := im.nodes(g.Nodes, s); err != nil {
 		return err
+	}
+	im.out.DTypes = map[string]ir.DType{}
+	for name, v := range s.vals {
+		im.out.DTypes[name] = v.typ.DType
 	}
 	for _, x := range g.Outputs {
 		v := s.find(x.Name)

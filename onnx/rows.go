@@ -16,6 +16,8 @@ type row struct {
 	ours   string // the ops it becomes, for docs/onnx-ops.md
 	not    string // what of it is refused, for docs/onnx-ops.md
 	single bool   // f64 is computed in f32
+	own    bool   // results have a dtype of their own, not that of operand 0
+	stats  bool   // all results but the first have
 	// imp builds the node and returns its results, nil for one that is not
 	// computed. It may run twice: in a scratch graph, and in the graph.
 	imp func(c *call) []*ir.Value

@@ -25,7 +25,7 @@ var indexRows = []row{
 		return one(c.b.GatherElements(c.x(0), c.indices(1, c.dims(0)[a]), a))
 	}},
 	{op: "GatherND", since: 11, ours: "gather_elements on the flattened axes", imp: gatherND},
-	{op: "OneHot", since: 9, ours: "one_hot", not: "a depth that depends on data", imp: oneHot},
+	{op: "OneHot", own: true, since: 9, ours: "one_hot", not: "a depth that depends on data", imp: oneHot},
 	{op: "ArgMax", since: 1, ours: "argmax", imp: func(c *call) []*ir.Value { return argument(c, (*ir.Builder).Argmax) }},
 	{op: "ArgMin", since: 1, ours: "argmin", imp: func(c *call) []*ir.Value { return argument(c, (*ir.Builder).Argmin) }},
 	{op: "TopK", since: 1, ours: "topk", not: "a count that depends on data", imp: topK},

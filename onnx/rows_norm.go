@@ -7,13 +7,13 @@ import (
 )
 
 var normRows = []row{
-	{op: "BatchNormalization", since: 6, ours: "batch_norm_infer, or reduce_mean, reduce_var and it", not: "statistics for each position (spatial=0)", imp: batchNorm},
+	{op: "BatchNormalization", stats: true, since: 6, ours: "batch_norm_infer, or reduce_mean, reduce_var and it", not: "statistics for each position (spatial=0)", imp: batchNorm},
 	{op: "InstanceNormalization", since: 6, ours: "instance_norm", imp: func(c *call) []*ir.Value {
 		return one(c.b.InstanceNorm(c.x(0), c.x(1), c.x(2), ir.A("eps", c.float("epsilon", 1e-5))))
 	}},
 	{op: "GroupNormalization", since: 18, ours: "group_norm", imp: groupNorm},
-	{op: "LayerNormalization", since: 17, ours: "layer_norm", imp: layerNorm},
-	{op: "RMSNormalization", since: 23, ours: "rms_norm", imp: rmsNorm},
+	{op: "LayerNormalization", stats: true, since: 17, ours: "layer_norm", imp: layerNorm},
+	{op: "RMSNormalization", stats: true, since: 23, ours: "rms_norm", imp: rmsNorm},
 	{op: "SimplifiedLayerNormalization", since: 1, ours: "rms_norm", imp: rmsNorm},
 	{op: "LpNormalization", since: 1, ours: "reduce_l1 or reduce_l2, div", imp: lpNorm},
 	{op: "MeanVarianceNormalization", since: 9, ours: "reduce_mean, reduce_var and arithmetic", imp: mvn},

@@ -88,8 +88,8 @@ var unaryRows = []row{
 	unary("Atanh", func(b *ir.Builder, x *ir.Value) *ir.Value {
 		return b.Affine(b.Log1p(b.Div(b.Affine(x, 2, 0), b.Affine(x, -1, 1))), 0.5, 0)
 	}, "log1p and arithmetic"),
-	{op: "Cast", since: 1, ours: "cast", imp: castTo},
-	{op: "CastLike", since: 15, ours: "cast", imp: func(c *call) []*ir.Value { return one(c.cast(c.x(0), c.typ(1).DType)) }},
+	{op: "Cast", own: true, since: 1, ours: "cast", imp: castTo},
+	{op: "CastLike", own: true, since: 15, ours: "cast", imp: func(c *call) []*ir.Value { return one(c.cast(c.x(0), c.typ(1).DType)) }},
 	{op: "Clip", since: 1, ours: "clip, or min and max", imp: clip},
 	{op: "Dropout", since: 1, ours: "none", not: "training mode: its random numbers are not defined", imp: dropout},
 }

@@ -18,7 +18,7 @@ var valueRows = []row{
 		return []*value{known(eval.Ints(ir.I64, nil, c.typ(0).Shape.Elements()))}
 	}},
 	{op: "Range", since: 11, ours: "a constant", not: "limits that depend on data", values: rangeOf},
-	{op: "EyeLike", since: 9, ours: "a constant", imp: eyeLike},
+	{op: "EyeLike", own: true, since: 9, ours: "a constant", imp: eyeLike},
 	{op: "If", since: 1, ours: "the nodes of the branch that is taken", not: "a condition that depends on data", values: branch},
 }
 

@@ -33,6 +33,7 @@ type field struct {
 	typ wireType
 	u   uint64
 	m   message
+	raw []byte // tag and value
 }
 
 // takeVarint reads a number of 7 bits in each byte; n is the bytes it took, 0
@@ -47,7 +48,7 @@ func (m message) each(f func(f field) error) error {
 		if err != nil {
 			return err
 		}
-		rest = rest[size:]
+		x.raw, rest = rest[:size:size], rest[size:]
 		if err := f(x); err != nil {
 			return err
 		}

@@ -82,7 +82,12 @@ func TestEveryCommandIsInterrupted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "t.txt"), []byte(strings.Repeat("so long as men can breathe or eyes can see ", 400)), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	product, err := filepath.Abs("../../onnx/testdata/product.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
 	commands := map[string][]string{
+		"convert": {product, "half.onnx", "--dim", "N=16384"},
 		"ranges":  {large, "--record", "3"},
 		"dump":    {large, "--record", "3"},
 		"why":     {large, "--record", "3"},

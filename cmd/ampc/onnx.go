@@ -14,45 +14,56 @@ import (
 	"ampc/onnx"
 )
 
-// openONNX reads an ONNX model. Its sizes are bound as it is read: by --shape,
-// by the arrays of --input or --feed, and by --dim.
+// openONNX reads an ONNX model. Its sizes are bound as it is read.
 func openONNX(c *cobra.Command, path string) (*opened, error) {
-	flag := func(name string) []string {
-		list, err := c.Flags().GetStringArray(name)
-		if err != nil {
-			return nil // a command without the flag
-		}
-		return list
-	}
-	var o ampc.ONNXOptions
-	var err error
-	if o.Sizes, err = parseDims(flag("dim")); err != nil {
-		return nil, err
-	}
-	if o.Shapes, err = parseShapes(flag("shape")); err != nil {
-		return nil, err
-	}
-	fed, err := readInputs(append(flag("input"), flag("feed")...))
+	o, err := onnxOptions(c)
 	if err != nil {
 		return nil, err
 	}
-	o.Values = fed
-	for name, v := range fed {
+	m, err := ampc.LoadONNX(path, o)
+	if err != nil {
+		return nil, sizeHint(path, err)
+	}
+	return &opened{ctx: c.Context(), spec: path, model: m, sized: true, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}, nil
+}
+
+// onnxOptions are sizes by --shape, by the arrays of --input or --feed, and by
+// --dim, as far as the command has these flags.
+func onnxOptions(c *cobra.Command) (o ampc.ONNXOptions, err error) {
+	flag := func(name string) []string {
+		list, err := c.Flags().GetStringArray(name)
+		if err != nil {
+			return nil
+		}
+		return list
+	}
+	if o.Sizes, err = parseDims(flag("dim")); err != nil {
+		return o, err
+	}
+	if o.Shapes, err = parseShapes(flag("shape")); err != nil {
+		return o, err
+	}
+	if o.Values, err = readInputs(append(flag("input"), flag("feed")...)); err != nil {
+		return o, err
+	}
+	for name, v := range o.Values {
 		if h, ok := v.(ampc.Host); ok && o.Shapes[name] == nil {
 			o.Shapes[name] = ir.Sizes(h.Type.IR().Shape)
 		}
 	}
-	m, err := ampc.LoadONNX(path, o)
+	return o, nil
+}
+
+// sizeHint says which flag gives the size that is missing.
+func sizeHint(path string, err error) error {
 	var size *onnx.SizeError
 	switch {
-	case errors.As(err, &size) && size.Name != "":
-		return nil, usagef("%s: input %q: dimension %q has no size: give it with --dim %s=SIZE", path, size.Input, size.Name, size.Name)
-	case errors.As(err, &size):
-		return nil, usagef("%s: input %q: dimension %d has no size: give its shape with --shape %s=SIZE,SIZE,...", path, size.Input, size.Dim, size.Input)
-	case err != nil:
-		return nil, err
+	case !errors.As(err, &size):
+		return err
+	case size.Name != "":
+		return usagef("%s: input %q: dimension %q has no size: give it with --dim %s=SIZE", path, size.Input, size.Name, size.Name)
 	}
-	return &opened{ctx: c.Context(), spec: path, model: m, sized: true, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}, nil
+	return usagef("%s: input %q: dimension %d has no size: give its shape with --shape %s=SIZE,SIZE,...", path, size.Input, size.Dim, size.Input)
 }
 
 // parseShapes reads NAME=SIZE,SIZE,... of inputs; a scalar has no sizes.

@@ -22,6 +22,7 @@ passes/prove                only ir
 passes/systems              only ir
 passes/ranges
 passes
+onnx/convert
 lower
 lower/sm internal/casts
 cuda                        alone

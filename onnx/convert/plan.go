@@ -1,0 +1,260 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/ir"
+	"ampc/onnx"
+	"ampc/passes"
+)
+
+// Report is what a conversion comes to.
+type Report struct {
+	Nodes   int // of the main graph
+	Low     int // that compute in 16 bits
+	Casts   int // that were added
+	Weights int // initialisers that are stored in 16 bits
+	Kept    []Kept
+}
+
+// Kept is a node that computes in f32 although it has floating-point operands.
+type Kept struct {
+	Index    int
+	Name, Op string
+	Why      string
+}
+
+// plan is a model being converted.
+type plan struct {
+	m      *onnx.Model
+	x      *onnx.Imported
+	low    ir.DType
+	opset  int64
+	half   []bool // nodes that compute in 16 bits
+	report *Report
+
+	from   map[string]int          // the node that makes a value
+	inits  map[string]*onnx.Tensor // initialisers that may be stored in 16 bits
+	needed map[string]bool         // values that keep their names and types: outputs, and what branches read
+	names  map[string]bool         // all there are
+	lowAs  map[string]string       // names of values in 16 bits
+	wideAs map[string]string       // names of 16-bit values in f32
+	edit   *onnx.Edit
+}
+
+// Plan decides for the model m, imported as x, under a policy with a 16-bit dtype.
+// The edit is empty where the policy has none.
+func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *Report, error) {
+	p := &plan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
+		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, needed: map[string]bool{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
+		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, DTypes: map[string]onnx.DataType{}}}
+	if p.low == ir.Invalid {
+		return p.edit, p.report, nil
+	}
+	if p.low == ir.BF16 && p.opset < 22 {
+		return nil, nil, fmt.Errorf("bf16 needs opset 22, the model has %d", p.opset)
+	}
+	if len(m.Functions) > 0 {
+		return nil, nil, fmt.Errorf("a model with functions of its own is not converted")
+	}
+	why, err := p.decide(policy)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.index()
+	if err := p.veto(why); err != nil {
+		return nil, nil, err
+	}
+	p.tell(why)
+	if err := p.store(); err != nil {
+		return nil, nil, err
+	}
+	p.rename()
+	return p.edit, p.report, nil
+}
+
+// before are the passes that would leave nodes without a place in the model.
+var before = []string{"recognise", "canon", "padding", "layout", "group", "views"}
+
+// decide runs the passes, and says for each node whether it computes in 16
+// bits, or why it does not.
+func (p *plan) decide(policy passes.Policy) (why []string, err error) {
+	policy.Eager, policy.Cast = true, true
+	g, at := p.x.Graph.CloneMap()
+	c := passes.Config{Policy: policy, Disable: before, Until: "amp"}
+	for _, y := range p.x.Outputs {
+		c.Outputs = append(c.Outputs, passes.Output{Value: at[y.Value]})
+	}
+	if err := passes.Run(g, c); err != nil {
+		return nil, err
+	}
+	n := len(p.m.Graph.Nodes)
+	p.half, why = make([]bool, n), make([]string, n)
+	seen := make([]bool, n)
+	for _, x := range g.Nodes {
+		i := x.Pos.Line
+		if x.Why.Has(ir.MarkInserted) || i < 0 || i >= n || x.Pos.File == "" {
+			continue
+		}
+		if !seen[i] {
+			seen[i], p.half[i] = true, true
+		}
+		reason := p.wide(x)
+		if reason == "" && x.Def().Class == ir.Keep && !safe[p.m.Graph.Nodes[i].Op] {
+			reason = fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
+		}
+		if reason != "" {
+			p.half[i] = false
+			if why[i] == "" {
+				why[i] = reason
+			}
+		}
+	}
+	for i, node := range p.m.Graph.Nodes {
+		if p.half[i] && !p.allowed(node) {
+			p.half[i], why[i] = false, "this version of the operator has no 16-bit form"
+		}
+	}
+	return why, nil
+}
+
+// wide says why a node of the graph does not compute in 16 bits, "" where it does.
+func (p *plan) wide(x *ir.Node) string {
+	for _, list := range [2][]*ir.Value{x.In, x.Out} {
+		for _, v := range list {
+			if v != nil && v.Type.DType.Float() && v.Type.DType != p.low {
+				return fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
+			}
+		}
+	}
+	return ""
+}
+
+// never are operators without a 16-bit form, before the opset that is given; 0: in all.
+var never = map[string]int64{
+	"Celu": 0, "CumSum": 14, "Range": 0, "ConstantOfShape": 0, "Constant": 0, "EyeLike": 0, "Cast": 0, "CastLike": 0, "If": 0,
+	"Max": 8, "Min": 8, "Erf": 9, "Attention": 0, "RotaryEmbedding": 0,
+}
+
+// safe are operators that our classes keep in f32 and that may compute in 16
+// bits in ONNX: their results stay in the range of what they read, and runtimes
+// add up inside in f32 (LayerNormalization by its stash_type).
+var safe = map[string]bool{
+	"Softmax": true, "LogSoftmax": true, "LayerNormalization": true, "RMSNormalization": true, "BatchNormalization": true,
+	"InstanceNormalization": true, "GroupNormalization": true, "AveragePool": true, "GlobalAveragePool": true, "Resize": true, "Upsample": true,
+}
+
+// allowed reports whether the operator takes 16 bits, and all its results may
+// be of them.
+func (p *plan) allowed(n *onnx.Node) bool {
+	if n.Domain != "" {
+		return false
+	}
+	if least, ok := never[n.Op]; ok && (least == 0 || p.opset < least) {
+		return false
+	}
+	switch n.Op { // their further results stay float
+	case "LayerNormalization", "RMSNormalization", "BatchNormalization":
+		return len(n.Out) == 1
+	}
+	for _, a := range n.Attrs {
+		if a.G != nil {
+			return false
+		}
+	}
+	return slices.ContainsFunc(n.In, func(name string) bool { return p.x.DTypes[name] == ir.F32 })
+}
+
+// stays reports whether an operand stays f32 although its node computes in 16 bits.
+func (p *plan) stays(n *onnx.Node, i int) bool {
+	switch n.Op {
+	case "Resize":
+		return i > 0
+	case "Upsample":
+		return i == 1
+	case "BatchNormalization":
+		return i > 0 && p.opset >= 15 || i > 2 && p.opset >= 14
+	case "Dropout":
+		return i == 1
+	}
+	return false
+}
+
+// index finds where values come from and which must stay as they are.
+func (p *plan) index() {
+	g := p.m.Graph
+	inputs := map[string]bool{}
+	for _, x := range g.Inputs {
+		inputs[x.Name], p.names[x.Name] = true, true
+	}
+	for _, t := range g.Initializers {
+		p.names[t.Name] = true
+		if !inputs[t.Name] && t.DType == 1 {
+			p.inits[t.Name] = t
+		}
+	}
+	for i, n := range g.Nodes {
+		for _, y := range n.Out {
+			p.from[y], p.names[y] = i, true
+		}
+		for _, a := range n.Attrs {
+			if a.G != nil {
+				p.captured(a.G)
+			}
+		}
+	}
+	for _, y := range g.Outputs {
+		p.needed[y.Name] = true
+	}
+}
+
+func (p *plan) captured(g *onnx.Graph) {
+	for _, n := range g.Nodes {
+		for _, x := range n.In {
+			p.needed[x] = true
+		}
+		for _, y := range n.Out {
+			p.names[y] = true
+		}
+		for _, a := range n.Attrs {
+			if a.G != nil {
+				p.captured(a.G)
+			}
+		}
+	}
+	for _, y := range g.Outputs {
+		p.needed[y.Name] = true
+	}
+}
+
+// veto keeps nodes f32 that read a weight which 16 bits do not hold.
+func (p *plan) veto(why []string) error {
+	for i, n := range p.m.Graph.Nodes {
+		for k, name := range n.In {
+			t := p.inits[name]
+			if !p.half[i] || t == nil || p.stays(n, k) {
+				continue
+			}
+			most, err := p.largest(t)
+			if err != nil {
+				return err
+			}
+			if most > p.low.Max() {
+				p.half[i], why[i] = false, fmt.Sprintf("its operand %s holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
+			}
+		}
+	}
+	return nil
+}
+
+func (p *plan) tell(why []string) {
+	for i, n := range p.m.Graph.Nodes {
+		switch {
+		case p.half[i]:
+			p.report.Low++
+		case why[i] != "":
+			p.report.Kept = append(p.report.Kept, Kept{i, n.Name, n.Op, why[i]})
+		}
+	}
+}

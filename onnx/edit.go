@@ -1,0 +1,252 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Edit changes the main graph of a model as it is written. What it does not
+// name keeps its bytes, fields that are not known here included, and its place.
+type Edit struct {
+	// Rename gives a node's operands (in) and results other names; nodes by index.
+	Rename map[int]func(name string, in bool) string
+	// First are nodes before all others, After those behind a node.
+	First []NewNode
+	After map[int][]NewNode
+	// Tensors are new elements of initialisers, by name; their shapes stay.
+	Tensors map[string]NewTensor
+	// DTypes are new types of the elements of what value_info names.
+	DTypes map[string]DataType
+}
+
+// NewNode is a node of the standard domain with integer attributes.
+type NewNode struct {
+	Name, Op string
+	In, Out  []string
+	Ints     map[string]int64
+}
+
+// NewTensor is what an initialiser holds: little-endian, row-major, dense.
+type NewTensor struct {
+	DType DataType
+	Data  []byte
+}
+
+// Empty reports whether nothing is changed.
+func (e *Edit) Empty() bool {
+	return e == nil || len(e.Rename)+len(e.First)+len(e.After)+len(e.Tensors)+len(e.DTypes) == 0
+}
+
+// Write writes the model with the changes of e, nil for none: then the bytes
+// are those that were read. Tensors that are not changed go from the mapped file to w.
+func (m *Model) Write(w io.Writer, e *Edit) error {
+	return m.guard(func() error {
+		if e.Empty() {
+			_, err := w.Write(m.src.b)
+			return err
+		}
+		out, err := m.edited(e)
+		if err != nil {
+			return err
+		}
+		for _, b := range out.parts {
+			if _, err := w.Write(b); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// pieces is a message being written: slices of the file, and new bytes.
+type pieces struct {
+	parts [][]byte
+	size  int
+}
+
+func (p *pieces) add(b []byte) {
+	p.parts = append(p.parts, b)
+	p.size += len(b)
+}
+
+// message adds a field that holds a message.
+func (p *pieces) message(num int, m *pieces) {
+	p.add(head(num, m.size))
+	p.parts = append(p.parts, m.parts...)
+	p.size += m.size
+}
+
+// head is the tag and the length of a field of bytes.
+func head(num, size int) []byte {
+	b := binary.AppendUvarint(nil, uint64(num)<<3|uint64(lengths))
+	return binary.AppendUvarint(b, uint64(size))
+}
+
+func (p *pieces) text(num int, s string) {
+	p.add(head(num, len(s)))
+	p.add([]byte(s))
+}
+
+func (p *pieces) number(num int, x int64) {
+	b := binary.AppendUvarint(nil, uint64(num)<<3|uint64(varint))
+	p.add(binary.AppendUvarint(b, uint64(x)))
+}
+
+func (m *Model) edited(e *Edit) (*pieces, error) {
+	out := &pieces{}
+	err := m.src.each(func(f field) error {
+		if f.num != 7 {
+			out.add(f.raw)
+			return nil
+		}
+		g, err := e.graph(f.m)
+		if err == nil {
+			out.message(7, g)
+		}
+		return err
+	})
+	return out, err
+}
+
+func (e *Edit) graph(src message) (*pieces, error) {
+	out := &pieces{}
+	i := 0
+	err := src.each(func(f field) error {
+		switch f.num {
+		case 1:
+			if i == 0 {
+				e.add(out, e.First)
+			}
+			if rename := e.Rename[i]; rename == nil {
+				out.add(f.raw)
+			} else if err := renamed(out, f.m, rename); err != nil {
+				return err
+			}
+			e.add(out, e.After[i])
+			i++
+			return nil
+		case 5:
+			return e.tensor(out, f)
+		case 13:
+			return e.info(out, f)
+		}
+		out.add(f.raw)
+		return nil
+	})
+	return out, err
+}
+
+func (e *Edit) add(out *pieces, nodes []NewNode) {
+	for _, n := range nodes {
+		out.message(1, n.pieces())
+	}
+}
+
+func (n *NewNode) pieces() *pieces {
+	p := &pieces{}
+	for _, x := range n.In {
+		p.text(1, x)
+	}
+	for _, y := range n.Out {
+		p.text(2, y)
+	}
+	p.text(3, n.Name)
+	p.text(4, n.Op)
+	for name, x := range n.Ints {
+		a := &pieces{}
+		a.text(1, name)
+		a.number(3, x)
+		a.number(20, int64(AttrInt))
+		p.message(5, a)
+	}
+	return p
+}
+
+// renamed copies a node with other names for what it reads and makes.
+func renamed(out *pieces, node message, rename func(name string, in bool) string) error {
+	p := &pieces{}
+	err := node.each(func(f field) error {
+		switch name := string(f.m.b); {
+		case f.num == 1 && name != "":
+			p.text(1, rename(name, true))
+		case f.num == 2 && name != "":
+			p.text(2, rename(name, false))
+		default:
+			p.add(f.raw)
+		}
+		return nil
+	})
+	out.message(1, p)
+	return err
+}
+
+// tensor copies an initialiser, or what takes its place.
+func (e *Edit) tensor(out *pieces, f field) error {
+	var t Tensor
+	if err := t.read(f); err != nil {
+		return err
+	}
+	x, ok := e.Tensors[t.Name]
+	if !ok {
+		out.add(f.raw)
+		return nil
+	}
+	p := &pieces{}
+	err := f.m.each(func(f field) error {
+		switch f.num {
+		case 2:
+			p.number(2, int64(x.DType))
+		case 4, 5, 6, 7, 9, 10, 11, 13, 14: // the elements, wherever they are
+		default:
+			p.add(f.raw)
+		}
+		return nil
+	})
+	p.add(head(9, len(x.Data)))
+	p.add(x.Data)
+	out.message(5, p)
+	return err
+}
+
+// info copies the type of a value with another type of elements.
+func (e *Edit) info(out *pieces, f field) error {
+	var list []*Info
+	if err := info(f, &list); err != nil {
+		return err
+	}
+	d, ok := e.DTypes[list[0].Name]
+	if !ok {
+		out.add(f.raw)
+		return nil
+	}
+	if list[0].Kind != "" {
+		return fmt.Errorf("value %q: a %s has no type of elements", list[0].Name, list[0].Kind)
+	}
+	p, err := replaced(f.m, []int{2, 1, 1}, int64(d))
+	if err == nil {
+		out.message(13, p)
+	}
+	return err
+}
+
+// replaced copies a message with another number in the field that path leads to.
+func replaced(src message, path []int, x int64) (*pieces, error) {
+	p := &pieces{}
+	err := src.each(func(f field) error {
+		switch {
+		case f.num != path[0]:
+			p.add(f.raw)
+		case len(path) == 1:
+			p.number(f.num, x)
+		default:
+			inner, err := replaced(f.m, path[1:], x)
+			if err != nil {
+				return err
+			}
+			p.message(f.num, inner)
+		}
+		return nil
+	})
+	return p, err
+}

@@ -1,0 +1,220 @@
+package ampc
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"ampc/internal/file"
+	"ampc/ir"
+	"ampc/onnx"
+	onnxconvert "ampc/onnx/convert"
+)
+
+// ConvertOptions say how ConvertONNX changes a model.
+type ConvertOptions struct {
+	ONNXOptions         // the sizes at which the model is checked
+	Policy      Policy  // says what is stored in 16 bits; zero: nothing
+	MaxError    float64 // the largest error of an output that is accepted; 0: any
+	Data        []Feed  // inputs that both models are run on; none: one random feed
+	Seed        int64   // of random inputs
+}
+
+// ConvertReport is what a conversion came to.
+type ConvertReport struct {
+	Nodes, Low int // nodes of the model, and those that compute in 16 bits
+	Casts      int // that were added
+	Weights    int // that are stored in 16 bits
+	Kept       []KeptNode
+	Errors     []OutputError
+	In, Out    int64 // bytes of the files
+}
+
+// KeptNode is a node with floating-point operands that computes in f32, and why.
+type KeptNode struct {
+	Index    int // among the nodes of the file, from 0
+	Name, Op string
+	Why      string
+}
+
+// OutputError is the largest difference of an output from the source model's,
+// as a share of its largest magnitude.
+type OutputError struct {
+	Name  string
+	Error float64
+}
+
+// ConvertONNX writes the model in the file at in, changed by a policy, to out.
+// The model's own nodes are edited: names, attributes and what is not known here
+// stay, as do the types of inputs and outputs. A policy without 16 bits copies
+// the file. What was written is read again and run beside the source on the CPU,
+// before it takes the place of out: where it is not finite and the source is, or
+// MaxError is exceeded, out is left as it was.
+func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*ConvertReport, error) {
+	m, err := onnx.Open(in)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	options, err := o.importing(in)
+	if err != nil {
+		return nil, err
+	}
+	x, err := onnx.Import(m, options)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := o.Policy.compiler()
+	if err != nil {
+		return nil, err
+	}
+	e, plan, err := onnxconvert.Plan(m, x, policy)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in, err)
+	}
+	tmp, err := writeONNX(m, e, out)
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(tmp)
+	r := &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights}
+	for _, k := range plan.Kept {
+		r.Kept = append(r.Kept, KeptNode(k))
+	}
+	if r.Errors, err = o.compare(ctx, in, tmp); err != nil {
+		return nil, fmt.Errorf("%s: %w; %s is left as it was", in, err, out)
+	}
+	for path, size := range map[string]*int64{in: &r.In, tmp: &r.Out} {
+		st, err := os.Stat(path)
+		if err != nil {
+			return nil, file.Error(path, err)
+		}
+		*size = st.Size()
+	}
+	if err := os.Rename(tmp, out); err != nil {
+		return nil, file.Error(out, err)
+	}
+	return r, nil
+}
+
+// writeONNX writes the edited model beside out.
+func writeONNX(m *onnx.Model, e *onnx.Edit, out string) (tmp string, err error) {
+	if m.External() && filepath.Dir(out) != filepath.Dir(m.Path()) {
+		return "", fmt.Errorf("%s: weights lie in files beside the model: write into the same folder", out)
+	}
+	f, err := os.CreateTemp(filepath.Dir(out), "."+filepath.Base(out)+".*.onnx")
+	if err != nil {
+		return "", file.Error(out, err)
+	}
+	err = m.Write(f, e)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return "", file.Error(out, err)
+	}
+	return f.Name(), nil
+}
+
+// compare runs both models, each as its file says it, and gives the largest
+// error of each output.
+func (o *ConvertOptions) compare(ctx context.Context, a, b string) ([]OutputError, error) {
+	var steps [2]*Step
+	var outputs [2][]Tensor
+	for i, path := range []string{a, b} {
+		m, err := LoadONNX(path, o.ONNXOptions)
+		if err != nil {
+			return nil, fmt.Errorf("what was written is not read: %w", err)
+		}
+		defer m.Close()
+		outputs[i] = m.Outputs()
+		if steps[i], err = m.Infer(InferConfig{Policy: Manual()}, outputs[i]...); err != nil {
+			return nil, err
+		}
+	}
+	feeds := o.Data
+	if len(feeds) == 0 {
+		feeds = []Feed{randomFeed(steps[0], o.Seed)}
+	}
+	errors := make([]OutputError, len(outputs[0]))
+	for _, f := range feeds {
+		var r [2]*Result
+		for i := range steps {
+			var err error
+			if r[i], err = steps[i].Run(ctx, f); err != nil {
+				return nil, err
+			}
+		}
+		for k := range errors {
+			e, err := outputError(r[0], r[1], outputs[0][k], outputs[1][k])
+			if err != nil {
+				return nil, err
+			}
+			errors[k] = OutputError{outputs[0][k].Name(), max(errors[k].Error, e)}
+			if o.MaxError > 0 && e > o.MaxError {
+				return nil, fmt.Errorf("output %s is off by %.2g of its largest magnitude, the limit is %g", outputs[0][k].Name(), e, o.MaxError)
+			}
+		}
+	}
+	return errors, nil
+}
+
+// outputError is max|y−x| / max|x| over the elements that are finite in x.
+func outputError(a, b *Result, x, y Tensor) (float64, error) {
+	want, err := a.Value(x)
+	if err != nil {
+		return 0, err
+	}
+	got, err := b.Value(y)
+	if err != nil {
+		return 0, err
+	}
+	if want.Type != got.Type {
+		return 0, fmt.Errorf("output %s is %s, was %s", x.Name(), got.Type, want.Type)
+	}
+	var most, off float64
+	for i := range want.Len() {
+		u, v := want.At(i), got.At(i)
+		if math.IsInf(u, 0) || math.IsNaN(u) {
+			continue
+		}
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return 0, fmt.Errorf("output %s is %g where the source has %g", x.Name(), v, u)
+		}
+		most, off = max(most, math.Abs(u)), max(off, math.Abs(u-v))
+	}
+	if off == 0 {
+		return 0, nil
+	}
+	return off / most, nil
+}
+
+// randomFeed has numbers from −1 to 1, or from 0 to 1 for integers.
+func randomFeed(s *Step, seed int64) Feed {
+	r := rand.New(rand.NewPCG(uint64(seed), 1))
+	f := Feed{}
+	for _, v := range s.Program().Vars {
+		if v.Kind != ir.Input || v.Role() != "" {
+			continue
+		}
+		x := make([]float32, v.Type.Shape.Elements())
+		for i := range x {
+			x[i] = 2*r.Float32() - 1
+			if !v.Type.DType.Float() {
+				x[i] = float32(r.IntN(2))
+			}
+		}
+		f[v.Name] = x
+	}
+	return f
+}
