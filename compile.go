@@ -3,6 +3,7 @@ package ampc
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"ampc/ir"
 	"ampc/lower"
@@ -100,11 +101,13 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 		}
 	}
 	if err := passes.Run(g, p); err != nil {
-		return nil, err
+		return nil, m.sized(err, r.sizes)
 	}
 	dropUnused(g)
-	step.program, err = lower.Lower(g, target)
-	return step, err
+	if step.program, err = lower.Lower(g, target); err != nil {
+		return nil, m.sized(err, r.sizes)
+	}
+	return step, nil
 }
 
 // bound returns a copy of the model's graph with its dimensions bound, and p for it.
@@ -115,6 +118,19 @@ func (m *Model) bound(p passes.Config, sizes Sizes) (*ir.Graph, passes.Config, e
 		return g, p, nil
 	}
 	return g, p, g.Bind(sizes.bound())
+}
+
+// sized says where to give sizes in an error that came of a dimension without one.
+func (m *Model) sized(err error, z Sizes) error {
+	if !strings.Contains(err.Error(), "bind its dimensions") {
+		return err
+	}
+	for _, s := range m.Graph().Syms {
+		if _, ok := z[Dim(s.Name)]; !ok {
+			return fmt.Errorf("%w: dimension %s has no size: give it in Sizes: ampc.Sizes{%q: 64}", err, s.Name, s.Name)
+		}
+	}
+	return err
 }
 
 // Source returns a copy of the model's graph with the dimensions of c.Sizes bound,

@@ -1,6 +1,9 @@
 package ir
 
-import "sort"
+import (
+	"maps"
+	"slices"
+)
 
 // Op names a row. Constants are grouped by family; the rows stand in the
 // family's file (rows_*.go).
@@ -276,13 +279,12 @@ func (op Op) String() string {
 }
 
 // nearestOp suggests a spelling for an unknown op.
-func nearestOp(name string) string {
+func nearestOp(name string) string { return Nearest(name, slices.Sorted(maps.Keys(opNames))) }
+
+// Nearest is the first of the names that differ least from name, "" where all
+// differ by more than two letters.
+func Nearest(name string, names []string) string {
 	best, dist := "", 3
-	names := make([]string, 0, len(opNames))
-	for n := range opNames {
-		names = append(names, n)
-	}
-	sort.Strings(names)
 	for _, n := range names {
 		d := editDistance(name, n)
 		if d < dist || d == dist && best != "" && commonPrefix(name, n) > commonPrefix(name, best) {

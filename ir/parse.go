@@ -14,6 +14,10 @@ func Parse(name string, src []byte, custom ...*Def) (*Graph, error) {
 	for _, d := range custom {
 		p.custom[d.Name] = d
 	}
+	return p.file()
+}
+
+func (p *parser) file() (*Graph, error) {
 	p.advance()
 	g := p.graph(nil)
 	if p.err == nil && p.tok.kind != tokEOF {
@@ -34,6 +38,7 @@ type parser struct {
 	last   int // line of the token before tok
 	err    error
 	custom map[string]*Def
+	opaque bool // custom ops may be unknown
 	depth  int
 
 	g     *Graph
@@ -371,6 +376,9 @@ func (p *parser) opName(n *Node) {
 	if p.accept("@") {
 		name := p.ident("an op")
 		n.Op, n.Custom = OpCustom, p.custom[name]
+		if n.Custom == nil && p.opaque {
+			n.Custom = &Def{Name: name, Doc: opaqueDoc}
+		}
 		if n.Custom == nil {
 			p.wrong("unknown custom op @%s: give its definition to Parse", name)
 		}
@@ -464,7 +472,7 @@ func (p *parser) nested() any {
 		p.fail("graphs are nested deeper than %d", maxNesting)
 		return nil
 	}
-	q := &parser{lex: p.lex, tok: p.tok, last: p.last, custom: p.custom, depth: p.depth + 1}
+	q := &parser{lex: p.lex, tok: p.tok, last: p.last, custom: p.custom, opaque: p.opaque, depth: p.depth + 1}
 	g := q.graph(p)
 	p.lex, p.tok, p.last, p.err = q.lex, q.tok, q.last, q.err
 	return g
@@ -531,6 +539,11 @@ func (p *parser) finish(n *Node, results []token, types []Type, line int) {
 	if len(types) != unprimed && (len(types) > 0 || n.Op == OpForeign) { // written types are checked, left out they are inferred
 		p.err = p.lex.errorf(line, "%s: %d results without a prime, %d types", n.Def().Name, unprimed, len(types))
 		return
+	}
+	if n.Op == OpCustom && n.Custom.Doc == opaqueDoc {
+		if p.describe(n, results, types); p.err != nil {
+			return
+		}
 	}
 	foreign := []Type(nil)
 	if n.Op == OpForeign {

@@ -94,7 +94,28 @@ func PolicyNamed(name string) (Policy, error) {
 	if slices.Contains(systems.Names(), first) && low.Low() {
 		return System(first, low)
 	}
+	if near := nearPolicy(name); near != "" {
+		return Policy{}, fmt.Errorf("no policy %q; did you mean %s?", name, near)
+	}
 	return Policy{}, fmt.Errorf("no policy %q; there are %s", name, strings.Join(PolicyNames(), ", "))
+}
+
+// otherNames are what other systems call a policy.
+var otherNames = map[string]string{
+	"fp32": "f32", "float32": "f32", "float": "f32", "none": "f32",
+	"fp16": "mixed-f16", "f16": "mixed-f16", "float16": "mixed-f16", "half": "mixed-f16", "16-mixed": "mixed-f16", "mixed_float16": "mixed-f16",
+	"bf16": "mixed-bf16", "bfloat16": "mixed-bf16", "bf16-mixed": "mixed-bf16", "mixed_bfloat16": "mixed-bf16",
+	"amp": "mixed-f16 or mixed-bf16", "mixed": "mixed-f16 or mixed-bf16", "autocast": "torch-f16 or torch-bf16", "torch": "torch-f16 or torch-bf16",
+	"o1": "o1-f16 or o1-bf16", "o2": "o2-f16 or o2-bf16", "o3": "o3-f16 or o3-bf16",
+}
+
+// nearPolicy is what a name that is no preset's may have meant, "" where that
+// is open: another system's name, or a preset in which two letters differ at most.
+func nearPolicy(name string) string {
+	if other := otherNames[strings.ToLower(name)]; other != "" {
+		return other
+	}
+	return ir.Nearest(name, PolicyNames())
 }
 
 // PolicyParts splits a preset's name into what stands before the low dtype, and it.

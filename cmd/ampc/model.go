@@ -37,7 +37,7 @@ type opened struct {
 type modelFlags struct {
 	policy    string
 	algorithm string // in place of the policy's; plan sets it
-	loss      string
+	losses    []string
 	optimizer string
 	micro     int
 	shadow    bool
@@ -57,7 +57,7 @@ type modelFlags struct {
 func (f *modelFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.policy, "policy", "mixed-f16", "a policy by name, or a policy file")
-	fl.StringVar(&f.loss, "train", "", "loss to train: a value of the graph, or ce:LOGITS,LABELS or mse:VALUE,TARGET")
+	fl.StringArrayVar(&f.losses, "train", nil, "loss to train: a value of the graph, or ce:LOGITS,LABELS or mse:VALUE,TARGET; 0.5*LOSS weighs it; several flags train their sum")
 	fl.StringVar(&f.optimizer, "optimizer", "", "sgd, adam or adamw (default: the model's own, adamw for a file)")
 	fl.IntVar(&f.micro, "micro", 1, "micro-batches per step")
 	fl.BoolVar(&f.shadow, "shadow", false, "the update writes the low copies of weights")
@@ -93,7 +93,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := ir.Parse(name, src)
+	g, err := ir.ParseOpaque(name, src)
 	if err != nil {
 		return nil, err
 	}
@@ -157,10 +157,15 @@ func (o *opened) apply(f *modelFlags) error {
 			return err
 		}
 	}
-	if f.loss != "" {
-		if err := o.addLoss(f.loss); err != nil {
+	if len(f.losses) > 0 {
+		o.losses = nil
+	}
+	for _, spec := range f.losses {
+		l, err := o.loss(spec)
+		if err != nil {
 			return err
 		}
+		o.losses = append(o.losses, l)
 	}
 	if f.optimizer != "" {
 		if err := o.optimize(f.optimizer); err != nil {
@@ -284,43 +289,49 @@ func (o *opened) optimize(name string) error {
 	return nil
 }
 
-// addLoss finds or builds the loss that --train names.
-func (o *opened) addLoss(spec string) error {
-	kind, list, made := strings.Cut(spec, ":")
-	if !made {
-		v := o.model.Lookup(strings.TrimPrefix(spec, "%"))
-		if v.Absent() {
-			return fmt.Errorf("%s: no value %s to train", o.spec, spec)
+// loss finds or builds the loss that --train names, with its weight.
+func (o *opened) loss(spec string) (ampc.Loss, error) {
+	l := ampc.Loss{}
+	what := spec
+	if weight, rest, weighed := strings.Cut(spec, "*"); weighed {
+		x, err := strconv.ParseFloat(weight, 64)
+		if err != nil || x == 0 || !ir.AnyFinite.Holds(x) {
+			return l, usagef("--train %s: want WEIGHT*LOSS with a finite weight that is not 0", spec)
 		}
-		o.losses = []ampc.Loss{{Value: v}}
-		return nil
+		l.Weight, what = x, rest
+	}
+	kind, list, made := strings.Cut(what, ":")
+	if !made {
+		l.Value = o.model.Lookup(strings.TrimPrefix(what, "%"))
+		if l.Value.Absent() {
+			return l, fmt.Errorf("%s: no value %s to train", o.spec, what)
+		}
+		return l, nil
 	}
 	names := strings.Split(list, ",")
 	if len(names) != 2 {
-		return usagef("--train %s: want %s:VALUE,TARGET", spec, kind)
+		return l, usagef("--train %s: want %s:VALUE,TARGET", spec, kind)
 	}
 	var x [2]ampc.Tensor
 	for i, n := range names {
 		if x[i] = o.model.Lookup(strings.TrimPrefix(n, "%")); x[i].Absent() {
-			return fmt.Errorf("%s: no value %s", o.spec, n)
+			return l, fmt.Errorf("%s: no value %s", o.spec, n)
 		}
 	}
 	b := o.model.Named("loss")
-	var loss ampc.Tensor
 	switch kind {
 	case "ce":
-		loss = b.CrossEntropy(x[0], x[1])
+		l.Value = b.CrossEntropy(x[0], x[1])
 	case "mse":
-		loss = b.MSE(x[0], x[1])
+		l.Value = b.MSE(x[0], x[1])
 	default:
-		return usagef("--train %s: no loss %q; there are ce and mse", spec, kind)
+		return l, usagef("--train %s: no loss %q; there are ce and mse", spec, kind)
 	}
-	o.losses = []ampc.Loss{{Value: loss}}
 	var wrong *ir.Error
 	if errors.As(o.model.Err(), &wrong) { // its line is one of this program
-		return fmt.Errorf("--train %s: %s", spec, wrong.Msg)
+		return l, fmt.Errorf("--train %s: %s", spec, wrong.Msg)
 	}
-	return nil
+	return l, nil
 }
 
 // parseDims reads NAME=SIZE pairs.
@@ -369,10 +380,30 @@ func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
+	if n := ir.Opaque(g); n != nil {
+		return nil, fmt.Errorf("%s: @%s is a custom op, whose definition is in a Go program: ask there (Step.Why, Step.Report, Step.Prove), or give the compiled graph that Step.WriteIR writes", n.Pos, n.Def().Name)
+	}
 	if edit != nil {
 		edit(&p)
 	}
-	return g, passes.Run(g, p)
+	if err := passes.Run(g, p); err != nil {
+		return nil, o.sized(err)
+	}
+	return g, nil
+}
+
+// sized adds the flags to an error that came of dimensions without sizes.
+func (o *opened) sized(err error) error {
+	if !strings.Contains(err.Error(), "bind its dimensions") {
+		return err
+	}
+	var flags []string
+	for _, s := range o.model.Graph().Syms {
+		if _, ok := o.config.Sizes[ampc.Dim(s.Name)]; !ok {
+			flags = append(flags, "--dim "+s.Name+"=SIZE")
+		}
+	}
+	return fmt.Errorf("%w: %s", err, strings.Join(flags, " "))
 }
 
 // outputs are what a compiled graph returns beside what the model does: the
