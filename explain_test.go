@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ampc"
+	"ampc/internal/trial"
 	"ampc/ir"
 )
 
@@ -18,10 +19,10 @@ func TestStepExplainsItself(t *testing.T) {
 	step := train(t, m, m.CrossEntropy(out, y), adam())
 
 	why, err := step.Why(h)
-	if err != nil || len(why) == 0 || why[0].Value != "%fc1" || why[0].Op != "linear" || why[0].Class != "low" || why[0].Pos != "explain_test.go:16" {
+	if err != nil || len(why) == 0 || why[0].Value != "%fc1" || why[0].Op != "linear" || why[0].Class != "low" || why[0].Pos != "explain_test.go:17" {
 		t.Errorf("why %+v (%v)", why, err)
 	}
-	if text := why.String(); !strings.Contains(text, "%fc1 : f") || !strings.Contains(text, "(explain_test.go:16)") {
+	if text := why.String(); !strings.Contains(text, "%fc1 : f") || !strings.Contains(text, "(explain_test.go:17)") {
 		t.Errorf("reasons print as %q", text)
 	}
 	if _, err := step.Why(ampc.Tensor{}); err == nil || !strings.HasPrefix(err.Error(), "explain_test.go:") {
@@ -32,7 +33,7 @@ func TestStepExplainsItself(t *testing.T) {
 	if err := step.WriteIR(&b); err != nil {
 		t.Fatal(err)
 	}
-	if text := b.String(); !strings.Contains(text, "explain_test.go:16") || !strings.Contains(text, "explain_test.go:17") {
+	if text := b.String(); !strings.Contains(text, "explain_test.go:17") || !strings.Contains(text, "explain_test.go:18") {
 		t.Errorf("the step has no positions:\n%s", text)
 	}
 	if g, err := ir.Parse("back", b.Bytes()); err != nil || ir.Equal(g, step.Graph()) != nil {
@@ -78,5 +79,27 @@ func TestProveFindsAnUnguardedWrite(t *testing.T) {
 	found, err := step.Prove()
 	if err != nil || len(found) == 0 || !found[0].User || !strings.HasPrefix(found[0].String(), "explain_test.go:") {
 		t.Errorf("findings %v (%v)", found, err)
+	}
+}
+
+// A compiled step with a custom op is text that tools read without its definition.
+func TestStepWithACustomOpReadsBack(t *testing.T) {
+	m := ampc.New("custom")
+	x := m.Input("x", ampc.F32, 4, 8)
+	y := m.Apply(trial.Boost(), m.Linear("fc", x, 8))
+	step := train(t, m, m.ReduceMean(m.Square(y)), adam())
+	var b, again bytes.Buffer
+	if err := step.WriteIR(&b); err != nil || !strings.Contains(b.String(), "@boost") {
+		t.Fatalf("no custom op in the step (%v)\n%s", err, b.String())
+	}
+	g, err := ir.ParseOpaque("step.ir", b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Print(&again, ir.Canonical); err != nil {
+		t.Fatal(err)
+	}
+	if want := step.Graph().String(); again.String() != want {
+		t.Errorf("read back\n%s\nwritten\n%s", again.String(), want)
 	}
 }

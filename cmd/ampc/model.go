@@ -376,24 +376,33 @@ func (o *opened) source() (*ir.Graph, passes.Config, error) {
 // compile takes the model's graph through the passes; edit changes what they
 // are told.
 func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
+	if err := o.defined(); err != nil {
+		return nil, err
+	}
 	g, p, err := o.source()
 	if err != nil {
 		return nil, err
-	}
-	if n := ir.Opaque(g); n != nil {
-		return nil, fmt.Errorf("%s: @%s is a custom op, whose definition is in a Go program: ask there (Step.Why, Step.Report, Step.Prove), or give the compiled graph that Step.WriteIR writes", n.Pos, n.Def().Name)
 	}
 	if edit != nil {
 		edit(&p)
 	}
 	if err := passes.Run(g, p); err != nil {
-		return nil, o.sized(err)
+		return nil, o.namingDims(err)
 	}
 	return g, nil
 }
 
-// sized adds the flags to an error that came of dimensions without sizes.
-func (o *opened) sized(err error) error {
+// defined refuses to compile a graph with a custom op.
+func (o *opened) defined() error {
+	n := ir.Opaque(o.model.Graph())
+	if n == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: @%s is a custom op, whose definition is in a Go program: ask there (Step.Why, Step.Report, Step.Prove), or give the compiled graph that Step.WriteIR writes", n.Pos, n.Def().Name)
+}
+
+// namingDims adds the flags to an error that came of dimensions without sizes.
+func (o *opened) namingDims(err error) error {
 	if !strings.Contains(err.Error(), "bind its dimensions") {
 		return err
 	}

@@ -145,6 +145,9 @@ func whyNotCommand() *cobra.Command {
 
 // flips prices the value and dtype asked for, or every value in its other dtype.
 func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
+	if err := o.defined(); err != nil {
+		return nil, err
+	}
 	source, p, err := o.source()
 	if err != nil {
 		return nil, err
