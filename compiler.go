@@ -199,7 +199,7 @@ func gradientsFor(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g [
 	}
 	return func(b *ir.Builder, g []passes.GradOf) []passes.GradOf {
 		b.Locate(userLine)
-		u := &Update{ops{b}}
+		u := &Update{ops{b}, new([]passes.GradOf)}
 		in := make([]Grad, len(g))
 		for i, x := range g {
 			in[i] = Grad{u.tensor(x.Param), u.tensor(x.Grad)}
@@ -209,7 +209,7 @@ func gradientsFor(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g [
 		for i, x := range edited {
 			out[i] = passes.GradOf{Param: x.Param.v, Grad: x.Value.v}
 		}
-		return out
+		return append(out, *u.states...)
 	}
 }
 

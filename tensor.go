@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"ampc/ir"
+	"ampc/passes"
 )
 
 // Tensor is a value of a model's graph: it has a name and a type and no data.
@@ -74,10 +75,28 @@ func (t Tensor) IR() *ir.Value { return t.v }
 
 // Update builds in the update of a training step: what TrainConfig.Gradients gets.
 // Every op of the op set is a method of it.
-type Update struct{ ops }
+type Update struct {
+	ops
+	states *[]passes.GradOf // what Set was told
+}
 
 // Named returns the update with a name for the result of the next op.
-func (u *Update) Named(name string) *Update { return &Update{u.at(name)} }
+func (u *Update) Named(name string) *Update { return &Update{u.at(name), u.states} }
+
+// State declares a tensor of type t that outlives steps, such as a momentum. It
+// is among Model.Variables and in checkpoints under this name. Two training steps
+// of a model that declare one name have one state.
+func (u *Update) State(name string, t Type, init Init) Tensor {
+	return u.tensor(u.b.Declare(ir.State, name, t.t, init.f, nil))
+}
+
+// Set gives a state of the update's own its next value, once. Where the step is
+// skipped the state stays as it was; a value that is not finite skips the step.
+func (u *Update) Set(state, value Tensor) {
+	if u.given("set", "", state) && u.given("set", "", value) {
+		*u.states = append(*u.states, passes.GradOf{Param: state.v, Grad: value.v})
+	}
+}
 
 // Grad is a parameter and its gradient, unscaled and divided by the count, as
 // TrainConfig.Gradients sees them.

@@ -27,7 +27,8 @@ type Config struct {
 	// A graph with a dynamic scaler cannot do without them.
 	NoSkip bool
 	// Gradients edits unscaled gradients (unit 1, already divided by the count)
-	// before clipping. It returns one gradient per parameter it was given.
+	// before clipping. It returns one gradient per parameter it was given, then a
+	// GradOf for each state of its own: the variable and its next value.
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
 	EMA       float64 // decay of the running average of trained parameters; 0: none
 	Pad       bool    // zeros fill products up to the multiples that tensor cores want

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -24,7 +25,7 @@ func optimizer(g *ir.Graph, c *Context) error {
 		}
 	}
 	o.averages()
-	for _, p := range t.pending {
+	for _, p := range slices.Concat(t.pending, t.kept) {
 		o.commit(p)
 	}
 	for _, tr := range t.tracks {

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"ampc/ir"
 )
@@ -171,13 +172,14 @@ func (s *scaling) transform() error {
 		gs[i] = GradOf{p.v, p.g}
 	}
 	out := f(s.b.In(ir.Update), gs)
-	if len(out) != len(gs) {
+	if s.b.Err() == nil && len(out) < len(gs) {
 		return fmt.Errorf("the gradient transform returned %d gradients for %d parameters", len(out), len(gs))
+	}
+	if s.b.Err() != nil {
+		return s.b.Err()
 	}
 	for i, p := range s.t.params {
 		switch d := out[i].Grad; {
-		case s.b.Err() != nil:
-			return s.b.Err()
 		case out[i].Param != p.v || d == nil:
 			return fmt.Errorf("the gradient transform returned no gradient for %s in its place", p.v)
 		case d.Type != p.v.Type.With(ir.F32):
@@ -185,6 +187,22 @@ func (s *scaling) transform() error {
 		default:
 			p.g, p.made = d, d
 		}
+	}
+	return s.keep(out[len(gs):])
+}
+
+// keep notes the states of the transform's own, which are written where the step is taken.
+func (s *scaling) keep(states []GradOf) error {
+	for i, x := range states {
+		switch {
+		case x.Param == nil || x.Param.Kind != ir.State || x.Grad == nil:
+			return fmt.Errorf("the gradient transform returned %s behind the gradients, which is no state with its next value", x.Param)
+		case x.Param.Type != x.Grad.Type:
+			return fmt.Errorf("the gradient transform gives %s %s the value of a state %s", x.Param, s.g.TypeString(x.Param.Type), s.g.TypeString(x.Grad.Type))
+		case slices.ContainsFunc(states[:i], func(y GradOf) bool { return y.Param == x.Param }):
+			return fmt.Errorf("the gradient transform gives the state %s two values", x.Param)
+		}
+		s.t.kept = append(s.t.kept, pendingStat{x.Param, x.Grad})
 	}
 	return nil
 }
@@ -294,6 +312,11 @@ func (s *scaling) check(sw *sweep, bit uint64, norms []*norm) {
 		vs = append(vs, x.d)
 		if x.p.made != nil { // it may be infinite where the gradient is not, and a clip would hide that
 			vs = append(vs, x.p.made)
+		}
+	}
+	for _, k := range s.t.kept { // a state that is infinite once stays so
+		if k.next.Type.DType.Float() {
+			vs = append(vs, k.next)
 		}
 	}
 	for _, n := range norms {

@@ -28,6 +28,7 @@ type training struct {
 
 	micro   *micro // nil: one micro-batch per step
 	pending []pendingStat
+	kept    []pendingStat        // states that the config's Gradients writes
 	total   *ir.Value            // the norm under Config.Clip, nil where not asked for
 	results map[result]*ir.Value // what stands for a value over all micro-batches
 }
