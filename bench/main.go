@@ -6,9 +6,11 @@
 //	bench train FILE [flags]       trains from it and adds a line to the results
 //	bench table RESULTS...         makes one table of result lines, ours and PyTorch's
 //	bench ops FILE                 runs every op of a comparison and writes operands, results and dtypes
+//	bench scales FILE              trains 300 steps under the torch-* presets and writes start and loss scales
 //
 // bench/torch/train.py reads the same FILE and adds lines of the same form;
-// bench/torch/ops.py does what bench ops did and prints where the two differ.
+// bench/torch/ops.py and scales.py do what bench ops and scales did and print where
+// the two differ.
 package main
 
 import (
@@ -25,7 +27,7 @@ func main() {
 	}
 }
 
-const usage = "want start SPEC FILE, train FILE [flags], table RESULTS... or ops FILE"
+const usage = "want start SPEC FILE, train FILE [flags], table RESULTS..., ops FILE or scales FILE"
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
@@ -55,6 +57,12 @@ func run(args []string, out io.Writer) error {
 			return err
 		}
 		return writeOps(rest[0])
+	case "scales":
+		rest, err := parse(f, args[1:], 1, "FILE")
+		if err != nil {
+			return err
+		}
+		return writeScales(rest[0])
 	case "table":
 		rest, err := parse(f, args[1:], -1, "RESULTS...")
 		if err != nil {

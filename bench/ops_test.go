@@ -42,24 +42,52 @@ func TestOpsFile(t *testing.T) {
 	if ops < 60 {
 		t.Errorf("%d ops are compared, want at least 60", ops)
 	}
-	beside(t, path)
+	beside(t, "ops", path, torchPresets)
 }
 
-// beside runs PyTorch's side where there is one: it exits with 1 where a dtype,
-// an error or an edge differs without a reason.
-func beside(t *testing.T, path string) {
+// Under torch's presets and with torch's scaler the scale rises until gradients
+// overflow, again and again.
+func TestScalesFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scales.json")
+	command(t, "scales", path)
+	var f scaleFile
+	if err := json.Unmarshal([]byte(read(t, path)), &f); err != nil {
+		t.Fatal(err)
+	}
+	var presets []string
+	for _, r := range f.Runs {
+		presets = append(presets, r.Preset)
+		skipped := 0
+		for _, s := range r.Skipped {
+			if s {
+				skipped++
+			}
+		}
+		if len(r.Scale) != scaleSteps || len(r.Loss) != scaleSteps || skipped < 20 || skipped > scaleSteps/3 {
+			t.Errorf("%s: %d scales, %d losses, %d steps skipped", r.Preset, len(r.Scale), len(r.Loss), skipped)
+		}
+		if first, last := r.Loss[0], r.Loss[len(r.Loss)-1]; !(last < first) {
+			t.Errorf("%s: the loss goes from %g to %g", r.Preset, first, last)
+		}
+	}
+	beside(t, "scales", path, presets)
+}
+
+// beside runs PyTorch's side where there is one: it exits with 1 where a dtype, an
+// error, an edge or a loss scale differs without a reason.
+func beside(t *testing.T, script, path string, presets []string) {
 	python := os.Getenv("AMPC_PYTHON")
 	if python == "" {
 		t.Log("PyTorch's side was not run: AMPC_PYTHON names no Python with PyTorch 2.6")
 		return
 	}
-	out, err := exec.Command(python, "torch/ops.py", path).Output()
+	out, err := exec.Command(python, "torch/"+script+".py", path).Output()
 	if err != nil {
-		t.Errorf("%s torch/ops.py: %v\n%s", python, err, out)
+		t.Errorf("%s torch/%s.py: %v\n%s", python, script, err, out)
 	}
-	for _, preset := range torchPresets {
+	for _, preset := range presets {
 		if !bytes.Contains(out, []byte(preset+": ")) {
-			t.Errorf("no agreement for %s:\n%s", preset, out)
+			t.Errorf("nothing about %s:\n%s", preset, out)
 		}
 	}
 }
