@@ -21,13 +21,13 @@ const (
 	heuristicBytes                           = 96
 )
 
-// BlasLt is cuBLASLt. It implements Blas.
-type BlasLt struct {
+// blasLt is cuBLASLt. It implements Blas.
+type blasLt struct {
 	lib    *library
 	handle uintptr
 }
 
-var _ Blas = (*BlasLt)(nil)
+var _ Blas = (*blasLt)(nil)
 
 // OpenBlas opens cuBLASLt for the bound device. The error wraps ErrUnavailable when it is missing.
 func OpenBlas() (Blas, error) {
@@ -41,29 +41,29 @@ func OpenBlas() (Blas, error) {
 	return b, nil
 }
 
-func openBlas(lib *library) (*BlasLt, error) {
+func openBlas(lib *library) (*blasLt, error) {
 	if !lib.loaded() {
 		return nil, fmt.Errorf("%w: no cuBLASLt; tried %s; install CUDA's libraries or set AMPC_LIBCUBLASLT", ErrUnavailable, summary(lib.tried))
 	}
-	b := &BlasLt{lib: lib}
+	b := &blasLt{lib: lib}
 	return b, lib.status("cublasLtCreate", uintptr(unsafe.Pointer(&b.handle)))
 }
 
 // Version is the library's number.
-func (b *BlasLt) Version() int { return int(b.lib.call("cublasLtGetVersion")) }
+func (b *blasLt) Version() int { return int(b.lib.call("cublasLtGetVersion")) }
 
 // Close destroys the handle.
-func (b *BlasLt) Close() error { return b.lib.status("cublasLtDestroy", b.handle) }
+func (b *blasLt) Close() error { return b.lib.status("cublasLtDestroy", b.handle) }
 
 type blasPlan struct {
-	b           *BlasLt
+	b           *blasLt
 	m           Matmul
 	desc        uintptr
 	a, bb, c, d uintptr // layouts
 }
 
 // Plan makes the descriptors of a problem.
-func (b *BlasLt) Plan(m Matmul) (BlasPlan, error) {
+func (b *blasLt) Plan(m Matmul) (BlasPlan, error) {
 	p := &blasPlan{b: b, m: m}
 	err := b.lib.status("cublasLtMatmulDescCreate", uintptr(unsafe.Pointer(&p.desc)), uintptr(m.Compute), uintptr(R32F))
 	if err == nil {

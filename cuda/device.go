@@ -11,8 +11,8 @@ import (
 	"unsafe"
 )
 
-// Device is a GPU through libcuda. It implements Driver.
-type Device struct {
+// device is a GPU through libcuda. It implements Driver.
+type device struct {
 	lib     *library
 	id      int32
 	context uintptr
@@ -22,7 +22,7 @@ type Device struct {
 	host    map[*byte]uintptr // HostAlloc's memory
 }
 
-var _ Driver = (*Device)(nil)
+var _ Driver = (*device)(nil)
 
 // Open makes a device ready. The error wraps ErrUnavailable when there is none to be had.
 func Open(ordinal int) (Driver, error) {
@@ -34,7 +34,7 @@ func Open(ordinal int) (Driver, error) {
 	return d, nil
 }
 
-func openDevice(lib *library, ordinal int) (*Device, error) {
+func openDevice(lib *library, ordinal int) (*device, error) {
 	problem, advice := startDriver(lib)
 	if problem != "" {
 		return nil, fmt.Errorf("%w: %s; %s", ErrUnavailable, problem, advice)
@@ -46,7 +46,7 @@ func openDevice(lib *library, ordinal int) (*Device, error) {
 	if ordinal < 0 || ordinal >= int(n) {
 		return nil, fmt.Errorf("%w: device %d asked for, there are %d; check CUDA_VISIBLE_DEVICES", ErrUnavailable, ordinal, n)
 	}
-	d := &Device{lib: lib, host: map[*byte]uintptr{}}
+	d := &device{lib: lib, host: map[*byte]uintptr{}}
 	if err := lib.status("cuDeviceGet", uintptr(unsafe.Pointer(&d.id)), uintptr(ordinal)); err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func Adopt(context uintptr) (Driver, error) {
 	return d, nil
 }
 
-func adopt(lib *library, context uintptr) (*Device, error) {
+func adopt(lib *library, context uintptr) (*device, error) {
 	if problem, advice := startDriver(lib); problem != "" {
 		return nil, fmt.Errorf("%w: %s; %s", ErrUnavailable, problem, advice)
 	}
@@ -82,7 +82,7 @@ func adopt(lib *library, context uintptr) (*Device, error) {
 	if err := lib.status("cuCtxPushCurrent_v2", context); err != nil {
 		return nil, err
 	}
-	d := &Device{lib: lib, context: context, foreign: true, host: map[*byte]uintptr{}}
+	d := &device{lib: lib, context: context, foreign: true, host: map[*byte]uintptr{}}
 	err := lib.status("cuCtxGetDevice", uintptr(unsafe.Pointer(&d.id)))
 	if err == nil {
 		d.info, err = describe(lib, d.id, int(d.id))
@@ -160,19 +160,19 @@ func describe(lib *library, id int32, ordinal int) (Info, error) {
 }
 
 // Info describes the device.
-func (d *Device) Info() Info { return d.info }
+func (d *device) Info() Info { return d.info }
 
 // Syncs counts the calls that waited for the device.
-func (d *Device) Syncs() int64 { return d.syncs.Load() }
+func (d *device) Syncs() int64 { return d.syncs.Load() }
 
 // Bind locks the goroutine to its thread and makes the device current there.
-func (d *Device) Bind() error {
+func (d *device) Bind() error {
 	runtime.LockOSThread()
 	return d.lib.status("cuCtxSetCurrent", d.context)
 }
 
 // Close gives the context back; objects made on the device die with it. A foreign one stays.
-func (d *Device) Close() error {
+func (d *device) Close() error {
 	if d.foreign {
 		return nil
 	}
@@ -180,24 +180,24 @@ func (d *Device) Close() error {
 }
 
 // MemInfo is the free and the total memory.
-func (d *Device) MemInfo() (free, total int64, err error) {
+func (d *device) MemInfo() (free, total int64, err error) {
 	var f, t uint64
 	err = d.lib.status("cuMemGetInfo_v2", uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))
 	return int64(f), int64(t), err
 }
 
 // Alloc reserves device memory.
-func (d *Device) Alloc(bytes int64) (Ptr, error) {
+func (d *device) Alloc(bytes int64) (Ptr, error) {
 	var p uint64
 	err := d.lib.status("cuMemAlloc_v2", uintptr(unsafe.Pointer(&p)), uintptr(bytes))
 	return Ptr(p), err
 }
 
 // Free releases device memory.
-func (d *Device) Free(p Ptr) error { return d.lib.status("cuMemFree_v2", uintptr(p)) }
+func (d *device) Free(p Ptr) error { return d.lib.status("cuMemFree_v2", uintptr(p)) }
 
 // HostAlloc reserves page-locked memory.
-func (d *Device) HostAlloc(bytes int64) ([]byte, error) {
+func (d *device) HostAlloc(bytes int64) ([]byte, error) {
 	var p uintptr
 	if err := d.lib.status("cuMemHostAlloc", uintptr(unsafe.Pointer(&p)), uintptr(bytes), 0); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (d *Device) HostAlloc(bytes int64) ([]byte, error) {
 }
 
 // HostFree releases what HostAlloc gave.
-func (d *Device) HostFree(mem []byte) error {
+func (d *device) HostFree(mem []byte) error {
 	if len(mem) == 0 || d.host[&mem[0]] == 0 {
 		return fmt.Errorf("cuda: HostFree of memory that HostAlloc did not give")
 	}
@@ -218,7 +218,7 @@ func (d *Device) HostFree(mem []byte) error {
 }
 
 // CopyToDevice copies host memory to the device.
-func (d *Device) CopyToDevice(dst Ptr, src []byte, s Stream) error {
+func (d *device) CopyToDevice(dst Ptr, src []byte, s Stream) error {
 	if len(src) == 0 {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (d *Device) CopyToDevice(dst Ptr, src []byte, s Stream) error {
 }
 
 // CopyToHost copies device memory to the host.
-func (d *Device) CopyToHost(dst []byte, src Ptr, s Stream) error {
+func (d *device) CopyToHost(dst []byte, src Ptr, s Stream) error {
 	if len(dst) == 0 {
 		return nil
 	}
@@ -234,16 +234,16 @@ func (d *Device) CopyToHost(dst []byte, src Ptr, s Stream) error {
 }
 
 // Copy copies within the device.
-func (d *Device) Copy(dst, src Ptr, bytes int64, s Stream) error {
+func (d *device) Copy(dst, src Ptr, bytes int64, s Stream) error {
 	return d.lib.status("cuMemcpyDtoDAsync_v2", uintptr(dst), uintptr(src), uintptr(bytes), uintptr(s))
 }
 
 // Fill32 writes count words.
-func (d *Device) Fill32(dst Ptr, word uint32, count int64, s Stream) error {
+func (d *device) Fill32(dst Ptr, word uint32, count int64, s Stream) error {
 	return d.lib.status("cuMemsetD32Async", uintptr(dst), uintptr(word), uintptr(count), uintptr(s))
 }
 
 // Fill8 writes count bytes.
-func (d *Device) Fill8(dst Ptr, b byte, count int64, s Stream) error {
+func (d *device) Fill8(dst Ptr, b byte, count int64, s Stream) error {
 	return d.lib.status("cuMemsetD8Async", uintptr(dst), uintptr(b), uintptr(count), uintptr(s))
 }

@@ -46,13 +46,13 @@ const (
 	crossCorrelation                                                 = 1
 )
 
-// DnnBackend is cuDNN. It implements Dnn.
-type DnnBackend struct {
+// dnnBackend is cuDNN. It implements Dnn.
+type dnnBackend struct {
 	lib    *library
 	handle uintptr
 }
 
-var _ Dnn = (*DnnBackend)(nil)
+var _ Dnn = (*dnnBackend)(nil)
 
 // OpenDnn opens cuDNN for the bound device. The error wraps ErrUnavailable when it is missing.
 func OpenDnn() (Dnn, error) {
@@ -68,26 +68,26 @@ func OpenDnn() (Dnn, error) {
 }
 
 // openDnn refuses a cuDNN that was built for another CUDA than the cuBLASLt it would call.
-func openDnn(lib, blas *library) (*DnnBackend, error) {
+func openDnn(lib, blas *library) (*dnnBackend, error) {
 	if !lib.loaded() {
 		return nil, fmt.Errorf("%w: no cuDNN; tried %s; install it or set AMPC_LIBCUDNN", ErrUnavailable, summary(lib.tried))
 	}
 	if mine, theirs := lib.cuda(), blas.cuda(); mixed(mine, theirs) {
 		return nil, fmt.Errorf("%w: %s is built for CUDA %d, %s is of CUDA %d; set AMPC_LIBCUDNN to a cuDNN for CUDA %d", ErrUnavailable, lib.path, mine, blas.path, theirs, theirs)
 	}
-	n := &DnnBackend{lib: lib}
+	n := &dnnBackend{lib: lib}
 	return n, lib.status("cudnnCreate", uintptr(unsafe.Pointer(&n.handle)))
 }
 
 // Version is the library's number.
-func (n *DnnBackend) Version() int { return int(n.lib.call("cudnnGetVersion")) }
+func (n *dnnBackend) Version() int { return int(n.lib.call("cudnnGetVersion")) }
 
 // Close destroys the handle.
-func (n *DnnBackend) Close() error { return n.lib.status("cudnnDestroy", n.handle) }
+func (n *dnnBackend) Close() error { return n.lib.status("cudnnDestroy", n.handle) }
 
 // describer makes descriptors and remembers them, and the first error.
 type describer struct {
-	n   *DnnBackend
+	n   *dnnBackend
 	all []uintptr
 	err error
 }
@@ -261,7 +261,7 @@ func (d *describer) param(kind int, n *DnnNode) uintptr {
 }
 
 // Plan compiles a graph with the first engine that works.
-func (n *DnnBackend) Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error) {
+func (n *dnnBackend) Plan(g *DnnGraph, o DnnOptions) (DnnPlan, error) {
 	d := &describer{n: n}
 	tensors := map[tensorKey]uintptr{}
 	var ops []uintptr

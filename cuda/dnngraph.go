@@ -44,8 +44,8 @@ const (
 // Pointwise modes and reduction operators by their cuDNN numbers.
 const (
 	PwAdd, PwMul, PwDiv, PwSub, PwExp, PwLog  = 0, 1, 6, 9, 13, 15
-	PwIdentity, PwCmpGE, PwGenIndex, PwSelect = 21, 303, 501, 601
-	DnnReduceAdd, DnnReduceMax                = 0, 3
+	pwIdentity, PwCmpGE, PwGenIndex, PwSelect = 21, 303, 501, 601
+	dnnReduceAdd, DnnReduceMax                = 0, 3
 )
 
 // DnnNode is one operation: Y from X and, where it has them, B and T. A convolution's filter is B.
@@ -261,7 +261,7 @@ func (a Attention) Forward() *DnnGraph {
 	row := a.dims(a.Sq, 1)
 	top := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceMax, X: s}, DnnFloat, row)
 	e := b.pointwise(PwExp, b.pointwise(PwSub, s, top), nil)
-	sum := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceAdd, X: e}, DnnFloat, row)
+	sum := b.node(DnnNode{Kind: DnnReduction, Mode: dnnReduceAdd, X: e}, DnnFloat, row)
 	b.node(DnnNode{Kind: DnnPointwise, Mode: PwAdd, X: top, B: b.pointwise(PwLog, sum, nil), Y: stats}, 0, nil)
 	p := b.node(DnnNode{Kind: DnnPointwise, Mode: PwDiv, X: e, B: sum}, a.Type, e.Dims)
 	b.node(DnnNode{Kind: DnnMatmul, X: p, B: v, Y: o}, 0, nil)
@@ -286,7 +286,7 @@ func (a Attention) Backward() *DnnGraph {
 
 	products := b.pointwise(PwMul, do, o)
 	products.Strides = []int64{a.H * a.Sq * a.D, a.Sq * a.D, a.H * a.D, 1} // as NVIDIA's frontend has them; no memory is behind
-	dots := b.node(DnnNode{Kind: DnnReduction, Mode: DnnReduceAdd, X: products}, DnnFloat, row)
+	dots := b.node(DnnNode{Kind: DnnReduction, Mode: dnnReduceAdd, X: products}, DnnFloat, row)
 	b.node(DnnNode{Kind: DnnPointwise, Mode: PwMul, X: dots, B: one, Y: total}, 0, nil)
 	s := b.pointwise(PwSub, b.pointwise(PwMul, b.matmul(q, kt), scale), stats)
 	p := b.pointwise(PwExp, a.mask(b, s, hidden), nil)
@@ -297,7 +297,7 @@ func (a Attention) Backward() *DnnGraph {
 	plainK := b.node(DnnNode{Kind: DnnReshape, X: kt}, DnnFloat, tk)
 	plainK.Strides = k.Strides
 	b.node(DnnNode{Kind: DnnMatmul, X: ds, B: plainK, Y: acc}, 0, nil)
-	b.node(DnnNode{Kind: DnnPointwise, Mode: PwIdentity, X: acc, Y: dq}, 0, nil)
+	b.node(DnnNode{Kind: DnnPointwise, Mode: pwIdentity, X: acc, Y: dq}, 0, nil)
 	return b.g
 }
 

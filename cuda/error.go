@@ -54,11 +54,11 @@ func (e *Error) Sticky() bool { return e.Lib == "cuda" && sticky[e.Code] }
 const (
 	CodeInvalidValue    = 1
 	CodeOutOfMemory     = 2
-	CodeNoDevice        = 100
+	codeNoDevice        = 100
 	CodeInvalidPTX      = 218
-	CodeUnsupportedPTX  = 222
+	codeUnsupportedPTX  = 222
 	CodeInvalidHandle   = 400
-	CodeNotReady        = 600
+	codeNotReady        = 600
 	CodeIllegalAddress  = 700
 	CodeMisaligned      = 716
 	CodeLaunchFailed    = 719

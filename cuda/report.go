@@ -78,7 +78,7 @@ func (r *Report) devices(lib *library) {
 		}
 	}
 	if len(r.Devices) == 0 {
-		r.Problem, r.Advice = "the driver shows no GPU", startAdvice[CodeNoDevice]
+		r.Problem, r.Advice = "the driver shows no GPU", startAdvice[codeNoDevice]
 		return
 	}
 	r.Advice = r.libraryAdvice(r.Devices[0])

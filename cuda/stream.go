@@ -13,23 +13,23 @@ import (
 )
 
 // NewStream makes a stream that does not wait for the default one.
-func (d *Device) NewStream() (Stream, error) {
+func (d *device) NewStream() (Stream, error) {
 	var s uintptr
 	err := d.lib.status("cuStreamCreate", uintptr(unsafe.Pointer(&s)), streamNonBlocking)
 	return Stream(s), err
 }
 
 // FreeStream destroys a stream.
-func (d *Device) FreeStream(s Stream) error { return d.lib.status("cuStreamDestroy_v2", uintptr(s)) }
+func (d *device) FreeStream(s Stream) error { return d.lib.status("cuStreamDestroy_v2", uintptr(s)) }
 
 // Synchronize waits for the stream.
-func (d *Device) Synchronize(s Stream) error {
+func (d *device) Synchronize(s Stream) error {
 	d.syncs.Add(1)
 	return d.lib.status("cuStreamSynchronize", uintptr(s))
 }
 
 // NewEvent makes an event.
-func (d *Device) NewEvent(timed bool) (Event, error) {
+func (d *device) NewEvent(timed bool) (Event, error) {
 	flags := uintptr(eventDisableTiming)
 	if timed {
 		flags = 0
@@ -40,36 +40,36 @@ func (d *Device) NewEvent(timed bool) (Event, error) {
 }
 
 // FreeEvent destroys an event.
-func (d *Device) FreeEvent(e Event) error { return d.lib.status("cuEventDestroy_v2", uintptr(e)) }
+func (d *device) FreeEvent(e Event) error { return d.lib.status("cuEventDestroy_v2", uintptr(e)) }
 
 // Record marks the stream's present end.
-func (d *Device) Record(e Event, s Stream) error {
+func (d *device) Record(e Event, s Stream) error {
 	return d.lib.status("cuEventRecord", uintptr(e), uintptr(s))
 }
 
 // Wait holds the stream until the event's record is reached.
-func (d *Device) Wait(s Stream, e Event) error {
+func (d *device) Wait(s Stream, e Event) error {
 	return d.lib.status("cuStreamWaitEvent", uintptr(s), uintptr(e), 0)
 }
 
 // Done reports whether the event has been reached.
-func (d *Device) Done(e Event) (bool, error) {
+func (d *device) Done(e Event) (bool, error) {
 	err := d.lib.status("cuEventQuery", uintptr(e))
 	var ce *Error
-	if errors.As(err, &ce) && ce.Code == CodeNotReady {
+	if errors.As(err, &ce) && ce.Code == codeNotReady {
 		return false, nil
 	}
 	return err == nil, err
 }
 
 // WaitHost waits for the event.
-func (d *Device) WaitHost(e Event) error {
+func (d *device) WaitHost(e Event) error {
 	d.syncs.Add(1)
 	return d.lib.status("cuEventSynchronize", uintptr(e))
 }
 
 // Elapsed is the time between two timed events, both reached.
-func (d *Device) Elapsed(from, to Event) (time.Duration, error) {
+func (d *device) Elapsed(from, to Event) (time.Duration, error) {
 	name := "cuEventElapsedTime_v2"
 	if !d.lib.has(name) {
 		name = "cuEventElapsedTime"
@@ -86,7 +86,7 @@ const (
 )
 
 // Load compiles PTX; a failure carries the compiler's log.
-func (d *Device) Load(text string) (Module, error) {
+func (d *device) Load(text string) (Module, error) {
 	image := append([]byte(text), 0)
 	errLog, infoLog := make([]byte, jitLogBytes), make([]byte, jitLogBytes)
 	var pin runtime.Pinner
@@ -109,7 +109,7 @@ func (d *Device) Load(text string) (Module, error) {
 
 func jitAdvice(code int) string {
 	switch code {
-	case CodeUnsupportedPTX:
+	case codeUnsupportedPTX:
 		return "the driver is too old for this PTX; update it. "
 	case 221:
 		return "libnvidia-ptxjitcompiler is missing beside libcuda. "
@@ -118,10 +118,10 @@ func jitAdvice(code int) string {
 }
 
 // Unload drops a module.
-func (d *Device) Unload(m Module) error { return d.lib.status("cuModuleUnload", uintptr(m)) }
+func (d *device) Unload(m Module) error { return d.lib.status("cuModuleUnload", uintptr(m)) }
 
 // Function finds a kernel.
-func (d *Device) Function(m Module, name string) (Function, error) {
+func (d *device) Function(m Module, name string) (Function, error) {
 	text := append([]byte(name), 0)
 	var f uintptr
 	err := d.lib.status("cuModuleGetFunction", uintptr(unsafe.Pointer(&f)), uintptr(m), uintptr(unsafe.Pointer(&text[0])))
@@ -139,7 +139,7 @@ const maxPlainShared = 48 << 10
 const extraEnd, extraBuffer, extraSize = 0, 1, 2
 
 // Launch starts a kernel.
-func (d *Device) Launch(f Function, grid [3]int, block, shared int, s Stream, args []Ptr) error {
+func (d *device) Launch(f Function, grid [3]int, block, shared int, s Stream, args []Ptr) error {
 	if shared > maxPlainShared {
 		if err := d.lib.status("cuFuncSetAttribute", uintptr(f), funcMaxDynamicShared, uintptr(shared)); err != nil {
 			return err
@@ -159,38 +159,38 @@ func (d *Device) Launch(f Function, grid [3]int, block, shared int, s Stream, ar
 }
 
 // BeginCapture starts recording a graph.
-func (d *Device) BeginCapture(s Stream) error {
+func (d *device) BeginCapture(s Stream) error {
 	return d.lib.status("cuStreamBeginCapture_v2", uintptr(s), captureThreadLoc)
 }
 
 // EndCapture ends it.
-func (d *Device) EndCapture(s Stream) (Graph, error) {
+func (d *device) EndCapture(s Stream) (Graph, error) {
 	var g uintptr
 	err := d.lib.status("cuStreamEndCapture", uintptr(s), uintptr(unsafe.Pointer(&g)))
 	return Graph(g), err
 }
 
 // Nodes counts a graph's nodes.
-func (d *Device) Nodes(g Graph) (int, error) {
+func (d *device) Nodes(g Graph) (int, error) {
 	var n uint64
 	err := d.lib.status("cuGraphGetNodes", uintptr(g), 0, uintptr(unsafe.Pointer(&n)))
 	return int(n), err
 }
 
 // Instantiate makes a graph launchable.
-func (d *Device) Instantiate(g Graph) (GraphExec, error) {
+func (d *device) Instantiate(g Graph) (GraphExec, error) {
 	var e uintptr
 	err := d.lib.status("cuGraphInstantiateWithFlags", uintptr(unsafe.Pointer(&e)), uintptr(g), 0)
 	return GraphExec(e), err
 }
 
 // FreeGraph destroys a graph; its executables stay.
-func (d *Device) FreeGraph(g Graph) error { return d.lib.status("cuGraphDestroy", uintptr(g)) }
+func (d *device) FreeGraph(g Graph) error { return d.lib.status("cuGraphDestroy", uintptr(g)) }
 
 // LaunchGraph runs a graph in a stream.
-func (d *Device) LaunchGraph(e GraphExec, s Stream) error {
+func (d *device) LaunchGraph(e GraphExec, s Stream) error {
 	return d.lib.status("cuGraphLaunch", uintptr(e), uintptr(s))
 }
 
 // FreeExec destroys an executable graph.
-func (d *Device) FreeExec(e GraphExec) error { return d.lib.status("cuGraphExecDestroy", uintptr(e)) }
+func (d *device) FreeExec(e GraphExec) error { return d.lib.status("cuGraphExecDestroy", uintptr(e)) }

@@ -205,15 +205,15 @@ func (g *Graph) Sym(name string) Dim {
 // TypeString prints t with the graph's names for symbolic dimensions.
 func (g *Graph) TypeString(t Type) string { return typeString(t, g.Syms) }
 
-// Nominal returns the size costs use for d.
-func (g *Graph) Nominal(d Dim) int64 {
+// nominal returns the size costs use for d.
+func (g *Graph) nominal(d Dim) int64 {
 	switch {
 	case d >= 0:
 		return int64(d)
 	case d != UnknownDim && int(-d) <= len(g.Syms) && g.Syms[-d-1].Nominal > 0:
 		return g.Syms[-d-1].Nominal
 	}
-	return DefaultNominal
+	return defaultNominal
 }
 
 // Elements returns the element count of t with symbols at their nominal sizes.
@@ -222,11 +222,11 @@ func (g *Graph) Elements(t Type) int64 {
 		return n
 	}
 	if !t.Shape.Known() {
-		return UnknownElements
+		return unknownElements
 	}
 	n := int64(1)
 	for _, d := range t.Shape.Dims() {
-		n *= g.Nominal(d)
+		n *= g.nominal(d)
 	}
 	return n
 }

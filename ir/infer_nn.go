@@ -99,10 +99,10 @@ func values(vs ...*Value) []*Value {
 }
 
 // size is a dimension in cost formulas, where no graph is at hand: symbols
-// count DefaultNominal.
+// count defaultNominal.
 func size(d Dim) int64 {
 	if d < 0 {
-		return DefaultNominal
+		return defaultNominal
 	}
 	return int64(d)
 }
@@ -110,7 +110,7 @@ func size(d Dim) int64 {
 // count is the number of elements in cost formulas.
 func count(t Type) int64 {
 	if !t.Shape.Known() {
-		return UnknownElements
+		return unknownElements
 	}
 	n := int64(1)
 	for _, d := range t.Shape.Dims() {

@@ -66,7 +66,7 @@ func (n *Node) AttentionScale() float64 {
 func (n *Node) pairs() int64 {
 	k := n.In[1].Type.Shape
 	if k.Rank() != 4 {
-		return UnknownElements
+		return unknownElements
 	}
 	p := 2 * count(n.In[0].Type) * size(k.Dim(2))
 	if n.Flag("causal") {
@@ -78,7 +78,7 @@ func (n *Node) pairs() int64 {
 func boundAttention(n *Node) Bound {
 	q, k := n.In[0].Type.Shape, n.In[1].Type.Shape
 	if q.Rank() != 4 || k.Rank() != 4 {
-		return Bound{ULP: 36, K: UnknownElements, Inner: 1}
+		return Bound{ULP: 36, K: unknownElements, Inner: 1}
 	}
 	return Bound{ULP: 36, K: size(q.Dim(3)) + max(size(k.Dim(2)), size(q.Dim(2))), Inner: 1}
 }

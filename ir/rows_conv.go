@@ -53,7 +53,7 @@ var convRows = map[Op]Def{
 func (n *Node) taps() int64 {
 	s := n.In[1].Type.Shape
 	if s.Rank() < 3 {
-		return UnknownElements
+		return unknownElements
 	}
 	return count(n.In[1].Type) / max(size(s.Dim(0)), 1)
 }
@@ -62,7 +62,7 @@ func (n *Node) taps() int64 {
 func (n *Node) positions(i int) int64 {
 	s := n.In[i].Type.Shape
 	if s.Rank() < 3 {
-		return UnknownElements
+		return unknownElements
 	}
 	return count(n.In[i].Type) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1)
 }
@@ -72,7 +72,7 @@ func (n *Node) positions(i int) int64 {
 func (n *Node) spreads() int64 {
 	s := n.In[1].Type.Shape
 	if s.Rank() < 3 {
-		return UnknownElements
+		return unknownElements
 	}
 	return count(n.In[1].Type) / max(size(s.Dim(0)), 1) / max(size(s.Dim(n.channelAxis(s.Rank()))), 1) * max(size(s.Dim(0))/max(n.Int("groups"), 1), 1)
 }
@@ -252,7 +252,7 @@ func (s *spatial) input(i int, out, kernel Dim, extra int64) (Dim, error) {
 	if out < 0 || kernel < 0 {
 		return UnknownDim, nil
 	}
-	if out > Dim(MaxElements/maxWindow) || kernel > maxWindow || kernel < 1 {
+	if out > Dim(maxElements/maxWindow) || kernel > maxWindow || kernel < 1 {
 		return 0, fmt.Errorf("spatial dimension %d has %d elements under a kernel of %d, want 1 to %d", i, out, kernel, maxWindow)
 	}
 	if extra >= max(s.stride[i], s.dilation[i]) {

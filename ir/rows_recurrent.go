@@ -104,7 +104,7 @@ func isFlow(name string) bool { return name == "dy" || name == "dc" || name == "
 func boundRecurrent(n *Node) Bound {
 	r, s := n.Operand("r").Type.Shape, n.steps()
 	if r.Rank() != 3 {
-		return Bound{ULP: 8, K: UnknownElements}
+		return Bound{ULP: 8, K: unknownElements}
 	}
 	k := size(r.Dim(2)) + 8
 	switch n.Operand("r").Type.DType {
@@ -125,7 +125,7 @@ func (n *Node) steps() int64 {
 		}
 	}
 	if v.Type.Shape.Rank() != 4 {
-		return UnknownElements
+		return unknownElements
 	}
 	return size(v.Type.Shape.Dim(0))
 }

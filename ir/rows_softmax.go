@@ -82,7 +82,7 @@ func (n *Node) along() int64 {
 	s := n.In[0].Type.Shape
 	axis, err := axisOf(n.Int("axis"), s.Rank())
 	if err != nil {
-		return UnknownElements
+		return unknownElements
 	}
 	return size(s.Dim(axis))
 }

@@ -17,8 +17,8 @@ type Dim int64
 // UnknownDim prints as "?".
 const UnknownDim Dim = -1 << 40
 
-// MaxElements bounds what one tensor may hold, so that sizes in bytes never overflow.
-const MaxElements = int64(1) << 44
+// maxElements bounds what one tensor may hold, so that sizes in bytes never overflow.
+const maxElements = int64(1) << 44
 
 type dims struct {
 	n int8
@@ -50,8 +50,8 @@ func CheckDims(d []Dim) error {
 		if x < 0 {
 			continue
 		}
-		if x > 0 && n > MaxElements/int64(x) {
-			return fmt.Errorf("%s holds more than %d elements", dimsString(d, nil), MaxElements)
+		if x > 0 && n > maxElements/int64(x) {
+			return fmt.Errorf("%s holds more than %d elements", dimsString(d, nil), maxElements)
 		}
 		n *= max(int64(x), 1)
 	}
@@ -146,17 +146,17 @@ func (t Type) With(d DType) Type { return Type{d, t.Shape} }
 func (t Type) String() string { return typeString(t, nil) }
 
 // Sym is a named dimension of a graph. Nominal is the size that costs use
-// until the symbol is bound (0: DefaultNominal).
+// until the symbol is bound (0: defaultNominal).
 type Sym struct {
 	Name    string
 	Nominal int64
 }
 
-// DefaultNominal stands for a symbolic dimension in costs.
-const DefaultNominal = 128
+// defaultNominal stands for a symbolic dimension in costs.
+const defaultNominal = 128
 
-// UnknownElements stands for an unknown shape in costs.
-const UnknownElements = 1024
+// unknownElements stands for an unknown shape in costs.
+const unknownElements = 1024
 
 func typeString(t Type, syms []Sym) string {
 	if !t.Shape.Known() {

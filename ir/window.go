@@ -83,7 +83,7 @@ func (n *Node) sizeList(name string, k int) ([]int64, error) {
 		return nil, fmt.Errorf("%s has %d numbers, want %d", name, len(v), k)
 	}
 	for _, x := range v {
-		if x < 1 || x > MaxElements {
+		if x < 1 || x > maxElements {
 			return nil, fmt.Errorf("%s holds %d, want one or more", name, x)
 		}
 	}

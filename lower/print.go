@@ -104,7 +104,7 @@ func (p *Program) printPart(w io.Writer, part Part) {
 	}
 	for i := range p.Parts[part] {
 		s := &p.Parts[part][i]
-		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.Describe(s), p.names(s.In), p.names(s.Out), s.order())
+		fmt.Fprintf(w, "%4d  %s %s -> %s%s", at+i, p.describe(s), p.names(s.In), p.names(s.Out), s.order())
 		if s.Launch != nil {
 			fmt.Fprintf(w, " %s", s.Launch)
 		} else if lib := p.library(s); lib != "" {
@@ -168,8 +168,8 @@ func (s *Step) order() string {
 	return b.String()
 }
 
-// Describe says what a step does, without its operands: kind, dtypes, sizes.
-func (p *Program) Describe(s *Step) string {
+// describe says what a step does, without its operands: kind, dtypes, sizes.
+func (p *Program) describe(s *Step) string {
 	switch s.Kind {
 	case KindGemm:
 		return p.gemmString(s)

@@ -114,7 +114,7 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 			return &ir.Error{Pos: p.v.Pos, Msg: msg}
 		}
 		c.Count("params_without_gradient", 1)
-		c.Note("%s", msg)
+		c.note("%s", msg)
 	}
 	t.params = reached
 	if len(reached) == 0 {
@@ -168,7 +168,7 @@ func (gs GradScale) scaled() bool { return gs.Scale != 0 && gs.Scale != 1 }
 
 // innerSeed declares what an inner sweep starts from: its scale, or a plain 1.
 func innerSeed(b *ir.Builder, gs GradScale) *ir.Value {
-	kind, x, role := "start", 1.0, RoleGradSeed
+	kind, x, role := "start", 1.0, roleGradSeed
 	if gs.scaled() {
 		kind, x, role = kindScale, gs.Scale, ir.RoleScale
 	}

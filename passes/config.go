@@ -271,16 +271,6 @@ func Cosine(rate float64, warmup, total int64) Schedule {
 	return Schedule{Rate: rate, Kind: CosineRate, Warmup: warmup, Total: total}
 }
 
-// Linear rises over warmup steps and falls in a line to 0 at step total.
-func Linear(rate float64, warmup, total int64) Schedule {
-	return Schedule{Rate: rate, Kind: LinearRate, Warmup: warmup, Total: total}
-}
-
-// StepDecay multiplies the rate by drop after every so many steps.
-func StepDecay(rate, drop float64, every int64) Schedule {
-	return Schedule{Rate: rate, Kind: StepRate, Drop: drop, Every: every}
-}
-
 func (s Schedule) check() error {
 	if s == (Schedule{}) {
 		return fmt.Errorf("no learning rate: give LR, such as Constant(1e-3)")

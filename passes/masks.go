@@ -184,7 +184,7 @@ func (m *masker) clamp(v *ir.Value, d ir.DType) *ir.Value {
 
 func (m *masker) note(name string, from, to float64, d ir.DType) {
 	m.c.Count("masks_clamped", 1)
-	m.c.Note("%s: %g is beyond %s and became %g", name, from, d, to)
+	m.c.note("%s: %g is beyond %s and became %g", name, from, d, to)
 }
 
 // clampMask returns x, or half the largest finite number of d with x's sign

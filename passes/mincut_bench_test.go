@@ -22,8 +22,8 @@ func BenchmarkMincut(b *testing.B) {
 				c := trainConfig(MixedF16())
 				c.NoVerify, c.Until = true, "group"
 				g := mustRun(b, gptGraph(layers, 8, 1024, 1600, 25, 50257), c)
-				cut += timedCut(b, g, NewContext(c))
-				ctx := NewContext(c)
+				cut += timedCut(b, g, newContext(c))
+				ctx := newContext(c)
 				b.StartTimer()
 				start := time.Now()
 				if err := amp(g, ctx); err != nil {

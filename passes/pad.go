@@ -87,10 +87,10 @@ func (p *padder) place(n *ir.Node) (cut *ir.Value, err error) {
 	p.c.Count("padded", 1)
 	if len(axes) == 0 { // only what is summed over was padded
 		n.Out[0].Name = name
-		p.c.Note("%%%s: its products are padded with zeros", name)
+		p.c.note("%%%s: its products are padded with zeros", name)
 		return nil, b.Err()
 	}
-	p.c.Note("%%%s: its products are padded with zeros, results from %s", name, strings.Join(said, ", "))
+	p.c.note("%%%s: its products are padded with zeros, results from %s", name, strings.Join(said, ", "))
 	if cut = b.Slice(n.Out[0], axes, starts, ends); b.Err() != nil {
 		return nil, b.Err()
 	}

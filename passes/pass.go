@@ -115,20 +115,20 @@ type Context struct {
 	training *training // what the training passes tell each other
 }
 
-// NewContext returns the context Run gives to a pass; tests of single passes use it.
-func NewContext(cfg Config) *Context {
+// newContext returns the context Run gives to a pass; tests of single passes use it.
+func newContext(cfg Config) *Context {
 	return &Context{Config: cfg, counters: map[string]int{}, training: &training{}}
 }
 
 // Count adds n to a counter of the running pass: the golden's expect: line.
 func (c *Context) Count(name string, n int) { c.counters[name] += n }
 
-// Counter returns the value of a counter.
-func (c *Context) Counter(name string) int { return c.counters[name] }
+// counter returns the value of a counter.
+func (c *Context) counter(name string) int { return c.counters[name] }
 
-// Note records a sentence for the user: a safe rewrite, a scaler removed, a
+// note records a sentence for the user: a safe rewrite, a scaler removed, a
 // constant clamped.
-func (c *Context) Note(format string, args ...any) {
+func (c *Context) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
@@ -144,9 +144,9 @@ type Event struct {
 	Notes    []string
 }
 
-// Error is a mistake of a pass: it panicked, or left a graph that breaks its
+// passError is a mistake of a pass: it panicked, or left a graph that breaks its
 // stage. Mistakes of the user come out as *ir.Error or plain one-line errors.
-type Error struct {
+type passError struct {
 	Pass  string
 	Node  string // "" where unknown
 	Err   error
@@ -154,7 +154,7 @@ type Error struct {
 	Stack string // of a panic
 }
 
-func (e *Error) Error() string {
+func (e *passError) Error() string {
 	s := "pass " + e.Pass
 	if e.Node != "" {
 		s += " at " + e.Node
@@ -162,7 +162,7 @@ func (e *Error) Error() string {
 	return s + ": " + e.Err.Error()
 }
 
-func (e *Error) Unwrap() error { return e.Err }
+func (e *passError) Unwrap() error { return e.Err }
 
 // Run takes g through the pipeline in place. After an error g is in no
 // defined state.
@@ -178,10 +178,10 @@ func Run(g *ir.Graph, cfg Config) error {
 	for i, p := range ps {
 		if cfg.Check && stage < ir.Ready {
 			if err := g.Shuffle(uint64(i)); err != nil {
-				return &Error{Pass: p.Name, Err: fmt.Errorf("before it: %w", err)}
+				return &passError{Pass: p.Name, Err: fmt.Errorf("before it: %w", err)}
 			}
 		}
-		c := NewContext(cfg)
+		c := newContext(cfg)
 		c.training = shared
 		start := time.Now()
 		if err := runPass(p, g, c); err != nil {
@@ -243,11 +243,11 @@ func unknownPass(name string, all []Pass) error {
 	return fmt.Errorf("no pass %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// runPass runs one pass and turns a panic into an *Error.
+// runPass runs one pass and turns a panic into an a passError.
 func runPass(p Pass, g *ir.Graph, c *Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			e := &Error{Pass: p.Name, Err: fmt.Errorf("panic: %v", r), Stack: string(debug.Stack())}
+			e := &passError{Pass: p.Name, Err: fmt.Errorf("panic: %v", r), Stack: string(debug.Stack())}
 			if c.at != nil {
 				e.Node, e.Near = c.at.Name(), linesAround(g, c.at.Name())
 			}
@@ -263,7 +263,7 @@ func checkAfter(p Pass, g *ir.Graph, cfg Config) error {
 		return nil
 	}
 	if err := ir.Verify(g, p.Stage); err != nil {
-		return &Error{Pass: p.Name, Err: fmt.Errorf("left a graph that is not %s: %w", p.Stage, err), Near: linesAround(g, quotedName(err))}
+		return &passError{Pass: p.Name, Err: fmt.Errorf("left a graph that is not %s: %w", p.Stage, err), Near: linesAround(g, quotedName(err))}
 	}
 	if !cfg.Check {
 		return nil
@@ -274,7 +274,7 @@ func checkAfter(p Pass, g *ir.Graph, cfg Config) error {
 		err = ir.Equal(again, g)
 	}
 	if err != nil {
-		return &Error{Pass: p.Name, Err: fmt.Errorf("text does not read back: %w", err)}
+		return &passError{Pass: p.Name, Err: fmt.Errorf("text does not read back: %w", err)}
 	}
 	return nil
 }

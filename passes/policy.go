@@ -97,8 +97,8 @@ func (p Policy) Keep(pattern string) Policy { return p.with(Rule{pattern, ir.Pin
 // Lower returns the policy with everything that matches pattern in 16 bits.
 func (p Policy) Lower(pattern string) Policy { return p.with(Rule{pattern, ir.PinLow}) }
 
-// KeepTF32 is Keep with products in the tf32 math mode.
-func (p Policy) KeepTF32(pattern string) Policy { return p.with(Rule{pattern, ir.PinTF32}) }
+// keepTF32 is Keep with products in the tf32 math mode.
+func (p Policy) keepTF32(pattern string) Policy { return p.with(Rule{pattern, ir.PinTF32}) }
 
 func (p Policy) with(r Rule) Policy {
 	p.Rules = append(slices.Clip(p.Rules), r)

@@ -92,7 +92,7 @@ func PolicyNamed(name string) (Policy, error) {
 		return f(low), nil
 	}
 	if slices.Contains(systems.Names(), first) && low.Low() {
-		return System(first, low)
+		return systemPolicy(first, low)
 	}
 	if near := nearPolicy(name); near != "" {
 		return Policy{}, fmt.Errorf("no policy %q; did you mean %s?", name, near)

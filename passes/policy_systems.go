@@ -5,11 +5,11 @@ import (
 	"ampc/passes/systems"
 )
 
-// System is what another mixed-precision system does: its lists, each op
+// systemPolicy is what another mixed-precision system does: its lists, each op
 // looking at its operands only, and its loss scaling for f16. What a list
 // decides from the neighbours of an op (TensorFlow's infer, OneFlow's gray,
 // TVM's follow) takes the widest operand here.
-func System(name string, low ir.DType) (Policy, error) {
+func systemPolicy(name string, low ir.DType) (Policy, error) {
 	list, err := systems.Load(name, low)
 	if err != nil {
 		return Policy{}, err
@@ -33,20 +33,20 @@ func systemScaler(name string) Scaler {
 	case "torch", "torch-cpu":
 		return TorchScaler()
 	case "apex-o1":
-		return ApexScaler()
+		return apexScaler()
 	case "tensorflow":
-		return KerasScaler()
+		return kerasScaler()
 	case "oneflow":
-		return OneFlowScaler()
+		return oneFlowScaler()
 	case "paddle":
-		return PaddleScaler()
+		return paddleScaler()
 	}
 	return Scaler{}
 }
 
 // Torch is what torch's autocast does on CUDA.
 func Torch(low ir.DType) Policy {
-	p, err := System("torch", low)
+	p, err := systemPolicy("torch", low)
 	if err != nil {
 		panic(err) // the lists are part of the program, and tests read them all
 	}

@@ -16,7 +16,7 @@ func TestPoliciesReadBack(t *testing.T) {
 		if p.Name != name {
 			t.Errorf("%s calls itself %s", name, p.Name)
 		}
-		p = p.Keep("head").Lower("h*.up").KeepTF32("lm").SetClass(ir.OpSoftmax, ir.Low)
+		p = p.Keep("head").Lower("h*.up").keepTF32("lm").SetClass(ir.OpSoftmax, ir.Low)
 		p.Losses, p.Outputs = 2, ir.BF16
 		q, err := ParsePolicy("file", []byte(p.String()))
 		if err != nil {

@@ -207,7 +207,7 @@ func (p *Policy) line(word string, args []string) error {
 	case "lower":
 		*p = p.Lower(args[0])
 	case "keep_tf32":
-		*p = p.KeepTF32(args[0])
+		*p = p.keepTF32(args[0])
 	default:
 		return p.set(word, args[0])
 	}

@@ -81,7 +81,7 @@ func (r *rewriter) visit(n *ir.Node) {
 		for _, m := range made {
 			m.Of = nil
 		}
-		r.c.Note("%s: %s", n.Out[0], p.what)
+		r.c.note("%s: %s", n.Out[0], p.what)
 		r.replace(n, v, made)
 		for _, part := range parts {
 			if len(r.uses.Of(part.Out[0])) <= 1 {

@@ -76,8 +76,8 @@ func TorchScaler() Scaler {
 	return s
 }
 
-// ApexScaler is the rule of Apex's LossScaler: no floor, cap 2^24.
-func ApexScaler() Scaler {
+// apexScaler is the rule of Apex's LossScaler: no floor, cap 2^24.
+func apexScaler() Scaler {
 	s := Dynamic()
 	s.Floor, s.NoFloor, s.BlameForward = 0, true, true
 	return s
@@ -92,22 +92,22 @@ func DeepSpeedScaler() Scaler {
 	return s
 }
 
-// OneFlowScaler is the rule of OneFlow's graph scaler: floor 1, cap at the largest float.
-func OneFlowScaler() Scaler {
+// oneFlowScaler is the rule of OneFlow's graph scaler: floor 1, cap at the largest float.
+func oneFlowScaler() Scaler {
 	s := Dynamic()
 	s.Cap, s.BlameForward = math.MaxFloat32, true
 	return s
 }
 
-// KerasScaler is the rule of Keras 3's LossScaleOptimizer: start 2^15, no floor, no cap.
-func KerasScaler() Scaler {
+// kerasScaler is the rule of Keras 3's LossScaleOptimizer: start 2^15, no floor, no cap.
+func kerasScaler() Scaler {
 	s := TorchScaler()
 	s.Init = 32768
 	return s
 }
 
-// PaddleScaler is the rule of Paddle's GradScaler in dygraph: start 2^16, no floor, no cap.
-func PaddleScaler() Scaler { return TorchScaler() }
+// paddleScaler is the rule of Paddle's GradScaler in dygraph: start 2^16, no floor, no cap.
+func paddleScaler() Scaler { return TorchScaler() }
 
 // ScalerNamed finds a preset: none, dynamic, torch, apex, deepspeed, oneflow, keras, paddle.
 func ScalerNamed(name string) (Scaler, bool) {
@@ -119,15 +119,15 @@ func ScalerNamed(name string) (Scaler, bool) {
 	case "torch":
 		return TorchScaler(), true
 	case "apex":
-		return ApexScaler(), true
+		return apexScaler(), true
 	case "deepspeed":
 		return DeepSpeedScaler(), true
 	case "oneflow":
-		return OneFlowScaler(), true
+		return oneFlowScaler(), true
 	case "keras":
-		return KerasScaler(), true
+		return kerasScaler(), true
 	case "paddle":
-		return PaddleScaler(), true
+		return paddleScaler(), true
 	}
 	return Scaler{}, false
 }

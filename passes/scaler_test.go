@@ -230,14 +230,14 @@ func TestScalersFollowTheSystemsTheyName(t *testing.T) {
 		ref    func() reference
 	}{
 		{"torch", TorchScaler(), func() reference { return &torchRef{scale: 65536, interval: 5} }},
-		{"apex", ApexScaler(), func() reference { return &apexRef{scale: 65536, window: 5} }},
+		{"apex", apexScaler(), func() reference { return &apexRef{scale: 65536, window: 5} }},
 		{"deepspeed", DeepSpeedScaler(), func() reference {
 			return &deepSpeedRef{scale: 65536, last: -1, window: 5, shift: 2, cur: 2}
 		}},
 		{"deepspeed consecutive", renewed(DeepSpeedScaler()), func() reference {
 			return &deepSpeedRef{scale: 65536, last: -1, window: 5, shift: 2, cur: 2, consecutive: true}
 		}},
-		{"oneflow", OneFlowScaler(), func() reference { return &oneFlowRef{scale: 65536, period: 5} }},
+		{"oneflow", oneFlowScaler(), func() reference { return &oneFlowRef{scale: 65536, period: 5} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.scaler.Every = 5
@@ -268,9 +268,9 @@ func TestScalersAtTheirBounds(t *testing.T) {
 		low, top float64
 	}{
 		{"torch", TorchScaler(), 0x1p-149, 0x1p127},
-		{"apex", ApexScaler(), 0x1p-149, 1 << 24},
+		{"apex", apexScaler(), 0x1p-149, 1 << 24},
 		{"deepspeed", DeepSpeedScaler(), 1, 0x1p127},
-		{"oneflow", OneFlowScaler(), 1, math.MaxFloat32},
+		{"oneflow", oneFlowScaler(), 1, math.MaxFloat32},
 		{"ampc", Dynamic(), 1, 1 << 24},
 	} {
 		c.scaler.Every = 1
@@ -344,9 +344,9 @@ func TestAutomaticScaler(t *testing.T) {
 	own := MixedF16()
 	own.Scaler = Static(8)
 	mine := MixedF16()
-	mine.Scaler = ApexScaler()
+	mine.Scaler = apexScaler()
 	s := Scaler{Init: 1 << 20, Every: 50}.under(mine).filled()
-	if want := ApexScaler(); s.Init != 1<<20 || s.Every != 50 || s.Mode != DynamicScale || s.Cap != want.Cap || !s.BlameForward || !s.NoFloor {
+	if want := apexScaler(); s.Init != 1<<20 || s.Every != 50 || s.Mode != DynamicScale || s.Cap != want.Cap || !s.BlameForward || !s.NoFloor {
 		t.Errorf("a start and a window over the policy's Apex rule: %+v", s)
 	}
 	for _, c := range []struct {

@@ -7,8 +7,8 @@ import (
 	"ampc/ir"
 )
 
-// RoleGradSeed is the role of the constant that starts an inner gradient.
-const RoleGradSeed = "grad_seed"
+// roleGradSeed is the role of the constant that starts an inner gradient.
+const roleGradSeed = "grad_seed"
 
 // scalers judges the loss scales once dtypes are known: a scale that no f16
 // value carries is removed unless other steps share it, and an inner gradient stored in f16 without any
@@ -29,7 +29,7 @@ func scalers(g *ir.Graph, c *Context) error {
 		}
 		removeScale(g, s)
 		c.Count("scalers_removed", 1)
-		c.Note("loss scale %s: no gradient is stored in f16, so it is removed", s.scale)
+		c.note("loss scale %s: no gradient is stored in f16, so it is removed", s.scale)
 		s.scale = nil
 	}
 	return nil
@@ -52,7 +52,7 @@ func refuseUnscaled(g *ir.Graph) error {
 	values, _ := g.Number()
 	from := make([]*ir.Value, values) // the seed a value comes from
 	for _, v := range g.Vars {
-		if v.Attr.Get("role") == RoleGradSeed {
+		if v.Attr.Get("role") == roleGradSeed {
 			from[v.ID] = v
 		}
 	}

@@ -30,7 +30,7 @@ func compileStep(text string, cfg Config) (*ir.Graph, *Context, error) {
 	}
 	cfg.Train = true
 	cfg = resolved(g, cfg)
-	c := NewContext(cfg)
+	c := newContext(cfg)
 	if err := c.training.claim(g, cfg); err != nil {
 		return nil, nil, err
 	}

@@ -221,7 +221,7 @@ update:
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = wrongOrders(g, NewContext(Config{}))
+		err = wrongOrders(g, newContext(Config{}))
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: refused: %v", c.line, err)

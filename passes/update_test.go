@@ -71,7 +71,7 @@ func TestClipByNorm(t *testing.T) {
 					}
 				}
 			}
-			if n := tr.ctx.Counter("unscaled_copies"); n != 0 {
+			if n := tr.ctx.counter("unscaled_copies"); n != 0 {
 				t.Errorf("%s: %d unscaled copies are written", c.name, n)
 			}
 		}
@@ -152,7 +152,7 @@ func TestSweepsWithOwnScalersMeetUnscaled(t *testing.T) {
 			}
 		}
 	}
-	if n := two.ctx.Counter("sweeps"); n != 2 {
+	if n := two.ctx.counter("sweeps"); n != 2 {
 		t.Errorf("%d sweeps, want 2", n)
 	}
 }
@@ -250,8 +250,8 @@ func TestSchedules(t *testing.T) {
 			u := math.Min(1, float64(k-4)/16)
 			return 0.1 * (0.1 + 0.9*(1+math.Cos(math.Pi*u))/2)
 		}},
-		{"linear", Linear(0.1, 0, 10), func(k int) float64 { return 0.1 * math.Max(0, 1-float64(k)/10) }},
-		{"step", StepDecay(0.1, 0.5, 3), func(k int) float64 { return 0.1 * math.Pow(0.5, float64(k/3)) }},
+		{"linear", Schedule{Rate: 0.1, Kind: LinearRate, Total: 10}, func(k int) float64 { return 0.1 * math.Max(0, 1-float64(k)/10) }},
+		{"step", Schedule{Rate: 0.1, Kind: StepRate, Drop: 0.5, Every: 3}, func(k int) float64 { return 0.1 * math.Pow(0.5, float64(k/3)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Kind: OfRate}}})
@@ -286,12 +286,12 @@ func TestHalfCosine(t *testing.T) {
 }
 
 func TestSchedulesCountTakenSteps(t *testing.T) {
-	all := Linear(0.1, 0, 10)
+	all := Schedule{Rate: 0.1, Kind: LinearRate, Total: 10}
 	all.CountAll = true
 	for _, c := range []struct {
 		s    Schedule
 		want float64
-	}{{Linear(0.1, 0, 10), 0.09}, {all, 0.08}} {
+	}{{Schedule{Rate: 0.1, Kind: LinearRate, Total: 10}, 0.09}, {all, 0.08}} {
 		tr := newTrainer(t, pairText, Config{Groups: oneGroup(SGD(0), c.s), Outputs: []Output{{Kind: OfRate}}})
 		bad := pairFeed(0)
 		bad["y"].F[0] = math.NaN()
@@ -324,7 +324,7 @@ func TestTiedWeightSumsOnce(t *testing.T) {
 	if d == nil || d.Def.Op != ir.OpAddN || len(d.Def.In) != 2 || d.Type.DType != ir.F32 {
 		t.Errorf("the gradient of the tied table is not one f32 sum of both uses:\n%s", g)
 	}
-	if c.Counter("fan_in_sums") == 0 {
+	if c.counter("fan_in_sums") == 0 {
 		t.Error("fan_in_sums=0")
 	}
 }
@@ -495,7 +495,7 @@ func TestBadConstants(t *testing.T) {
 	}{
 		{func(x float64) Config { return rate(Constant(x)) }, []float64{nan, inf, -inf, -1}, "learning rate %s: want a finite number, 0 or more"},
 		{func(x float64) Config { return rate(least(x)) }, []float64{nan, inf, -1, 2}, "cosine schedule: least share %s: want a number from 0 to 1"},
-		{func(x float64) Config { return rate(StepDecay(1, x, 5)) }, []float64{nan, inf, -1, 0}, "step schedule: drop %s: want a finite number above 0"},
+		{func(x float64) Config { return rate(Schedule{Rate: 1, Kind: StepRate, Drop: x, Every: 5}) }, []float64{nan, inf, -1, 0}, "step schedule: drop %s: want a finite number above 0"},
 		{func(x float64) Config { return Config{Groups: oneGroup(SGD(x), Constant(1))} }, []float64{nan, inf, -1, 1}, "sgd: momentum %s: want a number from 0 to below 1"},
 		{func(x float64) Config { return adam(func(o *Optimizer) { o.Decay = x }) }, []float64{nan, inf, -inf, -1}, "adamw: decay %s: want a finite number, 0 or more"},
 		{func(x float64) Config { return adam(func(o *Optimizer) { o.Eps = x }) }, []float64{nan, inf, -1, 1e39}, "adamw: epsilon %s: want a finite number, 0 or more"},

@@ -97,7 +97,7 @@ func (b *Builder) emit(name string, args []Arg) {
 	for _, a := range args {
 		in.Args = append(in.Args, a.operand())
 	}
-	op, err := Lookup(name, in.Args)
+	op, err := lookup(name, in.Args)
 	if err == nil {
 		in.Op = op
 		err = errors.Join(checkFeature(b.fl, op), checkOperands(&in))

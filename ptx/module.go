@@ -105,7 +105,7 @@ func (in *Inst) String() string {
 		}
 		fmt.Fprintf(&b, "@%s%s ", not, in.Guard)
 	}
-	b.WriteString(in.Op.Spelling())
+	b.WriteString(in.Op.spelling())
 	for i, a := range in.Args {
 		if i > 0 {
 			b.WriteByte(',')
@@ -117,8 +117,8 @@ func (in *Inst) String() string {
 	return b.String()
 }
 
-// SharedBytes is the static shared memory of the kernel.
-func (k *Kernel) SharedBytes() int {
+// sharedBytes is the static shared memory of the kernel.
+func (k *Kernel) sharedBytes() int {
 	n := 0
 	for _, s := range k.Shared {
 		n = (n+s.Align-1)/s.Align*s.Align + s.Bytes

@@ -248,7 +248,7 @@ func (p *parser) instruction() {
 	if p.err != nil {
 		return
 	}
-	op, err := Lookup(name, in.Args)
+	op, err := lookup(name, in.Args)
 	if err != nil {
 		p.fail("%w", err)
 		return

@@ -69,7 +69,7 @@ func sampleArgs(b *Builder, op *Op, sh Reg, base Reg, l Label) []Arg {
 				v = append(v, fresh(s.Type))
 			}
 			args = append(args, v)
-		case op.WarpWide() && s.Role == Src && i == len(op.Slots)-1:
+		case op.warpWide() && s.Role == Src && i == len(op.Slots)-1:
 			args = append(args, I(0xffffffff))
 		default:
 			args = append(args, fresh(s.Type))
@@ -94,7 +94,7 @@ func TestEveryInstructionAssembles(t *testing.T) {
 		base := b.Param("in")
 		sh := b.Shared("sh", 16, 64)
 		l := b.NewLabel()
-		b.emit(op.Spelling(), sampleArgs(b, op, sh, base, l))
+		b.emit(op.spelling(), sampleArgs(b, op, sh, base, l))
 		b.Place(l)
 		k, err := b.Kernel()
 		if err != nil {
@@ -125,7 +125,7 @@ func TestMinimumTargets(t *testing.T) {
 		for i, op := range list {
 			b := NewBuilder(fl, fmt.Sprintf("k%d", i), 32)
 			base, sh, l := b.Param("in"), b.Shared("sh", 16, 64), b.NewLabel()
-			b.emit(op.Spelling(), sampleArgs(b, op, sh, base, l))
+			b.emit(op.spelling(), sampleArgs(b, op, sh, base, l))
 			b.Place(l)
 			k, err := b.Kernel()
 			if err != nil {

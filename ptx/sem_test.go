@@ -7,7 +7,7 @@ import (
 
 // TestTableIsSane walks every row: a compute row computes, slots name known types.
 func TestTableIsSane(t *testing.T) {
-	for name, op := range Ops() {
+	for name, op := range ops {
 		needsEval := op.Kind == Compute || op.Kind == Atomic || op.Kind == Reduction || op.Kind == Redux
 		if needsEval != (op.Eval != nil) {
 			t.Errorf("%s: kind %d, has meaning: %v", name, op.Kind, op.Eval != nil)
@@ -18,7 +18,7 @@ func TestTableIsSane(t *testing.T) {
 			}
 		}
 	}
-	if n := len(Ops()); n < 400 {
+	if n := len(ops); n < 400 {
 		t.Errorf("only %d instructions", n)
 	}
 }
@@ -124,16 +124,16 @@ func TestFMA32(t *testing.T) {
 	// a*b = 1 + 2^-23 + 2^-24-ish tails: pick a tie of f32 broken only by a tiny addend.
 	a, b := float32(1+0x1p-12), float32(1+0x1p-12) // 1 + 2^-11 + 2^-24
 	tie := float32(0x1p-80)
-	if got, want := FMA32(a, b, tie), float32(1+0x1p-11+0x1p-23); got != want {
+	if got, want := fma32(a, b, tie), float32(1+0x1p-11+0x1p-23); got != want {
 		t.Errorf("upward tie break: %x, want %x", got, want)
 	}
-	if got, want := FMA32(a, b, -tie), float32(1+0x1p-11); got != want {
+	if got, want := fma32(a, b, -tie), float32(1+0x1p-11); got != want {
 		t.Errorf("downward tie break: %x, want %x", got, want)
 	}
-	if got := FMA32(float32(math.Inf(1)), 0, 1); got == got {
+	if got := fma32(float32(math.Inf(1)), 0, 1); got == got {
 		t.Errorf("Inf*0+1 = %v", got)
 	}
-	if got := FMA32(0x1p-140, 0.5, 0x1p-149); got != 0x1p-141+0x1p-149 {
+	if got := fma32(0x1p-140, 0.5, 0x1p-149); got != 0x1p-141+0x1p-149 {
 		t.Errorf("subnormal: %x", got)
 	}
 }

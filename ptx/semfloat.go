@@ -57,12 +57,12 @@ func evalFMA(alt []string) Eval {
 			return bits64(math.FMA(math.Float64frombits(a), math.Float64frombits(b), math.Float64frombits(c)))
 		}
 	}
-	return func(a, b, c, _ uint64) uint64 { return bits32(FMA32(f32of(a), f32of(b), f32of(c))) }
+	return func(a, b, c, _ uint64) uint64 { return bits32(fma32(f32of(a), f32of(b), f32of(c))) }
 }
 
-// FMA32 is a*b+c rounded once to f32. The product is exact in f64; the sum is taken there
+// fma32 is a*b+c rounded once to f32. The product is exact in f64; the sum is taken there
 // rounded to odd (Boldo and Melquiond 2008), which makes the second rounding harmless.
-func FMA32(a, b, c float32) float32 {
+func fma32(a, b, c float32) float32 {
 	p := float64(float64(a) * float64(b))
 	x := float64(c)
 	s := p + x

@@ -68,8 +68,8 @@ type Op struct {
 	Eval  Eval    // Compute, Atomic, Reduction, Redux
 }
 
-// Spelling is the mnemonic as written in text.
-func (o *Op) Spelling() string { name, _, _ := strings.Cut(o.Name, "#"); return name }
+// spelling is the mnemonic as written in text.
+func (o *Op) spelling() string { name, _, _ := strings.Cut(o.Name, "#"); return name }
 
 // Dst reports the class of the result, or NoClass.
 func (o *Op) Dst() Class {
@@ -114,8 +114,8 @@ type row struct {
 // ops maps every mnemonic to its row; it is built once and never changes.
 var ops = expand(instructions)
 
-// Lookup finds the instruction spelled name; pack and unpack forms of mov are chosen by shape.
-func Lookup(name string, args []Operand) (*Op, error) {
+// lookup finds the instruction spelled name; pack and unpack forms of mov are chosen by shape.
+func lookup(name string, args []Operand) (*Op, error) {
 	if strings.HasPrefix(name, "mov.b") && len(args) == 2 {
 		if args[0].Kind == KindVec {
 			name += "#unpack"
@@ -127,15 +127,6 @@ func Lookup(name string, args []Operand) (*Op, error) {
 		return op, nil
 	}
 	return nil, fmt.Errorf("unknown instruction %q", name)
-}
-
-// Ops returns every instruction, for tests and listings.
-func Ops() map[string]*Op {
-	out := make(map[string]*Op, len(ops))
-	for k, v := range ops {
-		out[k] = v
-	}
-	return out
 }
 
 func expand(rows []row) map[string]*Op {
@@ -157,7 +148,7 @@ func expand(rows []row) map[string]*Op {
 }
 
 func elementBytes(op *Op) int {
-	last := op.Spelling()
+	last := op.spelling()
 	last = last[strings.LastIndexByte(last, '.')+1:]
 	return typeInfo[last].bytes
 }

@@ -110,7 +110,7 @@ func (v *verifier) declarations() {
 			return
 		}
 	}
-	if n := v.k.SharedBytes(); n > maxShared {
+	if n := v.k.sharedBytes(); n > maxShared {
 		v.fail("%d bytes of shared memory, the limit is %d", n, maxShared)
 	}
 	if v.k.Threads < 0 || v.k.Threads > 1024 {
@@ -165,8 +165,8 @@ func (v *verifier) instruction(written *registers) {
 		if in.Guard.Class != Pred {
 			v.fail("guard %s is not a predicate", in.Guard)
 		}
-		if in.Op.WarpWide() {
-			v.fail("a guarded %s hangs or reads lanes that are not there; branch around it", in.Op.Spelling())
+		if in.Op.warpWide() {
+			v.fail("a guarded %s hangs or reads lanes that are not there; branch around it", in.Op.spelling())
 		}
 	}
 	for i := range in.Args {
@@ -178,8 +178,8 @@ func (v *verifier) instruction(written *registers) {
 	}
 }
 
-// WarpWide reports whether lanes must reach the instruction together.
-func (o *Op) WarpWide() bool {
+// warpWide reports whether lanes must reach the instruction together.
+func (o *Op) warpWide() bool {
 	switch o.Kind {
 	case Barrier, WarpBarrier, Shuffle, Vote, Ballot, Redux, Match:
 		return true
@@ -219,7 +219,7 @@ func checkFeature(fl Flavour, op *Op) error {
 // checkOperands compares the operands with the instruction's slots.
 func checkOperands(in *Inst) error {
 	if len(in.Args) != len(in.Op.Slots) {
-		return fmt.Errorf("%d operands, %s takes %d", len(in.Args), in.Op.Spelling(), len(in.Op.Slots))
+		return fmt.Errorf("%d operands, %s takes %d", len(in.Args), in.Op.spelling(), len(in.Op.Slots))
 	}
 	for i := range in.Op.Slots {
 		if err := in.Op.Slots[i].check(&in.Args[i]); err != nil {

@@ -248,7 +248,7 @@ func (m *machine) integer(out []int64, i *ir.Instr) {
 			y = i.Int
 		case ir.PConv:
 			if a.f != nil {
-				y = FloatToInt(a.f[e], i.Type)
+				y = floatToInt(a.f[e], i.Type)
 			} else {
 				y = a.i[e]
 			}
@@ -327,9 +327,9 @@ func ordered[T float64 | int64](p ir.Prim, x, y T) bool {
 	return x != y
 }
 
-// FloatToInt converts towards zero. It saturates at the type's limits, and NaN
+// floatToInt converts towards zero. It saturates at the type's limits, and NaN
 // becomes 0, so that every backend agrees.
-func FloatToInt(x float64, t ir.DType) int64 {
+func floatToInt(x float64, t ir.DType) int64 {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 	switch t {
 	case ir.I32:
@@ -364,7 +364,7 @@ func (t *Tensor) store(r *reg, start int) {
 		copy(t.I[start:], r.i)
 	default:
 		for e, x := range r.f {
-			t.I[start+e] = FloatToInt(x, t.Type.DType)
+			t.I[start+e] = floatToInt(x, t.Type.DType)
 		}
 	}
 }

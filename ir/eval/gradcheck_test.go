@@ -362,7 +362,7 @@ func (k *bench) expansion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := Expansion(k.node)
+	g, err := expansionGraph(k.node)
 	if err != nil {
 		t.Fatalf("expansion: %v", err)
 	}

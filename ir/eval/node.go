@@ -119,7 +119,7 @@ func custom(c *call) error {
 // expanded evaluates a row without an evaluator of its own through the
 // simpler rows it says it equals.
 func expanded(c *call) error {
-	g, err := Expansion(c.Node)
+	g, err := expansionGraph(c.Node)
 	if err != nil {
 		return err
 	}
@@ -141,10 +141,10 @@ func expanded(c *call) error {
 
 func operandName(i int) string { return fmt.Sprintf("in%d", i) }
 
-// Expansion is a graph of one node's Expand: an input per operand, named in0,
+// expansionGraph is a graph of one node's Expand: an input per operand, named in0,
 // in1 and so on, and the node's results returned. Tests compare it with the
 // fused row, exporters write it in the row's place.
-func Expansion(n *ir.Node) (*ir.Graph, error) {
+func expansionGraph(n *ir.Node) (*ir.Graph, error) {
 	b := ir.NewBuilder(n.Def().Name)
 	k := *n
 	k.In = make([]*ir.Value, len(n.In))

@@ -21,7 +21,7 @@ func (t *Tensor) set(i int, src *Tensor, j int) {
 	case t.F != nil:
 		t.F[i] = float64(src.I[j])
 	default:
-		t.I[i] = FloatToInt(src.F[j], t.Type.DType)
+		t.I[i] = floatToInt(src.F[j], t.Type.DType)
 	}
 }
 
@@ -157,7 +157,7 @@ func (t *Tensor) fill(i int, x float64) {
 	if t.F != nil {
 		t.F[i] = x
 	} else {
-		t.I[i] = FloatToInt(x, t.Type.DType)
+		t.I[i] = floatToInt(x, t.Type.DType)
 	}
 }
 

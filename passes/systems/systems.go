@@ -40,13 +40,13 @@ var classes = map[Category]ir.Class{
 // Class returns the class of ours that does what the category says.
 func (c Category) Class() ir.Class { return classes[c] }
 
-// Unlisted is the name under which a list says what becomes of all other ops.
-const Unlisted = "*"
+// unlisted is the name under which a list says what becomes of all other ops.
+const unlisted = "*"
 
 // System is one system's list for one low dtype, with its names mapped to ours.
 type System struct {
 	Name     string
-	Category map[string]Category // by the system's op name; Unlisted is the rest
+	Category map[string]Category // by the system's op name; unlisted is the rest
 	Ops      map[string][]ir.Op  // theirs to ours: their category is the class of ours
 	Part     map[string][]ir.Op  // ours cover more than theirs, which decides nothing
 	Cases    map[string][]Case   // theirs to a case of ours, written OP.CASE; the class is to be filled in
@@ -166,14 +166,14 @@ func (s *System) Of(theirs string) Category {
 	if c, ok := s.Category[theirs]; ok {
 		return c
 	}
-	return s.Category[Unlisted]
+	return s.Category[unlisted]
 }
 
 // Unmapped lists the names in the system's list without an op of ours.
 func (s *System) Unmapped() []string {
 	var out []string
 	for name := range s.Category {
-		if name != Unlisted && s.Ops[name] == nil && s.Part[name] == nil && s.Cases[name] == nil {
+		if name != unlisted && s.Ops[name] == nil && s.Part[name] == nil && s.Cases[name] == nil {
 			out = append(out, name)
 		}
 	}
@@ -203,7 +203,7 @@ func (s *System) Classes() (map[ir.Op]ir.Class, error) {
 			c, known = of[base]
 		}
 		if !known {
-			c = s.Category[Unlisted]
+			c = s.Category[unlisted]
 		}
 		class := classes[c]
 		free := d.Class == ir.PromoteC || d.Class == ir.Clear
@@ -236,7 +236,7 @@ func (s *System) categories() (map[ir.Op]Category, error) {
 	for _, theirs := range s.Mapped() {
 		for _, op := range s.Ops[theirs] {
 			if _, ok := of[op]; !ok {
-				of[op] = s.Category[Unlisted]
+				of[op] = s.Category[unlisted]
 			}
 		}
 	}

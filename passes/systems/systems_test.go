@@ -63,7 +63,7 @@ func TestListsAreTheFacts(t *testing.T) {
 			}
 			op := row[2]
 			if strings.HasPrefix(op, "*") {
-				op = Unlisted
+				op = unlisted
 			}
 			want[op] = Category(row[3])
 		}
@@ -87,7 +87,7 @@ func TestListsAreTheFacts(t *testing.T) {
 // listed names give one of our ops different classes.
 func TestSystemsLoad(t *testing.T) {
 	eachSystem(t, func(t *testing.T, s *System, low ir.DType) {
-		if s.Category[Unlisted] == "" {
+		if s.Category[unlisted] == "" {
 			t.Error("no category for unlisted ops")
 		}
 		if _, err := s.Classes(); err != nil {

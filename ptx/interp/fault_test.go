@@ -142,8 +142,8 @@ func TestMemory(t *testing.T) {
 	if err := m.Free(a + 1); err == nil {
 		t.Error("free inside an allocation")
 	}
-	if err := m.Free(a); err != nil || m.Used() != 1 {
-		t.Errorf("free: %v, %d bytes used", err, m.Used())
+	if err := m.Free(a); err != nil || m.used != 1 {
+		t.Errorf("free: %v, %d bytes used", err, m.used)
 	}
 	if err := m.Write(a, []byte{1}); err == nil {
 		t.Error("write after free")

@@ -107,9 +107,6 @@ func (m *Memory) Alloc(n int) uint64 {
 	return b.addr
 }
 
-// Used is the number of bytes allocated now.
-func (m *Memory) Used() int64 { return m.used }
-
 // Free releases an allocation; addr must be what Alloc returned.
 func (m *Memory) Free(addr uint64) error {
 	for i, b := range m.bufs {
@@ -184,15 +181,6 @@ func (m *Memory) Fill(addr uint64, v byte, n int) error {
 	}
 	setAll(b.init[off : off+uint64(n)])
 	return nil
-}
-
-// Forget makes n bytes uninitialised again.
-func (m *Memory) Forget(addr uint64, n int) error {
-	b, off, err := m.span(addr, n)
-	if err == nil {
-		clear(b.init[off : off+uint64(n)])
-	}
-	return err
 }
 
 func setAll(s []byte) {

@@ -147,9 +147,6 @@ var negInf = float32(math.Inf(-1))
 // Name is "avx512bf16", "avx512", "avx2", "neon" or "go".
 func (p *Path) Name() string { return p.name }
 
-// Lanes is the number of float32 lanes of a vector; 1 in plain Go.
-func (p *Path) Lanes() int { return p.lanes }
-
 // Paths lists what this processor runs, best first; "go" is always last.
 func Paths() []*Path { return append(archPaths(), goPath()) }
 
