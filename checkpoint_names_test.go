@@ -13,7 +13,7 @@ import (
 // oldModel is the model of testdata/checkpoints, which were written when the
 // compiler's variables had names that users could take: format 1.
 func oldModel() (*ampc.Model, ampc.Feed, [2]ampc.Tensor) {
-	m := ampc.New("saved")
+	m := ampc.New("saved", ampc.Seed(5))
 	x, y := m.Input("x", ampc.F32, 8, 4), m.Input("y", ampc.I32, 8)
 	h := m.BatchNorm("bn", m.Linear("fc1", x, 6))
 	h = m.Dropout("drop", m.Relu(h), 0.25)
