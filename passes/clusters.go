@@ -10,7 +10,7 @@ import (
 // clusters states the clusters of the plan and what their kernels take at every
 // port.
 func (m *planner) clusters() {
-	c := &clusterer{planner: m, at: map[int64]int{}, tensor: make([]plan.TensorID, len(m.want))}
+	c := &clusterer{planner: m, tensor: make([]plan.TensorID, len(m.want))}
 	c.order()
 	for _, v := range m.g.Vars {
 		c.declared(v)
@@ -34,46 +34,77 @@ func (m *planner) clusters() {
 	}
 	for _, v := range m.g.Return {
 		if m.assignable(v) {
-			c.port(outside, plan.Port{Tensor: c.tensor[m.base[v.ID].ID], Part: m.part[v.ID].ID, Bytes: m.bytes(m.part[v.ID]), Takes: fixedAs(m.src[v.ID])})
+			c.port(caller, plan.Port{Tensor: c.tensor[m.base[v.ID].ID], Part: m.part[v.ID].ID, Bytes: m.bytes(m.part[v.ID]), Takes: fixedAs(m.src[v.ID])})
 		}
 	}
+	c.place()
 }
 
-// outside is the unit of what the caller takes.
-const outside = int64(-1) << 40
+// caller is the cluster of what the caller takes.
+const caller = int32(0)
 
 // clusterer puts ports to clusters.
 type clusterer struct {
 	*planner
-	at     map[int64]int   // cluster by unit
+	group  []int32         // cluster by group
+	node   []int32         // cluster by node ID, of nodes in no group
 	tensor []plan.TensorID // by ID of a value that is its own base
+	ports  []plan.Port     // of all clusters
+	of     []int32         // cluster of each port
 }
 
-// order makes the clusters: the caller, groups, single nodes.
+// order makes the clusters: the caller, groups, the last first, single nodes.
 func (c *clusterer) order() {
-	units := []int64{outside}
-	node := map[int64]*ir.Node{}
+	groups, most := int32(0), len(c.g.Return)
 	for _, n := range c.g.Nodes {
-		if u := unitOf(n); node[u] == nil && !shares(n) {
-			node[u] = n
-			units = append(units, u)
-		}
+		groups, most = max(groups, n.Why.Group), most+len(n.In)+len(n.Out)
 	}
-	slices.Sort(units)
-	c.plan.Clusters = make([]plan.Cluster, len(units))
-	for i, u := range units {
-		c.at[u] = i
-		if n := node[u]; n != nil {
-			c.plan.Clusters[i] = plan.Cluster{Name: n.Name(), Times: c.times(c.sec[n.ID])}
-		} else {
-			c.plan.Clusters[i] = plan.Cluster{Name: "results", Outside: true}
+	c.ports, c.of = make([]plan.Port, 0, most), make([]int32, 0, most)
+	c.group, c.node = make([]int32, groups+1), make([]int32, len(c.sec))
+	c.plan.Clusters = make([]plan.Cluster, 1+int(groups), 1+int(groups)+len(c.sec))
+	c.plan.Clusters[caller] = plan.Cluster{Name: "results", Outside: true}
+	for _, n := range c.g.Nodes {
+		one := plan.Cluster{Times: c.times(c.sec[n.ID])}
+		if len(n.Out) > 0 {
+			one.Name = n.Out[0].Name
+		}
+		switch k := n.Why.Group; {
+		case shares(n):
+		case k == 0:
+			c.node[n.ID] = int32(len(c.plan.Clusters))
+			c.plan.Clusters = append(c.plan.Clusters, one)
+		case c.group[k] == 0:
+			c.group[k] = 1 + groups - k
+			c.plan.Clusters[c.group[k]] = one
 		}
 	}
 }
 
-func (c *clusterer) port(unit int64, p plan.Port) {
-	k := &c.plan.Clusters[c.at[unit]]
-	k.Ports = append(k.Ports, p)
+// cluster is that of n.
+func (c *clusterer) cluster(n *ir.Node) int32 {
+	if k := n.Why.Group; k > 0 {
+		return c.group[k]
+	}
+	return c.node[n.ID]
+}
+
+func (c *clusterer) port(cluster int32, p plan.Port) {
+	c.ports, c.of = append(c.ports, p), append(c.of, cluster)
+}
+
+// place gives the clusters their ports.
+func (c *clusterer) place() {
+	count := make([]int32, len(c.plan.Clusters))
+	for _, k := range c.of {
+		count[k]++
+	}
+	all := make([]plan.Port, len(c.ports))
+	for k := range c.plan.Clusters {
+		c.plan.Clusters[k].Ports, all = all[:0:count[k]], all[count[k]:]
+	}
+	for i, k := range c.of {
+		c.plan.Clusters[k].Ports = append(c.plan.Clusters[k].Ports, c.ports[i])
+	}
 }
 
 // declared is the tensor of a variable.
@@ -95,7 +126,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
 		return
 	}
 	second := c.storesTwice(n)
-	c.port(unitOf(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
+	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
 		Rounded: x != plan.Low && (c.c.Caps.Continues(n) || second && c.chained(n)) || !second && x != c.seen[v.ID] && c.storesOnce(n)})
 }
@@ -108,7 +139,7 @@ func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 		p.Takes = c.reads(n, i, v)
 		p.Held = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
-	c.port(unitOf(n), p)
+	c.port(c.cluster(n), p)
 }
 
 // size is what v takes in 16 bits, or in its own dtype where that is no choice.

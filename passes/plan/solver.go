@@ -115,14 +115,13 @@ func (r read) in(x Choice) int32 {
 func (s *Solver) price() {
 	writes := make([]*Port, len(s.plan.Tensors))
 	times := make([]int64, len(s.plan.Tensors))
-	reads := make([][]read, len(s.plan.Tensors))
+	reads := s.readers()
 	for k := range s.plan.Clusters {
 		c := &s.plan.Clusters[k]
 		for i := range c.Ports {
-			switch p := &c.Ports[i]; {
-			case p.Write:
+			if p := &c.Ports[i]; p.Write {
 				writes[p.Tensor], times[p.Tensor] = p, c.Times
-			default:
+			} else {
 				reads[p.Tensor] = append(reads[p.Tensor], read{p, int32(k)})
 			}
 		}
@@ -140,6 +139,24 @@ func (s *Solver) price() {
 		}
 		s.reads(t, w, list)
 	}
+}
+
+// readers is room for the reads of each tensor.
+func (s *Solver) readers() [][]read {
+	count, sum := make([]int, len(s.plan.Tensors)), 0
+	for k := range s.plan.Clusters {
+		for i := range s.plan.Clusters[k].Ports {
+			if p := &s.plan.Clusters[k].Ports[i]; !p.Write {
+				count[p.Tensor]++
+				sum++
+			}
+		}
+	}
+	list, all := make([][]read, len(count)), make([]read, sum)
+	for id, n := range count {
+		list[id], all = all[:0:n], all[n:]
+	}
+	return list
 }
 
 // ordered sorts reads by cluster and requirement and drops those that say the same.
