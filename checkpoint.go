@@ -51,7 +51,7 @@ func (m *Model) Meta(key string) string {
 	return m.session.meta[key]
 }
 
-// SaveFile writes parameters, optimiser and scaler state, random state,
+// SaveFile writes parameters, optimizer and scaler state, random state,
 // counters and metadata of all steps in the safetensors layout. The file
 // appears as a whole or not at all. Low copies and gradient accumulators are
 // not part of it: they are derived.
@@ -109,7 +109,7 @@ func policyName(p passes.Policy) string {
 // so that training goes on as if it had not stopped. The file is checked as a
 // whole first: an error leaves everything as it was. A file written under
 // another policy loads too; Warnings then says what differs. Training state that
-// no compiled step has, such as another optimiser's moments or the counters of a
+// no compiled step has, such as another optimizer's moments or the counters of a
 // step with another name, is an error unless LeaveState is given: training would
 // start over with it.
 func (m *Model) LoadFile(path string, opts ...LoadOption) error {
@@ -188,7 +188,7 @@ func (m *Model) Warnings() []string {
 
 // match compares the file with the session before anything is changed.
 // Parameters must be there with their types; other states may come and go
-// with the policy, the optimiser and the scaler, which is worth a note.
+// with the policy, the optimizer and the scaler, which is worth a note.
 func (s *session) match(f *safetensors.File, model string, names map[string]string) ([]string, error) {
 	if is := f.Meta[metaFormat]; is != format && is != formatBefore {
 		return nil, fmt.Errorf("not a checkpoint of ampc: metadata %s is %q, want %q", metaFormat, is, format)

@@ -13,7 +13,7 @@ import (
 type LoadOption struct{ leave bool }
 
 // LeaveState lets LoadFile leave training state in the file that no compiled step
-// has: to load for inference, or to train on with another optimiser.
+// has: to load for inference, or to train on with another optimizer.
 func LeaveState() LoadOption { return LoadOption{leave: true} }
 
 // namesIn gives the name in the file of each variable, "" where it has none. A

@@ -1,5 +1,5 @@
 // Command bench trains models of the zoo beside PyTorch: from one file with the
-// same start and the same batches, with the same optimiser, and with the same
+// same start and the same batches, with the same optimizer, and with the same
 // things measured, on a GPU or on the CPU. It runs where there is no Go.
 //
 //	bench start SPEC FILE          writes the start of a model of the zoo and batches for it

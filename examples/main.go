@@ -25,7 +25,7 @@ func examples() []example {
 		{"clip", "clipping by norm and by value; reading the norm", clip},
 		{"micro", "accumulation inside one program equals one large batch", micro},
 		{"accumulate", "accumulation by hand", accumulate},
-		{"gan", "two losses, two optimisers, a shared discriminator", gan},
+		{"gan", "two losses, two optimizers, a shared discriminator", gan},
 		{"penalty", "a gradient penalty: a gradient inside the loss", penalty},
 		{"customop", "an op of one's own with kernel, gradient and a pinned operand, inside a GPT", customOp},
 		{"eval", "evaluation under the assignment of training, and a short last batch", evaluate},

@@ -4,6 +4,6 @@
 //
 // A graph has no control flow and no side effects. Variables are declared; the
 // value a variable has after the step is written with a prime (%w'). Sections
-// run as three parts: prepare once per optimiser step, forward and backward
+// run as three parts: prepare once per optimizer step, forward and backward
 // once per micro-batch, update once.
 package ir

@@ -6,10 +6,10 @@ import "fmt"
 type Section uint8
 
 const (
-	Prepare  Section = iota // once per optimiser step, before the micro-batches
+	Prepare  Section = iota // once per optimizer step, before the micro-batches
 	Forward                 // once per micro-batch
 	Backward                // once per micro-batch
-	Update                  // once per optimiser step
+	Update                  // once per optimizer step
 	NumSections
 )
 

@@ -29,7 +29,7 @@ const (
 	ByForward         // follows its forward node (From names it)
 	ByCut             // free: the minimum cut chose it
 	ByGuard           // a range guard vetoed low
-	ByContract        // the op's own contract: casts, scaler, optimiser
+	ByContract        // the op's own contract: casts, scaler, optimizer
 	ByIsland          // part of a computation that 16 bits would break (Rule names it)
 	numCauses
 )

@@ -9,7 +9,7 @@ import (
 )
 
 // Batch joins the groups of a part that run the same code over whole tensors
-// into one step each: the updates of all parameters with one optimiser, the
+// into one step each: the updates of all parameters with one optimizer, the
 // casts of all weights to one dtype. A step moves back to the last one it is
 // joined with, where nothing between depends on it.
 func (p *Program) Batch(part Part) {

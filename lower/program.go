@@ -9,9 +9,9 @@ import "ampc/ir"
 type Part uint8
 
 const (
-	Prepare  Part = iota // once per optimiser step
+	Prepare  Part = iota // once per optimizer step
 	Micro                // forward and backward, once per micro-batch
-	Update               // once per optimiser step
+	Update               // once per optimizer step
 	NumParts             // sentinel
 )
 

@@ -99,7 +99,7 @@ func TestCutBytesForGPUs(t *testing.T) {
 	t.Logf("%d steps compared", whole)
 }
 
-// moved sums the bytes of p's steps over one optimiser step.
+// moved sums the bytes of p's steps over one optimizer step.
 func moved(p *lower.Program, micro int64) (sum int64) {
 	for part, steps := range p.Parts {
 		times := int64(1)

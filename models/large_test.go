@@ -101,7 +101,7 @@ func TestLargeModels(t *testing.T) {
 var reduces = regexp.MustCompile("^(row|col)_")
 
 // updates counts the launches that store many tensors of millions of elements
-// between them: one for each optimiser, here one. Its table of tensors is small
+// between them: one for each optimizer, here one. Its table of tensors is small
 // beside what it moves.
 func updates(t *testing.T, p *lower.Program) (n int) {
 	for _, s := range p.Parts[lower.Update] {

@@ -1,5 +1,5 @@
 // Package models is a zoo of small, complete models for training, dumps and
-// tests. Each brings its inputs, losses, metrics and a default optimiser.
+// tests. Each brings its inputs, losses, metrics and a default optimizer.
 //
 // A model is opened by name with options in the manner of a query string:
 // "gpt?layers=2&dim=64&batch=8&seq=32".
@@ -30,7 +30,7 @@ type Zoo struct {
 type Step struct {
 	Name   string
 	Losses []ampc.Loss
-	Config ampc.TrainConfig // the default optimiser; the caller adds policy and backend
+	Config ampc.TrainConfig // the default optimizer; the caller adds policy and backend
 }
 
 // Options are a model's numbers by name.

@@ -1,5 +1,5 @@
 // Package passes turns a source graph into the training step that runs:
-// gradients, loss scaling, optimiser, precision, fusion and order, one file
+// gradients, loss scaling, optimizer, precision, fusion and order, one file
 // per pass.
 package passes
 
@@ -45,7 +45,7 @@ func Pipeline() []Pass {
 		{"castelim", "drops casts that change nothing, lets casts meet across moving rows", castelim, false, ir.Mixed},
 		{"castfold", "drops casts that a kernel does on load or store", castfold, false, ir.Mixed},
 		{"recompute", "backward computes again what is cheaper than keeping: norms behind activations, positions of max pools", recompute, false, ir.Mixed},
-		{"shadow", "the optimiser writes the low copy with the weight (off unless asked for)", shadow, false, ir.Mixed},
+		{"shadow", "the optimizer writes the low copy with the weight (off unless asked for)", shadow, false, ir.Mixed},
 		{"fuse", "completes groups with the casts around them", fuse, false, ir.Mixed},
 		{"dce", "drops nodes that no result depends on", dce, false, ir.Mixed},
 		{"order", "a topological order of low peak memory", orderPass, false, ir.Ready},
@@ -80,7 +80,7 @@ var order = [...]struct{ before, after, why string }{
 	{"castfold", "fuse", "a group is emitted with its final loads and stores"},
 	{"castfold", "recompute", "what backward reads of an image, and in which dtype, is known afterwards"},
 	{"recompute", "fuse", "what is computed again joins its reader's group"},
-	{"castfold", "shadow", "only casts that are left need a copy kept by the optimiser"},
+	{"castfold", "shadow", "only casts that are left need a copy kept by the optimizer"},
 	{"shadow", "fuse", "a copy is one more store of the update's group"},
 	{"fuse", "dce", "fusion leaves the old nodes behind"},
 	{"dce", "order", "dead nodes would count as live memory"},

@@ -3,7 +3,7 @@ package ptx
 import "fmt"
 
 // Batch runs the code of one group over many tensors in one launch: all parameters that are updated
-// alike, with their gradients and optimiser state; all weights that are cast to one type.
+// alike, with their gradients and optimizer state; all weights that are cast to one type.
 //
 // Tensor i has Sizes[i] elements; the group's Shape is not used. An access of the group either walks
 // the tensor (Stride nil) and finds its buffer's address in a table, or repeats one element for all

@@ -6,7 +6,7 @@ import (
 )
 
 // Group is straight-line scalar code applied to every element of an iteration space: a fused
-// elementwise group, a cast, an optimiser update, a broadcast or a strided copy.
+// elementwise group, a cast, an optimizer update, a broadcast or a strided copy.
 //
 // Instructions are in order; instruction i defines value i, and operands name earlier values.
 // A load widens 16-bit floats to f32, a store rounds once. Value types are f32, f64, i32, i64 and

@@ -1,6 +1,6 @@
 // Package ptx builds, prints, parses and verifies NVIDIA PTX text, and generates the
 // kernels that no library offers: elementwise groups, reductions, softmax, norms, losses,
-// embedding, dropout, optimiser and scaler updates, transposes, pooling.
+// embedding, dropout, optimizer and scaler updates, transposes, pooling.
 //
 // One table (table.go) holds every instruction the package knows: its spelling, the types of
 // its operands, the lowest PTX version and target that have it, and what it computes. Builder,

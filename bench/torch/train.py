@@ -2,7 +2,7 @@
 
     python3 train.py FILE --precision bf16 --mode eager|compile|max-autotune --into results.jsonl
 
-Mixed precision is torch.autocast, in f16 with a GradScaler; the optimiser is the fused one; images
+Mixed precision is torch.autocast, in f16 with a GradScaler; the optimizer is the fused one; images
 have channels last unless --planes. Batches come from page-locked memory in every step, as ours do.
 """
 import argparse
@@ -43,7 +43,7 @@ def line(recipe, args, device, threads, losses, rounds, ready, held, in_use, syn
 
 
 class Run:
-    """A model, its optimiser and its batches on a device."""
+    """A model, its optimizer and its batches on a device."""
 
     def __init__(self, args):
         import torch
@@ -101,7 +101,7 @@ class Run:
             return optim.SGD(self.model.parameters(), lr=r["lr"], momentum=r["momentum"], weight_decay=r["decay"], fused=True)
         if r["optimizer"] == "adamw":
             return optim.AdamW(self.model.parameters(), lr=r["lr"], betas=(r["beta1"], r["beta2"]), eps=r["eps"], weight_decay=r["decay"], fused=True)
-        raise ValueError(f"no optimiser {r['optimizer']}")
+        raise ValueError(f"no optimizer {r['optimizer']}")
 
     def step(self):
         """One step; gives the loss on the device."""

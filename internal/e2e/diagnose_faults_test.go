@@ -395,7 +395,7 @@ func plainLayer(m *ampc.Model, h ampc.Tensor) (ampc.Tensor, ampc.Tensor) {
 var wideUpdate bool
 
 // lowAdam spells Adam out over gradients, with the second moment and epsilon
-// stored in the policy's low dtype. The optimiser proper refuses that, and so
+// stored in the policy's low dtype. The optimizer proper refuses that, and so
 // does the proof.
 func lowAdam(c *ampc.TrainConfig) {
 	d := ir.DType(c.Policy.Low)

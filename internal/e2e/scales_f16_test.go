@@ -45,9 +45,9 @@ func TestCombinedLossesInF16(t *testing.T) {
 	}
 }
 
-// Of two optimisers with a scaler each, one overflows: it skips and its scale
+// Of two optimizers with a scaler each, one overflows: it skips and its scale
 // falls, the other goes on as plain steps do, and both end where those end.
-func TestTwoOptimisersInF16(t *testing.T) {
+func TestTwoOptimizersInF16(t *testing.T) {
 	build := func(p ampc.Policy, scaler *ampc.Scaler) (*ampc.Model, *ampc.Step) {
 		m := ampc.New("apart")
 		t.Cleanup(func() { m.Close() })
@@ -78,7 +78,7 @@ func TestTwoOptimisersInF16(t *testing.T) {
 		}
 		if !moved {
 			if skips++; skips > 24 {
-				t.Fatal("the second optimiser never steps")
+				t.Fatal("the second optimizer never steps")
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func logic() Case {
 	}
 }
 
-// updateCases are the optimiser and scaler updates as element groups.
+// updateCases are the optimizer and scaler updates as element groups.
 func updateCases() []Case {
 	var cases []Case
 	for _, n := range sizes {

@@ -51,15 +51,15 @@ func vectorBackend(t *testing.T) *cpu.Backend {
 	return b
 }
 
-// TestUpdateFormulas holds that every optimiser's update of a weight is one kernel, low copy and skip included.
+// TestUpdateFormulas holds that every optimizer's update of a weight is one kernel, low copy and skip included.
 func TestUpdateFormulas(t *testing.T) {
 	b := vectorBackend(t)
-	optimisers := map[string]passes.Optimizer{
+	optimizers := map[string]passes.Optimizer{
 		"sgd": passes.SGD(0), "momentum": passes.SGD(0.9), "adam": passes.Adam(), "adamw": passes.AdamW(0.1),
 		"nesterov": {Algorithm: passes.UseSGD, Momentum: 0.9, Nesterov: true},
 		"decayed":  {Algorithm: passes.UseSGD, Momentum: 0.9, Decay: 1e-4},
 	}
-	for name, o := range optimisers {
+	for name, o := range optimizers {
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
 			for _, shadow := range []bool{false, true} {
 				list := formulas(t, b, "mlp?hidden=32", policy, func(c *passes.Config) {
