@@ -18,7 +18,7 @@ import (
 // keeping them would have the host wait at every step.
 type Result struct {
 	step   *Step
-	ticket runtime.Ticket
+	future runtime.Future
 	prompt bool                    // reading waits for nothing
 	kept   atomic.Pointer[outcome] // set before the tensors go
 }
@@ -142,7 +142,7 @@ func (r *Result) GradTo(w Tensor, dst []byte) error {
 	if err != nil {
 		return err
 	}
-	return r.ticket.Read(i, dst)
+	return r.future.Read(i, dst)
 }
 
 // grad is the place of a gradient.
@@ -161,7 +161,7 @@ func (r *Result) grad(w Tensor) (int, error) {
 func (r *Result) read(i int) (Host, error) {
 	t := r.step.program.Outputs[i].Type
 	h := Host{Type{t}, make([]byte, t.Bytes())}
-	return h, r.ticket.Read(i, h.Bytes)
+	return h, r.future.Read(i, h.Bytes)
 }
 
 var errNotRun = errors.New("the step did not run")

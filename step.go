@@ -160,7 +160,7 @@ func (s *Step) launch(ctx context.Context, feeds []runtime.Feed) (*Result, error
 		return nil, err
 	}
 	s.runs++
-	r := &Result{step: s, ticket: t, prompt: prompt}
+	r := &Result{step: s, future: t, prompt: prompt}
 	s.last.add(feeds, r, s.model.session.launches)
 	if len(s.losses) > 0 {
 		s.model.session.launches++

@@ -145,7 +145,7 @@ func (e *example) run(b *cpu.Backend) ([]*eval.Tensor, error) {
 			feed[v.Name] = runtime.Tensor{Type: v.Type, Data: e.in[v.Name].Bytes()}
 		}
 	}
-	ticket, err := x.Step(context.Background(), []runtime.Feed{feed})
+	future, err := x.Step(context.Background(), []runtime.Feed{feed})
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (e *example) run(b *cpu.Backend) ([]*eval.Tensor, error) {
 	for i := range e.g.Return {
 		y := p.Outputs[i]
 		raw := make([]byte, y.Type.Bytes())
-		if err := ticket.Read(i, raw); err != nil {
+		if err := future.Read(i, raw); err != nil {
 			return nil, err
 		}
 		v, err := eval.FromBytes(y.Type, raw)

@@ -69,13 +69,13 @@ type Exec interface {
 	// A step whose ctx ends before update begins returns an error that wraps its
 	// cause and leaves all variables as they were. Once update has begun the
 	// step ends normally.
-	Step(ctx context.Context, feeds []Feed) (Ticket, error)
+	Step(ctx context.Context, feeds []Feed) (Future, error)
 	Close() error
 }
 
-// Ticket gives the results of one step, once they are there. The last
+// Future gives the results of one step, once they are there. The last
 // RingSize steps keep theirs.
-type Ticket interface {
+type Future interface {
 	// Read copies result out (its place among Program.Outputs) to dst.
 	Read(out int, dst []byte) error
 }

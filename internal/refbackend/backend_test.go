@@ -141,7 +141,7 @@ func (e *exec) bind(v *lower.Var, s store) error {
 }
 
 // Step implements runtime.Exec.
-func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, error) {
+func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, 
 	if err := e.run(context.Background(), lower.Update); err != nil {
 		return nil, err
 	}
-	var t ticket
+	var t future
 	for _, o := range e.p.Outputs {
 		t = append(t, slices.Clone(e.mem[o.Buffer]))
 	}
@@ -255,10 +255,10 @@ func (e *exec) evaluate(n *ir.Node, in, out []lower.BufferID) error {
 	return err
 }
 
-// ticket has the results of a step.
-type ticket [][]byte
+// future has the results of a step.
+type future [][]byte
 
-func (t ticket) Read(out int, dst []byte) error {
+func (t future) Read(out int, dst []byte) error {
 	if out < 0 || out >= len(t) || len(dst) != len(t[out]) {
 		return fmt.Errorf("result %d of %d, %d bytes", out, len(t), len(dst))
 	}

@@ -38,7 +38,7 @@ type exec struct {
 	outputs [][]byte
 
 	ring    [runtime.RingSize][][]byte
-	tickets []ticket // handed out one by one, made in bulk so that steps rarely allocate
+	futures []future // handed out one by one, made in bulk so that steps rarely allocate
 	seq     int64
 
 	done    <-chan struct{} // of the running step's context; nil: it does not end
@@ -239,7 +239,7 @@ func (e *exec) compile(s *lower.Step) (func(), error) {
 // at between the steps of the Program, so the longest kernel bounds the wait.
 // Bad data that only a kernel notices (an id outside its table) ends the step
 // before anything is updated, as the end of ctx does.
-func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, error) {
+func (e *exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
@@ -429,14 +429,14 @@ func (e *exec) part(part lower.Part) error {
 	return nil
 }
 
-// ticket reads the results of one step from the ring.
-type ticket struct {
+// future reads the results of one step from the ring.
+type future struct {
 	e   *exec
 	seq int64
 }
 
 // publish copies the results to the ring.
-func (e *exec) publish() *ticket {
+func (e *exec) publish() *future {
 	slot := e.ring[e.seq%runtime.RingSize]
 	for i, out := range e.outputs {
 		if slot[i] == nil { // the first steps of all
@@ -444,18 +444,18 @@ func (e *exec) publish() *ticket {
 		}
 		copy(slot[i], out)
 	}
-	if len(e.tickets) == 0 {
-		e.tickets = make([]ticket, 1024)
+	if len(e.futures) == 0 {
+		e.futures = make([]future, 1024)
 	}
-	t := &e.tickets[0]
-	e.tickets = e.tickets[1:]
+	t := &e.futures[0]
+	e.futures = e.futures[1:]
 	t.e, t.seq = e, e.seq
 	e.seq++
 	return t
 }
 
-// Read implements runtime.Ticket.
-func (t *ticket) Read(out int, dst []byte) error {
+// Read implements runtime.Future.
+func (t *future) Read(out int, dst []byte) error {
 	e := t.e
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()

@@ -136,7 +136,7 @@ func feedElsewhere(t *testing.T, e *exec) {
 			x.F[i] = float64(i%7+off) / 8
 		}
 		data := append(make([]byte, off, 4096), x.Bytes()...)[off:]
-		ticket, err := e.Step(context.Background(), []runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
+		future, err := e.Step(context.Background(), []runtime.Feed{{"x": {Type: ir.T(ir.F32, 16, 12), Data: data}, "y": {Type: ir.T(ir.I32, 16), Data: labels}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func feedElsewhere(t *testing.T, e *exec) {
 			}
 		}
 		now := make([]byte, 4*12*20)
-		if err := ticket.Read(1, now); err != nil {
+		if err := future.Read(1, now); err != nil {
 			t.Fatal(err)
 		}
 		if bytes.Equal(now, grad) {

@@ -129,13 +129,13 @@ func normRun(t *testing.T, b *Backend, text string, steps int) (out [][]byte) {
 		}
 		feed[p.Vars[i].Name] = runtime.Tensor{Type: v.t, Data: v.mem}
 	}
-	ticket, err := e.Step(context.Background(), []runtime.Feed{feed})
+	future, err := e.Step(context.Background(), []runtime.Feed{feed})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, o := range p.Outputs {
 		buf := make([]byte, o.Type.Bytes())
-		if err := ticket.Read(i, buf); err != nil {
+		if err := future.Read(i, buf); err != nil {
 			t.Fatal(err)
 		}
 		out = append(out, buf)

@@ -171,13 +171,13 @@ func outputs(t *testing.T, p *lower.Program, path *kern.Path, threads int) [][]b
 // results are what a step of p returns on b.
 func results(t *testing.T, b *cpu.Backend, p *lower.Program) (all [][]byte) {
 	t.Helper()
-	ticket, err := loaded(t, b, p).Step(context.Background(), []runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
+	future, err := loaded(t, b, p).Step(context.Background(), []runtime.Feed{feed(p, rand.New(rand.NewPCG(3, 4)))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, o := range p.Outputs {
 		out := make([]byte, o.Type.Bytes())
-		if err := ticket.Read(i, out); err != nil {
+		if err := future.Read(i, out); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, out)

@@ -58,14 +58,14 @@ func TestReplayStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		ticket, err := e.Step(context.Background(), []runtime.Feed{feed})
+		future, err := e.Step(context.Background(), []runtime.Feed{feed})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out [][]byte
 		for i, o := range p.Outputs {
 			data := make([]byte, o.Type.Bytes())
-			if err := ticket.Read(i, data); err != nil {
+			if err := future.Read(i, data); err != nil {
 				t.Fatal(err)
 			}
 			out = append(out, data)

@@ -150,27 +150,27 @@ update:
 `)
 	f := feedFor(p)
 	f["x"].Data[3] = 0x40 // 2
-	var tickets []runtime.Ticket
+	var futures []runtime.Future
 	for range runtime.RingSize + 1 {
 		x, err := e.Step(context.Background(), []runtime.Feed{f})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tickets = append(tickets, x)
+		futures = append(futures, x)
 	}
 	buf := make([]byte, 8)
-	if err := tickets[0].Read(0, buf); err == nil || !strings.Contains(err.Error(), "the results of step 0 are gone, the last 4 steps keep theirs") {
-		t.Errorf("an old ticket: %v", err)
+	if err := futures[0].Read(0, buf); err == nil || !strings.Contains(err.Error(), "the results of step 0 are gone, the last 4 steps keep theirs") {
+		t.Errorf("an old future: %v", err)
 	}
 	for i, want := range []float32{4, 6, 8, 10} {
-		if err := tickets[i+1].Read(0, buf); err != nil || slice[float32](buf)[0] != want {
+		if err := futures[i+1].Read(0, buf); err != nil || slice[float32](buf)[0] != want {
 			t.Errorf("step %d: %v, %v, want %g", i+1, slice[float32](buf), err, want)
 		}
 	}
-	if err := tickets[1].Read(1, buf); err == nil || err.Error() != "t: result 1 of 1" {
+	if err := futures[1].Read(1, buf); err == nil || err.Error() != "t: result 1 of 1" {
 		t.Error(err)
 	}
-	if err := tickets[1].Read(0, buf[:4]); err == nil || !strings.Contains(err.Error(), "is f32[2], 8 bytes, not 4") {
+	if err := futures[1].Read(0, buf[:4]); err == nil || !strings.Contains(err.Error(), "is f32[2], 8 bytes, not 4") {
 		t.Error(err)
 	}
 }
@@ -271,13 +271,13 @@ update:
 }
 `)
 	for step, want := range [][4]float32{{1, 11, 10, 11}, {11, 20, 9, 20}} {
-		ticket, err := e.Step(context.Background(), []runtime.Feed{feedFor(p)})
+		future, err := e.Step(context.Background(), []runtime.Feed{feedFor(p)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, w := range want {
 			buf := make([]byte, 8)
-			if err := ticket.Read(i, buf); err != nil {
+			if err := future.Read(i, buf); err != nil {
 				t.Fatal(err)
 			}
 			if got := slice[float32](buf)[1]; got != w {

@@ -20,7 +20,7 @@ import (
 //
 // d's calls are made on another goroutine (its thread has the context current),
 // one at a time and only while a method of the Backend, its Stores, Execs and
-// Tickets runs: memory of the caller's that a Program uses must stay allocated until
+// Futures runs: memory of the caller's that a Program uses must stay allocated until
 // the Program's Exec and Store are closed.
 func OpenOn(d cuda.Driver, s cuda.Stream) (*Backend, error) {
 	b := &Backend{name: fmt.Sprintf("cuda:%d", d.Info().Ordinal), open: blasOf(d), foreign: true}
@@ -105,7 +105,7 @@ type DeviceFeed map[string]cuda.Ptr
 
 // StepOn is Step with inputs that lie in device memory. They are copied on the
 // device before the step begins; nothing waits for the host.
-func (e *Exec) StepOn(feeds []DeviceFeed) (*Ticket, error) {
+func (e *Exec) StepOn(feeds []DeviceFeed) (*Future, error) {
 	if len(feeds) == 0 && len(e.p.Parts[lower.Micro]) > 0 {
 		return nil, fmt.Errorf("%s: no feeds: a step takes one per micro-batch", e.p.Name)
 	}
@@ -145,7 +145,7 @@ func (e *Exec) gather(feeds []DeviceFeed) error {
 
 // CopyTo copies result out of the step to device memory of the caller's, in
 // order after the step; the host does not wait.
-func (t *Ticket) CopyTo(out int, dst cuda.Ptr) error {
+func (t *Future) CopyTo(out int, dst cuda.Ptr) error {
 	return t.e.b.do(func() error {
 		at, n, err := t.result(out)
 		if err != nil || n == 0 {

@@ -103,9 +103,9 @@ func TestOpenOn(t *testing.T) {
 		e := loaded.(*gpu.Exec)
 		syncs := o.d.Syncs()
 		run := func() {
-			ticket, err := e.StepOn([]gpu.DeviceFeed{{"x": x}})
+			future, err := e.StepOn([]gpu.DeviceFeed{{"x": x}})
 			o.ok(err)
-			o.ok(ticket.CopyTo(0, y))
+			o.ok(future.CopyTo(0, y))
 		}
 		run() // y = 6, w = 5
 		o.fill(x, 10)

@@ -274,13 +274,13 @@ func (s *subject) run(p *lower.Program, dropWait int) (tr trace, err error) {
 		if err := s.rescale(store, map[int]float32{0: 0x1p10, 2: 0x1p120, 3: 0x1p10}[i]); err != nil {
 			return tr, err
 		}
-		ticket, err := e.Step(context.Background(), []runtime.Feed{f})
+		future, err := e.Step(context.Background(), []runtime.Feed{f})
 		if err != nil {
 			return tr, err
 		}
 		for k, o := range p.Outputs {
 			buf := make([]byte, o.Type.Bytes())
-			if err := ticket.Read(k, buf); err != nil {
+			if err := future.Read(k, buf); err != nil {
 				return tr, err
 			}
 			tr.bits = append(tr.bits, buf...)

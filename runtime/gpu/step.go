@@ -14,7 +14,7 @@ import (
 // Step implements runtime.Exec. It returns when everything is issued; nothing
 // waits for the device. An id outside its table gives NaN, not an error. The
 // device runs a step as one graph, so ctx is looked at before it is issued.
-func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, error) {
+func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Future, error) {
 	if err := runtime.CheckFeeds(e.p, feeds); err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (e *Exec) Step(ctx context.Context, feeds []runtime.Feed) (runtime.Ticket, 
 }
 
 // issue puts one step of n micro-batches on the device; fill puts their inputs there.
-func (e *Exec) issue(n int, fill func() error) (*Ticket, error) {
+func (e *Exec) issue(n int, fill func() error) (*Future, error) {
 	err := e.b.do(func() error {
 		if err := e.makeRoom(n); err != nil {
 			return e.withPlan(err)
@@ -47,7 +47,7 @@ func (e *Exec) issue(n int, fill func() error) (*Ticket, error) {
 	}
 	e.seq++
 	e.count.Steps++
-	return &Ticket{e, e.seq - 1}, nil
+	return &Future{e, e.seq - 1}, nil
 }
 
 // stale reports whether a low copy of prepare, or one that is a variable, is
@@ -254,16 +254,16 @@ func (e *Exec) keep() error {
 	return nil
 }
 
-// Ticket reads the results of one step. It implements runtime.Ticket.
-type Ticket struct {
+// Future reads the results of one step. It implements runtime.Future.
+type Future struct {
 	e   *Exec
 	seq int64
 }
 
-var _ runtime.Ticket = (*Ticket)(nil)
+var _ runtime.Future = (*Future)(nil)
 
-// Read implements runtime.Ticket: it waits for the device.
-func (t *Ticket) Read(out int, dst []byte) error {
+// Read implements runtime.Future: it waits for the device.
+func (t *Future) Read(out int, dst []byte) error {
 	e := t.e
 	return e.b.do(func() error {
 		at, n, err := t.result(out)
@@ -281,7 +281,7 @@ func (t *Ticket) Read(out int, dst []byte) error {
 }
 
 // result is where a result lies.
-func (t *Ticket) result(out int) (at cuda.Ptr, bytes int64, err error) {
+func (t *Future) result(out int) (at cuda.Ptr, bytes int64, err error) {
 	e := t.e
 	switch {
 	case out < 0 || out >= len(e.p.Outputs):

@@ -125,13 +125,13 @@ func TestCapturedAsIssued(t *testing.T) {
 				for i := range feeds {
 					feeds[i] = batch(t, g, r, step == 3)
 				}
-				ticket, err := l.Exec.Step(context.Background(), feeds)
+				future, err := l.Exec.Step(context.Background(), feeds)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for i, o := range l.Program.Outputs {
 					buf := make([]byte, o.Type.Bytes())
-					if err := ticket.Read(i, buf); err != nil {
+					if err := future.Read(i, buf); err != nil {
 						t.Fatal(err)
 					}
 					all.Write(buf)
@@ -207,12 +207,12 @@ func TestCastsOnce(t *testing.T) {
 	x := runtimetest.Feeds(feed(g, rand.New(rand.NewPCG(1, 1))))
 	step := func(e runtime.Exec) float32 {
 		t.Helper()
-		ticket, err := e.Step(context.Background(), x)
+		future, err := e.Step(context.Background(), x)
 		if err != nil {
 			t.Fatal(err)
 		}
 		buf := make([]byte, 128)
-		if err := ticket.Read(0, buf); err != nil {
+		if err := future.Read(0, buf); err != nil {
 			t.Fatal(err)
 		}
 		return float(buf)

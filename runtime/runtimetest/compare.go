@@ -70,14 +70,14 @@ func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 // Step runs one step on the backend and returns its results by name.
 func (l *Loaded) Step(t testing.TB, feeds ...map[string]*eval.Tensor) map[string]*eval.Tensor {
 	t.Helper()
-	ticket, err := l.Exec.Step(context.Background(), Feeds(feeds...))
+	future, err := l.Exec.Step(context.Background(), Feeds(feeds...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]*eval.Tensor{}
 	for i, o := range l.Program.Outputs {
 		buf := make([]byte, o.Type.Bytes())
-		if err := ticket.Read(i, buf); err != nil {
+		if err := future.Read(i, buf); err != nil {
 			t.Fatal(err)
 		}
 		got[o.Name] = tensor(t, o.Type, buf)

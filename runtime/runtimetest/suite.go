@@ -207,14 +207,14 @@ func (l *loaded) close() {
 
 // step feeds the program once and reads the results.
 func (l *loaded) step(feed map[string]*eval.Tensor) ([][]byte, error) {
-	ticket, err := l.exec.Step(context.Background(), Feeds(feed))
+	future, err := l.exec.Step(context.Background(), Feeds(feed))
 	if err != nil {
 		return nil, err
 	}
 	var got [][]byte
 	for i, o := range l.p.Outputs {
 		buf := make([]byte, o.Type.Bytes())
-		if err := ticket.Read(i, buf); err != nil {
+		if err := future.Read(i, buf); err != nil {
 			return nil, err
 		}
 		got = append(got, buf)
