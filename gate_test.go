@@ -101,7 +101,7 @@ func TestTrainingStepOfTwoGoroutines(t *testing.T) {
 	defer m.Close()
 	inside, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	step.Profile(func(lower.Part, int, runtime.Spent) {
+	step.Profile(func(lower.Part, int, runtime.Timing) {
 		once.Do(func() { close(inside); <-leave })
 	})
 	first := make(chan error, 1)
@@ -156,7 +156,7 @@ func TestDeadlineInsideStep(t *testing.T) {
 	why := errors.New("deadline")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	steps := 0
-	step.Profile(func(lower.Part, int, runtime.Spent) {
+	step.Profile(func(lower.Part, int, runtime.Timing) {
 		if steps++; steps == 40 {
 			cancel(why)
 		}

@@ -63,7 +63,7 @@ func (s *Step) Counters() runtime.Counters {
 
 // Profile has the backend report what each step of the Program takes; nil
 // ends it. It reports false where the backend cannot.
-func (s *Step) Profile(f func(part lower.Part, step int, spent runtime.Spent)) bool {
+func (s *Step) Profile(f func(part lower.Part, step int, timing runtime.Timing)) bool {
 	defer s.model.gate.hold()()
 	p, ok := s.exec.(runtime.Profiled)
 	if ok {

@@ -198,8 +198,8 @@ type Counters struct {
 // Counted is an Exec that counts.
 type Counted interface{ Counters() Counters }
 
-// Spent is what one step of a Program took.
-type Spent struct {
+// Timing is what one step of a Program took.
+type Timing struct {
 	Took    time.Duration
 	Workers int           // that there are
 	Busy    time.Duration // that they were at work, all together: Took for each at most
@@ -210,7 +210,7 @@ type Spent struct {
 // Profiled is an Exec that can report what every step of the Program took.
 // A nil f turns it off.
 type Profiled interface {
-	Profile(f func(part lower.Part, step int, spent Spent))
+	Profile(f func(part lower.Part, step int, timing Timing))
 }
 
 // Watched is an Exec that shows its memory while it runs.

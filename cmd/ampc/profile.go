@@ -29,7 +29,7 @@ type spent struct {
 }
 
 // add counts more of it.
-func (x *spent) add(s runtime.Spent) {
+func (x *spent) add(s runtime.Timing) {
 	x.took += s.Took
 	x.busy += s.Busy
 	x.alone += s.Alone
@@ -43,7 +43,7 @@ func (x *spent) shared(steps int) string {
 	return fmt.Sprintf("%.1f%%\t%.1f%%\t%d", 100*x.busy.Seconds()/x.took.Seconds()/float64(x.workers), 100*x.alone.Seconds()/x.took.Seconds(), x.regions/steps)
 }
 
-func (p *profile) add(part lower.Part, step int, spend runtime.Spent) {
+func (p *profile) add(part lower.Part, step int, timing runtime.Timing) {
 	s := &p.program.Parts[part][step]
 	kind := s.Kind.String()
 	if s.Kernel != nil {
@@ -54,7 +54,7 @@ func (p *profile) add(part lower.Part, step int, spend runtime.Spent) {
 		p.byKind[key] = &spent{part: part.String(), kind: kind}
 	}
 	x := p.byKind[key]
-	x.add(spend)
+	x.add(timing)
 	x.calls++
 	x.flops += s.Flops()
 	x.bytes += s.Bytes
@@ -90,7 +90,7 @@ func (p *profile) print(out io.Writer, policy string) error {
 	rows := p.sorted()
 	all := spent{part: "all", kind: fmt.Sprintf("%d steps", p.steps)}
 	for _, x := range rows {
-		all.add(runtime.Spent{Took: x.took, Busy: x.busy, Alone: x.alone, Regions: x.regions, Workers: x.workers})
+		all.add(runtime.Timing{Took: x.took, Busy: x.busy, Alone: x.alone, Regions: x.regions, Workers: x.workers})
 		all.calls, all.flops, all.bytes = all.calls+x.calls, all.flops+x.flops, all.bytes+x.bytes
 	}
 	fmt.Fprintf(out, "\n%s:\n", policy)

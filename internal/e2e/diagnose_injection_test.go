@@ -105,7 +105,7 @@ func TestCleanStepsLaunchTheSame(t *testing.T) {
 	i := faults()[0]
 	w := i.open(t, ampc.MixedF16(), -1)
 	launched := func() (steps []string) {
-		if !w.step.Profile(func(part lower.Part, step int, _ runtime.Spent) { steps = append(steps, fmt.Sprint(part, step)) }) {
+		if !w.step.Profile(func(part lower.Part, step int, _ runtime.Timing) { steps = append(steps, fmt.Sprint(part, step)) }) {
 			t.Fatal("the backend does not say what it runs")
 		}
 		if r := w.run(); metrics(t, r).Skipped {

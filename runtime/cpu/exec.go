@@ -44,7 +44,7 @@ type exec struct {
 	done    <-chan struct{} // of the running step's context; nil: it does not end
 	fault   atomic.Pointer[fault]
 	count   runtime.Counters
-	profile func(part lower.Part, step int, spent runtime.Spent)
+	profile func(part lower.Part, step int, timing runtime.Timing)
 	watch   runtime.Watch
 }
 
@@ -487,10 +487,10 @@ func (e *exec) Prompt() {}
 func (e *exec) Counters() runtime.Counters { return e.count }
 
 // Profile implements runtime.Profiled.
-func (e *exec) Profile(f func(part lower.Part, step int, spent runtime.Spent)) { e.profile = f }
+func (e *exec) Profile(f func(part lower.Part, step int, timing runtime.Timing)) { e.profile = f }
 
 // metered runs a step by the clock. The pool is other programs' as well, so it is metered no longer than that.
-func (e *exec) metered(run func()) runtime.Spent {
+func (e *exec) metered(run func()) runtime.Timing {
 	pool := e.machine().Pool()
 	pool.Meter(true)
 	start := time.Now()
@@ -498,7 +498,7 @@ func (e *exec) metered(run func()) runtime.Spent {
 	took, use := time.Since(start), pool.Use()
 	pool.Meter(false)
 	alone := took - use.Inside
-	return runtime.Spent{Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
+	return runtime.Timing{Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
 }
 
 // Watch implements runtime.Watched.

@@ -305,8 +305,8 @@ forward:
 }
 `)
 	var seen int
-	var all runtime.Spent
-	e.Profile(func(part lower.Part, step int, s runtime.Spent) {
+	var all runtime.Timing
+	e.Profile(func(part lower.Part, step int, s runtime.Timing) {
 		if seen++; s.Workers != 2 || s.Alone > s.Took || s.Busy < s.Alone || s.Busy > 2*s.Took {
 			t.Errorf("%s %d: %+v", part, step, s)
 		}
