@@ -213,8 +213,8 @@ type Profiled interface {
 	Profile(f func(part lower.Part, step int, timing Timing))
 }
 
-// Watched is an Exec that shows its memory while it runs.
-type Watched interface {
+// Tracer is an Exec that reports its progress and shows its memory while it runs.
+type Tracer interface {
 	// Watch has steps watched from now on; the zero Watch ends it.
 	Watch(w Watch)
 	// Buffer is the memory of a buffer of the Program, as it is now.

@@ -508,7 +508,7 @@ func (e *exec) Watch(w runtime.Watch) { e.watch = w }
 func (e *exec) Buffer(id lower.BufferID) []byte { return e.mem[id] }
 
 var (
-	_ runtime.Watched  = (*exec)(nil)
+	_ runtime.Tracer   = (*exec)(nil)
 	_ runtime.Counted  = (*exec)(nil)
 	_ runtime.Prompt   = (*exec)(nil)
 	_ runtime.Profiled = (*exec)(nil)

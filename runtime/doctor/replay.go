@@ -22,7 +22,7 @@ type replay struct {
 	g      *ir.Graph
 	p      *lower.Program
 	exec   runtime.Exec
-	watch  runtime.Watched // exec
+	watch  runtime.Tracer // exec
 	store  runtime.Store
 	state  map[string][]byte
 	feeds  []runtime.Feed
@@ -68,7 +68,7 @@ func (x *analysis) prepare(g *ir.Graph, state map[string][]byte, feeds []runtime
 		r.store.Close()
 		return nil, err
 	}
-	watch, ok := r.exec.(runtime.Watched)
+	watch, ok := r.exec.(runtime.Tracer)
 	if !ok {
 		return nil, fmt.Errorf("the backend does not show its memory")
 	}
