@@ -72,7 +72,7 @@ func (s *session) compile(m *Model, r request) (*Step, error) {
 			step.notes = append(step.notes, refused...)
 			return step, nil
 		}
-		why, again := runtime.Narrow(s.backend, err)
+		why, again := runtime.FallBack(s.backend, err)
 		if !again {
 			return nil, err
 		}

@@ -26,22 +26,22 @@ type Backend interface {
 	Close() error
 }
 
-// Narrower is a Backend whose libraries may refuse what its Target promised.
-type Narrower interface {
-	// Narrow makes Target narrower where err, of Load, says that something was
-	// refused which can be done in another way, and returns what it takes back
-	// in a sentence; "" where it changes nothing.
-	Narrow(err error) string
+// Fallback is a Backend whose libraries may refuse what its Target promised.
+type Fallback interface {
+	// FallBack restricts Target if err, of Load, says that a library refused something
+	// that can be done in another way. It returns a sentence about what changed, ""
+	// if nothing changed.
+	FallBack(err error) string
 }
 
-// Narrow reports whether b refused to load a Program that is worth lowering
+// FallBack reports whether b refused to load a Program that is worth lowering
 // again, for the Target that b has now, and why.
-func Narrow(b Backend, err error) (why string, again bool) {
-	n, ok := b.(Narrower)
+func FallBack(b Backend, err error) (why string, again bool) {
+	n, ok := b.(Fallback)
 	if !ok || err == nil {
 		return "", false
 	}
-	why = n.Narrow(err)
+	why = n.FallBack(err)
 	return why, why != ""
 }
 

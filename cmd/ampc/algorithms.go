@@ -73,7 +73,7 @@ func load(g *ir.Graph, b *gpu.Backend) error {
 	}
 	defer store.Close()
 	e, err := b.Load(p, store)
-	if _, again := runtime.Narrow(b, err); again {
+	if _, again := runtime.FallBack(b, err); again {
 		return load(g, b)
 	}
 	if err != nil {

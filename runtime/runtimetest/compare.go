@@ -58,7 +58,7 @@ func Load(t testing.TB, b runtime.Backend, g *ir.Graph, seed int64) *Loaded {
 		l.env[v.Name] = x
 	}
 	if l.Exec, err = b.Load(p, l.Store); err != nil {
-		if why, again := runtime.Narrow(b, err); again {
+		if why, again := runtime.FallBack(b, err); again {
 			t.Log(why)
 			return Load(t, b, g, seed)
 		}

@@ -192,7 +192,7 @@ func (s *sample) load(b runtime.Backend) (*loaded, error) {
 	e, err := b.Load(p, store)
 	if err != nil {
 		store.Close()
-		if _, again := runtime.Narrow(b, err); again {
+		if _, again := runtime.FallBack(b, err); again {
 			return s.load(b)
 		}
 		return nil, err

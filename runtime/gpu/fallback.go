@@ -40,11 +40,11 @@ func refused(err error) bool {
 	return errors.As(err, &ce) && ce.Lib != "cuda"
 }
 
-var _ runtime.Narrower = (*Backend)(nil)
+var _ runtime.Fallback = (*Backend)(nil)
 
-// Narrow implements runtime.Narrower: what a library has refused is not asked of
-// it again.
-func (b *Backend) Narrow(err error) string {
+// FallBack implements runtime.Fallback: it does not ask a library again for what it
+// has refused.
+func (b *Backend) FallBack(err error) string {
 	var r *refusal
 	if !errors.As(err, &r) || b.target.Lacks(r.feature) {
 		return ""
