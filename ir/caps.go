@@ -9,26 +9,26 @@ type Caps struct {
 	NoStore map[Op]bool // the kernel stores what it computes in
 	// NoEpilogue: a product stores what it computed, and nothing else runs in its kernel.
 	NoEpilogue bool
-	// OneEnd: a product stores once, after one bias, activation and residual at most (Extends). Else its
-	// kernel goes on with any elementwise work over what it computed (Continues).
-	OneEnd bool
+	// SingleStore: the epilogue of a product is at most one bias, one activation and one residual (Extends), and it
+	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesGroup).
+	SingleStore bool
 	// Layout is what window kernels want images in: NHWC, or "" for either.
 	Layout string
 	// NoGraphs: no library runs convolutions and attention as graphs of operations (cuDNN); they
 	// become products and kernels.
 	NoGraphs bool
-	// NarrowFilters: the gradient of a convolution's filter of 16-bit operands is of 16 bits.
-	NarrowFilters bool
+	// LowFilterGrad: the gradient of a convolution's filter is stored in 16 bits if its operands are.
+	LowFilterGrad bool
 	// NoAux: products neither keep what an activation's gradient reads nor end in one, and sum no
 	// bias gradients.
 	NoAux bool
 	// Norms says what runs in the kernels of norms over channels, by op.
 	Norms map[Op]NormFusion
-	// PoolsAgain: a max pool stores no positions that nobody reads, and its gradient, where the
-	// pool is computed for it alone, looks for the positions in the image itself.
-	PoolsAgain bool
-	// Packed: no kernel finds rows by strides (Operand.Strided), each wants its operands copied together.
-	Packed bool
+	// RecomputesPools: a max pool stores its positions only if something reads them. If the pool is
+	// computed only for its gradient, the gradient searches the image for the positions itself.
+	RecomputesPools bool
+	// RequiresDense: no kernel reads strided views (Operand.Strided); every operand is dense.
+	RequiresDense bool
 }
 
 // NormFusion is what a norm over channels, or its gradient, does in its kernel beside its row.
@@ -65,7 +65,7 @@ func (c Caps) StoresF32(n *Node) bool {
 			return false
 		}
 	}
-	if n.Op == OpConvGradW && c.NarrowFilters {
+	if n.Op == OpConvGradW && c.LowFilterGrad {
 		return false
 	}
 	return !c.NoStore[n.Op] && (n.Def().Elem != nil || n.Def().Out[0].StoresF32)
@@ -87,25 +87,25 @@ const (
 	AfterNormRelu
 )
 
-// Continues reports whether n's kernel goes on with elementwise work over its
-// result and stores what comes of it: a product or a convolution.
-func (c Caps) Continues(n *Node) bool {
-	return !c.OneEnd && c.EpilogueOf(n) != NoEpilogue && !c.EndsNorm(n)
+// FusesGroup reports whether n's kernel runs any elementwise work on its result as an
+// epilogue, and stores the results of that: a product or a convolution.
+func (c Caps) FusesGroup(n *Node) bool {
+	return !c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
 
-// EndsNorm reports whether n is a norm whose kernel has an epilogue.
-func (c Caps) EndsNorm(n *Node) bool { return c.Norms[n.Op].Epilogue }
+// FusesNormEpilogue reports whether n is a channel norm whose kernel has an epilogue.
+func (c Caps) FusesNormEpilogue(n *Node) bool { return c.Norms[n.Op].Epilogue }
 
 // Chains reports whether n's kernel takes only a fixed epilogue or prologue
 // (Extends, Prologue): each node of its cluster reads the one before, which nothing
 // else reads, and no cast is one of its loads.
 func (c Caps) Chains(n *Node) bool {
-	return c.EpilogueOf(n) != NoEpilogue && !c.Continues(n) || c.Norms[n.Op].Prologue > 0
+	return c.EpilogueOf(n) != NoEpilogue && !c.FusesGroup(n) || c.Norms[n.Op].Prologue > 0
 }
 
 // StoresOnce reports whether n's kernel stores what its epilogue leaves in one form alone.
 func (c Caps) StoresOnce(n *Node) bool {
-	return c.OneEnd && c.EpilogueOf(n) != NoEpilogue && !c.EndsNorm(n)
+	return c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
 
 // Prologue is the node that makes an operand of n in n's kernel, if nothing else
@@ -128,9 +128,9 @@ func (c Caps) EpilogueOf(n *Node) EpilogueStage {
 	switch {
 	case c.NoEpilogue:
 		return NoEpilogue
-	case c.EndsNorm(n):
+	case c.FusesNormEpilogue(n):
 		return AfterNorm
-	case !c.OneEnd && (n.Op == OpConv || n.Op == OpConvGradX || n.Op == OpConvTranspose):
+	case !c.SingleStore && (n.Op == OpConv || n.Op == OpConvGradX || n.Op == OpConvTranspose):
 		return AfterBias // a bias of channels is the row's own
 	case n.Op != OpMatmul && n.Op != OpLinear:
 		return NoEpilogue

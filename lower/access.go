@@ -46,7 +46,7 @@ func (s *Step) verifyAccess(p *Program) error {
 // lies, and otherwise operands and results of the step.
 func (s *Step) verifyEnd(p *Program) error {
 	g := s.End
-	if s.Gemm == nil && s.Conv == nil || p.Target.Caps().OneEnd || len(g.Stores) != len(s.Out) {
+	if s.Gemm == nil && s.Conv == nil || p.Target.Caps().SingleStore || len(g.Stores) != len(s.Out) {
 		return fmt.Errorf("%d stores of %d results of a %s for %s", len(g.Stores), len(s.Out), s.Kind, p.Target)
 	}
 	dense := ir.RowMajor(g.Shape)

@@ -112,7 +112,7 @@ func leadingStrides(own, y []int64, step int64) []int64 {
 func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 	caps := l.p.Target.Caps()
 	stage := caps.EpilogueOf(n)
-	if stage == ir.NoEpilogue || caps.EndsNorm(n) || !l.endsIn(n, nodes) {
+	if stage == ir.NoEpilogue || caps.FusesNormEpilogue(n) || !l.endsIn(n, nodes) {
 		return false
 	}
 	l.now = append([]*ir.Node{n}, nodes...)
@@ -129,7 +129,7 @@ func (l *Lowerer) lowerProduct(n *ir.Node, nodes []*ir.Node) bool {
 		rest = slices.DeleteFunc(rest, func(x *ir.Node) bool { return x == m })
 		stage, at = next, m.Out[0]
 	}
-	if len(rest) > 0 && caps.OneEnd {
+	if len(rest) > 0 && caps.SingleStore {
 		return false
 	}
 	for _, v := range in {

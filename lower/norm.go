@@ -19,7 +19,7 @@ func (l *Lowerer) lowerNorm(n *ir.Node, rest []*ir.Node) bool {
 		c.emit(n.Out, NodeRef{n.Name(), n.Pos})
 		return true
 	}
-	return caps.EndsNorm(n) && l.lowerNormEpilogue(n, rest)
+	return caps.FusesNormEpilogue(n) && l.lowerNormEpilogue(n, rest)
 }
 
 // keeps reports whether y, elements of x or zeros, is stored without rounding them.

@@ -75,7 +75,7 @@ func (a *assigner) wishes() []wishes {
 
 // wish is what n as a reader of operand i wants.
 func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
-	if v := n.In[i]; sameGroup(v, n) && !a.c.Caps.EndsNorm(v.Def) {
+	if v := n.In[i]; sameGroup(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
 		return 0 // reads the register
 	}
 	switch d := a.demand(n, i); {

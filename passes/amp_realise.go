@@ -139,7 +139,7 @@ func (r *realiser) store(n *ir.Node, t *treatment) error {
 	}
 	v := n.Out[0]
 	d := r.want[v.ID]
-	if r.interior(n) && !r.c.Caps.EndsNorm(n) && !r.p.Eager { // a ReLU commutes with the rounding of a norm
+	if r.interior(n) && !r.c.Caps.FusesNormEpilogue(n) && !r.p.Eager { // a ReLU commutes with the rounding of a norm
 		d = ir.F32
 	}
 	if d == v.Type.DType || d == ir.Invalid || !r.canStore(n, d) {

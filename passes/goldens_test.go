@@ -93,7 +93,7 @@ func goldenConfig(c *golden.Case) (cfg Config, mode ir.PrintMode, err error) {
 		case "--check":
 			cfg.Check = true
 		case "--one-end":
-			cfg.Caps.OneEnd = true
+			cfg.Caps.SingleStore = true
 		case "--policy", "--passes", "--disable", "--no-load", "--no-store":
 			i++
 			if err := goldenOption(&cfg, c, run[i-1], run[i]); err != nil {

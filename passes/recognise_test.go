@@ -109,7 +109,7 @@ func TestRewritesHoldInF16(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				mustRun(t, g, Config{Policy: p, Disable: disable, Caps: ir.Caps{OneEnd: true}})
+				mustRun(t, g, Config{Policy: p, Disable: disable, Caps: ir.Caps{SingleStore: true}})
 				env := map[string]*eval.Tensor{}
 				for _, v := range g.Vars {
 					if v.Kind == ir.Input {

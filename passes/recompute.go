@@ -188,10 +188,10 @@ func (r *recomputer) poolBytes(caps ir.Caps) (sum int64) {
 				grads += 2
 			}
 		}
-		if caps.PoolsAgain && forward == 0 {
+		if caps.RecomputesPools && forward == 0 {
 			sum -= index
 		}
-		if caps.PoolsAgain && grads == 1 {
+		if caps.RecomputesPools && grads == 1 {
 			sum += size(n.In[0]) - index
 		} else {
 			sum += size(n.In[0]) + size(n.Out[0]) + index

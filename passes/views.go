@@ -12,7 +12,7 @@ import "ampc/ir"
 // is looked at again when the step is lowered: a reader that amp put between
 // walks strides too, or makes a copy of its own.
 func views(g *ir.Graph, c *Context) error {
-	if c.Caps.Packed {
+	if c.Caps.RequiresDense {
 		return nil
 	}
 	pins, err := forcedPins(g, c.Policy)

@@ -113,11 +113,11 @@ func (t Target) String() string { return t.name }
 
 // Caps implements Target.
 func (t Target) Caps() ir.Caps {
-	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), OneEnd: true, Norms: channelEpilogues}
-	c.Packed = c.NoGraphs
+	c := ir.Caps{NoGraphs: t.Lacks(NoDnn), NoAux: t.Lacks(NoAux), SingleStore: true, Norms: channelEpilogues}
+	c.RequiresDense = c.NoGraphs
 	if !c.NoGraphs {
 		c.Layout = "NHWC" // what tensor cores take without turning images around
-		c.NarrowFilters = t.Lacks(NoWide)
+		c.LowFilterGrad = t.Lacks(NoWide)
 	}
 	return c
 }

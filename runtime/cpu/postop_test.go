@@ -111,7 +111,7 @@ func TestProductEpilogueReadsAnother(t *testing.T) {
 func sameAsApart(t *testing.T, what string, graph func(caps ir.Caps) *ir.Graph) {
 	t.Helper()
 	g := graph(ir.Caps{})
-	p, apart := lowered(t, g), lowered(t, graph(ir.Caps{OneEnd: true}))
+	p, apart := lowered(t, g), lowered(t, graph(ir.Caps{SingleStore: true}))
 	if ends := count(p); ends == 0 || moved(p) >= moved(apart) {
 		t.Errorf("%s: %d products with an epilogue, %d bytes for %d apart", what, ends, moved(p), moved(apart))
 	}
@@ -192,7 +192,7 @@ func BenchmarkProductEpilogues(b *testing.B) {
 		for _, policy := range []passes.Policy{passes.F32(), passes.MixedF16(), passes.MixedBF16()} {
 			b.Run(act+"/"+policy.Name, func(b *testing.B) {
 				var steps [2]func()
-				for i, caps := range []ir.Caps{{OneEnd: true}, {}} {
+				for i, caps := range []ir.Caps{{SingleStore: true}, {}} {
 					p, err := lower.Lower(ffnGraph(b, act, policy, caps, 1024, 256, 1024), lower.CPU)
 					if err != nil {
 						b.Fatal(err)
