@@ -99,7 +99,7 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	for i := range g.Loads {
 		a := &g.Loads[i]
 		switch {
-		case a.Walks(p, g.Shape):
+		case a.Covers(p, g.Shape):
 			fmt.Fprintf(&b, " %s", a.DType)
 		case a.repeats():
 			fmt.Fprintf(&b, " %s of %d", a.DType, a.Buffer)
@@ -109,7 +109,7 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	}
 	for i := range g.Stores {
 		a := &g.Stores[i]
-		if !a.Walks(p, g.Shape) {
+		if !a.Covers(p, g.Shape) {
 			return "", false
 		}
 		fmt.Fprintf(&b, " %s=%d", a.DType, a.Reg)
@@ -117,8 +117,8 @@ func (p *Program) alike(s *Step) (key string, ok bool) {
 	return b.String(), true
 }
 
-// Walks reports whether a goes through its buffer from end to end.
-func (a *Access) Walks(p *Program, shape []int64) bool {
+// Covers reports whether a reads or writes its buffer from end to end, in order.
+func (a *Access) Covers(p *Program, shape []int64) bool {
 	if a.Offset != 0 || p.Buffers[a.Buffer].Type.Shape.Elements() != Count(shape) {
 		return false
 	}

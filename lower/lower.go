@@ -32,7 +32,7 @@ func lower(g *ir.Graph, t Target, joins, spread bool) (*Program, error) {
 	}
 	l := newLowerer(g, t)
 	l.joins = joins && t.Fuses()
-	l.findPlaces()
+	l.findViews()
 	if err := l.declare(); err != nil {
 		return nil, err
 	}
@@ -105,10 +105,10 @@ type Lowerer struct {
 	steps    *[]Step    // of the part being lowered
 	at       Part       // that part
 	late     []lateWrite
-	places   ir.Places  // of values without memory of their own
-	joins    bool       // groups, norms and updates into common steps
-	unit     *unit      // being lowered
-	now      []*ir.Node // that become the step being built
+	views    ir.StridedViews // of values without memory of their own
+	joins    bool            // groups, norms and updates into common steps
+	unit     *unit           // being lowered
+	now      []*ir.Node      // that become the step being built
 }
 
 // lateWrite is a next value that could not overwrite its variable because old
@@ -218,7 +218,7 @@ func (l *Lowerer) result(v *ir.Value) BufferID {
 	if l.buf[v.ID] != None {
 		return l.buf[v.ID]
 	}
-	if p, ok := l.places.At[v]; ok {
+	if p, ok := l.views.At[v]; ok {
 		return l.strided(v, p)
 	}
 	id := None
@@ -282,7 +282,7 @@ func (l *Lowerer) in(v *ir.Value) BufferID {
 	if v == nil {
 		return None
 	}
-	if p, ok := l.places.At[v]; ok {
+	if p, ok := l.views.At[v]; ok {
 		return l.strided(v, p)
 	}
 	return l.buf[v.ID]
@@ -343,7 +343,7 @@ func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 		if b.dense() {
 			return whole
 		}
-		if key := b.place().Key(); !seen[key] {
+		if key := b.view().Key(); !seen[key] {
 			seen[key] = true
 			sum += b.Size
 		}

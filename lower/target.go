@@ -28,8 +28,8 @@ type Target interface {
 	// Fuses reports whether one step may do the work of several nodes and write
 	// parts of a tensor. Where not, every node is a step over dense tensors.
 	Fuses() bool
-	// Walks reports whether attention finds the rows of elements of d at p.
-	Walks(d ir.DType, p ir.Place) bool
+	// ReadsStrided reports whether attention reads and writes elements of d in the view p.
+	ReadsStrided(d ir.DType, p ir.StridedView) bool
 	// Refreshes reports whether prepare casts variables to the low copies that
 	// the update keeps. Where not, the backend casts them when somebody has
 	// written a variable.
@@ -50,14 +50,14 @@ type Target interface {
 // fused, on one stream.
 type Shared struct{}
 
-func (Shared) Rule(n *ir.Node) Rule              { return SharedRule(n) }
-func (Shared) Refusal(*ir.Node) string           { return "" }
-func (Shared) Expands(*ir.Node) bool             { return false }
-func (Shared) Widens(*ir.Node) bool              { return false }
-func (Shared) Fuses() bool                       { return true }
-func (Shared) Walks(_ ir.DType, p ir.Place) bool { return p.Rows() }
-func (Shared) Refreshes() bool                   { return false }
-func (Shared) Finish(*Program) error             { return nil }
-func (Shared) Order(*Program)                    {}
-func (Shared) Library(StepKind) string           { return "" }
-func (Shared) Verify(*Program, *Step) error      { return nil }
+func (Shared) Rule(n *ir.Node) Rule                           { return SharedRule(n) }
+func (Shared) Refusal(*ir.Node) string                        { return "" }
+func (Shared) Expands(*ir.Node) bool                          { return false }
+func (Shared) Widens(*ir.Node) bool                           { return false }
+func (Shared) Fuses() bool                                    { return true }
+func (Shared) ReadsStrided(_ ir.DType, p ir.StridedView) bool { return p.Rows() }
+func (Shared) Refreshes() bool                                { return false }
+func (Shared) Finish(*Program) error                          { return nil }
+func (Shared) Order(*Program)                                 {}
+func (Shared) Library(StepKind) string                        { return "" }
+func (Shared) Verify(*Program, *Step) error                   { return nil }

@@ -59,12 +59,12 @@ func (p *Program) verifyBuffers() error {
 			return fmt.Errorf("buffer %%%s: ends at %d, beyond the %s arena of %d bytes", b.Name, b.Offset+b.Size, b.Arena, p.Arenas[b.Arena])
 		}
 	}
-	return p.verifyPlaces()
+	return p.verifyPersistent()
 }
 
-// verifyPlaces checks that arenas whose buffers live as long as the Program
+// verifyPersistent checks that arenas whose buffers live as long as the Program
 // have a place for each.
-func (p *Program) verifyPlaces() error {
+func (p *Program) verifyPersistent() error {
 	var roots []BufferID
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Arena != WorkArena && b.Root == BufferID(i) && b.Size > 0 {
@@ -189,17 +189,17 @@ func (v *checker) overlaps() error {
 	slices.SortFunc(roots, func(a, b BufferID) int { return cmp.Or(cmp.Compare(v.first[a], v.first[b]), cmp.Compare(a, b)) })
 	slices.SortFunc(byEnd, func(a, b BufferID) int { return cmp.Or(cmp.Compare(v.last[a], v.last[b]), cmp.Compare(a, b)) })
 	var live []BufferID // by offset; at most two share bytes, and only during the step that overwrites
-	place := func(id BufferID) int {
+	view := func(id BufferID) int {
 		at, _ := slices.BinarySearchFunc(live, v.p.Buffers[id].Offset, func(x BufferID, o int64) int { return cmp.Compare(v.p.Buffers[x].Offset, o) })
 		return at
 	}
 	ended := 0
 	for _, id := range roots {
 		for ; ended < len(byEnd) && v.last[byEnd[ended]] < v.first[id]; ended++ {
-			at := slices.Index(live[place(byEnd[ended]):], byEnd[ended]) + place(byEnd[ended])
+			at := slices.Index(live[view(byEnd[ended]):], byEnd[ended]) + view(byEnd[ended])
 			live = slices.Delete(live, at, at+1)
 		}
-		at := place(id)
+		at := view(id)
 		b := &v.p.Buffers[id]
 		for k := max(0, at-2); k < len(live) && v.p.Buffers[live[k]].Offset < b.Offset+b.Size; k++ {
 			o := &v.p.Buffers[live[k]]

@@ -16,9 +16,9 @@ func (v *checker) fill(id BufferID, first bool) {
 	case b.dense():
 		delete(v.filled, b.Root)
 	case first:
-		v.filled[b.Root] = map[string]int64{b.place().Key(): b.Size}
+		v.filled[b.Root] = map[string]int64{b.view().Key(): b.Size}
 	case parts != nil:
-		parts[b.place().Key()] = b.Size
+		parts[b.view().Key()] = b.Size
 	}
 }
 
@@ -27,7 +27,7 @@ func (v *checker) fill(id BufferID, first bool) {
 func (v *checker) complete(id BufferID) error {
 	b := &v.p.Buffers[id]
 	parts := v.filled[b.Root]
-	if parts == nil || parts[b.place().Key()] > 0 {
+	if parts == nil || parts[b.view().Key()] > 0 {
 		return nil
 	}
 	sum := int64(0)
@@ -65,7 +65,7 @@ func (b *Buffer) verifyStrides() error {
 	if b.dense() {
 		return nil
 	}
-	p := b.place()
+	p := b.view()
 	if len(b.Strides) != len(p.Shape) || !p.Rows() {
 		return fmt.Errorf("buffer %%%s: strides %d of %s", b.Name, b.Strides, b.Type)
 	}
@@ -90,7 +90,7 @@ func (b *Buffer) verifyStrides() error {
 // mayShare reports whether a and b, which show one root, have an element in common.
 func (p *Program) mayShare(a, b BufferID) bool {
 	x, y := &p.Buffers[a], &p.Buffers[b]
-	return x.Type.DType.Size() != y.Type.DType.Size() || x.place().Meets(y.place())
+	return x.Type.DType.Size() != y.Type.DType.Size() || x.view().Meets(y.view())
 }
 
 // verifyHeads checks that what attention walks by strides has the dimensions

@@ -6,17 +6,17 @@ import "ampc/ir"
 // marks are looked at again here: passes in between insert casts, a target may
 // run attention in parts, and a dumped graph may be edited.
 
-// findPlaces finds what steps of the target read and write by strides.
-func (l *Lowerer) findPlaces() {
+// findViews finds what steps of the target read and write by strides.
+func (l *Lowerer) findViews() {
 	if !l.joins { // every node stores its value
 		return
 	}
-	l.places = ir.FindPlaces(l.g, l.uses, ir.Walker{
-		Reads: func(n *ir.Node, i int, p ir.Place) bool {
-			return casts(n) && p.Rows() || i < len(n.Def().In) && n.Def().In[i].Strided && l.p.Target.Walks(n.In[i].Type.DType, p)
+	l.views = ir.FindViews(l.g, l.uses, ir.StridedKernels{
+		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
+			return casts(n) && p.Rows() || i < len(n.Def().In) && n.Def().In[i].Strided && l.p.Target.ReadsStrided(n.In[i].Type.DType, p)
 		},
-		Writes: func(n *ir.Node, k int, p ir.Place) bool {
-			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.p.Target.Walks(n.Out[k].Type.DType, p)
+		Writes: func(n *ir.Node, k int, p ir.StridedView) bool {
+			return casts(n) && p.Rows() || k < len(n.Def().Out) && n.Def().Out[k].Strided && l.p.Target.ReadsStrided(n.Out[k].Type.DType, p)
 		},
 		Moves: func(n *ir.Node) bool { return n.Shares() },
 	})
@@ -36,15 +36,15 @@ func casts(n *ir.Node) bool {
 // it computes lies elsewhere.
 func (l *Lowerer) vanishes(n *ir.Node) bool {
 	if !n.Def().Is(ir.View) {
-		return l.places.Shared[n]
+		return l.views.Shared[n]
 	}
-	_, placed := l.places.At[n.Out[0]]
+	_, placed := l.views.At[n.Out[0]]
 	return placed
 }
 
-// base is the buffer that v's place is in, made where v is the first of its
+// base is the buffer that holds v's view, made where v is the first of its
 // parts to be written.
-func (l *Lowerer) base(p ir.Place) BufferID {
+func (l *Lowerer) base(p ir.StridedView) BufferID {
 	if l.buf[p.Of.ID] == None {
 		l.buf[p.Of.ID] = l.p.NewBuffer(p.Of.Name, p.Of.Type, WorkArena)
 	}
@@ -52,7 +52,7 @@ func (l *Lowerer) base(p ir.Place) BufferID {
 }
 
 // strided is the buffer that shows v where it lies.
-func (l *Lowerer) strided(v *ir.Value, p ir.Place) BufferID {
+func (l *Lowerer) strided(v *ir.Value, p ir.StridedView) BufferID {
 	if id := l.buf[v.ID]; id != None {
 		return id
 	}
@@ -66,7 +66,7 @@ func (l *Lowerer) strided(v *ir.Value, p ir.Place) BufferID {
 // access is how a group over shape walks v.
 func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 	a := Access{DType: v.Type.DType}
-	p, placed := l.places.At[v]
+	p, placed := l.views.At[v]
 	if !placed {
 		a.Buffer, a.Strides = l.in(v), broadcastStrides(v.Type.Shape, shape)
 		return a
@@ -83,7 +83,7 @@ func (l *Lowerer) access(v *ir.Value, shape []int64) Access {
 
 // stores is where a group puts v.
 func (l *Lowerer) storesTo(v *ir.Value, shape []int64) Access {
-	p, placed := l.places.At[v]
+	p, placed := l.views.At[v]
 	if !placed {
 		return Access{Buffer: l.result(v), DType: v.Type.DType, Strides: ir.RowMajor(shape)}
 	}
@@ -105,9 +105,9 @@ func (b *Buffer) Reach() int64 {
 	return (last + 1) * b.Type.DType.Size()
 }
 
-// place is where b lies in its root.
-func (b *Buffer) place() ir.Place {
-	p := ir.Place{Offset: b.At / max(b.Type.DType.Size(), 1), Shape: ir.Sizes(b.Type.Shape), Strides: b.Strides}
+// view is where b lies in its root.
+func (b *Buffer) view() ir.StridedView {
+	p := ir.StridedView{Offset: b.At / max(b.Type.DType.Size(), 1), Shape: ir.Sizes(b.Type.Shape), Strides: b.Strides}
 	if b.dense() {
 		p.Strides = ir.RowMajor(p.Shape)
 	}

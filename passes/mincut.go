@@ -140,7 +140,7 @@ func (m *planner) parts() {
 		base *ir.Value
 		key  string
 	}
-	at, first := map[*ir.Value]ir.Place{}, map[part]*ir.Value{}
+	at, first := map[*ir.Value]ir.StridedView{}, map[part]*ir.Value{}
 	for _, n := range m.g.Nodes {
 		if !shares(n) || n.Op == ir.OpConcat {
 			continue

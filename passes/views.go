@@ -19,11 +19,11 @@ func views(g *ir.Graph, c *Context) error {
 	if err != nil {
 		return err
 	}
-	found := ir.FindPlaces(g, g.Uses(), ir.Walker{
-		Reads: func(n *ir.Node, i int, p ir.Place) bool {
+	found := ir.FindViews(g, g.Uses(), ir.StridedKernels{
+		Reads: func(n *ir.Node, i int, p ir.StridedView) bool {
 			return i < len(n.Def().In) && n.Def().In[i].Strided && p.Rows()
 		},
-		Writes: func(n *ir.Node, k int, p ir.Place) bool {
+		Writes: func(n *ir.Node, k int, p ir.StridedView) bool {
 			return k < len(n.Def().Out) && n.Def().Out[k].Strided && p.Rows()
 		},
 		Moves: func(n *ir.Node) bool {

@@ -35,7 +35,7 @@ func (c *cudaLowerer) ptxBatch(groups []*lower.Group) (ptx.Batch, error) {
 	b := ptx.Batch{Group: pg}
 	for i := range b.Loads {
 		b.Loads[i].Stride = []int64{0}
-		if g.Loads[i].Walks(c.p, g.Shape) {
+		if g.Loads[i].Covers(c.p, g.Shape) {
 			b.Loads[i].Stride = nil
 		}
 	}

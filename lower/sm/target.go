@@ -183,8 +183,8 @@ var matrixUnits = map[ir.Op]bool{ir.OpAttention: true, ir.OpAttentionGrad: true}
 // vectorBytes is what cuDNN's attention loads at a time.
 const vectorBytes = 16
 
-// Walks wants rows that lie together and begin where 16 bytes do.
-func (Target) Walks(d ir.DType, p ir.Place) bool {
+// ReadsStrided requires contiguous rows that begin at multiples of 16 bytes.
+func (Target) ReadsStrided(d ir.DType, p ir.StridedView) bool {
 	step := vectorBytes / d.Size()
 	last := len(p.Strides) - 1
 	return p.Rows() && p.Offset%step == 0 && !slices.ContainsFunc(p.Strides[:last], func(s int64) bool { return s%step != 0 })

@@ -69,11 +69,11 @@ func dense(sizes []int64) view {
 
 // place is the view in the words of package ir, which knows what moving rows do
 // to it.
-func (v *view) place() ir.Place {
-	return ir.Place{Offset: v.offset, Shape: v.sizes[:v.rank:v.rank], Strides: v.strides[:v.rank:v.rank]}
+func (v *view) place() ir.StridedView {
+	return ir.StridedView{Offset: v.offset, Shape: v.sizes[:v.rank:v.rank], Strides: v.strides[:v.rank:v.rank]}
 }
 
-func viewOf(p ir.Place) view {
+func viewOf(p ir.StridedView) view {
 	v := view{rank: int8(len(p.Shape)), offset: p.Offset}
 	copy(v.sizes[:], p.Shape)
 	copy(v.strides[:], p.Strides)

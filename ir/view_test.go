@@ -8,7 +8,7 @@ import (
 )
 
 // elements lists where the elements of p lie, in their order.
-func (p Place) elements() []int64 {
+func (p StridedView) elements() []int64 {
 	at := []int64{p.Offset}
 	for i, n := range p.Shape {
 		next := make([]int64, 0, len(at)*int(n))
@@ -22,8 +22,8 @@ func (p Place) elements() []int64 {
 	return at
 }
 
-// drawPlace moves a dense tensor about: transposes, slices, reshapes that strides can say.
-func drawPlace(r *rand.Rand, b *Builder, v *Value) (Place, []int64) {
+// drawView moves a dense tensor about: transposes, slices, reshapes that strides can say.
+func drawView(r *rand.Rand, b *Builder, v *Value) (StridedView, []int64) {
 	p := Whole(v)
 	at := p.elements()
 	for range r.IntN(7) {
@@ -87,14 +87,14 @@ func moveElements(n *Node, at []int64) []int64 {
 // Where moved elements lie is where moving them one by one finds them; the way
 // back leads to where they were; keys tell sets of elements apart, and places
 // meet where they have an element in common.
-func TestPlaces(t *testing.T) {
+func TestStridedViews(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	keys := map[string]string{}
 	met, apart := 0, 0
 	for i := range 3000 {
 		b := NewBuilder("places")
 		v := b.Declare(Input, "x", T(F32, 2, 6, 10), nil, nil)
-		p, at := drawPlace(r, b, v)
+		p, at := drawView(r, b, v)
 		if b.Err() != nil {
 			t.Fatal(b.Err())
 		}
@@ -107,7 +107,7 @@ func TestPlaces(t *testing.T) {
 			t.Fatalf("key %s of %s and %s", p.Key(), known, set)
 		}
 		keys[p.Key()] = set
-		q, other := drawPlace(r, b, v)
+		q, other := drawView(r, b, v)
 		common := slices.ContainsFunc(other, func(x int64) bool { _, ok := slices.BinarySearch(sorted, x); return ok })
 		if p.Meets(q) != common {
 			t.Fatalf("%+v and %+v meet: %v, want %v", p, q, p.Meets(q), common)
@@ -124,7 +124,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // What goes through a transpose, a view or a concatenation goes back.
-func TestPlacesBack(t *testing.T) {
+func TestStridedViewsBack(t *testing.T) {
 	b := NewBuilder("back")
 	x := b.Declare(Input, "x", T(F32, 2, 3, 8), nil, nil)
 	y := b.Declare(Input, "y", T(F32, 2, 3, 4), nil, nil)
@@ -134,7 +134,7 @@ func TestPlacesBack(t *testing.T) {
 		t.Fatal(b.Err())
 	}
 	p := Whole(both)
-	for i, want := range []Place{{both, 0, []int64{2, 3, 8}, []int64{36, 12, 1}}, {both, 8, []int64{2, 3, 4}, []int64{36, 12, 1}}} {
+	for i, want := range []StridedView{{both, 0, []int64{2, 3, 8}, []int64{36, 12, 1}}, {both, 8, []int64{2, 3, 4}, []int64{36, 12, 1}}} {
 		q, ok := p.Back(both.Def, i)
 		if !ok || fmt.Sprint(q.elements()) != fmt.Sprint(want.elements()) {
 			t.Errorf("operand %d of concat at %+v, want %+v", i, q, want)

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// Place is where the elements of a value lie in the memory of another: element
-// i at Offset + the sum of i's coordinates times Strides, in elements of Of,
-// which is dense.
-type Place struct {
+// StridedView describes a value whose elements are stored in the memory of
+// another value: element i is at Offset + the sum of i's coordinates times
+// Strides, in elements of Of, which is dense.
+type StridedView struct {
 	Of             *Value
 	Offset         int64
 	Shape, Strides []int64
 }
 
-// Whole is the place of a dense value of static shape: itself.
-func Whole(v *Value) Place {
-	p := Place{Of: v, Shape: Sizes(v.Type.Shape)}
+// Whole is the view of a dense value of static shape: all of it.
+func Whole(v *Value) StridedView {
+	p := StridedView{Of: v, Shape: Sizes(v.Type.Shape)}
 	p.Strides = RowMajor(p.Shape)
 	return p
 }
@@ -42,15 +42,15 @@ func RowMajor(shape []int64) []int64 {
 	return st
 }
 
-// Rows reports whether the elements of the last dimension lie side by side.
-func (p Place) Rows() bool {
+// Rows reports whether the last dimension is contiguous.
+func (p StridedView) Rows() bool {
 	last := len(p.Shape) - 1
 	return last >= 0 && (p.Strides[last] == 1 || p.Shape[last] == 1)
 }
 
-// Through is where result k of n lies if operand 0 lies at p; false where n's
-// row does not only select and reorder, or strides cannot say it.
-func (p Place) Through(n *Node, k int) (Place, bool) {
+// Through is the view of result k of n if operand 0 is the view p. It is false if
+// n does not only select and reorder, or if strides cannot express the result.
+func (p StridedView) Through(n *Node, k int) (StridedView, bool) {
 	if len(n.In) == 0 || n.In[0] == nil || !n.In[0].Type.Shape.Static() || !n.Out[k].Type.Shape.Static() {
 		return p, false
 	}
@@ -59,13 +59,13 @@ func (p Place) Through(n *Node, k int) (Place, bool) {
 		return p.reshaped(Sizes(n.Out[k].Type.Shape))
 	case n.Op == OpTranspose:
 		perm := n.Ints("perm")
-		q := Place{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
+		q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
 		for i, from := range perm {
 			q.Shape[i], q.Strides[i] = p.Shape[from], p.Strides[from]
 		}
 		return q, true
 	case n.Op == OpSlice:
-		q := Place{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
+		q := StridedView{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
 		for i, s := range n.Spans() {
 			q.Offset += s.Start * p.Strides[i]
 			q.Shape[i], q.Strides[i] = s.Count, s.Step*p.Strides[i]
@@ -79,7 +79,7 @@ func (p Place) Through(n *Node, k int) (Place, bool) {
 
 // Back is where operand i of n lies if its result lies at p; false where not
 // all of the operand is in the result, or strides cannot say it.
-func (p Place) Back(n *Node, i int) (Place, bool) {
+func (p StridedView) Back(n *Node, i int) (StridedView, bool) {
 	if n.In[i] == nil || !n.In[i].Type.Shape.Static() {
 		return p, false
 	}
@@ -88,7 +88,7 @@ func (p Place) Back(n *Node, i int) (Place, bool) {
 		return p.reshaped(Sizes(n.In[0].Type.Shape))
 	case n.Op == OpTranspose:
 		perm := n.Ints("perm")
-		q := Place{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
+		q := StridedView{p.Of, p.Offset, make([]int64, len(perm)), make([]int64, len(perm))}
 		for k, from := range perm {
 			q.Shape[from], q.Strides[from] = p.Shape[k], p.Strides[k]
 		}
@@ -100,8 +100,8 @@ func (p Place) Back(n *Node, i int) (Place, bool) {
 }
 
 // part is the k-th of parts that lie one after the other along an axis.
-func (p Place) part(axis int, parts []*Value, k int) Place {
-	q := Place{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
+func (p StridedView) part(axis int, parts []*Value, k int) StridedView {
+	q := StridedView{p.Of, p.Offset, slices.Clone(p.Shape), slices.Clone(p.Strides)}
 	for _, v := range parts[:k] {
 		q.Offset += int64(v.Type.Shape.Dim(axis)) * p.Strides[axis]
 	}
@@ -112,8 +112,8 @@ func (p Place) part(axis int, parts []*Value, k int) Place {
 // reshaped gives the elements, in their order, other dimensions: stretches of
 // old and new dimensions of equal size are matched, and the old ones of a
 // stretch must be walked as one.
-func (p Place) reshaped(shape []int64) (Place, bool) {
-	q := Place{p.Of, p.Offset, shape, make([]int64, len(shape))}
+func (p StridedView) reshaped(shape []int64) (StridedView, bool) {
+	q := StridedView{p.Of, p.Offset, shape, make([]int64, len(shape))}
 	if slices.Contains(shape, 0) || slices.Contains(p.Shape, 0) {
 		return q, false
 	}
@@ -153,8 +153,8 @@ func (p Place) reshaped(shape []int64) (Place, bool) {
 	return q, true
 }
 
-// Key is the same for places that have the same elements, in whatever order.
-func (p Place) Key() string {
+// Key is the same for views that have the same elements, in whatever order.
+func (p StridedView) Key() string {
 	type dim struct{ n, step int64 }
 	var dims []dim
 	for i, n := range p.Shape {
@@ -174,8 +174,8 @@ func (p Place) Key() string {
 	return fmt.Sprint(p.Offset, joined)
 }
 
-// Meets reports whether p and q, places in one memory, have an element in common.
-func (p Place) Meets(q Place) bool {
+// Meets reports whether p and q, views of one memory, have an element in common.
+func (p StridedView) Meets(q StridedView) bool {
 	if slices.Contains(p.Shape, 0) || slices.Contains(q.Shape, 0) {
 		return false
 	}

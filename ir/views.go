@@ -1,27 +1,26 @@
 package ir
 
-// Walker says which operands and results a target's kernels find by strides,
-// and which moving nodes may be left to them.
-type Walker struct {
-	Reads  func(n *Node, i int, p Place) bool // operand i, lying at p
-	Writes func(n *Node, k int, p Place) bool // result k, lying at p
-	Moves  func(n *Node) bool                 // n may have no copy of its own
+// StridedKernels says which operands and results the kernels of a target access by
+// strides, and which moving nodes they make unnecessary.
+type StridedKernels struct {
+	Reads  func(n *Node, i int, p StridedView) bool // operand i, if it is the view p
+	Writes func(n *Node, k int, p StridedView) bool // result k, if it is the view p
+	Moves  func(n *Node) bool                       // n may have no copy of its own
 }
 
-// Places are the values of a graph that have no memory of their own, and the
-// moving nodes for which nothing is to be done. What selects or reorders, and
-// is read by kernels that walk strides alone, lies where its operand does; what
-// such a kernel writes lies where a reordering or a concatenation behind it
-// puts it. Variables and next values have memory of their own, and so has what
-// shows a variable.
-type Places struct {
-	At     map[*Value]Place
+// StridedViews are the values of a graph without memory of their own, and the
+// moving nodes that need no code. The result of a selection or reordering that
+// only strided kernels read is a view of its operand. A value that a strided
+// kernel writes is a view of the reordering or concatenation after it. Variables,
+// next values and views of variables have memory of their own.
+type StridedViews struct {
+	At     map[*Value]StridedView
 	Shared map[*Node]bool // of the nodes that w.Moves
 }
 
-// FindPlaces finds the places of g's values under w. Uses must be g's.
-func FindPlaces(g *Graph, uses *Uses, w Walker) Places {
-	f := &placer{w: w, uses: uses, returned: map[*Value]bool{}, Places: Places{map[*Value]Place{}, map[*Node]bool{}}}
+// FindViews finds the strided views of g under w. Uses must be g's.
+func FindViews(g *Graph, uses *Uses, w StridedKernels) StridedViews {
+	f := &viewFinder{w: w, uses: uses, returned: map[*Value]bool{}, StridedViews: StridedViews{map[*Value]StridedView{}, map[*Node]bool{}}}
 	for _, v := range g.Return {
 		f.returned[v] = true
 	}
@@ -40,33 +39,33 @@ func FindPlaces(g *Graph, uses *Uses, w Walker) Places {
 	for _, r := range list {
 		f.take(r)
 	}
-	return f.Places
+	return f.StridedViews
 }
 
-type placer struct {
-	Places
-	w        Walker
+type viewFinder struct {
+	StridedViews
+	w        StridedKernels
 	uses     *Uses
 	returned map[*Value]bool
 }
 
 // stays reports whether v must have memory of its own.
-func (f *placer) stays(v *Value) bool { return f.returned[v] || v.Next != nil }
+func (f *viewFinder) stays(v *Value) bool { return f.returned[v] || v.Next != nil }
 
-// whole is the place of a dense value that a node computes.
-func (f *placer) whole(v *Value) (Place, bool) {
+// whole is the view of a dense value that a node computes.
+func (f *viewFinder) whole(v *Value) (StridedView, bool) {
 	root := v
 	for root.Def != nil && root.Def.Def().Is(View) && root.Next == nil {
 		root = root.Def.In[0]
 	}
 	if root.Def == nil || root.Next != nil || v.Next != nil || !v.Type.DType.Float() || !v.Type.Shape.Static() || v.Type.Shape.Elements() == 0 {
-		return Place{}, false
+		return StridedView{}, false
 	}
 	return Whole(v), true
 }
 
-// follow places n's results in the memory of its operand.
-func (f *placer) follow(n *Node) {
+// follow makes the results of n views of its operand where all readers allow it.
+func (f *viewFinder) follow(n *Node) {
 	if len(n.In) == 0 || n.In[0] == nil {
 		return
 	}
@@ -93,7 +92,7 @@ func (f *placer) follow(n *Node) {
 
 // passes reports whether all that reads the results of n, whose operand lies at
 // p, finds them there.
-func (f *placer) passes(n *Node, p Place) bool {
+func (f *viewFinder) passes(n *Node, p StridedView) bool {
 	some := false
 	for k, v := range n.Out {
 		if len(f.uses.Of(v)) == 0 && !f.stays(v) {
@@ -109,7 +108,7 @@ func (f *placer) passes(n *Node, p Place) bool {
 }
 
 // found reports whether all readers of v find it at p.
-func (f *placer) found(v *Value, p Place) bool {
+func (f *viewFinder) found(v *Value, p StridedView) bool {
 	if f.stays(v) {
 		return false
 	}
@@ -136,7 +135,7 @@ type route struct {
 }
 
 // route follows result k of n; nil where nothing moves it.
-func (f *placer) route(n *Node, k int) *route {
+func (f *viewFinder) route(n *Node, k int) *route {
 	v := n.Out[k]
 	if f.stays(v) || !v.Type.DType.Float() || !v.Type.Shape.Static() || v.Type.Shape.Elements() == 0 || !f.w.Writes(n, k, Whole(v)) {
 		return nil
@@ -169,7 +168,7 @@ func (f *placer) route(n *Node, k int) *route {
 }
 
 // carries reports whether all of what u reads is in u's result, moved.
-func (f *placer) carries(u Use) bool {
+func (f *viewFinder) carries(u Use) bool {
 	n := u.Node
 	if n.Def().Is(View) {
 		return u.Arg == 0 && n.Out[0].Next == nil
@@ -188,13 +187,13 @@ func (r *route) trim() {
 	}
 }
 
-// places are where the operands of r's nodes lie, the result itself first;
+// views are where the operands of r's nodes lie, the result itself first;
 // nil where it, or one of its readers, cannot be there.
-func (f *placer) places(r *route) []Place {
+func (f *viewFinder) views(r *route) []StridedView {
 	if len(r.nodes) == 0 {
 		return nil
 	}
-	at := make([]Place, len(r.nodes))
+	at := make([]StridedView, len(r.nodes))
 	p := Whole(r.end().Out[0])
 	for i := len(r.nodes) - 1; i >= 0; i-- {
 		var ok bool
@@ -215,10 +214,10 @@ func (f *placer) places(r *route) []Place {
 }
 
 // joined ends routes before a concatenation that not all operands reach.
-func (f *placer) joined(list []*route) {
+func (f *viewFinder) joined(list []*route) {
 	reached := map[*Node]int{}
 	for _, r := range list {
-		if c := r.end(); c.Op == OpConcat && f.places(r) != nil {
+		if c := r.end(); c.Op == OpConcat && f.views(r) != nil {
 			reached[c]++
 		}
 	}
@@ -230,9 +229,9 @@ func (f *placer) joined(list []*route) {
 	}
 }
 
-// take places what is on the way of r.
-func (f *placer) take(r *route) {
-	for i, p := range f.places(r) {
+// take makes the values on route r views.
+func (f *viewFinder) take(r *route) {
+	for i, p := range f.views(r) {
 		n := r.nodes[i]
 		f.At[n.In[r.args[i]]] = p
 		if !n.Def().Is(View) {
