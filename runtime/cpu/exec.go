@@ -501,10 +501,10 @@ func (e *exec) metered(run func()) runtime.Timing {
 	return runtime.Timing{Took: took, Workers: pool.Workers(), Busy: alone + use.Busy, Regions: use.Regions, Alone: alone}
 }
 
-// Watch implements runtime.Watched.
+// Watch implements runtime.Tracer.
 func (e *exec) Watch(w runtime.Watch) { e.watch = w }
 
-// Buffer implements runtime.Watched.
+// Buffer implements runtime.Tracer.
 func (e *exec) Buffer(id lower.BufferID) []byte { return e.mem[id] }
 
 var (
