@@ -135,7 +135,7 @@ func oneType(t *testing.T, path string, o ampc.ONNXOptions) {
 	for i, n := range m.Graph.Nodes {
 		first := ir.Invalid
 		for k, name := range n.In {
-			d := x.DTypes[name]
+			d := x.Types[name].DType
 			if free, ok := freeTypes[n.Op]; ok && k >= free.from && m.Opsets[""] >= free.opset || !d.Float() || n.Domain != "" {
 				continue
 			}
@@ -148,7 +148,7 @@ func oneType(t *testing.T, path string, o ampc.ONNXOptions) {
 		}
 	}
 	for _, v := range m.Graph.Infos {
-		if d := x.DTypes[v.Name]; d == ir.F32 && v.DType == 10 || d == ir.F16 && v.DType == 1 {
+		if d := x.Types[v.Name].DType; d == ir.F32 && v.DType == 10 || d == ir.F16 && v.DType == 1 {
 			t.Errorf("%s: %s is %s, value_info says %s", path, v.Name, d, v.DType)
 		}
 	}
@@ -169,7 +169,7 @@ func TestConvertNodeCases(t *testing.T) {
 		policy ampc.Policy
 		least  int
 		most   float64
-	}{{ampc.MixedF16(), 100, 2e-3}, {ampc.MixedF16().Lower("*"), 200, 1e-2}} {
+	}{{ampc.MixedF16(), 10, 2e-3}, {ampc.MixedF16().Lower("*"), 200, 1e-2}} {
 		low := 0
 		for _, path := range list {
 			name := filepath.Base(filepath.Dir(path))

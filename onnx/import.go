@@ -88,9 +88,8 @@ type Imported struct {
 	// Inputs and Outputs are the values of the graph in the order of the model's,
 	// with their names there.
 	Inputs, Outputs []Port
-	// DTypes are the types of the elements of all values of the main graph whose
-	// nodes were imported, by name.
-	DTypes map[string]ir.DType
+	// Types are those of all values of the main graph whose nodes were imported, by name.
+	Types map[string]ir.Type
 	// Bound are inputs of the model whose elements (Options.Values) were read: the
 	// graph is right for no others.
 	Bound []string
@@ -182,9 +181,9 @@ func (im *importer) main() error {
 	if err := im.nodes(g.Nodes, s); err != nil {
 		return err
 	}
-	im.out.DTypes = map[string]ir.DType{}
+	im.out.Types = map[string]ir.Type{}
 	for name, v := range s.vals {
-		im.out.DTypes[name] = v.typ.DType
+		im.out.Types[name] = v.typ
 	}
 	for _, x := range g.Outputs {
 		v := s.find(x.Name)

@@ -25,13 +25,15 @@ type Kept struct {
 	Why      string
 }
 
-// plan is a model being converted.
-type plan struct {
+// convertPlan is a model being converted.
+type convertPlan struct {
 	m      *onnx.Model
 	x      *onnx.Imported
 	low    ir.DType
 	opset  int64
 	half   []bool // nodes that compute in 16 bits
+	free   []bool // nodes that may do either
+	spill  []bool // nodes whose results may leave the range of 16 bits
 	report *Report
 
 	from   map[string]int          // the node that makes a value
@@ -46,7 +48,7 @@ type plan struct {
 // Plan decides for the model m, imported as x, under a policy with a 16-bit dtype.
 // The edit is empty where the policy has none.
 func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *Report, error) {
-	p := &plan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
+	p := &convertPlan{m: m, x: x, low: policy.Low, opset: m.Opsets[""], report: &Report{Nodes: len(m.Graph.Nodes)},
 		from: map[string]int{}, inits: map[string]*onnx.Tensor{}, needed: map[string]bool{}, names: map[string]bool{}, lowAs: map[string]string{}, wideAs: map[string]string{},
 		edit: &onnx.Edit{Rename: map[int]func(string, bool) string{}, After: map[int][]onnx.NewNode{}, Tensors: map[string]onnx.NewTensor{}, DTypes: map[string]onnx.DataType{}}}
 	if p.low == ir.Invalid {
@@ -66,6 +68,8 @@ func Plan(m *onnx.Model, x *onnx.Imported, policy passes.Policy) (*onnx.Edit, *R
 	if err := p.veto(why); err != nil {
 		return nil, nil, err
 	}
+	p.spread(why)
+	p.price(why)
 	p.tell(why)
 	if err := p.store(); err != nil {
 		return nil, nil, err
@@ -79,7 +83,7 @@ var before = []string{"recognise", "canon", "padding", "layout", "group", "views
 
 // decide runs the passes, and says for each node whether it computes in 16
 // bits, or why it does not.
-func (p *plan) decide(policy passes.Policy) (why []string, err error) {
+func (p *convertPlan) decide(policy passes.Policy) (why []string, err error) {
 	policy.Eager, policy.Cast = true, true
 	g, at := p.x.Graph.CloneMap()
 	c := passes.Config{Policy: policy, Disable: before, Until: "amp"}
@@ -90,7 +94,7 @@ func (p *plan) decide(policy passes.Policy) (why []string, err error) {
 		return nil, err
 	}
 	n := len(p.m.Graph.Nodes)
-	p.half, why = make([]bool, n), make([]string, n)
+	p.half, p.free, p.spill, why = make([]bool, n), make([]bool, n), make([]bool, n), make([]string, n)
 	seen := make([]bool, n)
 	for _, x := range g.Nodes {
 		i := x.Pos.Line
@@ -98,10 +102,14 @@ func (p *plan) decide(policy passes.Policy) (why []string, err error) {
 			continue
 		}
 		if !seen[i] {
-			seen[i], p.half[i] = true, true
+			seen[i], p.half[i], p.free[i] = true, true, true
 		}
+		class := x.Def().Class
+		unsafe := class == ir.Keep && !safe[p.m.Graph.Nodes[i].Op]
+		p.free[i] = p.free[i] && !unsafe && !decided[x.Why.Cause] && class != ir.Low && class != ir.Fixed
+		p.spill[i] = p.spill[i] || unsafe
 		reason := p.wide(x)
-		if reason == "" && x.Def().Class == ir.Keep && !safe[p.m.Graph.Nodes[i].Op] {
+		if reason == "" && unsafe {
 			reason = fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
 		}
 		if reason != "" {
@@ -112,20 +120,29 @@ func (p *plan) decide(policy passes.Policy) (why []string, err error) {
 		}
 	}
 	for i, node := range p.m.Graph.Nodes {
-		if p.half[i] && !p.allowed(node) {
-			p.half[i], why[i] = false, "this version of the operator has no 16-bit form"
+		if !p.allowed(node) {
+			p.free[i] = false
+			if p.half[i] {
+				p.half[i], why[i] = false, "this version of the operator has no 16-bit form"
+			}
 		}
 	}
 	return why, nil
 }
 
-// wide says why a node of the graph does not compute in 16 bits, "" where it does.
-func (p *plan) wide(x *ir.Node) string {
-	for _, list := range [2][]*ir.Value{x.In, x.Out} {
-		for _, v := range list {
-			if v != nil && v.Type.DType.Float() && v.Type.DType != p.low {
-				return fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
-			}
+// decided are causes that leave nothing to the prices of casts.
+var decided = map[ir.Cause]bool{ir.ByPin: true, ir.ByPattern: true, ir.ByOp: true, ir.ByGuard: true, ir.ByIsland: true}
+
+// wide says why a node of the graph does not compute in 16 bits, "" where it
+// does. Of a product the operands tell: ours may store its f32 sums.
+func (p *convertPlan) wide(x *ir.Node) string {
+	tell := x.In
+	if x.Def().Class != ir.Low {
+		tell = slices.Concat(x.In, x.Out)
+	}
+	for _, v := range tell {
+		if v != nil && v.Type.DType.Float() && v.Type.DType != p.low {
+			return fmt.Sprintf("%s: %s", x.Def().Name, x.Def().Why)
 		}
 	}
 	return ""
@@ -147,7 +164,7 @@ var safe = map[string]bool{
 
 // allowed reports whether the operator takes 16 bits, and all its results may
 // be of them.
-func (p *plan) allowed(n *onnx.Node) bool {
+func (p *convertPlan) allowed(n *onnx.Node) bool {
 	if n.Domain != "" {
 		return false
 	}
@@ -163,11 +180,11 @@ func (p *plan) allowed(n *onnx.Node) bool {
 			return false
 		}
 	}
-	return slices.ContainsFunc(n.In, func(name string) bool { return p.x.DTypes[name] == ir.F32 })
+	return slices.ContainsFunc(n.In, func(name string) bool { return p.x.Types[name].DType == ir.F32 })
 }
 
 // stays reports whether an operand stays f32 although its node computes in 16 bits.
-func (p *plan) stays(n *onnx.Node, i int) bool {
+func (p *convertPlan) stays(n *onnx.Node, i int) bool {
 	switch n.Op {
 	case "Resize":
 		return i > 0
@@ -182,7 +199,7 @@ func (p *plan) stays(n *onnx.Node, i int) bool {
 }
 
 // index finds where values come from and which must stay as they are.
-func (p *plan) index() {
+func (p *convertPlan) index() {
 	g := p.m.Graph
 	inputs := map[string]bool{}
 	for _, x := range g.Inputs {
@@ -209,7 +226,7 @@ func (p *plan) index() {
 	}
 }
 
-func (p *plan) captured(g *onnx.Graph) {
+func (p *convertPlan) captured(g *onnx.Graph) {
 	for _, n := range g.Nodes {
 		for _, x := range n.In {
 			p.needed[x] = true
@@ -229,11 +246,11 @@ func (p *plan) captured(g *onnx.Graph) {
 }
 
 // veto keeps nodes f32 that read a weight which 16 bits do not hold.
-func (p *plan) veto(why []string) error {
+func (p *convertPlan) veto(why []string) error {
 	for i, n := range p.m.Graph.Nodes {
 		for k, name := range n.In {
 			t := p.inits[name]
-			if !p.half[i] || t == nil || p.stays(n, k) {
+			if !p.half[i] && !p.free[i] || t == nil || p.stays(n, k) {
 				continue
 			}
 			most, err := p.largest(t)
@@ -241,14 +258,14 @@ func (p *plan) veto(why []string) error {
 				return err
 			}
 			if most > p.low.Max() {
-				p.half[i], why[i] = false, fmt.Sprintf("its operand %s holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
+				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, fmt.Sprintf("its operand %s holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
 			}
 		}
 	}
 	return nil
 }
 
-func (p *plan) tell(why []string) {
+func (p *convertPlan) tell(why []string) {
 	for i, n := range p.m.Graph.Nodes {
 		switch {
 		case p.half[i]:

@@ -14,7 +14,7 @@ const (
 	bfloat16 onnx.DataType = 16
 )
 
-func (p *plan) lowType() onnx.DataType {
+func (p *convertPlan) lowType() onnx.DataType {
 	if p.low == ir.BF16 {
 		return bfloat16
 	}
@@ -22,7 +22,7 @@ func (p *plan) lowType() onnx.DataType {
 }
 
 // fresh is a name that nothing has yet.
-func (p *plan) fresh(name string) string {
+func (p *convertPlan) fresh(name string) string {
 	for i := 0; ; i++ {
 		s := name
 		if i > 0 {
@@ -37,7 +37,7 @@ func (p *plan) fresh(name string) string {
 
 // cast adds a cast of a value behind what makes it, before all nodes where that
 // is an input or an initialiser.
-func (p *plan) cast(value, from, to string, d onnx.DataType) {
+func (p *convertPlan) cast(value, from, to string, d onnx.DataType) {
 	p.report.Casts++
 	n := onnx.NewNode{Name: to, Op: "Cast", In: []string{from}, Out: []string{to}, Ints: map[string]int64{"to": int64(d)}}
 	if i, made := p.from[value]; made {
@@ -48,13 +48,13 @@ func (p *plan) cast(value, from, to string, d onnx.DataType) {
 }
 
 // made reports whether a node makes the value in 16 bits.
-func (p *plan) made(name string) bool {
+func (p *convertPlan) made(name string) bool {
 	i, ok := p.from[name]
-	return ok && p.half[i] && p.x.DTypes[name] == ir.F32
+	return ok && p.half[i] && p.x.Types[name].DType == ir.F32
 }
 
 // store puts initialisers that only 16-bit nodes read into 16 bits.
-func (p *plan) store() error {
+func (p *convertPlan) store() error {
 	wide := map[string]bool{}
 	read := map[string]bool{}
 	for i, n := range p.m.Graph.Nodes {
@@ -83,14 +83,14 @@ func (p *plan) store() error {
 
 // rename gives every node the names of its operands and results in the type it
 // takes, and adds the casts.
-func (p *plan) rename() {
+func (p *convertPlan) rename() {
 	suffix := "." + p.low.String()
 	for i, n := range p.m.Graph.Nodes { // what is made in 16 bits
 		if !p.half[i] {
 			continue
 		}
 		for _, y := range n.Out {
-			if p.x.DTypes[y] != ir.F32 {
+			if p.x.Types[y].DType != ir.F32 {
 				continue
 			}
 			p.lowAs[y] = y
@@ -105,7 +105,7 @@ func (p *plan) rename() {
 	for i, n := range p.m.Graph.Nodes {
 		in := map[string]string{}
 		for k, name := range n.In {
-			if name == "" || p.x.DTypes[name] != ir.F32 {
+			if name == "" || p.x.Types[name].DType != ir.F32 {
 				continue
 			}
 			in[name] = p.operand(n, i, k, name)
@@ -142,7 +142,7 @@ func same(names map[string]string) bool {
 }
 
 // operand is the name under which node i reads a value as its operand k.
-func (p *plan) operand(n *onnx.Node, i, k int, name string) string {
+func (p *convertPlan) operand(n *onnx.Node, i, k int, name string) string {
 	wantLow := p.half[i] && !p.stays(n, k)
 	switch {
 	case n.Op == "Shape" || n.Op == "Size" || n.Op == "Cast": // any type

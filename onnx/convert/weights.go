@@ -10,7 +10,7 @@ import (
 )
 
 // each calls f for the elements of a tensor of floats.
-func (p *plan) each(t *onnx.Tensor, f func(x float32)) error {
+func (p *convertPlan) each(t *onnx.Tensor, f func(x float32)) error {
 	b, err := p.m.Bytes(t)
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (p *plan) each(t *onnx.Tensor, f func(x float32)) error {
 }
 
 // largest is the largest finite magnitude.
-func (p *plan) largest(t *onnx.Tensor) (most float64, err error) {
+func (p *convertPlan) largest(t *onnx.Tensor) (most float64, err error) {
 	err = p.each(t, func(x float32) {
 		if a := math.Abs(float64(x)); a > most && !math.IsInf(a, 0) {
 			most = a
@@ -32,7 +32,7 @@ func (p *plan) largest(t *onnx.Tensor) (most float64, err error) {
 }
 
 // narrowed are the elements in 16 bits.
-func (p *plan) narrowed(t *onnx.Tensor) ([]byte, error) {
+func (p *convertPlan) narrowed(t *onnx.Tensor) ([]byte, error) {
 	round := fp.F16
 	if p.low == ir.BF16 {
 		round = fp.BF16

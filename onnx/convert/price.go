@@ -1,0 +1,90 @@
+package convert
+
+import (
+	"ampc/ir"
+	"ampc/onnx"
+	"ampc/passes/plan"
+)
+
+// launch is what a node of its own costs beside what it moves, in bytes: the
+// cast of a small value is not free.
+const launch = 1 << 12
+
+// price decides the nodes that are free, so that the model moves the fewest
+// bytes, casts included. In ONNX every node is a kernel of its own, whose operands
+// and results are of one type.
+func (p *convertPlan) price(why []string) {
+	w := plan.New()
+	choices := make([]plan.Choice, len(p.half))
+	for i := range choices {
+		switch {
+		case p.free[i]:
+			choices[i] = w.Choose()
+		case p.half[i]:
+			choices[i] = plan.Low
+		default:
+			choices[i] = plan.F32
+		}
+	}
+	tensors := map[string]plan.TensorID{}
+	tensor := func(name string) (plan.TensorID, int64, bool) {
+		typ := p.x.Types[name]
+		if typ.DType != ir.F32 || !typ.Shape.Known() {
+			return 0, 0, false
+		}
+		bytes := 2*typ.Shape.Elements() + launch
+		id, ok := tensors[name]
+		if !ok {
+			stored := plan.F32
+			if i, made := p.from[name]; made {
+				stored = choices[i]
+			} else if p.inits[name] != nil && !p.needed[name] {
+				stored = w.Choose()
+			}
+			id = w.Tensor(plan.Tensor{Stored: stored, Bytes: bytes, CopyTimes: 1})
+			tensors[name] = id
+		}
+		return id, bytes, true
+	}
+	for i, n := range p.m.Graph.Nodes {
+		c := plan.Cluster{Name: n.Name, Times: 1}
+		for k, name := range n.In {
+			if id, bytes, ok := tensor(name); ok {
+				c.Ports = append(c.Ports, plan.Port{Tensor: id, Bytes: bytes, Takes: p.takes(n, k, choices[i])})
+			}
+		}
+		for _, name := range n.Out {
+			if id, bytes, ok := tensor(name); ok {
+				c.Ports = append(c.Ports, plan.Port{Tensor: id, Write: true, Bytes: bytes, Takes: choices[i]})
+			}
+		}
+		w.Clusters = append(w.Clusters, c)
+	}
+	caller := plan.Cluster{Name: "caller", Times: 1, Outside: true}
+	for name := range p.needed {
+		if id, bytes, ok := tensor(name); ok {
+			caller.Ports = append(caller.Ports, plan.Port{Tensor: id, Bytes: bytes, Takes: plan.F32})
+		}
+	}
+	w.Clusters = append(w.Clusters, caller)
+	r := plan.NewSolver(w).Solve()
+	for i, c := range choices {
+		if !p.free[i] {
+			continue
+		}
+		if p.half[i] = r.Low(c); !p.half[i] && why[i] == "" {
+			why[i] = "16 bits would cost more casts than they save"
+		}
+	}
+}
+
+// takes is what a node reads at an operand.
+func (p *convertPlan) takes(n *onnx.Node, k int, own plan.Choice) plan.Choice {
+	switch {
+	case n.Op == "Shape" || n.Op == "Size" || n.Op == "Cast":
+		return plan.AsStored
+	case p.stays(n, k):
+		return plan.F32
+	}
+	return own
+}

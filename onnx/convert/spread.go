@@ -1,0 +1,47 @@
+package convert
+
+import (
+	"ampc/ir"
+	"ampc/onnx"
+)
+
+// bounded are operators whose results stay in range whatever they read.
+var bounded = map[string]bool{
+	"Tanh": true, "Sigmoid": true, "HardSigmoid": true, "Erf": true, "Softsign": true, "Softmax": true, "Sign": true, "Sin": true, "Cos": true,
+	"LayerNormalization": true, "RMSNormalization": true, "InstanceNormalization": true, "GroupNormalization": true,
+}
+
+// spread keeps f32 what is computed from numbers that f16 may not hold: the
+// results of kept ops (exp, powers, sums) and squares, up to a product or an
+// operator that is bounded. A norm or a softmax that is written out stays f32 as
+// a whole so, and a mask of the lowest f32 does not become −Inf.
+func (p *convertPlan) spread(why []string) {
+	if p.low != ir.F16 {
+		return // bf16 has the range of f32
+	}
+	for i, n := range p.m.Graph.Nodes {
+		if n.Op == "Mul" && len(n.In) == 2 && n.In[0] == n.In[1] && p.free[i] {
+			p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, "a square may leave the range of f16"
+		}
+	}
+	for again := true; again; {
+		again = false
+		for i, n := range p.m.Graph.Nodes {
+			if !p.free[i] || !p.readsSpill(n) {
+				continue
+			}
+			p.half[i], p.free[i], why[i] = false, false, "reads what may leave the range of f16"
+			p.spill[i] = !bounded[n.Op]
+			again = true
+		}
+	}
+}
+
+func (p *convertPlan) readsSpill(n *onnx.Node) bool {
+	for _, name := range n.In {
+		if i, made := p.from[name]; made && p.spill[i] && p.x.Types[name].DType == ir.F32 {
+			return true
+		}
+	}
+	return false
+}
