@@ -34,7 +34,7 @@ type exec struct {
 	late    []pending // of a store for one step
 	early   [][]byte  // memory of variables that parts before update write
 	saved   [][]byte  // what it held before the running step
-	shadows []shadow
+	copies  []copyState
 	outputs [][]byte
 
 	ring    [runtime.RingSize][][]byte
@@ -66,7 +66,7 @@ type step struct {
 
 type refresh struct {
 	from *variable
-	to   *lowCopy
+	to   *weightCopy
 }
 
 func load(b *Backend, p *lower.Program, s *store) (*exec, error) {
@@ -121,7 +121,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 			return nil, err
 		}
 	}
-	if err := e.bindShadows(s); err != nil {
+	if err := e.bindCopies(s); err != nil {
 		return nil, err
 	}
 	refreshes := map[int]*refresh{}
@@ -269,7 +269,7 @@ var errInterrupted = errors.New("interrupted")
 
 // gradients runs prepare, and micro for every feed.
 func (e *exec) gradients(feeds []runtime.Feed) error {
-	e.refreshShadows()
+	e.refreshCopies()
 	if err := e.run(lower.Prepare, 0); err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (e *exec) update() error {
 	for _, v := range e.written {
 		v.version++
 	}
-	e.syncShadows()
+	e.syncCopies()
 	return nil
 }
 

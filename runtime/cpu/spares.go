@@ -70,7 +70,7 @@ func (b *Backend) ReplayStore(p *lower.Program, state map[string][]byte, spares 
 		if int64(len(data)) != v.Type.Bytes() {
 			return nil, fmt.Errorf("cpu: variable %q is %s, %d bytes, not %d", v.Name, v.Type, v.Type.Bytes(), len(data))
 		}
-		x := &variable{t: v.Type, mem: data, version: 1, low: map[ir.DType]*lowCopy{}}
+		x := &variable{t: v.Type, mem: data, version: 1, low: map[ir.DType]*weightCopy{}}
 		if written[v.Name] || v.Role() == ir.RoleCopy || uintptr(unsafe.Pointer(unsafe.SliceData(data)))%8 != 0 {
 			x.mem = s.alloc(int64(len(data)))
 			if early[v.Name] {

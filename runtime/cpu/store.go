@@ -51,12 +51,12 @@ type variable struct {
 	t       ir.Type
 	mem     []byte
 	version int64 // counts writes: Write, and steps of programs that write it
-	low     map[ir.DType]*lowCopy
+	low     map[ir.DType]*weightCopy
 	synced  int64 // of a copy that programs write: the version of its variable it holds
 }
 
-// lowCopy is current while version is that of its variable.
-type lowCopy struct {
+// weightCopy is current while version is that of its variable.
+type weightCopy struct {
 	mem     []byte
 	version int64
 }
@@ -85,7 +85,7 @@ func (s *store) Declare(vars []lower.Var) error {
 			}
 			continue
 		}
-		s.vars[v.Name] = &variable{t: v.Type, mem: s.alloc(v.Type.Bytes()), version: 1, low: map[ir.DType]*lowCopy{}}
+		s.vars[v.Name] = &variable{t: v.Type, mem: s.alloc(v.Type.Bytes()), version: 1, low: map[ir.DType]*weightCopy{}}
 	}
 	return nil
 }
@@ -146,10 +146,10 @@ func (s *store) Close() error {
 }
 
 // copyOf finds or adds the low copy of v; a new one is stale.
-func (s *store) copyOf(v *variable, d ir.DType) *lowCopy {
+func (s *store) copyOf(v *variable, d ir.DType) *weightCopy {
 	c := v.low[d]
 	if c == nil {
-		c = &lowCopy{mem: s.alloc(v.t.With(d).Bytes())}
+		c = &weightCopy{mem: s.alloc(v.t.With(d).Bytes())}
 		v.low[d] = c
 	}
 	return c

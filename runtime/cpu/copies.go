@@ -6,15 +6,15 @@ import (
 	"ampc/ir"
 )
 
-// shadow is a state with the role ir.RoleCopy: current while synced is the
+// copyState is a state with the role ir.RoleCopy: current while synced is the
 // version of its variable.
-type shadow struct {
+type copyState struct {
 	from, to *variable
 	written  bool // by the program, with its variable
 }
 
-// bindShadows finds the states of p that are copies of other variables.
-func (e *exec) bindShadows(s *store) error {
+// bindCopies finds the states of p that are copies of other variables.
+func (e *exec) bindCopies(s *store) error {
 	written := map[string]bool{}
 	for _, name := range e.p.Written {
 		written[name] = true
@@ -29,14 +29,14 @@ func (e *exec) bindShadows(s *store) error {
 		if from == nil || to == nil || from.t.DType != ir.F32 || from.t.Shape != to.t.Shape || !to.t.DType.Low() {
 			return fmt.Errorf("state %q is no 16-bit copy of an f32 variable %q", v.Name, of)
 		}
-		e.shadows = append(e.shadows, shadow{from, to, written[of] && written[v.Name]})
+		e.copies = append(e.copies, copyState{from, to, written[of] && written[v.Name]})
 	}
 	return nil
 }
 
-// refreshShadows casts the copies whose variable somebody else wrote.
-func (e *exec) refreshShadows() {
-	for _, s := range e.shadows {
+// refreshCopies casts the copies whose variable somebody else wrote.
+func (e *exec) refreshCopies() {
+	for _, s := range e.copies {
 		if s.to.synced == s.from.version {
 			continue
 		}
@@ -50,9 +50,9 @@ func (e *exec) refreshShadows() {
 	}
 }
 
-// syncShadows notes that the step wrote copies together with their variables.
-func (e *exec) syncShadows() {
-	for _, s := range e.shadows {
+// syncCopies notes that the step wrote copies together with their variables.
+func (e *exec) syncCopies() {
+	for _, s := range e.copies {
 		if s.written {
 			s.to.synced = s.from.version
 		}
