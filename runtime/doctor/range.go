@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"unsafe"
 
 	"ampc/internal/fp"
 	"ampc/ir"
@@ -102,13 +103,12 @@ func (r *Range) scan(d ir.DType, data []byte) {
 	var space [piece / 2]int32
 	lo, hi := int32(math.MaxInt32), int32(math.MinInt32)
 	for ; len(data) > 0; data = data[min(piece, len(data)):] {
-		head := data[:min(piece, len(data))]
-		bits := unpack(&space, width, head)
-		if !finite(d, head) {
-			bits = r.sift(bits, inf)
+		bits := unpack(&space, width, data[:min(piece, len(data))])
+		l, h, zeros := order(bits)
+		if h >= inf || l <= -inf { // some are not finite
+			l, h, zeros = order(r.sift(bits, inf))
 		}
-		l, h := r.order(bits)
-		lo, hi = min(lo, l), max(hi, h)
+		lo, hi, r.Zeros = min(lo, l), max(hi, h), r.Zeros+zeros
 	}
 	if lo <= hi {
 		r.Min, r.Max = number(d, lo), number(d, hi)
@@ -119,34 +119,44 @@ func (r *Range) scan(d ir.DType, data []byte) {
 const piece = 1 << 12
 
 // unpack is the bits of the elements of a piece, their signs at the top; it
-// writes them into space.
+// writes them into space. Memory is little-endian, as the kernels have it.
 func unpack(space *[piece / 2]int32, width int, data []byte) []int32 {
-	bits := space[:len(data)/width]
-	if width == 2 {
-		for i := range bits {
-			bits[i] = int32(binary.LittleEndian.Uint16(data[2*i:])) << 16
-		}
-		return bits
+	all := space[:len(data)/width]
+	if width == 4 {
+		copy(unsafe.Slice((*byte)(unsafe.Pointer(space)), 4*len(all)), data)
+		return all
+	}
+	bits := all
+	for ; len(data) >= 8 && len(bits) >= 4; data, bits = data[8:], bits[4:] {
+		x := binary.LittleEndian.Uint64(data)
+		bits[0], bits[1], bits[2], bits[3] = int32(uint32(x)<<16), int32(uint32(x)&^0xffff), int32(uint32(x>>32)<<16), int32(uint32(x>>32)&^0xffff)
 	}
 	for i := range bits {
-		bits[i] = int32(binary.LittleEndian.Uint32(data[4*i:]))
+		bits[i] = int32(binary.LittleEndian.Uint16(data[2*i:])) << 16
 	}
-	return bits
+	return all
 }
 
-// order counts zeros among finite elements and returns the least and the largest
-// of them, as integers in the order of the floats.
-func (r *Range) order(elements []int32) (lo, hi int32) {
+// order returns the least and the largest of some elements, as integers in the
+// order of the floats, and the number of zeros. NaN is beyond the infinities.
+func order(elements []int32) (lo, hi int32, zeros int) {
 	lo, hi = math.MaxInt32, math.MinInt32
-	zeros := int32(0)
+	lo1, hi1 := lo, hi
+	minus := int32(0)
+	for ; len(elements) >= 2; elements = elements[2:] { // two chains of minima and maxima
+		a, b := elements[0], elements[1]
+		ma, sa, mb, sb := a&math.MaxInt32, a>>31, b&math.MaxInt32, b>>31
+		x, y := ma^sa-sa, mb^sb-sb
+		lo, hi, lo1, hi1 = min(lo, x), max(hi, x), min(lo1, y), max(hi1, y)
+		minus += (ma-1)>>31 + (mb-1)>>31
+	}
+	zeros = -int(minus)
 	for _, bits := range elements {
 		m, sign := bits&math.MaxInt32, bits>>31
-		x := m ^ sign - sign
-		lo, hi = min(lo, x), max(hi, x)
-		zeros -= (m - 1) >> 31
+		lo, hi = min(lo, m^sign-sign), max(hi, m^sign-sign)
+		zeros -= int((m - 1) >> 31)
 	}
-	r.Zeros += int(zeros)
-	return lo, hi
+	return min(lo, lo1), max(hi, hi1), zeros
 }
 
 // sift counts the elements that are not finite and returns the others, which it

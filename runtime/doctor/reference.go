@@ -148,13 +148,14 @@ func distance(a, b []byte) (off, norm float64) {
 	offs, norms := make([]float64, chunks(b)), make([]float64, chunks(b))
 	inChunks(b, func(i int, part []byte) {
 		other := a[i*chunk:]
-		off, norm := 0.0, 0.0
+		var off, norm [4]float64 // four chains of sums
 		for k := 0; k+3 < len(part); k += 4 {
 			x := float64(math.Float32frombits(binary.LittleEndian.Uint32(other[k:])))
 			y := float64(math.Float32frombits(binary.LittleEndian.Uint32(part[k:])))
-			off, norm = off+(x-y)*(x-y), norm+y*y
+			at := k / 4 % 4
+			off[at], norm[at] = off[at]+(x-y)*(x-y), norm[at]+y*y
 		}
-		offs[i], norms[i] = off, norm
+		offs[i], norms[i] = off[0]+off[1]+off[2]+off[3], norm[0]+norm[1]+norm[2]+norm[3]
 	})
 	for i := range offs {
 		off, norm = off+offs[i], norm+norms[i]
