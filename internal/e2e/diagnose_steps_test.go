@@ -204,7 +204,7 @@ func TestDiagnoseInside(t *testing.T) {
 	})
 	set(t, m, "l1.fc.b", all(8, 1000))
 	d := diagnose(t, step, ampc.Feed{"x": all(32, 1)})
-	if d.Cause != ampc.ForwardOverflow || d.Node != "l1.length" || d.SafeScale != 0 || !strings.Contains(d.Why, "on the way overflows") {
+	if d.Cause != ampc.ForwardOverflow || d.Node != "l1.length" || d.SafeScale != 0 || !strings.Contains(d.Why, "an intermediate value of length overflows") {
 		t.Errorf("%s", d)
 	}
 }

@@ -72,9 +72,9 @@ func (x *analysis) diverged(d *Diagnosis, v *ir.Value) error {
 		d.Why = fmt.Sprintf("the loss had grown from %.4g to %.4g before this step, and %s from %.4g to %.4g: training diverges, in f32 as well; here %s",
 			l.Least, l.Last, name, was, is, d.Why)
 		d.Cause, d.Remedies, d.BF16 = Diverged, nil, nil
-		d.Advice = "lower the learning rate, warm it up, or clip the gradients; go back to a checkpoint from before"
+		d.Advice = "lower the learning rate, warm it up, or clip the gradients; load an earlier checkpoint"
 	case l.Steps <= 1 && d.Cause == ForwardOverflow && is >= farOff*was:
-		d.Notes = append(d.Notes, fmt.Sprintf("%s is %.3g times what it started with: if training did that, it may diverge in f32 as well, which one step cannot tell", name, is/was))
+		d.Notes = append(d.Notes, fmt.Sprintf("%s is %.3g times its initial magnitude: if training caused this, it may diverge in f32 as well; one step cannot tell", name, is/was))
 	}
 	return nil
 }

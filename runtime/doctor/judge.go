@@ -104,12 +104,12 @@ func (x *analysis) home(d *Diagnosis, v *ir.Value) string {
 // blameVar judges a variable that was not finite before the step.
 func (x *analysis) blameVar(d *Diagnosis, v *ir.Value) {
 	if v.Kind == ir.Input {
-		d.Cause, d.Why = BadInput, fmt.Sprintf("the batch holds what is not finite in %s", v.Name)
-		d.Advice = "look at where the batch is read or normalised; no precision helps"
+		d.Cause, d.Why = BadInput, fmt.Sprintf("the batch has Inf or NaN in %s", v.Name)
+		d.Advice = "check how the batch is read and normalized; no precision helps"
 		return
 	}
 	d.Cause, d.Why = BadState, fmt.Sprintf("%s %s was not finite before the step", v.Kind, v.Name)
-	d.Advice = "go back to a checkpoint from before; a step with the finiteness checks on (no NoSkip) never writes one"
+	d.Advice = "load an earlier checkpoint; a step with finiteness checks (without NoSkip) never writes such a state"
 }
 
 // judge finds the cause of a node whose operands are finite and whose result v is not.
@@ -122,7 +122,7 @@ func (x *analysis) judge(d *Diagnosis, v *ir.Value) {
 		switch labels, op := x.noTarget(v), x.cancelled(v); {
 		case labels != "":
 			d.Why = fmt.Sprintf("the mean over no valid target: %s", labels)
-			d.Advice = "leave such a batch out, or give it a label that counts; with micro-batches, the count is over all of them"
+			d.Advice = "leave out such a batch, or give it a valid label; with micro-batches the count is over all of them"
 		case op != nil:
 			d.From = op.Name
 			d.Why += fmt.Sprintf("; %s is as low as %.4g, the difference of numbers of magnitude %.4g: the rounding before it is larger",
@@ -247,7 +247,7 @@ func (x *analysis) overflow(d *Diagnosis, v *ir.Value) {
 	case d.Direction == Forward || d.Direction == Update && d.Scale == 1:
 		d.Cause, d.Why = ForwardOverflow, reaches
 		if d.Output.masked() {
-			d.Advice = fmt.Sprintf("a mask needs no more than %g", -top/2)
+			d.Advice = fmt.Sprintf("a mask value of %g is enough", -top/2)
 		}
 		if v.Def.Op == ir.OpCast && v.Def.In[0].Kind == ir.Param {
 			d.Advice = "look at the learning rate: the weights have grown beyond the dtype"
@@ -279,7 +279,7 @@ func (x *analysis) within(d *Diagnosis, v *ir.Value) {
 	if d.Direction == Forward {
 		d.Cause = ForwardOverflow
 	}
-	d.Why = fmt.Sprintf("on the same operands in f32 its result reaches no more than %.6g: what %s computes on the way overflows", d.Exact, v.Def.Def().Name)
+	d.Why = fmt.Sprintf("on the same operands in f32 its result is at most %.6g: an intermediate value of %s overflows", d.Exact, v.Def.Def().Name)
 }
 
 // reader is the first node that reads v, nil where none does.

@@ -75,7 +75,7 @@ func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 	d.SafeScale, limit = x.fitting(s)
 	now := x.actual.rangeOf(s).Max
 	if limit != nil && real(limit) != real(v) && d.SafeScale < x.alone(d, v, s) {
-		d.Why += fmt.Sprintf("; %s, which comes of it, fits at %g", real(limit), d.SafeScale)
+		d.Why += fmt.Sprintf("; %s, computed from it, fits at %g", real(limit), d.SafeScale)
 	}
 	of := ""
 	if ir.InnerScale(s) {
@@ -97,7 +97,7 @@ func (x *analysis) rescale(d *Diagnosis, v, s *ir.Value) {
 		d.Cause, d.Why = None, "scale search: "+d.Why
 		switch {
 		case wait == 0:
-			d.Advice = "nothing: the scaler has gone down to a scale that fits"
+			d.Advice = "nothing: the scaler has already lowered the scale to one that fits"
 		default:
 			d.Advice = fmt.Sprintf("nothing: the scaler is at %g after %s%s", d.SafeScale, most(rule), steps(wait))
 			d.Remedies = append(d.Remedies, Remedy{Wait: wait})

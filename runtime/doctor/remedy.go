@@ -27,7 +27,7 @@ func (r Remedy) String() string {
 	case r.Widen != "":
 		return fmt.Sprintf("compute %s in f32", r.Widen)
 	case r.Floor != 0 && r.Wait > 0:
-		return fmt.Sprintf("set the scaler's Floor to %g: the scale is there after %s", r.Floor, steps(r.Wait))
+		return fmt.Sprintf("set the scaler's Floor to %g: the scale reaches it after %s", r.Floor, steps(r.Wait))
 	case r.Floor != 0:
 		return fmt.Sprintf("set the scaler's Floor to %g", r.Floor)
 	case r.Scale != 0 && r.Of != "":
@@ -39,7 +39,7 @@ func (r Remedy) String() string {
 	}
 	var parts []string
 	if len(r.Unpin) > 0 {
-		parts = append(parts, "take the pin to 16 bits off "+enumerated(r.Unpin))
+		parts = append(parts, "remove the 16-bit pin of "+enumerated(r.Unpin))
 	}
 	if len(r.Keep) > 0 {
 		keep := ""
