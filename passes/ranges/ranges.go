@@ -1,12 +1,12 @@
-// Package ranges bounds the values of a training step: static intervals from
-// initialisers, norms, softmax, constants and reduction lengths, through
-// forward, backward and update; and ranges recorded by running the step. It
-// reports what overflows, vanishes or is lost in the dtype it is stored in.
+// Package ranges bounds the values of a training step in two ways. Static
+// intervals follow from initializers, norms, softmax, constants and the lengths of
+// reductions, through forward, backward and update. Recorded ranges come from
+// running the step. Findings are the values that overflow or underflow in the
+// dtype they are stored in, and the constants and updates that are lost there.
 //
-// Static intervals hold for the step as it starts: weights are where their
-// initialisers put them (grown by Options.Growth), inputs where Options.Inputs
-// or their kind says. Interval arithmetic over independent operands: Moore,
-// Interval Analysis, 1966.
+// Static intervals hold for the first step: weights lie where their initializers
+// put them (times Options.Growth), inputs where Options.Inputs or their kind says.
+// Operands count as independent; see Moore, Interval Analysis, 1966.
 package ranges
 
 import (

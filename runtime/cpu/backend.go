@@ -1,7 +1,7 @@
-// Package cpu is the backend that is always there: it runs Programs on the
-// host's processor. The steps of a part run in order; the work inside a step is
-// shared by one pool of workers, in pieces that do not depend on their number,
-// so results do not either.
+// Package cpu is the built-in backend. It runs Programs on the host's processor.
+// The steps of a part run in order. A pool of workers shares the work of each
+// step. The pieces of that work do not depend on the number of workers, so results
+// do not depend on it either.
 package cpu
 
 import (

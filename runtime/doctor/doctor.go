@@ -1,6 +1,7 @@
-// Package doctor finds out why a step was not finite. It runs the step once more
-// on the CPU, as the policy has it and in f32, and compares: which node was the
-// first whose operands were finite and whose result was not, and why.
+// Package doctor explains why a step was not finite. It replays the step on the
+// CPU twice, under its policy and in f32, and compares the two replays. It names
+// the first node whose operands are finite and whose result is not, says why, and
+// lists remedies.
 package doctor
 
 import (
@@ -132,9 +133,10 @@ func (c *Case) memory() int64 {
 	return c.Memory
 }
 
-// Diagnose replays the step and says why it was not finite. It runs the step
-// once, what the flaw is computed from at most twice more, and single nodes
-// again. The answer does not depend on the number of threads.
+// Diagnose replays the step and says why it was not finite. It runs the step once
+// under its policy, once in f32, and once in bf16 where f16 fails and no smaller
+// loss scale helps. Single nodes run again alone. The result does not depend on the
+// number of threads.
 func Diagnose(ctx context.Context, c *Case) (*Diagnosis, error) {
 	b := c.Backend
 	if b == nil {
@@ -174,8 +176,8 @@ func diagnose(ctx context.Context, b *cpu.Backend, c *Case) (*Diagnosis, error) 
 	return x.diagnose()
 }
 
-// spareMemory is what the replays of one diagnosis leave to those of the next.
-// The garbage collector takes it where none follows.
+// spareMemory holds the memory of finished diagnoses for later ones. The garbage
+// collector frees it where none follows.
 var spareMemory = sync.Pool{New: func() any { return new(cpu.Spares) }}
 
 // checks reports whether a step that is not finite is skipped.
@@ -200,7 +202,7 @@ func (c *Case) started() *Case {
 	return &s
 }
 
-// analysis is one diagnosis at work.
+// analysis is the state of one diagnosis.
 type analysis struct {
 	ctx       context.Context
 	b         *cpu.Backend
