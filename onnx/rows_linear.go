@@ -44,10 +44,8 @@ func (c *call) product(x, y *ir.Value, dx, dy []int64, ta, tb bool) *ir.Value {
 	}
 	if len(dx) == 1 {
 		k := len(shape) - 1
-		if len(dy) == 1 {
-			k = len(shape) - 1
-		} else {
-			k = len(shape) - 2
+		if len(dy) > 1 {
+			k--
 		}
 		shape = slices.Delete(shape, k, k+1)
 	}

@@ -206,14 +206,6 @@ func shapeOf(s tensor.Shape) (ir.Shape, error) {
 	return ir.MakeShape(d...), nil
 }
 
-func intsOf(s ir.Shape) []int {
-	var out []int
-	for _, d := range s.Dims() {
-		out = append(out, int(d))
-	}
-	return out
-}
-
 // dtypeOf is the element type that holds a tensor's elements as they are.
 func dtypeOf(d tensor.Dtype) (ir.DType, error) {
 	if d.Type == reflect.TypeFor[float16.Float16]() {
