@@ -123,7 +123,7 @@ func (m *Model) external(t *Tensor, typ ir.Type) (*ir.Init, error) {
 		return nil, fmt.Errorf("tensor %q: external data: %w", t.Name, err)
 	}
 	if where.Offset < 0 || where.Offset > have-where.Size {
-		return nil, fmt.Errorf("tensor %q: external data: bytes %d to %d of %s, which has %d", t.Name, where.Offset, where.Offset+where.Size, name, have)
+		return nil, fmt.Errorf("tensor %q: external data: bytes %d to %d of %q, which has %d", t.Name, where.Offset, where.Offset+where.Size, name, have)
 	}
 	where.File = filepath.Join(dir, name)
 	return where, nil
@@ -138,10 +138,10 @@ func sizeWithin(dir, name string) (int64, error) {
 	defer root.Close()
 	st, err := root.Stat(name)
 	if err != nil {
-		return 0, err
+		return 0, file.Error(ir.Printable(name), err)
 	}
 	if !st.Mode().IsRegular() {
-		return 0, fmt.Errorf("%s is no regular file", name)
+		return 0, fmt.Errorf("%q is no regular file", name)
 	}
 	return st.Size(), nil
 }

@@ -22,7 +22,7 @@ func (im *importer) call(f *Function, c *call) error {
 	}
 	defer func() { im.inline-- }()
 	if len(c.n.In) > len(f.In) || len(c.n.Out) > len(f.Out) {
-		return fmt.Errorf("%d operands and %d results, function %s has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
+		return fmt.Errorf("%d operands and %d results, function %q has %d and %d", len(c.n.In), len(c.n.Out), f.Name, len(f.In), len(f.Out))
 	}
 	opsets := maps.Clone(c.s.opsets)
 	maps.Copy(opsets, f.Opsets)
@@ -37,7 +37,7 @@ func (im *importer) call(f *Function, c *call) error {
 		given[a.Name] = a
 	}
 	if err := im.nodes(resolved(f.Nodes, given), s); err != nil {
-		return fmt.Errorf("function %s: %w", f.Name, err)
+		return fmt.Errorf("function %q: %w", f.Name, err)
 	}
 	for i, name := range c.n.Out {
 		if name == "" {
@@ -45,7 +45,7 @@ func (im *importer) call(f *Function, c *call) error {
 		}
 		v := s.find(f.Out[i])
 		if v == nil {
-			return fmt.Errorf("function %s: nothing computes %q", f.Name, f.Out[i])
+			return fmt.Errorf("function %q: nothing computes %q", f.Name, f.Out[i])
 		}
 		c.s.vals[name] = v
 	}

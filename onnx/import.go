@@ -43,9 +43,9 @@ type NodeError struct {
 func (e *NodeError) Error() string {
 	name := e.Node
 	if name != "" {
-		name = " " + name
+		name = " " + ir.Printable(name)
 	}
-	return fmt.Sprintf("%snode %d%s (%s): %v", e.File, e.Index, name, e.Op, e.Err)
+	return fmt.Sprintf("%snode %d%s (%s): %v", e.File, e.Index, name, ir.Printable(e.Op), e.Err)
 }
 
 func (e *NodeError) Unwrap() error { return e.Err }

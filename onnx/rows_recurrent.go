@@ -98,7 +98,7 @@ func (r *recurrence) open() bool {
 	way := c.str("direction", "forward")
 	r.backward = way == "reverse"
 	if want := int64(1 + b2i(way == "bidirectional")); r.directions != want {
-		c.fail("direction %s with weights for %d", way, r.directions)
+		c.fail("direction %q with weights for %d", way, r.directions)
 		return false
 	}
 	if c.has(4) {

@@ -279,7 +279,7 @@ func (s *sampling) kernel(t float64) float64 {
 // weigh multiplies an axis by the matrix of its coefficients.
 func (c *call) weigh(x *ir.Value, s sampling, d []int64, a int, extrapolation float64) *ir.Value {
 	if s.in < 1 || s.in*s.out > 1<<22 {
-		c.refuse("axis %d from %d to %d in mode %s", a, s.in, s.out, s.mode)
+		c.refuse("axis %d from %d to %d in mode %q", a, s.in, s.out, s.mode)
 		return nil
 	}
 	m := eval.New(ir.Type{DType: ir.F32, Shape: ir.MakeShape(ir.Dim(s.out), ir.Dim(s.in))})

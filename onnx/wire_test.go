@@ -156,13 +156,13 @@ func TestExternalData(t *testing.T) {
 	for _, c := range []struct{ location, offset, length, want string }{
 		{"w.bin", "4", "8", ""},
 		{"w.bin", "4", "12", "needs 8 bytes, external data has 12"},
-		{"w.bin", "8", "8", "bytes 8 to 16 of w.bin, which has 12"},
+		{"w.bin", "8", "8", `bytes 8 to 16 of "w.bin", which has 12`},
 		{"w.bin", "-4", "8", "bytes -4 to 4"},
 		{"w.bin", "x", "8", "is no number"},
 		{rel, "4", "8", "escapes"},
 		{outside, "4", "8", "escapes"},
 		{"link.bin", "4", "8", "escapes"},
-		{".", "4", "8", "no regular file"},
+		{".", "4", "8", "is no regular file"},
 		{"none.bin", "4", "8", "no such file"},
 	} {
 		w := msg(nil).num(1, 2).num(2, 1).str(8, "w").num(14, 1).raw(13, entry("location", c.location)).raw(13, entry("offset", c.offset)).raw(13, entry("length", c.length))
@@ -234,6 +234,7 @@ func TestFaults(t *testing.T) {
 		"nothing computes":   {modelOf(io.raw(1, add("z", "y"))), "nothing computes it"},
 		"no output":          {modelOf(io), `output "y": nothing computes it`},
 		"unknown operator":   {modelOf(io.raw(1, nodeOf("Frob", []string{"x"}, []string{"y"}))), "node 0 (Frob): the operator is not known"},
+		"line in a name":     {modelOf(io.raw(1, nodeOf("Fr\nob", []string{"x"}, []string{"y"}).str(3, "a\nb"))), `node 0 "a\nb" ("Fr\nob"): the operator is not known`},
 		"no opset":           {msg(nil).raw(7, io.raw(1, add("x", "y"))).raw(8, msg(nil).str(1, "other").num(2, 1)), "which version of operator set"},
 		"unbound":            {addModel(tensorOf("w", []int64{2}, 1, 2)), `dimension "N" has no size`},
 		"text dtype":         {modelOf(msg(nil).raw(11, infoOf("x", 8, 2)).raw(12, infoOf("y", 8, 2)).raw(1, add("x", "y"))), "elements of string"},

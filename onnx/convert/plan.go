@@ -258,7 +258,7 @@ func (p *convertPlan) veto(why []string) error {
 				return err
 			}
 			if most > p.low.Max() {
-				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, fmt.Sprintf("its operand %s holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
+				p.half[i], p.free[i], p.spill[i], why[i] = false, false, true, fmt.Sprintf("its operand %q holds %g, the most of %s is %g", name, most, p.low, p.low.Max())
 			}
 		}
 	}
