@@ -60,7 +60,7 @@ type assigner struct {
 	p    Policy
 	low  ir.DType // the policy's low dtype, f32 where it has none
 	uses *ir.Uses
-	node []treatment
+	node []decision
 	src  []ir.DType   // dtype of the value before assignment
 	want []ir.DType   // chosen: how the value is stored (Invalid: not a float this pass may change)
 	weak []bool       // one constant element: never widens what it meets
@@ -71,8 +71,8 @@ type assigner struct {
 	guard []string // why the range guard keeps a value f32 where it is free; "": it does not
 }
 
-// treatment is how one node is handled: its class under the policy and why.
-type treatment struct {
+// decision is how one node computes: its class under the policy and why.
+type decision struct {
 	class ir.Class
 	force
 	from *ir.Value // the value that decided, nil where none
@@ -87,7 +87,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	values, nodes := g.Number()
 	a := &assigner{
 		g: g, c: c, p: c.Policy, low: c.Policy.Low, uses: uses,
-		node: make([]treatment, nodes), src: make([]ir.DType, values), want: make([]ir.DType, values),
+		node: make([]decision, nodes), src: make([]ir.DType, values), want: make([]ir.DType, values),
 		weak: make([]bool, values), out: make([]bool, values), kept: make([]bool, values), sec: make([]ir.Section, nodes),
 	}
 	if a.low == ir.Invalid {
@@ -100,7 +100,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	}
 	for s, n := range g.Nodes {
 		a.sec[n.ID] = s
-		a.node[n.ID] = a.treat(n, forced[n.ID])
+		a.node[n.ID] = a.decide(n, forced[n.ID])
 		for _, v := range n.Out {
 			a.src[v.ID] = v.Type.DType
 			a.out[v.ID] = v.Next != nil
@@ -126,7 +126,7 @@ func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 		return
 	}
 	if t := &a.node[v.Def.ID]; t.class != ir.Fixed {
-		*t = treatment{class: ir.Keep, force: force{pin: ir.PinF32, cause: ir.ByNeighbour}, from: n.Out[0]}
+		*t = decision{class: ir.Keep, force: force{pin: ir.PinF32, cause: ir.ByNeighbour}, from: n.Out[0]}
 	}
 }
 
@@ -151,10 +151,10 @@ func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 	return false
 }
 
-// treat applies the overrides, strongest first: contract, pin, pattern, op, class.
-func (a *assigner) treat(n *ir.Node, f force) treatment {
+// decide applies the overrides, strongest first: contract, pin, pattern, op, class.
+func (a *assigner) decide(n *ir.Node, f force) decision {
 	d := n.Def()
-	t := treatment{class: d.Class, force: f}
+	t := decision{class: d.Class, force: f}
 	switch {
 	case d.Class == ir.Fixed:
 		t.force = force{cause: ir.ByContract}
@@ -176,7 +176,7 @@ func (a *assigner) treat(n *ir.Node, f force) treatment {
 // class of the op whose gradient it is part of: backward runs in the dtypes that
 // forward ran in, so a bias's gradient is a 16-bit result. Rows of gradients have
 // their own class.
-func (a *assigner) gradient(n *ir.Node, t *treatment) {
+func (a *assigner) gradient(n *ir.Node, t *decision) {
 	of := n.Of
 	if !a.p.Eager || t.class != ir.Keep || of == nil || of == n || a.sec[n.ID] != ir.Backward || a.sec[of.ID] != ir.Forward || strings.Contains(n.Op.String(), "_grad") {
 		return
@@ -187,9 +187,9 @@ func (a *assigner) gradient(n *ir.Node, t *treatment) {
 }
 
 // kept32 reports whether n is forced to compute and store f32.
-func (t *treatment) kept32() bool { return t.pin == ir.PinF32 || t.pin == ir.PinTF32 }
+func (t *decision) kept32() bool { return t.pin == ir.PinF32 || t.pin == ir.PinTF32 }
 
-// class returns how operand i of n is treated under the policy.
+// class returns how operand i of n is decided under the policy.
 func (a *assigner) class(n *ir.Node, i int) ir.Class {
 	row, t := n.OperandClass(i), &a.node[n.ID]
 	if row == ir.Fixed || row != n.Def().Class {
@@ -205,7 +205,7 @@ func (a *assigner) assignable(v *ir.Value) bool {
 }
 
 // free reports whether n's stored dtype follows its operands.
-func (t *treatment) free() bool { return t.class == ir.PromoteC || t.class == ir.Clear }
+func (t *decision) free() bool { return t.class == ir.PromoteC || t.class == ir.Clear }
 
 // demand is what operand i of n must be stored as, Invalid where the kernel
 // takes either or the dtype of n's own result decides.

@@ -144,7 +144,7 @@ func (a *assigner) keep(n *ir.Node, wish wishes, seen []ir.DType) (stored, as ir
 
 // follow is the dtype of a free node: its forward node's, or the widest of its
 // operands, or under Narrow the narrowest.
-func (a *assigner) follow(s ir.Section, n *ir.Node, t *treatment, seen []ir.DType) ir.DType {
+func (a *assigner) follow(s ir.Section, n *ir.Node, t *decision, seen []ir.DType) ir.DType {
 	if of := n.Of; s == ir.Backward && of != nil && !shares(n) && a.node[of.ID].free() && a.assignable(of.Out[0]) {
 		t.cause, t.from = ir.ByForward, of.Out[0]
 		return seen[of.Out[0].ID]

@@ -130,7 +130,7 @@ func castName(v *ir.Value, d ir.DType) string { return v.Name + "." + d.String()
 
 // store sets the out attribute where the row's own choice is another, and
 // infers the result types.
-func (r *realiser) store(n *ir.Node, t *treatment) error {
+func (r *realiser) store(n *ir.Node, t *decision) error {
 	if err := n.Retype(); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (r *realiser) leave(n *ir.Node) error {
 }
 
 // math sets the math mode of f32 products and of convolutions.
-func (r *realiser) math(n *ir.Node, t *treatment) {
+func (r *realiser) math(n *ir.Node, t *decision) {
 	if n.Def().Class != ir.Low || len(n.Out) == 0 {
 		return
 	}
