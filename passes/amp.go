@@ -8,7 +8,7 @@ import (
 )
 
 // amp turns the policy's classes into stored dtypes. An algorithm chooses one
-// dtype per stored value (amp_local.go, amp_paint.go, mincut.go); realise then writes the
+// dtype per stored value (amp_local.go, amp_paint.go, mincut.go); materialize then writes the
 // choice into the graph: out attributes, casts where a reader wants another
 // dtype, and the cause of each choice.
 func amp(g *ir.Graph, c *Context) error {
@@ -49,7 +49,7 @@ func amp(g *ir.Graph, c *Context) error {
 	if c.Record != nil {
 		a.record(c.Record)
 	}
-	return a.realise()
+	return a.materialize()
 }
 
 // assigner holds what the algorithms decide from and where they put it.

@@ -2,11 +2,11 @@ package passes
 
 import "ampc/ir"
 
-// realise writes the chosen dtypes into the graph. It trusts no prediction: the
+// materialize writes the chosen dtypes into the graph. It trusts no prediction: the
 // types that inference finds are what readers are compared with, so a row that
 // cannot store what was chosen costs a cast and is never wrong.
-func (a *assigner) realise() error {
-	r := &realiser{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}}
+func (a *assigner) materialize() error {
+	r := &materializer{assigner: a, b: ir.Edit(a.g), left: map[*ir.Value]*ir.Value{}, shown: map[castKey]*ir.Value{}}
 	for s := range ir.NumSections {
 		body := a.g.Body[s]
 		a.g.Body[s] = make([]*ir.Node, 0, len(body)+len(body)/2)
@@ -21,7 +21,7 @@ func (a *assigner) realise() error {
 	return r.returns()
 }
 
-type realiser struct {
+type materializer struct {
 	*assigner
 	b     *ir.Builder
 	left  map[*ir.Value]*ir.Value // value used inside its group, to the cast that leaves it
@@ -30,7 +30,7 @@ type realiser struct {
 
 // place casts what n reads, stores what was chosen and appends n, with the cast
 // that leaves its group after it.
-func (r *realiser) place(s ir.Section, n *ir.Node) error {
+func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	t := &r.node[n.ID]
 	marks := n.Why.Marks &^ (ir.MarkReadsLow | ir.MarkStoresF32 | ir.MarkStoresLow)
 	for i, v := range n.In {
@@ -65,7 +65,7 @@ func (r *realiser) place(s ir.Section, n *ir.Node) error {
 }
 
 // operand returns v as n reads it, cast where it must be.
-func (r *realiser) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
+func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	if v.Def != nil && n.Why.Group > 0 && v.Def.Why.Group == n.Why.Group {
 		return v
 	}
@@ -88,7 +88,7 @@ func (r *realiser) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 // cast emits a cast of v to d unless it has that dtype. A view of a tensor shows
 // the cast of that tensor: one for all its views. An eager system casts what it
 // is handed.
-func (r *realiser) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
+func (r *materializer) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	if v == nil || d == ir.Invalid || v.Type.DType == d {
 		return v
 	}
@@ -109,7 +109,7 @@ func (r *realiser) cast(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 }
 
 // view emits what v shows as a view of the cast of its tensor to d.
-func (r *realiser) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
+func (r *materializer) view(v *ir.Value, d ir.DType, marks ir.Marks) *ir.Value {
 	k := castKey{v, d}
 	if out := r.shown[k]; out != nil {
 		return out
@@ -130,7 +130,7 @@ func castName(v *ir.Value, d ir.DType) string { return v.Name + "." + d.String()
 
 // store sets the out attribute where the row's own choice is another, and
 // infers the result types.
-func (r *realiser) store(n *ir.Node, t *decision) error {
+func (r *materializer) store(n *ir.Node, t *decision) error {
 	if err := n.Retype(); err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (r *realiser) store(n *ir.Node, t *decision) error {
 	return n.Retype()
 }
 
-func (r *realiser) canStore(n *ir.Node, d ir.DType) bool {
+func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 	if d == ir.F32 {
 		return r.c.Caps.StoresF32(n) || r.storesWide(n)
 	}
@@ -158,11 +158,11 @@ func (r *realiser) canStore(n *ir.Node, d ir.DType) bool {
 
 // interior reports whether a member of n's own group reads its first result:
 // that one is an f32 register then.
-func (r *realiser) interior(n *ir.Node) bool {
+func (r *materializer) interior(n *ir.Node) bool {
 	return n.Why.Group > 0 && r.insiders(n) > 0
 }
 
-func (r *realiser) insiders(n *ir.Node) int {
+func (r *materializer) insiders(n *ir.Node) int {
 	k := 0
 	for _, u := range r.uses.Of(n.Out[0]) {
 		if u.Node.Why.Group == n.Why.Group {
@@ -173,7 +173,7 @@ func (r *realiser) insiders(n *ir.Node) int {
 }
 
 // leave adds the cast through which a value that its group uses leaves the group.
-func (r *realiser) leave(n *ir.Node) error {
+func (r *materializer) leave(n *ir.Node) error {
 	if len(n.Out) == 0 || !r.assignable(n.Out[0]) || !r.interior(n) {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (r *realiser) leave(n *ir.Node) error {
 }
 
 // math sets the math mode of f32 products and of convolutions.
-func (r *realiser) math(n *ir.Node, t *decision) {
+func (r *materializer) math(n *ir.Node, t *decision) {
 	if n.Def().Class != ir.Low || len(n.Out) == 0 {
 		return
 	}
@@ -209,7 +209,7 @@ func (r *realiser) math(n *ir.Node, t *decision) {
 
 // returns gives returned values their source types back, or the type that
 // cast_model_outputs asks for.
-func (r *realiser) returns() error {
+func (r *materializer) returns() error {
 	for i, v := range r.g.Return {
 		if !r.assignable(v) {
 			continue
