@@ -74,12 +74,12 @@ type assigner struct {
 // decision is how one node computes: its class under the policy and why.
 type decision struct {
 	class ir.Class
-	force
+	override
 	from *ir.Value // the value that decided, nil where none
 }
 
 func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
-	forced, err := forcedPins(g, c.Policy)
+	overrides, err := pinOverrides(g, c.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func newAssigner(g *ir.Graph, c *Context) (*assigner, error) {
 	}
 	for s, n := range g.Nodes {
 		a.sec[n.ID] = s
-		a.node[n.ID] = a.decide(n, forced[n.ID])
+		a.node[n.ID] = a.decide(n, overrides[n.ID])
 		for _, v := range n.Out {
 			a.src[v.ID] = v.Type.DType
 			a.out[v.ID] = v.Next != nil
@@ -126,7 +126,7 @@ func (a *assigner) capture(v *ir.Value, n *ir.Node) {
 		return
 	}
 	if t := &a.node[v.Def.ID]; t.class != ir.Fixed {
-		*t = decision{class: ir.Keep, force: force{pin: ir.PinF32, cause: ir.ByNeighbour}, from: n.Out[0]}
+		*t = decision{class: ir.Keep, override: override{pin: ir.PinF32, cause: ir.ByNeighbour}, from: n.Out[0]}
 	}
 }
 
@@ -152,18 +152,18 @@ func (p Policy) keepsVar(v *ir.Value, uses *ir.Uses) bool {
 }
 
 // decide applies the overrides, strongest first: contract, pin, pattern, op, class.
-func (a *assigner) decide(n *ir.Node, f force) decision {
+func (a *assigner) decide(n *ir.Node, f override) decision {
 	d := n.Def()
-	t := decision{class: d.Class, force: f}
+	t := decision{class: d.Class, override: f}
 	switch {
 	case d.Class == ir.Fixed:
-		t.force = force{cause: ir.ByContract}
+		t.override = override{cause: ir.ByContract}
 	case f.pin == ir.PinLow && a.low != ir.F32:
 		t.class = ir.Low
 	case f.pin == ir.PinF32 || f.pin == ir.PinTF32:
 		t.class = ir.Keep
 	default:
-		t.force = force{cause: ir.ByClass}
+		t.override = override{cause: ir.ByClass}
 		if class := a.p.ClassOf(n); class != d.Class {
 			t.class, t.cause = class, ir.ByOp
 		}
@@ -186,7 +186,7 @@ func (a *assigner) gradient(n *ir.Node, t *decision) {
 	}
 }
 
-// kept32 reports whether n is forced to compute and store f32.
+// kept32 reports whether an override makes n compute and store f32.
 func (t *decision) kept32() bool { return t.pin == ir.PinF32 || t.pin == ir.PinTF32 }
 
 // class returns how operand i of n is decided under the policy.

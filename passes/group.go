@@ -7,7 +7,7 @@ import (
 )
 
 // group marks fusible groups: connected elementwise nodes of one section, one
-// shape and one forced precision, that can run as one step. It looks at ops and
+// shape and one override of the precision, that can run as one step. It looks at ops and
 // shapes only, so that what is interior is known before dtypes are chosen.
 //
 // A group may not be left and entered again on one path. Levels give that in
@@ -32,7 +32,7 @@ func group(g *ir.Graph, c *Context) error {
 		inheritGroups(g, c.Inherit)
 		return nil
 	}
-	pins, err := forcedPins(g, c.Policy)
+	pins, err := pinOverrides(g, c.Policy)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func group(g *ir.Graph, c *Context) error {
 
 type grouper struct {
 	g        *ir.Graph
-	pins     []force // by node ID
+	pins     []override // by node ID
 	caps     ir.Caps
 	eager    bool
 	uses     *ir.Uses

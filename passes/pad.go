@@ -172,11 +172,11 @@ func (p *padder) more(n *ir.Node) [][]int64 {
 
 // want is the multiple for the dtype that n will read.
 func (p *padder) want(n *ir.Node) int64 {
-	var f force
+	var f override
 	if p.c.Policy.ClassOf(n) != ir.Low {
 		f.pin = ir.PinF32
 	}
-	p.c.Policy.force(n, &f)
+	p.c.Policy.override(n, &f)
 	switch {
 	case f.pin == ir.PinTF32, p.c.Policy.TF32 && f.pin == ir.Unpinned:
 		return ir.F32.Multiple(true)

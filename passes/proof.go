@@ -62,12 +62,12 @@ func (p Policy) ProofRules(t *ir.Graph, caps ir.Caps, unchecked bool) prove.Rule
 	if t == nil {
 		return r
 	}
-	forced, err := forcedPins(t, p)
+	overrides, err := pinOverrides(t, p)
 	if err != nil { // a pattern that matches nothing: amp has refused it
 		return r
 	}
-	r.Pins = make([]ir.Pin, len(forced))
-	for i, f := range forced {
+	r.Pins = make([]ir.Pin, len(overrides))
+	for i, f := range overrides {
 		r.Pins[i] = f.pin
 	}
 	var uses *ir.Uses

@@ -15,7 +15,7 @@ func views(g *ir.Graph, c *Context) error {
 	if c.Caps.RequiresDense {
 		return nil
 	}
-	pins, err := forcedPins(g, c.Policy)
+	pins, err := pinOverrides(g, c.Policy)
 	if err != nil {
 		return err
 	}

@@ -7,35 +7,35 @@ import (
 	"ampc/ir"
 )
 
-// force is the precision that code or a policy rule prescribes for a node.
-type force struct {
+// override is the precision that code or a policy rule prescribes for a node.
+type override struct {
 	pin   ir.Pin
 	cause ir.Cause
 	rule  string
 }
 
-// forcedPins returns, by node ID, what is forced: a pin in code beats the last
+// pinOverrides returns, by node ID, the overrides: a pin in code beats the last
 // matching rule of the policy, which beats an island; a policy that lists bce
 // otherwise has none. A gradient goes with its forward node: no rule matches
 // its name. A rule that could change nothing is an error; one that a later rule
 // overrules is none, as that is what later rules are for.
-func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
+func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 	_, nodes := g.Number()
-	forced := make([]force, nodes)
+	overrides := make([]override, nodes)
 	var island map[*ir.Node]*ir.Value
 	if class, listed := p.Class[ir.OpBCE]; p.Mixed() && (!listed || class == ir.Keep) {
 		island = islands(g)
 	}
 	used := make([]bool, len(p.Rules))
 	for _, n := range g.Nodes {
-		f := &forced[n.ID]
+		f := &overrides[n.ID]
 		if n.Of != nil && n.Of != n {
-			*f = forced[n.Of.ID]
+			*f = overrides[n.Of.ID]
 		}
 		if v := island[n]; v != nil {
-			*f = force{ir.PinF32, ir.ByIsland, "around " + v.String()}
+			*f = override{ir.PinF32, ir.ByIsland, "around " + v.String()}
 		}
-		p.force(n, f)
+		p.override(n, f)
 		for i, r := range p.Rules {
 			used[i] = used[i] || r.names(n) && decidable(n) && (n.Pin == ir.Unpinned || n.Pin == r.Pin || !p.Mixed())
 		}
@@ -45,18 +45,18 @@ func forcedPins(g *ir.Graph, p Policy) ([]force, error) {
 			return nil, fmt.Errorf("policy %s: %s", p.Name, r.idle(g))
 		}
 	}
-	return forced, nil
+	return overrides, nil
 }
 
-// force overwrites f with what n's own pin or else the last matching rule says.
-func (p Policy) force(n *ir.Node, f *force) {
+// override sets f to what n's own pin or else the last matching rule says.
+func (p Policy) override(n *ir.Node, f *override) {
 	for _, r := range p.Rules {
 		if r.names(n) {
-			*f = force{r.Pin, ir.ByPattern, r.Pattern}
+			*f = override{r.Pin, ir.ByPattern, r.Pattern}
 		}
 	}
 	if n.Pin != ir.Unpinned {
-		*f = force{n.Pin, ir.ByPin, ""}
+		*f = override{n.Pin, ir.ByPin, ""}
 	}
 }
 
