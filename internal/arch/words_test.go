@@ -19,6 +19,9 @@ var plainWords = map[string]map[string]string{
 	},
 	"ptx":         {"wins": "leads"},
 	"runtime/gpu": {"ends": "epilogue"},
+	"passes": {
+		"treatment": "decision", "realise": "materialize", "realiser": "materializer", "force": "override",
+	},
 }
 
 // parts are the words of an identifier, in lower case.
