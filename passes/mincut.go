@@ -239,7 +239,7 @@ func (m *planner) crossed(n *ir.Node) bool {
 
 // freeVariable decides a free row: its forward value's, or its own.
 func (m *planner) freeVariable(s ir.Section, n *ir.Node) plan.Choice {
-	if of := m.leader(s, n); of != nil {
+	if of := m.representative(s, n); of != nil {
 		t := &m.node[n.ID]
 		t.cause, t.from = ir.ByForward, of
 		return m.seen[of.ID]
@@ -329,15 +329,15 @@ func (m *planner) meets(n *ir.Node) bool {
 // own readers wish.
 func (m *planner) tied(v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
-		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.tied) || !shares(u.Node) && m.leader(u.Section, u.Node) != nil {
+		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.tied) || !shares(u.Node) && m.representative(u.Section, u.Node) != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// leader is the forward value whose choice a free backward node shares.
-func (m *planner) leader(s ir.Section, n *ir.Node) *ir.Value {
+// representative is the forward value whose choice a free backward node shares.
+func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 	of := n.Of
 	if s != ir.Backward || of == nil || len(of.Out) == 0 {
 		return nil
@@ -384,7 +384,7 @@ func (m *planner) constraints() {
 		}
 		to := plan.AsStored
 		switch {
-		case t.free() && m.leader(s, n) == nil && !m.castsFirst(n):
+		case t.free() && m.representative(s, n) == nil && !m.castsFirst(n):
 			to = m.seen[n.Out[0].ID]
 		case t.class == ir.Keep && n.Why.Group > 0 && n.Def().Elem != nil:
 			to = m.seen[n.Out[0].ID]

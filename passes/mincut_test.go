@@ -174,7 +174,7 @@ func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int
 			shared = shared || len(m.uses.Of(m.owner[x])) > 1
 		}
 		for s, n := range m.g.Nodes {
-			tied = tied || m.leader(s, n) != nil
+			tied = tied || m.representative(s, n) != nil
 		}
 	}}})
 	return free, chosen, shared, tied

@@ -60,7 +60,7 @@ type rounding struct {
 	m        *matcher
 	inF, inT []rounded
 	val      []value // by value ID of F
-	leader   []bool  // by class: a value of F has it 16 bits wide
+	classLow []bool  // by class: a value of F has it 16 bits wide
 	moved    map[*ir.Value][]movedRead
 	// free has the formats that a value of T may have whoever reads it.
 	free map[ref]rounded
@@ -69,7 +69,7 @@ type rounding struct {
 // roundings demands that whoever reads 16 bits where the source has f32 may.
 func (p *proof) roundings() {
 	m := p.matched()
-	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), leader: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
+	r := &rounding{proof: p, m: m, inF: m.f.roundedIn(), val: make([]value, len(m.f.refs)), classLow: make([]bool, m.last), moved: map[*ir.Value][]movedRead{}}
 	r.inT = m.t.roundedIn()
 	r.findFree()
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
@@ -134,7 +134,7 @@ func (r *rounding) variable(v *ir.Value) {
 		t = v // a constant of F's own
 	}
 	of.low = roundedTo(t.Type.DType) != 0 || r.castAll(t)
-	r.leader[r.m.f.refs[v.ID].class] = of.low
+	r.classLow[r.m.f.refs[v.ID].class] = of.low
 	switch {
 	case of.extra == 0:
 	case !r.formats(v.String(), ir.Pos{}, of.extra):
@@ -175,7 +175,7 @@ func (r *rounding) node(n *ir.Node) {
 		r.settle(v)
 		of.low = r.wideAs(n, t)
 		if of.low || of.extra != 0 && of.rounded&^(readLow|readFixed|readReturn) != 0 {
-			r.leader[r.m.f.refs[v.ID].class] = true
+			r.classLow[r.m.f.refs[v.ID].class] = true
 		}
 		if of.extra == 0 || !r.formats(v.String(), n.Pos, of.extra) || of.rounded&^readLow == 0 && !r.rules.NoMasters {
 			continue

@@ -119,7 +119,7 @@ func (r *rounding) led(t *ir.Node) bool {
 	if c != ir.PromoteC && c != ir.Clear {
 		return false
 	}
-	return r.leader[r.m.t.refs[f.Out[0].ID].class]
+	return r.classLow[r.m.t.refs[f.Out[0].ID].class]
 }
 
 // operandLow reports whether operand i of n takes part in a promotion as 16 bits.
