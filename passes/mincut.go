@@ -184,7 +184,7 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return plan.F32, plan.F32
 	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
 		return plan.Low, plan.Low
-	case t.class == ir.Low && wish == readByF32 && !m.tied(v): // gradients of parameters: nothing would read the rounded one
+	case t.class == ir.Low && wish == readByF32 && !m.represented(v): // gradients of parameters: nothing would read the rounded one
 		return plan.F32, plan.F32
 	case t.class == ir.Low && wish == readByLow:
 		return plan.Low, plan.Low
@@ -325,11 +325,11 @@ func (m *planner) meets(n *ir.Node) bool {
 	return m.operand(n, func(*ir.Value) bool { return true }) != nil
 }
 
-// tied reports whether a reader of v takes its dtype from forward, whatever its
+// represented reports whether a reader of v takes its dtype from its representative in forward, whatever its
 // own readers wish.
-func (m *planner) tied(v *ir.Value) bool {
+func (m *planner) represented(v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
-		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.tied) || !shares(u.Node) && m.representative(u.Section, u.Node) != nil {
+		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.represented) || !shares(u.Node) && m.representative(u.Section, u.Node) != nil {
 			return true
 		}
 	}

@@ -162,7 +162,7 @@ func assignedTo(t *testing.T, g *ir.Graph, p Policy, free []plan.Choice, set int
 
 // freeOf finds what the cut of g is free to choose, what it chooses, and
 // whether a tensor has several readers and a backward node a forward one.
-func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int, shared, tied bool) {
+func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int, shared, represented bool) {
 	t.Helper()
 	mustRun(t, g.Clone(), Config{Policy: p, Only: precisionPasses, Caps: lower.CPU.Caps(), flip: &flip{look: func(m *planner) {
 		free = m.choices()
@@ -174,10 +174,10 @@ func freeOf(t *testing.T, g *ir.Graph, p Policy) (free []plan.Choice, chosen int
 			shared = shared || len(m.uses.Of(m.owner[x])) > 1
 		}
 		for s, n := range m.g.Nodes {
-			tied = tied || m.representative(s, n) != nil
+			represented = represented || m.representative(s, n) != nil
 		}
 	}}})
-	return free, chosen, shared, tied
+	return free, chosen, shared, represented
 }
 
 // All 2^k assignments of a small graph's free values are compiled and their
@@ -191,12 +191,12 @@ func TestCutAgainstAllPrograms(t *testing.T) {
 	if testing.Short() {
 		want = 24
 	}
-	graphs, programs, again, missed, withShared, withTied := 0, 0, 0, 0, 0, 0
+	graphs, programs, again, missed, withShared, withRepresented := 0, 0, 0, 0, 0, 0
 	for seed := uint64(0); graphs < want && seed < 20000; seed++ {
 		r := rand.New(rand.NewPCG(seed, 13))
 		g := randomGraph(r, 10+r.IntN(20), seed%2 == 1, ir.OpCast)
 		dropUnreached(g)
-		free, chosen, shared, tied := freeOf(t, g, p)
+		free, chosen, shared, represented := freeOf(t, g, p)
 		if len(free) < 2 || len(free) > 10 {
 			continue
 		}
@@ -205,11 +205,11 @@ func TestCutAgainstAllPrograms(t *testing.T) {
 		if bytes, _, _ := assignedTo(t, g, local, nil, 0); bytes > least {
 			localMisses = true
 		}
-		if !localMisses && graphs-missed >= want/2 || !shared && graphs-withShared >= want-want/3 || !tied && graphs-withTied >= want-want/3 {
+		if !localMisses && graphs-missed >= want/2 || !shared && graphs-withShared >= want-want/3 || !represented && graphs-withRepresented >= want-want/3 {
 			continue
 		}
 		graphs++
-		missed, withShared, withTied = missed+count(localMisses), withShared+count(shared), withTied+count(tied)
+		missed, withShared, withRepresented = missed+count(localMisses), withShared+count(shared), withRepresented+count(represented)
 		best, bestSet := int64(math.MaxInt64), 0
 		for set := range 1 << len(free) {
 			bytes, undone, legal := assignedTo(t, g, p, free, set)
@@ -229,9 +229,9 @@ func TestCutAgainstAllPrograms(t *testing.T) {
 			t.Errorf("seed %d: the cut's program moves %d bytes with %b low; the least is %d with %b\n%s", seed, least, chosen, best, bestSet, g)
 		}
 	}
-	t.Logf("%d graphs, %d programs, %d more are those of another assignment; local misses the least on %d, %d with shared readers, %d with tied nodes", graphs, programs, again, missed, withShared, withTied)
-	if missed < want/2 || withShared < want/3 || withTied < want/3 {
-		t.Errorf("%d graphs of %d that local misses, %d with shared readers, %d with tied nodes: want a half and thirds", missed, graphs, withShared, withTied)
+	t.Logf("%d graphs, %d programs, %d more are those of another assignment; local misses the least on %d, %d with shared readers, %d with represented nodes", graphs, programs, again, missed, withShared, withRepresented)
+	if missed < want/2 || withShared < want/3 || withRepresented < want/3 {
+		t.Errorf("%d graphs of %d that local misses, %d with shared readers, %d with represented nodes: want a half and thirds", missed, graphs, withShared, withRepresented)
 	}
 }
 
