@@ -161,9 +161,9 @@ func (e *castEdit) simplify(n *ir.Node) {
 		e.drop(n, w)
 		return
 	}
-	if m := e.crossed(n, x); m != nil {
+	if m := e.moveBehind(n, x); m != nil {
 		e.c.Count("casts_crossed", 1)
-		e.cross(n, m, d)
+		e.castBefore(n, m, d)
 		return
 	}
 	e.cast[castKey{x, d}] = out
@@ -196,10 +196,10 @@ func (e *castEdit) drop(n *ir.Node, v *ir.Value) {
 	e.same[n.Out[0]] = v
 }
 
-// crossed returns the moving node whose result x the narrowing cast n can be
+// moveBehind returns the moving node whose result x the narrowing cast n can be
 // made before, nil where that gains nothing: n must be the only reader, and
 // each operand must have the cast already or be no larger than the result.
-func (e *castEdit) crossed(n *ir.Node, x *ir.Value) *ir.Node {
+func (e *castEdit) moveBehind(n *ir.Node, x *ir.Value) *ir.Node {
 	m := x.Def
 	d := n.Out[0].Type.DType
 	if m == nil || !m.Def().Is(ir.Moves) || len(m.Out) != 1 || x.Next != nil || e.reads[x.ID] != 1 || m.Why.Group > 0 {
@@ -227,9 +227,9 @@ func (e *castEdit) crossed(n *ir.Node, x *ir.Value) *ir.Node {
 // narrows reports whether a cast of v to d would meet a cast that widened v.
 func (e *castEdit) narrows(v *ir.Value, d ir.DType) bool { return e.through(v).Type.DType == d }
 
-// cross takes m out of the list, casts what it moves, and puts m back, now
+// castBefore takes m out of the list, casts what it moves, and puts m back, now
 // moving dtype d.
-func (e *castEdit) cross(n, m *ir.Node, d ir.DType) {
+func (e *castEdit) castBefore(n, m *ir.Node, d ir.DType) {
 	e.list[e.at[m.ID]] = nil
 	from := m.Out[0].Type.DType
 	for i, v := range m.In {

@@ -178,7 +178,7 @@ func (m *planner) bytes(v *ir.Value) int64 { return 2 * m.g.Elements(v.Type) }
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	d := m.demand(n, i)
 	switch {
-	case m.crossed(n):
+	case m.pinnedMove(n):
 		return plan.Low
 	case d.Low() && m.loaded(n, v):
 		return plan.AsStored

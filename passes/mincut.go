@@ -221,7 +221,7 @@ func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	switch low := i == 0 && m.c.Caps.StoresLow(n); {
 	case m.src[v.ID].Low() && !low && !m.movesSource(n):
 		return plan.F32, plan.F32
-	case m.crossed(n):
+	case m.pinnedMove(n):
 		return plan.Low, plan.F32
 	case low && m.low != ir.F32 && m.src[v.ID] == ir.F32 && m.copied(v) == readByLow:
 		return plan.Low, plan.F32
@@ -230,9 +230,9 @@ func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	return d, d
 }
 
-// crossed reports whether n is pinned to f32, only moves elements and has low
+// pinnedMove reports whether n is pinned to f32, only moves elements and has low
 // readers alone: the cast for them goes before it (castelim).
-func (m *planner) crossed(n *ir.Node) bool {
+func (m *planner) pinnedMove(n *ir.Node) bool {
 	d := n.Def()
 	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && len(n.Out) == 1 && !shares(n) && m.copied(n.Out[0]) == readByLow
 }
@@ -325,8 +325,8 @@ func (m *planner) meets(n *ir.Node) bool {
 	return m.operand(n, func(*ir.Value) bool { return true }) != nil
 }
 
-// represented reports whether a reader of v takes its dtype from its representative in forward, whatever its
-// own readers wish.
+// represented reports whether a reader of v takes its dtype from its representative
+// in forward, whatever its own readers require.
 func (m *planner) represented(v *ir.Value) bool {
 	for _, u := range m.uses.Of(v) {
 		if shares(u.Node) && slices.ContainsFunc(u.Node.Out, m.represented) || !shares(u.Node) && m.representative(u.Section, u.Node) != nil {
