@@ -6,22 +6,22 @@ import (
 	"ampc/ir"
 )
 
-// wishes are facts about the readers of a value, those behind rows that take
+// requirements are what the readers of a value require of its dtype, those behind rows that take
 // what they are given included.
-type wishes uint8
+type requirements uint8
 
 const (
-	readByLow     wishes = 1 << iota // a low operand
-	readByF32                        // somebody who needs f32 in memory
-	readByPromote                    // a row that would promote with it
-	readByOther                      // a reader without a wish
+	readByLow     requirements = 1 << iota // a low operand
+	readByF32                              // somebody who needs f32 in memory
+	readByPromote                          // a row that would promote with it
+	readByOther                            // a reader that requires nothing
 )
 
 // local chooses each dtype from the operands, and from what the readers can
 // take: no search, no cost. Under Eager it looks at operands alone, as an eager
 // system must.
 func (a *assigner) local() {
-	wish := a.wishes()
+	required := a.requirements()
 	partner := a.partners()
 	seen := make([]ir.DType, len(a.want)) // what a promoting reader takes a value for
 	for _, v := range a.g.Vars {
@@ -35,7 +35,7 @@ func (a *assigner) local() {
 			if !a.assignable(v) {
 				continue
 			}
-			stored, as := a.choose(s, n, i, wish[v.ID], seen)
+			stored, as := a.choose(s, n, i, required[v.ID], seen)
 			if x := partner[v.ID]; x != nil && a.want[x.ID] == ir.F32 && !shares(n) && !a.p.Narrow {
 				stored = ir.F32
 			}
@@ -47,16 +47,16 @@ func (a *assigner) local() {
 	}
 }
 
-// wishes walks the graph backwards, so that rows that pass a value on have
-// their own readers' wishes already. Who takes a result wants its source dtype.
-func (a *assigner) wishes() []wishes {
-	wish := make([]wishes, len(a.want))
+// requirements walks the graph backwards, so that rows that pass a value on have
+// their own readers' requirements already. Who takes a result wants its source dtype.
+func (a *assigner) requirements() []requirements {
+	required := make([]requirements, len(a.want))
 	for id, out := range a.out {
 		switch {
 		case out && a.src[id].Low():
-			wish[id] = readByLow
+			required[id] = readByLow
 		case out:
-			wish[id] = readByF32
+			required[id] = readByF32
 		}
 	}
 	for s := int(ir.NumSections) - 1; s >= 0; s-- {
@@ -65,16 +65,16 @@ func (a *assigner) wishes() []wishes {
 			n := body[k]
 			for i, v := range n.In {
 				if v != nil && a.assignable(v) {
-					wish[v.ID] |= a.wish(n, i, wish)
+					required[v.ID] |= a.requirement(n, i, required)
 				}
 			}
 		}
 	}
-	return wish
+	return required
 }
 
-// wish is what n as a reader of operand i wants.
-func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
+// requirement is what n as a reader of operand i requires.
+func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requirements {
 	if v := n.In[i]; sameGroup(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
 		return 0 // reads the register
 	}
@@ -84,10 +84,10 @@ func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
 	case d != ir.Invalid:
 		return readByLow
 	}
-	var behind wishes
+	var behind requirements
 	for _, o := range n.Out {
 		if a.assignable(o) {
-			behind |= wish[o.ID]
+			behind |= required[o.ID]
 		}
 	}
 	switch a.class(n, i) {
@@ -104,10 +104,10 @@ func (a *assigner) wish(n *ir.Node, i int, wish []wishes) wishes {
 
 // choose returns how result i of n is stored and what promoting readers inside
 // its group take it for.
-func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []ir.DType) (stored, as ir.DType) {
+func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	t := &a.node[n.ID]
 	v := n.Out[i]
-	onlyF32 := wish == readByF32 && !a.p.Eager
+	onlyF32 := required == readByF32 && !a.p.Eager
 	if c := n.ResultClass(i); c == ir.Fixed || v.Next != nil || t.kept32() || t.class == ir.Fixed {
 		return a.src[v.ID], a.src[v.ID]
 	}
@@ -119,7 +119,7 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []i
 	case t.class == ir.Low:
 		return a.low, a.low
 	case t.class == ir.Keep:
-		return a.keep(n, wish, seen)
+		return a.keep(n, required, seen)
 	}
 	d := a.follow(s, n, t, seen)
 	if onlyF32 && !shares(n) {
@@ -131,9 +131,9 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, wish wishes, seen []i
 // keep stores f32, and low where a low operand reads the value, nobody needs
 // f32 and no promoting row would be widened by f32 or narrowed by low. Inside
 // its group the value is a register, as wide as what it was computed from.
-func (a *assigner) keep(n *ir.Node, wish wishes, seen []ir.DType) (stored, as ir.DType) {
+func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	stored, d := ir.F32, ir.F32
-	if a.c.Caps.StoresLow(n) && !a.p.Eager && wish&readByF32 == 0 && (a.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0) {
+	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.p.Narrow || required&readByLow != 0 && required&readByPromote == 0) {
 		stored = a.low
 	}
 	if d, _ = a.widest(n, seen); n.Def().Elem == nil {

@@ -44,23 +44,23 @@ func (a *assigner) mincut() error {
 // clusters and their ports.
 type planner struct {
 	*assigner
-	plan    *plan.Plan
-	solver  *plan.Solver
-	wish    []wishes
-	v       []plan.Choice           // how a value is stored; AsStored: no float
-	seen    []plan.Choice           // what promoting readers take a value for
-	base    []*ir.Value             // whose memory a value is
-	part    []*ir.Value             // the first value that is the same elements of it
-	partner []*ir.Value             // the tensor a value is the gradient of
-	pins    map[plan.Choice]*pinned // choices made by the range guard or the policy
-	owner   []*ir.Value             // by choice: a value it stands for, for reasons
-	member  map[int32][]*ir.Node    // by group
+	plan     *plan.Plan
+	solver   *plan.Solver
+	required []requirements
+	v        []plan.Choice           // how a value is stored; AsStored: no float
+	seen     []plan.Choice           // what promoting readers take a value for
+	base     []*ir.Value             // whose memory a value is
+	part     []*ir.Value             // the first value that is the same elements of it
+	partner  []*ir.Value             // the tensor a value is the gradient of
+	pins     map[plan.Choice]*pinned // choices made by the range guard or the policy
+	owner    []*ir.Value             // by choice: a value it stands for, for reasons
+	member   map[int32][]*ir.Node    // by group
 }
 
 func newPlanner(a *assigner) *planner {
 	values := len(a.want)
 	m := &planner{
-		assigner: a, plan: plan.New(), wish: a.wishes(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
+		assigner: a, plan: plan.New(), required: a.requirements(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), owner: make([]*ir.Value, 2),
 		member: map[int32][]*ir.Node{}, pins: map[plan.Choice]*pinned{},
 	}
@@ -172,7 +172,7 @@ func (m *planner) parts() {
 // readers take it.
 func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.Choice) {
 	t, v := &m.node[n.ID], n.Out[i]
-	wish := m.wish[v.ID]
+	required := m.required[v.ID]
 	if n.ResultClass(i) == ir.Fixed || v.Next != nil || t.class == ir.Fixed {
 		d := fixedAs(m.src[v.ID])
 		return d, d
@@ -184,15 +184,15 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return plan.F32, plan.F32
 	case t.class == ir.Low && (i > 0 || !m.c.Caps.StoresF32(n) || t.pin == ir.PinLow):
 		return plan.Low, plan.Low
-	case t.class == ir.Low && wish == readByF32 && !m.represented(v): // gradients of parameters: nothing would read the rounded one
+	case t.class == ir.Low && required == readByF32 && !m.represented(v): // gradients of parameters: nothing would read the rounded one
 		return plan.F32, plan.F32
-	case t.class == ir.Low && wish == readByLow:
+	case t.class == ir.Low && required == readByLow:
 		return plan.Low, plan.Low
 	case t.class == ir.Low:
 		x := m.choose(v)
 		return x, x
 	case t.class == ir.Keep:
-		return m.keptVariable(n, i, wish)
+		return m.keptVariable(n, i, required)
 	case shares(n):
 		return m.v[n.In[0].ID], m.seen[n.In[0].ID]
 	case i > 0:
@@ -258,7 +258,7 @@ func (m *planner) freeVariable(s ir.Section, n *ir.Node) plan.Choice {
 // in another: readByLow for 16 bits, readByOther for the dtype of their own
 // result. If there are only such readers, a kernel that stores what it computes
 // in 16 bits does what the cast would; readByF32 stands for any other.
-func (m *planner) copied(v *ir.Value) (all wishes) {
+func (m *planner) copied(v *ir.Value) (all requirements) {
 	if m.out[v.ID] {
 		return readByF32
 	}
@@ -291,7 +291,7 @@ func (m *planner) follows(n *ir.Node, i int) bool {
 // so: it may be beyond f16 where what is made of it is not.
 func (m *planner) castsFirst(n *ir.Node) bool {
 	d := n.Def()
-	return d.Is(ir.Moves) && d.Elem == nil && !shares(n) && m.node[n.ID].free() && m.wish[n.Out[0].ID] == readByLow &&
+	return d.Is(ir.Moves) && d.Elem == nil && !shares(n) && m.node[n.ID].free() && m.required[n.Out[0].ID] == readByLow &&
 		!slices.ContainsFunc(n.In, m.lossScale)
 }
 
@@ -353,12 +353,12 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 
 // keptVariable is free where a low operand reads the value, nobody needs f32
 // and no promoting row reads it; inside a group it is as wide as its operands.
-func (m *planner) keptVariable(n *ir.Node, i int, wish wishes) (stored, seen plan.Choice) {
+func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored, seen plan.Choice) {
 	stored = plan.F32
 	switch {
 	case i == 0 && m.c.Caps.StoresLow(n) && m.copied(n.Out[0]) == readByLow:
 		stored = plan.Low
-	case i == 0 && m.c.Caps.StoresLow(n) && wish&readByF32 == 0 && (m.p.Narrow || wish&readByLow != 0 && wish&readByPromote == 0):
+	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0):
 		stored = m.choose(n.Out[i])
 	}
 	if n.Why.Group == 0 || n.Def().Elem == nil {

@@ -343,7 +343,7 @@ func (m *planner) fixedBecause(v *ir.Value) string {
 		return v.Kind.String() + "s keep the dtype they are declared with"
 	}
 	t := &m.node[n.ID]
-	wish := m.wish[v.ID]
+	required := m.required[v.ID]
 	if base := m.base[v.ID]; base != v {
 		return fmt.Sprintf("it shares the memory of %s: %s", base, m.fixedBecause(base))
 	}
@@ -358,13 +358,13 @@ func (m *planner) fixedBecause(v *ir.Value) string {
 		return "the policy's pattern " + t.rule
 	case m.out[v.ID]:
 		return "it is returned, or the next value of a variable"
-	case wish == readByF32:
+	case required == readByF32:
 		return "every reader needs f32, and storing it costs no cast"
-	case wish == readByLow:
+	case required == readByLow:
 		return "every reader is a low operand"
-	case wish&readByF32 != 0:
+	case required&readByF32 != 0:
 		return fmt.Sprintf("%s is %s and a reader needs f32", n.Def().Name, t.class)
-	case wish&readByPromote != 0:
+	case required&readByPromote != 0:
 		return fmt.Sprintf("%s is %s and a promoting row reads it", n.Def().Name, t.class)
 	case !m.c.Caps.StoresLow(n) && t.class != ir.Low:
 		return fmt.Sprintf("the kernel of %s stores f32 only", n.Def().Name)
