@@ -207,9 +207,9 @@ func (a *assigner) assignable(v *ir.Value) bool {
 // free reports whether n's stored dtype follows its operands.
 func (t *decision) free() bool { return t.class == ir.PromoteC || t.class == ir.Clear }
 
-// demand is what operand i of n must be stored as, Invalid where the kernel
+// requiredDType is what operand i of n must be stored as, Invalid where the kernel
 // takes either or the dtype of n's own result decides.
-func (a *assigner) demand(n *ir.Node, i int) ir.DType {
+func (a *assigner) requiredDType(n *ir.Node, i int) ir.DType {
 	v := n.In[i]
 	switch a.class(n, i) {
 	case ir.Fixed:
@@ -268,7 +268,7 @@ func (a *assigner) storeParams() error {
 	return nil
 }
 
-// castVar reports whether a reader without a demand sees v low (o2: weights
+// castVar reports whether a reader that requires no dtype sees v low (o2: weights
 // and inputs are cast for everyone).
 func (a *assigner) castVar(v *ir.Value) bool {
 	return a.p.Cast && (v.Kind == ir.Param || v.Kind == ir.Input) && a.src[v.ID] == ir.F32 && !a.kept[v.ID]

@@ -78,7 +78,7 @@ func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requi
 	if v := n.In[i]; sameGroup(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
 		return 0 // reads the register
 	}
-	switch d := a.demand(n, i); {
+	switch d := a.requiredDType(n, i); {
 	case d == ir.F32:
 		return readByF32
 	case d != ir.Invalid:

@@ -72,7 +72,7 @@ func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
 	if out := r.left[v]; out != nil {
 		v = out
 	}
-	d := r.demand(n, i)
+	d := r.requiredDType(n, i)
 	switch {
 	case d != ir.Invalid:
 	case r.castVar(v) && r.class(n, i) != ir.Fixed:

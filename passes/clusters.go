@@ -176,7 +176,7 @@ func (m *planner) bytes(v *ir.Value) int64 { return 2 * m.g.Elements(v.Type) }
 
 // reads is the operand requirement of n at operand i, which is v.
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
-	d := m.demand(n, i)
+	d := m.requiredDType(n, i)
 	switch {
 	case m.pinnedMove(n):
 		return plan.Low
@@ -202,7 +202,7 @@ func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 		return false
 	}
 	for _, u := range m.uses.Of(v) {
-		if u.Node.Why.Group != n.Why.Group && (shares(u.Node) || m.demand(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
+		if u.Node.Why.Group != n.Why.Group && (shares(u.Node) || m.requiredDType(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
 			return false
 		}
 	}

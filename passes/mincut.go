@@ -269,7 +269,7 @@ func (m *planner) copied(v *ir.Value) (all requirements) {
 			for _, o := range n.Out {
 				all |= m.copied(o)
 			}
-		case m.demand(n, u.Arg).Low() || m.movesLow(n):
+		case m.requiredDType(n, u.Arg).Low() || m.movesLow(n):
 			all |= readByLow
 		case m.follows(n, u.Arg):
 			all |= readByOther
@@ -282,7 +282,7 @@ func (m *planner) copied(v *ir.Value) (all requirements) {
 
 // follows reports whether n reads operand i in the dtype of its own result.
 func (m *planner) follows(n *ir.Node, i int) bool {
-	return m.demand(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
+	return m.requiredDType(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
 }
 
 // castsFirst reports whether n only moves elements and all behind it want 16
