@@ -137,7 +137,7 @@ func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 	p := plan.Port{Tensor: c.tensor[b.ID], Part: part.ID, Bytes: c.size(part), Takes: plan.AsStored}
 	if c.assignable(v) {
 		p.Takes = c.reads(n, i, v)
-		p.Held = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
+		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
 	c.port(c.cluster(n), p)
 }

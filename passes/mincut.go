@@ -36,7 +36,7 @@ func (a *assigner) mincut() error {
 	a.c.Count("cut_components", r.Components)
 	a.c.Count("cut_largest", r.Largest)
 	a.c.Count("cut_bytes", int(r.Moved))
-	a.c.Count("cut_held", int(r.Held))
+	a.c.Count("cut_held", int(r.Saved))
 	return nil
 }
 
@@ -64,7 +64,7 @@ func newPlanner(a *assigner) *planner {
 		base: make([]*ir.Value, values), part: make([]*ir.Value, values), owner: make([]*ir.Value, 2),
 		member: map[int32][]*ir.Node{}, pins: map[plan.Choice]*pinned{},
 	}
-	m.plan.Hold = a.p.Hold
+	m.plan.SavedCost = a.p.Hold
 	for _, n := range a.g.Nodes {
 		if n.Why.Group > 0 {
 			m.member[n.Why.Group] = append(m.member[n.Why.Group], n)

@@ -24,7 +24,7 @@ type Policy struct {
 	// Algorithm chooses the dtypes of free values: mincut, local or paint; empty: mincut
 	// with a Hold of 1, or local where nothing is free (an eager policy, no Low).
 	Algorithm string
-	// Hold weighs, for mincut, a byte kept from forward to backward against a byte moved.
+	// Hold weighs, for mincut, a byte saved from forward for backward against a byte moved.
 	Hold float64
 	// Guard keeps a free value f32 where its range (Config.Ranges) times Guard
 	// passes the largest value of Low; 0: no guard.

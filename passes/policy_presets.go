@@ -24,7 +24,7 @@ func MixedF16() Policy { return mixed(ir.F16) }
 // MixedBF16 is ampc's own policy over bf16; its range needs no loss scaling.
 func MixedBF16() Policy { return mixed(ir.BF16) }
 
-// mixed decides all dtypes together by the minimum cut; a byte held from
+// mixed decides all dtypes together by the minimum cut; a byte saved from
 // forward to backward counts as much as one moved.
 func mixed(low ir.DType) Policy {
 	p := lowPolicy("mixed", low)

@@ -47,8 +47,8 @@ type Port struct {
 	// Low are fixed, AsStored takes either, a free choice is that of another port.
 	// A form that the tensor is not stored in must be made of it.
 	Takes Choice
-	// Held says that the part is kept from forward for backward by this read.
-	Held bool
+	// Saved says that the part is saved from forward for backward by this read.
+	Saved bool
 
 	// Second says of a write that the kernel stores each form that somebody reads:
 	// a second one costs its bytes and no cast.
@@ -77,8 +77,8 @@ type Plan struct {
 	Clusters []Cluster
 	// Widens are constraints: where A is f32, B is f32.
 	Widens []Widen
-	// Hold is the price of a byte that is held for backward, relative to one that is moved.
-	Hold float64
+	// SavedCost is the price of a byte that is saved for backward, relative to one that is moved.
+	SavedCost float64
 
 	choices int32
 }

@@ -16,7 +16,7 @@ import (
 //	write that stores each form read      4n, 2n or both
 //	narrowing cast, once for all readers  6n where the tensor is f32 and some reader takes low
 //	widening cast                         6n where it is low and some reader takes f32
-//	held for backward                     4n, 2n or both, times Plan.Hold
+//	saved for backward                    4n, 2n or both, times Plan.SavedCost
 //
 // Every term is unary or says "some reader on one side, the tensor on the
 // other", which one auxiliary node with an infinite edge per reader expresses.
@@ -24,7 +24,7 @@ type Solver struct {
 	plan  *Plan
 	net   *network
 	fixed int64   // bytes that no choice changes
-	held  []int32 // auxiliary nodes that price what is held
+	saved []int32 // auxiliary nodes that price what is saved
 }
 
 // NewSolver prices the ports of a plan.
@@ -49,7 +49,7 @@ func (s *Solver) Require(c, to Choice) {
 // Result is what the Solver decided.
 type Result struct {
 	Moved int64 // bytes per step
-	Held  int64 // bytes kept for backward, times Plan.Hold
+	Saved int64 // bytes saved for backward, times Plan.SavedCost
 	// Conflict holds two choices of which the first must be f32 and the second low, although the first is
 	// never wider than the second; both AsStored where the constraints agree.
 	Conflict [2]Choice
@@ -75,20 +75,20 @@ func (s *Solver) Solve() *Result {
 			break
 		}
 	}
-	r.Held = s.heldCost(c)
-	r.Moved = c.cost + s.fixed - r.Held
+	r.Saved = s.savedCost(c)
+	r.Moved = c.cost + s.fixed - r.Saved
 	return r
 }
 
-// heldCost is the part of a cut that prices what is held.
-func (s *Solver) heldCost(c *cut) int64 {
-	held := make(map[int32]bool, len(s.held))
-	for _, x := range s.held {
-		held[x] = true
+// savedCost is the part of a cut that prices what is saved.
+func (s *Solver) savedCost(c *cut) int64 {
+	saved := make(map[int32]bool, len(s.saved))
+	for _, x := range s.saved {
+		saved[x] = true
 	}
 	sum := int64(0)
 	for _, e := range s.net.edges {
-		atTerminal := e.from == srcNode && held[e.to] || e.to == sinkNode && held[e.from]
+		atTerminal := e.from == srcNode && saved[e.to] || e.to == sinkNode && saved[e.from]
 		if atTerminal && e.cap < inf && !c.sink[e.from] && c.sink[e.to] {
 			sum += e.cap
 		}
@@ -111,7 +111,7 @@ func (r read) in(x Choice) int32 {
 }
 
 // price adds the terms of every tensor: its write, its reads, the casts that its
-// readers make necessary and what is held of it.
+// readers make necessary and what is saved of it.
 func (s *Solver) price() {
 	writes := make([]*Port, len(s.plan.Tensors))
 	times := make([]int64, len(s.plan.Tensors))
@@ -190,10 +190,10 @@ func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
 	s.pay(int32(t.Stored), t.Bytes, times)
 }
 
-// reads adds reads, casts and what is held of t.
+// reads adds reads, casts and what is saved of t.
 func (s *Solver) reads(t *Tensor, w *Port, list []read) {
 	x, n := int32(t.Stored), t.Bytes
-	narrow, widen, held, heldLow := int32(-1), int32(-1), int32(-1), int32(-1)
+	narrow, widen, saved, savedLow := int32(-1), int32(-1), int32(-1), int32(-1)
 	for i, r := range list {
 		y, c := r.in(t.Stored), &s.plan.Clusters[r.cluster]
 		if i == 0 || list[i-1].cluster != r.cluster {
@@ -216,13 +216,13 @@ func (s *Solver) reads(t *Tensor, w *Port, list []read) {
 				widen = s.f32For(widen, y, x, 3*n*t.CopyTimes)
 			}
 		}
-		if r.Held && s.plan.Hold > 0 {
-			h := int64(s.plan.Hold * float64(n*t.CopyTimes))
-			held = s.f32For(held, y, sinkNode, 2*h)
-			heldLow = s.lowFor(heldLow, y, srcNode, h)
+		if r.Saved && s.plan.SavedCost > 0 {
+			h := int64(s.plan.SavedCost * float64(n*t.CopyTimes))
+			saved = s.f32For(saved, y, sinkNode, 2*h)
+			savedLow = s.lowFor(savedLow, y, srcNode, h)
 		}
 	}
-	s.held = append(s.held, held, heldLow)
+	s.saved = append(s.saved, saved, savedLow)
 }
 
 // touched is how much of a tensor of so many bytes one cluster reads: its parts, each once.
