@@ -267,7 +267,7 @@ func (s *session) lossy(v lower.Var, data []byte) []string {
 func (s *session) copies(name string) []ir.DType {
 	var low []ir.DType
 	for _, step := range s.steps {
-		for _, c := range step.program.Copies {
+		for _, c := range step.program.WeightCopies {
 			if c.Var == name && !slices.Contains(low, c.DType) {
 				low = append(low, c.DType)
 			}

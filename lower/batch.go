@@ -46,8 +46,8 @@ func (p *Program) Batch(part Part) {
 		}
 	}
 	if part == Prepare {
-		for i := range p.Copies {
-			p.Copies[i].Step = at[p.Copies[i].Step]
+		for i := range p.WeightCopies {
+			p.WeightCopies[i].Step = at[p.WeightCopies[i].Step]
 		}
 	}
 	p.Parts[part] = out

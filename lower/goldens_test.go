@@ -12,7 +12,7 @@ import (
 // TestGoldens lowers the graph of each case, for the CPU or the target that its
 // command names, and compares the printed Program.
 // Counters: steps of each kind, views, overwritten (results that lie where an
-// operand of their step lay), low copies kept in the store, and late writes.
+// operand of their step lay), weight copies kept in the store, and late writes.
 func TestGoldens(t *testing.T) {
 	golden.Run(t, "../testdata/lower", func(t *testing.T, c *golden.Case) golden.Result {
 		g, err := ir.Parse(c.Name+".ir", []byte(c.Section("in")))
@@ -35,7 +35,7 @@ func TestGoldens(t *testing.T) {
 }
 
 func counts(p *lower.Program) map[string]int {
-	n := map[string]int{"low_copies": len(p.Copies)}
+	n := map[string]int{"low_copies": len(p.WeightCopies)}
 	for part := range lower.NumParts {
 		for i := range p.Parts[part] {
 			s := &p.Parts[part][i]

@@ -352,7 +352,7 @@ func (p *Program) touched(list []BufferID, id BufferID) (sum int64) {
 }
 
 // refreshWritten casts variables to the copies that the update keeps, as
-// prepare does with other low copies: a runtime skips that while the copies are
+// prepare does with other weight copies: a runtime skips that while the copies are
 // current (see Target.Refreshes).
 func (l *Lowerer) refreshWritten() {
 	for _, v := range l.g.Vars {
@@ -364,12 +364,12 @@ func (l *Lowerer) refreshWritten() {
 				Loads:  []Access{{Buffer: in, DType: from.Type.DType, Strides: ir.RowMajor(shape)}},
 				Stores: []Access{{Buffer: out, DType: v.Type.DType, Strides: ir.RowMajor(shape)}},
 			}})
-			l.p.Copies = append(l.p.Copies, Copy{Var: of, DType: v.Type.DType, Buffer: out, Step: len(*l.steps) - 1})
+			l.p.WeightCopies = append(l.p.WeightCopies, WeightCopy{Var: of, DType: v.Type.DType, Buffer: out, Step: len(*l.steps) - 1})
 		}
 	}
 }
 
-// finish records what a runtime binds: outputs, written variables, low copies.
+// finish records what a runtime binds: outputs, written variables, weight copies.
 func (l *Lowerer) finish() {
 	for _, v := range l.g.Return {
 		l.p.Outputs = append(l.p.Outputs, Binding{v.String(), v.Type, l.buf[v.ID]})
@@ -379,12 +379,12 @@ func (l *Lowerer) finish() {
 			l.p.Written = append(l.p.Written, v.Name)
 		}
 	}
-	l.keepCopies()
+	l.keepWeightCopies()
 }
 
-// keepCopies moves casts of variables that prepare makes into the state arena,
+// keepWeightCopies moves casts of variables that prepare makes into the state arena,
 // where they outlive the step.
-func (l *Lowerer) keepCopies() {
+func (l *Lowerer) keepWeightCopies() {
 	at := map[BufferID]int{}
 	for i := range l.p.Parts[Prepare] {
 		if s := &l.p.Parts[Prepare][i]; len(s.Out) == 1 {
@@ -401,6 +401,6 @@ func (l *Lowerer) keepCopies() {
 			continue
 		}
 		l.p.Buffers[id].Arena = StateArena
-		l.p.Copies = append(l.p.Copies, Copy{Var: n.In[0].Name, DType: n.Out[0].Type.DType, Buffer: id, Step: step})
+		l.p.WeightCopies = append(l.p.WeightCopies, WeightCopy{Var: n.In[0].Name, DType: n.Out[0].Type.DType, Buffer: id, Step: step})
 	}
 }

@@ -145,7 +145,7 @@ func (k *Kernel) made() string {
 func (p *Program) library(s *Step) string { return p.Target.Library(s.Kind) }
 
 func (p *Program) keeps(step int) bool {
-	for _, c := range p.Copies {
+	for _, c := range p.WeightCopies {
 		if c.Step == step {
 			return true
 		}

@@ -32,7 +32,7 @@ type Arena uint8
 
 const (
 	InputArena Arena = iota // filled before every micro-batch
-	StateArena              // variables and their low copies; outlives the program
+	StateArena              // variables and their weight copies; outlives the program
 	ConstArena              // filled once, when the program is loaded
 	WorkArena               // reused from step to step
 	NumArenas               // sentinel
@@ -84,10 +84,10 @@ type Program struct {
 	Modules []Module // the kernels that launches name
 	Events  int
 
-	Vars    []Var     // every declaration, inputs included
-	Outputs []Binding // what the graph returns, in order
-	Copies  []Copy    // casts of variables that a store keeps between steps
-	Written []string  // variables that have a next value
+	Vars         []Var        // every declaration, inputs included
+	Outputs      []Binding    // what the graph returns, in order
+	WeightCopies []WeightCopy // casts of variables that a store keeps between steps
+	Written      []string     // variables that have a next value
 
 	// MaxLive is the largest number of bytes of work buffers that live at one
 	// step: no plan can be smaller. Separate is their sum.
@@ -112,7 +112,7 @@ func (v *Var) Role() string { s, _ := v.Attr.Get("role").(string); return s }
 
 // WrittenEarly lists the buffers of variables that parts before update write:
 // sums over micro-batches, running statistics that pass from one micro-batch to
-// the next. Low copies are not among them.
+// the next. Weight copies are not among them.
 func (p *Program) WrittenEarly() []BufferID {
 	stored := make([]bool, len(p.Buffers))
 	for part := range Update {
@@ -139,9 +139,9 @@ type Binding struct {
 	Buffer BufferID
 }
 
-// Copy is a low copy of a variable, made by a step of prepare. While the
+// WeightCopy is a 16-bit copy of a variable, made by a step of prepare. While the
 // variable has not been written since, a store may skip the step.
-type Copy struct {
+type WeightCopy struct {
 	Var    string
 	DType  ir.DType
 	Buffer BufferID

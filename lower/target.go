@@ -30,7 +30,7 @@ type Target interface {
 	Fuses() bool
 	// ReadsStrided reports whether attention reads and writes elements of d in the view p.
 	ReadsStrided(d ir.DType, p ir.StridedView) bool
-	// Refreshes reports whether prepare casts variables to the low copies that
+	// Refreshes reports whether prepare casts variables to the weight copies that
 	// the update keeps. Where not, the backend casts them when somebody has
 	// written a variable.
 	Refreshes() bool

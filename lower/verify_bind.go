@@ -9,7 +9,7 @@ import (
 
 // verifyBindings checks what a runtime binds by name: every variable has a
 // buffer of its own in the arena of its kind, results are bound to buffers of
-// their type and name, low copies to the step that makes them from their
+// their type and name, weight copies to the step that makes them from their
 // variable, and Written lists the variables that steps write.
 func (p *Program) verifyBindings() error {
 	bound := make([]bool, len(p.Buffers)) // a root outside the work arena that somebody fills
@@ -23,11 +23,11 @@ func (p *Program) verifyBindings() error {
 		}
 		bound[v.Buffer] = true
 	}
-	for i := range p.Copies {
-		if err := p.verifyCopy(&p.Copies[i]); err != nil {
+	for i := range p.WeightCopies {
+		if err := p.verifyWeightCopy(&p.WeightCopies[i]); err != nil {
 			return err
 		}
-		bound[p.Copies[i].Buffer] = true
+		bound[p.WeightCopies[i].Buffer] = true
 	}
 	for _, l := range p.launches() {
 		if len(l.Table) > 0 && len(l.Args) > 0 && l.Args[0] >= 0 && int(l.Args[0]) < len(bound) {
@@ -71,12 +71,12 @@ func (p *Program) holdsValue(name string, t ir.Type, id BufferID) error {
 	return nil
 }
 
-// verifyCopy checks that a step of prepare makes a low copy from its variable.
-func (p *Program) verifyCopy(c *Copy) error {
+// verifyWeightCopy checks that a step of prepare makes a weight copy from its variable.
+func (p *Program) verifyWeightCopy(c *WeightCopy) error {
 	i := slices.IndexFunc(p.Vars, func(v Var) bool { return v.Name == c.Var })
 	switch {
 	case i < 0:
-		return fmt.Errorf("a low copy of %%%s, which is no variable", c.Var)
+		return fmt.Errorf("a weight copy of %%%s, which is no variable", c.Var)
 	case c.Buffer < 0 || int(c.Buffer) >= len(p.Buffers) || c.Step < 0 || c.Step >= len(p.Parts[Prepare]):
 		return fmt.Errorf("the %s copy of %%%s names buffer %d and step %d", c.DType, c.Var, c.Buffer, c.Step)
 	}
@@ -121,7 +121,7 @@ func (p *Program) verifyWritten() error {
 	return nil
 }
 
-// copied reports whether a buffer is the low copy of another variable, which prepare may make.
+// copied reports whether a buffer is the weight copy of another variable, which prepare may make.
 func (p *Program) copied(id BufferID) bool {
-	return slices.ContainsFunc(p.Copies, func(c Copy) bool { return c.Buffer == id })
+	return slices.ContainsFunc(p.WeightCopies, func(c WeightCopy) bool { return c.Buffer == id })
 }

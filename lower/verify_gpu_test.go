@@ -9,7 +9,7 @@ import (
 )
 
 // onDevice has a product with a bias, kernels with one block and with several,
-// a table, a low copy, and two streams.
+// a table, a weight copy, and two streams.
 const onDevice = `graph @d {
   input %x : f16[64,32]
   param %w : f32[32,32] = 0.5
@@ -103,8 +103,8 @@ func TestVerifyNoticesOnGPU(t *testing.T) {
 		{"place of an input", "share bytes of the const arena", func(p *lower.Program) { p.Buffers[id(p, "c")].Offset = p.Buffers[id(p, "w.l.table")].Offset }},
 		{"variable's buffer", "is not its buffer", func(p *lower.Program) { p.Vars[1].Buffer, p.Vars[2].Buffer = p.Vars[2].Buffer, p.Vars[1].Buffer }},
 		{"result's buffer", "result %bad", func(p *lower.Program) { p.Outputs[1].Buffer = id(p, "s") }},
-		{"copy of another", "does not make the f16 copy of %v", func(p *lower.Program) { p.Copies[0].Var = "v" }},
-		{"copy not kept", "nothing fills it", func(p *lower.Program) { p.Copies = p.Copies[1:] }},
+		{"copy of another", "does not make the f16 copy of %v", func(p *lower.Program) { p.WeightCopies[0].Var = "v" }},
+		{"copy not kept", "nothing fills it", func(p *lower.Program) { p.WeightCopies = p.WeightCopies[1:] }},
 		{"not listed as written", "a step writes it: true", func(p *lower.Program) { p.Written = p.Written[1:] }},
 		{"factors of two dtypes", "no library multiplies", func(p *lower.Program) { product(p).In[1] = id(p, "w") }},
 		{"rows that overlap", "begin every", func(p *lower.Program) { product(p).Gemm.A.LD-- }},

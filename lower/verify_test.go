@@ -76,8 +76,8 @@ func TestLifetimesAcrossParts(t *testing.T) {
 	if b := p.find(t, "d"); b.Live.To <= micro {
 		t.Errorf("%%d is read in update and ends at %d, micro at %d", b.Live.To, micro)
 	}
-	if len(p.Copies) != 1 || p.Copies[0].Var != "w" || p.find(t, "wl").Arena != StateArena {
-		t.Errorf("low copies: %+v", p.Copies)
+	if len(p.WeightCopies) != 1 || p.WeightCopies[0].Var != "w" || p.find(t, "wl").Arena != StateArena {
+		t.Errorf("weight copies: %+v", p.WeightCopies)
 	}
 }
 

@@ -32,7 +32,7 @@ type Config struct {
 	Gradients func(b *ir.Builder, g []GradOf) []GradOf
 	EMA       float64 // decay of the running average of trained parameters; 0: none
 	Pad       bool    // zeros fill products up to the multiples that tensor cores want
-	Shadow    bool    // the update writes the low copies of weights; prepare casts only what no step writes
+	Shadow    bool    // the update writes the weight copies; prepare casts only what no step writes
 	Micro     int     // micro-batches per step the accumulators are sized for; 0 and 1: no accumulators
 	BadMicro  BadMicro
 	// Name is in the names of the step's own state (counters, rates, moments,

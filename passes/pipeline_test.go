@@ -165,8 +165,8 @@ func TestShuffleInvariance(t *testing.T) {
 	})
 }
 
-// Each low copy of a parameter is made once, in prepare.
-func TestOneLowCopyPerWeight(t *testing.T) {
+// Each weight copy of a parameter is made once, in prepare.
+func TestOneWeightCopyPerParam(t *testing.T) {
 	eachPolicy(t, func(t *testing.T, model func() *ir.Graph, p Policy) {
 		g := mustRun(t, model(), trainConfig(p))
 		seen := map[castKey]bool{}

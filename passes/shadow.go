@@ -3,7 +3,7 @@ package passes
 import "ampc/ir"
 
 // shadow moves the casts of trained weights from prepare into the update: the
-// kernel that writes a weight writes its low copy in the same pass, and the
+// kernel that writes a weight writes its weight copy in the same pass, and the
 // next step reads the copy as it lies. Casts of weights that no step writes
 // stay in prepare. Off unless Config.Shadow asks for it.
 func shadow(g *ir.Graph, c *Context) error {

@@ -62,7 +62,7 @@ func (r *Report) Program(g *ir.Graph, p *lower.Program) {
 		}
 	}
 	r.Misaligned = p.Misaligned()
-	for _, c := range p.Copies {
+	for _, c := range p.WeightCopies {
 		r.Copies = append(r.Copies, c.Var)
 	}
 }

@@ -53,9 +53,9 @@ func (t Target) Finish(p *lower.Program) error {
 			}
 			last[i] = len(c.out) - 1
 		}
-		for i := range p.Copies {
+		for i := range p.WeightCopies {
 			if part == lower.Prepare {
-				p.Copies[i].Step = last[p.Copies[i].Step]
+				p.WeightCopies[i].Step = last[p.WeightCopies[i].Step]
 			}
 		}
 		p.Parts[part] = c.out

@@ -125,7 +125,7 @@ func (e *exec) bind(s *store) (map[int]*refresh, error) {
 		return nil, err
 	}
 	refreshes := map[int]*refresh{}
-	for _, c := range e.p.Copies {
+	for _, c := range e.p.WeightCopies {
 		v := s.vars[c.Var]
 		if v == nil { // a constant: cast at every step
 			e.mem[c.Buffer] = s.alloc(e.p.Buffers[c.Buffer].Size)

@@ -69,7 +69,7 @@ func TestMemoryInUseCounts(t *testing.T) {
 	s := made.(*store)
 	s.workArena(100)
 	s.copyOf(s.vars["w"], ir.F16)
-	p := &lower.Program{Vars: []lower.Var{w}, Copies: []lower.Copy{{Var: "w", DType: ir.F16}, {Var: "w", DType: ir.BF16}}}
+	p := &lower.Program{Vars: []lower.Var{w}, WeightCopies: []lower.WeightCopy{{Var: "w", DType: ir.F16}, {Var: "w", DType: ir.BF16}}}
 	p.Arenas[lower.WorkArena] = 300
 	if got := s.held(p); got != 4<<10+2<<10+100 {
 		t.Errorf("%d bytes of the program are held, want w, its copy in f16 and 100 of work", got)

@@ -30,7 +30,7 @@ func (s *store) held(p *lower.Program) int64 {
 			n += int64(len(v.mem))
 		}
 	}
-	for _, c := range p.Copies {
+	for _, c := range p.WeightCopies {
 		if v := s.vars[c.Var]; v != nil && v.low[c.DType] != nil {
 			n += int64(len(v.low[c.DType].mem))
 		}

@@ -240,7 +240,7 @@ func (e *Exec) bind() (map[int][]*refresh, error) {
 // bindCopies finds the low copies that the store keeps.
 func (e *Exec) bindCopies() (map[int][]*refresh, error) {
 	refreshes := map[int][]*refresh{}
-	for _, c := range e.p.Copies {
+	for _, c := range e.p.WeightCopies {
 		v := e.store.vars[c.Var]
 		buf := &e.p.Buffers[c.Buffer]
 		switch {

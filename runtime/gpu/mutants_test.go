@@ -15,7 +15,7 @@ import (
 func clone(p *lower.Program) *lower.Program {
 	q := *p
 	q.Buffers, q.Vars = slices.Clone(p.Buffers), slices.Clone(p.Vars)
-	q.Outputs, q.Copies, q.Written = slices.Clone(p.Outputs), slices.Clone(p.Copies), slices.Clone(p.Written)
+	q.Outputs, q.WeightCopies, q.Written = slices.Clone(p.Outputs), slices.Clone(p.WeightCopies), slices.Clone(p.Written)
 	for part, steps := range p.Parts {
 		q.Parts[part] = slices.Clone(steps)
 		for i := range steps {
@@ -249,10 +249,10 @@ func missingSteps(p *lower.Program) (list []mutant) {
 		list = append(list, mutant{what: fmt.Sprintf("%s (%s %s) is missing", at, s.Kind, s.Node.Name), apply: func(p *lower.Program) {
 			loosen(p)
 			if at.part == lower.Prepare {
-				p.Copies = slices.DeleteFunc(p.Copies, func(c lower.Copy) bool { return c.Step == at.i })
-				for i := range p.Copies {
-					if p.Copies[i].Step > at.i {
-						p.Copies[i].Step--
+				p.WeightCopies = slices.DeleteFunc(p.WeightCopies, func(c lower.WeightCopy) bool { return c.Step == at.i })
+				for i := range p.WeightCopies {
+					if p.WeightCopies[i].Step > at.i {
+						p.WeightCopies[i].Step--
 					}
 				}
 			}
@@ -275,8 +275,8 @@ func swappedSteps(p *lower.Program) (list []mutant) {
 					loosen(p)
 					s := p.Parts[part]
 					s[i], s[j] = s[j], s[i]
-					for k := range p.Copies {
-						if c := &p.Copies[k]; part == lower.Prepare && (c.Step == i || c.Step == j) {
+					for k := range p.WeightCopies {
+						if c := &p.WeightCopies[k]; part == lower.Prepare && (c.Step == i || c.Step == j) {
 							c.Step = i + j - c.Step
 						}
 					}
@@ -301,17 +301,17 @@ func touch(p *lower.Program, a, b *lower.Step) bool {
 
 // wrongCopies makes casts of weights stale.
 func wrongCopies(p *lower.Program) (list []mutant) {
-	for i, c := range p.Copies {
-		list = append(list, mutant{what: fmt.Sprintf("the copy of %s is not kept by the store", c.Var), apply: func(p *lower.Program) { p.Copies = slices.Delete(p.Copies, i, i+1) }},
-			mutant{what: fmt.Sprintf("the copy of %s is made by the next step", c.Var), apply: func(p *lower.Program) { p.Copies[i].Step++ }})
+	for i, c := range p.WeightCopies {
+		list = append(list, mutant{what: fmt.Sprintf("the copy of %s is not kept by the store", c.Var), apply: func(p *lower.Program) { p.WeightCopies = slices.Delete(p.WeightCopies, i, i+1) }},
+			mutant{what: fmt.Sprintf("the copy of %s is made by the next step", c.Var), apply: func(p *lower.Program) { p.WeightCopies[i].Step++ }})
 		for _, v := range p.Vars {
 			if v.Name != c.Var && v.Kind == ir.Param {
-				list = append(list, mutant{what: fmt.Sprintf("the copy of %s counts as one of %s", c.Var, v.Name), apply: func(p *lower.Program) { p.Copies[i].Var = v.Name }})
+				list = append(list, mutant{what: fmt.Sprintf("the copy of %s counts as one of %s", c.Var, v.Name), apply: func(p *lower.Program) { p.WeightCopies[i].Var = v.Name }})
 			}
 		}
-		for k, o := range p.Copies {
+		for k, o := range p.WeightCopies {
 			if k != i && p.Buffers[o.Buffer].Type == p.Buffers[c.Buffer].Type {
-				list = append(list, mutant{what: fmt.Sprintf("the copy of %s lies where that of %s does", c.Var, o.Var), apply: func(p *lower.Program) { p.Copies[i].Buffer = o.Buffer }})
+				list = append(list, mutant{what: fmt.Sprintf("the copy of %s lies where that of %s does", c.Var, o.Var), apply: func(p *lower.Program) { p.WeightCopies[i].Buffer = o.Buffer }})
 			}
 		}
 	}
