@@ -21,7 +21,11 @@ var plainWords = map[string]map[string]string{
 	"runtime/gpu": {"ends": "epilogue"},
 	"passes": {
 		"treatment": "decision", "realise": "materialize", "realiser": "materializer", "force": "override",
+		"leader": "representative", "tied": "represented", "crossed": "casts before",
+		"wish": "operand requirement", "wishes": "operand requirement", "demand": "operand requirement",
+		"held": "saved activation",
 	},
+	"passes/plan": {"hold": "saved-activation cost", "held": "saved activation"},
 }
 
 // parts are the words of an identifier, in lower case.

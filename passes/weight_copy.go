@@ -2,11 +2,11 @@ package passes
 
 import "ampc/ir"
 
-// shadow moves the casts of trained weights from prepare into the update: the
+// writeCopies moves the casts of trained weights from prepare into the update: the
 // kernel that writes a weight writes its weight copy in the same pass, and the
 // next step reads the copy as it lies. Casts of weights that no step writes
 // stay in prepare. Off unless Config.Shadow asks for it.
-func shadow(g *ir.Graph, c *Context) error {
+func writeCopies(g *ir.Graph, c *Context) error {
 	if !c.Shadow || !c.Train {
 		return nil
 	}
@@ -33,12 +33,12 @@ func shadow(g *ir.Graph, c *Context) error {
 	for _, n := range casts {
 		w := next[n.In[0]]
 		old := n.Out[0]
-		held := b.Declare(ir.State, private("copy."+old.Type.DType.String(), n.In[0].Name), old.Type, &ir.Init{Func: "zeros"}, ir.A("role", ir.RoleCopy, "of", n.In[0].Name))
+		stored := b.Declare(ir.State, private("copy."+old.Type.DType.String(), n.In[0].Name), old.Type, &ir.Init{Func: "zeros"}, ir.A("role", ir.RoleCopy, "of", n.In[0].Name))
 		if b.Err() != nil {
 			return b.Err()
 		}
-		copies[old] = held
-		written := b.EmitWrite(ir.OpCast, []*ir.Value{w}, n.Attrs, held)[0]
+		copies[old] = stored
+		written := b.EmitWrite(ir.OpCast, []*ir.Value{w}, n.Attrs, stored)[0]
 		if b.Err() != nil {
 			return b.Err()
 		}
