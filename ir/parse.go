@@ -498,7 +498,7 @@ func (p *parser) nodeAttrs(n *Node) {
 		if id < 1 || id > math.MaxInt32 {
 			p.wrong("group is %d, want a number above zero", id)
 		}
-		n.Why.Group = int32(id)
+		n.Why.Cluster = int32(id)
 		a.list = a.list.Without("group")
 	}
 	n.Attrs = a.list

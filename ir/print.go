@@ -239,8 +239,8 @@ func (n *Node) extraAttrs() []string {
 	if n.Pin != Unpinned {
 		s = append(s, "pin="+n.Pin.String())
 	}
-	if n.Why.Group > 0 {
-		s = append(s, fmt.Sprintf("group=%d", n.Why.Group))
+	if n.Why.Cluster > 0 {
+		s = append(s, fmt.Sprintf("group=%d", n.Why.Cluster))
 	}
 	return s
 }

@@ -62,7 +62,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 			group++ // what replaces one node can run together: no path leaves it and comes back
 			made := g.Body[s][first:]
 			for _, m := range made {
-				m.Why.Group = group
+				m.Why.Cluster = group
 			}
 			for _, old := range n.Out {
 				if v := instead[old]; v != nil && slices.Contains(made, v.Def) {
@@ -79,7 +79,7 @@ func expandOnce(g *ir.Graph, t Target) error {
 func lastGroup(g *ir.Graph) int32 {
 	last := int32(0)
 	for _, n := range g.Nodes {
-		last = max(last, n.Why.Group)
+		last = max(last, n.Why.Cluster)
 	}
 	return last
 }

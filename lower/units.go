@@ -40,7 +40,7 @@ func (l *Lowerer) cut(part Part, groups bool) (units []unit, grouped bool) {
 	for _, s := range partSections[part] {
 		for _, n := range l.g.Body[s] {
 			pos++
-			k := key{s, n.Why.Group}
+			k := key{s, n.Why.Cluster}
 			if i, ok := open[k]; ok && groups && k.g != 0 && s != ir.Prepare { // prepare's casts stay apart: a store skips them one by one
 				units[i].nodes = append(units[i].nodes, n)
 				units[i].last = pos

@@ -311,7 +311,7 @@ func moved(v *ir.Value) *ir.Value {
 func (a *assigner) leaves(n *ir.Node, v *ir.Value) bool {
 	uses := a.uses.Of(v)
 	for _, u := range uses {
-		if n.Why.Group == 0 || u.Node.Why.Group != n.Why.Group {
+		if n.Why.Cluster == 0 || u.Node.Why.Cluster != n.Why.Cluster {
 			return true
 		}
 	}

@@ -195,7 +195,7 @@ func (a *assigner) widest(n *ir.Node, seen []ir.DType) (ir.DType, *ir.Value) {
 			continue
 		}
 		x := seen[v.ID]
-		if v.Def != nil && (n.Why.Group == 0 || v.Def.Why.Group != n.Why.Group) {
+		if v.Def != nil && (n.Why.Cluster == 0 || v.Def.Why.Cluster != n.Why.Cluster) {
 			x = a.want[v.ID] // n reads what is stored
 		}
 		switch {

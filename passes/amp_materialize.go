@@ -59,14 +59,14 @@ func (r *materializer) place(s ir.Section, n *ir.Node) error {
 			marks |= ir.MarkStoresLow
 		}
 	}
-	n.Why = ir.Reason{Class: t.class, Cause: t.cause, From: t.from, Rule: t.rule, Marks: marks, Group: n.Why.Group}
+	n.Why = ir.Reason{Class: t.class, Cause: t.cause, From: t.from, Rule: t.rule, Marks: marks, Cluster: n.Why.Cluster}
 	r.g.Body[s] = append(r.g.Body[s], n)
 	return r.leave(n)
 }
 
 // operand returns v as n reads it, cast where it must be.
 func (r *materializer) operand(n *ir.Node, i int, v *ir.Value) *ir.Value {
-	if v.Def != nil && n.Why.Group > 0 && v.Def.Why.Group == n.Why.Group {
+	if v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster {
 		return v
 	}
 	if out := r.left[v]; out != nil {
@@ -159,13 +159,13 @@ func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 // interior reports whether a member of n's own group reads its first result:
 // that one is an f32 register then.
 func (r *materializer) interior(n *ir.Node) bool {
-	return n.Why.Group > 0 && r.insiders(n) > 0
+	return n.Why.Cluster > 0 && r.insiders(n) > 0
 }
 
 func (r *materializer) insiders(n *ir.Node) int {
 	k := 0
 	for _, u := range r.uses.Of(n.Out[0]) {
-		if u.Node.Why.Group == n.Why.Group {
+		if u.Node.Why.Cluster == n.Why.Cluster {
 			k++
 		}
 	}
@@ -180,7 +180,7 @@ func (r *materializer) leave(n *ir.Node) error {
 	v := n.Out[0]
 	if d := r.want[v.ID]; d.Low() && r.insiders(n) < len(r.uses.Of(v)) && v.Next == nil {
 		out := r.cast(v, d, 0)
-		out.Def.Why.Group = n.Why.Group
+		out.Def.Why.Cluster = n.Why.Cluster
 		r.left[v] = out
 	}
 	return r.b.Err()

@@ -46,7 +46,7 @@ func castcache(g *ir.Graph, c *Context) error {
 			return true
 		}
 		n.Why.Marks |= ir.MarkCached | ir.MarkHoisted
-		n.Why.Group, n.Of = 0, nil
+		n.Why.Cluster, n.Of = 0, nil
 		hoisted = append(hoisted, n)
 		c.Count("casts_hoisted", 1)
 		return false
@@ -85,8 +85,8 @@ func mergeCast(kept, n *ir.Node) {
 	if kept.Of != n.Of {
 		kept.Of = nil
 	}
-	if kept.Why.Group == 0 && n.Why.Group > 0 {
-		kept.Why.Group = n.Why.Group
+	if kept.Why.Cluster == 0 && n.Why.Cluster > 0 {
+		kept.Why.Cluster = n.Why.Cluster
 	}
 	kept.Why.Marks |= n.Why.Marks
 }

@@ -57,7 +57,7 @@ type clusterer struct {
 func (c *clusterer) order() {
 	groups, most := int32(0), len(c.g.Return)
 	for _, n := range c.g.Nodes {
-		groups, most = max(groups, n.Why.Group), most+len(n.In)+len(n.Out)
+		groups, most = max(groups, n.Why.Cluster), most+len(n.In)+len(n.Out)
 	}
 	c.ports, c.of = make([]plan.Port, 0, most), make([]int32, 0, most)
 	c.group, c.node = make([]int32, groups+1), make([]int32, len(c.sec))
@@ -68,7 +68,7 @@ func (c *clusterer) order() {
 		if len(n.Out) > 0 {
 			one.Name = n.Out[0].Name
 		}
-		switch k := n.Why.Group; {
+		switch k := n.Why.Cluster; {
 		case shares(n):
 		case k == 0:
 			c.node[n.ID] = int32(len(c.plan.Clusters))
@@ -82,7 +82,7 @@ func (c *clusterer) order() {
 
 // cluster is that of n.
 func (c *clusterer) cluster(n *ir.Node) int32 {
-	if k := n.Why.Group; k > 0 {
+	if k := n.Why.Cluster; k > 0 {
 		return c.group[k]
 	}
 	return c.node[n.ID]
@@ -152,15 +152,15 @@ func (m *planner) size(v *ir.Value) int64 {
 
 // unitOf identifies the step that n becomes part of.
 func unitOf(n *ir.Node) int64 {
-	if n.Why.Group > 0 {
-		return -int64(n.Why.Group)
+	if n.Why.Cluster > 0 {
+		return -int64(n.Why.Cluster)
 	}
 	return int64(n.ID)
 }
 
 // sameGroup reports whether n reads v as a register.
 func sameGroup(v *ir.Value, n *ir.Node) bool {
-	return v.Def != nil && n.Why.Group > 0 && v.Def.Why.Group == n.Why.Group
+	return v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster
 }
 
 // times is how often a section runs per step.
@@ -195,14 +195,14 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 // loaded reports whether the cast that n, pinned to 16 bits, reads v through
 // becomes a load of n's group, because nobody else reads it (fuse).
 func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
-	if n.Why.Group == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != v.Type.Shape {
+	if n.Why.Cluster == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != v.Type.Shape {
 		return false
 	}
 	if v.Def == nil && v.Kind != ir.Input || v.Def != nil && (m.storesTwice(v.Def) || shares(v.Def) || m.sec[v.Def.ID] != m.sec[n.ID]) {
 		return false
 	}
 	for _, u := range m.uses.Of(v) {
-		if u.Node.Why.Group != n.Why.Group && (shares(u.Node) || m.requiredDType(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
+		if u.Node.Why.Cluster != n.Why.Cluster && (shares(u.Node) || m.requiredDType(u.Node, u.Arg).Low() || m.movesLow(u.Node)) {
 			return false
 		}
 	}
@@ -217,11 +217,11 @@ func (m *planner) storesTwice(n *ir.Node) bool {
 
 // storesOnce reports whether n is in the group of a product whose kernel stores once.
 func (m *planner) storesOnce(n *ir.Node) bool {
-	return n.Why.Group > 0 && slices.ContainsFunc(m.member[n.Why.Group], m.c.Caps.StoresOnce)
+	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.StoresOnce)
 }
 
 // chained reports whether n is in a group whose kernel takes a fixed epilogue or
 // prologue alone.
 func (m *planner) chained(n *ir.Node) bool {
-	return n.Why.Group > 0 && slices.ContainsFunc(m.member[n.Why.Group], m.c.Caps.Chains)
+	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.Chains)
 }

@@ -12,14 +12,14 @@ func fuse(g *ir.Graph, c *Context) error {
 	f.sec = make([]ir.Section, nodes)
 	for s, n := range g.Nodes {
 		f.sec[n.ID] = s
-		f.last = max(f.last, n.Why.Group)
-		if n.Why.Group > 0 {
-			f.once[n.Why.Group] = f.once[n.Why.Group] || c.Caps.StoresOnce(n)
-			f.chain[n.Why.Group] = f.chain[n.Why.Group] || c.Caps.Chains(n)
+		f.last = max(f.last, n.Why.Cluster)
+		if n.Why.Cluster > 0 {
+			f.once[n.Why.Cluster] = f.once[n.Why.Cluster] || c.Caps.StoresOnce(n)
+			f.chain[n.Why.Cluster] = f.chain[n.Why.Cluster] || c.Caps.Chains(n)
 		}
 	}
 	for _, n := range g.Nodes {
-		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Group == 0 {
+		if n.Op == ir.OpCast && n.Out[0].Next == nil && n.Why.Cluster == 0 {
 			f.join(n)
 		}
 	}
@@ -40,17 +40,17 @@ type fuser struct {
 // join puts cast n into its producer's group, or into the group of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
-	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Group] {
-		if p.Why.Group == 0 {
+	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Cluster] {
+		if p.Why.Cluster == 0 {
 			f.last++
-			p.Why.Group = f.last
+			p.Why.Cluster = f.last
 		}
-		n.Why.Group = p.Why.Group
+		n.Why.Cluster = p.Why.Cluster
 		f.c.Count("casts_stored", 1)
 		return
 	}
 	if q := f.onlyGroup(n); q > 0 && !f.chain[q] {
-		n.Why.Group = q
+		n.Why.Cluster = q
 		f.c.Count("casts_loaded", 1)
 	}
 }
@@ -60,7 +60,7 @@ func (f *fuser) join(n *ir.Node) {
 // with such (those of an eager system store and end), or of the cast by which a
 // value leaves its group.
 func storesCasts(p *ir.Node, c *Context) bool {
-	return fusible(p) || c.Caps.FusesGroup(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Group > 0
+	return fusible(p) || c.Caps.FusesGroup(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
 }
 
 // onlyGroup returns the group that all readers of n belong to, 0 where there is
@@ -69,10 +69,10 @@ func (f *fuser) onlyGroup(n *ir.Node) int32 {
 	group := int32(0)
 	for _, u := range f.uses.Of(n.Out[0]) {
 		r := u.Node
-		if r.Why.Group == 0 || r.Def().Elem == nil || group != 0 && r.Why.Group != group || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
+		if r.Why.Cluster == 0 || r.Def().Elem == nil || group != 0 && r.Why.Cluster != group || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
 			return 0
 		}
-		group = r.Why.Group
+		group = r.Why.Cluster
 	}
 	return group
 }
@@ -82,19 +82,19 @@ func (f *fuser) onlyGroup(n *ir.Node) int32 {
 func renumberGroups(g *ir.Graph) int {
 	size := map[int32]int{}
 	for _, n := range g.Nodes {
-		size[n.Why.Group]++
+		size[n.Why.Cluster]++
 	}
 	id := map[int32]int32{}
 	for _, n := range g.Nodes {
-		old := n.Why.Group
+		old := n.Why.Cluster
 		if old == 0 || size[old] < 2 {
-			n.Why.Group = 0
+			n.Why.Cluster = 0
 			continue
 		}
 		if id[old] == 0 {
 			id[old] = int32(len(id) + 1)
 		}
-		n.Why.Group = id[old]
+		n.Why.Cluster = id[old]
 	}
 	return len(id)
 }

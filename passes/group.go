@@ -240,7 +240,7 @@ func (w *grouper) mark() (groups, fused int) {
 	id := make([]int32, len(w.info))
 	for _, n := range w.g.Nodes {
 		p := w.of[n.ID]
-		n.Why.Group = 0
+		n.Why.Cluster = 0
 		if w.info[p].size < 2 {
 			continue
 		}
@@ -248,7 +248,7 @@ func (w *grouper) mark() (groups, fused int) {
 			groups++
 			id[p] = int32(groups)
 		}
-		n.Why.Group = id[p]
+		n.Why.Cluster = id[p]
 		fused++
 	}
 	return groups, fused

@@ -26,7 +26,7 @@ func (a *assigner) record(to *Assignment) {
 				to.stored[v.Name] = a.want[v.ID]
 			}
 			if i == 0 {
-				to.group[v.Name] = n.Why.Group
+				to.group[v.Name] = n.Why.Cluster
 			}
 		}
 	}
@@ -48,9 +48,9 @@ func (a *assigner) inherit(from *Assignment) {
 // stand alone.
 func inheritGroups(g *ir.Graph, from *Assignment) {
 	for _, n := range g.Nodes {
-		n.Why.Group = 0
+		n.Why.Cluster = 0
 		if len(n.Out) > 0 && n.Out[0].Next == nil {
-			n.Why.Group = from.group[n.Out[0].Name]
+			n.Why.Cluster = from.group[n.Out[0].Name]
 		}
 	}
 }

@@ -66,8 +66,8 @@ func newPlanner(a *assigner) *planner {
 	}
 	m.plan.SavedCost = a.p.Hold
 	for _, n := range a.g.Nodes {
-		if n.Why.Group > 0 {
-			m.member[n.Why.Group] = append(m.member[n.Why.Group], n)
+		if n.Why.Cluster > 0 {
+			m.member[n.Why.Cluster] = append(m.member[n.Why.Cluster], n)
 		}
 	}
 	return m
@@ -361,7 +361,7 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0):
 		stored = m.choose(n.Out[i])
 	}
-	if n.Why.Group == 0 || n.Def().Elem == nil {
+	if n.Why.Cluster == 0 || n.Def().Elem == nil {
 		return stored, stored
 	}
 	return stored, m.choose(n.Out[i])
@@ -386,7 +386,7 @@ func (m *planner) constraints() {
 		switch {
 		case t.free() && m.representative(s, n) == nil && !m.castsFirst(n):
 			to = m.seen[n.Out[0].ID]
-		case t.class == ir.Keep && n.Why.Group > 0 && n.Def().Elem != nil:
+		case t.class == ir.Keep && n.Why.Cluster > 0 && n.Def().Elem != nil:
 			to = m.seen[n.Out[0].ID]
 		}
 		if !to.Free() {

@@ -102,11 +102,11 @@ func (o *orderer) formUnits() {
 			}
 			continue
 		}
-		u, known := group[n.Why.Group]
-		if !known || n.Why.Group == 0 {
+		u, known := group[n.Why.Cluster]
+		if !known || n.Why.Cluster == 0 {
 			u = int32(len(o.units))
 			o.units = append(o.units, unit{sec: s, name: o.name[n.ID]})
-			group[n.Why.Group] = u
+			group[n.Why.Cluster] = u
 		}
 		x := &o.units[u]
 		x.nodes = append(x.nodes, n)

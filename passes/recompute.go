@@ -30,7 +30,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		r.look(n)
 	}
 	for _, n := range g.Nodes {
-		r.group = max(r.group, n.Why.Group)
+		r.group = max(r.group, n.Why.Cluster)
 	}
 	before := floatBytes(g)
 	body := g.Body[ir.Backward]
@@ -102,7 +102,7 @@ func (r *recomputer) normAgain(n *ir.Node) bool {
 		if u.Section <= ir.Forward {
 			continue
 		}
-		same := reader == nil || u.Node == reader || u.Node.Why.Group > 0 && u.Node.Why.Group == reader.Why.Group
+		same := reader == nil || u.Node == reader || u.Node.Why.Cluster > 0 && u.Node.Why.Cluster == reader.Why.Cluster
 		if u.Section != ir.Backward || !same || !fusible(u.Node) || u.Node.Out[0].Type.Shape != y.Type.Shape {
 			return false
 		}
@@ -138,9 +138,9 @@ func (r *recomputer) before(n *ir.Node) error {
 // norm emits y, the result of a norm, in the group of its first reader.
 func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 	n := y.Def
-	if reader.Why.Group == 0 {
+	if reader.Why.Cluster == 0 {
 		r.group++
-		reader.Why.Group = r.group
+		reader.Why.Cluster = r.group
 	}
 	body := &r.g.Body[ir.Backward]
 	first := len(*body)
@@ -151,7 +151,7 @@ func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 	for _, m := range (*body)[first:] {
 		m.Pos, m.Why = n.Pos, ir.Reason{Class: m.Def().Class, Cause: ir.ByNeighbour, From: y}
 		if m.Out[0].Type.Shape == y.Type.Shape {
-			m.Why.Group = reader.Why.Group
+			m.Why.Cluster = reader.Why.Cluster
 		}
 	}
 	r.norms[n] = again.Def
@@ -164,7 +164,7 @@ func (r *recomputer) pool(n *ir.Node) *ir.Node {
 	if out[0] == nil {
 		return n
 	}
-	out[0].Def.Why.Group = 0
+	out[0].Def.Why.Cluster = 0
 	r.pools[n] = out[0].Def
 	return out[0].Def
 }

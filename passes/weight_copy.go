@@ -13,7 +13,7 @@ func writeCopies(g *ir.Graph, c *Context) error {
 	next := map[*ir.Value]*ir.Value{}
 	group := int32(0)
 	for s, n := range g.Nodes {
-		group = max(group, n.Why.Group)
+		group = max(group, n.Why.Cluster)
 		for _, v := range n.Out {
 			if s == ir.Update && v.Next != nil && n.Def().Is(ir.Writer) {
 				next[v.Next] = v
@@ -42,14 +42,14 @@ func writeCopies(g *ir.Graph, c *Context) error {
 		if b.Err() != nil {
 			return b.Err()
 		}
-		if w.Def.Why.Group == 0 {
+		if w.Def.Why.Cluster == 0 {
 			group++
-			w.Def.Why.Group = group
+			w.Def.Why.Cluster = group
 		}
 		written.Def.Pos = n.Pos
 		written.Def.Why = n.Why
 		written.Def.Why.Marks &^= ir.MarkHoisted
-		written.Def.Why.Group = w.Def.Why.Group
+		written.Def.Why.Cluster = w.Def.Why.Cluster
 		c.Count("casts_shadowed", 1)
 	}
 	g.Replace(copies)

@@ -62,7 +62,7 @@ func describeNode(g *ir.Graph, s ir.Section, n *ir.Node) nodeJSON {
 	cost := g.NodeCost(n)
 	d := nodeJSON{
 		Section: s.String(), Op: n.Def().Name, In: names(n.In), Out: names(n.Out), Types: []string{},
-		Pin: n.Pin.String(), Group: n.Why.Group, Cause: n.Why.Cause.String(), Rule: n.Why.Rule, Pos: n.Pos.String(),
+		Pin: n.Pin.String(), Group: n.Why.Cluster, Cause: n.Why.Cause.String(), Rule: n.Why.Rule, Pos: n.Pos.String(),
 		Flops: cost.Flops, Bytes: cost.Read + cost.Write,
 	}
 	if n.Why.Class != ir.NoClass {

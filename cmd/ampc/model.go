@@ -99,7 +99,7 @@ func open(c *cobra.Command, spec string) (*opened, error) {
 	}
 	o := &opened{ctx: c.Context(), spec: spec, config: ampc.TrainConfig{Optimizer: ampc.AdamW(0.01), LR: ampc.Constant(1e-3)}}
 	for s, n := range g.Nodes {
-		o.compiled = o.compiled || s != ir.Forward || n.Why.Group != 0
+		o.compiled = o.compiled || s != ir.Forward || n.Why.Cluster != 0
 	}
 	stage := ir.Source
 	if o.compiled {

@@ -54,7 +54,7 @@ func changeOf(g *ir.Graph, r *rand.Rand) {
 
 func changeGroup(g *ir.Graph, r *rand.Rand) {
 	for _, n := range g.Nodes {
-		n.Why.Group = int32(r.IntN(4))
+		n.Why.Cluster = int32(r.IntN(4))
 	}
 }
 

@@ -196,7 +196,7 @@ func relabelled(s *subject, add adder) {
 		for _, c := range []ir.Class{ir.Clear, ir.Low} {
 			add(n, func(m *mutant) bool {
 				x := m.node[n]
-				x.Why = ir.Reason{Class: c, Cause: ir.ByClass, Marks: ir.MarkStoresLow | ir.MarkReadsLow, Group: x.Why.Group}
+				x.Why = ir.Reason{Class: c, Cause: ir.ByClass, Marks: ir.MarkStoresLow | ir.MarkReadsLow, Cluster: x.Why.Cluster}
 				x.Attrs = x.Attrs.With("out", s.policy.Low)
 				return m.repair()
 			}, "labelled %s and stored %s", c, s.policy.Low)

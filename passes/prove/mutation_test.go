@@ -283,7 +283,7 @@ func gradient(v *ir.Value) bool {
 
 func reads32(n *ir.Node) bool {
 	for _, v := range n.In {
-		if v != nil && v.Type.DType == ir.F32 && v.Type.Shape.Elements() > 1 && (n.Why.Group == 0 || v.Def == nil || v.Def.Why.Group != n.Why.Group) {
+		if v != nil && v.Type.DType == ir.F32 && v.Type.Shape.Elements() > 1 && (n.Why.Cluster == 0 || v.Def == nil || v.Def.Why.Cluster != n.Why.Cluster) {
 			return true
 		}
 	}

@@ -157,7 +157,7 @@ func TestFusionChangesNoBit(t *testing.T) {
 			fused := lowered(t, g)
 			want := state(t, fused, 2)
 			for _, n := range g.Nodes {
-				n.Why.Group = 0
+				n.Why.Cluster = 0
 			}
 			single := lowered(t, g)
 			if len(single.Parts[lower.Micro]) <= len(fused.Parts[lower.Micro]) {

@@ -87,7 +87,7 @@ func (k *keeping) node(v *ir.Value) {
 // joined reports whether v is the result of a product that is stored nowhere, as
 // what reads it is computed with it: apart, it would be stored in 16 bits.
 func joined(v *ir.Value) bool {
-	return v.Def != nil && v.Def.Why.Group > 0 && v.Def.Def().Class == ir.Low
+	return v.Def != nil && v.Def.Why.Cluster > 0 && v.Def.Def().Class == ir.Low
 }
 
 // hot reports whether v is beyond 16 bits in f32, at the scales that are to be.

@@ -90,7 +90,7 @@ func randomGraph(t *testing.T, r *rand.Rand) *ir.Graph {
 				group++
 			}
 			if r.IntN(4) > 0 {
-				n.Why.Group = group + 100*int32(s)
+				n.Why.Cluster = group + 100*int32(s)
 			}
 		}
 	}
