@@ -307,7 +307,7 @@ func moved(v *ir.Value) *ir.Value {
 	return v
 }
 
-// leaves reports whether anybody outside n's group reads v, so that it is stored.
+// leaves reports whether anybody outside n's cluster reads v, so that it is stored.
 func (a *assigner) leaves(n *ir.Node, v *ir.Value) bool {
 	uses := a.uses.Of(v)
 	for _, u := range uses {

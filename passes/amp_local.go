@@ -75,7 +75,7 @@ func (a *assigner) requirements() []requirements {
 
 // requirement is what n as a reader of operand i requires.
 func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requirements {
-	if v := n.In[i]; sameGroup(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
+	if v := n.In[i]; sameCluster(v, n) && !a.c.Caps.FusesNormEpilogue(v.Def) {
 		return 0 // reads the register
 	}
 	switch d := a.requiredDType(n, i); {
@@ -103,7 +103,7 @@ func (a *assigner) requirement(n *ir.Node, i int, required []requirements) requi
 }
 
 // choose returns how result i of n is stored and what promoting readers inside
-// its group take it for.
+// its cluster take it for.
 func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	t := &a.node[n.ID]
 	v := n.Out[i]
@@ -130,7 +130,7 @@ func (a *assigner) choose(s ir.Section, n *ir.Node, i int, required requirements
 
 // keep stores f32, and low where a low operand reads the value, nobody needs
 // f32 and no promoting row would be widened by f32 or narrowed by low. Inside
-// its group the value is a register, as wide as what it was computed from.
+// its cluster the value is a register, as wide as what it was computed from.
 func (a *assigner) keep(n *ir.Node, required requirements, seen []ir.DType) (stored, as ir.DType) {
 	stored, d := ir.F32, ir.F32
 	if a.c.Caps.StoresLow(n) && !a.p.Eager && required&readByF32 == 0 && (a.p.Narrow || required&readByLow != 0 && required&readByPromote == 0) {

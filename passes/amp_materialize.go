@@ -24,12 +24,12 @@ func (a *assigner) materialize() error {
 type materializer struct {
 	*assigner
 	b     *ir.Builder
-	left  map[*ir.Value]*ir.Value // value used inside its group, to the cast that leaves it
+	left  map[*ir.Value]*ir.Value // value used inside its cluster, to the cast that leaves it
 	shown map[castKey]*ir.Value   // views of casts, by the view and the dtype
 }
 
 // place casts what n reads, stores what was chosen and appends n, with the cast
-// that leaves its group after it.
+// that leaves its cluster after it.
 func (r *materializer) place(s ir.Section, n *ir.Node) error {
 	t := &r.node[n.ID]
 	marks := n.Why.Marks &^ (ir.MarkReadsLow | ir.MarkStoresF32 | ir.MarkStoresLow)
@@ -156,7 +156,7 @@ func (r *materializer) canStore(n *ir.Node, d ir.DType) bool {
 	return r.c.Caps.StoresLow(n)
 }
 
-// interior reports whether a member of n's own group reads its first result:
+// interior reports whether a member of n's own cluster reads its first result:
 // that one is an f32 register then.
 func (r *materializer) interior(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && r.insiders(n) > 0
@@ -172,7 +172,7 @@ func (r *materializer) insiders(n *ir.Node) int {
 	return k
 }
 
-// leave adds the cast through which a value that its group uses leaves the group.
+// leave adds the cast through which a value that its cluster uses leaves the cluster.
 func (r *materializer) leave(n *ir.Node) error {
 	if len(n.Out) == 0 || !r.assignable(n.Out[0]) || !r.interior(n) {
 		return nil

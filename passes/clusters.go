@@ -27,7 +27,7 @@ func (m *planner) clusters() {
 			continue
 		}
 		for i, v := range n.In {
-			if v != nil && !sameGroup(v, n) {
+			if v != nil && !sameCluster(v, n) {
 				c.read(n, i, v)
 			}
 		}
@@ -46,22 +46,22 @@ const caller = int32(0)
 // clusterer puts ports to clusters.
 type clusterer struct {
 	*planner
-	group  []int32         // cluster by group
-	node   []int32         // cluster by node ID, of nodes in no group
+	fused  []int32         // cluster of the plan by fusion cluster
+	node   []int32         // cluster by node ID, of nodes in no fusion cluster
 	tensor []plan.TensorID // by ID of a value that is its own base
 	ports  []plan.Port     // of all clusters
 	of     []int32         // cluster of each port
 }
 
-// order makes the clusters: the caller, groups, the last first, single nodes.
+// order makes the clusters: the caller, fusion clusters, the last first, single nodes.
 func (c *clusterer) order() {
-	groups, most := int32(0), len(c.g.Return)
+	fused, most := int32(0), len(c.g.Return)
 	for _, n := range c.g.Nodes {
-		groups, most = max(groups, n.Why.Cluster), most+len(n.In)+len(n.Out)
+		fused, most = max(fused, n.Why.Cluster), most+len(n.In)+len(n.Out)
 	}
 	c.ports, c.of = make([]plan.Port, 0, most), make([]int32, 0, most)
-	c.group, c.node = make([]int32, groups+1), make([]int32, len(c.sec))
-	c.plan.Clusters = make([]plan.Cluster, 1+int(groups), 1+int(groups)+len(c.sec))
+	c.fused, c.node = make([]int32, fused+1), make([]int32, len(c.sec))
+	c.plan.Clusters = make([]plan.Cluster, 1+int(fused), 1+int(fused)+len(c.sec))
 	c.plan.Clusters[caller] = plan.Cluster{Name: "results", Outside: true}
 	for _, n := range c.g.Nodes {
 		one := plan.Cluster{Times: c.times(c.sec[n.ID])}
@@ -73,9 +73,9 @@ func (c *clusterer) order() {
 		case k == 0:
 			c.node[n.ID] = int32(len(c.plan.Clusters))
 			c.plan.Clusters = append(c.plan.Clusters, one)
-		case c.group[k] == 0:
-			c.group[k] = 1 + groups - k
-			c.plan.Clusters[c.group[k]] = one
+		case c.fused[k] == 0:
+			c.fused[k] = 1 + fused - k
+			c.plan.Clusters[c.fused[k]] = one
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (c *clusterer) order() {
 // cluster is that of n.
 func (c *clusterer) cluster(n *ir.Node) int32 {
 	if k := n.Why.Cluster; k > 0 {
-		return c.group[k]
+		return c.fused[k]
 	}
 	return c.node[n.ID]
 }
@@ -158,8 +158,8 @@ func unitOf(n *ir.Node) int64 {
 	return int64(n.ID)
 }
 
-// sameGroup reports whether n reads v as a register.
-func sameGroup(v *ir.Value, n *ir.Node) bool {
+// sameCluster reports whether n reads v as a register.
+func sameCluster(v *ir.Value, n *ir.Node) bool {
 	return v.Def != nil && n.Why.Cluster > 0 && v.Def.Why.Cluster == n.Why.Cluster
 }
 
@@ -193,7 +193,7 @@ func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 }
 
 // loaded reports whether the cast that n, pinned to 16 bits, reads v through
-// becomes a load of n's group, because nobody else reads it (fuse).
+// becomes a load of n's cluster, because nobody else reads it (fuse).
 func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 	if n.Why.Cluster == 0 || n.Def().Elem == nil || m.chained(n) || n.Out[0].Type.Shape != v.Type.Shape {
 		return false
@@ -215,12 +215,12 @@ func (m *planner) storesTwice(n *ir.Node) bool {
 	return fusible(n) && !m.storesOnce(n) || m.c.Caps.FusesGroup(n)
 }
 
-// storesOnce reports whether n is in the group of a product whose kernel stores once.
+// storesOnce reports whether n is in the cluster of a product whose kernel stores once.
 func (m *planner) storesOnce(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.StoresOnce)
 }
 
-// chained reports whether n is in a group whose kernel takes a fixed epilogue or
+// chained reports whether n is in a cluster whose kernel takes a fixed epilogue or
 // prologue alone.
 func (m *planner) chained(n *ir.Node) bool {
 	return n.Why.Cluster > 0 && slices.ContainsFunc(m.member[n.Why.Cluster], m.c.Caps.Chains)

@@ -2,10 +2,10 @@ package passes
 
 import "ampc/ir"
 
-// fuse completes the groups that become steps. A cast of what a group computes
-// is one more store of that group, and a cast that only one group reads is one
+// fuse completes the clusters that become steps. A cast of what a cluster computes
+// is one more store of that cluster, and a cast that only one cluster reads is one
 // of its loads: both save reading or writing a value once, and round where the
-// cast did. An elementwise node that stands alone makes a group with its casts.
+// cast did. An elementwise node that stands alone makes a cluster with its casts.
 func fuse(g *ir.Graph, c *Context) error {
 	f := &fuser{uses: g.Uses(), c: c, once: map[int32]bool{}, chain: map[int32]bool{}}
 	_, nodes := g.Number()
@@ -23,8 +23,8 @@ func fuse(g *ir.Graph, c *Context) error {
 			f.join(n)
 		}
 	}
-	groups := renumberGroups(g)
-	c.Count("groups", groups)
+	clusters := renumberClusters(g)
+	c.Count("groups", clusters)
 	return nil
 }
 
@@ -32,12 +32,12 @@ type fuser struct {
 	c     *Context
 	uses  *ir.Uses
 	sec   []ir.Section   // by node ID
-	last  int32          // highest group in use
-	once  map[int32]bool // groups whose kernels store one form
-	chain map[int32]bool // groups whose kernels load as the tensors lie
+	last  int32          // highest cluster in use
+	once  map[int32]bool // clusters whose kernels store one form
+	chain map[int32]bool // clusters whose kernels load as the tensors lie
 }
 
-// join puts cast n into its producer's group, or into the group of its only readers.
+// join puts cast n into its producer's cluster, or into the cluster of its only readers.
 func (f *fuser) join(n *ir.Node) {
 	p := n.In[0].Def
 	if p != nil && f.sec[p.ID] == f.sec[n.ID] && storesCasts(p, f.c) && !f.once[p.Why.Cluster] {
@@ -49,7 +49,7 @@ func (f *fuser) join(n *ir.Node) {
 		f.c.Count("casts_stored", 1)
 		return
 	}
-	if q := f.onlyGroup(n); q > 0 && !f.chain[q] {
+	if q := f.onlyCluster(n); q > 0 && !f.chain[q] {
 		n.Why.Cluster = q
 		f.c.Count("casts_loaded", 1)
 	}
@@ -58,28 +58,28 @@ func (f *fuser) join(n *ir.Node) {
 // storesCasts reports whether a cast of p's result may be one more store of the
 // step that p becomes part of: of an elementwise node, of a product that goes on
 // with such (those of an eager system store and end), or of the cast by which a
-// value leaves its group.
+// value leaves its cluster.
 func storesCasts(p *ir.Node, c *Context) bool {
 	return fusible(p) || c.Caps.FusesGroup(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
 }
 
-// onlyGroup returns the group that all readers of n belong to, 0 where there is
+// onlyCluster returns the cluster that all readers of n belong to, 0 where there is
 // none, or it computes another shape or runs in another section.
-func (f *fuser) onlyGroup(n *ir.Node) int32 {
-	group := int32(0)
+func (f *fuser) onlyCluster(n *ir.Node) int32 {
+	cluster := int32(0)
 	for _, u := range f.uses.Of(n.Out[0]) {
 		r := u.Node
-		if r.Why.Cluster == 0 || r.Def().Elem == nil || group != 0 && r.Why.Cluster != group || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
+		if r.Why.Cluster == 0 || r.Def().Elem == nil || cluster != 0 && r.Why.Cluster != cluster || f.sec[r.ID] != f.sec[n.ID] || r.Out[0].Type.Shape != n.Out[0].Type.Shape {
 			return 0
 		}
-		group = r.Why.Cluster
+		cluster = r.Why.Cluster
 	}
-	return group
+	return cluster
 }
 
-// renumberGroups numbers groups densely by first member in list order and
-// drops the number of a group with a single member.
-func renumberGroups(g *ir.Graph) int {
+// renumberClusters numbers clusters densely by first member in list order and
+// drops the number of a cluster with a single member.
+func renumberClusters(g *ir.Graph) int {
 	size := map[int32]int{}
 	for _, n := range g.Nodes {
 		size[n.Why.Cluster]++

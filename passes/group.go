@@ -6,30 +6,30 @@ import (
 	"ampc/ir"
 )
 
-// group marks fusible groups: connected elementwise nodes of one section, one
+// formClusters marks the fusion clusters: connected elementwise nodes of one section, one
 // shape and one override of the precision, that can run as one step. It looks at ops and
 // shapes only, so that what is interior is known before dtypes are chosen.
 //
-// A group may not be left and entered again on one path. Levels give that in
-// one walk: a group's level is fixed by its first node, one above everything
+// A cluster may not be left and entered again on one path. Levels give that in
+// one walk: a cluster's level is fixed by its first node, one above everything
 // outside that this node reads; a further node may join when all it reads from
 // outside lies strictly below. Whatever depends on a member from outside lies
 // strictly above, so no path comes back. The rule looks at operands alone,
 // hence the order of nodes does not matter. A product that only one node of its
 // section reads waits for what else that reads.
 //
-// A product makes a group with the elementwise nodes over its result that its
+// A product makes a cluster with the elementwise nodes over its result that its
 // kernel goes on with, or with the bias, activation and residual that its kernel
 // can do before it stores, where nothing else reads in between (Caps). A norm over
 // channels likewise makes one with the sum and ReLU behind it, its gradient with
 // the gradient of that ReLU before it.
-// An eager policy has no groups but those of norms with a ReLU or its gradient,
+// An eager policy has no clusters but those of norms with a ReLU or its gradient,
 // which no dtype decides about: every other op stores. Dead nodes go first: nobody
 // must store a value for them.
-func group(g *ir.Graph, c *Context) error {
+func formClusters(g *ir.Graph, c *Context) error {
 	c.Count("dead", dropUnreached(g))
 	if c.Inherit != nil {
-		inheritGroups(g, c.Inherit)
+		inheritClusters(g, c.Inherit)
 		return nil
 	}
 	pins, err := pinOverrides(g, c.Policy)
@@ -38,7 +38,7 @@ func group(g *ir.Graph, c *Context) error {
 	}
 	uses := g.Uses()
 	_, nodes := g.Number()
-	w := &grouper{g: g, pins: pins, caps: c.Caps, eager: c.Policy.Eager, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
+	w := &clusterFinder{g: g, pins: pins, caps: c.Caps, eager: c.Policy.Eager, uses: uses, returned: map[*ir.Value]bool{}, of: make([]int32, nodes)}
 	for _, v := range g.Return {
 		w.returned[v] = true
 	}
@@ -47,21 +47,21 @@ func group(g *ir.Graph, c *Context) error {
 			w.place(s, n)
 		}
 	}
-	groups, fused := w.mark()
-	c.Count("groups", groups)
+	clusters, fused := w.mark()
+	c.Count("groups", clusters)
 	c.Count("grouped", fused)
 	return nil
 }
 
-type grouper struct {
+type clusterFinder struct {
 	g        *ir.Graph
 	pins     []override // by node ID
 	caps     ir.Caps
 	eager    bool
 	uses     *ir.Uses
 	returned map[*ir.Value]bool
-	of       []int32   // group by node ID, 0: none
-	info     []members // by group, index 0 unused
+	of       []int32   // cluster by node ID, 0: none
+	info     []members // by cluster, index 0 unused
 }
 
 type members struct {
@@ -70,9 +70,9 @@ type members struct {
 	shape   ir.Shape
 	pin     ir.Pin
 	size    int32
-	product ir.EpilogueStage // of a product's or norm's group: how far its epilogue is
+	product ir.EpilogueStage // of a product's or norm's cluster: how far its epilogue is
 	chain   bool             // its kernel takes a fixed epilogue alone
-	tail    *ir.Value        // what the next member of such a group must read
+	tail    *ir.Value        // what the next member of such a cluster must read
 }
 
 // fusible reports whether n is elementwise code over one known shape. Rows with
@@ -91,7 +91,7 @@ func fusible(n *ir.Node) bool {
 	return s.Known()
 }
 
-func (w *grouper) place(s ir.Section, n *ir.Node) {
+func (w *clusterFinder) place(s ir.Section, n *ir.Node) {
 	if w.info == nil {
 		w.info = make([]members, 1, len(w.of)+1)
 	}
@@ -137,9 +137,9 @@ func (w *grouper) place(s ir.Section, n *ir.Node) {
 	w.info = append(w.info, m)
 }
 
-// prologue puts n into the group of the node that makes an operand of it in its
-// kernel, which is the only member and read by n alone, and closes that group.
-func (w *grouper) prologue(s ir.Section, n *ir.Node, level int32) bool {
+// prologue puts n into the cluster of the node that makes an operand of it in its
+// kernel, which is the only member and read by n alone, and closes that cluster.
+func (w *clusterFinder) prologue(s ir.Section, n *ir.Node, level int32) bool {
 	m := w.caps.Prologue(n)
 	if m == nil || !fusible(m) || w.pins[n.ID].pin != w.pins[m.ID].pin || w.pins[n.ID].pin == ir.PinLow {
 		return false
@@ -160,7 +160,7 @@ func (w *grouper) prologue(s ir.Section, n *ir.Node, level int32) bool {
 // level is raised to that of n. Its operands live until it runs, so they must be
 // no larger than the result that would wait instead: not those of the gradient of
 // tied weights, which are as large as all logits.
-func (w *grouper) waiting(s ir.Section, n *ir.Node, level int32) int32 {
+func (w *clusterFinder) waiting(s ir.Section, n *ir.Node, level int32) int32 {
 	for _, v := range slices.Backward(n.In) {
 		if v == nil || v.Def == nil {
 			continue
@@ -175,7 +175,7 @@ func (w *grouper) waiting(s ir.Section, n *ir.Node, level int32) int32 {
 }
 
 // readAlone reports whether no node of section s but n reads a result of p.
-func (w *grouper) readAlone(s ir.Section, p, n *ir.Node) bool {
+func (w *clusterFinder) readAlone(s ir.Section, p, n *ir.Node) bool {
 	for _, v := range p.Out {
 		for _, u := range w.uses.Of(v) {
 			if u.Section == s && u.Node != n {
@@ -188,7 +188,7 @@ func (w *grouper) readAlone(s ir.Section, p, n *ir.Node) bool {
 
 // shrinks reports whether the operands of product p that the step computes have
 // no more elements than its result.
-func (w *grouper) shrinks(p *ir.Node) bool {
+func (w *clusterFinder) shrinks(p *ir.Node) bool {
 	size := int64(0)
 	for _, v := range p.In {
 		if v != nil && v.Def != nil {
@@ -198,8 +198,8 @@ func (w *grouper) shrinks(p *ir.Node) bool {
 	return size <= w.g.Elements(p.Out[0].Type)
 }
 
-// joins reports whether n could be a member of group p.
-func (w *grouper) joins(n *ir.Node, p int32) bool {
+// joins reports whether n could be a member of cluster p.
+func (w *clusterFinder) joins(n *ir.Node, p int32) bool {
 	m := &w.info[p]
 	if w.eager && (m.product != ir.AfterNorm || w.caps.Extends(m.product, n, m.tail) != ir.AfterNormRelu) {
 		return false
@@ -212,7 +212,7 @@ func (w *grouper) joins(n *ir.Node, p int32) bool {
 
 // extends reports whether n is the only reader of a product so far and its
 // kernel can do n too.
-func (w *grouper) extends(n *ir.Node, m *members) bool {
+func (w *clusterFinder) extends(n *ir.Node, m *members) bool {
 	y := m.tail
 	if len(w.uses.Of(y)) != 1 || w.uses.Of(y)[0].Node != n || w.returned[y] || y.Next != nil || n.Out[0].Next != nil {
 		return false
@@ -220,9 +220,9 @@ func (w *grouper) extends(n *ir.Node, m *members) bool {
 	return w.caps.Extends(m.product, n, y) != ir.NoEpilogue
 }
 
-// below reports whether everything n reads from outside group p in its section
+// below reports whether everything n reads from outside cluster p in its section
 // lies under p.
-func (w *grouper) below(s ir.Section, n *ir.Node, p int32) bool {
+func (w *clusterFinder) below(s ir.Section, n *ir.Node, p int32) bool {
 	for _, v := range n.In {
 		if v == nil || v.Def == nil {
 			continue
@@ -235,8 +235,8 @@ func (w *grouper) below(s ir.Section, n *ir.Node, p int32) bool {
 	return true
 }
 
-// mark writes the groups of two and more nodes to the graph.
-func (w *grouper) mark() (groups, fused int) {
+// mark writes the clusters of two and more nodes to the graph.
+func (w *clusterFinder) mark() (clusters, fused int) {
 	id := make([]int32, len(w.info))
 	for _, n := range w.g.Nodes {
 		p := w.of[n.ID]
@@ -245,11 +245,11 @@ func (w *grouper) mark() (groups, fused int) {
 			continue
 		}
 		if id[p] == 0 {
-			groups++
-			id[p] = int32(groups)
+			clusters++
+			id[p] = int32(clusters)
 		}
 		n.Why.Cluster = id[p]
 		fused++
 	}
-	return groups, fused
+	return clusters, fused
 }

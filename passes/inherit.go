@@ -4,11 +4,11 @@ import "ampc/ir"
 
 // Assignment is how a compiled step stores each value of its forward section.
 // A step compiled with it (Config.Inherit) gives values of the same names the
-// same dtypes in the same groups, so an evaluation's loss is the training
+// same dtypes in the same clusters, so an evaluation's loss is the training
 // step's to the bit.
 type Assignment struct {
-	stored map[string]ir.DType // by the value's name
-	group  map[string]int32    // by the name of a node's first result
+	stored  map[string]ir.DType // by the value's name
+	cluster map[string]int32    // by the name of a node's first result
 }
 
 // dtype is how the step stores v, Invalid where it does not know v.
@@ -16,7 +16,7 @@ func (a *Assignment) dtype(v *ir.Value) ir.DType { return a.stored[v.Name] }
 
 // record keeps what amp chose.
 func (a *assigner) record(to *Assignment) {
-	to.stored, to.group = map[string]ir.DType{}, map[string]int32{}
+	to.stored, to.cluster = map[string]ir.DType{}, map[string]int32{}
 	for _, n := range a.g.Body[ir.Forward] {
 		for i, v := range n.Out {
 			if v.Next != nil {
@@ -26,7 +26,7 @@ func (a *assigner) record(to *Assignment) {
 				to.stored[v.Name] = a.want[v.ID]
 			}
 			if i == 0 {
-				to.group[v.Name] = n.Why.Cluster
+				to.cluster[v.Name] = n.Why.Cluster
 			}
 		}
 	}
@@ -44,13 +44,13 @@ func (a *assigner) inherit(from *Assignment) {
 	}
 }
 
-// inheritGroups puts the nodes that from knows into their groups; all others
+// inheritClusters puts the nodes that from knows into their clusters; all others
 // stand alone.
-func inheritGroups(g *ir.Graph, from *Assignment) {
+func inheritClusters(g *ir.Graph, from *Assignment) {
 	for _, n := range g.Nodes {
 		n.Why.Cluster = 0
 		if len(n.Out) > 0 && n.Out[0].Next == nil {
-			n.Why.Cluster = from.group[n.Out[0].Name]
+			n.Why.Cluster = from.cluster[n.Out[0].Name]
 		}
 	}
 }

@@ -54,7 +54,7 @@ type planner struct {
 	partner  []*ir.Value             // the tensor a value is the gradient of
 	pins     map[plan.Choice]*pinned // choices made by the range guard or the policy
 	owner    []*ir.Value             // by choice: a value it stands for, for reasons
-	member   map[int32][]*ir.Node    // by group
+	member   map[int32][]*ir.Node    // by cluster
 }
 
 func newPlanner(a *assigner) *planner {
@@ -253,7 +253,7 @@ func (m *planner) freeVariable(s ir.Section, n *ir.Node) plan.Choice {
 	return m.choose(n.Out[0])
 }
 
-// copied says how those read v outside its group, views looked through, who
+// copied says how those read v outside its cluster, views looked through, who
 // read one dtype and no other, so that they take a cast of v where it is stored
 // in another: readByLow for 16 bits, readByOther for the dtype of their own
 // result. If there are only such readers, a kernel that stores what it computes
@@ -264,7 +264,7 @@ func (m *planner) copied(v *ir.Value) (all requirements) {
 	}
 	for _, u := range m.uses.Of(v) {
 		switch n := u.Node; {
-		case sameGroup(v, n):
+		case sameCluster(v, n):
 		case shares(n):
 			for _, o := range n.Out {
 				all |= m.copied(o)
@@ -352,7 +352,7 @@ func (m *planner) representative(s ir.Section, n *ir.Node) *ir.Value {
 }
 
 // keptVariable is free where a low operand reads the value, nobody needs f32
-// and no promoting row reads it; inside a group it is as wide as its operands.
+// and no promoting row reads it; inside a cluster it is as wide as its operands.
 func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored, seen plan.Choice) {
 	stored = plan.F32
 	switch {
@@ -397,7 +397,7 @@ func (m *planner) constraints() {
 				continue
 			}
 			m.plan.Widen(m.seen[v.ID], to)
-			if !sameGroup(v, n) && !m.castVar(v) {
+			if !sameCluster(v, n) && !m.castVar(v) {
 				m.plan.Widen(m.v[v.ID], to)
 			}
 		}

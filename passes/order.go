@@ -20,7 +20,7 @@ func orderPass(g *ir.Graph, c *Context) error {
 	for s := range ir.NumSections {
 		g.Body[s] = o.section(s)
 	}
-	renumberGroups(g)
+	renumberClusters(g)
 	return nil
 }
 
@@ -38,7 +38,7 @@ type orderer struct {
 	readers []int32 // units that read a value in its own section
 }
 
-// unit is what runs as one step: a node, or a group.
+// unit is what runs as one step: a node, or a cluster.
 type unit struct {
 	sec   ir.Section
 	nodes []*ir.Node
@@ -86,7 +86,7 @@ func isView(n *ir.Node) bool {
 }
 
 func (o *orderer) formUnits() {
-	group := map[int32]int32{}
+	cluster := map[int32]int32{}
 	for _, v := range o.g.Vars {
 		o.root[v.ID] = v.ID
 	}
@@ -102,11 +102,11 @@ func (o *orderer) formUnits() {
 			}
 			continue
 		}
-		u, known := group[n.Why.Cluster]
+		u, known := cluster[n.Why.Cluster]
 		if !known || n.Why.Cluster == 0 {
 			u = int32(len(o.units))
 			o.units = append(o.units, unit{sec: s, name: o.name[n.ID]})
-			group[n.Why.Cluster] = u
+			cluster[n.Why.Cluster] = u
 		}
 		x := &o.units[u]
 		x.nodes = append(x.nodes, n)
@@ -306,7 +306,7 @@ func (o *orderer) restViews(s ir.Section) []*ir.Node {
 	return out
 }
 
-// sorted orders the members of a group by depth within it, then by name.
+// sorted orders the members of a cluster by depth within it, then by name.
 func (o *orderer) sorted(u *unit) []*ir.Node {
 	if len(u.nodes) == 1 {
 		return u.nodes

@@ -35,7 +35,7 @@ func Pipeline() []Pass {
 		{"scale", "seeds, multipliers, checks, norms and the scalers' next states", scale, true, ir.Training},
 		{"optimizer", "the update: a row per parameter, schedules, averages, counters", optimizer, true, ir.Training},
 		{"layout", "NCHW or NHWC for the regions that slide windows, as the target wants", layout, false, ir.Training},
-		{"group", "marks fusible groups and so interior values", group, false, ir.Training},
+		{"group", "marks fusible groups and so interior values", formClusters, false, ir.Training},
 		{"views", "marks the moves that attention, which finds its rows by strides, makes unnecessary", views, false, ir.Training},
 		{"amp", "turns classes into stored dtypes and inserts casts", amp, true, ir.Mixed},
 		{"scalers", "removes loss scales that no f16 gradient carries, refuses f16 gradients that need one", scalers, false, ir.Mixed},

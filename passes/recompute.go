@@ -30,7 +30,7 @@ func recompute(g *ir.Graph, c *Context) error {
 		r.look(n)
 	}
 	for _, n := range g.Nodes {
-		r.group = max(r.group, n.Why.Cluster)
+		r.cluster = max(r.cluster, n.Why.Cluster)
 	}
 	before := floatBytes(g)
 	body := g.Body[ir.Backward]
@@ -56,7 +56,7 @@ type recomputer struct {
 	b        *ir.Builder // of backward
 	uses     *ir.Uses
 	returned map[*ir.Value]bool
-	group    int32                 // the highest in use
+	cluster  int32                 // the highest in use
 	norms    map[*ir.Node]*ir.Node // the last node that computes a norm again, nil until it is there
 	pools    map[*ir.Node]*ir.Node // the second pool, nil until it is there
 }
@@ -86,7 +86,7 @@ func (r *recomputer) kept(v *ir.Value) bool {
 }
 
 // normAgain reports whether norm n's result is kept for the elementwise nodes
-// of one group alone, and what it is computed from for other nodes.
+// of one cluster alone, and what it is computed from for other nodes.
 func (r *recomputer) normAgain(n *ir.Node) bool {
 	y := n.Out[0]
 	if !n.In[0].Type.Shape.Static() || r.returned[y] || y.Next != nil || !r.kept(n.In[0]) {
@@ -135,12 +135,12 @@ func (r *recomputer) before(n *ir.Node) error {
 	return r.b.Err()
 }
 
-// norm emits y, the result of a norm, in the group of its first reader.
+// norm emits y, the result of a norm, in the cluster of its first reader.
 func (r *recomputer) norm(y *ir.Value, reader *ir.Node) *ir.Node {
 	n := y.Def
 	if reader.Why.Cluster == 0 {
-		r.group++
-		reader.Why.Cluster = r.group
+		r.cluster++
+		reader.Why.Cluster = r.cluster
 	}
 	body := &r.g.Body[ir.Backward]
 	first := len(*body)
@@ -216,7 +216,7 @@ func floatBytes(g *ir.Graph) (sum int64) {
 	var outside func(v *ir.Value) bool
 	outside = func(v *ir.Value) bool {
 		for _, u := range uses.Of(v) {
-			if shares(u.Node) && slices.ContainsFunc(u.Node.Out, outside) || !shares(u.Node) && !sameGroup(v, u.Node) {
+			if shares(u.Node) && slices.ContainsFunc(u.Node.Out, outside) || !shares(u.Node) && !sameCluster(v, u.Node) {
 				return true
 			}
 		}
@@ -236,7 +236,7 @@ func floatBytes(g *ir.Graph) (sum int64) {
 			continue
 		}
 		for _, v := range n.In {
-			if v == nil || !v.Type.DType.Float() || sameGroup(v, n) {
+			if v == nil || !v.Type.DType.Float() || sameCluster(v, n) {
 				continue
 			}
 			if b := base[v]; b != nil {

@@ -11,9 +11,9 @@ func writeCopies(g *ir.Graph, c *Context) error {
 		return nil
 	}
 	next := map[*ir.Value]*ir.Value{}
-	group := int32(0)
+	cluster := int32(0)
 	for s, n := range g.Nodes {
-		group = max(group, n.Why.Cluster)
+		cluster = max(cluster, n.Why.Cluster)
 		for _, v := range n.Out {
 			if s == ir.Update && v.Next != nil && n.Def().Is(ir.Writer) {
 				next[v.Next] = v
@@ -43,8 +43,8 @@ func writeCopies(g *ir.Graph, c *Context) error {
 			return b.Err()
 		}
 		if w.Def.Why.Cluster == 0 {
-			group++
-			w.Def.Why.Cluster = group
+			cluster++
+			w.Def.Why.Cluster = cluster
 		}
 		written.Def.Pos = n.Pos
 		written.Def.Why = n.Why
