@@ -48,6 +48,45 @@ func TestGradientsAreThoseOfTheRows(t *testing.T) {
 	}
 }
 
+// recurrent is a plain recurrence under a loss whose classes have weights.
+const recurrent = `graph @recurrent {
+  input %x : f32[3,2,1,4]
+  input %h0 : f32[1,2,4]
+  input %y : i32[3,2,1]
+  param %r : f32[1,4,4] = normal(0, 0.5)
+  param %w : f32[4,5] = normal(0, 1)
+  state %c : f32[5] = 1
+forward:
+  %h = rnn %x, %r, %h0 {activation=relu}
+  %z = matmul %h, %w
+  %sum, %count = cross_entropy %z, %y, %c {smoothing=0.1}
+  %loss = div %sum, %count : f32[]
+  return %loss
+}
+`
+
+// The sweep goes through a recurrence and keeps the weights of classes; a gradient
+// without them is another.
+func TestGradientsOfRecurrentAndWeighted(t *testing.T) {
+	g := training(t, recurrent, "plain")
+	for _, f := range prove.Gradients(g) {
+		t.Errorf("%s\n%s", f, g)
+	}
+	for _, edit := range [][2]string{{"cross_entropy_grad %z, %y, %d.sum, %c ", "cross_entropy_grad %z, %y, %d.sum "}, {"rnn_grad %r, %h, %d.h {", "rnn_grad %r, %x, %d.h {"}} {
+		text := g.String()
+		if !strings.Contains(text, edit[0]) {
+			t.Fatalf("no %q in\n%s", edit[0], text)
+		}
+		broken, err := ir.Parse("broken.ir", []byte(strings.Replace(text, edit[0], edit[1], 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(prove.Gradients(broken)) == 0 {
+			t.Errorf("%s: not found", edit[1])
+		}
+	}
+}
+
 // branches reads values more than once, so that contributions add up, and one
 // weight in two products.
 const branches = `graph @branches {
