@@ -10,7 +10,7 @@ type Caps struct {
 	// NoEpilogue: a product stores what it computed, and nothing else runs in its kernel.
 	NoEpilogue bool
 	// SingleStore: the epilogue of a product is at most one bias, one activation and one residual (Extends), and it
-	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesGroup).
+	// stores one result. Otherwise the kernel fuses any elementwise work on its result (FusesCluster).
 	SingleStore bool
 	// Layout is what window kernels want images in: NHWC, or "" for either.
 	Layout string
@@ -87,9 +87,9 @@ const (
 	AfterNormRelu
 )
 
-// FusesGroup reports whether n's kernel runs any elementwise work on its result as an
+// FusesCluster reports whether n's kernel runs any elementwise work on its result as an
 // epilogue, and stores the results of that: a product or a convolution.
-func (c Caps) FusesGroup(n *Node) bool {
+func (c Caps) FusesCluster(n *Node) bool {
 	return !c.SingleStore && c.EpilogueOf(n) != NoEpilogue && !c.FusesNormEpilogue(n)
 }
 
@@ -100,7 +100,7 @@ func (c Caps) FusesNormEpilogue(n *Node) bool { return c.Norms[n.Op].Epilogue }
 // (Extends, Prologue): each node of its cluster reads the one before, which nothing
 // else reads, and no cast is one of its loads.
 func (c Caps) Chains(n *Node) bool {
-	return c.EpilogueOf(n) != NoEpilogue && !c.FusesGroup(n) || c.Norms[n.Op].Prologue > 0
+	return c.EpilogueOf(n) != NoEpilogue && !c.FusesCluster(n) || c.Norms[n.Op].Prologue > 0
 }
 
 // StoresOnce reports whether n's kernel stores what its epilogue leaves in one form alone.

@@ -18,7 +18,7 @@ type segment struct {
 // products, reductions and distinct iteration spaces among them.
 func (l *Lowerer) lowerGroup(u *unit) error {
 	caps := l.p.Target.Caps()
-	if i := slices.IndexFunc(u.nodes, caps.FusesGroup); i >= 0 {
+	if i := slices.IndexFunc(u.nodes, caps.FusesCluster); i >= 0 {
 		if l.lowerProduct(u.nodes[i], slices.Concat(u.nodes[:i], u.nodes[i+1:])) {
 			return nil
 		}

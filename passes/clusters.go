@@ -128,7 +128,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
 	second := c.storesTwice(n)
 	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
-		Rounded: x != plan.Low && (c.c.Caps.FusesGroup(n) || second && c.chained(n)) || !second && x != c.seen[v.ID] && c.storesOnce(n)})
+		Rounded: x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n)) || !second && x != c.seen[v.ID] && c.storesOnce(n)})
 }
 
 // read is the port where n reads operand i, which is v.
@@ -212,7 +212,7 @@ func (m *planner) loaded(n *ir.Node, v *ir.Value) bool {
 // storesTwice reports whether n's kernel stores a result in two dtypes as easily
 // as in one.
 func (m *planner) storesTwice(n *ir.Node) bool {
-	return fusible(n) && !m.storesOnce(n) || m.c.Caps.FusesGroup(n)
+	return fusible(n) && !m.storesOnce(n) || m.c.Caps.FusesCluster(n)
 }
 
 // storesOnce reports whether n is in the cluster of a product whose kernel stores once.

@@ -60,7 +60,7 @@ func (f *fuser) join(n *ir.Node) {
 // with such (those of an eager system store and end), or of the cast by which a
 // value leaves its cluster.
 func storesCasts(p *ir.Node, c *Context) bool {
-	return fusible(p) || c.Caps.FusesGroup(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
+	return fusible(p) || c.Caps.FusesCluster(p) && !c.Policy.Eager || p.Op == ir.OpCast && p.Why.Cluster > 0
 }
 
 // onlyCluster returns the cluster that all readers of n belong to, 0 where there is
