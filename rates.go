@@ -10,7 +10,8 @@ import (
 )
 
 // SetLR changes the base learning rate of the step; its schedule goes on from it.
-// A step whose groups have several rates has SetGroupLR for each.
+// A step whose groups have several rates has SetGroupLR for each. A rate that
+// Constant would not take, below 0 or not finite, is an error.
 func (s *Step) SetLR(rate float64) error {
 	defer s.model.gate.hold()()
 	if s.exec == nil {
@@ -98,6 +99,9 @@ func (s *Step) patterns(r rate) []string {
 }
 
 func (s *Step) setRate(r rate, x float64) error {
+	if err := ir.AtLeast0.Check("set learning rate: learning rate", x); err != nil {
+		return err
+	}
 	v, ok := s.model.session.find(r.base.Name)
 	if !ok {
 		return fmt.Errorf("set learning rate: no variable %q", r.base.Name)

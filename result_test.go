@@ -106,6 +106,25 @@ func TestRatesOfGroups(t *testing.T) {
 	}
 }
 
+// A rate that Constant refuses is refused later too, and the rate stays.
+func TestRatesThatAreNone(t *testing.T) {
+	m, loss := small(8)
+	defer m.Close()
+	s := train(t, m, loss, ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(0.125)})
+	for text, rate := range map[string]float64{"-1": -1, "NaN": math.NaN(), "+Inf": math.Inf(1)} {
+		want := "set learning rate: learning rate " + text + ": want a finite number, 0 or more"
+		if err := s.SetLR(rate); err == nil || err.Error() != want {
+			t.Errorf("SetLR: %v\nwant %s", err, want)
+		}
+		if err := s.SetGroupLR("", rate); err == nil || err.Error() != want {
+			t.Errorf("SetGroupLR: %v\nwant %s", err, want)
+		}
+	}
+	if lr := metrics(t, run(t, s, points(1, 8))).LR; lr != 0.125 {
+		t.Errorf("learning rate %g, want 0.125", lr)
+	}
+}
+
 // Named before a layer is a mistake; the parts that take no name of their own have it.
 func TestNamedBeforeALayer(t *testing.T) {
 	for what, f := range map[string]func(m *ampc.Model, x ampc.Tensor){
