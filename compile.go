@@ -157,9 +157,14 @@ func (s *session) known(r request) (known, error) {
 		return k, nil
 	}
 	k.averages = map[string]string{}
+	var steps []string // that keep averages
 	for _, v := range s.vars {
 		n, ok := passes.ParseStateName(v.Name)
-		if !ok || v.Role() != "ema" || r.averages != "" && n.Step != r.averages {
+		if !ok || v.Role() != "ema" {
+			continue
+		}
+		steps = append(steps, n.Step)
+		if r.averages != "" && n.Step != r.averages {
 			continue
 		}
 		if first, two := k.averages[n.Of]; two {
@@ -167,7 +172,24 @@ func (s *session) known(r request) (known, error) {
 		}
 		k.averages[n.Of] = v.Name
 	}
+	if len(k.averages) == 0 {
+		return k, noAverages(r.averages, steps)
+	}
 	return k, nil
+}
+
+// noAverages is the error of an inference step that is to read the averages of
+// the step with this name, "" for any; have names the steps that keep some.
+func noAverages(name string, have []string) error {
+	const add = "compile Train with TrainConfig.EMA first, and load a checkpoint after that"
+	switch {
+	case name == "":
+		return located(fmt.Errorf("infer: InferConfig.Weights is EMA and no training step keeps averages: %s", add))
+	case len(have) == 0:
+		return located(fmt.Errorf("infer: InferConfig.Step is %q and no training step keeps averages: %s", name, add))
+	}
+	slices.Sort(have)
+	return located(fmt.Errorf("infer: InferConfig.Step is %q, which keeps no averages: steps that do are %q", name, slices.Compact(have)))
 }
 
 // read makes g, which trains nothing, read the averages in place of their

@@ -76,7 +76,7 @@ type Weights uint8
 // The weights of InferConfig.
 const (
 	Live Weights = iota // the parameters as they are
-	EMA                 // the running averages that training with TrainConfig.EMA keeps, where a parameter has one
+	EMA                 // the running averages that training with TrainConfig.EMA keeps, where a parameter has one; an error where none has
 )
 
 // Sizes gives named dimensions (Dim) their sizes.
