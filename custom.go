@@ -1,6 +1,9 @@
 package ampc
 
 import (
+	"fmt"
+	"regexp"
+	"slices"
 	"sync"
 
 	"ampc/ir"
@@ -8,7 +11,8 @@ import (
 
 // CustomOp is an op of the user's own. Model.Apply builds with it. A CustomOp is
 // used by pointer and not changed after its first use; two applications of one
-// pointer are applications of one op.
+// pointer are applications of one op. A copy is another op, which may be changed
+// until its own first use. A panic in Infer, Grad or Kernel is an error.
 type CustomOp struct {
 	Name     string // in dumps: @name
 	Doc      string // one sentence
@@ -23,8 +27,8 @@ type CustomOp struct {
 	// or one sentence that says what does not fit.
 	Infer func(c *CustomCall) ([]Type, error)
 	// Grad returns the gradient of each operand (the zero Tensor: none flows) given
-	// those of the results (the zero Tensor: none arrives). nil: no gradient flows
-	// through the op, and NoGrad says why.
+	// those of the results (the zero Tensor: none arrives). A gradient has the shape
+	// of its operand. nil: no gradient flows through the op, and NoGrad says why.
 	Grad   func(b *Backward, c *CustomCall, d []Tensor) []Tensor
 	NoGrad string
 	// Kernel computes the op in memory. in and out hold one slice per operand and
@@ -32,9 +36,17 @@ type CustomOp struct {
 	// rounded when stored, and []int64 for all others.
 	Kernel func(c *CustomCall, in, out []any) error
 
-	once sync.Once
-	def  *ir.Def
+	row *customRow
 }
+
+// customRow is the row of the CustomOp that owner points to: a copy of the op has
+// the pointer too, but is not the owner.
+type customRow struct {
+	owner *CustomOp
+	def   *ir.Def
+}
+
+var customRows sync.Mutex // guards CustomOp.row of all ops
 
 // CustomOperand is one operand of a CustomOp.
 type CustomOperand struct {
@@ -87,8 +99,9 @@ const (
 
 // CustomCall is one application of a CustomOp.
 type CustomCall struct {
-	g *ir.Graph
-	n *ir.Node
+	g   *ir.Graph
+	n   *ir.Node
+	err error // the first attribute that was read and is not declared
 }
 
 // Operands returns how many operands the call has, absent optional ones included.
@@ -107,28 +120,62 @@ func (c *CustomCall) tensor(v *ir.Value) Tensor {
 	return Tensor{c.g, v}
 }
 
-// Int returns an attribute, or its default.
-func (c *CustomCall) Int(name string) int { return int(c.n.Int(name)) }
+// Int returns an attribute, or its default. As for the other types, reading one
+// that CustomOp.Attrs does not declare with this type is an error of the call.
+func (c *CustomCall) Int(name string) int { return int(c.declared(name, ir.AttrInt).Int(name)) }
 
-// Float returns an attribute, or its default.
-func (c *CustomCall) Float(name string) float64 { return c.n.Float(name) }
+// Float returns an attribute, or its default; an int counts.
+func (c *CustomCall) Float(name string) float64 {
+	return c.declared(name, ir.AttrFloat, ir.AttrInt).Float(name)
+}
 
 // Flag returns an attribute, or its default.
-func (c *CustomCall) Flag(name string) bool { return c.n.Flag(name) }
+func (c *CustomCall) Flag(name string) bool { return c.declared(name, ir.AttrBool).Flag(name) }
 
 // Text returns an attribute, or its default.
-func (c *CustomCall) Text(name string) string { return c.n.Str(name) }
+func (c *CustomCall) Text(name string) string { return c.declared(name, ir.AttrString).Str(name) }
 
-// Floats returns an attribute, or its default.
-func (c *CustomCall) Floats(name string) []float64 { return c.n.Floats(name) }
+// Floats returns an attribute, or its default; a list of ints counts.
+func (c *CustomCall) Floats(name string) []float64 {
+	return c.declared(name, ir.AttrFloats, ir.AttrInts).Floats(name)
+}
 
 // Ints returns an attribute, or its default.
 func (c *CustomCall) Ints(name string) []int {
 	var out []int
-	for _, x := range c.n.Ints(name) {
+	for _, x := range c.declared(name, ir.AttrInts).Ints(name) {
 		out = append(out, int(x))
 	}
 	return out
+}
+
+// declared returns the node, and notes an attribute that the op does not declare
+// as one of kinds.
+func (c *CustomCall) declared(name string, kinds ...ir.AttrKind) *ir.Node {
+	for _, a := range c.n.Def().Attrs {
+		if a.Name == name && slices.Contains(kinds, a.Kind) {
+			return c.n
+		}
+	}
+	if c.err == nil {
+		c.err = fmt.Errorf("attribute %q is read at %s: CustomOp.Attrs does not declare it with this type", name, userLine())
+	}
+	return c.n
+}
+
+// guard calls a function of the op's, which is named what. A panic in it and an
+// attribute that it may not read are errors.
+func (c *CustomCall) guard(what string, f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%s panics at %s: %v", what, userLine(), r)
+		}
+	}()
+	err = f()
+	if c.err != nil {
+		return fmt.Errorf("%s: %w", what, c.err)
+	}
+	return err
 }
 
 // Backward builds the gradient of a CustomOp. Every op of the op set is a method
@@ -141,8 +188,12 @@ func (b *Backward) Named(name string) *Backward { return &Backward{b.at(name)} }
 // IR returns the row of the op in the compiler's tables, which ir.Parse wants for
 // a graph that applies it.
 func (op *CustomOp) IR() *ir.Def {
-	op.once.Do(func() { op.def = op.row() })
-	return op.def
+	customRows.Lock()
+	defer customRows.Unlock()
+	if op.row == nil || op.row.owner != op {
+		op.row = &customRow{op, op.define()}
+	}
+	return op.row.def
 }
 
 // row is the compiler's own class, ir.NoClass for "".
@@ -151,7 +202,7 @@ func (c Class) row() ir.Class {
 	return class
 }
 
-func (op *CustomOp) row() *ir.Def {
+func (op *CustomOp) define() *ir.Def {
 	d := &ir.Def{Name: op.Name, Doc: op.Doc, Class: op.Class.row(), Why: op.Why, NoGrad: op.NoGrad}
 	if d.Class == ir.NoClass {
 		d.Class = ir.Keep
@@ -166,26 +217,78 @@ func (op *CustomOp) row() *ir.Def {
 		d.Attrs = append(d.Attrs, x.row())
 	}
 	d.Unit = [...]ir.UnitRule{ir.UnitOne, ir.UnitSame, ir.UnitProduct, ir.UnitAny}[min(op.Scaling, ScaleIgnored)]
-	d.Infer = func(n *ir.Node) ([]ir.Type, error) {
-		types, err := op.Infer(&CustomCall{n: n})
-		out := make([]ir.Type, len(types))
-		for i, t := range types {
-			out[i] = t.t
-		}
-		return out, err
-	}
+	d.Infer = op.infer
 	if op.Grad != nil {
-		d.Grad = func(b *ir.Builder, n *ir.Node, g []*ir.Value) []*ir.Value {
-			build := &Backward{ops{b}}
-			return values(op.Grad(build, &CustomCall{b.Graph(), n}, build.tensors(g)))
-		}
+		d.Grad = op.gradients
 	} else if d.NoGrad == "" {
 		d.NoGrad = "it has no gradient: give CustomOp.Grad"
 	}
 	if op.Kernel != nil {
-		d.Kernel = func(n *ir.Node, in, out []any) error { return op.Kernel(&CustomCall{n: n}, in, out) }
+		d.Kernel = func(n *ir.Node, in, out []any) error {
+			c := &CustomCall{n: n}
+			return c.guard("Kernel", func() error { return op.Kernel(c, in, out) })
+		}
 	}
 	return d
+}
+
+func (op *CustomOp) infer(n *ir.Node) ([]ir.Type, error) {
+	c := &CustomCall{n: n}
+	var types []Type
+	err := c.guard("Infer", func() (err error) { types, err = op.Infer(c); return err })
+	if err != nil {
+		return nil, err
+	}
+	if len(types) != len(op.Results) {
+		return nil, fmt.Errorf("Infer returns %d types, want %d: one for each of the op's Results", len(types), len(op.Results))
+	}
+	out := make([]ir.Type, len(types))
+	for i, t := range types {
+		if t == (Type{}) {
+			return nil, fmt.Errorf("Infer returns the zero Type for result %s", op.Results[i].Name)
+		}
+		out[i] = t.t
+	}
+	return out, nil
+}
+
+// gradients are what Grad returns, which must fit the operands.
+func (op *CustomOp) gradients(b *ir.Builder, n *ir.Node, d []*ir.Value) []*ir.Value {
+	c, build := &CustomCall{g: b.Graph(), n: n}, &Backward{ops{b}}
+	var grads []Tensor
+	err := c.guard("Grad", func() error { grads = op.Grad(build, c, build.tensors(d)); return nil })
+	if err == nil {
+		err = c.fits(grads)
+	}
+	if err != nil {
+		b.Fail("%s: %v", op.Name, err)
+		return nil
+	}
+	return values(grads)
+}
+
+// fits says what does not fit in the gradients of the call's operands.
+func (c *CustomCall) fits(grads []Tensor) error {
+	if len(grads) != c.Operands() {
+		return fmt.Errorf("Grad returns %d gradients, want %d: one for each operand, the zero Tensor where none flows", len(grads), c.Operands())
+	}
+	for i, g := range grads {
+		x := c.Operand(i)
+		if g.Absent() || x.Absent() {
+			continue
+		}
+		if !sameShape(g.v.Type.Shape, x.v.Type.Shape) {
+			return fmt.Errorf("Grad returns %s as the gradient of operand %s, which is %s: want its shape", g, c.n.OperandDef(i).Name, x)
+		}
+	}
+	return nil
+}
+
+// sameShape says whether two shapes may be one, as far as they are known.
+func sameShape(a, b ir.Shape) bool {
+	return !a.Known() || !b.Known() || slices.EqualFunc(a.Dims(), b.Dims(), func(x, y ir.Dim) bool {
+		return x == y || x == ir.UnknownDim || y == ir.UnknownDim
+	})
 }
 
 // attrKinds are the kinds of attributes by the types of their defaults.
@@ -216,17 +319,42 @@ func (a CustomAttr) row() ir.AttrDef {
 	return d
 }
 
-// wrong says what is missing from the op, "" for nothing.
+// wordName are the names that dumps print without quotes.
+var wordName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+
+// wrongClass says which Class is none, "" where all are.
+func (op *CustomOp) wrongClass() string {
+	classes := []Class{op.Class}
+	for _, x := range op.Operands {
+		classes = append(classes, x.Class)
+	}
+	for _, x := range op.Results {
+		classes = append(classes, x.Class)
+	}
+	for _, c := range classes {
+		if _, ok := ir.ClassOf(string(c)); !ok && c != "" {
+			return fmt.Sprintf("its Class %q is none of low, keep, promote, clear and fixed", string(c))
+		}
+	}
+	return ""
+}
+
+// wrong says what is missing from the op or not valid in it, "" for nothing.
 func (op *CustomOp) wrong() string {
 	switch {
 	case op.Name == "":
 		return "it has no Name"
+	case !wordName.MatchString(op.Name):
+		return "its Name is not a word of letters, digits, and _ . - / that starts with a letter"
 	case len(op.Results) == 0:
 		return "it has no Results"
 	case op.Infer == nil:
 		return "it has no Infer"
 	case op.Kernel == nil:
 		return "it has no Kernel"
+	}
+	if wrong := op.wrongClass(); wrong != "" {
+		return wrong
 	}
 	for _, a := range op.Attrs {
 		if _, ok := attrKind(a.Default); !ok {
