@@ -52,13 +52,17 @@ type OutputError struct {
 // stay, as do the types of inputs and outputs. A policy without 16 bits copies
 // the file. What was written is read again and run beside the source on the CPU,
 // before it takes the place of out: where it is not finite and the source is, or
-// MaxError is exceeded, out is left as it was.
+// MaxError is exceeded, out is left as it was. A file at out keeps its mode; it is
+// not replaced where it may not be written to, or is the file at in.
 func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*ConvertReport, error) {
 	m, err := onnx.Open(in)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+	if err := replaceable(m, in, out); err != nil {
+		return nil, err
+	}
 	options, err := o.importing(in)
 	if err != nil {
 		return nil, err
@@ -75,55 +79,55 @@ func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*Conver
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in, err)
 	}
-	tmp, err := writeONNX(m, e, out)
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(tmp)
 	r := &ConvertReport{Nodes: plan.Nodes, Low: plan.Low, Casts: plan.Casts, Weights: plan.Weights}
 	for _, k := range plan.Kept {
 		r.Kept = append(r.Kept, KeptNode(k))
 	}
-	if r.Errors, err = o.compare(ctx, in, tmp); err != nil {
-		return nil, fmt.Errorf("%s: %w; %s is left as it was", in, err, out)
-	}
-	for path, size := range map[string]*int64{in: &r.In, tmp: &r.Out} {
-		st, err := os.Stat(path)
-		if err != nil {
-			return nil, file.Error(path, err)
+	var compared error // names the source itself
+	err = file.Write(out, func(f *os.File) error {
+		if err := m.Write(f, e); err != nil {
+			return err
 		}
-		*size = st.Size()
+		if r.Errors, compared = o.compare(ctx, in, f.Name()); compared != nil {
+			return compared
+		}
+		return r.sizes(in, f)
+	})
+	if compared != nil {
+		return nil, fmt.Errorf("%s: %w; %s is left as it was", in, compared, out)
 	}
-	if err := os.Rename(tmp, out); err != nil {
-		return nil, file.Error(out, err)
+	if err != nil {
+		return nil, err
 	}
 	return r, nil
 }
 
-// writeONNX writes the edited model beside out.
-func writeONNX(m *onnx.Model, e *onnx.Edit, out string) (tmp string, err error) {
+func (r *ConvertReport) sizes(in string, out *os.File) error {
+	a, err := os.Stat(in)
+	if err != nil {
+		return err
+	}
+	b, err := out.Stat()
+	if err != nil {
+		return err
+	}
+	r.In, r.Out = a.Size(), b.Size()
+	return nil
+}
+
+// replaceable is the error of an out that cannot be written, or is the model that is read.
+func replaceable(m *onnx.Model, in, out string) error {
 	if m.External() && filepath.Dir(out) != filepath.Dir(m.Path()) {
-		return "", fmt.Errorf("%s: weights lie in files beside the model: write into the same folder", out)
+		return fmt.Errorf("%s: weights lie in files beside the model: write into the same folder", out)
 	}
-	f, err := os.CreateTemp(filepath.Dir(out), "."+filepath.Base(out)+".*.onnx")
+	a, err := os.Stat(in)
 	if err != nil {
-		return "", file.Error(out, err)
+		return file.Error(in, err)
 	}
-	err = m.Write(f, e)
-	if err == nil {
-		err = f.Chmod(0o644)
+	if b, err := os.Stat(out); err == nil && os.SameFile(a, b) {
+		return fmt.Errorf("%s: is the model that is converted: give another file for the result", out)
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if closed := f.Close(); err == nil {
-		err = closed
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return "", file.Error(out, err)
-	}
-	return f.Name(), nil
+	return file.Writable(out)
 }
 
 // compare runs both models, each as its file says it, and gives the largest

@@ -3,6 +3,7 @@ package ampc_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,52 @@ func TestConvertONNXLeavesNoFile(t *testing.T) {
 	}
 	if list, _ := os.ReadDir(dir); len(list) != 0 {
 		t.Errorf("%v is left", list)
+	}
+}
+
+// A file that stands keeps its mode; the source, and what may not be written to, are not replaced.
+func TestConvertONNXOverFiles(t *testing.T) {
+	dir := t.TempDir()
+	in, out, link := filepath.Join(dir, "in.onnx"), filepath.Join(dir, "out.onnx"), filepath.Join(dir, "link.onnx")
+	model, err := os.ReadFile("onnx/testdata/mlp.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{in: 0o644, out: 0o600} {
+		if err := os.WriteFile(path, model, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(in, link); err != nil {
+		t.Fatal(err)
+	}
+	convert := func(out string) error {
+		o := ampc.ConvertOptions{ONNXOptions: ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 4}}, Policy: ampc.MixedF16()}
+		_, err := ampc.ConvertONNX(context.Background(), in, out, o)
+		return err
+	}
+	for _, same := range []string{in, link} {
+		if err := convert(same); err == nil || err.Error() != same+": is the model that is converted: give another file for the result" {
+			t.Errorf("%s: %v", same, err)
+		}
+	}
+	if now, _ := os.ReadFile(in); !bytes.Equal(now, model) {
+		t.Error("the source was changed")
+	}
+	for _, mode := range []os.FileMode{0o600, 0o444} {
+		if err := os.Chmod(out, mode); err != nil {
+			t.Fatal(err)
+		}
+		err := convert(out)
+		if refused := mode == 0o444 && os.Getuid() != 0; refused != errors.Is(err, os.ErrPermission) || !refused && err != nil {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+		if st, err := os.Stat(out); err != nil || st.Mode() != mode {
+			t.Errorf("mode %v became %v (%v)", mode, st.Mode(), err)
+		}
+	}
+	if list, _ := os.ReadDir(dir); len(list) != 3 {
+		t.Errorf("%v lie there, want three", list)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"ampc/internal/file"
 )
 
 // interruptError is why a command was interrupted, as it reports it.
@@ -46,6 +48,7 @@ func supervised(args []string) int {
 	case code := <-done:
 		return code
 	case <-time.After(grace):
+		file.Discard()
 		fmt.Fprintln(os.Stderr, context.Cause(ctx))
 		return exitInterrupted
 	}
@@ -65,6 +68,7 @@ func watchSignals(cancel context.CancelCauseFunc) {
 	cancel(causes[<-arrived])
 	for s := range arrived {
 		if s != syscall.SIGHUP {
+			file.Discard()
 			os.Exit(exitInterrupted)
 		}
 	}

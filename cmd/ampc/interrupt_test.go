@@ -131,6 +131,9 @@ func TestEveryCommandIsInterrupted(t *testing.T) {
 			if !strings.Contains(p.errs.String(), "interrupted") || strings.Contains(p.errs.String(), "context canceled") {
 				t.Errorf("it says %q", p.errs.String())
 			}
+			if left, _ := filepath.Glob(filepath.Join(dir, ".half.onnx*")); name == "convert" && len(left) > 0 {
+				t.Errorf("%v is left", left)
+			}
 		})
 	}
 }

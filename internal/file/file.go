@@ -122,6 +122,8 @@ func (t target) replace(write func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
+	unfinished.Store(tmp.Name(), nil)
+	defer unfinished.Delete(tmp.Name())
 	err = write(tmp)
 	if err == nil {
 		err = tmp.Sync()

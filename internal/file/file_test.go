@@ -73,3 +73,21 @@ func TestErrorsNameThePath(t *testing.T) {
 		t.Errorf("%v, want %q and no temporary file", err, path)
 	}
 }
+
+// What a Write at work has beside the file is removed before the process ends.
+func TestDiscard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	if err := Write(path, text("old")); err != nil {
+		t.Fatal(err)
+	}
+	err := Write(path, func(f *os.File) error {
+		f.WriteString("half")
+		Discard()
+		alone(t, path, "old")
+		return nil
+	})
+	if err == nil {
+		t.Error("the file was replaced after all")
+	}
+	alone(t, path, "old")
+}
