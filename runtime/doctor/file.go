@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 		err = ir.Verify(g, ir.Ready)
 	}
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(undefined(path, f.Meta[metaGraph], custom), err)
 	}
 	c := &Case{Graph: g, State: map[string][]byte{}, Policy: f.Meta[metaPolicy]}
 	if c.Skips, err = strconv.Atoi(f.Meta[metaSkips]); err == nil {
@@ -129,6 +130,21 @@ func Load(path string, custom ...*ir.Def) (*Case, error) {
 		}
 	}
 	return c, nil
+}
+
+// undefined is the error of a custom op in a graph that is not among those given, nil where there is none.
+func undefined(path, graph string, custom []*ir.Def) error {
+	g, err := ir.ParseOpaque(path, []byte(graph))
+	if err != nil {
+		return nil
+	}
+	for _, n := range g.Nodes {
+		given := func(d *ir.Def) bool { return d.Name == n.Custom.Name }
+		if n.Op == ir.OpCustom && !slices.ContainsFunc(custom, given) {
+			return fmt.Errorf("%s: @%s is a custom op, whose definition is in a Go program: diagnose the step there, by Step.Diagnose or by ampc.DiagnoseFile with that op", path, n.Custom.Name)
+		}
+	}
+	return nil
 }
 
 // place puts the positions of the user's source in the place of the text's.
