@@ -93,7 +93,7 @@ func printPTX(w io.Writer, p *lower.Program) error {
 // prints what each changed. What they rewrote goes to standard error.
 func (o *opened) passed(c *cobra.Command, f *dumpFlags) (*ir.Graph, error) {
 	before := o.model.Graph().String()
-	return o.compile(func(p *passes.Config) {
+	return o.pass(func(p *passes.Config) {
 		p.Until, p.Only, p.Check, p.Caps = f.after, f.only, f.check, f.on.Caps()
 		p.After = func(e passes.Event) {
 			if f.diff {

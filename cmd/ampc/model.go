@@ -29,6 +29,7 @@ type opened struct {
 	config ampc.TrainConfig
 	ranges ranges.Options // those of config, as the passes take them
 	sized  bool           // sizes were bound when it was read: an ONNX model
+	infer  bool           // losses are left out
 	// compiled says that a file holds a graph that went through passes already.
 	compiled bool
 }
@@ -172,7 +173,7 @@ func (o *opened) apply(f *modelFlags) error {
 			return err
 		}
 	}
-	if f.infer {
+	if o.infer = f.infer; f.infer {
 		o.losses = nil
 	}
 	if len(o.losses) == 0 {
@@ -373,9 +374,17 @@ func (o *opened) source() (*ir.Graph, passes.Config, error) {
 	return g, p, err
 }
 
-// compile takes the model's graph through the passes; edit changes what they
-// are told.
+// compile takes a model that computes something through the passes; edit
+// changes what they are told.
 func (o *opened) compile(edit func(*passes.Config)) (*ir.Graph, error) {
+	if err := o.returns(); err != nil {
+		return nil, err
+	}
+	return o.pass(edit)
+}
+
+// pass takes the model's graph through the passes, also one that returns nothing.
+func (o *opened) pass(edit func(*passes.Config)) (*ir.Graph, error) {
 	if err := o.defined(); err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func loadPolicy(name string, set ...string) (ampc.Policy, error) {
 	if err != nil {
 		src, readErr := os.ReadFile(name)
 		switch {
-		case errors.Is(readErr, fs.ErrNotExist):
+		case errors.Is(readErr, fs.ErrNotExist) && !strings.ContainsAny(name, `./\`): // presets have none of these
 			return p, usageError{err} // neither: the list of presets helps more than the missing file
 		case readErr != nil:
 			return p, file.Error(name, readErr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -145,7 +146,7 @@ func whyNotCommand() *cobra.Command {
 
 // flips prices the value and dtype asked for, or every value in its other dtype.
 func (o *opened) flips(asked []string) ([]*passes.Flip, error) {
-	if err := o.defined(); err != nil {
+	if err := cmp.Or(o.defined(), o.returns()); err != nil {
 		return nil, err
 	}
 	source, p, err := o.source()

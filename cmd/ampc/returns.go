@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+
+	"ampc/ir"
+)
+
+// returns refuses a file without anything to compute: its graph returns nothing
+// and no loss is named. The error names the losses that there may be.
+func (o *opened) returns() error {
+	g := o.model.Graph()
+	if o.compiled || o.zoo != nil || len(o.losses) > 0 || len(g.Return) > 0 {
+		return nil
+	}
+	losses := scalars(g)
+	switch {
+	case o.infer:
+		return usagef("%s: graph @%s returns nothing, and --infer leaves losses out: write return %%NAME at the end of its forward section", o.spec, g.Name)
+	case len(losses) == 0:
+		return usagef("%s: graph @%s returns nothing: give --train ce:LOGITS,LABELS or --train mse:VALUE,TARGET", o.spec, g.Name)
+	}
+	return usagef("%s: graph @%s returns nothing: give --train NAME (candidates: %s)", o.spec, g.Name, strings.Join(losses, ", "))
+}
+
+// scalars are the names of computed f32 values without dimensions that no node reads.
+func scalars(g *ir.Graph) (names []string) {
+	read := map[*ir.Value]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			read[v] = true
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, v := range n.Out {
+			if v.Type == ir.T(ir.F32) && !read[v] {
+				names = append(names, v.Name)
+			}
+		}
+	}
+	return names
+}
