@@ -90,10 +90,21 @@ func sizes(s ir.Shape) []int64 {
 }
 
 // policyList names the policies of the training steps, in the order of their names.
+// A session that trains nothing has those of its inference steps, each once.
 func (s *session) policyList() string {
 	var names []string
 	for _, step := range slices.Sorted(maps.Keys(s.policies)) {
 		names = append(names, s.policies[step])
+	}
+	if len(names) == 0 {
+		for _, step := range s.steps {
+			names = append(names, policyName(step.config.Policy))
+		}
+		slices.Sort(names)
+		names = slices.Compact(names)
+	}
+	if len(names) == 0 { // every step is closed
+		return policyName(passes.Policy{})
 	}
 	return strings.Join(names, ",")
 }
@@ -197,7 +208,7 @@ func (s *session) match(f *safetensors.File, model string, names map[string]stri
 		return nil, fmt.Errorf("holds model %q, this one is %q", f.Meta[metaModel], model)
 	}
 	var notes []string
-	if was, is := f.Meta[metaPolicy], s.policyList(); was != is {
+	if was, is := f.Meta[metaPolicy], s.policyList(); was != "" && was != is {
 		notes = append(notes, fmt.Sprintf("saved under policy %s, loaded under %s", was, is))
 	}
 	var absent, idle []string

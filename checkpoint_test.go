@@ -270,6 +270,40 @@ func TestLoadingUnderAnotherPolicy(t *testing.T) {
 	}
 }
 
+// A model that infers only has a policy too: the warning names it, and no difference is none.
+func TestPolicyOfInferenceInWarnings(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mixed.safetensors")
+	m, loss := small(8)
+	train(t, m, loss, adam())
+	if err := m.SaveFile(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		policy ampc.Policy
+		want   string
+	}{
+		{ampc.Policy{}, "saved under policy mixed-f16, loaded under f32"},
+		{ampc.MixedF16(), ""},
+	} {
+		m, loss := small(8)
+		if _, err := m.Infer(ampc.InferConfig{Policy: c.policy}, loss); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.LoadFile(path, ampc.LeaveState()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range m.Warnings() {
+			if strings.Contains(w, "policy") {
+				got = append(got, w)
+			}
+		}
+		if strings.Join(got, "\n") != c.want {
+			t.Errorf("warnings %q, want %q", got, c.want)
+		}
+	}
+}
+
 // Evaluation over the running averages reads them and leaves the parameters alone.
 func TestAveragesInPlaceOfParameters(t *testing.T) {
 	m := ampc.New("average")
