@@ -51,6 +51,7 @@ type state struct {
 	session *session          // compiled steps and the store of variables they run over
 	backend runtime.Backend   // nil: the CPU, opened with the first step
 	seed    int64
+	ended   bool // closed once; a step compiled after that opens a new session
 }
 
 // New starts an empty model. The name heads its printed form.

@@ -33,7 +33,7 @@ const (
 func (m *Model) SetMeta(key, value string) error {
 	defer m.gate.hold()()
 	if m.session == nil {
-		return fmt.Errorf("metadata %q: no step is compiled yet", key)
+		return fmt.Errorf("metadata %q: %w", key, m.idle())
 	}
 	if !utf8.ValidString(key + value) {
 		return fmt.Errorf("metadata %q: the key or the value is not UTF-8", key)
@@ -59,7 +59,7 @@ func (m *Model) SaveFile(path string) error {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
-		return fmt.Errorf("%s: nothing to save: no step is compiled yet", path)
+		return fmt.Errorf("%s: nothing to save: %w", path, m.idle())
 	}
 	var tensors []safetensors.Tensor
 	for _, v := range s.vars {
@@ -127,7 +127,7 @@ func (m *Model) LoadFile(path string, opts ...LoadOption) error {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
-		return fmt.Errorf("%s: compile a step before loading into it", path)
+		return fmt.Errorf("%s: nothing to load into: %w", path, m.idle())
 	}
 	f, err := safetensors.Open(path)
 	if err != nil {

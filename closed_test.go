@@ -3,6 +3,7 @@ package ampc_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/x448/float16"
@@ -67,6 +68,27 @@ func TestClosedStepsSaySo(t *testing.T) {
 	for call, err := range map[string]error{"Wait": waited, "Value": value, "Grad": grad} {
 		if err == nil {
 			t.Errorf("a step that did not run: %s gives no error", call)
+		}
+	}
+}
+
+// What a closed model refuses says that it is closed, not that it has no step yet.
+func TestClosedModelsSaySo(t *testing.T) {
+	m, _, _ := tiny(t, ampc.TrainConfig{})
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "a.safetensors")
+	for call, f := range map[string]func() error{
+		"SaveFile":    func() error { return m.SaveFile(path) },
+		"LoadFile":    func() error { return m.LoadFile(path) },
+		"Snapshot":    func() error { _, err := m.Snapshot(); return err },
+		"SetMeta":     func() error { return m.SetMeta("a", "b") },
+		"Variable":    func() error { _, err := m.Variable("fc.w"); return err },
+		"SetVariable": func() error { return m.SetVariable("fc.w", 1) },
+	} {
+		if err := f(); err == nil || !strings.Contains(err.Error(), "the model is closed") || strings.Contains(err.Error(), "compile") {
+			t.Errorf("%s gives %v", call, err)
 		}
 	}
 }

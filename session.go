@@ -1,6 +1,7 @@
 package ampc
 
 import (
+	"errors"
 	"fmt"
 
 	"ampc/ir"
@@ -130,6 +131,7 @@ func (s *session) find(name string) (lower.Var, bool) {
 // it are errors.
 func (m *Model) Close() error {
 	defer m.gate.hold()()
+	m.ended = true
 	s := m.session
 	if s == nil {
 		return nil
@@ -146,6 +148,14 @@ func (m *Model) Close() error {
 	return s.backend.Close()
 }
 
+// idle is the error of a model without a session: it says why there is none.
+func (m *Model) idle() error {
+	if m.ended {
+		return errors.New("the model is closed")
+	}
+	return errors.New("no step is compiled yet")
+}
+
 // Variable reads a parameter or state by its full name, as it is now.
 func (m *Model) Variable(name string) (Host, error) {
 	defer m.gate.hold()()
@@ -155,7 +165,7 @@ func (m *Model) Variable(name string) (Host, error) {
 // now is Variable inside the gate.
 func (m *Model) now(name string) (Host, error) {
 	if m.session == nil {
-		return Host{}, fmt.Errorf("variable %q: no step is compiled yet", name)
+		return Host{}, fmt.Errorf("variable %q: %w", name, m.idle())
 	}
 	v, ok := m.session.find(name)
 	if !ok {
@@ -169,7 +179,7 @@ func (m *Model) now(name string) (Host, error) {
 func (m *Model) SetVariable(name string, value any) error {
 	defer m.gate.hold()()
 	if m.session == nil {
-		return fmt.Errorf("variable %q: no step is compiled yet", name)
+		return fmt.Errorf("variable %q: %w", name, m.idle())
 	}
 	v, ok := m.session.find(name)
 	if !ok {

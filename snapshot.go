@@ -24,7 +24,7 @@ func (m *Model) Snapshot() (*Snapshot, error) {
 	defer m.gate.hold()()
 	s := m.session
 	if s == nil {
-		return nil, fmt.Errorf("nothing to save: no step is compiled yet")
+		return nil, fmt.Errorf("nothing to save: %w", m.idle())
 	}
 	snap := &Snapshot{meta: m.header()}
 	for _, v := range s.vars {
