@@ -134,7 +134,7 @@ func TestCopiedCustomOp(t *testing.T) {
 	if got := run(&triple); got != 6 {
 		t.Errorf("the copy's kernel is not used: %g, want 6", got)
 	}
-	if op.IR() != op.IR() || op.IR() == triple.IR() {
+	if row := op.IR(); row != op.IR() || row == triple.IR() {
 		t.Error("want one row per op")
 	}
 }
