@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -23,7 +24,8 @@ import (
 type Norm struct {
 	Name           string
 	Rows, Cols     int
-	In, Out        DType // x (and dx), y (and dy)
+	In, Out        DType // x, y (and dy)
+	DX             DType // dx; "": as x
 	RMS            bool
 	NoScale, Bias  bool
 	Eps            float32
@@ -285,7 +287,7 @@ type normBack struct {
 
 // Backward generates dx and, with Partials, the partial sums of dscale and dbias.
 func (s Norm) Backward(fl Flavour) (*Launch, error) {
-	g, err := s.start(fl, "dy", "dx", s.Out, s.In, true)
+	g, err := s.start(fl, "dy", "dx", s.Out, cmp.Or(s.DX, s.In), true)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package ptx
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Softmax is y = softmax(scale·x) over the last dimension of Rows×Cols, or its logarithm.
 // With Causal the rows are queries of attention: row r sees columns 0 … r mod Queries + Cols -
@@ -12,6 +15,7 @@ type Softmax struct {
 	Name       string
 	Rows, Cols int
 	In, Out    DType
+	DX         DType // backward: of dx; "": as dy
 	Log        bool
 	Scale      float32 // 0 means 1
 	Causal     bool
@@ -69,11 +73,11 @@ func (s Softmax) prepare(r *rows, row Reg, c int, v []Reg) {
 	}
 }
 
-// Backward generates dx from dy and y; In is the type of dx and dy, Out the type of y. Rows that do not
+// Backward generates dx from dy and y; In is the type of dy, Out the type of y. Rows that do not
 // fit into registers are read twice.
 func (s Softmax) Backward(fl Flavour) (*Launch, error) {
 	var groups [3]*rowGroup
-	for i, d := range []DType{s.In, s.Out, s.In} {
+	for i, d := range []DType{s.In, s.Out, cmp.Or(s.DX, s.In)} {
 		g := &Group{Shape: []int64{int64(s.Rows), int64(s.Cols)}, Loads: []Access{{Name: []string{"dy", "y", ""}[i], DType: d}}, Code: []Instr{{Op: "in", Type: Float32}}}
 		if i == 2 {
 			g.Stores = []Output{{Access: Access{Name: "dx", DType: d}}}

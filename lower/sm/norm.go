@@ -13,15 +13,14 @@ import (
 // over the rows that it leaves in parts; rows too long for that leave none, and a
 // second pass over x and dy makes the sums.
 
-// rowNorm takes norms whose scale, bias and statistics are f32, and gradients in
-// the dtype of what was normalised. Others are computed in parts.
+// rowNorm takes norms whose scale, bias and statistics are f32. Others are
+// computed in parts.
 func rowNorm(n *ir.Node) bool {
 	x, wide := n.In[0].Type, n.In[1:]
 	if isNormGrad(n) {
 		wide = n.In[2:]
 	}
-	return x.Shape.Static() && x.Shape.Elements() > 0 && floatsOnly(n) && allF32(wide) && allF32(n.Out[1:]) &&
-		(!isNormGrad(n) || n.Out[0].Type.DType == x.DType)
+	return x.Shape.Static() && x.Shape.Elements() > 0 && floatsOnly(n) && allF32(wide) && allF32(n.Out[1:])
 }
 
 func isNormGrad(n *ir.Node) bool { return n.Op == ir.OpLayerNormGrad || n.Op == ir.OpRMSNormGrad }
@@ -36,11 +35,11 @@ func normRows(n *ir.Node) (rows, cols int) {
 // normKernel describes the launches of a norm.
 func normKernel(n *ir.Node) ptx.Norm {
 	rows, cols := normRows(n)
-	out := n.Out[0]
+	out, dx := n.Out[0], ptx.DType("")
 	if isNormGrad(n) {
-		out = n.In[1]
+		out, dx = n.In[1], ptx.DType(n.Out[0].Type.DType.String())
 	}
-	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: ptx.DType(n.In[0].Type.DType.String()), Out: ptx.DType(out.Type.DType.String()),
+	return ptx.Norm{Name: "k", Rows: rows, Cols: cols, In: ptx.DType(n.In[0].Type.DType.String()), Out: ptx.DType(out.Type.DType.String()), DX: dx,
 		RMS: n.Op == ir.OpRMSNorm || n.Op == ir.OpRMSNormGrad, NoScale: n.Operand("scale") == nil, Eps: float32(n.Float("eps"))}
 }
 

@@ -63,7 +63,7 @@ func softmaxGrad(log bool) func(c *cudaCall) error {
 	return func(c *cudaCall) error {
 		y, dy, dx := c.s.In[0], c.s.In[1], c.s.Out[0]
 		outer, n, _ := along(c.dims(y), c.n.Axis())
-		k := ptx.Softmax{Name: "k", Rows: outer, Cols: n, In: c.elem(dx), Out: c.elem(y), Log: log}
+		k := ptx.Softmax{Name: "k", Rows: outer, Cols: n, In: c.elem(dy), Out: c.elem(y), DX: c.elem(dx), Log: log}
 		return c.launch("softmax_grad", k.Backward, dy, y, dx)
 	}
 }
@@ -80,11 +80,6 @@ func shortLastRows(n *ir.Node) bool { return lastRows(n) && n.In[0].Type.Shape.D
 func numbers(n *ir.Node) bool {
 	d := n.In[0].Type.DType
 	return floatsOnly(n) || d == ir.I32 || d == ir.I64 || d == ir.U8
-}
-
-// sameFloats also wants operands and result of one dtype, as in-place kernels do.
-func sameFloats(n *ir.Node) bool {
-	return lastRows(n) && n.In[1].Type.DType == n.Out[0].Type.DType
 }
 
 // floatsOnly takes nodes whose operands and results are f32 or lower.

@@ -1,6 +1,7 @@
 package ptxtest
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -38,6 +39,8 @@ func normCases() []Case {
 		normBack(ptx.Norm{Rows: 9, Cols: 2048, In: ptx.BFloat16, Out: ptx.BFloat16, RMS: true, Workers: 2}),
 		normBack(ptx.Norm{Rows: 2, Cols: 9000, In: ptx.Float32, Out: ptx.BFloat16, Bias: true}),
 		normBack(ptx.Norm{Rows: 2, Cols: 20000, In: ptx.Float32, Out: ptx.BFloat16, Bias: true}),
+		normBack(ptx.Norm{Rows: 6, Cols: 96, In: ptx.Float32, Out: ptx.Float16, DX: ptx.Float16, Bias: true}),
+		normBack(ptx.Norm{Rows: 130, Cols: 640, In: ptx.BFloat16, Out: ptx.BFloat16, DX: ptx.Float32, RMS: true, Workers: 2}),
 		normBack(ptx.Norm{Rows: 5, Cols: 64, In: ptx.Float16, Out: ptx.Float16, RMS: true}))
 }
 
@@ -137,6 +140,9 @@ func normName(kind string, s ptx.Norm) string {
 	}
 	if s.Stride != nil {
 		kind += "_last"
+	}
+	if s.DX != "" {
+		kind += "_" + string(s.DX)
 	}
 	return caseName("norm_%s_%dx%d_%s", kind, s.Rows, s.Cols, s.In)
 }
@@ -287,7 +293,7 @@ func normBack(s ptx.Norm) Case {
 			if s.After != nil {
 				t = append(t, fill(r, s.In, n, 1))
 			}
-			t = append(t, New(s.In, n))
+			t = append(t, New(cmp.Or(s.DX, s.In), n))
 			if s.After != nil && s.In != s.Out {
 				t = append(t, New(s.Out, n))
 			}

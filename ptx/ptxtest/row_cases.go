@@ -1,6 +1,7 @@
 package ptxtest
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 
@@ -21,6 +22,8 @@ func softmaxCases() []Case {
 		softmaxBack(ptx.Softmax{Rows: 2, Cols: 20000, In: ptx.Float32, Out: ptx.BFloat16}),
 		softmaxBack(ptx.Softmax{Rows: 2, Cols: 17001, In: ptx.Float32, Out: ptx.Float32, Log: true}),
 		softmaxBack(ptx.Softmax{Rows: 9, Cols: 640, In: ptx.BFloat16, Out: ptx.BFloat16, Scale: 0.25}),
+		softmaxBack(ptx.Softmax{Rows: 5, Cols: 72, In: ptx.Float16, Out: ptx.BFloat16, DX: ptx.Float32}),
+		softmaxBack(ptx.Softmax{Rows: 4, Cols: 200, In: ptx.Float32, Out: ptx.Float32, DX: ptx.BFloat16, Log: true}),
 		softmaxBack(ptx.Softmax{Rows: 3, Cols: 100, In: ptx.Float32, Out: ptx.Float32, Log: true}))
 }
 
@@ -30,6 +33,9 @@ func softmaxName(kind string, s ptx.Softmax) string {
 	}
 	if s.Causal {
 		kind += "_causal"
+	}
+	if s.DX != "" {
+		kind += "_" + string(s.DX)
 	}
 	return caseName("softmax_%s_%dx%d_%s", kind, s.Rows, s.Cols, s.In)
 }
@@ -113,7 +119,7 @@ func softmaxBack(s ptx.Softmax) Case {
 					y.Set(i, -r.ExpFloat64()-math.Log(float64(s.Cols)))
 				}
 			}
-			return []Tensor{rare(r, s.In, s.Rows, s.Cols, 2), y, New(s.In, n)}
+			return []Tensor{rare(r, s.In, s.Rows, s.Cols, 2), y, New(cmp.Or(s.DX, s.In), n)}
 		},
 		Check: func(in, out []Tensor) error {
 			want, slack := make([]float64, n), make([]float64, n)
