@@ -66,6 +66,7 @@ type Value struct {
 	Name string // without the %, without the prime
 	Type Type
 	Kind VarKind // NotVar for results of nodes
+	ID   int32   // scratch: dense after Graph.Number, meaningless otherwise
 	Init *Init
 	Attr Attrs  // declaration attributes: role, decay group, ...
 	Def  *Node  // nil for variables
@@ -78,8 +79,6 @@ type Value struct {
 
 	// Unit is the product of loss scales the value carries; see Units.
 	Unit Unit
-	// ID is scratch: dense after Graph.Number, meaningless otherwise.
-	ID int32
 }
 
 // IsVar reports whether v is declared rather than computed.
@@ -100,18 +99,16 @@ func (v *Value) String() string {
 // Node is one op applied to values.
 type Node struct {
 	Op       Op
+	Pin      Pin      // precision forced by code
+	ID       int32    // scratch: dense after Graph.Number, meaningless otherwise
 	Custom   *Def     // the row when Op is OpCustom
 	In       []*Value // in the row's order; nil where an optional operand is absent; variadic ones last
 	Captured []*Value // values the nested graphs of a foreign op read
 	Out      []*Value
 	Attrs    Attrs
 	Of       *Node // the forward node a backward node comes from
-	Pin      Pin   // precision forced by code
 	Why      Reason
 	Pos      Pos
-
-	// ID is scratch: dense after Graph.Number, meaningless otherwise.
-	ID int32
 }
 
 // Def returns the node's row.
@@ -307,16 +304,16 @@ type Uses struct {
 // Uses numbers the graph and indexes every read in it (Graph.Return not included).
 func (g *Graph) Uses() *Uses {
 	values, _ := g.Number()
-	u := &Uses{start: make([]int32, values+1)}
-	eachUse(g, func(v *Value, _ Use) { u.start[v.ID+1]++ })
+	u := &Uses{start: make([]int32, values+2)}
+	next := u.start[1:] // where the next read of a value goes; afterwards, where those of the value after it start
+	eachUse(g, func(v *Value, _ Use) { next[v.ID+1]++ })
 	for i := range values {
-		u.start[i+1] += u.start[i]
+		next[i+1] += next[i]
 	}
-	u.list = make([]Use, u.start[values])
-	at := append([]int32(nil), u.start...)
+	u.list = make([]Use, next[values])
 	eachUse(g, func(v *Value, x Use) {
-		u.list[at[v.ID]] = x
-		at[v.ID]++
+		u.list[next[v.ID]] = x
+		next[v.ID]++
 	})
 	return u
 }

@@ -54,12 +54,12 @@ const (
 // Reason is why a node has the dtype it has: data, so that tools can follow the
 // chain of causes; the printer turns it into words.
 type Reason struct {
-	Class   Class  // the class applied
-	Cause   Cause  // what decided
+	Class   Class // the class applied
+	Cause   Cause // what decided
+	Marks   Marks
+	Cluster int32  // fusion cluster, 0: none; a positive id shared by its members, printed as group
 	From    *Value // the value or neighbour it came from, nil where none
 	Rule    string // the policy rule or pattern that applied, "" where none
-	Marks   Marks
-	Cluster int32 // fusion cluster, 0: none; a positive id shared by its members, printed as group
 }
 
 // Has reports whether all of m are set.

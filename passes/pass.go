@@ -192,12 +192,12 @@ func Run(g *ir.Graph, cfg Config) error {
 		if err := checkAfter(p, g, cfg); err != nil {
 			return err
 		}
-		if p.Name == "optimizer" { // the last that says what is computed; the others say how
-			shared.keepSource(g, cfg)
-		}
 		stage = p.Stage
 		if cfg.After != nil {
 			cfg.After(Event{p.Name, g, took, c.counters, c.notes})
+		}
+		if p.Name == "optimizer" { // the last that says what is computed; the others say how
+			shared.keepSource(g, cfg)
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (m *matcher) clamp(x float64) float64 {
 // clampedConstant is the class of T's constant whose clamp is x, 0 where there
 // is none, or T has x itself.
 func (m *matcher) clampedConstant(x float64, kind int64) int32 {
-	if m.tab.find([]int64{keyConstant, kind, int64(math.Float64bits(x))}) >= 0 {
+	if m.tab.has([]int64{keyConstant, kind, int64(math.Float64bits(x))}) {
 		return 0
 	}
 	for _, c := range m.consts {

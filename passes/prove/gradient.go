@@ -97,7 +97,7 @@ func (g *gradients) starts(v *ir.Value) bool {
 	if v.Def == nil {
 		return v.Kind == ir.Const || v.Attr.Get("role") == ir.RoleScale
 	}
-	return v.Def.Op == ir.OpScale && g.p.at[v.Def.ID].sec == ir.Prepare
+	return v.Def.Op == ir.OpScale && g.p.sec[v.Def.ID] == ir.Prepare
 }
 
 // tape is one sweep: what arrives at each value.
@@ -361,7 +361,7 @@ func (g *gradients) leaves(v *ir.Value) []*ir.Value {
 					walk(x)
 				}
 			}
-		case g.p.at[n.ID].sec != ir.Update:
+		case g.p.sec[n.ID] != ir.Update:
 			out = append(out, v)
 		default:
 			for i, x := range n.In {
@@ -384,7 +384,7 @@ func (g *gradients) stray(v *ir.Value) string {
 	var first *ir.Value
 	var walk func(v *ir.Value)
 	walk = func(v *ir.Value) {
-		if v == nil || seen[v] || first != nil || v.Def == nil || int(v.Def.ID) >= len(g.p.at) || g.p.at[v.Def.ID].sec != ir.Backward {
+		if v == nil || seen[v] || first != nil || v.Def == nil || int(v.Def.ID) >= len(g.p.sec) || g.p.sec[v.Def.ID] != ir.Backward {
 			return
 		}
 		seen[v] = true

@@ -84,13 +84,12 @@ func (g *guard) last() *flow { return g.flows[len(g.flows)-1] }
 
 // find groups the guarded writes of the update by their predicates.
 func (g *guard) find() {
-	bySkip := make([]*track, g.values)
 	for _, n := range g.p.g.Body[ir.Update] {
 		skip := n.Operand("skip")
 		if skip == nil || !n.Def().Is(ir.Writer) {
 			continue
 		}
-		t := bySkip[skip.ID]
+		t := g.trackOf(n)
 		if t == nil {
 			t = &track{skip: skip, shown: make([]int8, g.values), walked: make([]bool, g.values)}
 			for _, f := range g.flows {
@@ -98,7 +97,6 @@ func (g *guard) find() {
 			}
 			t.alone = g.last().b.alone(t.preds[len(t.preds)-1])
 			t.checks = g.last().finite(t.alone)
-			bySkip[skip.ID] = t
 			g.tracks = append(g.tracks, t)
 		}
 		t.writers = append(t.writers, n)
@@ -177,7 +175,7 @@ func (g *guard) place(v *ir.Value) origin {
 		return 0
 	}
 	writes := v.Next != nil
-	switch sec := g.p.at[n.ID].sec; {
+	switch sec := g.p.sec[n.ID]; {
 	case sec == ir.Forward && !writes:
 		return fromForward
 	case sec == ir.Backward && !writes:

@@ -71,7 +71,7 @@ func (f *flow) instance(v *ir.Value, at int) int {
 	if v.Def == nil {
 		return at
 	}
-	switch f.p.at[v.Def.ID].sec {
+	switch f.p.sec[v.Def.ID] {
 	case ir.Prepare:
 		return 0
 	case ir.Update:
@@ -84,7 +84,7 @@ func (f *flow) instance(v *ir.Value, at int) int {
 // was computed; nil where it has what it had before the step.
 func (f *flow) before(v *ir.Value, at int) (*ir.Value, int) {
 	if w := f.g.next[v.ID]; w != nil && w.Def != nil {
-		switch sec := f.p.at[w.Def.ID].sec; {
+		switch sec := f.p.sec[w.Def.ID]; {
 		case sec == ir.Prepare && at > 0:
 			return w, 0
 		case sec != ir.Update && at > 1:

@@ -339,7 +339,7 @@ func (g *guard) demand(t *track, writer *ir.Node, v *ir.Value, scales bool) {
 	if n == nil && g.next[v.ID] == nil {
 		return // no micro-batch writes it: a loss scale
 	}
-	if n == nil || g.p.at[n.ID].sec != ir.Update || v.Next != nil && g.next[v.Next.ID] == v {
+	if n == nil || g.p.sec[n.ID] != ir.Update || v.Next != nil && g.next[v.Next.ID] == v {
 		g.leaf(t, writer, v)
 		return
 	}

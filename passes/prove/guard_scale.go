@@ -167,7 +167,7 @@ func (g *guard) unseen(f *flow, alone []int32, grads []*ir.Value) *ir.Value {
 // sumShows reports whether v, which micro-batches compute and nothing adds up
 // for the update, shows in a check of each.
 func (g *guard) sumShows(f *flow, v *ir.Value, shows func(*ir.Value) bool) bool {
-	return v.Def != nil && g.p.at[v.Def.ID].sec == ir.Forward && shows(v)
+	return v.Def != nil && g.p.sec[v.Def.ID] == ir.Forward && shows(v)
 }
 
 // dropped is the gradient that accumulator v adds up, if it leaves out

@@ -79,9 +79,10 @@ const (
 )
 
 func newMatcher(t, f *ir.Graph, r Rules) *matcher {
+	some := len(t.Vars) + t.NumNodes() // more than this many keys are rare
 	m := &matcher{
-		rules: r, tab: newTable(t.NumNodes() + f.NumNodes()), views: newViews(),
-		first: make([]int32, 0, 2*t.NumNodes()), image: make([]*ir.Node, 0, 2*t.NumNodes()), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]int32{}, last: 1, shown: []int32{-1},
+		rules: r, tab: newTable(some), views: newViews(),
+		first: make([]int32, 0, some), image: make([]*ir.Node, 0, some), alias: map[int32]int32{}, moves: map[ref]*ir.Node{}, same: map[int32]int32{}, last: 1, shown: append(make([]int32, 0, 2*some), -1),
 		clamping: -1, words: map[string]int64{}, rows: map[*ir.Def]int64{}, inits: map[*ir.Init]int64{},
 	}
 	m.t, m.f = newNumbering(t), newNumbering(f)

@@ -167,28 +167,20 @@ type proof struct {
 	user   bool // the rule at work is about the source
 	judged int  // what it has looked at
 	found  []Finding
-	uses   *ir.Uses // of F
-	at     []place  // of F, by node ID
-	m      *matcher // made when a rule first asks; nil without T
-	guard  *guard   // likewise
+	uses   *ir.Uses     // of F
+	sec    []ir.Section // of F's nodes, by ID
+	m      *matcher     // made when a rule first asks; nil without T
+	guard  *guard       // likewise
 
 	unknown    []bool // by node ID of F: depends on what T does not compute
 	unitsKnown bool   // the values of F have their units
 }
 
-// place is where a node stands.
-type place struct {
-	sec ir.Section
-	pos int
-}
-
 func newProof(t, f *ir.Graph, r Rules) *proof {
 	p := &proof{t: t, g: f, rules: r, uses: f.Uses()}
-	p.at = make([]place, f.NumNodes())
-	count := [ir.NumSections]int{}
+	p.sec = make([]ir.Section, f.NumNodes())
 	for s, n := range f.Nodes {
-		p.at[n.ID] = place{s, count[s]}
-		count[s]++
+		p.sec[n.ID] = s
 	}
 	return p
 }

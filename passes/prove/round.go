@@ -224,7 +224,7 @@ func (r *rounding) refused(n, t *ir.Node, k int, of *value) string {
 	pinned := r.pin(t) == ir.PinF32 || r.pin(t) == ir.PinTF32
 	outside := of.rounded & (readFixed | readReturn)
 	switch {
-	case r.rules.NoMasters && (n.Def().Is(ir.Writer) || class != ir.Fixed && r.at[n.ID].sec == ir.Backward):
+	case r.rules.NoMasters && (n.Def().Is(ir.Writer) || class != ir.Fixed && r.sec[n.ID] == ir.Backward):
 		return ""
 	case class == ir.Fixed:
 		return "its dtype is the row's contract"

@@ -92,7 +92,7 @@ func (r *rounding) wideAs(n, t *ir.Node) bool {
 		return true
 	case class == ir.Keep && n.Def().Elem == nil:
 		return false
-	case class != ir.Keep && r.at[n.ID].sec == ir.Backward && r.led(t):
+	case class != ir.Keep && r.sec[n.ID] == ir.Backward && r.led(t):
 		return true
 	}
 	seen := false

@@ -52,7 +52,7 @@ func (r *rounding) image(n *ir.Node) *ir.Node {
 	best, score := r.m.image[e], -1
 	for k := best; ; k = r.m.nodes[r.m.twin[k.ID]] {
 		s := 0
-		if r.m.t.section[k.ID] == r.at[n.ID].sec {
+		if r.m.t.section[k.ID] == r.sec[n.ID] {
 			s = 2
 		}
 		if p := r.pin(k); p == ir.Unpinned || p == ir.PinLow {
@@ -215,7 +215,7 @@ func (r *rounding) together(v *ir.Value, n *ir.Node) bool {
 	if v.Def.Def().Elem == nil && (t == nil || r.rowClass(t) != ir.Low) {
 		return false
 	}
-	return n.Out[0].Type.Shape == v.Type.Shape && r.at[n.ID].sec == r.at[v.Def.ID].sec
+	return n.Out[0].Type.Shape == v.Type.Shape && r.sec[n.ID] == r.sec[v.Def.ID]
 }
 
 var readers = [...]string{"a product", "a row that computes in f32", "a promoting row", "a row of fixed dtypes", "the caller", "a product behind it", "a promoting row behind it", "a sum of f32"}

@@ -80,7 +80,7 @@ func (m *matcher) unscaled(x *numbering, s ir.Section, n *ir.Node) bool {
 // units demands that F's units fit, and that no f16 value has lost a loss scale
 // that its image carries.
 func (p *proof) units() {
-	p.judged = len(p.at)
+	p.judged = len(p.sec)
 	if err := ir.InferUnits(p.g); err != nil {
 		p.blame("@"+p.g.Name, "%v", err)
 	}

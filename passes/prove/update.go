@@ -140,7 +140,7 @@ func (g *guard) link(t *track, n *ir.Node, v *ir.Value, linked map[*ir.Node]bool
 		}
 	}
 	switch {
-	case g.p.at[w.Def.ID].sec != ir.Update:
+	case g.p.sec[w.Def.ID] != ir.Update:
 	case w.Next == nil:
 		if w.Type.Shape.Elements() == 1 && !w.Def.Def().Is(ir.Writer) && w.Type.DType != ir.Bool {
 			for _, x := range w.Def.In {

@@ -14,27 +14,29 @@ type view struct {
 // views numbers views; 0 is the scalar.
 type views struct {
 	list  []view
-	of    map[view]int32
+	tab   *table
 	dense map[ir.Shape]int32
 }
 
 func newViews() *views {
-	v := &views{of: map[view]int32{}, dense: map[ir.Shape]int32{}}
+	const some = 48 // as a model of one kind of layers has
+	v := &views{list: make([]view, 0, some), tab: newTable(some), dense: make(map[ir.Shape]int32, some)}
 	v.number(view{})
 	return v
 }
 
 func (vs *views) number(v view) int32 {
+	var buf [2 + 2*ir.MaxRank]int64
+	key := append(buf[:0], int64(v.rank), v.offset)
 	for i := range int(max(v.rank, 0)) {
 		if v.sizes[i] == 1 {
 			v.strides[i] = 0
 		}
+		key = append(key, v.sizes[i], v.strides[i])
 	}
-	id, ok := vs.of[v]
-	if !ok {
-		id = int32(len(vs.list))
+	id, fresh := vs.tab.intern(key)
+	if fresh {
 		vs.list = append(vs.list, v)
-		vs.of[v] = id
 	}
 	return id
 }

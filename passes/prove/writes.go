@@ -65,7 +65,7 @@ func sameInit(a, b *ir.Init) bool {
 func (p *proof) values() {
 	m := p.matched()
 	live := p.live()
-	p.unknown = make([]bool, len(p.at))
+	p.unknown = make([]bool, len(p.sec))
 	for _, n := range p.g.Nodes {
 		if !live[n.ID] {
 			continue
@@ -83,7 +83,7 @@ func (p *proof) values() {
 
 // live marks the nodes of F that a write or a return depends on.
 func (p *proof) live() []bool {
-	live := make([]bool, len(p.at))
+	live := make([]bool, len(p.sec))
 	mark := func(v *ir.Value) {
 		if v != nil && v.Def != nil {
 			live[v.Def.ID] = true
