@@ -24,6 +24,7 @@ import (
 	"io"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 
 	"ampc/ir"
@@ -51,7 +52,7 @@ type state struct {
 	session *session          // compiled steps and the store of variables they run over
 	backend runtime.Backend   // nil: the CPU, opened with the first step
 	seed    int64
-	ended   bool // closed once; a step compiled after that opens a new session
+	ended   bool // closed: it compiles and runs nothing more
 }
 
 // New starts an empty model. The name heads its printed form.
@@ -249,7 +250,7 @@ func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 			return out
 		}
 	}
-	g, err := passes.Gradients(m.root, y.v, values(wrt), passes.GradScale{Scale: scale})
+	g, stopped, err := passes.Gradients(m.root, y.v, values(wrt), passes.GradScale{Scale: scale})
 	var at *ir.Error
 	switch {
 	case err == nil:
@@ -260,11 +261,9 @@ func (m *Model) ScaledGrad(scale float64, y Tensor, wrt ...Tensor) []Tensor {
 		m.Fail("gradient of %s: %v", y.v, err)
 		return out
 	}
-	for i, v := range g {
-		if v == nil {
-			m.Fail("gradient of %s: it does not depend on %s", y.v, wrt[i].v)
-			return out
-		}
+	if i := slices.Index(g, nil); i >= 0 {
+		m.Fail("gradient of %s: it does not depend on %s%s", y.v, wrt[i].v, stopped)
+		return out
 	}
 	return m.tensors(g)
 }

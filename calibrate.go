@@ -20,6 +20,9 @@ func (m *Model) Calibrate(ctx context.Context, c TrainConfig, feeds []Feed, loss
 		return Ranges{}, err
 	}
 	defer m.gate.hold()()
+	if m.ended {
+		return Ranges{}, fmt.Errorf("calibrate: %w", errModelClosed)
+	}
 	g, p, err := m.Source(c, losses...)
 	if err != nil {
 		return Ranges{}, err

@@ -78,7 +78,8 @@ func TestClosedModelsSaySo(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(t.TempDir(), "a.safetensors")
+	path, loss := filepath.Join(t.TempDir(), "a.safetensors"), m.Lookup("cross_entropy")
+	loss = m.ReduceSum(loss)
 	for call, f := range map[string]func() error{
 		"SaveFile":    func() error { return m.SaveFile(path) },
 		"LoadFile":    func() error { return m.LoadFile(path) },
@@ -86,6 +87,16 @@ func TestClosedModelsSaySo(t *testing.T) {
 		"SetMeta":     func() error { return m.SetMeta("a", "b") },
 		"Variable":    func() error { _, err := m.Variable("fc.w"); return err },
 		"SetVariable": func() error { return m.SetVariable("fc.w", 1) },
+		"Train": func() error {
+			_, err := m.Train(ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1), Name: "b"}, ampc.Loss{Value: loss})
+			return err
+		},
+		"Infer": func() error { _, err := m.Infer(ampc.InferConfig{}, loss); return err },
+		"Calibrate": func() error {
+			_, err := m.Calibrate(t.Context(), ampc.TrainConfig{Optimizer: ampc.SGD(0), LR: ampc.Constant(1)}, nil, ampc.Loss{Value: loss})
+			return err
+		},
+		"Set": func() error { return m.Set(ampc.Seed(1)) },
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), "the model is closed") || strings.Contains(err.Error(), "compile") {
 			t.Errorf("%s gives %v", call, err)

@@ -125,7 +125,7 @@ func policyOf(c passes.Policy) Policy {
 func rulesFor(rules []Rule) []passes.Rule {
 	var out []passes.Rule
 	for _, r := range rules {
-		out = append(out, passes.Rule{Pattern: r.Pattern, Pin: ir.Pin(r.Pin)})
+		out = append(out, passes.Rule{Pattern: r.Pattern, Pin: ir.Pin(r.Pin), Pos: r.Pos})
 	}
 	return out
 }
@@ -133,7 +133,7 @@ func rulesFor(rules []Rule) []passes.Rule {
 func rulesOf(rules []passes.Rule) []Rule {
 	var out []Rule
 	for _, r := range rules {
-		out = append(out, Rule{r.Pattern, Pin(r.Pin)})
+		out = append(out, Rule{r.Pattern, Pin(r.Pin), r.Pos})
 	}
 	return out
 }
@@ -204,13 +204,27 @@ func gradientsFor(edit func(u *Update, g []Grad) []Grad) func(b *ir.Builder, g [
 		for i, x := range g {
 			in[i] = Grad{u.tensor(x.Param), u.tensor(x.Grad)}
 		}
-		edited := edit(u, in)
+		edited := u.guard(edit, in)
+		if len(edited) > len(in) {
+			u.Fail("TrainConfig.Gradients returns %d gradients, want %d: one for each parameter, in the order given", len(edited), len(in))
+		}
 		out := make([]passes.GradOf, len(edited))
 		for i, x := range edited {
 			out[i] = passes.GradOf{Param: x.Param.v, Grad: x.Value.v}
 		}
 		return append(out, *u.states...)
 	}
+}
+
+// guard calls the user's hook. A panic in it is a mistake with the line that panicked.
+func (u *Update) guard(edit func(u *Update, g []Grad) []Grad, g []Grad) (out []Grad) {
+	defer func() {
+		if r := recover(); r != nil {
+			u.Fail("TrainConfig.Gradients panics: %v", r)
+			out = g
+		}
+	}()
+	return edit(u, g)
 }
 
 // bound are the sizes as the graph takes them.

@@ -346,6 +346,8 @@ func (op *CustomOp) wrong() string {
 		return "it has no Name"
 	case !wordName.MatchString(op.Name):
 		return "its Name is not a word of letters, digits, and _ . - / that starts with a letter"
+	case builtin(op.Name):
+		return "its Name is that of an op of ampc: choose another, by which dumps and policies tell them apart"
 	case len(op.Results) == 0:
 		return "it has no Results"
 	case op.Infer == nil:
@@ -363,6 +365,8 @@ func (op *CustomOp) wrong() string {
 	}
 	return ""
 }
+
+func builtin(name string) bool { _, ok := ir.OpNamed(name); return ok }
 
 // Apply applies a custom op and returns its first result. Operands that it does
 // not take are a mistake of the model.

@@ -78,6 +78,22 @@ func elements(v any) int64 {
 	return -1
 }
 
+// sizeError is the error of what is fed with the right element type in another size.
+type sizeError string
+
+func (e sizeError) Error() string { return string(e) }
+
+// slicesFor lists the slices that may be fed for an element type.
+func slicesFor(d ir.DType) string {
+	switch {
+	case d.Float():
+		return "[]float32, []float64 or []float16.Float16"
+	case d == ir.Bool:
+		return "[]bool"
+	}
+	return "[]int32, []int64, []int or []uint8"
+}
+
 // encode turns a fed value into the bytes of type t.
 func encode(v any, t ir.Type) ([]byte, error) {
 	if h, ok := v.(Host); ok {
@@ -86,6 +102,9 @@ func encode(v any, t ir.Type) ([]byte, error) {
 			return h.Bytes, nil
 		case h.Type.t.Shape == t.Shape && h.Type.DType().Float() && t.DType.Float():
 			return appendFloats(h.Floats(), t.DType), nil
+		}
+		if h.Type.t.DType == t.DType {
+			return nil, sizeError(fmt.Sprintf("is %s, want %s", h.Type, t))
 		}
 		return nil, fmt.Errorf("is %s, want %s", h.Type, t)
 	}
@@ -97,9 +116,9 @@ func encode(v any, t ir.Type) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case out == nil:
-		return nil, fmt.Errorf("is a %T, want %s", v, t)
+		return nil, fmt.Errorf("is a %T, want %s: feed %s", v, t, slicesFor(t.DType))
 	case int64(len(out)) != t.Bytes():
-		return nil, fmt.Errorf("has %d elements, want %s, which has %d", int64(len(out))/t.DType.Size(), t, t.Shape.Elements())
+		return nil, sizeError(fmt.Sprintf("has %d elements, want %s, which has %d", int64(len(out))/t.DType.Size(), t, t.Shape.Elements()))
 	}
 	return out, nil
 }

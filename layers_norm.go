@@ -2,7 +2,7 @@ package ampc
 
 // LayerNormOptions are the options of LayerNorm.
 type LayerNormOptions struct {
-	Eps    float64 // added to the variance, in f32; 0: 1e-5
+	Eps    *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
 	NoBias bool
 }
 
@@ -26,7 +26,7 @@ func (m *Model) LayerNorm(name string, x Tensor, opts ...LayerNormOptions) Tenso
 
 // RMSNormOptions are the options of RMSNorm.
 type RMSNormOptions struct {
-	Eps float64 // added to the mean square, in f32; 0: 1e-5
+	Eps *float64 // added to the mean square, in f32: new(1e-12); nil: 1e-5
 }
 
 // RMSNorm divides the last dimension by the root of its mean square, with a
@@ -48,7 +48,7 @@ func (m *Model) RMSNorm(name string, x Tensor, opts ...RMSNormOptions) Tensor {
 
 // GroupNormOptions are the options of GroupNorm.
 type GroupNormOptions struct {
-	Eps float64 // added to the variance, in f32; 0: 1e-5
+	Eps *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
 }
 
 // GroupNorm normalises groups of channels of each image, with parameters
@@ -71,8 +71,8 @@ func (m *Model) GroupNorm(name string, x Tensor, groups int, opts ...GroupNormOp
 
 // BatchNormOptions are the options of BatchNorm.
 type BatchNormOptions struct {
-	Eps      float64 // added to the variance, in f32; 0: 1e-5
-	Momentum float64 // weight of this batch in the running statistics; 0: 0.1
+	Eps      *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
+	Momentum *float64 // weight of this batch in the running statistics: new(0.01); nil: 0.1
 }
 
 // BatchNorm normalises each channel over the batch, with parameters scale[C] and

@@ -32,12 +32,12 @@ func TestLayers(t *testing.T) {
 			return m.ConvTranspose2d("l", x, 3, 2, ampc.ConvTranspose2dOptions{Stride: 2})
 		}, ir.MakeShape(2, 3, 16, 16)},
 		"layer_norm": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.LayerNorm("l", x, ampc.LayerNormOptions{Eps: 1e-3})
+			return m.LayerNorm("l", x, ampc.LayerNormOptions{Eps: new(1e-3)})
 		}, ir.MakeShape(2, 6, 8)},
 		"rms_norm":   {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.RMSNorm("l", x) }, ir.MakeShape(2, 6, 8)},
 		"group_norm": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.GroupNorm("l", x, 2) }, ir.MakeShape(2, 4, 8, 8)},
 		"batch_norm": {image, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.BatchNorm("l", x, ampc.BatchNormOptions{Momentum: 0.2})
+			return m.BatchNorm("l", x, ampc.BatchNormOptions{Momentum: new(0.2)})
 		}, ir.MakeShape(2, 4, 8, 8)},
 		"attention": {sequence, func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Attention("l", x, 2, ampc.AttentionOptions{Causal: true})
@@ -195,5 +195,30 @@ func TestDropout(t *testing.T) {
 	h, err := run(t, eval, ampc.Feed{"x": ones}).Value(y)
 	if err != nil || h.At(0) != 1 || h.At(3999) != 1 {
 		t.Errorf("evaluation drops elements (%v)", err)
+	}
+}
+
+// A norm's epsilon and momentum may be 0; nil is the default.
+func TestNormOptionsMayBeZero(t *testing.T) {
+	m := ampc.New("zero")
+	x := m.Input("x", ampc.F32, 4, 6, 2)
+	m.LayerNorm("a", x)
+	m.LayerNorm("b", x, ampc.LayerNormOptions{Eps: new(0.0)})
+	m.RMSNorm("c", x, ampc.RMSNormOptions{Eps: new(0.0)})
+	m.GroupNorm("d", x, 2, ampc.GroupNormOptions{Eps: new(0.0)})
+	m.BatchNorm("e", x, ampc.BatchNormOptions{Momentum: new(0.0), Eps: new(0.0)})
+	m.BatchNorm("f", x)
+	if err := m.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][2]float64{"a": {1e-5}, "b": {}, "c": {}, "d": {}, "e": {}, "f": {1e-5, 0.1}} {
+		n := m.Lookup(name).IR().Def
+		got := [2]float64{n.Float("eps")}
+		if n.Op == ir.OpBatchNorm {
+			got[1] = n.Float("momentum")
+		}
+		if got != want {
+			t.Errorf("%s: eps and momentum %v, want %v", name, got, want)
+		}
 	}
 }

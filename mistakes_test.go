@@ -56,7 +56,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"an empty batch": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Input("z", ampc.F32, 0, 4) },
 			[]string{`input "z": dimension 0 is 0, want 1 or more`}},
 		"an epsilon that is no number": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.LayerNorm("n", x, ampc.LayerNormOptions{Eps: math.NaN()})
+			return m.LayerNorm("n", x, ampc.LayerNormOptions{Eps: new(math.NaN())})
 		},
 			[]string{`layer_norm "n": attribute eps is NaN, want a finite number, 0 or more`}},
 		"an infinite slope": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.LeakyRelu(x, math.Inf(1)) },
@@ -75,7 +75,7 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"no name":       {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("", ampc.Fill(0), 3) }, []string{`param ""`, "want a name"}},
 		"nothing drawn": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor { return m.Param("p", ampc.Uniform(1, -1), 3) }, []string{"draws nothing finite"}},
 		"momentum": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
-			return m.BatchNorm("bn", x, ampc.BatchNormOptions{Momentum: 2})
+			return m.BatchNorm("bn", x, ampc.BatchNormOptions{Momentum: new(2.0)})
 		}, []string{`batch_norm "bn"`, "want a number from 0 to 1"}},
 		"negative heads": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Attention("attn", m.Reshape(x, 1, 8, 4), 2, ampc.AttentionOptions{KVHeads: -1})
@@ -85,6 +85,14 @@ func TestMistakesCarryTheCallersLine(t *testing.T) {
 		"gradient by nil": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Grad(m.ReduceSum(x), ampc.Tensor{})[0]
 		}, []string{"gradient", "is absent"}},
+		"gradient through a step": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			return m.Grad(m.ReduceSum(m.Floor(x)), x)[0]
+		}, []string{"does not depend on %x", "stopped at floor (flat: the gradient is zero"}},
+		"name of a custom op": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
+			op := trial.Boost()
+			op.Name = "relu"
+			return m.Apply(op, x)
+		}, []string{`apply "relu": its Name is that of an op of ampc`}},
 		"gradient of nothing": {func(m *ampc.Model, x ampc.Tensor) ampc.Tensor {
 			return m.Grad(m.ReduceSum(m.Input("z", ampc.F32, 2)), x)[0]
 		}, []string{"does not depend on %x"}},
@@ -114,11 +122,14 @@ func TestBadConfigs(t *testing.T) {
 		"group matches nothing": {func(c *ampc.TrainConfig) {
 			c.Groups = []ampc.Group{{Pattern: "head", Optimizer: ampc.Adam(), LR: ampc.Constant(1)}}
 		}, `pattern "head" matches no parameter`},
-		"pattern of a policy": {func(c *ampc.TrainConfig) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
-		"scale":               {func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
-		"momentum":            {func(c *ampc.TrainConfig) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
-		"unbound dimension":   {func(c *ampc.TrainConfig) { c.Sizes = ampc.Sizes{"batch": 3} }, `no dimension "batch"`},
-		"unknown pass":        {func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"nothing"} }, `no pass "nothing"`},
+		"pattern of a policy":  {func(c *ampc.TrainConfig) { c.Policy = c.Policy.Keep("h*.attn") }, `pattern "h*.attn" matches nothing`},
+		"scale":                {func(c *ampc.TrainConfig) { c.Scaler = ampc.Static(1000) }, "not a power of two"},
+		"momentum":             {func(c *ampc.TrainConfig) { c.Optimizer = ampc.SGD(1.5) }, "momentum"},
+		"unbound dimension":    {func(c *ampc.TrainConfig) { c.Sizes = ampc.Sizes{"batch": 3} }, `no dimension "batch"`},
+		"a micro-batch's fate": {func(c *ampc.TrainConfig) { c.BadMicro = 9 }, "TrainConfig.BadMicro is 9, want SkipStep or DropMicro"},
+		"a mode":               {func(c *ampc.TrainConfig) { c.Scaler.Mode = 7 }, "TrainConfig.Scaler.Mode is 7, want AutoScale"},
+		"a shape of rates":     {func(c *ampc.TrainConfig) { c.LR.Kind = 9 }, "no kind 9"},
+		"unknown pass":         {func(c *ampc.TrainConfig) { c.Compile.Disable = []string{"nothing"} }, `no pass "nothing"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, loss := small(8)
@@ -134,6 +145,10 @@ func TestBadConfigs(t *testing.T) {
 	wantError(t, err, "no loss")
 	_, err = m.Infer(ampc.InferConfig{})
 	wantError(t, err, "nothing to compute")
+	_, err = m.Infer(ampc.InferConfig{Weights: 9}, m.Lookup("fc1"))
+	wantError(t, err, "mistakes_test.go:", "InferConfig.Weights is 9, want Live or EMA")
+	_, err = m.Infer(ampc.InferConfig{KeepSizes: -1}, m.Lookup("fc1"))
+	wantError(t, err, "InferConfig.KeepSizes is -1")
 }
 
 // A tensor that is absent is a mistake wherever a config names tensors.

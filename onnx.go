@@ -1,8 +1,11 @@
 package ampc
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ampc/ir/eval"
 	"ampc/onnx"
@@ -17,7 +20,8 @@ type ONNXOptions struct {
 	// model is right for no others. Model.Graph lists them as inputs still.
 	Values Feed
 	// Train lists patterns of the weights that become parameters; all others are
-	// frozen. nil: all floating-point weights are parameters.
+	// frozen. nil: all floating-point weights are parameters. A pattern that matches
+	// no weight is an error.
 	Train []string
 }
 
@@ -36,9 +40,19 @@ func LoadONNX(path string, o ONNXOptions, more ...ModelOption) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	var weights []string
+	if matches := in.Train; matches != nil {
+		in.Train = func(name string) bool {
+			weights = append(weights, name)
+			return matches(name)
+		}
+	}
 	x, err := onnx.Import(f, in)
 	if err != nil {
-		return nil, err
+		return nil, sizesWanted(err)
+	}
+	if err := o.idle(weights); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return FromGraph(x.Graph, more...), nil
 }
@@ -66,6 +80,34 @@ func (o *ONNXOptions) importing(path string) (onnx.Options, error) {
 		}
 	}
 	return in, nil
+}
+
+// idle is the error of a pattern in Train that matches none of the weights.
+func (o *ONNXOptions) idle(weights []string) error {
+	for _, pattern := range o.Train {
+		if slices.ContainsFunc(weights, func(name string) bool { return passes.Matches(pattern, name) }) {
+			continue
+		}
+		some := slices.Compact(slices.Sorted(slices.Values(weights)))
+		list := strings.Join(some[:min(len(some), 5)], ", ")
+		if len(some) > 5 {
+			list += fmt.Sprintf(" and %d more", len(some)-5)
+		}
+		return fmt.Errorf("ONNXOptions.Train: the pattern %q matches no weight; there are %s", pattern, cmp.Or(list, "none"))
+	}
+	return nil
+}
+
+// sizesWanted says where to give the size that an import misses.
+func sizesWanted(err error) error {
+	var size *onnx.SizeError
+	switch {
+	case !errors.As(err, &size):
+		return err
+	case size.Name != "":
+		return fmt.Errorf("%w: give it in ONNXOptions.Sizes: ampc.Sizes{%q: 1}", err, size.Name)
+	}
+	return fmt.Errorf("%w: give the shape in ONNXOptions.Shapes: map[string][]int64{%q: {...}}", err, size.Input)
 }
 
 // Outputs are what the graph returns, in order: the outputs of an imported

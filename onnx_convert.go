@@ -69,7 +69,7 @@ func ConvertONNX(ctx context.Context, in, out string, o ConvertOptions) (*Conver
 	}
 	x, err := onnx.Import(m, options)
 	if err != nil {
-		return nil, err
+		return nil, sizesWanted(err)
 	}
 	policy, err := o.Policy.compiler()
 	if err != nil {

@@ -56,6 +56,11 @@ func TestLoadONNX(t *testing.T) {
 
 func TestLoadONNXMistakes(t *testing.T) {
 	_, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{})
+	wantError(t, err, `mlp.onnx: input "x": dimension "N" has no size: give it in ONNXOptions.Sizes: ampc.Sizes{"N": 1}`)
+	for _, train := range [][]string{{"nosuch"}, {"w2", "h*.attn"}} {
+		_, err := ampc.LoadONNX("onnx/testdata/mlp.onnx", ampc.ONNXOptions{Sizes: ampc.Sizes{"N": 2}, Train: train})
+		wantError(t, err, "mlp.onnx: ONNXOptions.Train", "matches no weight; there are b1, b2, w1, w2")
+	}
 	var size *onnx.SizeError
 	if !errors.As(err, &size) || size.Name != "N" {
 		t.Errorf("%v, want a size for N", err)

@@ -1,6 +1,10 @@
 package ampc
 
-import "ampc/ir"
+import (
+	"cmp"
+
+	"ampc/ir"
+)
 
 // Layout says where the channels of an image batch stand.
 type Layout uint8
@@ -30,7 +34,7 @@ type ConvOptions struct {
 }
 
 func (c ConvOptions) attrs() ir.Attrs {
-	a := ir.A("groups", max(c.Groups, 1), "layout", c.Layout.String())
+	a := ir.A("groups", cmp.Or(c.Groups, 1), "layout", c.Layout.String())
 	for name, list := range map[string][]int{"strides": c.Strides, "pads": c.Pads, "dilations": c.Dilations, "output_padding": c.OutputPadding} {
 		if list != nil {
 			a = a.With(name, list)

@@ -1,31 +1,36 @@
 package ampc
 
-import "ampc/ir"
+import (
+	"cmp"
+
+	"ampc/ir"
+)
 
 // NormWithOptions are the options of the norms that take scale and bias as operands.
 type NormWithOptions struct {
-	Eps      float64 // added to the variance, in f32; 0: 1e-5
-	Dims     int     // of LayerNormWith and RMSNormWith: how many of the last dimensions are normalised together; 0: 1
-	Momentum float64 // of BatchNormWith: weight of this batch in the running statistics; 0: 0.1
-	Layout   Layout  // of the norms over channels
+	Eps      *float64 // added to the variance, in f32: new(1e-12); nil: 1e-5
+	Dims     int      // of LayerNormWith and RMSNormWith: how many of the last dimensions are normalised together; 0: 1
+	Momentum *float64 // of BatchNormWith: weight of this batch in the running statistics: new(0.01); nil: 0.1
+	Layout   Layout   // of the norms over channels
 }
 
 // defaultEps is what norms add to the variance where options do not say.
 const defaultEps = 1e-5
 
-func nonzero(x, def float64) float64 {
-	if x != 0 {
-		return x
+// given is an option that may be 0, or its default.
+func given(x *float64, def float64) float64 {
+	if x != nil {
+		return *x
 	}
 	return def
 }
 
 func (c NormWithOptions) rows() ir.Attrs {
-	return ir.A("eps", nonzero(c.Eps, defaultEps), "dims", max(c.Dims, 1))
+	return ir.A("eps", given(c.Eps, defaultEps), "dims", cmp.Or(c.Dims, 1))
 }
 
 func (c NormWithOptions) channels() ir.Attrs {
-	return ir.A("eps", nonzero(c.Eps, defaultEps), "layout", c.Layout.String())
+	return ir.A("eps", given(c.Eps, defaultEps), "layout", c.Layout.String())
 }
 
 // LayerNormWith is the layer LayerNorm with scale and bias that the caller
@@ -82,7 +87,7 @@ func (o ops) InstanceNorm(x, scale, bias Tensor, opts ...NormWithOptions) Tensor
 //   - PyTorch: F.batch_norm(training=True); the running variance is that of a sample, as there.
 func (o ops) BatchNormWith(x, scale, bias, mean, variance Tensor, opts ...NormWithOptions) Tensor {
 	c := option(o, "batch_norm", opts)
-	a := c.channels().With("momentum", nonzero(c.Momentum, 0.1))
+	a := c.channels().With("momentum", given(c.Momentum, 0.1))
 	return o.tensor(o.b.BatchNorm(x.v, scale.v, bias.v, mean.v, variance.v, a))
 }
 

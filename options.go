@@ -20,6 +20,9 @@ func On(b runtime.Backend) ModelOption { return func(s *state) { s.backend = b }
 // Set changes options. It is an error once a step was compiled.
 func (m *Model) Set(o ...ModelOption) error {
 	defer m.gate.hold()()
+	if m.ended {
+		return fmt.Errorf("set: %w", errModelClosed)
+	}
 	if m.session != nil && len(o) > 0 {
 		return fmt.Errorf("set: the model's variables live on %s already: give options to New, or before the first Train or Infer", m.session.backend.Name())
 	}

@@ -84,22 +84,24 @@ type Operand struct{ Op, Name string }
 type Rule struct {
 	Pattern string
 	Pin     Pin
+	Pos     string // file and line that state the rule, for errors; "": unknown
 }
 
 // Mixed reports whether the policy stores anything in 16 bits.
 func (p Policy) Mixed() bool { return p.Low != 0 }
 
 // Keep returns the policy with everything that matches pattern in f32.
-func (p Policy) Keep(pattern string) Policy { return p.with(Rule{pattern, PinF32}) }
+func (p Policy) Keep(pattern string) Policy { return p.with(Rule{Pattern: pattern, Pin: PinF32}) }
 
 // Lower returns the policy with everything that matches pattern in 16 bits.
-func (p Policy) Lower(pattern string) Policy { return p.with(Rule{pattern, PinLow}) }
+func (p Policy) Lower(pattern string) Policy { return p.with(Rule{Pattern: pattern, Pin: PinLow}) }
 
 // KeepTF32 returns the policy with everything that matches pattern in f32 and
 // its matrix products in the tf32 mode.
-func (p Policy) KeepTF32(pattern string) Policy { return p.with(Rule{pattern, PinTF32}) }
+func (p Policy) KeepTF32(pattern string) Policy { return p.with(Rule{Pattern: pattern, Pin: PinTF32}) }
 
 func (p Policy) with(r Rule) Policy {
+	r.Pos = userLine().String()
 	p.Rules = append(slices.Clip(p.Rules), r)
 	return p
 }

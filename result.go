@@ -105,6 +105,9 @@ func (r *Result) outcome() outcome {
 	}
 	if o.err != nil {
 		o.Metrics = Metrics{}
+		if kept := r.kept.Load(); kept != nil { // settled while this call was reading
+			return *kept
+		}
 	}
 	return o
 }

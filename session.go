@@ -32,6 +32,9 @@ type session struct {
 
 // open returns the model's session, starting it with the first compiled step.
 func (m *Model) open() (*session, error) {
+	if m.ended {
+		return nil, errModelClosed
+	}
 	if m.session != nil {
 		return m.session, nil
 	}
@@ -127,8 +130,9 @@ func (s *session) find(name string) (lower.Var, bool) {
 }
 
 // Close releases the model's variables and, where the model was given no
-// backend (On), the one that was opened for it. It waits for a call that is running; calls after
-// it are errors.
+// backend (On), the one that was opened for it. It waits for a call that is
+// running. After it, a call that compiles, runs, reads or writes variables is an
+// error; a second Close does nothing.
 func (m *Model) Close() error {
 	defer m.gate.hold()()
 	m.ended = true
@@ -148,10 +152,13 @@ func (m *Model) Close() error {
 	return s.backend.Close()
 }
 
+// errModelClosed is the error of a model that Close has ended.
+var errModelClosed = errors.New("the model is closed")
+
 // idle is the error of a model without a session: it says why there is none.
 func (m *Model) idle() error {
 	if m.ended {
-		return errors.New("the model is closed")
+		return errModelClosed
 	}
 	return errors.New("no step is compiled yet")
 }

@@ -128,6 +128,12 @@ func TestFeedsOfAnotherSizeNameFor(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant %s", err, want)
 	}
+	floats := anyFeed(8)
+	floats["y"] = make([]float32, 8)
+	const dtype = `feed "y" is a []float32, want i32[8]: feed []int32, []int64, []int or []uint8`
+	if _, err := step.Run(t.Context(), floats); err == nil || err.Error() != dtype {
+		t.Errorf("%v\nwant %s", err, dtype)
+	}
 	_, err = step.Run(t.Context(), anyFeed(8), anyFeed(5))
 	if err == nil || err.Error() != "micro-batch 1: "+want {
 		t.Errorf("%v\nwant micro-batch 1: %s", err, want)

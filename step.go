@@ -190,10 +190,14 @@ func (s *Step) encode(micro []Feed) ([]runtime.Feed, error) {
 			}
 			data, err := encode(f[name], t)
 			if err != nil {
-				if len(micro) > 1 {
-					return nil, fmt.Errorf("micro-batch %d: feed %q %w%s", i, name, err, s.otherSize(name, elements(f[name])))
+				if errors.As(err, new(sizeError)) {
+					err = fmt.Errorf("%w%s", err, s.otherSize(name, elements(f[name])))
 				}
-				return nil, fmt.Errorf("feed %q %w%s", name, err, s.otherSize(name, elements(f[name])))
+				err = fmt.Errorf("feed %q %w", name, err)
+				if len(micro) > 1 {
+					err = fmt.Errorf("micro-batch %d: %w", i, err)
+				}
+				return nil, err
 			}
 			out[i][name] = runtime.Tensor{Type: t, Data: data}
 		}

@@ -2,6 +2,8 @@ package ampc
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"ampc/ir"
 	"ampc/passes"
@@ -87,13 +89,33 @@ func (u *Update) Named(name string) *Update { return &Update{u.at(name), u.state
 // is among Model.Variables and in checkpoints under this name. Two training steps
 // of a model that declare one name have one state.
 func (u *Update) State(name string, t Type, init Init) Tensor {
+	switch {
+	case t == Type{}:
+		u.Fail("state %q: the type is the zero Type: take that of a parameter, or TypeOf", name)
+	case strings.HasPrefix(u.b.ScopeName()+name, ir.Reserved):
+		u.Fail("state %q: names that begin with %q are the compiler's own: choose another", name, ir.Reserved)
+	}
 	return u.tensor(u.b.Declare(ir.State, name, t.t, init.f, nil))
 }
 
 // Set gives a state of the update's own its next value, once. Where the step is
 // skipped the state stays as it was; a value that is not finite skips the step.
 func (u *Update) Set(state, value Tensor) {
-	if u.given("set", "", state) && u.given("set", "", value) {
+	switch {
+	case u.Err() != nil:
+	case state.v == nil:
+		u.Fail("set: the state is absent (a zero Tensor)")
+	case value.v == nil:
+		u.Fail("set %s: the value is absent (a zero Tensor)", state)
+	case state.g != u.b.Graph() || value.g != u.b.Graph():
+		u.Fail("set %s to %s: both must be values of this update", state, value)
+	case state.v.Kind != ir.State || state.v.Attr.Get("role") != nil:
+		u.Fail("set %s: it is no state that Update.State declared", state)
+	case state.v.Type != value.v.Type:
+		u.Fail("set %s to %s: want the type of the state", state, value)
+	case slices.ContainsFunc(*u.states, func(x passes.GradOf) bool { return x.Param == state.v }):
+		u.Fail("set %s: it is set already: a step has one next value for each state", state)
+	default:
 		*u.states = append(*u.states, passes.GradOf{Param: state.v, Grad: value.v})
 	}
 }

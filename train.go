@@ -1,6 +1,8 @@
 package ampc
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -50,7 +52,7 @@ func (m *Model) trainRequest(c TrainConfig, losses []Loss) (request, error) {
 		return request{}, err
 	}
 	if len(losses) == 0 {
-		return request{}, fmt.Errorf("train: no loss")
+		return request{}, located(errors.New("train: no loss: give a Loss"))
 	}
 	if err := m.asked("train", c, losses); err != nil {
 		return request{}, err
@@ -68,15 +70,21 @@ func (m *Model) inferRequest(c InferConfig, out []Tensor) (request, error) {
 		return request{}, err
 	}
 	if len(out) == 0 {
-		return request{}, fmt.Errorf("infer: nothing to compute")
+		return request{}, located(errors.New("infer: nothing to compute: give a tensor"))
 	}
 	for _, t := range out {
 		if err := m.own("infer: a result", t); err != nil {
 			return request{}, err
 		}
 	}
+	if err := constant("InferConfig.Weights", c.Weights, EMA, "Live or EMA"); err != nil {
+		return request{}, located(err)
+	}
+	if c.KeepSizes < 0 {
+		return request{}, located(fmt.Errorf("infer: InferConfig.KeepSizes is %d, want 0 or more", c.KeepSizes))
+	}
 	if c.Step != "" && c.Weights != EMA {
-		return request{}, fmt.Errorf("infer: InferConfig.Step is %q, which names averages: set InferConfig.Weights to EMA", c.Step)
+		return request{}, located(fmt.Errorf("infer: InferConfig.Step is %q, which names averages: set InferConfig.Weights to EMA", c.Step))
 	}
 	p, err := c.compiler(out)
 	return request{config: p, outputs: slices.Clone(out), weights: c.Weights, averages: c.Step, sizes: c.Sizes, keep: c.KeepSizes}, located(err)
@@ -104,12 +112,15 @@ func located(err error) error {
 // asked refuses what a step is asked for and the model does not have.
 func (m *Model) asked(verb string, c TrainConfig, losses []Loss) error {
 	if c.KeepSizes < 0 {
-		return fmt.Errorf("train: TrainConfig.KeepSizes is %d, want 0 or more", c.KeepSizes)
+		return located(fmt.Errorf("%s: TrainConfig.KeepSizes is %d, want 0 or more", verb, c.KeepSizes))
 	}
 	for _, l := range losses {
 		if err := m.own(verb+": a loss", l.Value); err != nil {
 			return err
 		}
+	}
+	if err := c.constants(losses); err != nil {
+		return located(fmt.Errorf("%s: %w", verb, err))
 	}
 	for _, o := range c.Outputs {
 		if err := m.own(verb+": TrainConfig.Outputs", o.Tensor); err != nil {
@@ -122,6 +133,32 @@ func (m *Model) asked(verb string, c TrainConfig, losses []Loss) error {
 		}
 	}
 	return nil
+}
+
+// constants refuses numbers that are no constants of their types.
+func (c TrainConfig) constants(losses []Loss) error {
+	const modes = "AutoScale, NoScale, StaticScale or DynamicScale"
+	err := cmp.Or(
+		constant("TrainConfig.BadMicro", c.BadMicro, DropMicro, "SkipStep or DropMicro"),
+		constant("TrainConfig.Scaler.Mode", c.Scaler.Mode, DynamicScale, modes),
+		constant("Policy.Scaler.Mode", c.Policy.Scaler.Mode, DynamicScale, modes))
+	for _, o := range c.Outputs {
+		err = cmp.Or(err, constant("TrainConfig.Outputs: Reduce", o.Reduce, Sum, "Last, Mean or Sum"))
+	}
+	for _, l := range losses {
+		if l.Scaler != nil {
+			err = cmp.Or(err, constant("Loss.Scaler.Mode", l.Scaler.Mode, DynamicScale, modes))
+		}
+	}
+	return err
+}
+
+// constant refuses x beyond the last constant of its type.
+func constant[T ~uint8](field string, x, last T, want string) error {
+	if x <= last {
+		return nil
+	}
+	return fmt.Errorf("%s is %d, want %s", field, uint8(x), want)
 }
 
 // own refuses a tensor of another model, and none.

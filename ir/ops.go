@@ -278,8 +278,8 @@ func (op Op) String() string {
 	return defs[op].Name
 }
 
-// nearestOp suggests a spelling for an unknown op.
-func nearestOp(name string) string { return Nearest(name, slices.Sorted(maps.Keys(opNames))) }
+// NearestOp suggests a spelling for an unknown op; "" where none is near.
+func NearestOp(name string) string { return Nearest(name, slices.Sorted(maps.Keys(opNames))) }
 
 // Nearest is the first of the names that differ least from name, "" where all
 // differ by more than two letters.

@@ -388,7 +388,7 @@ func (p *parser) opName(n *Node) {
 	op, ok := OpNamed(name)
 	if !ok {
 		msg := fmt.Sprintf("unknown op %q", name)
-		if s := nearestOp(name); s != "" {
+		if s := NearestOp(name); s != "" {
 			msg += fmt.Sprintf(", did you mean %q?", s)
 		}
 		p.wrong("%s", msg)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 )
 
 // Replace makes every reader of a key read its value instead, returns
@@ -175,7 +176,14 @@ func (g *Graph) Bind(sizes map[string]int64) error {
 			}
 		}
 		if !found {
-			return fmt.Errorf("no dimension %q in graph @%s", name, g.Name)
+			var names []string
+			for _, d := range g.Syms {
+				names = append(names, d.Name)
+			}
+			if len(names) == 0 {
+				return fmt.Errorf("no dimension %q in graph @%s, which has no named dimensions", name, g.Name)
+			}
+			return fmt.Errorf("no dimension %q in graph @%s; there are %s", name, g.Name, strings.Join(names, ", "))
 		}
 		if n <= 0 {
 			return fmt.Errorf("dimension %s = %d: want a size above zero", name, n)

@@ -59,9 +59,9 @@ type SizeError struct {
 
 func (e *SizeError) Error() string {
 	if e.Name != "" {
-		return fmt.Sprintf("dimension %q has no size: give one", e.Name)
+		return fmt.Sprintf("dimension %q has no size", e.Name)
 	}
-	return fmt.Sprintf("dimension %d has no size: give the input's shape", e.Dim)
+	return fmt.Sprintf("dimension %d has no size", e.Dim)
 }
 
 // Unsupported is what this package does not do, as opposed to a fault in a model.

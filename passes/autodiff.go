@@ -60,9 +60,7 @@ func (s *sweep) differentiate(g *ir.Graph, c *Context, bit uint64, reasons map[s
 			kept = append(kept, d)
 		}
 	}
-	for _, n := range tp.stopped {
-		reasons[fmt.Sprintf("%s (%s)", n.Def().Name, n.Def().NoGrad)] = true
-	}
+	tp.reasons(reasons)
 	dropped := sweepDead(g, from, kept)
 	markSeeds(g.Body[ir.Backward][from:], s.terms)
 	c.Count("sweeps", 1)
@@ -107,9 +105,7 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 			continue
 		}
 		msg := fmt.Sprintf("no loss depends on parameter %s: freeze it or leave it out of the groups", p.v)
-		if len(reasons) > 0 {
-			msg += "; gradients stopped at " + strings.Join(sortedKeys(reasons), ", ")
-		}
+		msg += stoppedAt(reasons)
 		if !everything(p.group.Pattern) {
 			return &ir.Error{Pos: p.v.Pos, Msg: msg}
 		}
@@ -118,9 +114,24 @@ func (t *training) checkReached(g *ir.Graph, c *Context, reasons map[string]bool
 	}
 	t.params = reached
 	if len(reached) == 0 {
-		return fmt.Errorf("graph @%s: no loss depends on any trained parameter", g.Name)
+		return fmt.Errorf("graph @%s: no loss depends on any trained parameter%s", g.Name, stoppedAt(reasons))
 	}
 	return nil
+}
+
+// reasons adds each op without a gradient that one arrived at, with the reason in its row.
+func (t *tape) reasons(at map[string]bool) {
+	for _, n := range t.stopped {
+		at[fmt.Sprintf("%s (%s)", n.Def().Name, n.Def().NoGrad)] = true
+	}
+}
+
+// stoppedAt says where gradients ended, "" for nowhere.
+func stoppedAt(reasons map[string]bool) string {
+	if len(reasons) == 0 {
+		return ""
+	}
+	return "; gradients stopped at " + strings.Join(sortedKeys(reasons), ", ")
 }
 
 // GradScale is what Gradients seeds with: a power of two, taken off again before
@@ -132,36 +143,39 @@ type GradScale struct {
 
 // Gradients appends to b's forward section the derivatives of the scalar y by
 // each of wrt: values like any other, which a loss may depend on. nil stands
-// where y does not depend on a value. They have unit 1; what lies before the
+// where y does not depend on a value; stopped says at which ops gradients ended.
+// They have unit 1; what lies before the
 // unscaling carries the given scale; its overflow skips the step and lowers
 // this scale, not the loss scale.
-func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) ([]*ir.Value, error) {
+func Gradients(b *ir.Builder, y *ir.Value, wrt []*ir.Value, gs GradScale) (out []*ir.Value, stopped string, err error) {
 	if b.Err() != nil {
-		return nil, b.Err()
+		return nil, "", b.Err()
 	}
 	if y.Type != ir.T(ir.F32) {
-		return nil, &ir.Error{Pos: posOf(y), Msg: fmt.Sprintf("%s is %s, want f32[]: reduce it to one number", y, b.Graph().TypeString(y.Type))}
+		return nil, "", &ir.Error{Pos: posOf(y), Msg: fmt.Sprintf("%s is %s, want f32[]: reduce it to one number", y, b.Graph().TypeString(y.Type))}
 	}
 	seed, mul := innerSeed(b, gs), (*ir.Value)(nil)
 	if gs.scaled() {
 		if err := powerOfTwo("scale of an inner gradient", gs.Scale); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		mul = b.In(ir.Forward).Named("grad.mul").Multiplier(seed, nil, nil, 0, 0)
 	}
 	tp := newTape(b, ir.Forward, wrt, "grad", "")
 	tp.add(y, seed)
 	if err := tp.flow(b.Graph().Body[ir.Forward]); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	out := make([]*ir.Value, len(wrt))
+	out = make([]*ir.Value, len(wrt))
 	for i, v := range wrt {
 		out[i] = tp.total(v)
 		if out[i] != nil && mul != nil {
 			out[i] = b.In(ir.Forward).Named("grad."+v.Name+".unscaled").Unscale(out[i], mul)
 		}
 	}
-	return out, b.Err()
+	at := map[string]bool{}
+	tp.reasons(at)
+	return out, stoppedAt(at), b.Err()
 }
 
 func (gs GradScale) scaled() bool { return gs.Scale != 0 && gs.Scale != 1 }

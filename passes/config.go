@@ -278,6 +278,9 @@ func (s Schedule) check() error {
 	if err := ir.AtLeast0.Check("learning rate", s.Rate); err != nil {
 		return err
 	}
+	if int(s.Kind) >= len(scheduleNames) {
+		return fmt.Errorf("schedule: no kind %d: make one with Constant, Cosine, LinearDecay or StepDecay", uint8(s.Kind))
+	}
 	if err := ir.ZeroToOne.Check("least share", s.Min); err != nil {
 		return fmt.Errorf("%s schedule: %w", s.Kind, err)
 	}

@@ -42,7 +42,7 @@ func pinOverrides(g *ir.Graph, p Policy) ([]override, error) {
 	}
 	for i, r := range p.Rules {
 		if !used[i] && !p.decidesVar(g, r) {
-			return nil, fmt.Errorf("policy %s: %s", p.Name, r.idle(g))
+			return nil, r.located(fmt.Errorf("policy %s: %s", p.Name, r.idle(g)))
 		}
 	}
 	return overrides, nil
@@ -58,6 +58,14 @@ func (p Policy) override(n *ir.Node, f *override) {
 	if n.Pin != ir.Unpinned {
 		*f = override{n.Pin, ir.ByPin, ""}
 	}
+}
+
+// located puts the file and the line of the rule before an error.
+func (r Rule) located(err error) error {
+	if r.Pos == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", r.Pos, err)
 }
 
 // names reports whether r speaks of node n: of a result by its name, or of a

@@ -62,6 +62,7 @@ type Policy struct {
 type Rule struct {
 	Pattern string
 	Pin     ir.Pin // PinF32, PinTF32 or PinLow
+	Pos     string // file and line that state the rule; "": unknown
 }
 
 // Case gives nodes of an op that have something in common another class than
@@ -92,13 +93,15 @@ func (p Policy) decided() Policy {
 // Keep returns the policy with everything that matches pattern in f32. The
 // pattern is a scope ("h0.attn": it and everything inside) or a value's name;
 // * matches within one name part.
-func (p Policy) Keep(pattern string) Policy { return p.with(Rule{pattern, ir.PinF32}) }
+func (p Policy) Keep(pattern string) Policy { return p.with(Rule{Pattern: pattern, Pin: ir.PinF32}) }
 
 // Lower returns the policy with everything that matches pattern in 16 bits.
-func (p Policy) Lower(pattern string) Policy { return p.with(Rule{pattern, ir.PinLow}) }
+func (p Policy) Lower(pattern string) Policy { return p.with(Rule{Pattern: pattern, Pin: ir.PinLow}) }
 
 // keepTF32 is Keep with products in the tf32 math mode.
-func (p Policy) keepTF32(pattern string) Policy { return p.with(Rule{pattern, ir.PinTF32}) }
+func (p Policy) keepTF32(pattern string) Policy {
+	return p.with(Rule{Pattern: pattern, Pin: ir.PinTF32})
+}
 
 func (p Policy) with(r Rule) Policy {
 	p.Rules = append(slices.Clip(p.Rules), r)

@@ -3,6 +3,7 @@ package passes
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ import (
 //	scaler none|dynamic|static SCALE|torch|apex|deepspeed|oneflow|keras|paddle [field=value ...]
 //	class OP|CASE low|keep|promote|clear      a case: matmul.bmm, pow.scalar, resize.nearest
 //	widens OP OPERAND            the result is at least as wide as the operand
-//	keep|lower|tf32 PATTERN      rules, later ones win
+//	keep|lower|keep_tf32 PATTERN rules, later ones win
 //	store f32|low PATTERN        how free values are stored (mincut)
 
 // flagsOf names the policy's switches as the file spells them.
@@ -155,8 +156,14 @@ func ParsePolicy(name string, src []byte) (Policy, error) {
 			continue
 		}
 		empty = false
+		at, rules, stores := ir.Pos{File: name, Line: i + 1}, len(p.Rules), len(p.Stores) // `from` precedes all rules
 		if err := p.line(w[0], w[1:]); err != nil {
-			return Policy{}, &ir.Error{Pos: ir.Pos{File: name, Line: i + 1}, Msg: err.Error()}
+			return Policy{}, &ir.Error{Pos: at, Msg: err.Error()}
+		}
+		for _, added := range [][]Rule{p.Rules[rules:], p.Stores[stores:]} {
+			for i := range added {
+				added[i].Pos = at.String()
+			}
 		}
 	}
 	if empty {
@@ -165,57 +172,89 @@ func ParsePolicy(name string, src []byte) (Policy, error) {
 	return p, nil
 }
 
-func (p *Policy) line(word string, args []string) error {
+// word is a line's first word in a policy file, other than a switch or a property.
+type word struct {
+	name string
+	args int    // how many arguments it takes; 0: one or more
+	want string // what they are
+	read func(p *Policy, args []string) error
+}
+
+// words returns the words of a policy file.
+func words() []word {
+	return []word{
+		{"policy", 1, "a name", func(p *Policy, a []string) error { p.Name = a[0]; return nil }},
+		{"from", 1, "a preset", func(p *Policy, a []string) error { return p.from(a[0]) }},
+		{"low", 1, "f16, bf16 or none", func(p *Policy, a []string) error { return parseDType(a[0], &p.Low, ir.DType.Low) }},
+		{"outputs", 1, "a dtype or none", func(p *Policy, a []string) error { return parseDType(a[0], &p.Outputs, ir.DType.Float) }},
+		{"algorithm", 1, "local, mincut or paint", func(p *Policy, a []string) error { p.Algorithm = a[0]; return nil }},
+		{"hold", 1, "a weight", func(p *Policy, a []string) error { return parseHold(a[0], &p.Hold) }},
+		{"guard", 1, "a factor", func(p *Policy, a []string) error { return parseGuard(a[0], &p.Guard) }},
+		{"losses", 1, "a number", func(p *Policy, a []string) error { return p.set("num_losses", a[0]) }},
+		{"scaler", 0, "a scaler", func(p *Policy, a []string) error { return parseScaler(a, &p.Scaler) }},
+		{"class", 2, "an op and a class", (*Policy).parseClass},
+		{"widens", 2, "an op and one of its operands", (*Policy).parseWidens},
+		{"keep", 1, "a pattern", func(p *Policy, a []string) error { *p = p.Keep(a[0]); return nil }},
+		{"lower", 1, "a pattern", func(p *Policy, a []string) error { *p = p.Lower(a[0]); return nil }},
+		{"keep_tf32", 1, "a pattern", func(p *Policy, a []string) error { *p = p.keepTF32(a[0]); return nil }},
+		{"store", 2, "f32 or low and a pattern", (*Policy).parseStore},
+	}
+}
+
+func (p *Policy) line(first string, args []string) error {
 	for _, f := range p.flagsOf() {
-		if f.name == word {
-			return parseSwitch(word, args, f.on)
+		if f.name == first {
+			return parseSwitch(first, args, f.on)
 		}
 	}
-	if len(args) == 0 {
-		return fmt.Errorf("%s: an argument is missing", word)
-	}
-	switch word {
-	case "policy":
-		p.Name = args[0]
-	case "from":
-		return p.from(args[0])
-	case "low":
-		return parseDType(args[0], &p.Low, ir.DType.Low)
-	case "outputs":
-		return parseDType(args[0], &p.Outputs, ir.DType.Float)
-	case "algorithm":
-		p.Algorithm = args[0]
-	case "hold":
-		return parseHold(args[0], &p.Hold)
-	case "guard":
-		return parseGuard(args[0], &p.Guard)
-	case "losses":
-		return p.set("num_losses", args[0])
-	case "scaler":
-		return parseScaler(args, &p.Scaler)
-	case "class":
-		return p.parseClass(args)
-	case "widens":
-		return p.parseWidens(args)
-	case "keep":
-		*p = p.Keep(args[0])
-	case "store":
-		if len(args) != 2 || args[0] != "f32" && args[0] != "low" {
-			return fmt.Errorf("store: want f32 or low and a pattern")
+	for _, w := range words() {
+		switch {
+		case w.name != first:
+		case len(args) == 0 || w.args > 0 && len(args) != w.args:
+			return fmt.Errorf("%s: want %s", first, w.want)
+		default:
+			return w.read(p, args)
 		}
-		*p = p.Store(args[1], map[string]ir.Pin{"f32": ir.PinF32, "low": ir.PinLow}[args[0]])
-	case "lower":
-		*p = p.Lower(args[0])
-	case "keep_tf32":
-		*p = p.keepTF32(args[0])
-	default:
-		return p.set(word, args[0])
 	}
+	switch {
+	case !slices.Contains(properties, first):
+		return p.noWord(first)
+	case len(args) != 1:
+		return fmt.Errorf("%s: want one value", first)
+	}
+	return p.set(first, args[0])
+}
+
+// noWord is the error of a line that begins with no word of a policy file.
+func (p *Policy) noWord(first string) error {
+	var names []string
+	for _, w := range words() {
+		names = append(names, w.name)
+	}
+	for _, f := range p.flagsOf() {
+		names = append(names, f.name)
+	}
+	names = append(names, properties...)
+	if near := ir.Nearest(first, names); near != "" {
+		return fmt.Errorf("no word %q in a policy file; did you mean %s?", first, near)
+	}
+	return fmt.Errorf("no word %q in a policy file; there are %s", first, strings.Join(names, ", "))
+}
+
+func (p *Policy) parseStore(args []string) error {
+	pin, ok := map[string]ir.Pin{"f32": ir.PinF32, "low": ir.PinLow}[args[0]]
+	if !ok {
+		return fmt.Errorf("store: want f32 or low and a pattern")
+	}
+	*p = p.Store(args[1], pin)
 	return nil
 }
 
 func (p *Policy) from(preset string) error {
 	name := p.Name
+	if !reflect.DeepEqual(*p, Policy{Name: name}) {
+		return fmt.Errorf("from: want it before all lines but policy NAME, since it replaces what they say")
+	}
 	q, err := PolicyNamed(preset)
 	if err == nil {
 		*p = q
@@ -264,9 +303,6 @@ func parseGuard(s string, guard *float64) error {
 }
 
 func (p *Policy) parseClass(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("class: want an op and a class")
-	}
 	c, ok := ir.ClassOf(args[1])
 	if !ok || c == ir.Fixed {
 		return fmt.Errorf("class %s: %q is none of low, keep, promote, clear", args[0], args[1])
@@ -283,7 +319,10 @@ func (p *Policy) parseClass(args []string) error {
 	}
 	op, ok := ir.OpNamed(args[0])
 	if !ok {
-		return fmt.Errorf("class: unknown op %q", args[0])
+		if near := ir.NearestOp(args[0]); near != "" {
+			return fmt.Errorf("class: no op %q; did you mean %s?", args[0], near)
+		}
+		return fmt.Errorf("class: no op %q; `ampc ops` lists them", args[0])
 	}
 	if op.Def().Class == ir.Fixed {
 		return fmt.Errorf("class %s: its dtypes are the op's contract (%s)", op, op.Def().Why)
@@ -293,9 +332,6 @@ func (p *Policy) parseClass(args []string) error {
 }
 
 func (p *Policy) parseWidens(args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("widens: want an op and one of its operands")
-	}
 	w, err := systems.ParseWiden(args[0], args[1])
 	if err != nil {
 		return fmt.Errorf("widens: %w", err)
@@ -368,6 +404,9 @@ func setScaler(s *Scaler, a string) error {
 	return fmt.Errorf("scaler: no field %q", name)
 }
 
+// properties are what Set changes beside the switches.
+var properties = []string{"keep_batchnorm_fp32", "master_weights", "cast_model_outputs", "loss_scale", "num_losses", "min_loss_scale", "max_loss_scale"}
+
 // Set changes one property by the name Apex and others gave it:
 // keep_batchnorm_fp32, master_weights (true or false), cast_model_outputs (a
 // dtype), loss_scale (a number or dynamic), num_losses, min_loss_scale,
@@ -409,14 +448,17 @@ func (p *Policy) set(property, value string) error {
 
 // setSwitch turns a switch on or off that a policy file has under that name.
 func (p *Policy) setSwitch(name, value string) error {
-	properties := "keep_batchnorm_fp32, master_weights, cast_model_outputs, loss_scale, num_losses, min_loss_scale, max_loss_scale"
+	names := slices.Clone(properties)
 	for _, f := range p.flagsOf() {
 		if f.name == name {
 			return parseBool(name, value, func(on bool) { *f.on = on })
 		}
-		properties += ", " + f.name
+		names = append(names, f.name)
 	}
-	return fmt.Errorf("no property %q; there are %s", name, properties)
+	if near := ir.Nearest(name, names); near != "" {
+		return fmt.Errorf("no property %q; did you mean %s?", name, near)
+	}
+	return fmt.Errorf("no property %q; there are %s", name, strings.Join(names, ", "))
 }
 
 // bound changes a limit of the dynamic scaler.

@@ -94,7 +94,7 @@ func (t *tape) visit(n *ir.Node) error {
 	case def.Expand != nil:
 		return t.expanded(b, n, d)
 	case n.Op == ir.OpForeign || n.Op == ir.OpCustom:
-		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: %s has no gradient, and a loss depends on parameters through it", def.Name, n.Name())}
+		return &ir.Error{Pos: n.Pos, Msg: fmt.Sprintf("%s: a loss depends on parameters through %s, which has no gradient: %s", def.Name, n.Name(), def.NoGrad)}
 	}
 	t.stopped = append(t.stopped, n)
 	return nil

@@ -50,7 +50,7 @@ func trainable(t *testing.T, text string, inner float64) *ir.Graph {
 		t.Skip("no float operand or result")
 	}
 	if inner != 0 {
-		ds, err := Gradients(b, loss, params, GradScale{Scale: inner})
+		ds, _, err := Gradients(b, loss, params, GradScale{Scale: inner})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -171,19 +171,24 @@ func (s *scaling) transform() error {
 		s.materialise(p)
 		gs[i] = GradOf{p.v, p.g}
 	}
-	out := f(s.b.In(ir.Update), gs)
-	if s.b.Err() == nil && len(out) < len(gs) {
-		return fmt.Errorf("the gradient transform returned %d gradients for %d parameters", len(out), len(gs))
+	b := s.b.In(ir.Update) // the caller tells it where its lines are
+	out := f(b, gs)
+	if len(out) < len(gs) {
+		b.Fail("TrainConfig.Gradients returns %d gradients, want %d: one for each parameter, in the order given", len(out), len(gs))
 	}
-	if s.b.Err() != nil {
-		return s.b.Err()
+	if b.Err() != nil {
+		return b.Err()
 	}
 	for i, p := range s.t.params {
 		switch d := out[i].Grad; {
-		case out[i].Param != p.v || d == nil:
-			return fmt.Errorf("the gradient transform returned no gradient for %s in its place", p.v)
+		case out[i].Param != p.v:
+			b.Fail("TrainConfig.Gradients returns a gradient of %s at place %d, want that of %s: keep the order given", nameOf(out[i].Param), i, p.v)
+			return b.Err()
+		case d == nil:
+			b.Fail("TrainConfig.Gradients returns no gradient of %s", p.v)
+			return b.Err()
 		case d.Type != p.v.Type.With(ir.F32):
-			return fmt.Errorf("the gradient transform returned %s %s for %s %s", d, s.g.TypeString(d.Type), p.v, s.g.TypeString(p.v.Type))
+			return &ir.Error{Pos: posOf(d), Msg: fmt.Sprintf("TrainConfig.Gradients returns %s %s as the gradient of %s %s: want its shape, in f32", d, s.g.TypeString(d.Type), p.v, s.g.TypeString(p.v.Type))}
 		default:
 			p.g, p.made = d, d
 		}
@@ -191,16 +196,24 @@ func (s *scaling) transform() error {
 	return s.keep(out[len(gs):])
 }
 
-// keep notes the states of the transform's own, which are written where the step is taken.
+// nameOf is a value's name, "nothing" for nil.
+func nameOf(v *ir.Value) string {
+	if v == nil {
+		return "nothing"
+	}
+	return v.String()
+}
+
+// keep notes the states that the hook declared, which are written where the step is taken.
 func (s *scaling) keep(states []GradOf) error {
 	for i, x := range states {
 		switch {
 		case x.Param == nil || x.Param.Kind != ir.State || x.Grad == nil:
-			return fmt.Errorf("the gradient transform returned %s behind the gradients, which is no state with its next value", x.Param)
+			return fmt.Errorf("TrainConfig.Gradients sets %s, want a state and its next value", nameOf(x.Param))
 		case x.Param.Type != x.Grad.Type:
-			return fmt.Errorf("the gradient transform gives %s %s the value of a state %s", x.Param, s.g.TypeString(x.Param.Type), s.g.TypeString(x.Grad.Type))
+			return fmt.Errorf("TrainConfig.Gradients sets the state %s %s to %s %s: want its type", x.Param, s.g.TypeString(x.Param.Type), x.Grad, s.g.TypeString(x.Grad.Type))
 		case slices.ContainsFunc(states[:i], func(y GradOf) bool { return y.Param == x.Param }):
-			return fmt.Errorf("the gradient transform gives the state %s two values", x.Param)
+			return fmt.Errorf("TrainConfig.Gradients sets the state %s twice", x.Param)
 		}
 		s.t.kept = append(s.t.kept, pendingStat{x.Param, x.Grad})
 	}

@@ -12,7 +12,7 @@ import (
 // their ops read and compute in: it decides what the minimum cut would have
 // decided. That no such value is free to be stored so is an error.
 func (p Policy) Store(pattern string, d ir.Pin) Policy {
-	p.Stores = append(p.Stores[:len(p.Stores):len(p.Stores)], Rule{pattern, d})
+	p.Stores = append(p.Stores[:len(p.Stores):len(p.Stores)], Rule{Pattern: pattern, Pin: d})
 	return p
 }
 
@@ -65,9 +65,9 @@ func (m *planner) stores() error {
 		switch {
 		case used[k]:
 		case because[k] != "":
-			return fmt.Errorf("policy %s: store %s: %s", m.p.Name, r.Pattern, because[k])
+			return r.located(fmt.Errorf("policy %s: store %s: %s", m.p.Name, r.Pattern, because[k]))
 		default:
-			return fmt.Errorf("policy %s: store: pattern %q matches no value in graph @%s", m.p.Name, r.Pattern, m.g.Name)
+			return r.located(fmt.Errorf("policy %s: store: pattern %q matches no value in graph @%s", m.p.Name, r.Pattern, m.g.Name))
 		}
 	}
 	return nil

@@ -405,7 +405,7 @@ func penalty(scale float64) (*ir.Graph, error) {
 	if b.Err() != nil {
 		return nil, b.Err()
 	}
-	dx, err := Gradients(b, inner, []*ir.Value{x}, GradScale{Scale: scale})
+	dx, _, err := Gradients(b, inner, []*ir.Value{x}, GradScale{Scale: scale})
 	if err != nil {
 		return nil, err
 	}

@@ -342,10 +342,15 @@ func parseDims(pairs []string) (ampc.Sizes, error) {
 	}
 	out := ampc.Sizes{}
 	for _, p := range pairs {
-		name, value, _ := strings.Cut(p, "=")
+		name, value, ok := strings.Cut(p, "=")
 		size, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || size < 1 || name == "" {
-			return nil, usagef("--dim %s: want NAME=SIZE", p)
+		switch {
+		case !ok || name == "":
+			return nil, usagef("--dim %s: want NAME=SIZE, such as batch=64", p)
+		case err != nil:
+			return nil, usagef("--dim %s: %q is not a whole number: want NAME=SIZE, such as %s=64", p, value, name)
+		case size < 1:
+			return nil, usagef("--dim %s: the size is %d, want 1 or more", p, size)
 		}
 		out[ampc.Dim(name)] = size
 	}

@@ -29,7 +29,7 @@ func TestModelDumps(t *testing.T) {
 		if err := flags.ParseFlags(c.Run[2:]); err != nil {
 			t.Fatal(err)
 		}
-		report, _, err := planModel(flags, c.Run[1], f)
+		report, _, _, err := planModel(flags, c.Run[1], f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestModelCounters(t *testing.T) {
 	} {
 		for _, policy := range plannedPolicies {
 			c := &cobra.Command{}
-			r, _, err := planModel(c, "zoo:"+model, modelFlags{policy: policy, micro: 1})
+			r, _, _, err := planModel(c, "zoo:"+model, modelFlags{policy: policy, micro: 1})
 			if err != nil {
 				t.Errorf("%s under %s: %v", model, policy, err)
 				continue
@@ -76,7 +76,7 @@ func TestModelMemory(t *testing.T) {
 	} {
 		var f32 int64
 		for _, policy := range []string{"f32", "mixed-f16", "mixed-bf16"} {
-			r, _, err := planModel(&cobra.Command{}, "zoo:"+model, modelFlags{policy: policy, micro: 1})
+			r, _, _, err := planModel(&cobra.Command{}, "zoo:"+model, modelFlags{policy: policy, micro: 1})
 			if err != nil {
 				t.Errorf("%s under %s: %v", model, policy, err)
 				continue

@@ -79,6 +79,12 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			rows = append(rows, row)
+			if row.compiled && (compare || c.Flags().Changed("policy")) {
+				return usagef("%s is compiled already, and no policy changes it: leave out --policy and --compare", args[0])
+			}
+			if row.compiled {
+				break
+			}
 		}
 		if asJSON {
 			return writeJSON(c.OutOrStdout(), rows)
@@ -116,54 +122,58 @@ type planRow struct {
 	Notes []string `json:"notes,omitempty"`
 	// Misaligned are the products that tensor cores do not read at full speed.
 	Misaligned []lower.Misaligned `json:"misaligned,omitempty"`
+	compiled   bool               // the file holds a compiled step: it has one row
 }
 
 func planOne(c *cobra.Command, spec string, f modelFlags, limit int64) (planRow, error) {
-	r, total, err := planModel(c, spec, f)
+	r, total, compiled, err := planModel(c, spec, f)
 	if err != nil {
 		return planRow{}, err
 	}
-	row := planRow{Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: total, State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
+	if compiled {
+		f.policy, f.algorithm = "as compiled", ""
+	}
+	row := planRow{compiled: compiled, Policy: f.policy, Algorithm: f.algorithm, Low: r.Low, F32: r.F32, Merged: r.Counts["casts_reused"] + r.Counts["casts_merged"], Work: r.Work, Peak: total, State: r.State, Saved: r.Saved, Moved: r.Bytes, Casts: r.Counts["casts_inserted"],
 		Hoisted: r.Counts["casts_hoisted"], Folded: r.Counts["casts_folded_load"] + r.Counts["casts_folded_store"],
 		Left: r.Left, CastBytes: r.CastBytes, LowShare: r.LowShare(), Notes: r.Notes, Misaligned: r.Misaligned}
 	if limit > 0 {
 		row.Fit, err = fitBatch(limit, func(batch int64) (int64, error) {
-			_, total, err := planModel(c, withBatch(spec, batch), f)
+			_, total, _, err := planModel(c, withBatch(spec, batch), f)
 			return total, err
 		})
 	}
 	return row, err
 }
 
-// planModel compiles and lowers, and returns the report and the bytes of all arenas.
-func planModel(c *cobra.Command, spec string, f modelFlags) (*casts.Report, int64, error) {
+// planModel compiles and lowers, and returns the report, the bytes of all arenas,
+// and whether the model was compiled before.
+func planModel(c *cobra.Command, spec string, f modelFlags) (r *casts.Report, total int64, compiled bool, err error) {
 	o, err := open(c, spec)
+	if err == nil {
+		err = o.apply(&f)
+	}
+	if err == nil {
+		err = o.bound()
+	}
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
-	if err := o.apply(&f); err != nil {
-		return nil, 0, err
-	}
-	if err := o.bound(); err != nil {
-		return nil, 0, err
-	}
-	r := &casts.Report{}
+	r = &casts.Report{}
 	g := o.model.Graph()
 	if !o.compiled {
 		if g, err = o.compile(func(p *passes.Config) { p.After = func(e passes.Event) { r.After(e.Counters, e.Notes) } }); err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 	}
 	p, err := lower.Lower(g, lower.CPU)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	r.Program(g, p)
-	var total int64
 	for _, n := range p.Arenas {
 		total += n
 	}
-	return r, total, nil
+	return r, total, o.compiled, nil
 }
 
 func withBatch(spec string, batch int64) string {

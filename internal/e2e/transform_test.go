@@ -75,10 +75,10 @@ func TestUsersOwnOptimizer(t *testing.T) {
 // Bad states are one line each.
 func TestUsersOwnStateMistakes(t *testing.T) {
 	for want, edit := range map[string]func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad){
-		"two values":        func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, g[0].Value); u.Set(v, g[0].Value) },
-		"the value of a":    func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, u.ReduceSum(g[0].Value)) },
-		"which is no state": func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(g[0].Param, g[0].Value) },
-		"absent":            func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, ampc.Tensor{}) },
+		"it is set already":                         func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, g[0].Value); u.Set(v, g[0].Value) },
+		"want the type of the state":                func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, u.ReduceSum(g[0].Value)) },
+		"it is no state that Update.State declared": func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(g[0].Param, g[0].Value) },
+		"absent": func(u *ampc.Update, v ampc.Tensor, g []ampc.Grad) { u.Set(v, ampc.Tensor{}) },
 	} {
 		m := ampc.New("m")
 		loss := m.ReduceSum(m.Mul(m.Param("w", ampc.Fill(1), 4), m.Input("x", ampc.F32, 4)))
