@@ -31,7 +31,7 @@ func (m *Model) Calibrate(ctx context.Context, c TrainConfig, feeds []Feed, loss
 	if err := passes.Run(g, p); err != nil {
 		return Ranges{}, err
 	}
-	dropUnused(g)
+	g.DropUnused()
 	rec := ranges.NewRecorder(g)
 	for _, f := range feeds {
 		env, err := m.environment(g, f, m.seed)

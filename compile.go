@@ -103,7 +103,7 @@ func (m *Model) translate(r request, k known, target lower.Target) (*Step, error
 	if err := passes.Run(g, p); err != nil {
 		return nil, m.sized(err, r.sizes)
 	}
-	dropUnused(g)
+	g.DropUnused()
 	if step.program, err = lower.Lower(g, target); err != nil {
 		return nil, m.sized(err, r.sizes)
 	}
@@ -204,24 +204,6 @@ func (k known) read(g *ir.Graph) {
 			v.Name, v.Kind = average, ir.State
 		}
 	}
-}
-
-// dropUnused removes declarations that nothing in the compiled graph reads: a
-// step wants no feed for them.
-func dropUnused(g *ir.Graph) {
-	used := map[*ir.Value]bool{}
-	for _, n := range g.Nodes {
-		for _, v := range n.In {
-			used[v] = true
-		}
-		for _, v := range n.Out {
-			used[v.Next] = true
-		}
-	}
-	for _, v := range g.Return {
-		used[v] = true
-	}
-	g.Vars = slices.DeleteFunc(g.Vars, func(v *ir.Value) bool { return !used[v] })
 }
 
 // slots are the places of a step's results among the outputs of its program,

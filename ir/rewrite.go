@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -45,6 +46,24 @@ func (g *Graph) Filter(keep func(Section, *Node) bool) {
 		clear(g.Body[s][len(kept):])
 		g.Body[s] = kept
 	}
+}
+
+// DropUnused removes declarations that nothing in the compiled graph reads: a
+// step wants no feed for them.
+func (g *Graph) DropUnused() {
+	used := map[*Value]bool{}
+	for _, n := range g.Nodes {
+		for _, v := range n.In {
+			used[v] = true
+		}
+		for _, v := range n.Out {
+			used[v.Next] = true
+		}
+	}
+	for _, v := range g.Return {
+		used[v] = true
+	}
+	g.Vars = slices.DeleteFunc(g.Vars, func(v *Value) bool { return !used[v] })
 }
 
 // Sort puts each section into a topological order: of the nodes whose

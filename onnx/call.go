@@ -85,6 +85,9 @@ func (c *call) values(ys []*ir.Value) []*value {
 		}
 		if out[i] == nil {
 			out[i] = &value{v: y, typ: y.Type}
+			if y.Type.Shape.Elements() == 0 {
+				out[i].v, out[i].k = nil, eval.New(y.Type)
+			}
 		}
 	}
 	return out
@@ -149,7 +152,7 @@ func (c *call) fail(format string, args ...any) {
 // refuse says what is not done.
 func (c *call) refuse(format string, args ...any) {
 	if c.err == nil {
-		c.err = Unsupported{fmt.Sprintf(format, args...)}
+		c.err = Unsupported{Reason: fmt.Sprintf(format, args...)}
 	}
 }
 
@@ -217,9 +220,14 @@ func (c *call) elements(i int, what string) *eval.Tensor {
 		v := c.in[i]
 		if k := c.im.known(v); k != nil {
 			c.im.out.Bound = append(c.im.out.Bound, v.from...)
+			if v.from != nil && c.env == nil {
+				c.im.guards = append(c.im.guards, guarded{v, k})
+			}
 			return k
 		}
-		c.refuse("its %s (operand %d) depends on data, and must be known before the model runs", what, i)
+		if c.err == nil {
+			c.err = Unsupported{Reason: fmt.Sprintf("its %s (operand %d) depends on data, and must be known before the model runs", what, i), Data: true}
+		}
 	} else {
 		c.fail("operand %d, its %s, is absent", i, what)
 	}

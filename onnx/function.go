@@ -32,11 +32,7 @@ func (im *importer) call(f *Function, c *call) error {
 			s.vals[f.In[i]] = v
 		}
 	}
-	given := map[string]*Attribute{}
-	for _, a := range slices.Concat(f.Defaults, c.n.Attrs) {
-		given[a.Name] = a
-	}
-	if err := im.nodes(resolved(f.Nodes, given), s); err != nil {
+	if err := im.nodes(resolved(f.Nodes, c.n.attributes(f)), s); err != nil {
 		return fmt.Errorf("function %q: %w", f.Name, err)
 	}
 	for i, name := range c.n.Out {
@@ -79,4 +75,23 @@ func resolved(nodes []*Node, given map[string]*Attribute) []*Node {
 		out[i] = &c
 	}
 	return out
+}
+
+// Inlined is what a node becomes that calls one of the model's functions: its nodes,
+// with the call's attributes; nil where the node calls none.
+func (m *Model) Inlined(n *Node) (f *Function, nodes []*Node) {
+	im := &importer{m: m}
+	if f = im.function(n); f == nil {
+		return nil, nil
+	}
+	return f, resolved(f.Nodes, n.attributes(f))
+}
+
+// attributes are those of a call of f.
+func (n *Node) attributes(f *Function) map[string]*Attribute {
+	given := map[string]*Attribute{}
+	for _, a := range slices.Concat(f.Defaults, n.Attrs) {
+		given[a.Name] = a
+	}
+	return given
 }

@@ -65,7 +65,11 @@ func (e *SizeError) Error() string {
 }
 
 // Unsupported is what this package does not do, as opposed to a fault in a model.
-type Unsupported struct{ Reason string }
+type Unsupported struct {
+	Reason string
+	// Data says that elements of an operand would have to be known before the model runs.
+	Data bool
+}
 
 func (u Unsupported) Error() string { return u.Reason }
 
@@ -78,6 +82,7 @@ type value struct {
 	v    *ir.Value    // in the graph; nil until a node reads it
 	k    *eval.Tensor // the elements, where they are known
 	init *Tensor
+	kind string   // "" for a tensor, else what it is
 	kept bool     // not trained, whatever the options say: running statistics
 	from []string // inputs whose fed elements k comes from; it is a value of the graph then
 }
@@ -111,6 +116,13 @@ type importer struct {
 	made   int // constants
 	inline int // how deep functions and branches stand in each other
 	out    Imported
+	guards []guarded
+}
+
+// guarded is a value that comes of inputs and whose elements were read.
+type guarded struct {
+	v *value
+	k *eval.Tensor
 }
 
 // scope is where names mean something: the main graph, a function or a branch.
@@ -118,12 +130,16 @@ type scope struct {
 	vals   map[string]*value
 	outer  *scope
 	opsets map[string]int64
+	given  func(name string) *value // what is not here; nil: nothing is
 }
 
 func (s *scope) find(name string) *value {
 	for ; s != nil; s = s.outer {
 		if v := s.vals[name]; v != nil {
 			return v
+		}
+		if s.given != nil && name != "" {
+			return s.given(name)
 		}
 	}
 	return nil
@@ -227,7 +243,7 @@ func (im *importer) named() error {
 
 func (im *importer) initializers(g *Graph, s *scope) error {
 	if g.Sparse > 0 {
-		return Unsupported{"sparse initialisers are not read"}
+		return Unsupported{Reason: "sparse initialisers are not read"}
 	}
 	for _, t := range g.Initializers {
 		if s.vals[t.Name] != nil {
@@ -241,11 +257,11 @@ func (im *importer) initializers(g *Graph, s *scope) error {
 // inputType is the type of an input with all sizes bound.
 func (im *importer) inputType(x *Info) (ir.Type, error) {
 	if x.Kind != "" {
-		return ir.Type{}, Unsupported{fmt.Sprintf("is a %s, not a tensor", x.Kind)}
+		return ir.Type{}, Unsupported{Reason: fmt.Sprintf("is a %s, not a tensor", x.Kind)}
 	}
 	d, err := x.DType.ours()
 	if err != nil {
-		return ir.Type{}, Unsupported{err.Error()}
+		return ir.Type{}, Unsupported{Reason: err.Error()}
 	}
 	given, fed := im.o.Shapes[x.Name]
 	if fed && x.Rank && len(given) != len(x.Dims) {
@@ -342,6 +358,9 @@ func (im *importer) node(n *Node, s *scope) error {
 		if v == nil && name != "" {
 			return fmt.Errorf("operand %q: nothing computes it", name)
 		}
+		if v != nil && v.kind != "" {
+			return Unsupported{Reason: fmt.Sprintf("operand %q is a %s, not a tensor", name, v.kind), Data: true}
+		}
 		c.in = append(c.in, v)
 	}
 	r := im.rows[rowKey{n.Domain, n.Op}]
@@ -349,13 +368,13 @@ func (im *importer) node(n *Node, s *scope) error {
 		if f := im.function(n); f != nil {
 			return im.call(f, c)
 		}
-		return Unsupported{"the operator is not known"}
+		return Unsupported{Reason: "the operator is not known"}
 	}
 	if c.opset == 0 {
 		return fmt.Errorf("the model does not say which version of operator set %q it uses", n.Domain)
 	}
 	if c.opset < r.since {
-		return Unsupported{fmt.Sprintf("its form before opset %d is not read", r.since)}
+		return Unsupported{Reason: fmt.Sprintf("its form before opset %d is not read", r.since)}
 	}
 	for i, v := range c.in {
 		if v == nil || v.init == nil || v.typ != (ir.Type{}) {
@@ -376,7 +395,7 @@ func (im *importer) node(n *Node, s *scope) error {
 			continue
 		}
 		if i >= len(outs) || outs[i] == nil {
-			return Unsupported{fmt.Sprintf("result %d is not computed", i)}
+			return Unsupported{Reason: fmt.Sprintf("result %d is not computed", i)}
 		}
 		y := outs[i]
 		if y.v != nil && y.v.Def != nil && y.name == "" {

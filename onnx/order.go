@@ -70,3 +70,65 @@ func reads(n *Node) []string {
 	}
 	return names
 }
+
+// Sorted is an order of nodes, by their indices, in which what they read comes
+// before them.
+func Sorted(list []*Node) ([]int, error) { return sorted(list, &scope{}) }
+
+// Reads lists what a node reads from around it: its operands, and what graphs in its
+// attributes read and do not define. A name may stand twice.
+func (n *Node) Reads() []string {
+	var names []string
+	for _, name := range n.In {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	for _, a := range n.Attrs {
+		if a.G != nil {
+			names = append(names, a.G.captures()...)
+		}
+	}
+	return names
+}
+
+// captures are the names that a graph reads and does not define.
+func (g *Graph) captures() []string {
+	own := map[string]bool{"": true}
+	for _, x := range g.Inputs {
+		own[x.Name] = true
+	}
+	for _, t := range g.Initializers {
+		own[t.Name] = true
+	}
+	for _, n := range g.Nodes {
+		for _, y := range n.Out {
+			own[y] = true
+		}
+	}
+	var names []string
+	read := func(name string) {
+		if !own[name] {
+			names = append(names, name)
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, name := range n.Reads() {
+			read(name)
+		}
+	}
+	for _, y := range g.Outputs {
+		read(y.Name)
+	}
+	return names
+}
+
+// Attr is an attribute of the node, nil where it is not set.
+func (n *Node) Attr(name string) *Attribute {
+	for _, a := range n.Attrs {
+		if a.Name == name {
+			return a
+		}
+	}
+	return nil
+}

@@ -35,7 +35,7 @@ var shapeRows = []row{
 		return one(c.expand(c.x(0), c.dims(0), c.ints(1, "shape")))
 	}},
 	{op: "Concat", since: 1, ours: "concat", imp: func(c *call) []*ir.Value {
-		return one(c.b.Concat(c.axis(c.int("axis", 1), c.rank(0)), c.all(0)...))
+		return one(c.concat())
 	}},
 	{op: "Split", since: 1, ours: "slice", not: "sizes that depend on data", imp: split},
 	{op: "Slice", since: 1, ours: "slice, flip", not: "bounds that depend on data", imp: slice},
@@ -55,6 +55,24 @@ var shapeRows = []row{
 	}},
 	{op: "Trilu", since: 14, ours: "tril, triu, comparisons", not: "a diagonal that depends on data", imp: trilu},
 	{op: "ReverseSequence", since: 10, ours: "gather_elements", not: "lengths that depend on data", imp: reverseSequence},
+}
+
+// concat leaves operands without elements out.
+func (c *call) concat() *ir.Value {
+	axis := c.axis(c.int("axis", 1), c.rank(0))
+	var parts []*ir.Value
+	for i := range c.in {
+		if c.has(i) && c.typ(i).Shape.Elements() > 0 {
+			parts = append(parts, c.x(i))
+		}
+	}
+	switch {
+	case len(parts) == 0:
+		return c.b.Concat(axis, c.all(0)...)
+	case len(parts) == 1 && len(c.in) > 1:
+		return parts[0]
+	}
+	return c.b.Concat(axis, parts...)
 }
 
 func product(d []int64) int64 {

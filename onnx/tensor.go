@@ -37,6 +37,9 @@ func (d DataType) ours() (ir.DType, error) {
 	return ir.Invalid, fmt.Errorf("elements of %s are not computed with", d)
 }
 
+// DType is the dtype that holds elements of d in a graph.
+func (d DataType) DType() (ir.DType, error) { return d.ours() }
+
 // Tensor is a constant of the model.
 type Tensor struct {
 	Name     string

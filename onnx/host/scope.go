@@ -1,0 +1,175 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+
+	"ampc/onnx"
+)
+
+// scope is a list of nodes that run together: those of the main graph, of a graph
+// in an attribute, or of a function for one call.
+type scope struct {
+	path    string // in the model, for names and messages
+	outer   *scope // whose values it reads; nil for the main graph and functions
+	nodes   []*onnx.Node
+	reads   [][]string // by node, what graphs in attributes read included
+	order   []int      // operands come first; only what the outputs need
+	opsets  map[string]int64
+	inits   map[string]*onnx.Tensor // initialisers and constants, by name
+	inputs  []string
+	outputs []*onnx.Info
+
+	subs   map[*onnx.Node]map[string]*scope // made when first needed
+	stages map[string]*stage                // by the nodes that are done
+}
+
+// newScope prepares a graph.
+func newScope(path string, outer *scope, opsets map[string]int64, g *onnx.Graph) (*scope, error) {
+	s := &scope{path: path, outer: outer, opsets: opsets, nodes: g.Nodes, outputs: g.Outputs, inits: map[string]*onnx.Tensor{}}
+	for _, t := range g.Initializers {
+		if s.inits[t.Name] != nil {
+			return nil, fmt.Errorf("initialiser %q stands twice", t.Name)
+		}
+		s.inits[t.Name] = t
+	}
+	for _, x := range g.Inputs {
+		s.inputs = append(s.inputs, x.Name)
+	}
+	return s, s.prepare()
+}
+
+// newFunction prepares the nodes of a function for one call.
+func newFunction(path string, opsets map[string]int64, f *onnx.Function, nodes []*onnx.Node) (*scope, error) {
+	s := &scope{path: path, opsets: opsets, nodes: nodes, inputs: f.In, inits: map[string]*onnx.Tensor{}}
+	for _, name := range f.Out {
+		s.outputs = append(s.outputs, &onnx.Info{Name: name})
+	}
+	return s, s.prepare()
+}
+
+// prepare orders the nodes that the outputs need. Constants are not among them:
+// they are initialisers.
+func (s *scope) prepare() error {
+	s.subs, s.stages = map[*onnx.Node]map[string]*scope{}, map[string]*stage{}
+	order, err := onnx.Sorted(s.nodes)
+	if err != nil {
+		return err
+	}
+	s.reads = make([][]string, len(s.nodes))
+	wanted := map[string]bool{}
+	for _, y := range s.outputs {
+		wanted[y.Name] = true
+	}
+	for _, i := range slices.Backward(order) {
+		n := s.nodes[i]
+		if t := constantOf(n); t != nil {
+			s.inits[n.Out[0]] = t
+			continue
+		}
+		if !slices.ContainsFunc(n.Out, func(y string) bool { return wanted[y] }) {
+			continue
+		}
+		s.reads[i] = n.Reads()
+		for _, name := range s.reads[i] {
+			wanted[name] = true
+		}
+		s.order = append(s.order, i)
+	}
+	slices.Reverse(s.order)
+	return nil
+}
+
+// constantOf is the tensor of a Constant, nil where the node is none or holds no tensor.
+func constantOf(n *onnx.Node) *onnx.Tensor {
+	if n.Op != "Constant" || n.Domain != "" || len(n.Out) != 1 {
+		return nil
+	}
+	a := n.Attr("value")
+	if a == nil || a.T == nil {
+		return nil
+	}
+	if _, err := a.T.Type(); err != nil {
+		return nil
+	}
+	return a.T
+}
+
+// sub is the scope of a graph in an attribute of a node.
+func (s *scope) sub(n *onnx.Node, attr string) (*scope, error) {
+	if x := s.subs[n][attr]; x != nil {
+		return x, nil
+	}
+	a := n.Attr(attr)
+	if a == nil || a.G == nil {
+		return nil, fmt.Errorf("%s is missing", attr)
+	}
+	x, err := newScope(s.within(n)+"."+attr, s, s.opsets, a.G)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", attr, err)
+	}
+	s.keep(n, attr, x)
+	return x, nil
+}
+
+func (s *scope) keep(n *onnx.Node, attr string, x *scope) {
+	if s.subs[n] == nil {
+		s.subs[n] = map[string]*scope{}
+	}
+	s.subs[n][attr] = x
+}
+
+// within is the path of a node.
+func (s *scope) within(n *onnx.Node) string {
+	name := n.Name
+	if name == "" {
+		name = fmt.Sprint(slices.Index(s.nodes, n))
+	}
+	if s.path == "" {
+		return name
+	}
+	return s.path + "/" + name
+}
+
+// stage is a point of a scope: some nodes are done.
+type stage struct {
+	scope   *scope
+	done    []bool
+	rest    []int           // nodes that are not, in order
+	live    map[string]bool // what they read, and the outputs
+	entries []*entry
+	general bool // guards failed often: elements are no longer looked at while importing
+}
+
+// stage finds or makes the stage after some nodes; nil where all are done.
+func (s *scope) stage(done []bool) *stage {
+	key := make([]byte, len(done))
+	for i, d := range done {
+		if d {
+			key[i] = 1
+		}
+	}
+	if st, ok := s.stages[string(key)]; ok {
+		return st
+	}
+	st := &stage{scope: s, done: done, live: map[string]bool{}}
+	for _, i := range s.order {
+		if !done[i] {
+			st.rest = append(st.rest, i)
+			for _, name := range s.reads[i] {
+				st.live[name] = true
+			}
+		}
+	}
+	for _, y := range s.outputs {
+		st.live[y.Name] = true
+	}
+	if len(st.rest) == 0 {
+		st = nil
+	}
+	s.stages[string(key)] = st
+	return st
+}
+
+// first is the stage at which nothing is done.
+func (s *scope) first() *stage { return s.stage(make([]bool, len(s.nodes))) }

@@ -1,0 +1,236 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"ampc/internal/file"
+	"ampc/ir"
+	"ampc/lower"
+	"ampc/onnx"
+	"ampc/passes"
+	"ampc/runtime"
+)
+
+// Options say how a model runs.
+type Options struct {
+	Config  passes.Config   // the policy, and how regions are compiled
+	Backend runtime.Backend // where regions run
+	// Programs and ProgramBytes bound the programs that are kept; zero: 256, and 1 GB.
+	// The program that ran longest ago goes first. Weights do not count.
+	Programs     int
+	ProgramBytes int64
+	// Iterations bounds those of all loops of one run together; zero: a million.
+	Iterations int
+	// Bytes bounds what values between regions hold during a run; zero: 8 GB.
+	Bytes int64
+}
+
+// Session is a model that runs. Its weights are held once, whatever is fed.
+type Session struct {
+	mu     sync.Mutex
+	model  *onnx.Model
+	main   *scope
+	o      Options
+	store  runtime.Store
+	names  map[*onnx.Tensor]string // of initialisers, in the store
+	taken  map[string]bool
+	types  map[string]ir.Type // of variables in the store
+	cache  cache
+	ops    map[string]operator
+	steps  []Step
+	closed bool
+}
+
+// Open prepares the model in a file. The file is read until Close.
+func Open(path string, o Options) (*Session, error) {
+	m, err := onnx.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := New(m, o)
+	if err != nil {
+		m.Close()
+		return nil, file.Error(path, err)
+	}
+	return s, nil
+}
+
+// New prepares a model, which Close closes.
+func New(m *onnx.Model, o Options) (*Session, error) {
+	o.Programs, o.ProgramBytes = cmp.Or(o.Programs, 256), cmp.Or(o.ProgramBytes, 1<<30)
+	o.Iterations, o.Bytes = cmp.Or(o.Iterations, 1e6), cmp.Or(o.Bytes, 8<<30)
+	main, err := newScope("", nil, m.Opsets, m.Graph)
+	if err != nil {
+		return nil, err
+	}
+	store, err := o.Backend.NewStore(nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{ops: operators(), model: m, main: main, o: o, store: store, names: map[*onnx.Tensor]string{}, taken: map[string]bool{}, types: map[string]ir.Type{}}, nil
+}
+
+// Inputs lists what Run must be given, Outputs what it can return.
+func (s *Session) Inputs() []*onnx.Info  { return s.model.Inputs() }
+func (s *Session) Outputs() []*onnx.Info { return s.model.Graph.Outputs }
+
+// Close frees the programs, the weights and the file. The backend stays open.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	err := s.cache.close()
+	s.main = nil
+	return cmp.Or(err, s.store.Close(), s.model.Close())
+}
+
+// Run runs the model on the inputs in and returns its outputs by name. A program is
+// compiled where there is none yet for the sizes of what is fed.
+func (s *Session) Run(ctx context.Context, in map[string]*Value) (map[string]*Value, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("the session is closed")
+	}
+	if err := s.check(in); err != nil {
+		return nil, s.located(err)
+	}
+	r := &run{s: s, ctx: ctx}
+	env := map[string]*Value{}
+	for name, v := range in {
+		x := *v
+		x.stable = true
+		env[name] = &x
+	}
+	out, err := r.scope(s.main, nil, env)
+	if err != nil {
+		return nil, s.located(err)
+	}
+	s.steps = r.steps
+	results := map[string]*Value{}
+	for i, y := range s.main.outputs {
+		results[y.Name] = out[i]
+	}
+	return results, nil
+}
+
+func (s *Session) located(err error) error {
+	if s.model.Path() == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.model.Path(), err)
+}
+
+// check compares what is fed with what the model declares.
+func (s *Session) check(in map[string]*Value) error {
+	dims := map[string]int64{}
+	for _, x := range s.model.Graph.Inputs {
+		v := in[x.Name]
+		if v == nil {
+			if s.main.inits[x.Name] == nil {
+				return fmt.Errorf("input %q is not given", x.Name)
+			}
+			continue
+		}
+		if err := checkInput(x, v, dims); err != nil {
+			return fmt.Errorf("input %q %w", x.Name, err)
+		}
+	}
+	for name := range in {
+		if !slices.Contains(s.main.inputs, name) {
+			return fmt.Errorf("no input %q", name)
+		}
+	}
+	return nil
+}
+
+func checkInput(x *onnx.Info, v *Value, dims map[string]int64) error {
+	if x.Kind != "" || v.Kind != Tensor {
+		if x.Kind != "optional" && x.Kind != v.Kind.kind() {
+			return fmt.Errorf("is a %s, want a %s", v.Kind, cmp.Or(x.Kind, "tensor"))
+		}
+		return nil
+	}
+	d, err := x.DType.DType()
+	if err != nil {
+		return err
+	}
+	if v.Type.DType != d {
+		return fmt.Errorf("is %s, want %s", v.Type, d)
+	}
+	if !x.Rank {
+		return nil
+	}
+	have := ir.Sizes(v.Type.Shape)
+	if len(have) != len(x.Dims) {
+		return fmt.Errorf("is %s, want rank %d", v.Type, len(x.Dims))
+	}
+	for i, want := range x.Dims {
+		bound, known := dims[want.Name]
+		switch {
+		case want.Known && want.Size != have[i]:
+			return fmt.Errorf("is %s, want %d in dimension %d", v.Type, want.Size, i)
+		case want.Known || want.Name == "":
+		case known && bound != have[i]:
+			return fmt.Errorf("is %s: dimension %q is %d in another input", v.Type, want.Name, bound)
+		default:
+			dims[want.Name] = have[i]
+		}
+	}
+	return nil
+}
+
+// kind is "" for a tensor, as onnx.Given has it.
+func (k Kind) kind() string {
+	if k == Tensor {
+		return ""
+	}
+	return k.String()
+}
+
+// nameOf is the name of an initialiser in the store.
+func (s *Session) nameOf(t *onnx.Tensor, name string, in *scope) string {
+	if known, ok := s.names[t]; ok {
+		return known
+	}
+	if in.path != "" && s.taken[name] {
+		name = in.path + "." + name
+	}
+	for base, i := name, 2; s.taken[name]; i++ {
+		name = fmt.Sprintf("%s.%d", base, i)
+	}
+	s.names[t], s.taken[name] = name, true
+	return name
+}
+
+// declare brings the variables of a program into the store.
+func (s *Session) declare(p *lower.Program) error {
+	vars, err := runtime.Variables(p)
+	if err != nil {
+		return err
+	}
+	for _, v := range vars {
+		if _, ok := s.types[v.Name]; ok {
+			continue
+		}
+		if err := s.store.Declare([]lower.Var{v}); err != nil {
+			return err
+		}
+		data, err := runtime.InitialBytes(&v, 0)
+		if err != nil {
+			return err
+		}
+		if err := s.store.Write(v.Name, data); err != nil {
+			return err
+		}
+		s.types[v.Name] = v.Type
+	}
+	return nil
+}
