@@ -68,6 +68,7 @@ type assigner struct {
 	kept []bool       // variables that Cast and NoMasters leave alone
 	sec  []ir.Section // of a node
 
+	unpin bool     // moves that need no pin lose it (unpinned)
 	guard []string // why the range guard keeps a value f32 where it is free; "": it does not
 }
 

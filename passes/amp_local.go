@@ -63,6 +63,9 @@ func (a *assigner) requirements() []requirements {
 		body := a.g.Body[s]
 		for k := len(body) - 1; k >= 0; k-- {
 			n := body[k]
+			if a.unpin {
+				a.unpinMove(n, required)
+			}
 			for i, v := range n.In {
 				if v != nil && a.assignable(v) {
 					required[v.ID] |= a.requirement(n, i, required)
@@ -71,6 +74,15 @@ func (a *assigner) requirements() []requirements {
 		}
 	}
 	return required
+}
+
+// unpinMove drops the pin to f32 of a row that only moves elements for low
+// operands: to round before it and to round behind it are the same bits.
+func (a *assigner) unpinMove(n *ir.Node, required []requirements) {
+	d := n.Def()
+	if a.node[n.ID].kept32() && a.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && len(n.Out) == 1 && !shares(n) && required[n.Out[0].ID] == readByLow {
+		a.node[n.ID] = decision{class: a.p.ClassOf(n), override: override{cause: ir.ByClass}}
+	}
 }
 
 // requirement is what n as a reader of operand i requires.

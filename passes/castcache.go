@@ -23,6 +23,7 @@ func castcache(g *ir.Graph, c *Context) error {
 	first := map[castKey]*ir.Node{}
 	same := map[*ir.Value]*ir.Value{}
 	var hoisted []*ir.Node
+	moved := map[*ir.Node]bool{} // beside what they cast
 	g.Filter(func(s ir.Section, n *ir.Node) bool {
 		if n.Op != ir.OpCast || n.Out[0].Next != nil {
 			return true
@@ -36,8 +37,9 @@ func castcache(g *ir.Graph, c *Context) error {
 			return false
 		}
 		first[k] = n
-		if p := v.Def; p != nil && sec[p.ID] != s && storesCasts(p, c) {
+		if p := v.Def; p != nil && sec[p.ID] != s && (storesCasts(p, c) || moved[p]) {
 			beside[sec[p.ID]] = append(beside[sec[p.ID]], n)
+			moved[n], sec[n.ID] = true, sec[p.ID]
 			n.Of = nil
 			c.Count("casts_moved", 1)
 			return false

@@ -34,7 +34,9 @@ func (m *planner) clusters() {
 	}
 	for _, v := range m.g.Return {
 		if m.assignable(v) {
-			c.port(caller, plan.Port{Tensor: c.tensor[m.base[v.ID].ID], Part: m.part[v.ID].ID, Bytes: m.bytes(m.part[v.ID]), Takes: fixedAs(m.src[v.ID])})
+			p := plan.Port{Tensor: c.tensor[m.base[v.ID].ID], Part: m.part[v.ID].ID, Bytes: m.bytes(m.part[v.ID])}
+			p.Takes, p.Narrowed = m.form[v.ID].takes(fixedAs(m.src[v.ID]))
+			c.port(caller, p)
 		}
 	}
 	c.place()
@@ -128,7 +130,7 @@ func (c *clusterer) written(s ir.Section, n *ir.Node, v *ir.Value) {
 	second := c.storesTwice(n)
 	c.port(c.cluster(n), plan.Port{Tensor: id, Write: true, Second: second, Always: v.Next != nil,
 		// Its kernel stores f32 as well as 16 bits.
-		Rounded: x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n)) || !second && x != c.seen[v.ID] && c.storesOnce(n)})
+		Rounded: c.exact[x] || x != plan.Low && (c.c.Caps.FusesCluster(n) || second && c.chained(n))})
 }
 
 // read is the port where n reads operand i, which is v.
@@ -136,7 +138,7 @@ func (c *clusterer) read(n *ir.Node, i int, v *ir.Value) {
 	b, part := c.base[v.ID], c.part[v.ID]
 	p := plan.Port{Tensor: c.tensor[b.ID], Part: part.ID, Bytes: c.size(part), Takes: plan.AsStored}
 	if c.assignable(v) {
-		p.Takes = c.reads(n, i, v)
+		p.Takes, p.Narrowed = c.form[v.ID].takes(c.reads(n, i, v))
 		p.Saved = b.Def != nil && c.sec[n.ID] == ir.Backward && c.sec[b.Def.ID] == ir.Forward
 	}
 	c.port(c.cluster(n), p)
@@ -178,8 +180,6 @@ func (m *planner) bytes(v *ir.Value) int64 { return 2 * m.g.Elements(v.Type) }
 func (m *planner) reads(n *ir.Node, i int, v *ir.Value) plan.Choice {
 	d := m.requiredDType(n, i)
 	switch {
-	case m.pinnedMove(n):
-		return plan.Low
 	case d.Low() && m.loaded(n, v):
 		return plan.AsStored
 	case d != ir.Invalid:

@@ -51,18 +51,21 @@ type planner struct {
 	seen     []plan.Choice           // what promoting readers take a value for
 	base     []*ir.Value             // whose memory a value is
 	part     []*ir.Value             // the first value that is the same elements of it
+	form     []form                  // in which it shows them
 	partner  []*ir.Value             // the tensor a value is the gradient of
 	pins     map[plan.Choice]*pinned // choices made by the range guard or the policy
 	owner    []*ir.Value             // by choice: a value it stands for, for reasons
 	member   map[int32][]*ir.Node    // by cluster
+	exact    map[plan.Choice]bool    // low only where no reader takes f32
 }
 
 func newPlanner(a *assigner) *planner {
 	values := len(a.want)
+	a.unpin = true
 	m := &planner{
 		assigner: a, plan: plan.New(), required: a.requirements(), v: make([]plan.Choice, values), seen: make([]plan.Choice, values),
-		base: make([]*ir.Value, values), part: make([]*ir.Value, values), owner: make([]*ir.Value, 2),
-		member: map[int32][]*ir.Node{}, pins: map[plan.Choice]*pinned{},
+		base: make([]*ir.Value, values), part: make([]*ir.Value, values), form: make([]form, values), owner: make([]*ir.Value, 2),
+		member: map[int32][]*ir.Node{}, exact: map[plan.Choice]bool{}, pins: map[plan.Choice]*pinned{},
 	}
 	m.plan.SavedCost = a.p.Hold
 	for _, n := range a.g.Nodes {
@@ -151,7 +154,7 @@ func (m *planner) parts() {
 			p = ir.Whole(x)
 		}
 		for k, v := range n.Out {
-			m.base[v.ID], m.part[v.ID] = m.base[x.ID], m.part[x.ID]
+			m.base[v.ID], m.part[v.ID], m.form[v.ID] = m.base[x.ID], m.part[x.ID], m.formOf(n)
 			if isView(n) && !ok {
 				continue // all of it, in its order
 			}
@@ -166,6 +169,18 @@ func (m *planner) parts() {
 			}
 		}
 	}
+}
+
+// formOf is the form in which view n shows the tensor that it is a view of.
+func (m *planner) formOf(n *ir.Node) form {
+	f, t := m.form[n.In[0].ID], &m.node[n.ID]
+	switch {
+	case t.class == ir.Low && m.low != ir.F32:
+		return f.through(ir.PinLow)
+	case t.kept32() && !m.movesSource(n):
+		return f.through(ir.PinF32)
+	}
+	return f
 }
 
 // variable returns what decides result i of n: as stored, and as promoting
@@ -199,18 +214,24 @@ func (m *planner) variable(s ir.Section, n *ir.Node, i int) (stored, seen plan.C
 		return m.v[n.Out[0].ID], m.seen[n.Out[0].ID]
 	}
 	seen = m.freeVariable(s, n)
-	if !m.c.Caps.StoresLow(n) {
-		return seen, seen
-	}
-	switch m.copied(v) {
-	case readByLow:
+	switch carries := m.carries(n); {
+	case seen == plan.Low || !m.copiesOnly(n.Out...):
+	case carries && !slices.ContainsFunc(n.In, m.lossScale):
+		return m.chooseExact(v), seen
+	case carries || !m.c.Caps.StoresLow(n):
+	case m.copied(v) == readByLow:
 		return plan.Low, seen
-	case readByLow | readByOther, readByOther:
-		if m.storesOnce(n) { // else its kernel stores two forms as easily as one
-			return m.choose(v), seen
-		}
+	case !m.storesTwice(n):
+		return m.chooseExact(v), seen
 	}
 	return seen, seen
+}
+
+// chooseExact is a new choice for v, low only where all who read v read low.
+func (m *planner) chooseExact(v *ir.Value) plan.Choice {
+	x := m.choose(v)
+	m.exact[x] = true
+	return x
 }
 
 // pinnedVariable stores what the source says, f32 where the row cannot store 16
@@ -221,20 +242,11 @@ func (m *planner) pinnedVariable(n *ir.Node, i int) (stored, seen plan.Choice) {
 	switch low := i == 0 && m.c.Caps.StoresLow(n); {
 	case m.src[v.ID].Low() && !low && !m.movesSource(n):
 		return plan.F32, plan.F32
-	case m.pinnedMove(n):
-		return plan.Low, plan.F32
 	case low && m.low != ir.F32 && m.src[v.ID] == ir.F32 && m.copied(v) == readByLow:
 		return plan.Low, plan.F32
 	}
 	d := fixedAs(m.src[v.ID])
 	return d, d
-}
-
-// pinnedMove reports whether n is pinned to f32, only moves elements and has low
-// readers alone: the cast for them goes before it (castelim).
-func (m *planner) pinnedMove(n *ir.Node) bool {
-	d := n.Def()
-	return m.node[n.ID].kept32() && m.low != ir.F32 && d.Is(ir.Moves) && d.Elem == nil && len(n.Out) == 1 && !shares(n) && m.copied(n.Out[0]) == readByLow
 }
 
 // freeVariable decides a free row: its forward value's, or its own.
@@ -280,6 +292,22 @@ func (m *planner) copied(v *ir.Value) (all requirements) {
 	return all
 }
 
+// copiesOnly reports whether all who read vs read one dtype and no other (copied):
+// then each may be stored in 16 bits where all read that, and no bit changes.
+func (m *planner) copiesOnly(vs ...*ir.Value) bool {
+	all := requirements(0)
+	for _, v := range vs {
+		all |= m.copied(v)
+	}
+	return all != 0 && all&(readByF32|readByPromote) == 0
+}
+
+// carries reports whether n only moves elements, to a tensor of its own.
+func (m *planner) carries(n *ir.Node) bool {
+	d := n.Def()
+	return d.Is(ir.Moves) && d.Elem == nil && !shares(n)
+}
+
 // follows reports whether n reads operand i in the dtype of its own result.
 func (m *planner) follows(n *ir.Node, i int) bool {
 	return m.requiredDType(n, i) == ir.Invalid && m.node[n.ID].free() && !m.c.Caps.Loads(n, i) && m.assignable(n.Out[0]) && n.OperandClass(i) != ir.Fixed
@@ -290,9 +318,10 @@ func (m *planner) follows(n *ir.Node, i int) bool {
 // neither its operands nor its forward node bind it. A loss scale is not moved
 // so: it may be beyond f16 where what is made of it is not.
 func (m *planner) castsFirst(n *ir.Node) bool {
-	d := n.Def()
-	return d.Is(ir.Moves) && d.Elem == nil && !shares(n) && m.node[n.ID].free() && m.required[n.Out[0].ID] == readByLow &&
-		!slices.ContainsFunc(n.In, m.lossScale)
+	if !m.carries(n) || !m.node[n.ID].free() || slices.ContainsFunc(n.In, m.lossScale) || m.required[n.Out[0].ID] != readByLow {
+		return false
+	}
+	return !slices.ContainsFunc(n.Out, func(v *ir.Value) bool { return m.assignable(v) && m.required[v.ID]&^readByLow != 0 })
 }
 
 // lossScale reports whether v is a loss scale, in whatever shape.
@@ -360,6 +389,8 @@ func (m *planner) keptVariable(n *ir.Node, i int, required requirements) (stored
 		stored = plan.Low
 	case i == 0 && m.c.Caps.StoresLow(n) && required&readByF32 == 0 && (m.p.Narrow || required&readByLow != 0 && required&readByPromote == 0):
 		stored = m.choose(n.Out[i])
+	case i == 0 && m.c.Caps.StoresLow(n) && n.Why.Cluster == 0 && m.copiesOnly(n.Out[0]):
+		stored = m.chooseExact(n.Out[i])
 	}
 	if n.Why.Cluster == 0 || n.Def().Elem == nil {
 		return stored, stored

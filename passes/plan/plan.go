@@ -47,6 +47,9 @@ type Port struct {
 	// Low are fixed, AsStored takes either, a free choice is that of another port.
 	// A form that the tensor is not stored in must be made of it.
 	Takes Choice
+	// Narrowed says that the part was rounded to low on its way to the port: where
+	// Takes is f32, it is the low form widened again, and not the tensor in f32.
+	Narrowed bool
 	// Saved says that the part is saved from forward for backward by this read.
 	Saved bool
 

@@ -16,10 +16,14 @@ import (
 //	write that stores each form read      4n, 2n or both
 //	narrowing cast, once for all readers  6n where the tensor is f32 and some reader takes low
 //	widening cast                         6n where it is low and some reader takes f32
+//	widening what was rounded             6n where some reader takes that in f32
 //	saved for backward                    4n, 2n or both, times Plan.SavedCost
 //
 // Every term is unary or says "some reader on one side, the tensor on the
 // other", which one auxiliary node with an infinite edge per reader expresses.
+// Of a tensor that some reader may take in f32 and another rounded and in f32,
+// these are two forms if it is f32 and one if it is low. No minimum cut expresses
+// that, so such a tensor is f32.
 type Solver struct {
 	plan  *Plan
 	net   *network
@@ -100,6 +104,12 @@ func (s *Solver) savedCost(c *cut) int64 {
 type read struct {
 	*Port
 	cluster int32
+	again   bool // where it takes f32, it takes what was rounded, which is another form than the tensor in f32
+}
+
+// reading is the read at p by a cluster.
+func (s *Solver) reading(p *Port, cluster int32) read {
+	return read{p, cluster, p.Narrowed && p.Takes != Low && p.Takes != AsStored && s.plan.Tensors[p.Tensor].Stored != Low}
 }
 
 // in decides the form that r reads of a tensor that x decides.
@@ -122,7 +132,7 @@ func (s *Solver) price() {
 			if p := &c.Ports[i]; p.Write {
 				writes[p.Tensor], times[p.Tensor] = p, c.Times
 			} else {
-				reads[p.Tensor] = append(reads[p.Tensor], read{p, int32(k)})
+				reads[p.Tensor] = append(reads[p.Tensor], s.reading(p, int32(k)))
 			}
 		}
 	}
@@ -162,11 +172,22 @@ func (s *Solver) readers() [][]read {
 // ordered sorts reads by cluster and requirement and drops those that say the same.
 func ordered(list []read) []read {
 	slices.SortFunc(list, func(a, b read) int {
-		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part))
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.Takes, b.Takes), cmp.Compare(a.Part, b.Part), order(a.again, b.again))
 	})
 	return slices.CompactFunc(list, func(a, b read) bool {
-		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part
+		return a.cluster == b.cluster && a.Takes == b.Takes && a.Part == b.Part && a.again == b.again
 	})
+}
+
+// order puts false before true.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // exact adds a tensor whose dtype is no choice: each cluster reads it once.
@@ -192,37 +213,63 @@ func (s *Solver) write(t *Tensor, w *Port, times int64, list []read) {
 
 // reads adds reads, casts and what is saved of t.
 func (s *Solver) reads(t *Tensor, w *Port, list []read) {
-	x, n := int32(t.Stored), t.Bytes
-	narrow, widen, saved, savedLow := int32(-1), int32(-1), int32(-1), int32(-1)
-	for i, r := range list {
-		y, c := r.in(t.Stored), &s.plan.Clusters[r.cluster]
-		if i == 0 || list[i-1].cluster != r.cluster {
-			end := i + 1
-			for end < len(list) && list[end].cluster == r.cluster {
-				end++
-			}
-			if !c.Outside {
-				s.forms(list[i:end], t.Stored, touched(list[i:end], n), c.Times)
-			}
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && list[end].cluster == list[i].cluster {
+			end++
 		}
-		if r.Takes != AsStored {
-			if w.Rounded {
-				s.net.arc(y, x, inf)
-			}
-			if !w.Second {
-				narrow = s.lowFor(narrow, y, x, 3*n*t.CopyTimes)
-			}
-			if !w.Second && !w.Rounded {
-				widen = s.f32For(widen, y, x, 3*n*t.CopyTimes)
-			}
+		if c := &s.plan.Clusters[list[i].cluster]; !c.Outside {
+			s.forms(list[i:end], t.Stored, touched(list[i:end], t.Bytes), c.Times)
 		}
-		if r.Saved && s.plan.SavedCost > 0 {
-			h := int64(s.plan.SavedCost * float64(n*t.CopyTimes))
-			saved = s.f32For(saved, y, sinkNode, 2*h)
-			savedLow = s.lowFor(savedLow, y, srcNode, h)
+		i = end
+	}
+	s.casts(t, w, list)
+	if s.plan.SavedCost > 0 {
+		s.keeps(t, list)
+	}
+}
+
+// casts adds the casts that the readers of t make necessary, each once.
+func (s *Solver) casts(t *Tensor, w *Port, list []read) {
+	x, price := int32(t.Stored), 3*t.Bytes*t.CopyTimes
+	narrow, widen, widenAgain, wide, again := int32(-1), int32(-1), int32(-1), false, false
+	for _, r := range list {
+		y := r.in(t.Stored)
+		if r.Takes == AsStored {
+			continue
+		}
+		wide, again = wide || !r.again && r.Takes != Low, again || r.again
+		if w.Rounded && !r.Narrowed {
+			s.net.arc(y, x, inf)
+		}
+		switch {
+		case w.Second: // its forms are paid for where they are written
+		case r.again:
+			narrow = s.lowFor(narrow, sinkNode, x, price)
+			widenAgain = s.f32For(widenAgain, y, sinkNode, price)
+		default:
+			narrow = s.lowFor(narrow, y, x, price)
+			if !w.Rounded || r.Narrowed {
+				widen = s.f32For(widen, y, x, price)
+			}
 		}
 	}
-	s.saved = append(s.saved, saved, savedLow)
+	if wide && again {
+		s.net.arc(srcNode, x, inf)
+	}
+}
+
+// keeps adds what is saved of t for backward: each form once.
+func (s *Solver) keeps(t *Tensor, list []read) {
+	saved, low := int32(-1), int32(-1)
+	for _, r := range list {
+		if r.Saved {
+			h := int64(s.plan.SavedCost * float64(t.Bytes*t.CopyTimes))
+			saved = s.f32For(saved, r.in(t.Stored), sinkNode, 2*h)
+			low = s.lowFor(low, r.in(t.Stored), srcNode, h)
+		}
+	}
+	s.saved = append(s.saved, saved, low)
 }
 
 // touched is how much of a tensor of so many bytes one cluster reads: its parts, each once.
@@ -236,16 +283,20 @@ func touched(list []read, bytes int64) (sum int64) {
 }
 
 // forms pays for the forms of a tensor of low bytes, decided by x, that list
-// reads: f32, low, or both, each once.
+// reads, each once.
 func (s *Solver) forms(list []read, x Choice, low, times int64) {
 	y := list[0].in(x)
-	if !slices.ContainsFunc(list, func(r read) bool { return r.in(x) != y }) {
+	if !slices.ContainsFunc(list, func(r read) bool { return r.in(x) != y || r.again != list[0].again }) {
 		s.pay(y, low, times)
 		return
 	}
-	wide, narrow := int32(-1), int32(-1)
+	wide, again, narrow := int32(-1), int32(-1), int32(-1)
 	for _, r := range list {
-		wide = s.f32For(wide, r.in(x), sinkNode, 2*low*times)
+		if r.again {
+			again = s.f32For(again, r.in(x), sinkNode, 2*low*times)
+		} else {
+			wide = s.f32For(wide, r.in(x), sinkNode, 2*low*times)
+		}
 		narrow = s.lowFor(narrow, r.in(x), srcNode, low*times)
 	}
 }

@@ -40,6 +40,10 @@ func randomPlan(r *rand.Rand, k int) *Plan {
 			if r.IntN(2) == 0 && t.Stored != AsStored {
 				q.Takes = any()
 			}
+			q.Narrowed = r.IntN(4) == 0 && t.Stored != AsStored
+			if q.Narrowed && q.Takes == AsStored {
+				q.Takes = Low
+			}
 			port(q)
 		}
 	}
@@ -61,13 +65,14 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 	for id, t := range p.Tensors {
 		var write *Port
 		var times int64
-		asked, casts := map[bool]bool{}, map[bool]bool{} // by low
+		asked, casts := map[form]bool{}, map[form]bool{}
+		wide, again, widened := false, false, false
 		for i := range p.Clusters {
 			c := &p.Clusters[i]
-			parts := map[bool]map[int32]int64{false: {}, true: {}}
+			parts := map[form]map[int32]int64{inF32: {}, inLow: {}, inF32Again: {}}
 			for k := range c.Ports {
 				q := &c.Ports[k]
-				switch form := q.Takes == AsStored && t.Stored != AsStored && low(t.Stored) || q.Takes != AsStored && low(q.Takes); {
+				switch form := q.form(t, low); {
 				case q.Tensor != TensorID(id):
 				case q.Write:
 					write, times = q, c.Times
@@ -75,6 +80,11 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 					parts[form][q.Part] = q.Bytes
 					asked[form] = true
 					casts[form] = casts[form] || q.Takes != AsStored
+					casts[inLow] = casts[inLow] || form == inF32Again
+					if q.Takes != AsStored && q.Takes != Low {
+						wide, again = wide || !q.Narrowed, again || q.Narrowed
+						widened = widened || !q.Narrowed && form == inF32
+					}
 				}
 			}
 			sum += c.reading(t, parts)
@@ -85,9 +95,15 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 			}
 			continue
 		}
-		size := map[bool]int64{false: 2 * t.Bytes, true: t.Bytes}
-		own := low(t.Stored)
-		if write != nil && write.Rounded && own && casts[false] {
+		size := map[form]int64{inF32: 2 * t.Bytes, inLow: t.Bytes, inF32Again: 2 * t.Bytes}
+		own, other := inF32, inLow
+		if low(t.Stored) {
+			own, other = inLow, inF32
+		}
+		if wide && again && own == inLow && t.Stored != Low {
+			return 0, false
+		}
+		if write != nil && write.Rounded && own == inLow && widened {
 			return 0, false
 		}
 		switch second := write != nil && write.Second; {
@@ -98,16 +114,42 @@ func (p *Plan) bytes(low func(Choice) bool) (sum int64, ok bool) {
 		case write != nil:
 			sum += size[own] * times
 		}
-		if (write == nil || !write.Second) && casts[!own] {
-			sum += 3 * t.Bytes * t.CopyTimes
+		if write == nil || !write.Second {
+			for _, form := range []form{other, inF32Again} {
+				if casts[form] {
+					sum += 3 * t.Bytes * t.CopyTimes
+				}
+			}
 		}
 	}
 	return sum, true
 }
 
+// form is one in which a tensor is read.
+type form int
+
+const (
+	inF32 form = iota
+	inLow
+	inF32Again // rounded to low, and in f32
+)
+
+// form is the one that q reads of t.
+func (q *Port) form(t Tensor, low func(Choice) bool) form {
+	switch {
+	case t.Stored == AsStored:
+		return inF32
+	case q.Takes == AsStored && low(t.Stored), q.Takes != AsStored && low(q.Takes):
+		return inLow
+	case q.Narrowed && !low(t.Stored):
+		return inF32Again
+	}
+	return inF32
+}
+
 // reading is what c reads of t: each form it takes, of parts each once; where it
-// takes two, the parts of both are counted for each.
-func (c *Cluster) reading(t Tensor, parts map[bool]map[int32]int64) (sum int64) {
+// takes several, the parts of all are counted for each.
+func (c *Cluster) reading(t Tensor, parts map[form]map[int32]int64) (sum int64) {
 	if c.Outside {
 		return 0
 	}
@@ -133,11 +175,14 @@ func (c *Cluster) reading(t Tensor, parts map[bool]map[int32]int64) (sum int64) 
 		touched += b
 	}
 	touched = min(touched, t.Bytes)
-	if len(parts[false]) > 0 {
-		sum += 2 * touched * c.Times
-	}
-	if len(parts[true]) > 0 {
-		sum += touched * c.Times
+	for form, list := range parts {
+		switch {
+		case len(list) == 0:
+		case form == inLow:
+			sum += touched * c.Times
+		default:
+			sum += 2 * touched * c.Times
+		}
 	}
 	return sum
 }
